@@ -1,0 +1,109 @@
+"""The YAML of a cluster: strict pydantic models. `load_config` (below) turns every error into file:line."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+PositiveInt = Annotated[int, Field(gt=0)]
+PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class Worker(_Section):
+    """One worker: its first batch size, its own bounds where they differ, and its emulated speed."""
+
+    batch: PositiveInt = 64
+    speed: Annotated[float, Field(gt=0, le=1)] = 1.0
+    min: Annotated[int, Field(ge=0)] | None = None
+    max: PositiveInt | None = None
+
+
+class Cluster(_Section):
+    host: str = "127.0.0.1"
+    port: Annotated[int, Field(ge=0, le=65535)] = 0
+    arbitrator_port: Annotated[int, Field(ge=0, le=65535)] = 0
+    servers: PositiveInt = 1
+    workers: Annotated[tuple[Worker, ...], Field(min_length=1)]
+
+
+class BatchBounds(_Section):
+    """Bounds of every worker's batch size; the paper's range (DYNAMIX, IV-C)."""
+
+    min: Annotated[int, Field(ge=0)] = 32
+    max: PositiveInt = 1024
+
+
+class Ppo(_Section):
+    """Faithful mode. What the paper leaves open is chosen by us (docs/method.md)."""
+
+    file: str | None = None
+    learn: bool = True
+    hidden: PositiveInt = 64
+    learning_rate: PositiveFloat = 3e-4
+    gamma: Annotated[float, Field(ge=0, le=1)] = 0.95
+    gae_lambda: Annotated[float, Field(ge=0, le=1)] = 0.95
+    clip: PositiveFloat = 0.2
+    entropy: Annotated[float, Field(ge=0)] = 0.01
+    value_weight: Annotated[float, Field(ge=0)] = 0.5
+    max_grad_norm: PositiveFloat = 0.5
+    epochs: PositiveInt = 4
+    minibatches: PositiveInt = 2
+    windows_per_update: PositiveInt = 4
+    alpha: Annotated[float, Field(ge=0)] = 1.0
+    beta: Annotated[float, Field(ge=0)] = 0.5
+    delta: Annotated[float, Field(ge=0)] = 0.02
+    eta: Annotated[float, Field(ge=0)] = 0.0
+
+
+class Policy(_Section):
+    name: Literal["static", "proportional", "ppo"] = "proportional"
+    sizes: tuple[PositiveInt, ...] | None = None  # static: a vector in place of the initial sizes
+    ppo: Ppo = Ppo()
+
+
+class Timeouts(_Section):
+    """Each must be larger than the one before it; the loader checks the order."""
+
+    rpc_s: PositiveFloat = 2.0
+    lease_s: PositiveFloat = 6.0
+    stall_warn_s: PositiveFloat = 10.0
+    stall_fail_s: PositiveFloat = 120.0
+    launch_s: PositiveFloat = 120.0
+    job_s: PositiveFloat | None = None  # whole run; none: no limit
+
+
+class Config(_Section):
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")] = "run"
+    run_dir: str = "runs"
+    seed: Annotated[int, Field(ge=0)] = 0
+    comm: Literal["byteps", "local"] = "byteps"
+    mode: Literal["adapt", "observe", "off"] = "adapt"
+    cluster: Cluster
+    batch: BatchBounds = BatchBounds()
+    window: PositiveInt = 20  # iterations per decision (k in the paper)
+    lr_rule: Literal["none", "linear", "sqrt"] = "none"
+    prefetch: Annotated[int, Field(ge=0, le=64)] = 0  # batches prepared ahead = iterations a plan takes effect later
+    bucket_bytes: PositiveInt = 4_000_000
+    emulation: Literal["auto", "cgroup", "hook", "none"] = "auto"
+    target_accuracy: Annotated[float, Field(gt=0, le=1)] | None = None
+    checkpoint_every: Annotated[int, Field(ge=0)] = 0  # iterations, 0: only when the script asks
+    policy: Policy = Policy()
+    timeouts: Timeouts = Timeouts()
+    command: tuple[str, ...] = ()  # what each worker runs when none is given after `--`
+    env: dict[str, str] = {}  # extra variables of every worker
+
+    def bounds(self, rank: int) -> tuple[int, int]:
+        """(smallest, largest) batch size of a worker."""
+        worker = self.cluster.workers[rank]
+        low = self.batch.min if worker.min is None else worker.min
+        high = self.batch.max if worker.max is None else worker.max
+        return low, high
+
+    def initial_sizes(self) -> tuple[int, ...]:
+        """The batch sizes of plan 0."""
+        return tuple(worker.batch for worker in self.cluster.workers)
