@@ -1,0 +1,121 @@
+"""Where everything of one run lies. The folder is also the bus: roles append files, the launcher reads them."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+
+from dynamix_ps.errors import EnvironmentNotReady, UsageError
+
+
+class RunFolder:
+    """Names of the files of a run; an existing folder is opened by its path, a new one made by `create`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def create(cls, base: Path, name: str, now: datetime, run_id: str) -> RunFolder:
+        """Make `<base>/<name>-<utc>-<run_id>/` with its sub-folders.
+
+        `now` must carry a time zone. Raises EnvironmentNotReady when the folder exists or cannot be made.
+        """
+        stamp = now.astimezone(UTC).strftime("%Y%m%dT%H%M%SZ")
+        folder = cls(base.absolute() / f"{name}-{stamp}-{run_id}")
+        try:
+            folder.path.mkdir(parents=True)
+            for part in (folder.logs_dir, folder.plots_dir, folder.workers_dir, folder.arbitrator_dir):
+                part.mkdir()
+            folder.checkpoints_dir.mkdir()
+        except OSError as error:
+            raise EnvironmentNotReady(
+                f"cannot create the run folder {folder.path}: {error.strerror or error}; "
+                "set run_dir in the YAML to a folder you may write to"
+            ) from error
+        return folder
+
+    @classmethod
+    def open(cls, path: Path) -> RunFolder:
+        """An existing run folder (`runs/latest` is fine). Raises UsageError when it is none."""
+        resolved = path.resolve()
+        folder = cls(resolved)
+        if not folder.workers_dir.is_dir():
+            raise UsageError(f"{path}: not a run folder (no workers/ in it); give a folder such as runs/latest")
+        return folder
+
+    @property
+    def config_file(self) -> Path:
+        return self.path / "config.resolved.yaml"
+
+    @property
+    def manifest_file(self) -> Path:
+        return self.path / "manifest.json"
+
+    @property
+    def events_file(self) -> Path:
+        return self.path / "events.jsonl"
+
+    @property
+    def windows_csv(self) -> Path:
+        return self.path / "windows.csv"
+
+    @property
+    def plans_csv(self) -> Path:
+        return self.path / "plans.csv"
+
+    @property
+    def summary_json(self) -> Path:
+        return self.path / "summary.json"
+
+    @property
+    def summary_md(self) -> Path:
+        return self.path / "summary.md"
+
+    @property
+    def plots_dir(self) -> Path:
+        return self.path / "plots"
+
+    @property
+    def logs_dir(self) -> Path:
+        return self.path / "logs"
+
+    @property
+    def workers_dir(self) -> Path:
+        return self.path / "workers"
+
+    @property
+    def arbitrator_dir(self) -> Path:
+        return self.path / "arbitrator"
+
+    @property
+    def journal_file(self) -> Path:
+        return self.arbitrator_dir / "journal.jsonl"
+
+    @property
+    def checkpoints_dir(self) -> Path:
+        return self.path / "checkpoints"
+
+    def log_file(self, role: str) -> Path:
+        """Output of one role, for example `worker-0`."""
+        return self.logs_dir / f"{role}.log"
+
+    def worker_file(self, rank: int) -> Path:
+        """JSON lines that one worker's hook appends."""
+        return self.workers_dir / f"worker-{rank}.jsonl"
+
+    def link_latest(self) -> Path:
+        """Let `<base>/latest` point to this folder, in one step. Raises EnvironmentNotReady when it cannot."""
+        link = self.path.parent / "latest"
+        fresh = self.path.parent / f".latest-{self.path.name}"
+        try:
+            fresh.unlink(missing_ok=True)
+            fresh.symlink_to(self.path.name, target_is_directory=True)
+            os.replace(fresh, link)
+        except OSError as error:
+            fresh.unlink(missing_ok=True)
+            raise EnvironmentNotReady(
+                f"cannot point {link} to {self.path.name}: {error.strerror or error}; "
+                f"move {link} away if it is not a symbolic link"
+            ) from error
+        return link

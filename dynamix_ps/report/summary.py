@@ -1,0 +1,151 @@
+"""The result of a run in figures: summary.json, and summary.md for people. Written after a failure as well."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from dynamix_ps.config import Config
+from dynamix_ps.report.recorder import RoleFiles
+from dynamix_ps.report.run_folder import RunFolder
+from dynamix_ps.report.state import TIME_PARTS, RunState, WorkerState
+from dynamix_ps.report.summary_text import markdown
+from dynamix_ps.report.tail import JsonLinesTail
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How the launcher saw the run end. `heterogeneity` says how different speeds were emulated."""
+
+    exit_code: int
+    reason: str
+    heterogeneity: str
+    degraded: tuple[str, ...] = ()
+
+
+def write_summary(folder: RunFolder, config: Config, outcome: Outcome) -> dict[str, Any]:
+    """Read the run folder again, write summary.json and summary.md, and return what summary.json holds.
+
+    Works on whatever is there; what is not known is null.
+    """
+    summary = summarise(folder.path.name, replay(folder, config), config, outcome)
+    folder.summary_json.write_text(json.dumps(summary, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+    plots = sorted(path.relative_to(folder.path).as_posix() for path in folder.plots_dir.glob("*.png"))
+    folder.summary_md.write_text(markdown(summary, plots), encoding="utf-8")
+    return summary
+
+
+def replay(folder: RunFolder, config: Config) -> RunState:
+    """The state at the end of the run, from the roles' own files and the launcher's events."""
+    state = RunState(len(config.cluster.workers))
+    lines = [(source, line) for source, line in RoleFiles(folder).read()]
+    own = JsonLinesTail(folder.events_file).read()
+    lines += [("launcher", line) for line in own if line.get("source") == "launcher"]
+    for source, line in lines:
+        try:
+            state.apply(source, line)
+        except (KeyError, TypeError, ValueError, IndexError):
+            continue  # the recorder has put it into events.jsonl as unreadable_line
+    return state
+
+
+def summarise(run: str, state: RunState, config: Config, outcome: Outcome) -> dict[str, Any]:
+    """The figures of one run. Times are seconds since rank 0 began to train, unless named otherwise."""
+    workers = [state.workers[rank] for rank in sorted(state.workers)]
+    train_s = _train_s(workers)
+    samples = sum(worker.samples for worker in workers)
+    curve = [
+        {
+            "iteration": point.iteration,
+            "epoch": point.epoch,
+            "time_s": round(point.elapsed_s, 3),
+            "accuracy": _known(point.accuracy),
+            "loss": _known(point.loss),
+        }
+        for point in state.evaluations
+    ]
+    applied = state.applied_plans()
+    start = [w.first_batch_size if w.first_batch_size is not None else i for w, i in _with_initial(workers, config)]
+    return {
+        "run": run,
+        "exit_code": outcome.exit_code,
+        "reason": outcome.reason,
+        "comm": _first(worker.comm for worker in workers) or config.comm,
+        "byteps_version": _first(worker.byteps_version for worker in workers),
+        "workers": len(workers),
+        "policy": config.policy.name,
+        "mode": config.mode,
+        "seed": config.seed,
+        "iterations": state.iteration,
+        "samples": samples,
+        "train_s": _known(train_s),
+        "samples_per_s": _known(samples / train_s) if train_s else None,
+        "plans_published": len(state.plans),
+        "plans_applied": len(applied),
+        "plans_observed": len(state.observed),
+        "batch_sizes_start": start,
+        "batch_sizes_end": list(applied[-1].batch_sizes) if applied else start,
+        "final_accuracy": curve[-1]["accuracy"] if curve else None,
+        "target_accuracy": config.target_accuracy,
+        "time_to_accuracy_s": _time_to_accuracy(curve, config.target_accuracy),
+        "accuracy_curve": curve,
+        "wait_fraction": [_known(worker.fraction("wait")) for worker in workers],
+        "per_worker": [_worker_row(worker, config) for worker in workers],
+        "heterogeneity": outcome.heterogeneity,
+        "degraded": _degraded(state, outcome),
+    }
+
+
+def _worker_row(worker: WorkerState, config: Config) -> dict[str, Any]:
+    duration = sum(totals.get("duration", 0.0) for totals in (worker.totals, worker.disturbed))
+    speed = config.cluster.workers[worker.rank].speed if worker.rank < len(config.cluster.workers) else None
+    return {
+        "rank": worker.rank,
+        "state": worker.phase,
+        "error": worker.error,
+        "speed": speed,
+        "iterations": worker.iteration,
+        "samples": worker.samples,
+        "samples_per_s": _known(worker.samples / (worker.train_s or duration)) if worker.train_s or duration else None,
+        "batch_size_start": worker.first_batch_size,
+        "batch_size_end": worker.batch_size,
+        **{f"{part}_fraction": _known(worker.fraction(part)) for part in TIME_PARTS},
+    }
+
+
+def _degraded(state: RunState, outcome: Outcome) -> list[str]:
+    found = [str(entry) for entry in state.degradations.values()]
+    if state.arbitrator_restarts:
+        times = "once" if state.arbitrator_restarts == 1 else f"{state.arbitrator_restarts} times"
+        found.append(f"arbitrator restarted {times}")
+    return list(dict.fromkeys((*outcome.degraded, *found)))
+
+
+def _train_s(workers: list[WorkerState]) -> float | None:
+    """Longest training time a worker told; of workers that did not finish, first line to last window."""
+    told = [worker.train_s for worker in workers if worker.train_s is not None]
+    seen = [w.last_s - w.started_s for w in workers if w.last_s is not None and w.started_s is not None]
+    return max(told or seen, default=None)
+
+
+def _time_to_accuracy(curve: list[dict[str, Any]], target: float | None) -> float | None:
+    if target is None:
+        return None
+    reached = (point["time_s"] for point in curve if point["accuracy"] is not None and point["accuracy"] >= target)
+    return next(reached, None)
+
+
+def _with_initial(workers: list[WorkerState], config: Config) -> list[tuple[WorkerState, int | None]]:
+    initial = dict(enumerate(config.initial_sizes()))
+    return [(worker, initial.get(worker.rank)) for worker in workers]
+
+
+def _first(values: Any) -> Any:
+    return next((value for value in values if value is not None), None)
+
+
+def _known(value: float | None) -> float | None:
+    """A figure rounded to six decimals; null in place of NaN, which JSON does not know."""
+    return None if value is None or not math.isfinite(value) else round(value, 6)

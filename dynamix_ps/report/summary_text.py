@@ -1,0 +1,122 @@
+"""summary.md: the same figures as summary.json, for reading."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+
+def markdown(summary: dict[str, Any], plots: Sequence[str]) -> str:
+    """A page with the result first, then workers, accuracy, degradations, plots and files."""
+    parts = [
+        f"# {summary['run']}",
+        _result(summary),
+        _table(("", "value"), _figures(summary)),
+        "## Workers\n\n" + _workers(summary["per_worker"]),
+        "## Accuracy on the test set\n\n" + _accuracy(summary["accuracy_curve"]),
+        "## Degraded\n\n" + _bullets(summary["degraded"], "Nothing: everything worked as configured."),
+    ]
+    if plots:
+        parts.append("## Plots\n\n" + "\n\n".join(f"![{name}]({name})" for name in _overview_first(plots)))
+    parts.append(
+        "## Files\n\n"
+        + _bullets(
+            (
+                "`config.resolved.yaml`, `manifest.json`: what was run, with what, where",
+                "`windows.csv`, `plans.csv`, `events.jsonl`: everything recorded",
+                "`logs/`: output of every role",
+            ),
+            "",
+        )
+    )
+    return "\n\n".join(parts) + "\n"
+
+
+def _result(summary: dict[str, Any]) -> str:
+    ended = "Finished" if summary["exit_code"] == 0 else f"**Ended with exit code {summary['exit_code']}**"
+    return f"{ended}: {summary['reason']}"
+
+
+def _figures(summary: dict[str, Any]) -> Iterable[tuple[str, str]]:
+    version = summary["byteps_version"]
+    yield "data plane", summary["comm"] + (f" {version}" if version and version != "none" else "")
+    yield "policy", f"{summary['policy']} (mode {summary['mode']})"
+    yield "workers", f"{summary['workers']} ({summary['heterogeneity']})"
+    yield "iterations", f"{summary['iterations']:,}"
+    yield "samples", f"{summary['samples']:,}"
+    yield "training time", _unit(summary["train_s"], "s", 1)
+    yield "samples per second", _unit(summary["samples_per_s"], "", 0)
+    yield "plans in force / published", f"{summary['plans_applied']} / {summary['plans_published']}"
+    yield "batch sizes", f"{_sizes(summary['batch_sizes_start'])} at start, {_sizes(summary['batch_sizes_end'])} at end"
+    yield "final accuracy", _percent(summary["final_accuracy"])
+    if summary["target_accuracy"] is not None:
+        reached = summary["time_to_accuracy_s"]
+        text = "not reached" if reached is None else f"after {reached:.1f} s"
+        yield f"accuracy of {_percent(summary['target_accuracy'])}", text
+
+
+def _workers(rows: list[dict[str, Any]]) -> str:
+    head = ("worker", "state", "speed", "batch", "samples/s", "compute", "push-pull", "wait", "input")
+    return _table(
+        head,
+        (
+            (
+                str(row["rank"]),
+                row["state"] + (f": {row['error']}" if row["error"] else ""),
+                _unit(row["speed"], "", 2),
+                f"{_or_dash(row['batch_size_start'])} → {_or_dash(row['batch_size_end'])}",
+                _unit(row["samples_per_s"], "", 0),
+                *(_percent(row[f"{part}_fraction"]) for part in ("compute", "push_pull", "wait", "input")),
+            )
+            for row in rows
+        ),
+    )
+
+
+def _accuracy(curve: list[dict[str, Any]]) -> str:
+    if not curve:
+        return "No evaluation was recorded."
+    return _table(
+        ("iteration", "epoch", "time", "accuracy", "loss"),
+        (
+            (
+                f"{point['iteration']:,}",
+                str(point["epoch"]),
+                _unit(point["time_s"], "s", 1),
+                _percent(point["accuracy"]),
+                _unit(point["loss"], "", 4),
+            )
+            for point in curve
+        ),
+    )
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(
+        "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in row) + " |" for row in lines
+    )
+
+
+def _bullets(items: Iterable[str], when_empty: str) -> str:
+    return "\n".join(f"- {item}" for item in items) or when_empty
+
+
+def _overview_first(plots: Sequence[str]) -> list[str]:
+    return sorted(plots, key=lambda name: (not name.endswith("overview.png"), name))
+
+
+def _sizes(sizes: Sequence[int | None]) -> str:
+    return "/".join(_or_dash(size) for size in sizes)
+
+
+def _or_dash(value: object) -> str:
+    return "–" if value is None else str(value)
+
+
+def _unit(value: float | None, unit: str, digits: int) -> str:
+    return "–" if value is None else f"{value:,.{digits}f}" + (f" {unit}" if unit else "")
+
+
+def _percent(value: float | None) -> str:
+    return "–" if value is None else f"{100 * value:.2f} %"
