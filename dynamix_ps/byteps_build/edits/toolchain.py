@@ -1,0 +1,56 @@
+"""What today's compilers, Python and torch need to build BytePS at all. Both variants have these."""
+
+from __future__ import annotations
+
+from dynamix_ps.byteps_build.edits.base import Edit
+
+BUILD = "the build itself"
+
+EDITS = (
+    Edit(
+        "setup.py",
+        """    return ret_code==0
+""",
+        """    return False
+""",
+        "RDMA headers that happen to be installed would make RDMA libraries a requirement",
+        BUILD,
+    ),
+    Edit(
+        "setup.py",
+        "include_dirs=include_dirs + include_paths(cuda=True),",
+        "include_dirs=include_dirs + include_paths(device_type='cuda'),",
+        "torch renamed the argument",
+        BUILD,
+    ),
+    Edit(
+        "setup.py",
+        """    pytorch_compile_flags = ["-std=c++14" if flag == "-std=c++11" 
+                             else flag for flag in options['COMPILE_FLAGS']]
+""",
+        """    pytorch_compile_flags = ["-std=c++20" if flag == "-std=c++11"
+                             else flag for flag in options['COMPILE_FLAGS']]
+    pytorch_compile_flags += ["-include", "torch_version.h"]
+""",
+        "torch's headers need C++20, and its version as a number (headers/torch/torch_version.h)",
+        BUILD,
+    ),
+    Edit(
+        "setup.py",
+        """    updated_macros = set_macro(
+       updated_macros, 'TORCH_VERSION', str(torch_version))
+""",
+        "",
+        "torch defines TORCH_VERSION itself now; torch_version.h gives it the form the sources expect",
+        BUILD,
+    ),
+    Edit(
+        "byteps/torch/ops.py",
+        """from distutils.version import LooseVersion
+
+""",
+        "",
+        "Python 3.12 has no distutils, and the name is not used",
+        "import of byteps.torch on Python 3.12",
+    ),
+)
