@@ -1,0 +1,92 @@
+"""Samples to tensors: fetches what the sampler names, ahead of time if asked to."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.utils.data import TensorDataset, default_collate
+
+from dynamix_ps.messages import Plan
+from worker_hooks.sampler import Cursor, GlobalSampler, Step
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One worker's data for one iteration."""
+
+    iteration: int
+    plan: Plan
+    step: Step
+    samples: int
+    data: Any
+
+
+def fetch(dataset: Any, indices: NDArray[np.int64]) -> Any:
+    """Collated samples of a map-style data set.
+
+    Tensor data sets are indexed at once; a data set with `__getitems__` gets the whole list; any other is
+    asked sample by sample. For no indices at all the first sample is returned, so that the script's forward
+    pass has something to run on; such a batch carries no weight.
+    """
+    chosen = indices if len(indices) else np.zeros(1, dtype=np.int64)
+    if isinstance(dataset, TensorDataset):
+        rows = torch.from_numpy(chosen)
+        return tuple(tensor[rows] for tensor in dataset.tensors)
+    if hasattr(dataset, "__getitems__"):
+        return default_collate(dataset.__getitems__(chosen.tolist()))
+    return default_collate([dataset[i] for i in chosen.tolist()])
+
+
+class BatchStream:
+    """Batches of one worker, `prefetch` of them prepared ahead by a thread.
+
+    The sizes of a batch are fixed when its preparation starts, `prefetch` iterations before its use; that is
+    the lag with which a new plan takes effect.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        sampler: GlobalSampler,
+        rank: int,
+        plan_at: Callable[[int], Plan],
+        prefetch: int,
+    ) -> None:
+        self._dataset = dataset
+        self._sampler = sampler
+        self._rank = rank
+        self._plan_at = plan_at
+        self._prefetch = prefetch
+
+    def run(self, cursor: Cursor, iteration: int, last_epoch: int | None, last_iteration: int | None) -> Iterator[Batch]:
+        """Batches from `cursor` on, numbered from `iteration`, until one of the limits (exclusive) is reached."""
+        ahead: deque[Future[Batch]] = deque()
+        with ThreadPoolExecutor(1, "dynamix-prefetch") as pool:
+            while True:
+                while len(ahead) <= self._prefetch and not (
+                    (last_epoch is not None and cursor.epoch >= last_epoch)
+                    or (last_iteration is not None and iteration >= last_iteration)
+                ):
+                    plan = self._plan_at(iteration)
+                    step = self._sampler.plan_step(cursor, plan.batch_sizes)
+                    indices = self._sampler.indices(step, self._rank)
+                    if self._prefetch:
+                        ahead.append(pool.submit(self._load, iteration, plan, step, indices))
+                    else:
+                        ready: Future[Batch] = Future()
+                        ready.set_result(self._load(iteration, plan, step, indices))
+                        ahead.append(ready)
+                    cursor, iteration = step.next, iteration + 1
+                if not ahead:
+                    return
+                yield ahead.popleft().result()
+
+    def _load(self, iteration: int, plan: Plan, step: Step, indices: NDArray[np.int64]) -> Batch:
+        return Batch(iteration, plan, step, len(indices), fetch(self._dataset, indices))

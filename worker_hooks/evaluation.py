@@ -1,0 +1,47 @@
+"""Each worker's share of an evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from dynamix_ps.errors import TrainingError
+from dynamix_ps.policy.apportion import apportion
+from worker_hooks.batches import fetch
+
+EVALUATION_VALUES = 8  # the number of samples and up to seven sums
+
+
+def evaluate_share(
+    model: torch.nn.Module,
+    dataset: Any,
+    score: Callable[[Any, Any], Sequence[Any]],
+    shares: Sequence[int],
+    rank: int,
+    batch_size: int,
+) -> torch.Tensor:
+    """Sums of `score` over this worker's part of `dataset`, without gradients and in evaluation mode.
+
+    The parts follow the present batch sizes, so that uneven workers finish together. Returns float64, shape
+    (EVALUATION_VALUES,): the number of samples, then the sums, then zeros.
+    """
+    parts = apportion(len(dataset), shares)
+    first, last = sum(parts[:rank]), sum(parts[: rank + 1])
+    sums = torch.zeros(EVALUATION_VALUES, dtype=torch.float64)
+    was_training = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            for start in range(first, last, batch_size):
+                rows = np.arange(start, min(start + batch_size, last), dtype=np.int64)
+                values = [float(value) for value in score(*fetch(dataset, rows))]
+                if not 1 <= len(values) < EVALUATION_VALUES:
+                    raise TrainingError(f"score() returned {len(values)} values, expected 1 to {EVALUATION_VALUES - 1}")
+                sums[0] += len(rows)
+                sums[1 : 1 + len(values)] += torch.tensor(values, dtype=torch.float64)
+    finally:
+        model.train(was_training)
+    return sums

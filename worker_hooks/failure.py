@@ -1,0 +1,58 @@
+"""How a worker ends. One that fails must end at once and say why: on the normal way out it would wait for the
+others, who wait for its gradients."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from types import TracebackType
+from typing import NoReturn, Protocol
+
+from dynamix_ps.comm import Comm
+from dynamix_ps.errors import INTERRUPTED_EXIT_CODE, DynamixError, StallError
+
+
+class Abandonable(Protocol):
+    def abandon(self, error: BaseException) -> None: ...
+
+
+def exit_on_failure(run: Abandonable) -> None:
+    """From now on an uncaught exception is recorded in the run and ends the process without any farewell.
+
+    Our own errors print one line and exit with their code, others print their traceback and exit 1.
+    """
+    before = sys.excepthook
+
+    def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        run.abandon(error)
+        if isinstance(error, DynamixError):
+            print(f"error: {error}", file=sys.stderr)
+            code = error.exit_code
+        else:
+            before(kind, error, trace)
+            code = INTERRUPTED_EXIT_CODE if isinstance(error, KeyboardInterrupt) else 1
+        exit_now(code)
+
+    sys.excepthook = hook
+
+
+def exit_now(code: int) -> NoReturn:
+    """End this process without any farewell to the other workers."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def leave(comm: Comm, patience_s: float) -> None:
+    """Shut the data plane down together with the others; if they do not come, end this process (exit 5)."""
+    farewell = threading.Thread(target=comm.shutdown, name="dynamix-shutdown", daemon=True)
+    farewell.start()
+    farewell.join(patience_s)
+    if farewell.is_alive():
+        print(
+            f"error: worker {comm.rank} is done but the others did not finish within {patience_s:g} s; "
+            "did every worker's loop run as many iterations?",
+            file=sys.stderr,
+        )
+        exit_now(StallError.exit_code)

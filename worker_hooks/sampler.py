@@ -1,0 +1,72 @@
+"""Which samples each worker takes: every sample once per epoch, whatever the batch sizes do (invariant 3).
+
+One permutation per epoch, the same on all workers because it comes from the seed. An iteration takes the
+next B samples of it, worker i the slice after those of the workers before it. `Cursor` is all that a
+resume needs. Pure: no clock, no I/O, no global random state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dynamix_ps.policy.apportion import apportion
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """A place in the training data: `position` samples of epoch `epoch` are done."""
+
+    epoch: int = 0
+    position: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One iteration's share of the data: really used sizes per worker and where the next one begins."""
+
+    cursor: Cursor
+    sizes: tuple[int, ...]
+    next: Cursor
+
+
+class GlobalSampler:
+    """Walks a data set of `length` samples in an order that only `seed` and the epoch decide."""
+
+    def __init__(self, length: int, seed: int) -> None:
+        if length < 1:
+            raise ValueError(f"a data set needs at least one sample, got {length}")
+        self.length = length
+        self.seed = seed
+        self._epoch = -1
+        self._order: NDArray[np.int64] = np.empty(0, dtype=np.int64)
+
+    def plan_step(self, cursor: Cursor, sizes: Sequence[int]) -> Step:
+        """The iteration at `cursor` under the planned `sizes`.
+
+        The last iteration of an epoch has fewer samples than planned; they are split in the proportion of
+        the plan, so that its step is not slower than the others for anyone. Every worker takes part in it,
+        if need be with none.
+        """
+        total = sum(sizes)
+        if total < 1:
+            raise ValueError(f"a plan needs at least one sample per iteration, got {tuple(sizes)}")
+        left = self.length - cursor.position
+        used = tuple(sizes) if total <= left else apportion(left, sizes, high=sizes)
+        position = cursor.position + sum(used)
+        after = Cursor(cursor.epoch + 1, 0) if position == self.length else Cursor(cursor.epoch, position)
+        return Step(cursor, used, after)
+
+    def indices(self, step: Step, rank: int) -> NDArray[np.int64]:
+        """Sample numbers of worker `rank` in this iteration, int64, possibly empty."""
+        start = step.cursor.position + sum(step.sizes[:rank])
+        return self._permutation(step.cursor.epoch)[start : start + step.sizes[rank]]
+
+    def _permutation(self, epoch: int) -> NDArray[np.int64]:
+        if epoch != self._epoch:
+            self._order = np.random.default_rng((self.seed, epoch)).permutation(self.length)
+            self._epoch = epoch
+        return self._order

@@ -1,0 +1,89 @@
+"""What a worker is told by its environment: the cluster's YAML, its run folder, whom to talk to."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+
+from dynamix_ps import env
+from dynamix_ps.config import Config, Timeouts
+from dynamix_ps.config_file import load_config
+from dynamix_ps.errors import ConfigError, TrainingError
+from dynamix_ps.messages import Plan
+from worker_hooks.learning_rate import Rule
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """A worker's settings. Without a YAML it is a plain, fixed-size worker (mode off)."""
+
+    comm: str
+    mode: str
+    sizes: tuple[int, ...] | None  # of plan 0; None: the script's own size on every worker
+    seed: int
+    window: int
+    lr_rule: Rule
+    prefetch: int
+    bucket_bytes: int
+    checkpoint_every: int
+    timeouts: Timeouts
+    run_dir: Path | None
+    run_id: str
+    arbitrator: str | None
+    token: str
+    resume: Path | None
+    slowdown: float
+
+    @classmethod
+    def from_environment(cls) -> Settings:
+        """Read the variables of dynamix_ps/env.py. Raises ConfigError for a broken YAML or value."""
+        path = env.get(env.CONFIG)
+        config = load_config(Path(path)) if path else None
+        run_dir, resume = env.get(env.RUN_DIR), env.get(env.RESUME)
+        defaults = Config.model_fields
+        return cls(
+            comm=config.comm if config else ("byteps" if env.get("DMLC_ROLE") == "worker" else "local"),
+            mode=config.mode if config else "off",
+            sizes=_first_sizes(config) if config else None,
+            seed=config.seed if config else defaults["seed"].default,
+            window=config.window if config else defaults["window"].default,
+            lr_rule=config.lr_rule if config else defaults["lr_rule"].default,
+            prefetch=config.prefetch if config else defaults["prefetch"].default,
+            bucket_bytes=config.bucket_bytes if config else defaults["bucket_bytes"].default,
+            checkpoint_every=config.checkpoint_every if config else 0,
+            timeouts=config.timeouts if config else Timeouts(),
+            run_dir=Path(run_dir) if run_dir else None,
+            run_id=env.get(env.RUN_ID) or uuid.uuid4().hex[:8],
+            arbitrator=env.get(env.ARBITRATOR),
+            token=env.get(env.TOKEN) or "",
+            resume=Path(resume) if resume else None,
+            slowdown=_slowdown(),
+        )
+
+    def first_plan(self, workers: int, batch_size: int) -> Plan:
+        """Plan 0. Raises TrainingError if the YAML names another number of workers than take part."""
+        sizes = self.sizes or (batch_size,) * workers
+        if len(sizes) != workers:
+            raise TrainingError(
+                f"the cluster file names {len(sizes)} workers but {workers} take part; "
+                "DMLC_NUM_WORKER and cluster.workers must agree"
+            )
+        return Plan(0, sizes)
+
+
+def _first_sizes(config: Config) -> tuple[int, ...]:
+    if config.policy.name == "static" and config.policy.sizes is not None:
+        return config.policy.sizes
+    return config.initial_sizes()
+
+
+def _slowdown() -> float:
+    text = env.get(env.SLOWDOWN, "1") or "1"
+    try:
+        factor = float(text)
+    except ValueError:
+        factor = 0.0
+    if not factor >= 1:
+        raise ConfigError(f"{env.SLOWDOWN}={text!r}: expected a number of at least 1 (2 means half as fast)")
+    return factor

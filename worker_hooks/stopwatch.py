@@ -1,0 +1,68 @@
+"""Where the time of one iteration goes, as the training thread sees it."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Seconds of one iteration. Pauses are in none of them; duration = input + compute + blocked."""
+
+    input_s: float
+    compute_s: float
+    blocked_s: float
+    duration_s: float
+    cpu_s: float
+
+
+class Stopwatch:
+    """begin -> batch_ready -> blocked (in the gradient sum) -> end, with pauses anywhere in between."""
+
+    def __init__(self) -> None:
+        self.blocked_s = 0.0  # of the iteration at hand, or the last complete one
+        self.begin()
+
+    def begin(self) -> None:
+        self._began_s = self._ready_s = time.perf_counter()
+        self._began_cpu_s = time.process_time()
+        self._paused_s = self._paused_cpu_s = 0.0
+
+    def batch_ready(self) -> None:
+        self._ready_s = time.perf_counter()
+
+    def compute_so_far_s(self) -> float:
+        """Seconds of computing since the batch was ready."""
+        return time.perf_counter() - self._ready_s - self._paused_s
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Time in here belongs to no iteration."""
+        began_s, began_cpu_s = time.perf_counter(), time.process_time()
+        try:
+            yield
+        finally:
+            self._paused_s += time.perf_counter() - began_s
+            self._paused_cpu_s += time.process_time() - began_cpu_s
+
+    @contextlib.contextmanager
+    def blocked(self) -> Iterator[None]:
+        """Time in here is spent waiting for the sum."""
+        began_s = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.blocked_s = time.perf_counter() - began_s
+
+    def end(self) -> Times:
+        """Close the iteration and begin the next one at the same instant."""
+        ended_s, began_s, paused_s = time.perf_counter(), self._began_s, self._paused_s
+        cpu_s = time.process_time() - self._began_cpu_s - self._paused_cpu_s
+        input_s = self._ready_s - began_s
+        duration_s = ended_s - began_s - paused_s
+        times = Times(input_s, duration_s - input_s - self.blocked_s, self.blocked_s, duration_s, cpu_s)
+        self.begin()
+        return times

@@ -1,0 +1,72 @@
+"""All workers change plans at the same iteration (invariant 2), agreed in the gradient sum itself. Pure.
+
+Each iteration every worker adds the bits of the version of the newest plan it holds to the tail of the
+gradient buffer. In the sum every bit count is 0 or N exactly if all workers hold the same version; then,
+and only then, all of them schedule that plan, for the same iteration. Nobody waits for anybody: a plan
+that reached only some workers is simply not unanimous yet.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from dynamix_ps.messages import Plan
+
+VERSION_BITS = 24
+
+
+def version_bits(version: int) -> list[float]:
+    """The vote for a version: VERSION_BITS values of 0 or 1, lowest bit first."""
+    if not 0 <= version < 1 << VERSION_BITS:
+        raise ValueError(f"plan version {version} is not in 0..{(1 << VERSION_BITS) - 1}")
+    return [float(version >> bit & 1) for bit in range(VERSION_BITS)]
+
+
+def agreed_version(bit_sums: Sequence[float], workers: int) -> int | None:
+    """The version all `workers` voted for, or None if they did not all vote for the same."""
+    version = 0
+    for bit, votes in enumerate(bit_sums):
+        if votes == workers:
+            version |= 1 << bit
+        elif votes != 0:
+            return None
+    return version
+
+
+class PlanSwitch:
+    """What plan is in force at which iteration.
+
+    A plan agreed in the sum of iteration t takes effect at t + 1 + `lag`, where `lag` is how many batches
+    are prepared ahead (their sizes are already fixed). Every worker must use the same lag.
+    """
+
+    def __init__(self, plan: Plan, lag: int = 0) -> None:
+        self.lag = lag
+        self.newest_scheduled = plan
+        self._held = plan
+        self._current = plan
+        self._scheduled: deque[tuple[int, Plan]] = deque()
+
+    def vote(self, newest: Plan | None) -> Plan:
+        """The plan to vote for in this iteration: the newest one held. Never goes back to an older one."""
+        if newest is not None and newest.version > self._held.version:
+            self._held = newest
+        return self._held
+
+    def decide(self, iteration: int, agreed: int | None) -> Plan | None:
+        """Take note of the vote of `iteration`. Returns the plan if this vote scheduled a new one.
+
+        An agreed version is the one this worker voted for: its own bits are in the sum.
+        """
+        if agreed is None or agreed <= self.newest_scheduled.version:
+            return None
+        self.newest_scheduled = self._held
+        self._scheduled.append((iteration + 1 + self.lag, self._held))
+        return self._held
+
+    def plan_at(self, iteration: int) -> Plan:
+        """The plan in force at `iteration`. Call with rising iterations."""
+        while self._scheduled and self._scheduled[0][0] <= iteration:
+            self._current = self._scheduled.popleft()[1]
+        return self._current

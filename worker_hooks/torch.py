@@ -1,0 +1,417 @@
+"""The hook for torch: every worker its own batch size, changed while training runs.
+
+    import worker_hooks.torch as dynamix                          # 1
+    run = dynamix.attach(model, optimizer, train_set)             # 2
+    for inputs, targets in run.batches(epochs=3):                 # 3  in place of epochs and a DataLoader
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(inputs), targets)
+        run.backward(loss)                                        # 4  in place of loss.backward()
+        optimizer.step()
+
+The story of one iteration: `batches` hands out this worker's slice of the data (sampler.py), `backward`
+sends the weighted gradients while they appear (gradients.py) together with a tail (tail.py), `optimizer.step`
+first waits for their sum; the tail's vote says which plan is next (switch.py), and every few iterations a
+record of what happened goes to the reporter (window.py, reporter.py). The training thread never waits for
+anything but its batch and the sum.
+"""
+
+from __future__ import annotations
+
+import atexit
+import itertools
+import logging
+import math
+import os
+import socket
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from dynamix_ps.comm import Comm, open_comm
+from dynamix_ps.errors import TrainingError
+from dynamix_ps.messages import Plan, Registration
+from dynamix_ps.report.run_folder import RunFolder
+from worker_hooks.batches import Batch, BatchStream
+from worker_hooks.broadcast import broadcast_training_state, total
+from worker_hooks.checkpoint import Position, load_checkpoint, save_checkpoint
+from worker_hooks.evaluation import evaluate_share
+from worker_hooks.failure import exit_now, exit_on_failure, leave
+from worker_hooks.gradients import GradientExchange
+from worker_hooks.learning_rate import learning_rate_factor
+from worker_hooks.reporter import Reporter
+from worker_hooks.sampler import Cursor, GlobalSampler
+from worker_hooks.settings import Settings
+from worker_hooks.stall import StallWatch
+from worker_hooks.stopwatch import Stopwatch
+from worker_hooks.switch import PlanSwitch
+from worker_hooks.tail import Contribution, GlobalView
+from worker_hooks.window import Iteration, WindowMeter
+
+__all__ = ["Run", "attach"]
+
+logger = logging.getLogger("dynamix")
+_attached = itertools.count()  # several models in one process get keys of their own
+_comms: dict[str, Comm] = {}
+_users: dict[str, int] = {}  # open runs per data plane; the last one to close shuts it down
+
+
+def attach(
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer,
+    dataset: Any,
+    *,
+    batch_size: int = 64,
+    seed: int | None = None,
+) -> Run:
+    """Join the other workers and take over batches, gradients and records of this model.
+
+    Args:
+        model: its parameters and buffers become rank 0's on every worker.
+        optimizer: of these parameters; its state becomes rank 0's too.
+        dataset: map style (`len`, `[i]`), the same on every worker.
+        batch_size: of each worker where no cluster file says otherwise.
+        seed: of the data order where no cluster file says otherwise.
+
+    Raises:
+        ConfigError: the cluster file or a variable is wrong.
+        TrainingError: data set, model or number of workers do not fit together.
+        CheckpointError: the checkpoint to resume from is unusable.
+    """
+    settings = Settings.from_environment()
+    if settings.comm not in _comms:
+        _comms[settings.comm] = open_comm(settings.comm)
+        _comms[settings.comm].init()
+    _users[settings.comm] = _users.get(settings.comm, 0) + 1
+    return Run(model, optimizer, dataset, _comms[settings.comm], settings, batch_size, seed)
+
+
+class Run:
+    """One model in training. `rank`, `size`, `iteration` (complete ones) and `epoch` may be read at any time."""
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        optimizer: torch.optim.Optimizer,
+        dataset: Any,
+        comm: Comm,
+        settings: Settings,
+        batch_size: int = 64,
+        seed: int | None = None,
+    ) -> None:
+        self.model, self.optimizer = model, optimizer
+        self.rank, self.size = comm.rank, comm.size
+        self.iteration = 0
+        self._comm, self._settings = comm, settings
+        self._adaptive = settings.mode != "off"
+        self._folder = RunFolder(settings.run_dir) if settings.run_dir else None
+        self._reporter = Reporter(self.rank, self._folder.worker_file(self.rank) if self._folder else None)
+        exit_on_failure(self)
+        atexit.register(self.close)
+
+        prefix = f"dynamix.{next(_attached)}"
+        self._exchange = GradientExchange(model, comm, settings.bucket_bytes, prefix)
+        self._evaluation_key = f"{prefix}.evaluation"
+        comm.declare(self._evaluation_key)
+        first_plan = settings.first_plan(self.size, batch_size)
+        self._reference_batch = first_plan.global_batch
+        start = self._start(prefix, first_plan)
+        self._check_dataset(dataset, start.plan)
+        self.iteration, self._cursor = start.iteration, start.cursor
+        sampler = GlobalSampler(len(dataset), settings.seed if seed is None else seed)
+        self._switch = PlanSwitch(start.plan, settings.prefetch)
+        self._stream = BatchStream(dataset, sampler, self.rank, self._switch.plan_at, settings.prefetch)
+        self._watch = Stopwatch()
+        self._meter = WindowMeter(self.rank, settings.window, self._exchange.bytes_per_iteration)
+        self._stall = StallWatch(self.rank, self._reporter, settings.timeouts)
+        optimizer.register_step_pre_hook(lambda *_: self._before_step())
+        optimizer.register_step_post_hook(lambda *_: self._after_step())
+
+        self._batch: Batch | None = None  # in work since `batches` handed it out
+        self._sent = False
+        self._view: GlobalView | None = None  # what the sum of this iteration said
+        self._loss = self._correct = self._grad_sq = self._global_grad_sq = math.nan
+        self._applied_version = start.plan.version
+        self._refused_version = -1
+        self._base_rates: list[Any] = []
+        self._samples = 0
+        self._training_began_s: float | None = None
+        self._closed = False
+        self._connect(start.plan)
+
+    # -- start ------------------------------------------------------------------------------------------------------
+
+    def _start(self, prefix: str, first_plan: Plan) -> Position:
+        """Same weights and position everywhere: rank 0's, from its checkpoint if one is given."""
+        position = Position(0, Cursor(), first_plan)
+        if self._settings.resume and self.rank == 0:
+            saved = load_checkpoint(self._settings.resume)
+            self.model.load_state_dict(saved["model"])
+            self.optimizer.load_state_dict(saved["optimizer"])
+            position = Position.unpack(saved["position"])
+        packed = broadcast_training_state(self._comm, prefix, self.model, self.optimizer, position.pack())
+        position = Position.unpack(packed)
+        saved_size = len(position.plan.batch_sizes)
+        if saved_size != self.size:
+            raise TrainingError(
+                f"the checkpoint is of {saved_size} workers, this run has {self.size}; "
+                "resume with as many workers as it was saved with"
+            )
+        return position
+
+    def _check_dataset(self, dataset: Any, plan: Plan) -> None:
+        if len(dataset) < plan.global_batch:
+            raise TrainingError(
+                f"the data set has {len(dataset)} samples but one iteration takes {plan.global_batch} "
+                f"({' + '.join(map(str, plan.batch_sizes))}); use smaller batch sizes or more data"
+            )
+
+    def _connect(self, plan: Plan) -> None:
+        settings = self._settings
+        self._reporter.event(
+            "started",
+            comm=self._comm.name,
+            byteps_version=self._comm.version(),
+            torch_version=torch.__version__,
+            pid=os.getpid(),
+            batch_size=plan.batch_sizes[self.rank],
+            iteration=self.iteration,
+        )
+        if self._adaptive and settings.arbitrator:
+            me = Registration(self.rank, uuid.uuid4().hex, socket.gethostname(), os.getpid(), plan)
+            self._reporter.connect(settings.arbitrator, settings.run_id, settings.token, me, settings.timeouts)
+        elif self._adaptive:
+            self._reporter.event("degraded", what="arbitrator", detail="no address given; batch sizes stay as they are")
+            logger.warning("mode %s but no arbitrator address: batch sizes stay as they are", settings.mode)
+
+    # -- the loop ---------------------------------------------------------------------------------------------------
+
+    @property
+    def epoch(self) -> int:
+        """Complete passes over the data set."""
+        return self._cursor.epoch
+
+    @property
+    def batch_size(self) -> int:
+        """Planned batch size of this worker in the iteration at hand."""
+        return (self._batch.plan if self._batch else self._switch.newest_scheduled).batch_sizes[self.rank]
+
+    def every(self, iterations: int) -> bool:
+        """True when the number of complete iterations is a multiple of `iterations` (the same on all workers)."""
+        return self.iteration > 0 and self.iteration % iterations == 0
+
+    def batches(self, epochs: int | None = None, iterations: int | None = None) -> Iterator[Any]:
+        """This worker's batches until `epochs` passes or `iterations` iterations are complete in all.
+
+        A worker whose share is empty still gets one sample to run on, and its gradient counts for nothing.
+        """
+        if epochs is None and iterations is None:
+            raise TrainingError("run.batches() needs epochs=... or iterations=..., got neither")
+        if self._training_began_s is None:
+            self._training_began_s = time.monotonic()
+        self._watch.begin()
+        for batch in self._stream.run(self._cursor, self.iteration, epochs, iterations):
+            if batch.plan.version != self._applied_version:
+                self._announce(batch.plan)
+            self._batch, self._sent, self._view = batch, False, None
+            self._watch.batch_ready()
+            yield batch.data
+            if self.iteration == batch.iteration:
+                raise TrainingError("the loop went on without optimizer.step(); call it once for every batch")
+            if self._adaptive:
+                self._record(batch)
+        self._batch = None
+
+    def backward(self, loss: torch.Tensor, correct: torch.Tensor | float | None = None) -> None:
+        """Backward pass of `loss`, the *mean* over this batch, and start of the gradient sum.
+
+        `correct` is the number of correctly classified samples of the batch, if there is such a thing; it gives
+        the policy the batch accuracy.
+        """
+        batch = self._batch
+        if batch is None or self._sent:
+            raise TrainingError("run.backward() belongs inside `for ... in run.batches(...)`, once per batch")
+        self._exchange.begin(batch.samples, measure_norm=self._adaptive)
+        if batch.samples:
+            loss.backward()  # type: ignore[no-untyped-call]
+        self._loss = float(loss.detach()) if batch.samples else 0.0
+        self._correct = math.nan if correct is None else float(correct) if batch.samples else 0.0
+        if self._settings.slowdown > 1:  # emulated speed, where CPU quotas are not permitted
+            time.sleep(self._watch.compute_so_far_s() * (self._settings.slowdown - 1))
+        voted = self._switch.vote(self._acceptable(self._reporter.newest_plan()))
+
+        def contribute(grad_sq: float) -> Contribution:
+            self._grad_sq = grad_sq
+            loss_sum = self._loss * batch.samples
+            return Contribution(batch.samples, loss_sum, self._correct, grad_sq, voted.version, self._watch.blocked_s)
+
+        self._exchange.send_rest(contribute)
+        self._sent = True
+        self._reporter.progress(batch.iteration + 1)
+
+    def synchronize(self) -> None:
+        """Wait for the sum, so that `.grad` is the global gradient. Only needed to clip or read it before
+        `optimizer.step()`, which otherwise does it."""
+        batch = self._batch
+        if batch is None or not self._sent:
+            raise TrainingError("optimizer.step() without run.backward(loss) in this iteration")
+        if self._view is not None:
+            return
+        with self._watch.blocked():
+            view = self._exchange.receive(lambda waited_s: self._stall.waiting(batch.iteration, waited_s))
+        if view.broken_ranks:
+            named = ", ".join(f"worker {rank}" for rank in view.broken_ranks)
+            raise TrainingError(
+                f"the loss of {named} is not finite in iteration {self.iteration} (epoch {self.epoch}); "
+                "no weight was changed by it: lower the learning rate, or look at the data of that worker"
+            )
+        if self._adaptive:
+            self._global_grad_sq = self._exchange.squared_norm()
+            self._switch.decide(batch.iteration, view.agreed_version)
+        self._view = view
+
+    def _before_step(self) -> None:
+        self.synchronize()
+        assert self._batch is not None
+        self._base_rates = [group["lr"] for group in self.optimizer.param_groups]
+        factor = self._rate_factor(self._batch.plan)
+        if factor != 1.0:
+            for group in self.optimizer.param_groups:
+                group["lr"] = group["lr"] * factor  # for this step; a scheduler never sees it
+
+    def _after_step(self) -> None:
+        assert self._batch is not None
+        for group, rate in zip(self.optimizer.param_groups, self._base_rates, strict=True):
+            group["lr"] = rate
+        self.iteration += 1
+        self._samples += self._batch.samples
+        self._cursor = self._batch.step.next
+        every = self._settings.checkpoint_every
+        if every and self.every(every):
+            self.save()
+
+    # -- plans ------------------------------------------------------------------------------------------------------
+
+    def _acceptable(self, plan: Plan | None) -> Plan | None:
+        """A plan this worker can vote for; a wrong one is refused here, so it never becomes unanimous."""
+        if plan is None or plan.version == self._refused_version:
+            return None
+        if len(plan.batch_sizes) == self.size and min(plan.batch_sizes) >= 0 and plan.global_batch >= 1:
+            return plan
+        self._refused_version = plan.version
+        self._reporter.event("degraded", what="plan", detail=f"plan {plan.version} refused: sizes {plan.batch_sizes}")
+        return None
+
+    def _announce(self, plan: Plan) -> None:
+        self._applied_version = plan.version
+        self._reporter.event(
+            "plan_applied",
+            version=plan.version,
+            iteration=self.iteration,
+            batch_sizes=list(plan.batch_sizes),
+            lr_factor=self._rate_factor(plan),
+        )
+
+    def _rate_factor(self, plan: Plan) -> float:
+        return learning_rate_factor(self._settings.lr_rule, plan.global_batch, self._reference_batch)
+
+    # -- records ----------------------------------------------------------------------------------------------------
+
+    def _record(self, batch: Batch) -> None:
+        assert self._view is not None
+        record = self._meter.add(
+            Iteration(
+                number=batch.iteration,
+                plan_version=batch.plan.version,
+                batch_size=batch.plan.batch_sizes[self.rank],
+                samples=batch.samples,
+                times=self._watch.end(),
+                loss=self._loss,
+                correct=self._correct,
+                grad_sq=self._grad_sq,
+                global_grad_sq=self._global_grad_sq,
+                view=self._view,
+                stalled=self._watch.blocked_s >= self._settings.timeouts.stall_warn_s,
+            )
+        )
+        if record is not None:
+            self._reporter.window(record)
+
+    def paused(self) -> AbstractContextManager[None]:
+        """`with run.paused():` around what is not training, so that it does not count as training time."""
+        return self._watch.paused()
+
+    # -- evaluation, checkpoints, end ---------------------------------------------------------------------------------
+
+    def evaluate(
+        self, dataset: Any, score: Callable[[Any, Any], Sequence[Any]], batch_size: int = 256
+    ) -> tuple[float, ...]:
+        """Means per sample over `dataset`, computed by all workers together, each on its share. Collective.
+
+        `score(inputs, targets)` returns sums over a batch, first the number of correct ones, then the loss, then up
+        to five more. The first two are recorded as accuracy and loss. Does not count as training time.
+        """
+        with self.paused():
+            shares = self._switch.newest_scheduled.batch_sizes
+            sums = evaluate_share(self.model, dataset, score, shares, self.rank, batch_size)
+            means = total(self._comm, self._evaluation_key, sums)
+            values = (means[1:] / means[0]).tolist()
+        if self.rank == 0:
+            self._reporter.event(
+                "evaluation",
+                iteration=self.iteration,
+                epoch=self.epoch,
+                accuracy=values[0],
+                loss=values[1],
+                samples=int(means[0]),
+            )
+        return tuple(values)
+
+    def save(self, path: Path | str | None = None) -> None:
+        """Write a checkpoint (rank 0; others return at once): model, optimizer, cursor, plan. Atomic.
+
+        Default: `checkpoints/last.pt` in the run folder. Does not count as training time.
+        """
+        if self.rank != 0:
+            return
+        if path is None and self._folder is None:
+            raise TrainingError("run.save() needs a path when there is no run folder")
+        target = Path(path) if path is not None else self._folder.checkpoints_dir / "last.pt"  # type: ignore[union-attr]
+        with self.paused():
+            position = Position(self.iteration, self._cursor, self._switch.newest_scheduled)
+            save_checkpoint(
+                target,
+                {
+                    "model": self.model.state_dict(),
+                    "optimizer": self.optimizer.state_dict(),
+                    "position": position.pack(),
+                },
+            )
+
+    def close(self) -> None:
+        """Say good-bye: to the arbitrator, the run folder and the other workers. Also runs at exit. Collective."""
+        if self._closed:
+            return
+        if self._batch is not None and self.iteration == self._batch.iteration:
+            error = TrainingError(f"the script ended in the middle of iteration {self.iteration}")
+            print(f"error: {error}, while the other workers wait for its gradients", file=sys.stderr)
+            self.abandon(error)
+            exit_now(error.exit_code)
+        self._closed = True
+        train_s = 0.0 if self._training_began_s is None else time.monotonic() - self._training_began_s
+        self._reporter.event("finished", iterations=self.iteration, samples=self._samples, train_s=train_s)
+        self._reporter.close()
+        _users[self._settings.comm] -= 1
+        if _users[self._settings.comm] == 0:
+            leave(self._comm, self._settings.timeouts.stall_fail_s)
+
+    def abandon(self, error: BaseException) -> None:
+        """Record why this worker fails and stop the reporter; the other workers are not waited for."""
+        self._closed = True
+        self._reporter.event("failed", error=str(error) or type(error).__name__, iteration=self.iteration)
+        self._reporter.close()

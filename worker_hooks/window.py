@@ -1,0 +1,106 @@
+"""From iterations to window records: times split into input, compute, push-pull and wait. Pure.
+
+How long a worker is blocked in the sum has two causes: the network, and workers that are not there yet.
+Every worker's blocked time travels in the next iteration's tail; the smallest of them belongs to the worker
+that came last and waited for the network alone. That minimum is push_pull, what exceeds it is wait
+(definition chosen by us). So an iteration is complete one iteration later, and so is a window.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from dynamix_ps.messages import WindowRecord
+from worker_hooks.stopwatch import Times
+from worker_hooks.tail import GlobalView
+
+
+@dataclass(frozen=True, slots=True)
+class Iteration:
+    """One iteration as its worker saw it."""
+
+    number: int
+    plan_version: int
+    batch_size: int  # planned
+    samples: int  # really processed
+    times: Times
+    loss: float
+    correct: float
+    grad_sq: float
+    global_grad_sq: float
+    view: GlobalView
+    stalled: bool = False  # waited so long that a worker must have been stopped
+
+
+class WindowMeter:
+    """Collects iterations and cuts them into windows of `length` iterations."""
+
+    def __init__(self, rank: int, length: int, bytes_per_iteration: int) -> None:
+        self._rank = rank
+        self._length = length
+        self._bytes = bytes_per_iteration
+        self._window = 0
+        self._last: Iteration | None = None
+        self._rows: list[tuple[Iteration, float]] = []
+
+    def add(self, iteration: Iteration) -> WindowRecord | None:
+        """Add an iteration, whose view completes the one before. Returns a record when that closed a window."""
+        before, self._last = self._last, iteration
+        if before is None:
+            return None
+        network_s = min(iteration.view.waited_s)
+        self._rows.append((before, min(network_s, before.times.blocked_s)))
+        if len(self._rows) < self._length:
+            return None
+        rows, self._rows = self._rows, []
+        record = self._record(rows)
+        self._window += 1
+        return record
+
+    def _record(self, rows: list[tuple[Iteration, float]]) -> WindowRecord:
+        iterations = [row[0] for row in rows]
+        first, last = iterations[0], iterations[-1]
+        samples = sum(i.samples for i in iterations)
+        global_samples = sum(i.view.samples for i in iterations)
+        duration_s = sum(i.times.duration_s for i in iterations)
+        push_pull_s = sum(network_s for _, network_s in rows)
+        norms = np.sqrt([i.grad_sq for i in iterations if math.isfinite(i.grad_sq)] or [math.nan])
+        return WindowRecord(
+            rank=self._rank,
+            window=self._window,
+            first_iteration=first.number,
+            iterations=len(rows),
+            plan_version=last.plan_version,
+            batch_size=last.batch_size,
+            samples=samples,
+            duration_s=duration_s,
+            compute_s=sum(i.times.compute_s for i in iterations),
+            push_pull_s=push_pull_s,
+            wait_s=max(0.0, sum(i.times.blocked_s for i in iterations) - push_pull_s),
+            input_s=sum(i.times.input_s for i in iterations),
+            loss=_mean((i.loss, i.samples) for i in iterations),
+            accuracy=sum(i.correct for i in iterations) / samples if samples else math.nan,
+            global_samples=global_samples,
+            global_loss=_mean((i.view.loss, i.view.samples) for i in iterations),
+            global_accuracy=_mean((i.view.accuracy, i.view.samples) for i in iterations),
+            grad_sq_local=_mean((i.grad_sq, 1) for i in iterations if math.isfinite(i.grad_sq)),
+            grad_sq_global=_mean((i.global_grad_sq, 1) for i in iterations),
+            grad_norm_std=float(norms.std() / norms.mean()) if norms.mean() else math.nan,
+            bytes_pushed=self._bytes * len(rows),
+            cpu_ratio=sum(i.times.cpu_s for i in iterations) / duration_s if duration_s else math.nan,
+            flagged=any(i.stalled for i in iterations) or first.plan_version != last.plan_version,
+        )
+
+
+def _mean(weighted: Iterable[tuple[float, int]]) -> float:
+    """Weighted mean; values without weight do not count (they may be NaN), and the mean of nothing is NaN."""
+    total, weight = 0.0, 0
+    for value, count in weighted:
+        if count:
+            total += value * count
+            weight += count
+    return total / weight if weight else math.nan
