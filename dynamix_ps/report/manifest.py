@@ -9,7 +9,7 @@ import platform
 import socket
 import subprocess
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ def write_manifest(folder: RunFolder, config: Config, argv: Sequence[str]) -> di
     """Write manifest.json and return what it holds. Unknown values are null; nothing is imported to find them."""
     manifest = {
         "run": folder.path.name,
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "argv": list(argv),
         "command": list(config.command),
         "seed": config.seed,

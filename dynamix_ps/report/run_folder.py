@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 
 from dynamix_ps.errors import EnvironmentNotReady, UsageError
@@ -21,7 +21,7 @@ class RunFolder:
 
         `now` must carry a time zone. Raises EnvironmentNotReady when the folder exists or cannot be made.
         """
-        stamp = now.astimezone(UTC).strftime("%Y%m%dT%H%M%SZ")
+        stamp = now.astimezone(timezone.utc).strftime("%Y%m%dT%H%M%SZ")
         folder = cls(base.absolute() / f"{name}-{stamp}-{run_id}")
         try:
             folder.path.mkdir(parents=True)

@@ -111,12 +111,12 @@ def _sizes(sizes: Sequence[int | None]) -> str:
 
 
 def _or_dash(value: object) -> str:
-    return "–" if value is None else str(value)
+    return "-" if value is None else str(value)
 
 
 def _unit(value: float | None, unit: str, digits: int) -> str:
-    return "–" if value is None else f"{value:,.{digits}f}" + (f" {unit}" if unit else "")
+    return "-" if value is None else f"{value:,.{digits}f}" + (f" {unit}" if unit else "")
 
 
 def _percent(value: float | None) -> str:
-    return "–" if value is None else f"{100 * value:.2f} %"
+    return "-" if value is None else f"{100 * value:.2f} %"

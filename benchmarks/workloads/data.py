@@ -1,0 +1,208 @@
+"""Image data sets for the workloads, found, fetched or, when nothing else can be had, replaced by small digits.
+
+Search order: the given path; $DYNAMIX_DATA; <cache>/data; the data set's home page (kept in <cache>/data, checked);
+scikit-learn's bundled digits. The last is not what was asked for: it is told on stderr and in `DataSet.degraded`.
+A file that is there but damaged is an error, never a reason to go on to the next place.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch.utils.data import TensorDataset
+
+from benchmarks.workloads.download import RemoteFile, fetch
+from benchmarks.workloads.formats import IDX_FILES, RawImages, read_cifar_archive, read_idx, read_npz
+from dynamix_ps import env
+from dynamix_ps.errors import DataError, UsageError
+
+_FASHION_HOME = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/"
+_FASHION_MD5 = (
+    "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
+    "25c81989df183df01b3e8a0aad5dffbe",
+    "bef4ecab320f06d8554ea6380940ec79",
+    "bb300cfdad3c16e7a12a480ee83cd310",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What is known of a data set: its shape, statistics of the training pixels / 255, file names and home."""
+
+    title: str
+    shape: tuple[int, int, int]  # height, width, channels
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    npz_names: tuple[str, ...]
+    remote: tuple[RemoteFile, ...]
+    read_originals: Callable[[Path, tuple[int, int, int]], RawImages]
+
+
+_KNOWN = {
+    "fashion-mnist": _Known(
+        "Fashion-MNIST",
+        (28, 28, 1),
+        (0.2860,),
+        (0.3530,),
+        ("fashion_mnist.npz",),
+        tuple(RemoteFile(_FASHION_HOME + name, md5) for name, md5 in zip(IDX_FILES, _FASHION_MD5, strict=True)),
+        read_idx,
+    ),
+    "cifar-10": _Known(
+        "CIFAR-10",
+        (32, 32, 3),
+        (0.4914, 0.4822, 0.4465),
+        (0.2470, 0.2435, 0.2616),
+        ("cifar10.npz", "cifar10_25k.npz"),
+        (RemoteFile("https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz", "c58f30108f718f92721af3b95e74349a"),),
+        lambda folder, shape: read_cifar_archive(folder / "cifar-10-python.tar.gz", shape),
+    ),
+}
+NAMES = (*_KNOWN, "digits")
+
+
+class ImageSet(TensorDataset):
+    """Images as float32 (samples, channels, height, width) with mean 0 and deviation 1, labels as int64.
+
+    `source` and `degraded` travel with the set, so that a run records what it really trained on.
+    """
+
+    def __init__(self, inputs: torch.Tensor, labels: torch.Tensor, source: str, degraded: str | None) -> None:
+        super().__init__(inputs, labels)
+        self.source = source
+        self.degraded = degraded
+
+
+@dataclass(frozen=True, slots=True)
+class DataSet:
+    """A training and a test set. `degraded` says why this is not the data set that was asked for."""
+
+    name: str
+    source: str
+    train: ImageSet
+    test: ImageSet
+    degraded: str | None = None
+    classes: int = 10
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Channels, height, width of one sample."""
+        channels, height, width = self.train.tensors[0].shape[1:]
+        return channels, height, width
+
+
+def load(name: str, path: Path | None = None) -> DataSet:
+    """A data set by name; `path` is a file or folder to take it from, and nothing else.
+
+    Raises UsageError for an unknown name and DataError for a missing `path`, a damaged file, or when even the
+    bundled digits cannot be had.
+    """
+    if name == "digits":
+        return _digits((28, 28, 1), "scikit-learn's digits", shifts=0)
+    known = _KNOWN.get(name)
+    if known is None:
+        raise UsageError(f"unknown data set {name!r}; known data sets: {', '.join(NAMES)}")
+    if path is not None:
+        found = _at(known, path)
+        if found is None:
+            raise DataError(f"{known.title} is not at {path}: expected {_expected(known)}; correct the path")
+        return _data_set(known, *found)
+    cache = Path(env.cache_dir()) / "data"
+    given = env.get(env.DATA)
+    places = [*([Path(given)] if given else []), cache]
+    for place in places:
+        found = _at(known, place)
+        if found is not None:
+            return _data_set(known, *found)
+    try:
+        fetch(known.remote, cache)
+    except DataError as error:
+        return _stand_in(known, places, error)
+    return _data_set(known, known.read_originals(cache, known.shape), str(cache))
+
+
+def _at(known: _Known, path: Path) -> tuple[RawImages, str] | None:
+    """The data set's arrays and where they come from, if they are at `path`."""
+    if path.is_file():
+        if path.suffix == ".npz":
+            return read_npz(path, known.shape), str(path)
+        named_so = path.name in [file.name for file in known.remote]
+        return (known.read_originals(path.parent, known.shape), str(path)) if named_so else None
+    for name in known.npz_names:
+        if (path / name).is_file():
+            return read_npz(path / name, known.shape), str(path / name)
+    originals = [path / file.name for file in known.remote]
+    if not any(file.is_file() for file in originals):
+        return None
+    missing = [file.name for file in originals if not file.is_file()]
+    if missing:
+        raise DataError(f"{path}: {known.title} is there in part; missing: {', '.join(missing)}; add what is missing")
+    return known.read_originals(path, known.shape), str(path)
+
+
+def _expected(known: _Known) -> str:
+    return " or ".join((*known.npz_names, " + ".join(file.name for file in known.remote)))
+
+
+def _data_set(known: _Known, raw: RawImages, where: str, degraded: str | None = None) -> DataSet:
+    samples = f"{len(raw.x_train):,} training and {len(raw.x_test):,} test images"
+    subset = ", a subset" if known.title == "CIFAR-10" and len(raw.x_train) < 50_000 else ""
+    source = f"{known.title} from {where} ({samples}{subset})"
+    parts = [
+        ImageSet(_normalised(pixels, known.mean, known.std), torch.from_numpy(labels), source, degraded)
+        for pixels, labels in ((raw.x_train, raw.y_train), (raw.x_test, raw.y_test))
+    ]
+    return DataSet(known.title, source, parts[0], parts[1], degraded)
+
+
+def _normalised(pixels: np.ndarray, mean: tuple[float, ...], std: tuple[float, ...]) -> torch.Tensor:
+    """NHWC uint8 to NCHW float32, changed in place after the one copy it needs."""
+    planes = np.ascontiguousarray(pixels.transpose(0, 3, 1, 2), dtype=np.float32)
+    images = torch.from_numpy(planes)
+    for channel, (centre, spread) in enumerate(zip(mean, std, strict=True)):
+        images[:, channel].sub_(255 * centre).div_(255 * spread)
+    return images
+
+
+def _stand_in(known: _Known, places: list[Path], error: DataError) -> DataSet:
+    searched = ", ".join(map(str, places))
+    reason = (
+        f"{known.title} was not found in {searched} and could not be downloaded ({error}); "
+        f"training on scikit-learn's digits instead; put {_expected(known)} into $DYNAMIX_DATA"
+    )
+    print(f"degraded: data: {reason}", file=sys.stderr, flush=True)
+    return _digits(known.shape, f"scikit-learn's digits in place of {known.title}", shifts=2, degraded=reason)
+
+
+def _digits(shape: tuple[int, int, int], title: str, shifts: int, degraded: str | None = None) -> DataSet:
+    """1,797 digits of 8x8 pixels, enlarged; every fifth is for testing.
+
+    `shifts` adds copies of the training images moved by up to that many pixels each way, so that a run made for
+    a larger data set finds about as many samples.
+    """
+    try:
+        from sklearn.datasets import load_digits
+    except ImportError as error:
+        raise DataError(
+            f"{degraded or 'digits'}; but scikit-learn is not installed: pip install scikit-learn"
+        ) from error
+    bundle = load_digits()
+    height, width, channels = shape
+    small = torch.from_numpy(bundle.images.astype(np.float32) * (255 / 16)).unsqueeze(1)
+    large = torch.nn.functional.interpolate(small, size=(height, width), mode="bilinear", align_corners=False)
+    pixels = large.round().to(torch.uint8).permute(0, 2, 3, 1).expand(-1, -1, -1, channels).numpy()
+    labels = bundle.target.astype(np.int64)
+    test = np.arange(len(labels)) % 5 == 0
+    moves = range(-shifts, shifts + 1)
+    moved = [np.roll(pixels[~test], (down, right), axis=(1, 2)) for down in moves for right in moves]
+    raw = RawImages(np.concatenate(moved), np.tile(labels[~test], len(moved)), pixels[test], labels[test])
+    scaled = raw.x_train.astype(np.float32) / 255
+    known = _Known(
+        title, shape, (float(scaled.mean()),) * channels, (float(scaled.std()),) * channels, (), (), read_idx
+    )
+    return _data_set(known, raw, "the installed package", degraded)

@@ -1,0 +1,54 @@
+"""A plain BytePS training script that knows nothing of DYNAMIX: small model, digits, prints a checksum of its weights.
+
+Every worker prints the same checksum when the sums were right.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+import byteps.torch as bps
+import torch
+import torch.nn.functional as F
+
+from benchmarks.workloads import data, models
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--batch", type=int, default=32, help="samples per worker and step")
+    parser.add_argument("--lr", type=float, default=0.05)
+    args = parser.parse_args()
+
+    bps.init()
+    torch.manual_seed(bps.rank())  # different first weights, so that the broadcast has something to do
+    digits = data.load("digits")
+    images, labels = digits.train.tensors
+    model = models.make_model("mlp", digits.shape, digits.classes)
+    optimizer = bps.DistributedOptimizer(
+        torch.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9), named_parameters=model.named_parameters()
+    )
+    bps.broadcast_parameters(model.state_dict(), root_rank=0)
+    bps.broadcast_optimizer_state(optimizer, root_rank=0)
+
+    loss = torch.tensor(float("nan"))
+    for step in range(args.steps):
+        first = (step * bps.size() + bps.rank()) * args.batch
+        chosen = torch.arange(first, first + args.batch) % len(labels)
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(images[chosen]), labels[chosen])
+        loss.backward()
+        optimizer.step()
+
+    weights = torch.cat([parameter.detach().flatten() for parameter in model.parameters()]).double()
+    with torch.no_grad():
+        test_images, test_labels = digits.test.tensors
+        accuracy = (model(test_images).argmax(1) == test_labels).float().mean()
+    checksum = f"{weights.sum():.12e} {weights.square().sum():.12e}"
+    print(f"rank {bps.rank()} of {bps.size()} loss {loss:.4f} accuracy {accuracy:.4f} weights {checksum}", flush=True)
+    bps.shutdown()
+
+
+if __name__ == "__main__":
+    main()

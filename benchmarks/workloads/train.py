@@ -1,0 +1,76 @@
+"""Train a model with adaptive batch sizes: the script to copy. A number marks each line that DYNAMIX needs.
+
+    python -m benchmarks.workloads.train --data fashion-mnist --model cnn --epochs 3
+
+Alone it is one ordinary process; `dynamix launch` and `dynamix-bpslaunch` make it one of many workers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+
+import worker_hooks.torch as dynamix  # 1
+from benchmarks.workloads import data, models
+from dynamix_ps.errors import DynamixError
+
+
+def main() -> None:
+    args = parse_arguments()
+    torch.manual_seed(args.seed)
+    images = data.load(args.data, args.path)
+    print(f"data: {images.source}", file=sys.stderr, flush=True)
+    model = models.make_model(args.model, images.shape, images.classes)
+    optimizer = make_optimizer(model, args)
+
+    run = dynamix.attach(model, optimizer, images.train)  # 2
+
+    def score(inputs: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        logits = model(inputs)
+        return (logits.argmax(1) == targets).sum(), F.cross_entropy(logits, targets, reduction="sum")
+
+    for inputs, targets in run.batches(epochs=args.epochs):  # 3
+        optimizer.zero_grad()
+        logits = model(inputs)
+        loss = F.cross_entropy(logits, targets)
+        run.backward(loss, correct=(logits.argmax(1) == targets).sum())  # 4, in place of loss.backward()
+        optimizer.step()
+        if run.every(args.eval_every):
+            run.evaluate(images.test, score)  # 5
+
+    accuracy, test_loss = run.evaluate(images.test, score)
+    if run.rank == 0:
+        print(f"final: iteration {run.iteration}, test accuracy {accuracy:.4f}, test loss {test_loss:.4f}", flush=True)
+    run.close()
+
+
+def make_optimizer(model: torch.nn.Module, args: argparse.Namespace) -> torch.optim.Optimizer:
+    if args.optimizer == "adam":
+        return torch.optim.Adam(model.parameters(), lr=args.lr)
+    return torch.optim.SGD(model.parameters(), lr=args.lr, momentum=args.momentum)
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", choices=data.NAMES, default="fashion-mnist")
+    parser.add_argument("--path", type=Path, help="file or folder of the data set (otherwise it is searched for)")
+    parser.add_argument("--model", choices=sorted(models.MODELS), default="cnn")
+    parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--optimizer", choices=("sgd", "adam"), default="sgd")
+    parser.add_argument("--lr", type=float, default=0.05, help="learning rate (adam: try 0.001)")
+    parser.add_argument("--momentum", type=float, default=0.9)
+    parser.add_argument("--eval-every", type=int, default=100, metavar="N", help="iterations between evaluations")
+    parser.add_argument("--seed", type=int, default=0)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except DynamixError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
