@@ -65,7 +65,9 @@ class BatchStream:
         self._plan_at = plan_at
         self._prefetch = prefetch
 
-    def run(self, cursor: Cursor, iteration: int, last_epoch: int | None, last_iteration: int | None) -> Iterator[Batch]:
+    def run(
+        self, cursor: Cursor, iteration: int, last_epoch: int | None, last_iteration: int | None
+    ) -> Iterator[Batch]:
         """Batches from `cursor` on, numbered from `iteration`, until one of the limits (exclusive) is reached."""
         ahead: deque[Future[Batch]] = deque()
         with ThreadPoolExecutor(1, "dynamix-prefetch") as pool:

@@ -1,0 +1,50 @@
+# make demo   sets everything up and trains a real network on real BytePS with adaptive batch sizes
+# make test   sets everything up, checks style and types, runs all tests
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+# A folder with the data sets, if there is one; otherwise they are downloaded once.
+export DYNAMIX_DATA ?= $(firstword $(abspath $(wildcard data ../shared/data)))
+
+.PHONY: setup system demo test lint bench clean
+
+setup: $(VENV)/.ready
+
+# A compiler, libnuma and venv, by apt where something is missing.
+system:
+	@if command -v g++ >/dev/null && command -v make >/dev/null && test -e /usr/include/numa.h \
+	    && $(PYTHON) -c 'import venv, ensurepip' 2>/dev/null; then exit 0; fi; \
+	packages="g++ make libnuma-dev python3-dev python3-venv"; \
+	if ! command -v apt-get >/dev/null; then \
+	    echo "error: g++, make, numa.h or python venv is missing; install them (Debian names: $$packages)" >&2; exit 3; fi; \
+	if [ "$$(id -u)" = 0 ]; then sudo=; elif command -v sudo >/dev/null; then sudo=sudo; else \
+	    echo "error: as root, run: apt-get install $$packages" >&2; exit 3; fi; \
+	$$sudo apt-get update -q && $$sudo apt-get install -y -q $$packages
+
+$(VENV)/.ready: setup.py requirements.txt | system
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q -r requirements.txt
+	$(BIN)/python -m pip install -q --no-deps --no-build-isolation -e .
+	$(BIN)/dynamix build-byteps
+	@touch $@
+
+demo: setup
+	$(BIN)/dynamix launch -c configs/demo.yaml
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: setup lint
+	$(BIN)/dynamix build-byteps  # from the cache, unless what goes into it has changed
+	$(BIN)/python -m pytest
+
+bench: setup
+	$(BIN)/python -m benchmarks.comm --json bench-comm.json
+	$(BIN)/python -m benchmarks.hooks --json bench-hooks.json
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis bench-*.json
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

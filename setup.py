@@ -1,0 +1,52 @@
+"""Packaging. Tool settings are in pyproject.toml."""
+
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+here = Path(__file__).parent
+
+setup(
+    name="dynamix-ps",
+    version="0.1.0",
+    description="Every worker its own batch size, adapted while training runs, on BytePS",
+    long_description=(here / "README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    python_requires=">=3.10",
+    packages=find_packages(include=["dynamix_ps*", "server_hooks*", "worker_hooks*", "benchmarks*"]),
+    package_data={"dynamix_ps": ["byteps_build/headers/**/*", "rpc/*.proto", "rpc/*.pyi"]},
+    install_requires=[
+        "click>=8.1",
+        "grpcio>=1.80",
+        "grpcio-health-checking>=1.80",
+        "numpy>=1.24",
+        "protobuf>=6.31",
+        "psutil>=5.9",
+        "pydantic>=2.6",
+        "pyyaml>=6.0",
+        "rich>=13.7",
+    ],
+    extras_require={
+        "torch": ["torch>=2.3", "setuptools>=68", "wheel"],  # the last two build BytePS's plugin
+        "plots": ["matplotlib>=3.8"],
+        "workloads": ["torch>=2.3", "scikit-learn>=1.4"],
+        "dev": [
+            "grpcio-tools>=1.80",
+            "hypothesis>=6.100",
+            "mypy>=1.11",
+            "pytest>=8.0",
+            "pytest-timeout>=2.3",
+            "ruff>=0.6",
+            "types-PyYAML",
+            "types-protobuf",
+            "types-psutil",
+        ],
+    },
+    entry_points={
+        "console_scripts": [
+            "dynamix = dynamix_ps.cli.main:main",
+            "dynamix-bpslaunch = dynamix_ps.cli.bpslaunch:main",
+        ]
+    },
+)

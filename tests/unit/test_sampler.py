@@ -1,0 +1,60 @@
+"""Invariant 3: every sample once per epoch, all workers the same number of steps, whatever the sizes do."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from worker_hooks.sampler import Cursor, GlobalSampler
+
+sizes_of_three = st.lists(st.integers(0, 40), min_size=3, max_size=3).filter(lambda sizes: sum(sizes) > 0)
+
+
+@given(
+    length=st.integers(1, 300),
+    seed=st.integers(0, 5),
+    plans=st.lists(sizes_of_three, min_size=1, max_size=8),
+    resume_at=st.integers(0, 20),
+)
+def test_every_sample_once_over_changing_sizes_and_a_resume(length, seed, plans, resume_at):
+    sampler, cursor, seen, iteration = GlobalSampler(length, seed), Cursor(), [], 0
+    while cursor.epoch == 0:
+        if iteration == resume_at:  # a new process knows only the seed and the cursor
+            sampler, cursor = GlobalSampler(length, seed), Cursor(cursor.epoch, cursor.position)
+        step = sampler.plan_step(cursor, plans[iteration % len(plans)])
+        for rank in range(3):
+            mine = sampler.indices(step, rank)
+            assert len(mine) == step.sizes[rank]
+            seen += mine.tolist()
+        cursor, iteration = step.next, iteration + 1
+    assert sorted(seen) == list(range(length))
+
+
+@given(length=st.integers(1, 200), sizes=sizes_of_three)
+def test_the_planned_sizes_are_used_until_the_epoch_runs_out(length, sizes):
+    step = GlobalSampler(length, 0).plan_step(Cursor(), sizes)
+    if sum(sizes) <= length:
+        assert step.sizes == tuple(sizes)
+    else:
+        assert sum(step.sizes) == length
+        assert all(used <= planned for used, planned in zip(step.sizes, sizes, strict=True))
+        assert step.next == Cursor(1, 0)
+
+
+def test_the_order_depends_on_the_seed_and_the_epoch():
+    orders = {
+        tuple(GlobalSampler(50, seed).indices(GlobalSampler(50, seed).plan_step(Cursor(epoch, 0), [50]), 0).tolist())
+        for seed in (0, 1)
+        for epoch in (0, 1)
+    }
+    assert len(orders) == 4
+
+
+def test_the_short_last_iteration_is_split_as_planned():
+    assert GlobalSampler(12, 0).plan_step(Cursor(), [16, 8, 0]).sizes == (8, 4, 0)
+
+
+def test_a_plan_without_samples_is_refused():
+    with pytest.raises(ValueError, match="at least one sample"):
+        GlobalSampler(10, 0).plan_step(Cursor(), [0, 0])
