@@ -1,34 +1,44 @@
-"""The YAML of a cluster: strict pydantic models. `load_config` (below) turns every error into file:line."""
+"""The YAML of a cluster: strict pydantic models. `config_file.load_config` turns every error into file:line."""
 
 from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 PositiveInt = Annotated[int, Field(gt=0)]
-PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+PositiveFloat = Annotated[float, Field(gt=0)]
+Port = Annotated[int, Field(ge=0, le=65535)]  # 0: the launcher picks a free one
+Host = Annotated[str, Field(pattern=r"^[A-Za-z0-9.:_-]+$")]
+
+
+def _plain_off(value: object) -> object:
+    """YAML 1.1 reads an unquoted `off` as false; as a mode it means the word."""
+    return "off" if value is False else value
+
+
+Mode = Annotated[Literal["adapt", "observe", "off"], BeforeValidator(_plain_off)]
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
 
 class Worker(_Section):
     """One worker: its first batch size, its own bounds where they differ, and its emulated speed."""
 
     batch: PositiveInt = 64
-    speed: Annotated[float, Field(gt=0, le=1)] = 1.0
+    speed: Annotated[float, Field(ge=0.01, le=1)] = 1.0  # 1: as fast as the machine allows
     min: Annotated[int, Field(ge=0)] | None = None
     max: PositiveInt | None = None
 
 
 class Cluster(_Section):
-    host: str = "127.0.0.1"
-    port: Annotated[int, Field(ge=0, le=65535)] = 0
-    arbitrator_port: Annotated[int, Field(ge=0, le=65535)] = 0
-    servers: PositiveInt = 1
-    workers: Annotated[tuple[Worker, ...], Field(min_length=1)]
+    host: Host = "127.0.0.1"
+    port: Port = 0
+    arbitrator_port: Port = 0
+    servers: Annotated[int, Field(ge=1, le=64)] = 1
+    workers: Annotated[tuple[Worker, ...], Field(min_length=1, max_length=256)]
 
 
 class BatchBounds(_Section):
@@ -67,7 +77,7 @@ class Policy(_Section):
 
 
 class Timeouts(_Section):
-    """Each must be larger than the one before it; the loader checks the order."""
+    """Seconds. The first four must grow from one to the next, and job_s exceed launch_s; the loader checks it."""
 
     rpc_s: PositiveFloat = 2.0
     lease_s: PositiveFloat = 6.0
@@ -78,11 +88,11 @@ class Timeouts(_Section):
 
 
 class Config(_Section):
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")] = "run"
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=64)] = "run"
     run_dir: str = "runs"
     seed: Annotated[int, Field(ge=0)] = 0
     comm: Literal["byteps", "local"] = "byteps"
-    mode: Literal["adapt", "observe", "off"] = "adapt"
+    mode: Mode = "adapt"
     cluster: Cluster
     batch: BatchBounds = BatchBounds()
     window: PositiveInt = 20  # iterations per decision (k in the paper)
