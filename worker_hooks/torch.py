@@ -19,13 +19,9 @@ from __future__ import annotations
 
 import atexit
 import itertools
-import logging
 import math
-import os
-import socket
 import sys
 import time
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -33,19 +29,17 @@ from typing import Any
 
 import torch
 
-from dynamix_ps.comm import Comm, open_comm
 from dynamix_ps.errors import TrainingError
-from dynamix_ps.messages import Plan, Registration
-from dynamix_ps.report.run_folder import RunFolder
+from dynamix_ps.messages import Plan
 from worker_hooks.batches import Batch, BatchStream
 from worker_hooks.broadcast import broadcast_training_state, total
 from worker_hooks.checkpoint import Position, load_checkpoint, save_checkpoint
 from worker_hooks.evaluation import evaluate_share
-from worker_hooks.failure import exit_now, exit_on_failure, leave
+from worker_hooks.failure import exit_now, exit_on_failure
 from worker_hooks.gradients import GradientExchange
 from worker_hooks.learning_rate import learning_rate_factor
-from worker_hooks.reporter import Reporter
 from worker_hooks.sampler import Cursor, GlobalSampler
+from worker_hooks.session import Session
 from worker_hooks.settings import Settings
 from worker_hooks.stall import StallWatch
 from worker_hooks.stopwatch import Stopwatch
@@ -55,10 +49,7 @@ from worker_hooks.window import Iteration, WindowMeter
 
 __all__ = ["Run", "attach"]
 
-logger = logging.getLogger("dynamix")
 _attached = itertools.count()  # several models in one process get keys of their own
-_comms: dict[str, Comm] = {}
-_users: dict[str, int] = {}  # open runs per data plane; the last one to close shuts it down
 
 
 def attach(
@@ -83,12 +74,7 @@ def attach(
         TrainingError: data set, model or number of workers do not fit together.
         CheckpointError: the checkpoint to resume from is unusable.
     """
-    settings = Settings.from_environment()
-    if settings.comm not in _comms:
-        _comms[settings.comm] = open_comm(settings.comm)
-        _comms[settings.comm].init()
-    _users[settings.comm] = _users.get(settings.comm, 0) + 1
-    return Run(model, optimizer, dataset, _comms[settings.comm], settings, batch_size, seed)
+    return Run(model, optimizer, dataset, Session(Settings.from_environment()), batch_size, seed)
 
 
 class Run:
@@ -99,20 +85,18 @@ class Run:
         model: torch.nn.Module,
         optimizer: torch.optim.Optimizer,
         dataset: Any,
-        comm: Comm,
-        settings: Settings,
+        session: Session,
         batch_size: int = 64,
         seed: int | None = None,
     ) -> None:
+        comm, settings = session.comm, session.settings
         self.model, self.optimizer = model, optimizer
         self.rank, self.size = comm.rank, comm.size
         self.iteration = 0
-        self._comm, self._settings = comm, settings
+        self._session, self._comm, self._settings = session, comm, settings
         self._adaptive = settings.mode != "off"
-        self._folder = RunFolder(settings.run_dir) if settings.run_dir else None
-        self._reporter = Reporter(self.rank, self._folder.worker_file(self.rank) if self._folder else None)
+        self._closed = False
         exit_on_failure(self)
-        atexit.register(self.close)
 
         prefix = f"dynamix.{next(_attached)}"
         self._exchange = GradientExchange(model, comm, settings.bucket_bytes, prefix)
@@ -128,7 +112,7 @@ class Run:
         self._stream = BatchStream(dataset, sampler, self.rank, self._switch.plan_at, settings.prefetch)
         self._watch = Stopwatch()
         self._meter = WindowMeter(self.rank, settings.window, self._exchange.bytes_per_iteration)
-        self._stall = StallWatch(self.rank, self._reporter, settings.timeouts)
+        self._stall = StallWatch(self.rank, session.reporter, settings.timeouts)
         optimizer.register_step_pre_hook(lambda *_: self._before_step())
         optimizer.register_step_post_hook(lambda *_: self._after_step())
 
@@ -137,12 +121,11 @@ class Run:
         self._view: GlobalView | None = None  # what the sum of this iteration said
         self._loss = self._correct = self._grad_sq = self._global_grad_sq = math.nan
         self._applied_version = start.plan.version
-        self._refused_version = -1
         self._base_rates: list[Any] = []
         self._samples = 0
         self._training_began_s: float | None = None
-        self._closed = False
-        self._connect(start.plan)
+        session.start(start.plan, start.iteration, torch.__version__)
+        atexit.register(self.close)
 
     # -- start ------------------------------------------------------------------------------------------------------
 
@@ -170,24 +153,6 @@ class Run:
                 f"the data set has {len(dataset)} samples but one iteration takes {plan.global_batch} "
                 f"({' + '.join(map(str, plan.batch_sizes))}); use smaller batch sizes or more data"
             )
-
-    def _connect(self, plan: Plan) -> None:
-        settings = self._settings
-        self._reporter.event(
-            "started",
-            comm=self._comm.name,
-            byteps_version=self._comm.version(),
-            torch_version=torch.__version__,
-            pid=os.getpid(),
-            batch_size=plan.batch_sizes[self.rank],
-            iteration=self.iteration,
-        )
-        if self._adaptive and settings.arbitrator:
-            me = Registration(self.rank, uuid.uuid4().hex, socket.gethostname(), os.getpid(), plan)
-            self._reporter.connect(settings.arbitrator, settings.run_id, settings.token, me, settings.timeouts)
-        elif self._adaptive:
-            self._reporter.event("degraded", what="arbitrator", detail="no address given; batch sizes stay as they are")
-            logger.warning("mode %s but no arbitrator address: batch sizes stay as they are", settings.mode)
 
     # -- the loop ---------------------------------------------------------------------------------------------------
 
@@ -243,7 +208,7 @@ class Run:
         self._correct = math.nan if correct is None else float(correct) if batch.samples else 0.0
         if self._settings.slowdown > 1:  # emulated speed, where CPU quotas are not permitted
             time.sleep(self._watch.compute_so_far_s() * (self._settings.slowdown - 1))
-        voted = self._switch.vote(self._acceptable(self._reporter.newest_plan()))
+        voted = self._switch.vote(self._session.newest_plan())
 
         def contribute(grad_sq: float) -> Contribution:
             self._grad_sq = grad_sq
@@ -252,7 +217,7 @@ class Run:
 
         self._exchange.send_rest(contribute)
         self._sent = True
-        self._reporter.progress(batch.iteration + 1)
+        self._session.reporter.progress(batch.iteration + 1)
 
     def synchronize(self) -> None:
         """Wait for the sum, so that `.grad` is the global gradient. Only needed to clip or read it before
@@ -297,19 +262,9 @@ class Run:
 
     # -- plans ------------------------------------------------------------------------------------------------------
 
-    def _acceptable(self, plan: Plan | None) -> Plan | None:
-        """A plan this worker can vote for; a wrong one is refused here, so it never becomes unanimous."""
-        if plan is None or plan.version == self._refused_version:
-            return None
-        if len(plan.batch_sizes) == self.size and min(plan.batch_sizes) >= 0 and plan.global_batch >= 1:
-            return plan
-        self._refused_version = plan.version
-        self._reporter.event("degraded", what="plan", detail=f"plan {plan.version} refused: sizes {plan.batch_sizes}")
-        return None
-
     def _announce(self, plan: Plan) -> None:
         self._applied_version = plan.version
-        self._reporter.event(
+        self._session.reporter.event(
             "plan_applied",
             version=plan.version,
             iteration=self.iteration,
@@ -340,7 +295,7 @@ class Run:
             )
         )
         if record is not None:
-            self._reporter.window(record)
+            self._session.reporter.window(record)
 
     def paused(self) -> AbstractContextManager[None]:
         """`with run.paused():` around what is not training, so that it does not count as training time."""
@@ -362,7 +317,7 @@ class Run:
             means = total(self._comm, self._evaluation_key, sums)
             values = (means[1:] / means[0]).tolist()
         if self.rank == 0:
-            self._reporter.event(
+            self._session.reporter.event(
                 "evaluation",
                 iteration=self.iteration,
                 epoch=self.epoch,
@@ -379,13 +334,14 @@ class Run:
         """
         if self.rank != 0:
             return
-        if path is None and self._folder is None:
-            raise TrainingError("run.save() needs a path when there is no run folder")
-        target = Path(path) if path is not None else self._folder.checkpoints_dir / "last.pt"  # type: ignore[union-attr]
+        if path is None:
+            if self._session.folder is None:
+                raise TrainingError("run.save() needs a path when there is no run folder")
+            path = self._session.folder.checkpoints_dir / "last.pt"
         with self.paused():
             position = Position(self.iteration, self._cursor, self._switch.newest_scheduled)
             save_checkpoint(
-                target,
+                Path(path),
                 {
                     "model": self.model.state_dict(),
                     "optimizer": self.optimizer.state_dict(),
@@ -404,14 +360,10 @@ class Run:
             exit_now(error.exit_code)
         self._closed = True
         train_s = 0.0 if self._training_began_s is None else time.monotonic() - self._training_began_s
-        self._reporter.event("finished", iterations=self.iteration, samples=self._samples, train_s=train_s)
-        self._reporter.close()
-        _users[self._settings.comm] -= 1
-        if _users[self._settings.comm] == 0:
-            leave(self._comm, self._settings.timeouts.stall_fail_s)
+        self._session.reporter.event("finished", iterations=self.iteration, samples=self._samples, train_s=train_s)
+        self._session.close()
 
     def abandon(self, error: BaseException) -> None:
-        """Record why this worker fails and stop the reporter; the other workers are not waited for."""
+        """Record why this worker fails; the other workers are not waited for."""
         self._closed = True
-        self._reporter.event("failed", error=str(error) or type(error).__name__, iteration=self.iteration)
-        self._reporter.close()
+        self._session.abandon(error, self.iteration)

@@ -1,0 +1,84 @@
+"""A worker's ties to the rest of the run: data plane, run folder, arbitrator. Shared by all frameworks' hooks."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import uuid
+
+from dynamix_ps.comm import Comm, open_comm
+from dynamix_ps.messages import Plan, Registration
+from dynamix_ps.report.run_folder import RunFolder
+from worker_hooks.failure import leave
+from worker_hooks.reporter import Reporter
+from worker_hooks.settings import Settings
+
+logger = logging.getLogger("dynamix")
+_comms: dict[str, Comm] = {}
+_users: dict[str, int] = {}  # open sessions per data plane; the last one to close shuts it down
+
+
+class Session:
+    """Opened when a model is attached, closed when its training is over."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Join the other workers; blocks until all are there."""
+        if settings.comm not in _comms:
+            comm = open_comm(settings.comm)
+            comm.init()
+            _comms[settings.comm] = comm
+        _users[settings.comm] = _users.get(settings.comm, 0) + 1
+        self.comm = _comms[settings.comm]
+        self.settings = settings
+        self.folder = RunFolder(settings.run_dir) if settings.run_dir else None
+        self.reporter = Reporter(self.comm.rank, self.folder.worker_file(self.comm.rank) if self.folder else None)
+        self._refused_version = -1
+
+    def start(self, plan: Plan, iteration: int, framework_version: str) -> None:
+        """Announce that training begins with `plan` at `iteration`, and start listening for plans."""
+        self.reporter.event(
+            "started",
+            comm=self.comm.name,
+            byteps_version=self.comm.version(),
+            torch_version=framework_version,
+            pid=os.getpid(),
+            batch_size=plan.batch_sizes[self.comm.rank],
+            iteration=iteration,
+        )
+        settings = self.settings
+        if settings.mode == "off":
+            return
+        if settings.arbitrator:
+            me = Registration(self.comm.rank, uuid.uuid4().hex, socket.gethostname(), os.getpid(), plan)
+            self.reporter.connect(settings.arbitrator, settings.run_id, settings.token, me, settings.timeouts)
+        else:
+            self.reporter.event("degraded", what="arbitrator", detail="no address given; batch sizes stay as they are")
+            logger.warning("mode %s but no arbitrator address: batch sizes stay as they are", settings.mode)
+
+    def newest_plan(self) -> Plan | None:
+        """The newest plan this worker can vote for. A wrong one is refused here, so it never becomes unanimous."""
+        plan = self.reporter.newest_plan()
+        if plan is None or plan.version == self._refused_version:
+            return None
+        if len(plan.batch_sizes) == self.comm.size and min(plan.batch_sizes) >= 0 and plan.global_batch >= 1:
+            return plan
+        self._refused_version = plan.version
+        detail = f"plan {plan.version} refused: sizes {plan.batch_sizes} for {self.comm.size} workers"
+        self.reporter.event("degraded", what="plan", detail=detail)
+        logger.warning("%s", detail)
+        return None
+
+    def close(self) -> None:
+        """Say good-bye to the arbitrator, the run folder and the other workers. Collective."""
+        self.reporter.close()
+        name = self.settings.comm
+        _users[name] -= 1
+        if _users[name] == 0:
+            leave(self.comm, self.settings.timeouts.stall_fail_s)
+            del _comms[name], _users[name]
+
+    def abandon(self, error: BaseException, iteration: int) -> None:
+        """Record why this worker fails; the other workers are not waited for."""
+        self.reporter.event("failed", error=str(error) or type(error).__name__, iteration=iteration)
+        self.reporter.close()
