@@ -9,7 +9,7 @@ import argparse
 
 import byteps.torch as bps
 import torch
-import torch.nn.functional as F
+from torch.nn.functional import cross_entropy
 
 from benchmarks.workloads import data, models
 
@@ -37,8 +37,8 @@ def main() -> None:
         first = (step * bps.size() + bps.rank()) * args.batch
         chosen = torch.arange(first, first + args.batch) % len(labels)
         optimizer.zero_grad()
-        loss = F.cross_entropy(model(images[chosen]), labels[chosen])
-        loss.backward()
+        loss = cross_entropy(model(images[chosen]), labels[chosen])
+        loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
 
     weights = torch.cat([parameter.detach().flatten() for parameter in model.parameters()]).double()

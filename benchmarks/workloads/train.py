@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 import torch
-import torch.nn.functional as F
+from torch.nn.functional import cross_entropy
 
 import worker_hooks.torch as dynamix  # 1
 from benchmarks.workloads import data, models
@@ -31,12 +31,12 @@ def main() -> None:
 
     def score(inputs: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         logits = model(inputs)
-        return (logits.argmax(1) == targets).sum(), F.cross_entropy(logits, targets, reduction="sum")
+        return (logits.argmax(1) == targets).sum(), cross_entropy(logits, targets, reduction="sum")
 
     for inputs, targets in run.batches(epochs=args.epochs):  # 3
         optimizer.zero_grad()
         logits = model(inputs)
-        loss = F.cross_entropy(logits, targets)
+        loss = cross_entropy(logits, targets)
         run.backward(loss, correct=(logits.argmax(1) == targets).sum())  # 4, in place of loss.backward()
         optimizer.step()
         if run.every(args.eval_every):
