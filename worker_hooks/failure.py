@@ -17,22 +17,27 @@ class Abandonable(Protocol):
     def abandon(self, error: BaseException) -> None: ...
 
 
-def exit_on_failure(run: Abandonable) -> None:
-    """From now on an uncaught exception is recorded in the run and ends the process without any farewell.
+_runs: list[Abandonable] = []
 
-    Our own errors print one line and exit with their code, others print their traceback and exit 1.
-    """
+
+def exit_on_failure(run: Abandonable) -> None:
+    """From now on an uncaught exception is recorded in `run` and ends the process without any farewell."""
+    _runs.append(run)
+
+
+def install() -> None:
+    """Handle uncaught exceptions: our own errors print one line and end with their code, others their traceback."""
     before = sys.excepthook
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        run.abandon(error)
+        for run in _runs:
+            run.abandon(error)
         if isinstance(error, DynamixError):
             print(f"error: {error}", file=sys.stderr)
-            code = error.exit_code
-        else:
-            before(kind, error, trace)
-            code = INTERRUPTED_EXIT_CODE if isinstance(error, KeyboardInterrupt) else 1
-        exit_now(code)
+            exit_now(error.exit_code)
+        before(kind, error, trace)
+        if _runs:
+            exit_now(INTERRUPTED_EXIT_CODE if isinstance(error, KeyboardInterrupt) else 1)
 
     sys.excepthook = hook
 

@@ -31,11 +31,11 @@ import torch
 
 from dynamix_ps.errors import TrainingError
 from dynamix_ps.messages import Plan
+from worker_hooks import failure
 from worker_hooks.batches import Batch, BatchStream
 from worker_hooks.broadcast import broadcast_training_state, total
 from worker_hooks.checkpoint import Position, load_checkpoint, save_checkpoint
 from worker_hooks.evaluation import evaluate_share
-from worker_hooks.failure import exit_now, exit_on_failure
 from worker_hooks.gradients import GradientExchange
 from worker_hooks.learning_rate import learning_rate_factor
 from worker_hooks.sampler import Cursor, GlobalSampler
@@ -49,6 +49,7 @@ from worker_hooks.window import Iteration, WindowMeter
 
 __all__ = ["Run", "attach"]
 
+failure.install()
 _attached = itertools.count()  # several models in one process get keys of their own
 
 
@@ -96,7 +97,7 @@ class Run:
         self._session, self._comm, self._settings = session, comm, settings
         self._adaptive = settings.mode != "off"
         self._closed = False
-        exit_on_failure(self)
+        failure.exit_on_failure(self)
 
         prefix = f"dynamix.{next(_attached)}"
         self._exchange = GradientExchange(model, comm, settings.bucket_bytes, prefix)
@@ -357,7 +358,7 @@ class Run:
             error = TrainingError(f"the script ended in the middle of iteration {self.iteration}")
             print(f"error: {error}, while the other workers wait for its gradients", file=sys.stderr)
             self.abandon(error)
-            exit_now(error.exit_code)
+            failure.exit_now(error.exit_code)
         self._closed = True
         train_s = 0.0 if self._training_began_s is None else time.monotonic() - self._training_began_s
         self._session.reporter.event("finished", iterations=self.iteration, samples=self._samples, train_s=train_s)

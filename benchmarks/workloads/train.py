@@ -16,7 +16,6 @@ from torch.nn.functional import cross_entropy
 
 import worker_hooks.torch as dynamix  # 1
 from benchmarks.workloads import data, models
-from dynamix_ps.errors import DynamixError
 
 
 def main() -> None:
@@ -69,8 +68,4 @@ def parse_arguments() -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except DynamixError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
+    main()
