@@ -98,6 +98,10 @@ class Reporter:
             with self._file.open("a", encoding="utf-8") as out:
                 out.write(json.dumps(known) + "\n")
         except OSError as error:
-            logger.warning("worker %d: cannot write %s (%s); its records are lost from here on, training continues",
-                           self._rank, self._file, error)
+            logger.warning(
+                "worker %d: cannot write %s (%s); its records are lost from here on, training continues",
+                self._rank,
+                self._file,
+                error,
+            )
             self._file = None

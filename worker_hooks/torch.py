@@ -354,7 +354,7 @@ class Run:
         """Say good-bye: to the arbitrator, the run folder and the other workers. Also runs at exit. Collective."""
         if self._closed:
             return
-        if self._batch is not None and self.iteration == self._batch.iteration:
+        if self.size > 1 and self._batch is not None and self.iteration == self._batch.iteration:
             error = TrainingError(f"the script ended in the middle of iteration {self.iteration}")
             print(f"error: {error}, while the other workers wait for its gradients", file=sys.stderr)
             self.abandon(error)

@@ -55,7 +55,9 @@ def make_net(seed: int = 0) -> nn.Module:
     return nn.Sequential(nn.Linear(6, 9), nn.Tanh(), nn.Linear(9, 5), nn.Tanh(), nn.Linear(5, 3)).double()
 
 
-def exchange_all(nets: list[nn.Module], data: list[tuple[torch.Tensor, torch.Tensor]], bucket_bytes: int) -> list[GlobalView]:
+def exchange_all(
+    nets: list[nn.Module], data: list[tuple[torch.Tensor, torch.Tensor]], bucket_bytes: int
+) -> list[GlobalView]:
     comms: list[SumInMemory] = []
     for rank in range(len(nets)):
         comms.append(SumInMemory(rank, comms))
@@ -130,7 +132,9 @@ def test_a_parameter_without_gradient_counts_as_zero():
 
 
 def test_buckets_keep_reverse_order_size_and_type():
-    parameters = [nn.Parameter(torch.zeros(n, dtype=d)) for n, d in [(4, torch.float32), (4, torch.float32), (2, torch.float64)]]
+    parameters = [
+        nn.Parameter(torch.zeros(n, dtype=d)) for n, d in [(4, torch.float32), (4, torch.float32), (2, torch.float64)]
+    ]
     buckets = layout_buckets(parameters, 16, 3, "p")
     assert [b.values for b in buckets] == [2, 4, 4]
     assert [b.buffer.numel() for b in buckets] == [2, 4, 7]

@@ -1,0 +1,139 @@
+"""What the hooks cost on the training thread: `mode: observe` against `mode: off`, paired in one run.
+
+    python -m benchmarks.hooks --json FILE
+
+Two workers train the CNN on real BytePS with a real arbitrator. Each worker holds two copies of the model, one
+attached with mode off, one with mode observe (weights, votes, norms, records, reports), and takes one iteration of
+each in turn, the order changing every time, so that the noise of the machine hits both alike.
+
+`overhead` is the median over pairs of (observe - off), divided by the median iteration time with mode off.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+from torch.nn.functional import cross_entropy
+
+from benchmarks.workloads import models
+from worker_hooks.session import Session
+from worker_hooks.settings import Settings
+from worker_hooks.torch import Run
+
+BATCH = 64
+WARM_UP = 20
+CLUSTER = """
+name: hooks
+mode: observe
+window: 20
+emulation: none
+cluster:
+  workers: [{{batch: {batch}}}, {{batch: {batch}}}]
+policy: {{name: proportional}}
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here")
+    parser.add_argument("--pairs", type=int, default=600, help="iterations of each mode")
+    parser.add_argument("--worker", type=Path, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.worker:
+        run_worker(args.pairs, args.worker)
+        return
+    figures = measure(args.pairs)
+    table = Table(title=f"hook cost on the training thread, CNN, {args.pairs} pairs, 2 workers")
+    for column in ("worker", "off ms", "observe ms", "difference ms", "overhead"):
+        table.add_column(column, justify="right")
+    for rank, row in enumerate(figures["workers"]):
+        table.add_row(
+            str(rank),
+            f"{row['off_ms']:.3f}",
+            f"{row['observe_ms']:.3f}",
+            f"{row['difference_ms']:+.4f}",
+            f"{row['overhead']:+.2%}",
+        )
+    Console().print(table)
+    print(f"overhead {figures['overhead']:+.2%} of an iteration (worst worker)")
+    if args.json:
+        args.json.write_text(json.dumps(figures, indent=2) + "\n")
+
+
+def measure(pairs: int) -> dict[str, Any]:
+    """Run both workers under the launcher and read what they found."""
+    with tempfile.TemporaryDirectory(prefix="dynamix-hooks-") as folder:
+        config, results = Path(folder, "hooks.yaml"), Path(folder, "results")
+        results.mkdir()
+        config.write_text(CLUSTER.format(batch=BATCH))
+        worker = ["python", "-m", "benchmarks.hooks", "--pairs", str(pairs), "--worker", str(results)]
+        launch = [sys.executable, "-m", "dynamix_ps.cli.main", "launch", "-c", str(config), "--run-dir", folder]
+        subprocess.run([*launch, "--", *worker], check=True, stdout=subprocess.DEVNULL)
+        rows = [json.loads(file.read_text()) for file in sorted(results.iterdir())]
+    return {
+        "overhead": max(row["overhead"] for row in rows),
+        "workers": rows,
+        "pairs": pairs,
+        "batch": BATCH,
+        "model": "cnn",
+        "cores": os.cpu_count(),
+    }
+
+
+def run_worker(pairs: int, results: Path) -> None:
+    """One worker: alternate iterations of both modes and write the medians."""
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    images = torch.utils.data.TensorDataset(torch.randn(4096, 1, 28, 28), torch.randint(0, 10, (4096,)))
+    settings = Settings.from_environment()
+    loops = {mode: iterate(mode, settings, images, pairs + WARM_UP) for mode in ("off", "observe")}
+    times: dict[str, list[float]] = {mode: [] for mode in loops}
+    for pair in range(pairs + WARM_UP):
+        for mode in sorted(loops, reverse=bool(pair % 2)):
+            times[mode].append(next(loops[mode]))
+    off, observe = times["off"][WARM_UP:], times["observe"][WARM_UP:]
+    difference_s = statistics.median(b - a for a, b in zip(off, observe, strict=True))
+    row = {
+        "off_ms": statistics.median(off) * 1e3,
+        "observe_ms": statistics.median(observe) * 1e3,
+        "difference_ms": difference_s * 1e3,
+        "overhead": difference_s / statistics.median(off),
+    }
+    rank = os.environ["DMLC_WORKER_ID"]
+    (results / f"worker-{rank}.json").write_text(json.dumps(row))
+
+
+def iterate(mode: str, settings: Settings, images: Any, iterations: int) -> Iterator[float]:
+    """Train a model of its own in `mode`; yields the seconds of each iteration, what follows a step included."""
+    model = models.make_model("cnn", (1, 28, 28), 10)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    run = Run(model, optimizer, images, Session(dataclasses.replace(settings, mode=mode)))
+    batches = run.batches(iterations=iterations)
+    for _ in range(iterations):
+        began_s = time.perf_counter()
+        inputs, targets = next(batches)
+        optimizer.zero_grad()
+        logits = model(inputs)
+        run.backward(cross_entropy(logits, targets), correct=(logits.argmax(1) == targets).sum())
+        optimizer.step()
+        yield time.perf_counter() - began_s
+    next(batches, None)
+    run.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,290 @@
+"""The torch hook in one process (comm: local): what a script sees."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from dynamix_ps.config import Timeouts
+from dynamix_ps.errors import CheckpointError, TrainingError
+from dynamix_ps.messages import Plan
+from worker_hooks import checkpoint
+from worker_hooks.session import Session
+from worker_hooks.settings import Settings
+from worker_hooks.torch import Run
+
+SAMPLES = 50
+
+
+def settings_for(folder: Path | None = None, **changes: Any) -> Settings:
+    values: dict[str, Any] = {
+        "comm": "local",
+        "mode": "off",
+        "sizes": (8,),
+        "seed": 5,
+        "window": 3,
+        "lr_rule": "none",
+        "prefetch": 0,
+        "bucket_bytes": 4_000_000,
+        "checkpoint_every": 0,
+        "timeouts": Timeouts(),
+        "run_dir": folder,
+        "run_id": "test",
+        "arbitrator": None,
+        "token": "",
+        "resume": None,
+        "slowdown": 1.0,
+    }
+    return Settings(**(values | changes))
+
+
+def make_data() -> torch.utils.data.TensorDataset:
+    generator = torch.Generator().manual_seed(1)
+    inputs = torch.randn(SAMPLES, 4, generator=generator)
+    return torch.utils.data.TensorDataset(inputs, (inputs.sum(1) > 0).long())
+
+
+def make_run(folder: Path | None = None, **changes: Any) -> Run:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 6), nn.Dropout(0.0), nn.Linear(6, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    if folder is not None:
+        (folder / "workers").mkdir(exist_ok=True)
+    return Run(model, optimizer, make_data(), Session(settings_for(folder, **changes)))
+
+
+def train(run: Run, **limits: int) -> list[torch.Tensor]:
+    """The usual loop; returns the inputs of every batch."""
+    seen = []
+    for inputs, targets in run.batches(**limits):
+        seen.append(inputs)
+        run.optimizer.zero_grad()
+        logits = run.model(inputs)
+        run.backward(nn.functional.cross_entropy(logits, targets), correct=(logits.argmax(1) == targets).sum())
+        run.optimizer.step()
+    return seen
+
+
+def weights(run: Run) -> torch.Tensor:
+    return torch.cat([p.detach().flatten() for p in run.model.parameters()])
+
+
+def lines(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "workers" / "worker-0.jsonl").read_text().splitlines()]
+
+
+def test_a_run_is_plain_training_on_its_batches():
+    run = make_run()
+    seen = train(run, epochs=2)
+    run.close()
+    assert [len(batch) for batch in seen] == [8] * 6 + [2] + [8] * 6 + [2]
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 6), nn.Dropout(0.0), nn.Linear(6, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    for inputs in seen:
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(inputs), (inputs.sum(1) > 0).long()).backward()
+        optimizer.step()
+    assert torch.allclose(weights(run), torch.cat([p.detach().flatten() for p in model.parameters()]), atol=1e-6)
+
+
+@pytest.mark.parametrize("prefetch", [0, 3])
+def test_observe_changes_nothing(tmp_path, prefetch):
+    plain = make_run()
+    observed = make_run(tmp_path, mode="observe", prefetch=prefetch)
+    for mine, theirs in zip(train(plain, epochs=2), train(observed, epochs=2), strict=True):
+        assert torch.equal(mine, theirs)
+    observed.close()
+    plain.close()
+    assert torch.equal(weights(plain), weights(observed))
+    windows = [line for line in lines(tmp_path) if line["kind"] == "window"]
+    assert [w["window"] for w in windows] == [0, 1, 2, 3]
+    assert [w["samples"] for w in windows] == [24, 24, 18, 24]
+
+
+def test_windows_tell_where_the_time_went_and_how_training_goes(tmp_path):
+    run = make_run(tmp_path, mode="observe")
+    train(run, epochs=3)
+    run.close()
+    for window in (line for line in lines(tmp_path) if line["kind"] == "window"):
+        parts = window["input_s"] + window["compute_s"] + window["push_pull_s"] + window["wait_s"]
+        assert parts == pytest.approx(window["duration_s"], rel=1e-6)
+        assert window["global_loss"] == pytest.approx(window["loss"], rel=1e-4)
+        assert window["accuracy"] == pytest.approx(window["global_accuracy"], rel=1e-4)
+        assert window["grad_sq_local"] == pytest.approx(window["grad_sq_global"], rel=1e-4)
+        assert window["memory_bytes"] > 1e6
+
+
+def test_evaluation_is_exact_and_leaves_records_and_mode_alone(tmp_path, monkeypatch):
+    clock = {"now_s": 0.0}
+    monkeypatch.setattr("time.perf_counter", lambda: clock["now_s"])
+    run = make_run(tmp_path, mode="observe", window=1)
+
+    def score(inputs, targets):
+        assert not run.model.training
+        assert not torch.is_grad_enabled()
+        clock["now_s"] += 1000.0
+        logits = run.model(inputs)
+        return (logits.argmax(1) == targets).sum(), nn.functional.cross_entropy(logits, targets, reduction="sum")
+
+    for inputs, targets in run.batches(iterations=4):
+        run.optimizer.zero_grad()
+        run.backward(nn.functional.cross_entropy(run.model(inputs), targets))
+        clock["now_s"] += 1.0
+        run.optimizer.step()
+        accuracy, loss, *_ = run.evaluate(make_data(), score, batch_size=7)
+    assert run.model.training
+    inputs, targets = make_data().tensors
+    with torch.no_grad():
+        logits = run.model(inputs)
+    assert accuracy == pytest.approx(float((logits.argmax(1) == targets).float().mean()))
+    assert loss == pytest.approx(float(nn.functional.cross_entropy(logits, targets)), rel=1e-5)
+    run.close()
+    assert [w["duration_s"] for w in lines(tmp_path) if w["kind"] == "window"] == [1.0, 1.0, 1.0]
+    assert [e["iteration"] for e in lines(tmp_path) if e["kind"] == "evaluation"] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(("rule", "factor"), [("none", 1.0), ("linear", 4.0), ("sqrt", 2.0)])
+def test_the_learning_rate_follows_the_plan_but_not_the_scheduler(tmp_path, monkeypatch, rule, factor):
+    run = make_run(tmp_path, mode="adapt", lr_rule=rule)
+    monkeypatch.setattr(run._session, "newest_plan", lambda: Plan(3, (32,)))
+    used = []
+    run.optimizer.register_step_pre_hook(lambda *_: used.append(run.optimizer.param_groups[0]["lr"]))
+    train(run, iterations=2)
+    assert used == pytest.approx([0.1, 0.1 * factor])
+    assert run.optimizer.param_groups[0]["lr"] == 0.1
+    run.close()
+    (applied,) = [line for line in lines(tmp_path) if line["kind"] == "plan_applied"]
+    assert (applied["version"], applied["iteration"], applied["lr_factor"]) == (3, 1, pytest.approx(factor))
+
+
+def test_clipping_after_synchronize_sees_the_global_gradient():
+    run = make_run()
+    for inputs, targets in run.batches(iterations=1):
+        run.backward(nn.functional.cross_entropy(run.model(inputs), targets))
+        run.synchronize()
+        norm = nn.utils.clip_grad_norm_(run.model.parameters(), 1e-3)
+        assert norm > 1e-3
+        run.optimizer.step()
+    assert sum(float((p.grad**2).sum()) for p in run.model.parameters()) == pytest.approx(1e-6, rel=1e-2)
+    run.close()
+
+
+def test_misuse_is_named():
+    run = make_run()
+    with pytest.raises(TrainingError, match=r"epochs=\.\.\. or iterations"):
+        next(run.batches())
+    with pytest.raises(TrainingError, match="inside"):
+        run.backward(torch.zeros(1, requires_grad=True).sum())
+    loop = run.batches(iterations=3)
+    inputs, targets = next(loop)
+    with pytest.raises(TrainingError, match=r"without run\.backward"):
+        run.optimizer.step()
+    run.backward(nn.functional.cross_entropy(run.model(inputs), targets))
+    with pytest.raises(TrainingError, match="once per batch"):
+        run.backward(nn.functional.cross_entropy(run.model(inputs), targets))
+    with pytest.raises(TrainingError, match=r"without optimizer\.step"):
+        next(loop)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_a_loss_that_is_not_finite_stops_before_the_weights_change(bad):
+    run = make_run()
+    before = weights(run)
+    for inputs, targets in run.batches(iterations=1):
+        loss = nn.functional.cross_entropy(run.model(inputs), targets) * bad
+        run.backward(loss)
+        with pytest.raises(TrainingError, match=r"loss of worker 0 is not finite in iteration 0"):
+            run.optimizer.step()
+        break
+    assert torch.equal(weights(run), before)
+
+
+def test_a_data_set_smaller_than_the_global_batch_is_refused():
+    with pytest.raises(TrainingError, match=r"50 samples but one iteration takes 64 \(64\)"):
+        make_run(sizes=(64,))
+
+
+def test_a_wrong_number_of_workers_is_refused():
+    with pytest.raises(TrainingError, match="names 2 workers but 1 take part"):
+        make_run(sizes=(4, 4))
+
+
+def test_a_plan_that_does_not_fit_is_refused_and_said_once(tmp_path, monkeypatch):
+    run = make_run(tmp_path, mode="adapt")
+    monkeypatch.setattr(run._session.reporter, "newest_plan", lambda: Plan(1, (4, 4)))
+    train(run, iterations=5)
+    run.close()
+    refused = [line for line in lines(tmp_path) if line["kind"] == "degraded" and line["what"] == "plan"]
+    assert len(refused) == 1
+    assert run.batch_size == 8
+
+
+def test_a_checkpoint_goes_on_exactly(tmp_path):
+    whole = make_run()
+    train(whole, epochs=3)
+    first = make_run()
+    for inputs, targets in first.batches(iterations=10):
+        first.optimizer.zero_grad()
+        first.backward(nn.functional.cross_entropy(first.model(inputs), targets))
+        first.optimizer.step()
+    first.save(tmp_path / "at-10.pt")
+    second = make_run(resume=tmp_path / "at-10.pt")
+    assert (second.iteration, second.epoch) == (10, 1)
+    train(second, epochs=3)
+    assert torch.equal(weights(whole), weights(second))
+    for run in (whole, first, second):
+        run.close()
+
+
+def test_a_save_that_fails_leaves_the_old_checkpoint(tmp_path, monkeypatch):
+    target = tmp_path / "last.pt"
+    checkpoint.save_checkpoint(target, {"value": 1})
+
+    def torn(content, out):
+        out.write(b"half")
+        raise OSError("disk full")
+
+    monkeypatch.setattr(torch, "save", torn)
+    with pytest.raises(OSError, match="disk full"):
+        checkpoint.save_checkpoint(target, {"value": 2})
+    assert checkpoint.load_checkpoint(target)["value"] == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["last.pt"]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"), [(None, "no such checkpoint"), (b"PK\x03\x04 torn", "not a complete checkpoint")]
+)
+def test_unusable_checkpoints_are_refused(tmp_path, content, message):
+    file = tmp_path / "x.pt"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(CheckpointError, match=message):
+        checkpoint.load_checkpoint(file)
+
+
+def test_a_checkpoint_of_another_format_is_refused(tmp_path):
+    torch.save({"format": 99}, tmp_path / "x.pt")
+    with pytest.raises(CheckpointError, match="format 99, expected 1"):
+        checkpoint.load_checkpoint(tmp_path / "x.pt")
+
+
+def test_a_worker_without_samples_runs_but_does_not_count(monkeypatch):
+    run = make_run(mode="adapt")
+    monkeypatch.setattr(run._switch, "plan_at", lambda iteration: Plan(0, (8,)))
+    batch = run._stream._load(
+        0, Plan(0, (8,)), run._stream._sampler.plan_step(run._cursor, (8,)), torch.empty(0).numpy().astype("int64")
+    )
+    assert batch.samples == 0
+    assert len(batch.data[0]) == 1
+    run._batch = batch
+    run.backward(nn.functional.cross_entropy(run.model(batch.data[0]), batch.data[1]))
+    assert all(float(bucket.gradients.abs().sum()) == 0 for bucket in run._exchange.buckets)
+    run._batch = None
+    run.close()
