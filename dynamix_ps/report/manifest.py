@@ -32,6 +32,7 @@ def write_manifest(folder: RunFolder, config: Config, argv: Sequence[str]) -> di
         "seed": config.seed,
         "policy": config.policy.name,
         "mode": config.mode,
+        "target_accuracy": config.target_accuracy,
         "versions": versions(),
         "git": _git(Path(__file__).parent),
         "machine": machine(),

@@ -47,7 +47,8 @@ class Recorder:
     def __init__(self, folder: RunFolder, config: Config, clock: Callable[[], float] = time.time) -> None:
         self.folder = folder
         self.config = config
-        self.state = RunState(len(config.cluster.workers))
+        policy = config.policy.name if config.mode == "adapt" else f"{config.policy.name}, {config.mode}"
+        self.state = RunState(len(config.cluster.workers), folder.path.name, policy)
         self._clock = clock
         self._files = RoleFiles(folder)
         self._damaged = 0

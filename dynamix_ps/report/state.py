@@ -34,15 +34,13 @@ class WorkerState:
     byteps_version: str | None = None
     samples: int = 0
     windows: int = 0
-    totals: dict[str, float] = field(default_factory=dict)  # seconds by part, and "duration"; undisturbed windows
-    disturbed: dict[str, float] = field(default_factory=dict)  # the same over windows with a pause in them
+    totals: dict[str, float] = field(default_factory=dict)  # seconds over all windows by part, and "duration"
     train_s: float | None = None
     error: str | None = None
 
     def fraction(self, part: str) -> float | None:
-        """Share of the run's window time spent in one part; windows with a pause count only if there are no others."""
-        totals = self.totals or self.disturbed
-        return totals[part] / totals["duration"] if totals.get("duration") else None
+        """Share of all windows' time spent in one part; pauses (evaluation, checkpoints) are in no window's time."""
+        return self.totals[part] / self.totals["duration"] if self.totals.get("duration") else None
 
 
 @dataclass(slots=True)
@@ -90,9 +88,11 @@ class Degradation:
 
 
 class RunState:
-    """Grows with every line; `policy` and `workers` come from the configuration, all else from the lines."""
+    """Grows with every line. `run` and `policy` are what the live view calls it; all else comes from the lines."""
 
-    def __init__(self, n_workers: int) -> None:
+    def __init__(self, n_workers: int, run: str = "run", policy: str = "-") -> None:
+        self.run = run
+        self.policy = policy
         self.workers = {rank: WorkerState(rank) for rank in range(n_workers)}
         self.plans: dict[int, PlanState] = {}
         self.observed: list[PlanState] = []
@@ -173,9 +173,8 @@ class RunState:
         if duration > 0:
             worker.samples_per_s = line["samples"] / duration
             worker.shares = {part: seconds[part] / duration for part in TIME_PARTS}
-        totals = worker.disturbed if line.get("flagged") else worker.totals
         for part, value in seconds.items():
-            totals[part] = totals.get(part, 0.0) + (0.0 if math.isnan(value) else value)
+            worker.totals[part] = worker.totals.get(part, 0.0) + (0.0 if math.isnan(value) else value)
 
     def _plan_applied(self, line: Line) -> None:
         version, sizes = line["version"], tuple(line["batch_sizes"])
@@ -191,6 +190,7 @@ class RunState:
 
     def _evaluation(self, line: Line) -> None:
         began = self.started_s if self.started_s is not None else line["time_s"]
+        self._worker(line).iteration = line["iteration"]
         self.evaluations.append(
             Evaluation(
                 iteration=line["iteration"],

@@ -99,7 +99,7 @@ def summarise(run: str, state: RunState, config: Config, outcome: Outcome) -> di
 
 
 def _worker_row(worker: WorkerState, config: Config) -> dict[str, Any]:
-    duration = sum(totals.get("duration", 0.0) for totals in (worker.totals, worker.disturbed))
+    duration = worker.totals.get("duration", 0.0)
     speed = config.cluster.workers[worker.rank].speed if worker.rank < len(config.cluster.workers) else None
     return {
         "rank": worker.rank,

@@ -1,0 +1,132 @@
+"""The single pictures of a run, each drawn into axes it is given. Colours are those of Okabe and Ito."""
+
+from __future__ import annotations
+
+import statistics
+from typing import Any
+
+from dynamix_ps.report.history import History, WorkerSeries
+from dynamix_ps.report.state import TIME_PARTS
+
+WORKER_COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#000000", "#b3a500")
+WORKER_STYLES = ("-", "--", ":", "-.")
+PART_COLOURS = {"compute": "#0072b2", "push_pull": "#e69f00", "wait": "#d7d7d7", "input": "#009e73"}
+PART_NAMES = {"compute": "compute", "push_pull": "push-pull", "wait": "wait for others", "input": "input"}
+LEGEND_LIMIT = 16  # more workers than this are not named one by one
+EDGE_WINDOWS = 5  # how many windows "at the start" and "at the end" are
+
+
+def batch_sizes(axes: Any, history: History) -> None:
+    """Batch size of every worker over time, as steps."""
+    axes.set_ylabel("batch size per worker")
+    drawn = False
+    for worker in history.workers.values():
+        if not worker.batch_s:
+            continue
+        drawn = True
+        times, sizes = [*worker.batch_s, history.end_s], [*worker.batch_sizes, worker.batch_sizes[-1]]
+        axes.step(times, sizes, where="post", linewidth=1.8, label=f"worker {worker.rank}", **_look(worker))
+    _finish(axes, history, drawn, legend=len(history.workers) <= LEGEND_LIMIT)
+    axes.set_ylim(bottom=0)
+
+
+def accuracy(axes: Any, history: History) -> None:
+    """Accuracy on the test set over time; thin lines where a new plan came into force."""
+    axes.set_ylabel("test accuracy (%)")
+    for number, moment in enumerate(history.plan_s):
+        label = "new plan in force" if number == 0 else None
+        axes.axvline(moment, color="#bbbbbb", linewidth=0.8, zorder=0, label=label)
+    percent = [100 * value for value in history.accuracy]
+    axes.plot(history.accuracy_s, percent, "o-", color=WORKER_COLOURS[0], markersize=4, label="test accuracy")
+    if history.target_accuracy is not None:
+        target = 100 * history.target_accuracy
+        axes.axhline(target, color=WORKER_COLOURS[5], linestyle="--", linewidth=1.2, label=f"target {target:g} %")
+    if percent:
+        axes.annotate(
+            f"{percent[-1]:.1f} %",
+            (history.accuracy_s[-1], percent[-1]),
+            xytext=(0, -14),
+            textcoords="offset points",
+            ha="right",
+            fontweight="bold",
+        )
+    _finish(axes, history, bool(percent), legend=True)
+
+
+def throughput_shares(axes: Any, history: History) -> None:
+    """Share of every worker's time spent waiting for others, window by window."""
+    axes.set_ylabel("time waiting for others (%)")
+    drawn = False
+    for worker in history.workers.values():
+        if not worker.window_s:
+            continue
+        drawn = True
+        columns = zip(*(worker.part_ms[part] for part in TIME_PARTS), worker.part_ms["wait"], strict=True)
+        share = [100 * wait / max(sum(parts), 1e-9) for *parts, wait in columns]
+        axes.plot(worker.window_s, share, linewidth=1.4, label=f"worker {worker.rank}", **_look(worker))
+    _finish(axes, history, drawn, legend=len(history.workers) <= LEGEND_LIMIT)
+    axes.set_ylim(0, 100)
+
+
+def split_at_edges(axes: Any, history: History) -> None:
+    """Median time per iteration by part, for every worker: its first windows above its last ones."""
+    workers = [worker for worker in history.workers.values() if worker.window_s]
+    names, rows = [], []
+    for worker in workers:
+        windows = min(EDGE_WINDOWS, max(len(worker.window_s) // 2, 1))
+        names += [f"worker {worker.rank}, start", "end"]
+        rows += [_medians(worker, slice(0, windows)), _medians(worker, slice(-windows, None))]
+    positions = [1.25 * (index // 2) * 2 + index % 2 for index in range(len(rows))]
+    left = [0.0] * len(rows)
+    for part in TIME_PARTS:
+        widths = [row[part] for row in rows]
+        axes.barh(positions, widths, left=left, color=PART_COLOURS[part], label=PART_NAMES[part], height=0.85)
+        left = [start + width for start, width in zip(left, widths, strict=True)]
+    axes.set_yticks(positions, names)
+    axes.invert_yaxis()
+    axes.set_xlabel("time per iteration (ms), median of windows")
+    axes.grid(axis="x", color="#e5e5e5")
+    axes.set_axisbelow(True)
+    if rows:
+        axes.legend(
+            fontsize="small", ncols=len(TIME_PARTS), loc="lower center", bbox_to_anchor=(0.5, 1.0), frameon=False
+        )
+    else:
+        _nothing(axes)
+
+
+def split_over_time(axes: Any, history: History, worker: WorkerSeries) -> None:
+    """Time per iteration of one worker by part, window by window."""
+    axes.set_ylabel(f"worker {worker.rank}\n(ms)")
+    parts = [worker.part_ms[part] for part in TIME_PARTS]
+    colours = [PART_COLOURS[part] for part in TIME_PARTS]
+    names = [PART_NAMES[part] for part in TIME_PARTS]
+    if worker.window_s:
+        axes.stackplot(worker.window_s, *parts, colors=colours, labels=names, step="pre")
+    _finish(axes, history, bool(worker.window_s), legend=False)
+    axes.set_ylim(bottom=0)
+
+
+def _medians(worker: WorkerSeries, windows: slice) -> dict[str, float]:
+    return {part: statistics.median(worker.part_ms[part][windows]) for part in TIME_PARTS}
+
+
+def _look(worker: WorkerSeries) -> dict[str, str]:
+    """Colours repeat after eight workers, with another line style."""
+    turn, colour = divmod(worker.rank, len(WORKER_COLOURS))
+    return {"color": WORKER_COLOURS[colour], "linestyle": WORKER_STYLES[turn % len(WORKER_STYLES)]}
+
+
+def _finish(axes: Any, history: History, drawn: bool, legend: bool) -> None:
+    axes.set_xlabel("time since training began (s)")
+    axes.set_xlim(0, max(history.end_s, 1.0))
+    axes.grid(color="#e5e5e5")
+    axes.set_axisbelow(True)
+    if not drawn:
+        _nothing(axes)
+    elif legend:
+        axes.legend(fontsize="small", framealpha=0.9)
+
+
+def _nothing(axes: Any) -> None:
+    axes.text(0.5, 0.5, "nothing recorded", transform=axes.transAxes, ha="center", va="center", color="#777777")
