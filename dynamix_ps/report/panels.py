@@ -11,8 +11,10 @@ from dynamix_ps.report.state import TIME_PARTS
 WORKER_COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#000000", "#b3a500")
 WORKER_STYLES = ("-", "--", ":", "-.")
 PART_COLOURS = {"compute": "#0072b2", "push_pull": "#e69f00", "wait": "#d7d7d7", "input": "#009e73"}
+STACKED = ("input", "compute", "push_pull", "wait")  # from the axis outwards
 PART_NAMES = {"compute": "compute", "push_pull": "push-pull", "wait": "wait for others", "input": "input"}
 LEGEND_LIMIT = 16  # more workers than this are not named one by one
+FEW_POINTS = 8  # a line of fewer points shows them as dots
 EDGE_WINDOWS = 5  # how many windows "at the start" and "at the end" are
 
 
@@ -31,11 +33,12 @@ def batch_sizes(axes: Any, history: History) -> None:
 
 
 def accuracy(axes: Any, history: History) -> None:
-    """Accuracy on the test set over time; thin lines where a new plan came into force."""
+    """Accuracy on the test set over time; marks on the time axis where a new plan came into force."""
     axes.set_ylabel("test accuracy (%)")
-    for number, moment in enumerate(history.plan_s):
-        label = "new plan in force" if number == 0 else None
-        axes.axvline(moment, color="#bbbbbb", linewidth=0.8, zorder=0, label=label)
+    if history.plan_s:
+        foot = [0.02] * len(history.plan_s)
+        look = {"color": "#555555", "marker": "|", "markersize": 9, "linestyle": "none"}
+        axes.plot(history.plan_s, foot, transform=axes.get_xaxis_transform(), label="new plan in force", **look)
     percent = [100 * value for value in history.accuracy]
     axes.plot(history.accuracy_s, percent, "o-", color=WORKER_COLOURS[0], markersize=4, label="test accuracy")
     if history.target_accuracy is not None:
@@ -50,22 +53,26 @@ def accuracy(axes: Any, history: History) -> None:
             ha="right",
             fontweight="bold",
         )
-    _finish(axes, history, bool(percent), legend=True)
+    _finish(axes, history, bool(percent), legend=False)
+    if percent:
+        axes.legend(fontsize="small", framealpha=0.9, loc="lower right", bbox_to_anchor=(1.0, 0.06))
 
 
-def throughput_shares(axes: Any, history: History) -> None:
+def waiting(axes: Any, history: History) -> None:
     """Share of every worker's time spent waiting for others, window by window."""
     axes.set_ylabel("time waiting for others (%)")
-    drawn = False
+    drawn, highest = False, 10.0
     for worker in history.workers.values():
         if not worker.window_s:
             continue
         drawn = True
         columns = zip(*(worker.part_ms[part] for part in TIME_PARTS), worker.part_ms["wait"], strict=True)
         share = [100 * wait / max(sum(parts), 1e-9) for *parts, wait in columns]
-        axes.plot(worker.window_s, share, linewidth=1.4, label=f"worker {worker.rank}", **_look(worker))
+        highest = max(highest, *share)
+        look = {"marker": "o", "markersize": 3} if len(share) < FEW_POINTS else {}
+        axes.plot(worker.window_s, share, linewidth=1.4, label=f"worker {worker.rank}", **_look(worker), **look)
     _finish(axes, history, drawn, legend=len(history.workers) <= LEGEND_LIMIT)
-    axes.set_ylim(0, 100)
+    axes.set_ylim(0, min(1.1 * highest, 100))
 
 
 def split_at_edges(axes: Any, history: History) -> None:
@@ -78,7 +85,7 @@ def split_at_edges(axes: Any, history: History) -> None:
         rows += [_medians(worker, slice(0, windows)), _medians(worker, slice(-windows, None))]
     positions = [1.25 * (index // 2) * 2 + index % 2 for index in range(len(rows))]
     left = [0.0] * len(rows)
-    for part in TIME_PARTS:
+    for part in STACKED:
         widths = [row[part] for row in rows]
         axes.barh(positions, widths, left=left, color=PART_COLOURS[part], label=PART_NAMES[part], height=0.85)
         left = [start + width for start, width in zip(left, widths, strict=True)]
@@ -89,20 +96,20 @@ def split_at_edges(axes: Any, history: History) -> None:
     axes.set_axisbelow(True)
     if rows:
         axes.legend(
-            fontsize="small", ncols=len(TIME_PARTS), loc="lower center", bbox_to_anchor=(0.5, 1.0), frameon=False
+            fontsize="small", ncols=len(STACKED), loc="upper center", bbox_to_anchor=(0.45, -0.13), frameon=False
         )
     else:
         _nothing(axes)
+    axes.set_xlim(0, 1.03 * max([*left, 1.0]))
 
 
 def split_over_time(axes: Any, history: History, worker: WorkerSeries) -> None:
     """Time per iteration of one worker by part, window by window."""
     axes.set_ylabel(f"worker {worker.rank}\n(ms)")
-    parts = [worker.part_ms[part] for part in TIME_PARTS]
-    colours = [PART_COLOURS[part] for part in TIME_PARTS]
-    names = [PART_NAMES[part] for part in TIME_PARTS]
     if worker.window_s:
-        axes.stackplot(worker.window_s, *parts, colors=colours, labels=names, step="pre")
+        times = [worker.batch_s[0] if worker.batch_s else 0.0, *worker.window_s]
+        parts = [[worker.part_ms[part][0], *worker.part_ms[part]] for part in STACKED]
+        axes.stackplot(times, *parts, colors=[PART_COLOURS[part] for part in STACKED], step="pre")
     _finish(axes, history, bool(worker.window_s), legend=False)
     axes.set_ylim(bottom=0)
 
@@ -119,7 +126,7 @@ def _look(worker: WorkerSeries) -> dict[str, str]:
 
 def _finish(axes: Any, history: History, drawn: bool, legend: bool) -> None:
     axes.set_xlabel("time since training began (s)")
-    axes.set_xlim(0, max(history.end_s, 1.0))
+    axes.set_xlim(0, 1.02 * max(history.end_s, 1.0))
     axes.grid(color="#e5e5e5")
     axes.set_axisbelow(True)
     if not drawn:

@@ -80,10 +80,10 @@ def _overview(figure: Any, history: History) -> None:
     figure.suptitle(history.title, fontweight="bold")
     grid = figure.subplots(2, 2)
     for axes, title, draw in (
-        (grid[0, 0], "Batch sizes follow the plans", panels.batch_sizes),
-        (grid[0, 1], "Accuracy", panels.accuracy),
-        (grid[1, 0], "Waiting for slower workers", panels.throughput_shares),
-        (grid[1, 1], "", panels.split_at_edges),
+        (grid[0, 0], "Batch size per worker", panels.batch_sizes),
+        (grid[0, 1], "Accuracy on the test set", panels.accuracy),
+        (grid[1, 0], "Time spent waiting for other workers", panels.waiting),
+        (grid[1, 1], "Time of one iteration, at start and end", panels.split_at_edges),
     ):
         axes.set_title(title, loc="left")
         draw(axes, history)
