@@ -12,7 +12,6 @@ setup(
     description="Every worker its own batch size, adapted while training runs, on BytePS",
     long_description=(here / "README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
-    license="Apache-2.0",
     python_requires=">=3.10",
     packages=find_packages(include=["dynamix_ps*", "server_hooks*", "worker_hooks*", "benchmarks*"]),
     package_data={"dynamix_ps": ["byteps_build/headers/**/*", "rpc/*.proto", "rpc/*.pyi"]},
