@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from types import TracebackType
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, Group, OverflowMethod, RenderableType
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
@@ -18,6 +18,7 @@ from dynamix_ps.report.tail import Line
 PLAIN_EVERY_S = 10.0
 EVENTS_SHOWN = 4
 BAR_WIDTH = 16
+WIDE = 112  # columns from which on shares are shown as figures as well
 _BAR = {"compute": "█", "push_pull": "▒", "wait": "░", "input": "·"}
 _ASCII_BAR = {"compute": "#", "push_pull": "=", "wait": ".", "input": "-"}
 _COLOUR = {"compute": "#56b4e9", "push_pull": "#e69f00", "wait": "#d55e00", "input": "#999999"}  # Okabe and Ito
@@ -84,18 +85,19 @@ class LiveView:
         """Header line, one row per worker, the last things worth telling."""
         state = self._state
         ascii_only = self._console.options.ascii_only
+        cut: OverflowMethod = "crop" if ascii_only else "ellipsis"
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
         table.add_column("worker", justify="right", no_wrap=True)
         table.add_column("batch", justify="right", no_wrap=True)
         table.add_column("change", no_wrap=True)
         table.add_column("samples/s", justify="right", no_wrap=True)
         table.add_column("time", no_wrap=True)
-        wide = self._console.width >= 100
+        wide = self._console.width >= WIDE
         if wide:
             table.add_column("compute / push-pull / wait", justify="right", no_wrap=True)
         table.add_column("loss", justify="right", no_wrap=True)
         table.add_column("acc.", justify="right", no_wrap=True)
-        table.add_column("state", overflow="ellipsis", no_wrap=True)
+        table.add_column("state", overflow=cut, no_wrap=True)
         for rank in sorted(state.workers):
             worker = state.workers[rank]
             split = [" / ".join(f"{_percent(worker.shares.get(part)):>4}" for part in TIME_PARTS[:3])] if wide else []
@@ -115,7 +117,7 @@ class LiveView:
         for part in TIME_PARTS:
             legend.append(f"{glyphs[part]} {part.replace('_', '-')}  ", style=_COLOUR[part])
         notable = [event for event in state.events if event["kind"] not in _ROUTINE][-EVENTS_SHOWN:]
-        told = [Text(describe(event), overflow="ellipsis", no_wrap=True, style=_style(event)) for event in notable]
+        told = [Text(describe(event), overflow=cut, no_wrap=True, style=_style(event)) for event in notable]
         return Group(self._header(), Text(), table, Text(), legend, *told)
 
     def _header(self) -> Text:

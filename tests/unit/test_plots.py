@@ -1,0 +1,100 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dynamix_ps.report import plots
+from dynamix_ps.report.history import read_history
+from dynamix_ps.report.manifest import write_manifest
+from dynamix_ps.report.run_folder import RunFolder
+from dynamix_ps.report.summary import Outcome, write_summary
+from tests.unit.synthetic_run import (
+    START_S,
+    append,
+    config,
+    evaluation,
+    new_folder,
+    plan_applied,
+    started,
+    whole_run,
+    window,
+)
+
+NAMES = ["overview.png", "batch_sizes.png", "step_time.png", "accuracy.png"]
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    return new_folder(tmp_path)
+
+
+def assert_all_drawn(folder: RunFolder) -> None:
+    drawn = plots.draw_plots(folder)
+    assert [path.name for path in drawn] == NAMES
+    for path in drawn:
+        assert path.read_bytes().startswith(PNG)
+        assert path.stat().st_size > 5000
+    assert not folder.events_file.exists()  # nothing went wrong
+
+
+def test_whole_run(folder: RunFolder) -> None:
+    whole_run(folder)
+    write_manifest(folder, config(target_accuracy=0.8), [])
+    assert_all_drawn(folder)
+
+
+def test_empty_run(folder: RunFolder) -> None:
+    assert_all_drawn(folder)
+
+
+def test_one_window_and_no_evaluation(folder: RunFolder) -> None:
+    append(folder.worker_file(0), started(0), window(0, 0, loss=None))
+    assert_all_drawn(folder)
+
+
+def test_more_workers_than_colours(folder: RunFolder) -> None:
+    whole_run(folder, windows=4, workers=18)
+    assert_all_drawn(folder)
+
+
+def test_damaged_lines_and_manifest_are_left_out(folder: RunFolder) -> None:
+    whole_run(folder, windows=3)
+    folder.manifest_file.write_text("{")
+    append(folder.worker_file(0), {"kind": "window", "rank": 0, "time_s": START_S}, {"kind": "evaluation", "rank": 0})
+    assert_all_drawn(folder)
+
+
+def test_history_holds_what_happened(folder: RunFolder) -> None:
+    write_manifest(folder, config(2, target_accuracy=0.8), [])
+    append(folder.worker_file(0), started(0), window(0, 0), plan_applied(0, 1, [80, 48]), evaluation(7, 0.5))
+    append(folder.worker_file(1), started(1, time_s=START_S + 1), plan_applied(1, 1, [80, 48]))
+    history = read_history(folder)
+    assert history.workers[0].batch_sizes == [64, 80]
+    assert history.workers[0].batch_s == pytest.approx([0.0, 1.1])
+    assert history.workers[1].batch_sizes == [64, 48]
+    assert history.workers[0].part_ms["compute"] == [25.0]  # 0.5 s over 20 iterations
+    assert (history.accuracy_s, history.accuracy) == ([7.0], [0.5])
+    assert history.plan_s == pytest.approx([1.1])
+    assert (history.target_accuracy, history.end_s) == (0.8, 7.0)
+    assert folder.path.name in history.title
+
+
+def test_failing_plot_is_reported_and_the_others_are_drawn(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(figure: Any, history: Any) -> None:
+        raise RuntimeError("no such font")
+
+    monkeypatch.setitem(plots.PLOTS, "step_time", broken)
+    assert [path.name for path in plots.draw_plots(folder)] == ["overview.png", "batch_sizes.png", "accuracy.png"]
+    (event,) = [json.loads(line) for line in folder.events_file.read_text().splitlines()]
+    assert (event["kind"], event["what"]) == ("degraded", "plots")
+    assert "step_time.png" in event["detail"] and "no such font" in event["detail"]
+    (line,) = write_summary(folder, config(), Outcome(0, "ok", "none"))["degraded"]
+    assert line.startswith("plots: step_time.png: RuntimeError: no such font")
+
+
+def test_missing_matplotlib_is_reported(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "matplotlib.figure", None)
+    assert plots.draw_plots(folder) == []
+    assert "matplotlib" in folder.events_file.read_text()

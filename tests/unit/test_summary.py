@@ -1,0 +1,161 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dynamix_ps.report.recorder import Recorder
+from dynamix_ps.report.run_folder import RunFolder
+from dynamix_ps.report.summary import Outcome, write_summary
+from tests.unit.synthetic_run import (
+    START_S,
+    WINDOW,
+    append,
+    config,
+    evaluation,
+    finished,
+    new_folder,
+    plan,
+    plan_applied,
+    started,
+    whole_run,
+    window,
+)
+
+GOOD = Outcome(0, "all workers finished", "none: equal speeds")
+REQUIRED = {
+    "comm", "byteps_version", "workers", "policy", "iterations", "plans_applied", "samples_per_s", "final_accuracy",
+    "time_to_accuracy_s", "wait_fraction", "heterogeneity", "degraded",
+}  # fmt: skip
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    return new_folder(tmp_path)
+
+
+def degraded(rank: int, what: str, detail: str) -> dict[str, Any]:
+    return {"kind": "degraded", "rank": rank, "time_s": START_S, "what": what, "detail": detail}
+
+
+def recovered(rank: int, what: str) -> dict[str, Any]:
+    return {"kind": "recovered", "rank": rank, "time_s": START_S, "what": what}
+
+
+def test_figures_of_a_run(folder: RunFolder) -> None:
+    for rank in (0, 1):
+        append(folder.worker_file(rank), started(rank), window(rank, 0), window(rank, 1, wait_s=0.1, compute_s=0.7))
+        append(folder.worker_file(rank), plan_applied(rank, 1, [80, 48]), plan_applied(rank, 2, [90, 48]))
+    append(folder.worker_file(1), window(1, 2, duration_s=2.0, wait_s=1.6))
+    append(folder.worker_file(0), plan_applied(0, 3, [100, 48]))  # never by worker 1
+    append(folder.journal_file, *(plan(n, [70 + 10 * n, 48]) for n in (1, 2, 3, 4)))
+    append(folder.worker_file(0), evaluation(5, 0.7), evaluation(8, 0.86), evaluation(11, 0.84))
+    append(folder.worker_file(0), finished(0, 60, 3000, 12.0))
+    append(folder.worker_file(1), finished(1, 60, 2000, 12.5))
+    summary = write_summary(folder, config(2, target_accuracy=0.85, seed=3), GOOD)
+    assert set(summary) >= REQUIRED
+    assert (summary["comm"], summary["byteps_version"]) == ("byteps", "0.2.5")
+    assert (summary["workers"], summary["policy"], summary["mode"]) == (2, "proportional", "adapt")
+    assert (summary["exit_code"], summary["reason"], summary["run"]) == (0, "all workers finished", folder.path.name)
+    assert summary["iterations"] == 60
+    assert (summary["plans_published"], summary["plans_applied"]) == (4, 2)
+    assert (summary["train_s"], summary["samples_per_s"]) == (12.5, 400.0)
+    assert (summary["final_accuracy"], summary["time_to_accuracy_s"]) == (0.84, 8.0)
+    assert [point["accuracy"] for point in summary["accuracy_curve"]] == [0.7, 0.86, 0.84]
+    assert summary["wait_fraction"] == pytest.approx([0.2, 0.5])
+    assert summary["batch_sizes_start"] == [64, 64]
+    assert summary["batch_sizes_end"] == [90, 48]
+    assert summary["degraded"] == []
+    assert json.loads(folder.summary_json.read_text()) == summary
+
+
+@pytest.mark.parametrize(("target", "expected"), [(None, None), (0.99, None), (0.5, 5.0)])
+def test_time_to_accuracy(folder: RunFolder, target: float | None, expected: float | None) -> None:
+    append(folder.worker_file(0), started(0), evaluation(5, 0.7))
+    assert write_summary(folder, config(1, target_accuracy=target), GOOD)["time_to_accuracy_s"] == expected
+
+
+def test_empty_folder_after_a_failed_start(folder: RunFolder) -> None:
+    summary = write_summary(folder, config(), Outcome(3, "BytePS is not installed", "none"))
+    assert summary["exit_code"] == 3
+    assert summary["final_accuracy"] is None
+    assert summary["samples_per_s"] is None
+    assert summary["wait_fraction"] == [None, None, None]
+    assert summary["batch_sizes_start"] == [64, 64, 64]
+    page = folder.summary_md.read_text()
+    assert "**Ended with exit code 3**: BytePS is not installed" in page
+    assert "No evaluation was recorded" in page
+
+
+def test_failed_run_keeps_what_was_recorded(folder: RunFolder) -> None:
+    append(folder.worker_file(0), started(0), window(0, 0), window(0, 1), evaluation(2, 0.6))
+    append(
+        folder.worker_file(1),
+        started(1),
+        window(1, 0),
+        {"kind": "failed", "rank": 1, "error": "loss is NaN", "iteration": 21},
+    )
+    with folder.worker_file(1).open("a") as file:
+        file.write('{"kind": "window", "ra')  # killed in mid-line
+    summary = write_summary(folder, config(2), Outcome(4, "worker 1 failed: loss is NaN", "none"))
+    assert summary["iterations"] == 2 * WINDOW
+    assert summary["train_s"] == 2.0  # first line to last window
+    assert summary["samples_per_s"] == 3 * 64 * WINDOW / 2.0
+    assert summary["final_accuracy"] == 0.6
+    assert summary["per_worker"][1]["state"] == "failed"
+    assert "failed: loss is NaN" in folder.summary_md.read_text()
+
+
+def test_accuracy_that_is_not_a_number_is_null(folder: RunFolder) -> None:
+    append(folder.worker_file(0), started(0), evaluation(5, 0.7) | {"accuracy": None, "loss": None})
+    summary = write_summary(folder, config(1, target_accuracy=0.1), GOOD)
+    assert summary["final_accuracy"] is None
+    assert summary["time_to_accuracy_s"] is None
+
+
+class TestDegraded:
+    def test_one_line_for_one_outage_seen_by_all(self, folder: RunFolder) -> None:
+        for rank in (0, 1):
+            append(folder.worker_file(rank), degraded(rank, "arbitrator", "connection refused"))
+        (line,) = write_summary(folder, config(2), GOOD)["degraded"]
+        assert line == "arbitrator: connection refused (worker-0, worker-1)"
+
+    def test_recovery_is_told_only_when_all_recovered(self, folder: RunFolder) -> None:
+        for rank in (0, 1):
+            append(folder.worker_file(rank), degraded(rank, "arbitrator", "refused"))
+        append(folder.worker_file(0), recovered(0, "arbitrator"))
+        assert "recovered" not in write_summary(folder, config(2), GOOD)["degraded"][0]
+        append(folder.worker_file(1), recovered(1, "arbitrator"))
+        assert "recovered" in write_summary(folder, config(2), GOOD)["degraded"][0]
+        append(folder.worker_file(1), degraded(1, "arbitrator", "refused"))
+        assert "recovered" not in write_summary(folder, config(2), GOOD)["degraded"][0]
+
+    def test_restarts_stalls_outcome_and_launcher(self, folder: RunFolder) -> None:
+        begin = {"kind": "started", "time_s": START_S, "policy": "ppo", "workers": 2}
+        append(folder.journal_file, begin | {"restarts": 0}, begin | {"restarts": 1}, begin | {"restarts": 2})
+        append(folder.worker_file(0), {"kind": "stall", "rank": 0, "iteration": 33, "waited_s": 10.0, "missing": [1]})
+        recorder = Recorder(folder, config(2))
+        recorder.event("degraded", what="cgroup", detail="not permitted")
+        recorder.close()
+        outcome = Outcome(0, "ok", "slow-down in the hook", ("no CPU quota: slow-down in the hook",))
+        lines = write_summary(folder, config(2), outcome)["degraded"]
+        assert lines[0] == "no CPU quota: slow-down in the hook"
+        assert "arbitrator restarted 2 times" in lines
+        assert any(line.startswith("stall: iteration 33 waited for worker 1") for line in lines)
+        assert any(line.startswith("cgroup: not permitted") for line in lines)
+        assert len(lines) == 4  # the recorder's copies of the workers' lines are not counted again
+
+    def test_page_lists_them(self, folder: RunFolder) -> None:
+        append(folder.worker_file(0), degraded(0, "data", "digits in place of Fashion-MNIST"))
+        write_summary(folder, config(2), GOOD)
+        assert "- data: digits in place of Fashion-MNIST (worker-0)" in folder.summary_md.read_text()
+
+
+def test_page_shows_plots_overview_first(folder: RunFolder) -> None:
+    whole_run(folder)
+    for name in ("accuracy", "overview", "batch_sizes"):
+        (folder.plots_dir / f"{name}.png").write_bytes(b"png")
+    write_summary(folder, config(), GOOD)
+    page = folder.summary_md.read_text()
+    assert page.index("plots/overview.png") < page.index("plots/accuracy.png") < page.index("plots/batch_sizes.png")
+    assert "| 0 | finished |" in page
