@@ -1,0 +1,1 @@
+"""Policies: what turns the records of a window into batch sizes. Pure; see base.py."""

@@ -1,0 +1,126 @@
+"""The arbitrator's memory on disk: one JSON object per line, appended; after a crash it is read back.
+
+The run's recorder reads the same file. A decision is on the disk (fsync) before its plan is published, so no
+worker ever holds a plan that a restarted arbitrator does not know.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dynamix_ps.messages import Plan
+
+logger = logging.getLogger("dynamix.arbitrator")
+
+DECISIONS = ("plan", "kept", "observed")  # kinds that close a window
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """What an earlier process of this run left behind; `plan` is None if it never published one."""
+
+    plan: Plan | None = None
+    window: int = -1  # newest decided window
+    newest_version: int = 0
+    decisions: int = 0
+    starts: int = 0
+    retired: frozenset[tuple[int, str]] = frozenset()  # incarnations that were replaced
+
+
+class Journal:
+    """Append-only file. Writing never raises: a full disk is said once, and the service goes on without."""
+
+    def __init__(self, file: Path) -> None:
+        """Raises OSError if the file cannot be opened."""
+        file.parent.mkdir(parents=True, exist_ok=True)
+        self._file = file
+        self._torn = file.exists() and file.read_bytes()[-1:] not in (b"", b"\n")
+        self._descriptor = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        self._failed = False
+
+    def write(self, kind: str, *, sync: bool = False, **fields: Any) -> None:
+        """Append one line; `sync` waits until it is on the disk. NaN is written as null."""
+        text = json.dumps({"kind": kind, "time_s": time.time(), **_plain(fields)}, allow_nan=False)
+        line = ("\n" if self._torn else "").encode() + text.encode() + b"\n"  # ends a torn line, which readers skip
+        try:
+            written = os.write(self._descriptor, line)
+            self._torn = (written < len(line)) if written else self._torn
+            if written < len(line):
+                raise OSError(f"only {written} of {len(line)} bytes were written")
+            if sync:
+                os.fsync(self._descriptor)
+        except OSError as error:
+            if not self._failed:
+                logger.error(
+                    "cannot write %s: %s; decisions go on, but a restart will not remember them", self._file, error
+                )
+            self._failed = True
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
+def replay(file: Path) -> Resumed:
+    """Read a journal back. Lines that are torn or foreign are skipped.
+
+    Raises OSError if the file exists but cannot be read.
+    """
+    plan: Plan | None = None
+    window, newest_version, decisions, starts = -1, 0, 0, 0
+    incarnation: dict[int, str] = {}
+    retired: set[tuple[int, str]] = set()
+    for line in _lines(file):
+        kind = line["kind"]
+        try:
+            if kind == "started":
+                starts += 1
+            elif kind == "registered":
+                rank, name, held = int(line["rank"]), str(line["incarnation"]), int(line["plan_version"])
+                if incarnation.get(rank, name) != name:
+                    retired.add((rank, incarnation[rank]))
+                incarnation[rank] = name
+                newest_version = max(newest_version, held)
+            elif kind in DECISIONS:
+                decided, version = int(line["window"]), int(line["version"])
+                if kind == "plan":
+                    plan = Plan(version, tuple(int(size) for size in line["batch_sizes"]))
+                decisions += 1
+                window = max(window, decided)
+                newest_version = max(newest_version, version)
+        except (KeyError, TypeError, ValueError):
+            logger.warning("%s: a line of kind %r is incomplete and skipped", file, kind)
+    return Resumed(plan, window, newest_version, decisions, starts, frozenset(retired))
+
+
+def _lines(file: Path) -> list[Mapping[str, Any]]:
+    if not file.exists():
+        return []
+    found: list[Mapping[str, Any]] = []
+    for number, raw in enumerate(file.read_bytes().splitlines(), start=1):
+        try:
+            line = json.loads(raw) if raw.strip() else None
+        except ValueError:
+            logger.warning("%s:%d: not a complete JSON line, skipped (it was cut off by a crash)", file, number)
+            continue
+        if isinstance(line, dict) and isinstance(line.get("kind"), str):
+            found.append(line)
+    return found
+
+
+def _plain(value: Any) -> Any:
+    """Values as JSON has them: NaN and infinities become null, tuples lists."""
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

@@ -1,0 +1,51 @@
+"""From a policy's answer to a plan that can be sent: the guard, and the numbering of plans. Pure and total."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dynamix_ps.messages import Plan
+
+Bounds = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Guarded:
+    """Sizes that are safe to publish, and whether the guard had to change what the policy proposed."""
+
+    batch_sizes: tuple[int, ...]
+    corrected: bool
+
+
+def guard(proposed: Sequence[float], current: Sequence[int], bounds: Bounds) -> Guarded:
+    """Sizes within every worker's bounds, for any proposal whatever.
+
+    A value that is no number keeps that worker's current size; an answer of the wrong length, or one that
+    leaves nobody anything to do, keeps all of them. The result is always within the bounds.
+    """
+    kept = tuple(_within(math.nan, now, *bounds[rank]) for rank, now in enumerate(current))
+    if len(proposed) != len(current):
+        return Guarded(kept, corrected=True)
+    sizes = tuple(_within(value, kept[rank], *bounds[rank]) for rank, value in enumerate(proposed))
+    if sum(sizes) == 0:
+        sizes = kept
+    return Guarded(sizes, corrected=any(a != b for a, b in zip(sizes, proposed, strict=True)))
+
+
+def next_plan(sizes: tuple[int, ...], current: Plan, newest_version: int) -> Plan | None:
+    """A plan with a version that nobody has seen yet, or None where the sizes stay what they are.
+
+    Args:
+        newest_version: the highest version heard of from anybody (journal, registrations, records).
+    """
+    if sizes == current.batch_sizes:
+        return None
+    return Plan(max(current.version, newest_version) + 1, sizes)
+
+
+def _within(value: float, now: int, low: int, high: int) -> int:
+    if math.isnan(value):
+        value = now
+    return round(min(max(value, low), high))

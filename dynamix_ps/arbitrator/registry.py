@@ -1,0 +1,121 @@
+"""Which workers there are and which of them are alive: leases and incarnations. Pure; time is passed in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from dynamix_ps.messages import PeerStatus
+from dynamix_ps.rpc.refusals import MalformedMessageError, StaleIncarnationError, UnknownWorkerError
+
+
+@dataclass(slots=True)
+class _Entry:
+    incarnation: str
+    heard_s: float
+    iteration: int = 0
+    left: bool = False
+    lost: bool = False
+
+
+class Registry:
+    """Leases of the workers 0..n_workers-1.
+
+    A worker is *absent* when it left or its lease of `lease_s` ran out. A worker that never registered gets
+    one lease from the moment the first one did, so that the first decision waits for all of them.
+
+    All `now_s` are seconds of one monotonic clock.
+    """
+
+    def __init__(self, n_workers: int, lease_s: float, retired: Iterable[tuple[int, str]] = ()) -> None:
+        self._n_workers = n_workers
+        self._lease_s = lease_s
+        self._entries: dict[int, _Entry] = {}
+        self._retired = set(retired)
+        self._first_s: float | None = None
+
+    def register(self, rank: int, incarnation: str, now_s: float) -> bool:
+        """Add a worker, or replace its earlier process. Returns whether this incarnation is new here.
+
+        Raises:
+            MalformedMessageError: no such worker.
+            StaleIncarnationError: it was replaced before.
+        """
+        self._check(rank, incarnation)
+        if self._first_s is None:
+            self._first_s = now_s
+        known = self._entries.get(rank)
+        if known is not None and known.incarnation == incarnation:
+            known.heard_s, known.left = now_s, False
+            return False
+        if known is not None:
+            self._retired.add((rank, known.incarnation))
+        self._entries[rank] = _Entry(incarnation, now_s)
+        return True
+
+    def heard(self, rank: int, incarnation: str, now_s: float, iteration: int = 0) -> bool:
+        """Renew a lease. Returns whether it had run out and is back.
+
+        Raises:
+            MalformedMessageError, UnknownWorkerError, StaleIncarnationError: the caller may not speak for this rank.
+        """
+        entry = self._entry(rank, incarnation)
+        entry.heard_s = now_s
+        entry.iteration = max(entry.iteration, iteration)
+        back, entry.lost = entry.lost, False
+        return back
+
+    def leave(self, rank: int, incarnation: str) -> bool:
+        """Take note that a worker is done. Returns whether that is new. Raises what `heard` raises."""
+        entry = self._entry(rank, incarnation)
+        new, entry.left = not entry.left, True
+        return new
+
+    def expire(self, now_s: float) -> tuple[int, ...]:
+        """Ranks whose lease ran out since the last call."""
+        lost = []
+        for rank, entry in self._entries.items():
+            if not entry.left and not entry.lost and now_s - entry.heard_s > self._lease_s:
+                entry.lost = True
+                lost.append(rank)
+        return tuple(sorted(lost))
+
+    def live(self) -> frozenset[int]:
+        """Ranks that are registered, have not left and hold a lease (as of the last `expire`)."""
+        return frozenset(rank for rank, entry in self._entries.items() if not entry.left and not entry.lost)
+
+    def absent(self, now_s: float) -> frozenset[int]:
+        """Ranks nobody should wait for."""
+        gone = {rank for rank, entry in self._entries.items() if entry.left or entry.lost}
+        if self._first_s is not None and now_s - self._first_s > self._lease_s:
+            gone |= set(range(self._n_workers)) - set(self._entries)
+        return frozenset(gone)
+
+    def peers(self, now_s: float) -> tuple[PeerStatus, ...]:
+        """What was last heard of every registered worker."""
+        return tuple(
+            PeerStatus(
+                rank=rank,
+                iteration=entry.iteration,
+                silent_s=max(0.0, now_s - entry.heard_s),
+                alive=not entry.left and now_s - entry.heard_s <= self._lease_s,
+            )
+            for rank, entry in sorted(self._entries.items())
+        )
+
+    def _entry(self, rank: int, incarnation: str) -> _Entry:
+        self._check(rank, incarnation)
+        entry = self._entries.get(rank)
+        if entry is None or entry.incarnation != incarnation:
+            raise UnknownWorkerError(f"worker {rank} is not registered here; register first")
+        return entry
+
+    def _check(self, rank: int, incarnation: str) -> None:
+        if not 0 <= rank < self._n_workers:
+            raise MalformedMessageError(
+                f"rank: got {rank}, expected 0..{self._n_workers - 1} (the workers of the cluster file)"
+            )
+        if (rank, incarnation) in self._retired:
+            raise StaleIncarnationError(
+                f"worker {rank}: incarnation {incarnation!r} was replaced by a later process of this rank; stop it"
+            )

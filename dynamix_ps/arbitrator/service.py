@@ -1,0 +1,246 @@
+"""The arbitrator: window records in, plans out. The main story of the control plane.
+
+    register -> a worker gets a lease                                    registry.py
+    report   -> its record joins the others of the same window           windows.py
+    step     -> window complete -> policy -> guard -> journal -> publish  policy/, planner.py, journal.py
+    plans    -> every worker's stream carries the new plan
+
+Workers never wait for any of it. All of this runs in one event loop; what may take long (the disk, learning)
+runs in a thread meanwhile, so that heartbeats go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from pathlib import Path
+
+from dynamix_ps.arbitrator.journal import Journal, Resumed
+from dynamix_ps.arbitrator.planner import guard, next_plan
+from dynamix_ps.arbitrator.registry import Registry
+from dynamix_ps.arbitrator.windows import ClosedWindow, Windows
+from dynamix_ps.config import Config
+from dynamix_ps.errors import EnvironmentNotReady
+from dynamix_ps.messages import PeerStatus, Plan, Registration, WindowRecord
+from dynamix_ps.policy.base import Decision, Learner, Policy, View
+from dynamix_ps.rpc.refusals import MalformedMessageError
+
+logger = logging.getLogger("dynamix.arbitrator")
+
+MAX_REFUSAL_TEXTS = 100  # so many different refusals are written down; all are counted
+
+
+class Arbitrator:
+    """The service of one run.
+
+    Args:
+        resumed: what an earlier process of this run journaled; a fresh run has an empty one.
+        policy_file: where a learning policy is saved after every update.
+        clock: monotonic seconds.
+
+    Raises:
+        EnvironmentNotReady: the journal is of a cluster of another size.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        policy: Policy,
+        journal: Journal,
+        resumed: Resumed,
+        policy_file: Path,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._config = config
+        self._policy = policy
+        self._journal = journal
+        self._policy_file = policy_file
+        self._clock = clock
+        self._n_workers = len(config.cluster.workers)
+        self._bounds = tuple(config.bounds(rank) for rank in range(self._n_workers))
+        self._registry = Registry(self._n_workers, config.timeouts.lease_s, resumed.retired)
+        self._windows = Windows(self._n_workers, closed=resumed.window)
+        self._plan = resumed.plan or Plan(0, config.initial_sizes())
+        if len(self._plan.batch_sizes) != self._n_workers:
+            raise EnvironmentNotReady(
+                f"arbitrator: the journal's plan has {len(self._plan.batch_sizes)} sizes, but the cluster file has "
+                f"{self._n_workers} workers; use the run folder of this cluster, or a new one"
+            )
+        self._newest_version = max(resumed.newest_version, self._plan.version)
+        self._holding = resumed.starts > 0  # after a restart: the first full window only settles things
+        self._decisions = resumed.decisions
+        self._refusals: Counter[str] = Counter()
+        self._wake = asyncio.Event()
+        self._new_plan = asyncio.Event()
+        self._restarts = resumed.starts
+
+    # what workers ask for
+
+    def register(self, registration: Registration) -> Plan:
+        """Take in a worker and return the newest plan. Idempotent.
+
+        A worker that comes from a checkpoint may hold a newer plan than we know; that plan is then ours.
+
+        Raises:
+            MalformedMessageError, StaleIncarnationError: no such worker, or it was replaced.
+        """
+        rank, held = registration.rank, registration.plan
+        if len(held.batch_sizes) != self._n_workers:
+            raise MalformedMessageError(
+                f"plan.batch_sizes: got {len(held.batch_sizes)} sizes, expected {self._n_workers}, one per worker"
+            )
+        now_s = self._clock()
+        if self._registry.register(rank, registration.incarnation, now_s):
+            self._journal.write(
+                "registered",
+                rank=rank,
+                incarnation=registration.incarnation,
+                host=registration.host,
+                pid=registration.pid,
+                plan_version=held.version,
+            )
+        self._heard(rank, registration.incarnation)
+        self._newest_version = max(self._newest_version, held.version)
+        if held.version > self._plan.version or self._plan.version == 0:
+            self._publish(held)
+        return self._plan
+
+    def report(self, incarnation: str, record: WindowRecord) -> None:
+        """Take in a window record. Idempotent; late ones change nothing. Raises RefusalError."""
+        self._heard(record.rank, incarnation)
+        self._newest_version = max(self._newest_version, record.plan_version)
+        if self._windows.add(record, self._clock()):
+            self._wake.set()
+
+    def heartbeat(self, rank: int, incarnation: str, iteration: int) -> tuple[PeerStatus, ...]:
+        """Renew a lease, and tell how everybody is. Raises RefusalError."""
+        self._heard(rank, incarnation, iteration)
+        return self._registry.peers(self._clock())
+
+    def leave(self, rank: int, incarnation: str) -> None:
+        """Wait for this worker no longer. Raises RefusalError."""
+        if self._registry.leave(rank, incarnation):
+            self._journal.write("left", rank=rank)
+            self._wake.set()
+
+    def plans(self, rank: int, incarnation: str, newest_version: int) -> AsyncIterator[Plan]:
+        """Every plan newer than `newest_version`, as soon as it exists; a slow reader skips. Raises RefusalError."""
+        self._heard(rank, incarnation)
+        return self._plans_after(newest_version)
+
+    async def _plans_after(self, newest_version: int) -> AsyncIterator[Plan]:
+        while True:
+            changed = self._new_plan
+            if self._plan.version > newest_version:
+                newest_version = self._plan.version
+                yield self._plan
+            else:
+                await changed.wait()
+
+    def refused(self, text: str) -> None:
+        """Count a refused call; each reason is written down once."""
+        if text not in self._refusals and len(self._refusals) < MAX_REFUSAL_TEXTS:
+            logger.warning("refused: %s", text)
+            self._journal.write("rejected", detail=text)
+        self._refusals[text if len(self._refusals) < MAX_REFUSAL_TEXTS else "other"] += 1
+
+    # what happens by itself
+
+    async def run(self) -> None:
+        """Decide whenever a window is complete, until cancelled."""
+        self._journal.write("started", policy=self._policy.name, workers=self._n_workers, restarts=self._restarts)
+        tick_s = min(1.0, self._config.timeouts.lease_s / 4)
+        while True:
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), tick_s)
+            self._wake.clear()
+            await self.step()
+
+    async def step(self) -> None:
+        """Look at leases and windows once, and decide if a window is ready. At most one plan per window."""
+        now_s = self._clock()
+        for rank in self._registry.expire(now_s):
+            logger.warning("worker %d is silent for more than %g s", rank, self._config.timeouts.lease_s)
+            self._journal.write("lease_lost", rank=rank)
+        if not self._registry.live():
+            return
+        closed = self._windows.ready(self._registry.absent(now_s), self._config.timeouts.lease_s, now_s)
+        if closed is not None:
+            await self._decide(closed)
+            await self._learn()
+
+    def close(self) -> None:
+        """Write down how it ended. The journal stays open for its owner to close."""
+        self._journal.write("stopped", decisions=self._decisions, refused=sum(self._refusals.values()))
+
+    async def _decide(self, closed: ClosedWindow) -> None:
+        """From a closed window to a plan, or to the decision to keep the present one. Both count as decisions."""
+        began_s = time.perf_counter()
+        view = View(closed.window, self._plan, self._bounds, closed.records)
+        decision = self._ask(view, closed.timed_out)
+        guarded = guard(decision.batch_sizes, self._plan.batch_sizes, self._bounds)
+        plan = next_plan(guarded.batch_sizes, self._plan, self._newest_version)
+        self._decisions += 1
+        kind = "kept" if plan is None else ("plan" if self._config.mode == "adapt" else "observed")
+        version = plan.version if plan is not None and kind == "plan" else self._plan.version
+        line = {
+            "version": version,
+            "batch_sizes": guarded.batch_sizes,
+            "window": closed.window,
+            "timed_out": closed.timed_out,
+            "proposed": decision.batch_sizes,
+            "corrected": guarded.corrected,
+            "reward": decision.reward,
+            "decision_ms": 1000 * (time.perf_counter() - began_s),
+        }
+        await asyncio.to_thread(self._journal.write, kind, sync=True, **line)
+        if plan is not None and kind == "plan":
+            self._publish(plan)
+
+    def _ask(self, view: View, timed_out: bool) -> Decision:
+        """The policy's answer; the present sizes while settling after a restart, or if the policy fails."""
+        keep = Decision(view.plan.batch_sizes)
+        if self._holding:
+            self._holding = timed_out
+            return keep
+        try:
+            return self._policy.decide(view)
+        except Exception as error:  # whatever a policy does wrong, sizes stay and training goes on
+            self._degraded("policy", f"{self._policy.name} failed in window {view.window}, sizes stay: {error!r}")
+            return keep
+
+    async def _learn(self) -> None:
+        """Let a policy that learns do so, when it has seen enough, and keep the result on the disk."""
+        policy = self._policy
+        if not isinstance(policy, Learner) or not policy.update_due:
+            return
+        try:
+            diagnostics = await asyncio.to_thread(policy.update)
+            await asyncio.to_thread(policy.save, self._policy_file)
+        except OSError as error:
+            self._degraded("policy file", f"{self._policy_file} not written: {error}; a restart will not know it")
+        except Exception as error:  # as in _ask
+            self._degraded("policy", f"{policy.name}: update failed, the weights stay: {error!r}")
+        else:
+            if not diagnostics["accepted"]:
+                self._degraded("policy", f"{policy.name}: update was not finite, the weights before it stay")
+            self._journal.write("update", **diagnostics)
+
+    def _degraded(self, what: str, detail: str) -> None:
+        logger.error("%s: %s", what, detail, exc_info=sys.exc_info()[0] is not None)
+        self._journal.write("degraded", what=what, detail=detail)
+
+    def _publish(self, plan: Plan) -> None:
+        self._plan = plan
+        self._newest_version = max(self._newest_version, plan.version)
+        changed, self._new_plan = self._new_plan, asyncio.Event()
+        changed.set()
+
+    def _heard(self, rank: int, incarnation: str, iteration: int = 0) -> None:
+        if self._registry.heard(rank, incarnation, self._clock(), iteration):
+            self._journal.write("lease_back", rank=rank)

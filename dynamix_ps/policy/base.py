@@ -1,0 +1,99 @@
+"""What a policy is: it sees one closed window and answers with batch sizes.
+
+Policies are pure: no clock, no I/O, no random numbers but those of the generator they were made with, so the
+same views in the same order give the same answers. They may remember earlier views.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from dynamix_ps.config import Config
+from dynamix_ps.messages import Plan, WindowRecord
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What is known when window `window` closes."""
+
+    window: int
+    plan: Plan  # the newest plan; an answer replaces its sizes
+    bounds: tuple[tuple[int, int], ...]  # (smallest, largest) size of every worker
+    records: tuple[WindowRecord | None, ...]  # by rank; None: that worker did not report
+
+    @property
+    def reported(self) -> tuple[WindowRecord, ...]:
+        """The records that are there."""
+        return tuple(record for record in self.records if record is not None)
+
+    @property
+    def clean(self) -> bool:
+        """Whether the window tells what `plan` does: it ran under that plan alone, without pauses."""
+        return bool(self.reported) and all(
+            not record.flagged and record.plan_version == self.plan.version for record in self.reported
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A policy's answer: one size per worker, and the reward of the plan that just ran if that was computed."""
+
+    batch_sizes: tuple[int, ...]
+    reward: float | None = None
+
+
+class Policy(Protocol):
+    """Every policy."""
+
+    name: str
+
+    def decide(self, view: View) -> Decision:
+        """Batch sizes for the next plan. Answering with `view.plan.batch_sizes` keeps the plan."""
+        ...
+
+
+@runtime_checkable
+class Learner(Protocol):
+    """A policy that learns from what its decisions brought. `update` may take long; it is never run in parallel
+    with `decide`."""
+
+    @property
+    def update_due(self) -> bool:
+        """Whether enough has been seen for an update."""
+        ...
+
+    def update(self) -> Mapping[str, Any]:
+        """Learn from what was collected, and return the diagnostics."""
+        ...
+
+    def save(self, file: Path) -> None:
+        """Write all that a later process needs to go on. Atomic. Raises OSError."""
+        ...
+
+
+def make_policy(config: Config, n_workers: int, rng: np.random.Generator, resume: Path | None = None) -> Policy:
+    """The policy that a configuration asks for.
+
+    Args:
+        rng: its only source of random numbers.
+        resume: a file that an earlier process of this run saved; it wins over the configured one.
+
+    Raises:
+        PolicyError: the policy file is unusable, or the parameters contradict each other.
+    """
+    if config.policy.name == "static":
+        from dynamix_ps.policy.static import StaticPolicy
+
+        return StaticPolicy(config.policy.sizes or config.initial_sizes())
+    if config.policy.name == "proportional":
+        from dynamix_ps.policy.proportional import ProportionalPolicy
+
+        return ProportionalPolicy(n_workers)
+    from dynamix_ps.policy.ppo.agent import make_ppo
+
+    return make_ppo(config.policy.ppo, n_workers, rng, learn=config.mode == "adapt", resume=resume)

@@ -1,0 +1,57 @@
+"""Shares by measured throughput: the dynamic-batching controller (arXiv 2305.12213, III-C), with B kept.
+
+The published step b_k <- b_k * mean(t) / t_k moves the global batch along; here the same shares,
+X_k / sum X with X_k = b_k / t_k, split an unchanged B. Dead-band 5 % as published. Chosen by us: the
+coefficient of the smoothing, and that it goes on over a change of sizes.
+"""
+
+from __future__ import annotations
+
+from dynamix_ps.policy.apportion import apportion
+from dynamix_ps.policy.base import Decision, View
+
+DEAD_BAND = 0.05  # largest relative change of any worker below which nothing moves
+SMOOTHING = 0.5  # weight of the newest window in a worker's throughput
+SHORTEST_S = 1e-6  # less compute time than this was not measured
+
+
+class ProportionalPolicy:
+    """Splits the present global batch so that all workers finish together."""
+
+    name = "proportional"
+
+    def __init__(self, n_workers: int) -> None:
+        self._throughput_per_s: list[float | None] = [None] * n_workers
+
+    def decide(self, view: View) -> Decision:
+        """New sizes, or the present ones where the window is not clean, little would change, or bounds forbid it."""
+        if not view.clean:
+            return Decision(view.plan.batch_sizes)
+        for record in view.reported:
+            if record.samples > 0 and record.compute_s >= SHORTEST_S:
+                self._measure(record.rank, record.samples / record.compute_s)
+        wanted = self._split(view)
+        return Decision(wanted if _largest_change(view.plan.batch_sizes, wanted) > DEAD_BAND else view.plan.batch_sizes)
+
+    def _measure(self, rank: int, throughput_per_s: float) -> None:
+        before = self._throughput_per_s[rank]
+        self._throughput_per_s[rank] = (
+            throughput_per_s if before is None else before + SMOOTHING * (throughput_per_s - before)
+        )
+
+    def _split(self, view: View) -> tuple[int, ...]:
+        """B shared by throughput; a worker that was never measured keeps its size."""
+        sizes = list(view.plan.batch_sizes)
+        known = [(rank, speed) for rank, speed in enumerate(self._throughput_per_s) if speed is not None]
+        low, high = zip(*(view.bounds[rank] for rank, _ in known), strict=True) if known else ((), ())
+        total = sum(sizes[rank] for rank, _ in known)
+        if not sum(low) <= total <= sum(high) or not known:
+            return view.plan.batch_sizes
+        shares = apportion(total, [speed for _, speed in known], low, high)
+        for (rank, _), share in zip(known, shares, strict=True):
+            sizes[rank] = share
+        return tuple(sizes)
+
+
+def _largest_change(now: tuple[int, ...], wanted: tuple[int, ...]) -> float:
+    return max(abs(new - old) / max(old, 1) for old, new in zip(now, wanted, strict=True))

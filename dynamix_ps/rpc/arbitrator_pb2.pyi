@@ -1,0 +1,149 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Plan(_message.Message):
+    __slots__ = ("version", "batch_sizes")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    BATCH_SIZES_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    batch_sizes: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, version: _Optional[int] = ..., batch_sizes: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class Identity(_message.Message):
+    __slots__ = ("rank", "incarnation")
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    rank: int
+    incarnation: str
+    def __init__(self, rank: _Optional[int] = ..., incarnation: _Optional[str] = ...) -> None: ...
+
+class RegisterRequest(_message.Message):
+    __slots__ = ("identity", "host", "pid", "plan")
+    IDENTITY_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    PID_FIELD_NUMBER: _ClassVar[int]
+    PLAN_FIELD_NUMBER: _ClassVar[int]
+    identity: Identity
+    host: str
+    pid: int
+    plan: Plan
+    def __init__(self, identity: _Optional[_Union[Identity, _Mapping]] = ..., host: _Optional[str] = ..., pid: _Optional[int] = ..., plan: _Optional[_Union[Plan, _Mapping]] = ...) -> None: ...
+
+class RegisterReply(_message.Message):
+    __slots__ = ("plan",)
+    PLAN_FIELD_NUMBER: _ClassVar[int]
+    plan: Plan
+    def __init__(self, plan: _Optional[_Union[Plan, _Mapping]] = ...) -> None: ...
+
+class WindowRecord(_message.Message):
+    __slots__ = ("window", "first_iteration", "iterations", "plan_version", "batch_size", "samples", "duration_s", "compute_s", "push_pull_s", "wait_s", "input_s", "loss", "accuracy", "global_samples", "global_loss", "global_accuracy", "grad_sq_local", "grad_sq_global", "grad_norm_std", "bytes_pushed", "cpu_ratio", "memory_bytes", "retransmits_per_s", "flagged")
+    WINDOW_FIELD_NUMBER: _ClassVar[int]
+    FIRST_ITERATION_FIELD_NUMBER: _ClassVar[int]
+    ITERATIONS_FIELD_NUMBER: _ClassVar[int]
+    PLAN_VERSION_FIELD_NUMBER: _ClassVar[int]
+    BATCH_SIZE_FIELD_NUMBER: _ClassVar[int]
+    SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    DURATION_S_FIELD_NUMBER: _ClassVar[int]
+    COMPUTE_S_FIELD_NUMBER: _ClassVar[int]
+    PUSH_PULL_S_FIELD_NUMBER: _ClassVar[int]
+    WAIT_S_FIELD_NUMBER: _ClassVar[int]
+    INPUT_S_FIELD_NUMBER: _ClassVar[int]
+    LOSS_FIELD_NUMBER: _ClassVar[int]
+    ACCURACY_FIELD_NUMBER: _ClassVar[int]
+    GLOBAL_SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    GLOBAL_LOSS_FIELD_NUMBER: _ClassVar[int]
+    GLOBAL_ACCURACY_FIELD_NUMBER: _ClassVar[int]
+    GRAD_SQ_LOCAL_FIELD_NUMBER: _ClassVar[int]
+    GRAD_SQ_GLOBAL_FIELD_NUMBER: _ClassVar[int]
+    GRAD_NORM_STD_FIELD_NUMBER: _ClassVar[int]
+    BYTES_PUSHED_FIELD_NUMBER: _ClassVar[int]
+    CPU_RATIO_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    RETRANSMITS_PER_S_FIELD_NUMBER: _ClassVar[int]
+    FLAGGED_FIELD_NUMBER: _ClassVar[int]
+    window: int
+    first_iteration: int
+    iterations: int
+    plan_version: int
+    batch_size: int
+    samples: int
+    duration_s: float
+    compute_s: float
+    push_pull_s: float
+    wait_s: float
+    input_s: float
+    loss: float
+    accuracy: float
+    global_samples: int
+    global_loss: float
+    global_accuracy: float
+    grad_sq_local: float
+    grad_sq_global: float
+    grad_norm_std: float
+    bytes_pushed: int
+    cpu_ratio: float
+    memory_bytes: float
+    retransmits_per_s: float
+    flagged: bool
+    def __init__(self, window: _Optional[int] = ..., first_iteration: _Optional[int] = ..., iterations: _Optional[int] = ..., plan_version: _Optional[int] = ..., batch_size: _Optional[int] = ..., samples: _Optional[int] = ..., duration_s: _Optional[float] = ..., compute_s: _Optional[float] = ..., push_pull_s: _Optional[float] = ..., wait_s: _Optional[float] = ..., input_s: _Optional[float] = ..., loss: _Optional[float] = ..., accuracy: _Optional[float] = ..., global_samples: _Optional[int] = ..., global_loss: _Optional[float] = ..., global_accuracy: _Optional[float] = ..., grad_sq_local: _Optional[float] = ..., grad_sq_global: _Optional[float] = ..., grad_norm_std: _Optional[float] = ..., bytes_pushed: _Optional[int] = ..., cpu_ratio: _Optional[float] = ..., memory_bytes: _Optional[float] = ..., retransmits_per_s: _Optional[float] = ..., flagged: bool = ...) -> None: ...
+
+class ReportRequest(_message.Message):
+    __slots__ = ("identity", "record")
+    IDENTITY_FIELD_NUMBER: _ClassVar[int]
+    RECORD_FIELD_NUMBER: _ClassVar[int]
+    identity: Identity
+    record: WindowRecord
+    def __init__(self, identity: _Optional[_Union[Identity, _Mapping]] = ..., record: _Optional[_Union[WindowRecord, _Mapping]] = ...) -> None: ...
+
+class ReportReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class HeartbeatRequest(_message.Message):
+    __slots__ = ("identity", "iteration")
+    IDENTITY_FIELD_NUMBER: _ClassVar[int]
+    ITERATION_FIELD_NUMBER: _ClassVar[int]
+    identity: Identity
+    iteration: int
+    def __init__(self, identity: _Optional[_Union[Identity, _Mapping]] = ..., iteration: _Optional[int] = ...) -> None: ...
+
+class Peer(_message.Message):
+    __slots__ = ("rank", "iteration", "silent_s", "alive")
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    ITERATION_FIELD_NUMBER: _ClassVar[int]
+    SILENT_S_FIELD_NUMBER: _ClassVar[int]
+    ALIVE_FIELD_NUMBER: _ClassVar[int]
+    rank: int
+    iteration: int
+    silent_s: float
+    alive: bool
+    def __init__(self, rank: _Optional[int] = ..., iteration: _Optional[int] = ..., silent_s: _Optional[float] = ..., alive: bool = ...) -> None: ...
+
+class HeartbeatReply(_message.Message):
+    __slots__ = ("peers",)
+    PEERS_FIELD_NUMBER: _ClassVar[int]
+    peers: _containers.RepeatedCompositeFieldContainer[Peer]
+    def __init__(self, peers: _Optional[_Iterable[_Union[Peer, _Mapping]]] = ...) -> None: ...
+
+class LeaveRequest(_message.Message):
+    __slots__ = ("identity",)
+    IDENTITY_FIELD_NUMBER: _ClassVar[int]
+    identity: Identity
+    def __init__(self, identity: _Optional[_Union[Identity, _Mapping]] = ...) -> None: ...
+
+class LeaveReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class PlansRequest(_message.Message):
+    __slots__ = ("identity", "newest_version")
+    IDENTITY_FIELD_NUMBER: _ClassVar[int]
+    NEWEST_VERSION_FIELD_NUMBER: _ClassVar[int]
+    identity: Identity
+    newest_version: int
+    def __init__(self, identity: _Optional[_Union[Identity, _Mapping]] = ..., newest_version: _Optional[int] = ...) -> None: ...

@@ -1,0 +1,218 @@
+"""The worker's end of the wire. Training only touches plain attributes; threads of this client do the rest.
+
+Two daemon threads per worker: one makes the calls (register, report, heartbeat, leave), one follows the stream
+of plans. While the arbitrator cannot be reached, training goes on with the plan it has; that is said once per
+outage. Nothing here is ever used in a forked child: a data-loader worker inherits the object, not the threads.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+
+from dynamix_ps.config import Timeouts
+from dynamix_ps.messages import PeerStatus, Plan, Registration, WindowRecord
+from dynamix_ps.rpc.backoff import backoff_s
+from dynamix_ps.rpc.link import Link, is_final, is_transient, reason
+from dynamix_ps.rpc.refusals import RefusalError
+
+MAX_QUEUED_RECORDS = 64
+FIRST_RETRY_S, LONGEST_RETRY_S = 0.1, 2.0
+
+OnEvent = Callable[[str, dict[str, Any]], None]
+
+
+class ArbitratorClient:
+    """A worker's connection to the arbitrator.
+
+    Args:
+        address: host:port of the arbitrator.
+        registration: who this worker is, and the plan it starts with.
+        timeouts: `rpc_s` is the deadline of every call, a third of `lease_s` the time between heartbeats.
+        on_event: called from a thread of the client with ("degraded" | "recovered", {"what", "detail"}).
+    """
+
+    def __init__(
+        self,
+        address: str,
+        run_id: str,
+        token: str,
+        registration: Registration,
+        timeouts: Timeouts,
+        on_event: OnEvent,
+    ) -> None:
+        self._address = address
+        self._run_id = run_id
+        self._token = token
+        self._registration = registration
+        self._timeouts = timeouts
+        self._pid = os.getpid()
+        self._rng = random.Random(registration.incarnation)
+        self._outage = _Outage(address, timeouts.lease_s, on_event)
+        self._on_event = on_event
+        self._records: deque[WindowRecord] = deque(maxlen=MAX_QUEUED_RECORDS)
+        self._newest: Plan | None = None
+        self._iteration = 0
+        self._peers: tuple[PeerStatus, ...] = ()
+        self._wake = threading.Event()
+        self._closing = threading.Event()
+        self._stream_broke = False
+        self._report_refused = False
+        self._thread = threading.Thread(target=self._run, name="dynamix-rpc", daemon=True)
+        self.dropped_records = 0  # oldest ones, given up because the queue was full
+
+    # called by training: none of these waits for anything
+
+    def start(self) -> None:
+        """Start to connect, and return at once. Whether it works out is told by events."""
+        self._thread.start()
+
+    def report(self, record: WindowRecord) -> None:
+        """Queue a record. When the queue is full the oldest one is dropped and counted."""
+        if os.getpid() != self._pid:
+            return
+        if len(self._records) == MAX_QUEUED_RECORDS:
+            self.dropped_records += 1
+        self._records.append(record)
+        self._wake.set()
+
+    def newest_plan(self) -> Plan | None:
+        """The newest plan received, or None."""
+        return self._newest
+
+    def progress(self, iteration: int) -> None:
+        """Tell how many iterations this worker has sent its gradients for."""
+        self._iteration = iteration
+
+    def peers(self) -> tuple[PeerStatus, ...]:
+        """What the arbitrator knew of all workers at the last heartbeat."""
+        return self._peers
+
+    def close(self, timeout_s: float) -> None:
+        """Leave, and stop the threads; gives up waiting for them after `timeout_s`."""
+        if os.getpid() != self._pid:
+            return
+        self._closing.set()
+        self._wake.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout_s)
+
+    # the thread that makes the calls
+
+    def _run(self) -> None:
+        """Connect, serve the connection until it fails, wait, connect again; until closed or refused for good."""
+        delays = backoff_s(FIRST_RETRY_S, LONGEST_RETRY_S, self._rng)
+        while not self._closing.is_set():
+            link = Link(self._address, self._run_id, self._token, self._registration, self._timeouts)
+            try:
+                self._take(link.register(self._newest))
+                self._outage.over()
+                delays = backoff_s(FIRST_RETRY_S, LONGEST_RETRY_S, self._rng)
+                follower = threading.Thread(target=self._follow, args=(link,), name="dynamix-plans", daemon=True)
+                follower.start()
+                self._serve(link)
+            except grpc.RpcError as error:
+                self._outage.begin(reason(error), is_final(error))
+                if is_final(error):
+                    return
+            except RefusalError as error:
+                self._outage.begin(f"its answer makes no sense: {error}", final=True)
+                return
+            finally:
+                link.close()
+            self._closing.wait(next(delays))
+
+    def _serve(self, link: Link) -> None:
+        """Send records as they come and heartbeats in between. Returns when closing, raises when a call fails."""
+        interval_s = self._timeouts.lease_s / 3
+        due_s = time.monotonic()
+        while not self._closing.is_set():
+            self._wake.clear()
+            while self._records and not self._closing.is_set():
+                self._send(link, self._records[0])
+            if time.monotonic() >= due_s or self._stream_broke:
+                self._stream_broke = False
+                self._peers = link.heartbeat(self._iteration)
+                due_s = time.monotonic() + interval_s
+            self._wake.wait(max(0.0, due_s - time.monotonic()))
+        link.leave()
+
+    def _send(self, link: Link, record: WindowRecord) -> None:
+        """Report one record; it stays queued only if sending it again can help."""
+        try:
+            link.report(record)
+        except grpc.RpcError as error:
+            if is_transient(error):
+                raise
+            self._drop(record)
+            if error.code() != grpc.StatusCode.INVALID_ARGUMENT:
+                raise
+            if not self._report_refused:
+                self._on_event("degraded", {"what": "report", "detail": f"window {record.window}: {reason(error)}"})
+            self._report_refused = True
+        else:
+            self._drop(record)
+
+    def _drop(self, record: WindowRecord) -> None:
+        if self._records and self._records[0] is record:  # a full queue may have dropped it meanwhile
+            self._records.popleft()
+
+    # the thread that follows the plans
+
+    def _follow(self, link: Link) -> None:
+        """Take plans as they come. If the stream breaks, the other thread finds out what is wrong."""
+        delays = backoff_s(FIRST_RETRY_S, LONGEST_RETRY_S, self._rng)
+        while not link.closed.is_set():
+            try:
+                for plan in link.plans(self._newest):
+                    self._take(plan)
+            except RefusalError as error:
+                self._on_event("degraded", {"what": "plan", "detail": f"a plan makes no sense: {error}"})
+                return
+            except grpc.RpcError as error:
+                if error.code() != grpc.StatusCode.DEADLINE_EXCEEDED and not link.closed.is_set():
+                    self._stream_broke = True
+                    self._wake.set()
+                    link.closed.wait(next(delays))
+
+    def _take(self, plan: Plan) -> None:
+        held = self._newest or self._registration.plan
+        if plan.version > held.version:
+            self._newest = plan
+
+
+class _Outage:
+    """Says once when the arbitrator is lost, and once when it is back.
+
+    Before the first contact it may take one lease to come up; that is no outage yet.
+    """
+
+    def __init__(self, address: str, grace_s: float, on_event: OnEvent) -> None:
+        self._address = address
+        self._grace_s = grace_s
+        self._on_event = on_event
+        self._began_s = time.monotonic()
+        self._met = False
+        self._told = False
+
+    def begin(self, why: str, final: bool) -> None:
+        patient = not self._met and not final and time.monotonic() - self._began_s < self._grace_s
+        if self._told or patient:
+            return
+        self._told = True
+        kind = "cannot serve this worker" if final else "does not answer"
+        detail = f"{self._address} {kind}: {why}; training goes on with the present batch sizes"
+        self._on_event("degraded", {"what": "arbitrator", "detail": detail})
+
+    def over(self) -> None:
+        self._met = True
+        if self._told:
+            self._told = False
+            self._on_event("recovered", {"what": "arbitrator"})

@@ -1,0 +1,93 @@
+"""One connection to the arbitrator: the five calls, each with its deadline and credentials."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Iterator
+
+import grpc
+
+from dynamix_ps.config import Timeouts
+from dynamix_ps.messages import PeerStatus, Plan, Registration, WindowRecord
+from dynamix_ps.rpc import arbitrator_pb2 as pb
+from dynamix_ps.rpc import arbitrator_pb2_grpc as pb_grpc
+from dynamix_ps.rpc import convert
+from dynamix_ps.rpc.auth import credentials
+from dynamix_ps.rpc.channel import client_options
+
+STREAM_DEADLINES = 15  # a stream of plans is asked for anew after this many `rpc_s`
+
+_TRANSIENT = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.NOT_FOUND)
+_FINAL = (
+    grpc.StatusCode.PERMISSION_DENIED,
+    grpc.StatusCode.FAILED_PRECONDITION,
+    grpc.StatusCode.INVALID_ARGUMENT,
+    grpc.StatusCode.UNIMPLEMENTED,
+)
+
+
+def is_transient(error: grpc.RpcError) -> bool:
+    """Whether the same call may succeed later: nobody there, too slow, or we have to register again."""
+    return error.code() in _TRANSIENT
+
+
+def is_final(error: grpc.RpcError) -> bool:
+    """Whether this worker will be refused however often it asks."""
+    return error.code() in _FINAL
+
+
+def reason(error: grpc.RpcError) -> str:
+    """Status and text of a failed call, in one short line."""
+    text = " ".join((error.details() or "no details").split())
+    return f"{error.code().name}: {text[:300]}"
+
+
+class Link:
+    """Calls raise grpc.RpcError. `closed` is set by `close`, which also ends a running stream."""
+
+    def __init__(self, address: str, run_id: str, token: str, registration: Registration, timeouts: Timeouts) -> None:
+        self._registration = registration
+        self._identity = convert.identity_to_proto(registration.rank, registration.incarnation)
+        self._rpc_s = timeouts.rpc_s
+        self._metadata = credentials(run_id, token)
+        self._channel = grpc.insecure_channel(address, options=client_options(len(registration.plan.batch_sizes)))
+        self._stub = pb_grpc.ArbitratorStub(self._channel)  # type: ignore[no-untyped-call]
+        self.closed = threading.Event()
+
+    def register(self, newest: Plan | None) -> Plan:
+        """Register with the newest plan held; returns the arbitrator's newest."""
+        registration = dataclasses.replace(self._registration, plan=newest or self._registration.plan)
+        request = convert.registration_to_proto(registration)
+        reply = self._stub.Register(request, timeout=self._rpc_s, metadata=self._metadata)
+        return convert.plan_from_proto(reply.plan)
+
+    def report(self, record: WindowRecord) -> None:
+        request = pb.ReportRequest(identity=self._identity, record=convert.record_to_proto(record))
+        self._stub.Report(request, timeout=self._rpc_s, metadata=self._metadata)
+
+    def heartbeat(self, iteration: int) -> tuple[PeerStatus, ...]:
+        request = pb.HeartbeatRequest(identity=self._identity, iteration=iteration)
+        reply = self._stub.Heartbeat(request, timeout=self._rpc_s, metadata=self._metadata)
+        return tuple(convert.peer_from_proto(peer) for peer in reply.peers)
+
+    def leave(self) -> None:
+        self._stub.Leave(pb.LeaveRequest(identity=self._identity), timeout=self._rpc_s, metadata=self._metadata)
+
+    def plans(self, newest: Plan | None) -> Iterator[Plan]:
+        """Plans newer than `newest`, as they come, until the stream's deadline."""
+        version = (newest or self._registration.plan).version
+        request = pb.PlansRequest(identity=self._identity, newest_version=version)
+        deadline_s = STREAM_DEADLINES * self._rpc_s
+        try:
+            stream = self._stub.Plans(request, timeout=deadline_s, metadata=self._metadata)
+        except ValueError:  # what a channel raises that was closed a moment ago
+            if self.closed.is_set():
+                return
+            raise
+        for plan in stream:
+            yield convert.plan_from_proto(plan)
+
+    def close(self) -> None:
+        self.closed.set()
+        self._channel.close()

@@ -1,0 +1,31 @@
+"""Why a call is refused. `code` is the name of the gRPC status that the caller gets, with the text."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from dynamix_ps.errors import RpcError
+
+
+class RefusalError(RpcError):
+    """Base: the call changed nothing."""
+
+    code: ClassVar[str]
+
+
+class MalformedMessageError(RefusalError):
+    """A field is missing, negative, infinite or out of its range. The text names field, value and rule."""
+
+    code = "INVALID_ARGUMENT"
+
+
+class UnknownWorkerError(RefusalError):
+    """The worker has not registered with this process of the arbitrator; it should."""
+
+    code = "NOT_FOUND"
+
+
+class StaleIncarnationError(RefusalError):
+    """The caller was replaced by a later process of the same rank."""
+
+    code = "FAILED_PRECONDITION"
