@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import json
 import math
 from dataclasses import dataclass
@@ -10,9 +11,9 @@ from typing import Any
 from dynamix_ps.config import Config
 from dynamix_ps.report.recorder import RoleFiles
 from dynamix_ps.report.run_folder import RunFolder
-from dynamix_ps.report.state import TIME_PARTS, RunState, WorkerState
+from dynamix_ps.report.state import TIME_PARTS, RunState, WorkerState, number
 from dynamix_ps.report.summary_text import markdown
-from dynamix_ps.report.tail import JsonLinesTail
+from dynamix_ps.report.tail import JsonLinesTail, Line
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +39,15 @@ def write_summary(folder: RunFolder, config: Config, outcome: Outcome) -> dict[s
 
 
 def replay(folder: RunFolder, config: Config) -> RunState:
-    """The state at the end of the run, from the roles' own files and the launcher's events."""
+    """The state at the end of the run, from the roles' own files and the launcher's events, merged by time."""
     state = RunState(len(config.cluster.workers))
-    lines = [(source, line) for source, line in RoleFiles(folder).read()]
+    streams: dict[str, list[Line]] = {}
+    for source, line in RoleFiles(folder).read():
+        streams.setdefault(source, []).append(line)
     own = JsonLinesTail(folder.events_file).read()
-    lines += [("launcher", line) for line in own if line.get("source") == "launcher"]
-    for source, line in lines:
+    streams["launcher"] = [line for line in own if line.get("source") == "launcher"]
+    tagged = ([(source, line) for line in lines] for source, lines in streams.items())
+    for source, line in heapq.merge(*tagged, key=lambda item: number(item[1].get("time_s", 0.0))):
         try:
             state.apply(source, line)
         except (KeyError, TypeError, ValueError, IndexError):

@@ -50,4 +50,5 @@ def _object(raw: bytes) -> Line | None:
         value = json.loads(raw)
     except ValueError:
         return None
-    return value if isinstance(value, dict) and "kind" in value else None
+    usable = isinstance(value, dict) and isinstance(value.get("kind"), str)
+    return value if usable and isinstance(value.get("time_s", 0.0), int | float) else None

@@ -34,12 +34,12 @@ def folder(tmp_path: Path) -> RunFolder:
     return new_folder(tmp_path)
 
 
-def degraded(rank: int, what: str, detail: str) -> dict[str, Any]:
-    return {"kind": "degraded", "rank": rank, "time_s": START_S, "what": what, "detail": detail}
+def degraded(rank: int, what: str, detail: str, after_s: float = 0.0) -> dict[str, Any]:
+    return {"kind": "degraded", "rank": rank, "time_s": START_S + after_s, "what": what, "detail": detail}
 
 
-def recovered(rank: int, what: str) -> dict[str, Any]:
-    return {"kind": "recovered", "rank": rank, "time_s": START_S, "what": what}
+def recovered(rank: int, what: str, after_s: float) -> dict[str, Any]:
+    return {"kind": "recovered", "rank": rank, "time_s": START_S + after_s, "what": what}
 
 
 def test_figures_of_a_run(folder: RunFolder) -> None:
@@ -123,27 +123,30 @@ class TestDegraded:
     def test_recovery_is_told_only_when_all_recovered(self, folder: RunFolder) -> None:
         for rank in (0, 1):
             append(folder.worker_file(rank), degraded(rank, "arbitrator", "refused"))
-        append(folder.worker_file(0), recovered(0, "arbitrator"))
+        append(folder.worker_file(0), recovered(0, "arbitrator", 1.0))
         assert "recovered" not in write_summary(folder, config(2), GOOD)["degraded"][0]
-        append(folder.worker_file(1), recovered(1, "arbitrator"))
+        append(folder.worker_file(1), recovered(1, "arbitrator", 2.0))
         assert "recovered" in write_summary(folder, config(2), GOOD)["degraded"][0]
-        append(folder.worker_file(1), degraded(1, "arbitrator", "refused"))
+        append(folder.worker_file(1), degraded(1, "arbitrator", "refused", 3.0))
         assert "recovered" not in write_summary(folder, config(2), GOOD)["degraded"][0]
 
     def test_restarts_stalls_outcome_and_launcher(self, folder: RunFolder) -> None:
         begin = {"kind": "started", "time_s": START_S, "policy": "ppo", "workers": 2}
         append(folder.journal_file, begin | {"restarts": 0}, begin | {"restarts": 1}, begin | {"restarts": 2})
         append(folder.worker_file(0), {"kind": "stall", "rank": 0, "iteration": 33, "waited_s": 10.0, "missing": [1]})
+        append(folder.worker_file(0), started(0), evaluation(3, 0.5))
         recorder = Recorder(folder, config(2))
         recorder.event("degraded", what="cgroup", detail="not permitted")
         recorder.close()
         outcome = Outcome(0, "ok", "slow-down in the hook", ("no CPU quota: slow-down in the hook",))
-        lines = write_summary(folder, config(2), outcome)["degraded"]
+        summary = write_summary(folder, config(2), outcome)
+        lines = summary["degraded"]
         assert lines[0] == "no CPU quota: slow-down in the hook"
         assert "arbitrator restarted 2 times" in lines
         assert any(line.startswith("stall: iteration 33 waited for worker 1") for line in lines)
         assert any(line.startswith("cgroup: not permitted") for line in lines)
-        assert len(lines) == 4  # the recorder's copies of the workers' lines are not counted again
+        assert len(lines) == 4
+        assert len(summary["accuracy_curve"]) == 1  # the recorder's copies of the workers' lines are not counted again
 
     def test_page_lists_them(self, folder: RunFolder) -> None:
         append(folder.worker_file(0), degraded(0, "data", "digits in place of Fashion-MNIST"))
