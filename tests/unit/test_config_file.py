@@ -232,10 +232,9 @@ def test_rules_hold_after_overrides_too(tmp_path: Path) -> None:
         check_rules(changed, "--policy ppo")
 
 
-KEYS = st.sampled_from(
-    ["name", "seed", "comm", "mode", "cluster", "workers", "batch", "speed", "min", "max", "port", "host", "window"]
-    + ["policy", "ppo", "sizes", "timeouts", "rpc_s", "command", "env", "?", "<<", "&", "*", "!", "-", ":", "#", "|"]
-)
+SECTIONS = ["name", "seed", "comm", "mode", "cluster", "workers", "batch", "window", "policy", "ppo", "timeouts", "env"]
+FIELDS = ["speed", "min", "max", "port", "host", "sizes", "rpc_s", "command"]
+KEYS = st.sampled_from([*SECTIONS, *FIELDS, "?", "<<", "&", "*", "!", "-", ":", "#", "|", ">"])
 SCALARS = st.one_of(
     st.integers().map(str), st.floats().map(str), st.text(max_size=8), st.sampled_from(
         ["yes", "off", "null", "~", "[]", "{}", "0x1F", "1_000", "2001-01-01", "!!int x", "'", '"\\u', "&a", "*a"]

@@ -1,0 +1,121 @@
+"""`dynamix-bpslaunch [CMD...]`: a drop-in for bpslaunch. Same variables, any role, with our hooks.
+
+A scheduler or server needs no command. A worker runs CMD exactly as given, without a shell; `python` means the
+interpreter of this installation. What differs from bpslaunch: every missing or wrong variable is an error (exit 2),
+NUMA binding is off unless BYTEPS_NUMA_ON=1, several workers may share one machine, and nothing stays in /dev/shm.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from dynamix_ps import env
+from dynamix_ps.cli.report import exit_code_of
+from dynamix_ps.errors import UsageError
+from dynamix_ps.launch.affinity import core_sets, numa_nodes
+from dynamix_ps.launch.cleanup import Holdings, make_scratch, release, scratch_path
+from dynamix_ps.launch.keeper import start_keeper
+from dynamix_ps.launch.local_group import run_local_group
+from dynamix_ps.launch.role import RoleSettings, read_role
+
+_USAGE = "usage: dynamix-bpslaunch CMD [ARG...]   (the role comes from DMLC_ROLE; server and scheduler take no CMD)"
+
+
+def main() -> int:
+    """Entry point; does not return where the role replaces this process."""
+    return exit_code_of(lambda: run(sys.argv[1:]))
+
+
+def run(argv: Sequence[str]) -> int:
+    if list(argv) in (["-h"], ["--help"]):
+        print(f"{_USAGE}\n\n{__doc__}")
+        return 0
+    settings = read_role(os.environ)
+    command = list(argv[1:] if argv[:1] == ["--"] else argv)
+    _set_defaults()
+    if settings.role == "worker":
+        return _worker(settings, _resolved(command))
+    if not settings.distributed:
+        print(f"one worker without BYTEPS_FORCE_DISTRIBUTED=1 needs no {settings.role}: nothing to do")
+        return 0
+    _replace_process(_debugged([sys.executable, "-m", f"server_hooks.{settings.role}"]))
+
+
+def _set_defaults() -> None:
+    os.environ.setdefault("PYTHONUNBUFFERED", "1")
+    os.environ.setdefault("BYTEPS_NUMA_ON", "0")
+    bin_dir, path = os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)
+    if path.split(os.pathsep)[0] != bin_dir:
+        os.environ["PATH"] = os.pathsep.join((bin_dir, path))
+
+
+def _resolved(command: list[str]) -> list[str]:
+    if not command:
+        raise UsageError(f"a worker needs a command\n{_USAGE}")
+    if command[0] == "python":
+        command = [sys.executable, *command[1:]]
+    if shutil.which(command[0]) is None:
+        raise UsageError(f"command not found, or not executable: {command[0]!r} (looked in {os.environ['PATH']})")
+    return command
+
+
+def _worker(settings: RoleSettings, command: list[str]) -> int:
+    if not env.get(env.RUN_ID):
+        _isolate(settings)
+    size = settings.local_size
+    bind = os.environ["BYTEPS_NUMA_ON"] == "1"
+    cores = core_sets(os.environ, size, numa_nodes()) if bind else [set[int]()] * size
+
+    def become(local_rank: int) -> NoReturn:
+        _prepare(local_rank, size, cores[local_rank])
+        _replace_process(_debugged(command))
+
+    if size == 1:
+        become(0)
+    return run_local_group(size, lambda local_rank: exit_code_of(lambda: become(local_rank)))
+
+
+def _isolate(settings: RoleSettings) -> None:
+    """Own sockets and own shared-memory names for this worker, and a keeper that removes them after its end."""
+    cluster = hashlib.sha256(settings.root.encode()).hexdigest()[:12]
+    name = f"{cluster}-w{settings.worker_id}"
+    prefix = os.environ.setdefault(env.SHM_PREFIX, f"dynamix_{cluster}_{settings.worker_id}_")
+    holdings = Holdings(run_id="", shm_prefix=prefix, scratch=str(scratch_path(name)))
+    release(holdings)  # of an earlier worker with the same number in the same cluster
+    scratch = make_scratch(name, sockets=1)
+    os.environ.setdefault("BYTEPS_SOCKET_PATH", str(scratch / "w0"))
+    start_keeper(holdings, survives_exec=True)
+
+
+def _prepare(local_rank: int, local_size: int, cores: set[int]) -> None:
+    """What one process of a worker needs before it becomes the command."""
+    os.environ["BYTEPS_LOCAL_RANK"] = str(local_rank)
+    os.environ["BYTEPS_LOCAL_SIZE"] = str(local_size)
+    if os.environ.get("BYTEPS_TRACE_ON") == "1":
+        Path(os.environ.get("BYTEPS_TRACE_DIR", "."), str(local_rank)).mkdir(parents=True, exist_ok=True)
+    if cores:
+        os.sched_setaffinity(0, cores)
+
+
+def _debugged(command: list[str]) -> list[str]:
+    gdb = ["gdb", "-ex", "run", "-ex", "bt", "-batch", "--args"]
+    return [*gdb, *command] if os.environ.get("BYTEPS_ENABLE_GDB", "0") == "1" else command
+
+
+def _replace_process(command: list[str]) -> NoReturn:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    try:
+        os.execvp(command[0], command)
+    except OSError as error:
+        raise UsageError(f"cannot run {command[0]!r}: {error.strerror}") from error
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,74 @@
+"""`dynamix launch`: all roles of a cluster file on this machine, supervised."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Any, get_args
+
+import click
+
+from dynamix_ps.config import Config, Policy
+from dynamix_ps.config_file import check_rules, load_config
+from dynamix_ps.launch.job import dry_run, run_job
+from dynamix_ps.launch.logs import make_console
+from dynamix_ps.launch.preflight import check_command
+
+_POLICIES = get_args(Policy.model_fields["name"].annotation)
+_MODES = ("adapt", "observe", "off")
+
+
+@click.command(context_settings={"allow_interspersed_args": False, "help_option_names": ["-h", "--help"]})
+@click.option("-c", "--config", "config_file", required=True, type=click.Path(path_type=Path), help="Cluster file.")
+@click.option("--dry-run", "dry", is_flag=True, help="Print environment and command line of every role; start nothing.")
+@click.option("--resume", type=click.Path(path_type=Path), help="Checkpoint to go on from.")
+@click.option("--run-dir", help="Folder for run folders, in place of run_dir in the file.")
+@click.option("--policy", type=click.Choice(_POLICIES), help="In place of policy.name in the file.")
+@click.option("--mode", type=click.Choice(_MODES), help="In place of mode in the file.")
+@click.argument("cmd", nargs=-1, type=click.UNPROCESSED)
+def command(
+    config_file: Path,
+    dry: bool,
+    resume: Path | None,
+    run_dir: str | None,
+    policy: str | None,
+    mode: str | None,
+    cmd: tuple[str, ...],
+) -> int:
+    """Run all roles of a cluster file on this machine.
+
+    CMD is what every worker runs, in place of `command:` in the file; it is passed on exactly as given.
+    `python` means the interpreter of this installation.
+
+    \b
+    Example:
+      dynamix launch -c configs/demo.yaml -- python train.py --epochs 3
+    """
+    config = with_overrides(load_config(config_file), run_dir, policy, mode, cmd)
+    console = make_console()
+    if dry:
+        check_command(config.command)
+        dry_run(config, config_file, resume, console)
+        return 0
+    return run_job(config, sys.argv, resume, console)
+
+
+def with_overrides(
+    config: Config, run_dir: str | None, policy: str | None, mode: str | None, cmd: tuple[str, ...]
+) -> Config:
+    """The config as the command line changes it. A policy that replaces `static` also drops its sizes.
+
+    Raises:
+        ConfigError: a rule between keys does not hold any more.
+    """
+    changes: dict[str, Any] = {}
+    if run_dir:
+        changes["run_dir"] = run_dir
+    if policy and policy != config.policy.name:
+        changes["policy"] = config.policy.model_copy(update={"name": policy, "sizes": None})
+    if mode:
+        changes["mode"] = mode
+    if cmd:
+        changes["command"] = cmd
+    return check_rules(config.model_copy(update=changes), f"command line ({shlex.join(sys.argv[1:])})")

@@ -1,0 +1,74 @@
+"""`dynamix`: one sub-command per module of this package, imported only when it is used."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Any
+
+import click
+
+from dynamix_ps.cli.report import exit_code_of
+
+# name: (module with `command`, one line for --help)
+_COMMANDS = {
+    "launch": ("dynamix_ps.cli.launch", "Run all roles of a cluster file on this machine."),
+    "doctor": ("dynamix_ps.cli.doctor", "Tick off what this machine has, with the fix for what it has not."),
+    "build-byteps": ("dynamix_ps.cli.build_byteps", "Build BytePS from its source package and install it."),
+}
+
+
+class _LazyGroup(click.Group):
+    """Knows its commands by name; `dynamix --help` imports none of them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return None
+        command: click.Command = importlib.import_module(_COMMANDS[cmd_name][0]).command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in _COMMANDS.items()])
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in _COMMANDS and not args[0].startswith("-"):
+            ctx.fail(f"no command {args[0]!r}; there are: {', '.join(_COMMANDS)}")
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="dynamix-ps", prog_name="dynamix")
+def cli() -> None:
+    """Distributed training on BytePS in which every worker has its own batch size, adapted while training runs.
+
+    Exit codes: 0 ok, 1 error, 2 wrong usage or cluster file, 3 environment not ready, 4 job failed, 5 timed out,
+    130 interrupted.
+    """
+
+
+def main() -> int:
+    """Entry point of the console script."""
+    return exit_code_of(_run)
+
+
+def _run() -> int:
+    try:
+        result: Any = cli.main(standalone_mode=False)
+    except click.exceptions.Exit as error:
+        return error.exit_code
+    except click.Abort as error:
+        raise KeyboardInterrupt from error
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    return result if isinstance(result, int) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

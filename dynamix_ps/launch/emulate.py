@@ -1,0 +1,104 @@
+"""Workers of different speed on one machine: by CPU quota where permitted, otherwise by a slow-down in the hook.
+
+What a speed means (chosen by us): a worker of speed s gets s * core_share cores, with
+core_share = min(1, (cores - RESERVED_CORES) / sum of speeds). So speed 1 is one whole core where there are
+enough of them; on a small machine all workers shrink by the same factor and server, scheduler and arbitrator
+keep RESERVED_CORES to themselves, or the slow workers would slow down the sum of everybody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from dynamix_ps.config import Config
+from dynamix_ps.errors import EnvironmentNotReady
+from dynamix_ps.launch.cgroup import GROUP_PREFIX, CpuController, find_controller
+
+RESERVED_CORES = 0.4
+_LEAST_CORES = 0.1  # for all workers together, on a machine smaller than the reserve
+
+
+@dataclass(frozen=True, slots=True)
+class Emulation:
+    """How different speeds come about in one run."""
+
+    method: Literal["cgroup", "hook", "none"]
+    description: str  # for the summary
+    speeds: tuple[float, ...]
+    cores: tuple[float, ...] = ()  # quota per worker, method cgroup
+    controller: CpuController | None = None
+    groups: tuple[Path, ...] = ()  # per worker, method cgroup
+
+    @property
+    def slowdowns(self) -> tuple[float, ...] | None:
+        """Factor per worker by which the hook stretches compute time; none unless this is the method."""
+        return tuple(1 / speed for speed in self.speeds) if self.method == "hook" else None
+
+    def create(self) -> None:
+        """Make the groups, still without a limit, so that starting up is not slowed down.
+
+        Raises:
+            EnvironmentNotReady: the kernel refused.
+        """
+        if self.controller is not None:
+            for group in self.groups:
+                try:
+                    self.controller.create(group.name)
+                except OSError as error:
+                    raise EnvironmentNotReady(f"emulation: cannot create {group}: {error.strerror}") from error
+
+    def engage(self) -> None:
+        """From now on the speeds differ.
+
+        Raises:
+            EnvironmentNotReady: the kernel refused.
+        """
+        if self.controller is not None:
+            for group, cores in zip(self.groups, self.cores, strict=True):
+                try:
+                    self.controller.limit(group, cores)
+                except OSError as error:
+                    raise EnvironmentNotReady(f"emulation: cannot limit {group}: {error.strerror}") from error
+
+
+def choose_emulation(config: Config, run_id: str, cores: float) -> Emulation:
+    """Pick the method. Nothing is created yet, apart from a short trial of what is permitted.
+
+    Raises:
+        EnvironmentNotReady: `emulation: cgroup` where control groups are not permitted.
+    """
+    speeds = tuple(worker.speed for worker in config.cluster.workers)
+    asked = config.emulation
+    if asked == "none" or (asked == "auto" and len(set(speeds)) == 1):
+        return Emulation("none", "none: every worker runs as fast as the machine lets it", speeds)
+    why = ""
+    if asked != "hook":
+        controller = find_controller()
+        if controller.usable:
+            return by_quota(controller, speeds, run_id, cores)
+        why = f" (no cgroup: {controller.problem})"
+        if asked == "cgroup":
+            raise EnvironmentNotReady(
+                f"emulation: cgroup is not permitted here: {controller.problem}; "
+                "run as root or in a delegated cgroup, or set emulation: auto"
+            )
+    factors = ", ".join(f"{1 / speed:.3g}x" for speed in speeds)
+    return Emulation("hook", f"slow-down in the hook: {factors} compute time{why}", speeds)
+
+
+def by_quota(controller: CpuController, speeds: Sequence[float], run_id: str, cores: float) -> Emulation:
+    """CPU quotas for workers of these speeds on a machine with so many cores."""
+    quotas = core_quotas(speeds, cores)
+    groups = tuple(controller.parent / f"{GROUP_PREFIX}{run_id}-w{rank}" for rank in range(len(speeds)))
+    shown = ", ".join(f"{quota:.2f}" for quota in quotas)
+    text = f"cgroup v{controller.version} CPU quota: {shown} cores"
+    return Emulation("cgroup", text, tuple(speeds), quotas, controller, groups)
+
+
+def core_quotas(speeds: Sequence[float], cores: float) -> tuple[float, ...]:
+    """Cores for each worker; see the top of this file."""
+    share = min(1.0, max(cores - RESERVED_CORES, _LEAST_CORES) / sum(speeds))
+    return tuple(speed * share for speed in speeds)

@@ -1,0 +1,205 @@
+"""One run from the cluster file to its summary. Reads top to bottom."""
+
+from __future__ import annotations
+
+import os
+import random
+import secrets
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timezone
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+from dynamix_ps.cli.report import print_error
+from dynamix_ps.config import Config
+from dynamix_ps.config_file import dump_config
+from dynamix_ps.errors import DynamixError, EnvironmentNotReady
+from dynamix_ps.launch.cgroup import available_cores
+from dynamix_ps.launch.cleanup import Holdings, make_scratch, release, release_stale, scratch_path, start_of
+from dynamix_ps.launch.emulate import Emulation, choose_emulation
+from dynamix_ps.launch.interrupts import Interrupts
+from dynamix_ps.launch.keeper import start_keeper
+from dynamix_ps.launch.logs import PrefixedOutput, print_safely
+from dynamix_ps.launch.observe import Observer
+from dynamix_ps.launch.plan import RoleSpec, RunPlace, as_shell, plan_roles
+from dynamix_ps.launch.ports import choose_ports
+from dynamix_ps.launch.preflight import preflight
+from dynamix_ps.launch.supervise import Supervisor
+from dynamix_ps.launch.verdict import Ending, Limits, interrupted
+from dynamix_ps.report.live import LiveView
+from dynamix_ps.report.manifest import write_manifest
+from dynamix_ps.report.plots import draw_plots
+from dynamix_ps.report.recorder import Recorder
+from dynamix_ps.report.run_folder import RunFolder
+from dynamix_ps.report.summary import Outcome, write_summary
+
+
+def run_job(config: Config, argv: Sequence[str], resume: Path | None, console: Console) -> int:
+    """Run all roles of `config` on this machine to their end; returns the launcher's exit code.
+
+    `argv` is the command line, for the manifest. Everything a run leaves is in its run folder.
+
+    Raises:
+        DynamixError: it could not even begin; there is no run folder then.
+    """
+    preflight(config, resume)
+    release_stale()
+    run_id = secrets.token_hex(4)
+    folder = _make_folder(config, run_id, argv)
+    _say(console, f"run folder: {folder.path}")
+    recorder = Recorder(folder, config)
+    with Interrupts() as interrupts:
+        run = _Run(config, folder, recorder, run_id, resume, console, interrupts)
+        try:
+            ending = run.to_its_end()
+        except DynamixError as error:
+            ending = Ending(error.exit_code, str(error))
+        return run.conclude(ending)
+
+
+def dry_run(config: Config, config_file: Path, resume: Path | None, console: Console) -> None:
+    """Print the environment and the command line of every role, one line each, ready for a shell. Starts nothing."""
+    run_id = secrets.token_hex(4)
+    place = _make_place(config, run_id, config_file.absolute(), Path(config.run_dir).absolute() / "dry-run", resume)
+    emulation = Emulation("none", "", ())
+    if config.emulation == "hook":
+        emulation = choose_emulation(config, run_id, available_cores())
+    for spec in plan_roles(config, replace(place, slowdowns=emulation.slowdowns), os.environ, sys.executable):
+        print_safely(console, Text(f"# {spec.name}"))
+        print_safely(console, Text(as_shell(spec)))
+
+
+def _make_folder(config: Config, run_id: str, argv: Sequence[str]) -> RunFolder:
+    folder = RunFolder.create(Path(config.run_dir), config.name, datetime.now(timezone.utc), run_id)
+    try:
+        folder.config_file.write_text(dump_config(config), encoding="utf-8")
+        write_manifest(folder, config, argv)
+    except OSError as error:
+        raise EnvironmentNotReady(f"cannot write {error.filename or folder.path}: {error.strerror}") from error
+    folder.link_latest()
+    return folder
+
+
+def _make_place(config: Config, run_id: str, config_file: Path, run_dir: Path, resume: Path | None) -> RunPlace:
+    port, arbitrator_port = choose_ports(config.cluster, random.Random())
+    return RunPlace(
+        run_id=run_id,
+        token=secrets.token_hex(16),
+        config_file=config_file,
+        run_dir=run_dir,
+        scratch=scratch_path(run_id),
+        cwd=Path.cwd(),
+        port=port,
+        arbitrator_port=arbitrator_port,
+        cores=len(os.sched_getaffinity(0)),
+        resume=resume.absolute() if resume else None,
+    )
+
+
+class _Run:
+    """One run in its folder: start, supervise, clean up, conclude."""
+
+    def __init__(
+        self,
+        config: Config,
+        folder: RunFolder,
+        recorder: Recorder,
+        run_id: str,
+        resume: Path | None,
+        console: Console,
+        interrupts: Interrupts,
+    ) -> None:
+        self._config, self._folder, self._recorder = config, folder, recorder
+        self._run_id, self._resume = run_id, resume
+        self._console, self._interrupts = console, interrupts
+        self._heterogeneity = "none: the run did not begin"
+        self._tails: dict[str, tuple[str, ...]] = {}
+        self._notes: list[str] = []
+
+    def to_its_end(self) -> Ending:
+        """Raises DynamixError when the roles could not be started."""
+        config, folder = self._config, self._folder
+        place = _make_place(config, self._run_id, folder.config_file, folder.path, self._resume)
+        emulation = choose_emulation(config, self._run_id, available_cores())
+        self._heterogeneity = emulation.description
+        place = replace(place, slowdowns=emulation.slowdowns)
+        holdings = Holdings(
+            run_id=place.run_id,
+            shm_prefix=place.shm_prefix,
+            scratch=str(place.scratch),
+            cgroups=tuple(map(str, emulation.groups)),
+            launcher_pid=os.getpid(),
+            launcher_start=start_of(os.getpid()),
+        )
+        keeper = start_keeper(holdings)
+        try:
+            make_scratch(place.run_id, sockets=len(config.cluster.workers))
+            holdings.save()
+            emulation.create()
+            roles = plan_roles(config, place, os.environ, sys.executable)
+            groups = {f"worker-{rank}": group for rank, group in enumerate(emulation.groups)}
+            return self._supervise(roles, emulation, groups)
+        except OSError as error:
+            raise EnvironmentNotReady(f"cannot prepare the run: {error}") from error
+        finally:
+            release(holdings)
+            os.close(keeper)
+
+    def _supervise(self, roles: Sequence[RoleSpec], emulation: Emulation, groups: Mapping[str, Path]) -> Ending:
+        if self._interrupts.count:
+            return interrupted(self._interrupts.first)
+        self._recorder.event("launch", roles=[role.name for role in roles], emulation=emulation.description)
+        with LiveView(self._recorder.state, self._console) as live:
+            observer = Observer(self._recorder, live, emulation)
+            supervisor = Supervisor(
+                roles=roles,
+                environ=os.environ,
+                logs_dir=self._folder.logs_dir,
+                show=PrefixedOutput(self._console, [role.name for role in roles]),
+                observe=observer,
+                interrupts=self._interrupts,
+                limits=Limits.of(self._config.timeouts),
+                groups=groups,
+            )
+            ending = supervisor.run()
+        self._tails = {name: supervisor.last_lines(name) for name in ending.culprits}
+        if observer.problem:
+            self._notes.append(observer.problem)
+        return ending
+
+    def conclude(self, ending: Ending) -> int:
+        """Record the end, draw and sum up, tell the user; returns the exit code."""
+        self._notes.extend(ending.notes)
+        try:
+            self._recorder.event("end", exit_code=ending.exit_code, reason=ending.reason)
+            self._recorder.close()
+            if self._interrupts.count < 2:
+                draw_plots(self._folder)
+            outcome = Outcome(ending.exit_code, ending.reason, self._heterogeneity, tuple(self._notes))
+            summary = write_summary(self._folder, self._config, outcome)
+        except OSError as error:
+            self._notes.append(f"the summary could not be written: {error}")
+            summary = {}
+        self._tell(ending, summary)
+        return ending.exit_code
+
+    def _tell(self, ending: Ending, summary: Mapping[str, object]) -> None:
+        for note in summary.get("degraded") or self._notes:  # type: ignore[attr-defined]
+            _say(self._console, f"warning: {note}")
+        if ending.exit_code != 0:
+            for name, lines in self._tails.items():
+                _say(self._console, f"last lines of {name} ({self._folder.log_file(name)}):")
+                for line in lines or ("(it printed nothing)",):
+                    _say(self._console, f"  {line}")
+            print_error(ending.reason)
+        shown = ("iterations", "plans_applied", "samples_per_s", "final_accuracy", "time_to_accuracy_s")
+        figures = [f"{key}={summary[key]}" for key in shown if summary.get(key) is not None]
+        _say(self._console, " ".join([f"summary: {self._folder.summary_md}", *figures]))
+
+
+def _say(console: Console, line: str) -> None:
+    print_safely(console, Text(line))

@@ -1,0 +1,118 @@
+"""Output of the roles: bytes to lines, lines to one file per role and, with a coloured prefix, to the terminal."""
+
+from __future__ import annotations
+
+import codecs
+import sys
+from collections import deque
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO
+
+from rich.console import Console
+from rich.text import Text
+
+MAX_LINE = 8192  # characters; longer output without a newline is cut into such pieces
+TAIL_LINES = 20
+_COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "bright_cyan", "bright_green", "bright_yellow")
+
+
+class LineSplitter:
+    """Bytes in pieces of any size to whole lines; a character cut in two by a read is put together again."""
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        self._rest = ""
+
+    def feed(self, data: bytes, final: bool = False) -> list[str]:
+        """Lines that `data` completed; with `final`, also the last one without a newline."""
+        *lines, self._rest = (self._rest + self._decoder.decode(data, final)).split("\n")
+        while len(self._rest) > MAX_LINE:
+            lines.append(self._rest[:MAX_LINE])
+            self._rest = self._rest[MAX_LINE:]
+        if final and self._rest:
+            lines.append(self._rest)
+            self._rest = ""
+        return [_last_state(line) for line in lines]
+
+
+def _last_state(line: str) -> str:
+    """What a terminal would show of a line that a progress bar rewrote with carriage returns."""
+    return next((part for part in reversed(line.split("\r")) if part), "")
+
+
+class RoleLog:
+    """Everything a role printed goes to its file as it came; its last lines are kept for the failure report."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.problem: str | None = None  # why the file lacks something
+        self._tail: deque[str] = deque(maxlen=TAIL_LINES)
+        self._splitter = LineSplitter()
+        self._file: IO[bytes] | None = None
+        try:
+            self._file = path.open("ab", buffering=0)
+        except OSError as error:
+            self._give_up(error)
+
+    @property
+    def tail(self) -> tuple[str, ...]:
+        return tuple(self._tail)
+
+    def write(self, data: bytes, final: bool = False) -> list[str]:
+        """Take in output; returns the lines that are complete now. A full disk is noted, never raised."""
+        if self._file is not None:
+            try:
+                self._file.write(data)
+            except OSError as error:
+                self._give_up(error)
+        lines = self._splitter.feed(data, final)
+        self._tail.extend(lines)
+        if final and self._file is not None:
+            self._file.close()
+            self._file = None
+        return lines
+
+    def _give_up(self, error: OSError) -> None:
+        self.problem = f"{self.path}: {error.strerror or error}; its output is only on the terminal from here on"
+        self._file = None
+
+
+class SurvivingConsole(Console):
+    """A console whose reader may go away (`dynamix launch ... | head`, a closed terminal) without ending the run."""
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+
+
+def print_safely(console: Console, text: Text) -> None:
+    """Print one line; when nobody can read it any more, print nothing from now on."""
+    try:
+        console.print(text, soft_wrap=True, highlight=False)
+    except OSError:
+        console.quiet = True
+
+
+class PrefixedOutput:
+    """Prints lines of all roles, each behind the role's name."""
+
+    def __init__(self, console: Console, names: Sequence[str]) -> None:
+        self._console = console
+        self._width = max(map(len, names), default=0)
+        self._colours = {name: _COLOURS[index % len(_COLOURS)] for index, name in enumerate(names)}
+
+    def __call__(self, name: str, line: str) -> None:
+        prefix = Text(f"{name:<{self._width}} | ", style=self._colours.get(name, ""))
+        print_safely(self._console, prefix + printable(line))
+
+
+def printable(line: str) -> Text:
+    """A role's line as text: its own colours are kept, nothing in it can steer our terminal."""
+    text = Text.from_ansi(line)
+    kept = "".join(char if char.isprintable() or char == "\t" else "\N{REPLACEMENT CHARACTER}" for char in text.plain)
+    return text if kept == text.plain else Text(kept)
+
+
+def make_console() -> SurvivingConsole:
+    """The launcher's console on standard output."""
+    return SurvivingConsole(file=sys.stdout, soft_wrap=True, highlight=False)

@@ -1,0 +1,62 @@
+"""What the launcher does again and again while the roles run: record, show, look who started."""
+
+from __future__ import annotations
+
+import time
+
+from dynamix_ps.launch.emulate import Emulation
+from dynamix_ps.launch.verdict import Progress
+from dynamix_ps.report.live import LiveView
+from dynamix_ps.report.recorder import Recorder
+from dynamix_ps.report.tail import JsonLinesTail
+
+REFRESH_S = 0.5
+
+
+class Observer:
+    """Called by the supervisor. A recorder that cannot write (disk full) never ends the run; `problem` says so."""
+
+    def __init__(self, recorder: Recorder, live: LiveView, emulation: Emulation) -> None:
+        self._recorder = recorder
+        self._live = live
+        self._emulation = emulation
+        self._engaged = False
+        self._watch = JsonLinesTail(recorder.folder.arbitrator_dir / "watch.jsonl")
+        self._refreshed_s = 0.0
+        self.problem: str | None = None
+
+    def __call__(self) -> Progress:
+        """Take in what is new. Raises EnvironmentNotReady when the emulated speeds cannot be set."""
+        try:
+            self._recorder.poll()
+            self._record_watch()
+        except OSError as error:
+            self.problem = f"recording: {error.strerror or error}; part of the record is lost"
+        progress = self._progress()
+        if not self._engaged and len(progress.started) == len(self._recorder.state.workers):
+            # Not earlier: on a quota of a fifth of a core, importing torch alone takes many seconds.
+            self._emulation.engage()
+            self._engaged = True
+        now_s = time.monotonic()
+        if now_s - self._refreshed_s >= REFRESH_S:
+            self._refreshed_s = now_s
+            self._live.refresh()
+        return progress
+
+    def _record_watch(self) -> None:
+        for line in self._watch.read():
+            kind = line.pop("kind")
+            line.pop("time_s", None)
+            self._recorder.event(kind, **line)
+            if kind == "arbitrator_given_up":
+                detail = "it died again and again and was not restarted any more"
+                self._recorder.event("degraded", what="arbitrator", detail=detail)
+
+    def _progress(self) -> Progress:
+        workers = self._recorder.state.workers.values()
+        return Progress(
+            started=frozenset(worker.rank for worker in workers if worker.started_s is not None),
+            finished=frozenset(worker.rank for worker in workers if worker.train_s is not None),
+            errors={worker.rank: worker.error for worker in workers if worker.error},
+            iterations={worker.rank: worker.iteration for worker in workers},
+        )

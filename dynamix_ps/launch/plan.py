@@ -1,0 +1,134 @@
+"""Which processes a cluster is made of: name, command line and environment of every role. Pure."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from dynamix_ps import env
+from dynamix_ps.config import Config
+
+Role = Literal["scheduler", "server", "worker", "arbitrator"]
+
+# What a run hands to its roles; inherited values of another run must never reach them.
+_OF_ONE_RUN = (env.CONFIG, env.RUN_DIR, env.RUN_ID, env.ARBITRATOR, env.TOKEN, env.RESUME, env.SLOWDOWN)
+
+
+@dataclass(frozen=True, slots=True)
+class RunPlace:
+    """What one run was given on this machine, next to its configuration."""
+
+    run_id: str
+    token: str
+    config_file: Path  # what the roles read
+    run_dir: Path
+    scratch: Path  # short path for sockets
+    cwd: Path
+    port: int
+    arbitrator_port: int
+    cores: int
+    slowdowns: tuple[float, ...] | None = None  # per worker; none where speeds are not emulated by the hook
+    resume: Path | None = None
+
+    @property
+    def shm_prefix(self) -> str:
+        """What the names of all shared-memory segments of this run begin with."""
+        return f"dynamix_{self.run_id}_"
+
+
+@dataclass(frozen=True, slots=True)
+class RoleSpec:
+    """One process to start. `env` is what it gets on top of the launcher's own environment."""
+
+    name: str
+    role: Role
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    rank: int | None = None
+
+
+def plan_roles(config: Config, place: RunPlace, environ: Mapping[str, str], python: str) -> tuple[RoleSpec, ...]:
+    """Scheduler, servers and workers of a cluster on this machine; with `comm: local`, arbitrator and worker.
+
+    `environ` is the launcher's environment: where a user has set a tuning variable there, it stays as it is.
+    """
+    common = _common_env(config, place, environ, python)
+    launcher = (python, "-m", "dynamix_ps.cli.bpslaunch")
+    return tuple(_roles(config, place, environ, common, launcher))
+
+
+def _roles(
+    config: Config, place: RunPlace, environ: Mapping[str, str], common: dict[str, str], launcher: tuple[str, ...]
+) -> Iterator[RoleSpec]:
+    if config.comm == "byteps":
+        yield RoleSpec("scheduler", "scheduler", launcher, {**common, "DMLC_ROLE": "scheduler"})
+        for index in range(config.cluster.servers):
+            yield RoleSpec(f"server-{index}", "server", launcher, {**common, "DMLC_ROLE": "server"})
+    elif config.mode != "off":
+        watch = (launcher[0], "-m", "server_hooks.arbitrator_watch")
+        yield RoleSpec("arbitrator", "arbitrator", watch, common)
+    for rank in range(len(config.cluster.workers)):
+        variables = {**common, **_worker_env(config, place, environ, rank)}
+        yield RoleSpec(f"worker-{rank}", "worker", (*launcher, *config.command), variables, rank)
+
+
+def _common_env(config: Config, place: RunPlace, environ: Mapping[str, str], python: str) -> dict[str, str]:
+    cluster = config.cluster
+    variables = {
+        "PATH": os.pathsep.join(filter(None, (os.path.dirname(python), environ.get("PATH", os.defpath)))),
+        "PYTHONPATH": os.pathsep.join(filter(None, (str(place.cwd), environ.get("PYTHONPATH", "")))),
+        "PYTHONUNBUFFERED": "1",
+        "DMLC_NUM_WORKER": str(len(cluster.workers)),
+        "DMLC_NUM_SERVER": str(cluster.servers if config.comm == "byteps" else 0),
+        "DMLC_PS_ROOT_URI": cluster.host,
+        "DMLC_PS_ROOT_PORT": str(place.port),
+        "DMLC_NODE_HOST": cluster.host,
+        "BYTEPS_NUMA_ON": environ.get("BYTEPS_NUMA_ON", "0"),
+        "BYTEPS_SERVER_ENGINE_THREAD": environ.get("BYTEPS_SERVER_ENGINE_THREAD", "1"),
+        "BYTEPS_ZMQ_NTHREADS": environ.get("BYTEPS_ZMQ_NTHREADS", "1"),
+        "BYTEPS_LOG_LEVEL": environ.get("BYTEPS_LOG_LEVEL", "WARNING"),
+        env.CONFIG: str(place.config_file),
+        env.RUN_DIR: str(place.run_dir),
+        env.RUN_ID: place.run_id,
+        env.TOKEN: place.token,
+    }
+    if config.comm == "byteps":
+        variables["BYTEPS_FORCE_DISTRIBUTED"] = "1"  # or one worker would do without scheduler and server
+    if config.mode != "off":
+        variables[env.ARBITRATOR] = f"{cluster.host}:{place.arbitrator_port}"
+    return variables
+
+
+def _worker_env(config: Config, place: RunPlace, environ: Mapping[str, str], rank: int) -> dict[str, str]:
+    workers = len(config.cluster.workers)
+    devices = [device for device in environ.get("NVIDIA_VISIBLE_DEVICES", "").split(",") if device] or ["0"]
+    variables = {
+        "OMP_NUM_THREADS": environ.get("OMP_NUM_THREADS", str(max(1, place.cores // workers))),
+        **config.env,
+        "DMLC_ROLE": "worker",
+        "DMLC_WORKER_ID": str(rank),
+        "NVIDIA_VISIBLE_DEVICES": devices[rank % len(devices)],
+        "BYTEPS_SOCKET_PATH": str(place.scratch / f"w{rank}"),
+        env.SHM_PREFIX: f"{place.shm_prefix}{rank}_",
+    }
+    if place.slowdowns is not None and place.slowdowns[rank] > 1:
+        variables[env.SLOWDOWN] = f"{place.slowdowns[rank]:g}"
+    if place.resume is not None:
+        variables[env.RESUME] = str(place.resume)
+    return variables
+
+
+def role_environment(spec: RoleSpec, environ: Mapping[str, str]) -> dict[str, str]:
+    """The whole environment of a role: the launcher's, without what belongs to another run, and its own."""
+    kept = {name: value for name, value in environ.items() if name not in _OF_ONE_RUN}
+    return {**kept, **spec.env}
+
+
+def as_shell(spec: RoleSpec) -> str:
+    """One line that would start this role from a shell."""
+    variables = (f"{name}={value}" for name, value in sorted(spec.env.items()))
+    return shlex.join(("env", *variables, *spec.argv))

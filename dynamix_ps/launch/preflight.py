@@ -1,0 +1,44 @@
+"""What can be known to fail before anything is started."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+
+from dynamix_ps.config import Config
+from dynamix_ps.errors import EnvironmentNotReady, UsageError
+from dynamix_ps.policy.base import make_policy
+
+
+def preflight(config: Config, resume: Path | None = None) -> None:
+    """Check command, BytePS, checkpoint and policy file.
+
+    Raises:
+        UsageError: no command, or its program or script is not there.
+        EnvironmentNotReady: BytePS is not installed.
+        PolicyError: the policy file is unusable.
+    """
+    check_command(config.command)
+    if config.comm == "byteps" and importlib.util.find_spec("byteps") is None:
+        raise EnvironmentNotReady("BytePS is not installed in this environment; run: dynamix build-byteps")
+    if resume is not None and not resume.is_file():
+        raise UsageError(f"--resume: no checkpoint file {resume}; a run keeps its own in checkpoints/last.pt")
+    if config.mode != "off":
+        make_policy(config, len(config.cluster.workers), np.random.default_rng(config.seed))
+
+
+def check_command(command: tuple[str, ...]) -> None:
+    """Raises UsageError when what the workers are to run cannot be there at all."""
+    if not command:
+        raise UsageError("no command for the workers; give it after `--`, or as `command:` in the cluster file")
+    if any("\0" in argument for argument in command):
+        raise UsageError("the command contains a NUL character")
+    if command[0] != "python" and shutil.which(command[0]) is None:
+        raise UsageError(f"command not found, or not executable: {command[0]!r}")
+    runs_python = os.path.basename(command[0]).startswith("python")
+    if runs_python and len(command) > 1 and command[1].endswith(".py") and not Path(command[1]).is_file():
+        raise UsageError(f"script not found: {command[1]} (looked in {os.getcwd()})")

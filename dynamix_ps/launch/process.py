@@ -1,0 +1,114 @@
+"""One role as a process: its own group, tied to the launcher's life, its output in one pipe."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from dynamix_ps.errors import EnvironmentNotReady
+from dynamix_ps.launch.logs import RoleLog
+from dynamix_ps.launch.plan import RoleSpec
+
+_PR_SET_PDEATHSIG = 1
+_READ_BYTES = 1 << 16
+_MOST_READS = 1000  # after the end of a role
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def tie_to_parent(parent_pid: int, signal_number: int = signal.SIGKILL) -> None:
+    """Let the kernel send this process a signal when its parent dies. To be called in the child before exec.
+
+    Survives exec. If the parent is gone already, the signal comes at once.
+    """
+    _libc.prctl(_PR_SET_PDEATHSIG, int(signal_number), 0, 0, 0)
+    if os.getppid() != parent_pid:
+        os.kill(os.getpid(), signal_number)
+
+
+class RoleProcess:
+    """A started role. `exit_code` follows subprocess: negative for a signal, none while it runs."""
+
+    def __init__(self, spec: RoleSpec, environ: Mapping[str, str], log: RoleLog, group: Path | None = None) -> None:
+        """Start it, inside the control group `group` if one is given.
+
+        Raises:
+            EnvironmentNotReady: the process could not be started.
+        """
+        self.spec = spec
+        self.log = log
+        self.exit_code: int | None = None
+        self.ended_s: float | None = None  # monotonic
+        launcher = os.getpid()
+
+        def enter() -> None:
+            tie_to_parent(launcher)
+            if group is not None:
+                (group / "cgroup.procs").write_text(f"{os.getpid()}")
+
+        try:
+            self._process = subprocess.Popen(
+                spec.argv,
+                env=dict(environ),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                preexec_fn=enter,  # noqa: PLW1509  safe: roles are started while the launcher has one thread
+            )
+        except (OSError, ValueError, subprocess.SubprocessError) as error:
+            raise EnvironmentNotReady(f"{spec.name}: cannot start {spec.argv[0]}: {error}") from error
+        assert self._process.stdout is not None
+        self.pipe = self._process.stdout
+        os.set_blocking(self.pipe.fileno(), False)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        return self.exit_code is None
+
+    def read(self) -> tuple[list[str], bool]:
+        """(lines that are complete now, whether more may come). Never blocks."""
+        data = self._take()
+        if data == b"":
+            return self.log.write(b"", final=True), False
+        return self.log.write(data or b""), True
+
+    def drain(self, show: Callable[[str, str], None]) -> None:
+        """Show what the pipe still holds after the end; a grandchild that keeps it open is not waited for."""
+        for _ in range(_MOST_READS):
+            if self.pipe.closed or not (data := self._take()):
+                break
+            for line in self.log.write(data):
+                show(self.spec.name, line)
+        for line in self.log.write(b"", final=True):
+            show(self.spec.name, line)
+        self.pipe.close()
+
+    def _take(self) -> bytes | None:
+        """Bytes from the pipe; empty at its end, none when there is nothing at the moment."""
+        try:
+            return os.read(self.pipe.fileno(), _READ_BYTES)
+        except BlockingIOError:
+            return None
+
+    def poll(self) -> bool:
+        """True at the moment its end is noticed."""
+        if self.exit_code is None and (code := self._process.poll()) is not None:
+            self.exit_code, self.ended_s = code, time.monotonic()
+            return True
+        return False
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to the role and whatever it started in its group."""
+        try:
+            os.killpg(self._process.pid, number)
+        except (ProcessLookupError, PermissionError):
+            return  # the whole group is gone, or only a zombie is left of it

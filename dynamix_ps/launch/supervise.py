@@ -1,0 +1,140 @@
+"""Starts the roles of a run, shows their output, notices every end within moments, and stops what is left in order."""
+
+from __future__ import annotations
+
+import selectors
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from dynamix_ps.launch.interrupts import Interrupts
+from dynamix_ps.launch.logs import RoleLog
+from dynamix_ps.launch.plan import RoleSpec, role_environment
+from dynamix_ps.launch.process import RoleProcess
+from dynamix_ps.launch.verdict import Ending, Limits, Progress, RoleStatus, interrupted, judge
+
+TICK_S = 0.2
+_STAGES = ("worker", "server", "scheduler", "arbitrator")  # order of an orderly stop
+
+
+class Supervisor:
+    """Runs in one thread: output of all roles and their ends come in through one loop.
+
+    Args:
+        roles: what to start.
+        environ: the launcher's environment.
+        logs_dir: gets one `<role>.log` per role.
+        show: called with (role, line) for everything they print.
+        observe: called every TICK_S; returns what the workers' hooks have said.
+        interrupts: signals to the launcher.
+        limits: how long each phase may take.
+        groups: control group to start a role in, by name.
+    """
+
+    def __init__(
+        self,
+        roles: Sequence[RoleSpec],
+        environ: Mapping[str, str],
+        logs_dir: Path,
+        show: Callable[[str, str], None],
+        observe: Callable[[], Progress],
+        interrupts: Interrupts,
+        limits: Limits,
+        groups: Mapping[str, Path],
+    ) -> None:
+        self._roles = roles
+        self._environ = environ
+        self._logs_dir = logs_dir
+        self._show = show
+        self._observe = observe
+        self._interrupts = interrupts
+        self._limits = limits
+        self._groups = groups
+        self._selector = selectors.DefaultSelector()
+        self._processes: list[RoleProcess] = []
+        self._began_s = 0.0
+
+    def run(self) -> Ending:
+        """Start everything, wait for the end of the run, stop what is left, and say how it ended.
+
+        Raises:
+            EnvironmentNotReady: a role could not be started; those that were are stopped.
+        """
+        self._began_s = time.monotonic()
+        ending: Ending | None = None
+        try:
+            for spec in self._roles:
+                self._start(spec)
+            while ending is None:
+                self._pump(TICK_S)
+                ending = self._judge()
+        finally:
+            orderly = ending is not None and not ending.culprits
+            self._stop(self._limits.stop_grace_s if orderly else self._limits.fail_grace_s)
+            self._selector.close()
+        problems = tuple(process.log.problem for process in self._processes if process.log.problem)
+        return Ending(ending.exit_code, ending.reason, ending.culprits, (*ending.notes, *problems))
+
+    def last_lines(self, name: str) -> tuple[str, ...]:
+        """The end of what a role printed."""
+        return next((process.log.tail for process in self._processes if process.spec.name == name), ())
+
+    def _start(self, spec: RoleSpec) -> None:
+        log = RoleLog(self._logs_dir / f"{spec.name}.log")
+        process = RoleProcess(spec, role_environment(spec, self._environ), log, self._groups.get(spec.name))
+        self._processes.append(process)
+        self._selector.register(process.pipe, selectors.EVENT_READ, process)
+
+    def _judge(self) -> Ending | None:
+        if self._interrupts.count:
+            return interrupted(self._interrupts.first)
+        progress = self._observe()
+        return judge([self._status(process) for process in self._processes], progress, self._elapsed(), self._limits)
+
+    def _status(self, process: RoleProcess) -> RoleStatus:
+        spec, ended_s = process.spec, process.ended_s
+        after_s = 0.0 if ended_s is None else ended_s - self._began_s
+        return RoleStatus(spec.name, spec.role, spec.rank, process.exit_code, after_s)
+
+    def _elapsed(self) -> float:
+        return time.monotonic() - self._began_s
+
+    def _pump(self, duration_s: float) -> None:
+        """Show output for so long, then take note of who ended."""
+        deadline = time.monotonic() + duration_s
+        while (left_s := deadline - time.monotonic()) > 0:
+            if not self._selector.get_map():
+                time.sleep(left_s)
+                break
+            for key, _ in self._selector.select(left_s):
+                process: RoleProcess = key.data
+                lines, more = process.read()
+                for line in lines:
+                    self._show(process.spec.name, line)
+                if not more:
+                    self._selector.unregister(process.pipe)
+                    process.pipe.close()
+        for process in self._processes:
+            if process.poll():
+                process.signal(signal.SIGKILL)  # what it left behind in its group
+                if not process.pipe.closed:
+                    self._selector.unregister(process.pipe)
+                    process.drain(self._show)
+
+    def _stop(self, grace_s: float) -> None:
+        """Stage by stage: TERM, then KILL after the grace; a second signal to the launcher kills all at once."""
+        for stage in _STAGES:
+            members = [process for process in self._processes if process.spec.role == stage and process.running]
+            for process in members:
+                process.signal(signal.SIGTERM)
+            deadline = time.monotonic() + grace_s
+            while any(process.running for process in members):
+                if self._interrupts.count >= 2 or time.monotonic() >= deadline:
+                    self._kill([p for p in self._processes if p.running] if self._interrupts.count >= 2 else members)
+                self._pump(TICK_S / 4)
+
+    def _kill(self, processes: Sequence[RoleProcess]) -> None:
+        for process in processes:
+            if process.running:
+                process.signal(signal.SIGKILL)

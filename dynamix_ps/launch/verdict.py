@@ -1,0 +1,165 @@
+"""Whether a run goes on, is complete, or has failed, judged by who ended how and when. Pure."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from dynamix_ps.config import Timeouts
+from dynamix_ps.errors import INTERRUPTED_EXIT_CODE, JobFailed, TimedOut
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How long each phase may take."""
+
+    launch_s: float = 120.0
+    job_s: float | None = None
+    early_exit_s: float = 3.0  # a role that ended with code 0 before the others: so long until it counts as failed
+    end_grace_s: float = 15.0  # servers and scheduler, after the last worker
+    stop_grace_s: float = 10.0  # per stage of an orderly stop, until KILL
+    fail_grace_s: float = 1.0  # the same when the job has failed already
+
+    @classmethod
+    def of(cls, timeouts: Timeouts) -> Limits:
+        return cls(launch_s=timeouts.launch_s, job_s=timeouts.job_s)
+
+
+@dataclass(frozen=True, slots=True)
+class RoleStatus:
+    """One role; `exit_code` is negative for a signal and none while it runs, `ended_s` counts from the start."""
+
+    name: str
+    role: str
+    rank: int | None = None
+    exit_code: int | None = None
+    ended_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What the workers' hooks have said so far."""
+
+    started: frozenset[int] = frozenset()
+    finished: frozenset[int] = frozenset()
+    errors: Mapping[int, str] = field(default_factory=dict)
+    iterations: Mapping[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a run ended: exit code of the launcher, why, whose last lines to show, and what was not quite right."""
+
+    exit_code: int
+    reason: str
+    culprits: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def interrupted(by: str) -> Ending:
+    return Ending(INTERRUPTED_EXIT_CODE, f"interrupted by {by}")
+
+
+def judge(roles: Sequence[RoleStatus], progress: Progress, now_s: float, limits: Limits) -> Ending | None:
+    """The end of the run, or none while it goes on. `now_s` counts from the start of the roles."""
+    workers = [role for role in roles if role.role == "worker"]
+    servers = [role for role in roles if role.role in ("scheduler", "server")]
+    return (
+        _crashed([*workers, *servers], progress)
+        or _completed(workers, servers, progress, now_s, limits)
+        or _left_early(workers, servers, progress, now_s, limits)
+        or _late(workers, progress, now_s, limits)
+    )
+
+
+def _crashed(roles: Sequence[RoleStatus], progress: Progress) -> Ending | None:
+    failed = [role for role in roles if role.exit_code not in (None, 0)]
+    if not failed:
+        return None
+    # Of those noticed in the same moment, one that said what went wrong explains more than its victims.
+    first = min(failed, key=lambda role: (role.ended_s, role.rank not in progress.errors, role.name))
+    reason = f"{first.name} {how_it_ended(first.exit_code)}{_when(first, progress)}"
+    if first.rank is not None and first.rank in progress.errors:
+        reason += f": {progress.errors[first.rank]}"
+    others = [role.name for role in failed if role is not first]
+    if others:
+        reason += f" (also ended: {', '.join(others)})"
+    return Ending(JobFailed.exit_code, reason, (first.name,))
+
+
+def _completed(
+    workers: Sequence[RoleStatus], servers: Sequence[RoleStatus], progress: Progress, now_s: float, limits: Limits
+) -> Ending | None:
+    if any(worker.exit_code is None for worker in workers):
+        return None
+    since_s = now_s - max(worker.ended_s for worker in workers)
+    left = [role.name for role in servers if role.exit_code is None]
+    idle = [worker.name for worker in workers if worker.rank not in progress.started]
+    if not left and (servers or not idle):  # servers leave by themselves only after workers that took part
+        return Ending(0, "all workers finished")
+    if idle and since_s >= limits.early_exit_s:
+        return Ending(
+            JobFailed.exit_code, f"{_names(idle)} ended (exit code 0) without training; {_ATTACH}", tuple(idle)
+        )
+    if left and since_s >= limits.end_grace_s:
+        note = f"{_names(left)} did not end within {limits.end_grace_s:g} s after the last worker and had to be stopped"
+        return Ending(0, "all workers finished", notes=(note,))
+    return None
+
+
+_ATTACH = "does the script call worker_hooks.torch.attach()?"
+
+
+def _left_early(
+    workers: Sequence[RoleStatus], servers: Sequence[RoleStatus], progress: Progress, now_s: float, limits: Limits
+) -> Ending | None:
+    still = [worker.name for worker in workers if worker.exit_code is None]
+    if not still:
+        return None
+    all_finished = progress.finished >= {worker.rank for worker in workers}
+    for role in (*workers, *servers):
+        excused = role.rank in progress.finished if role.role == "worker" else all_finished
+        if role.exit_code == 0 and not excused and now_s - role.ended_s >= limits.early_exit_s:
+            reason = f"{role.name} ended too early (exit code 0){_when(role, progress)}, {_names(still)} still running"
+            return Ending(JobFailed.exit_code, reason, (role.name,))
+    return None
+
+
+def _late(workers: Sequence[RoleStatus], progress: Progress, now_s: float, limits: Limits) -> Ending | None:
+    missing = [worker for worker in workers if worker.rank not in progress.started and worker.exit_code is None]
+    if missing and now_s >= limits.launch_s:
+        names = [worker.name for worker in missing]
+        there = [worker.name for worker in workers if worker not in missing]
+        reason = (
+            f"{_names(names)} did not start training within {limits.launch_s:g} s (timeouts.launch_s); "
+            f"started: {_names(there) if there else 'none'}; {_ATTACH}"
+        )
+        return Ending(TimedOut.exit_code, reason, tuple(names))
+    if limits.job_s is not None and now_s >= limits.job_s:
+        return Ending(TimedOut.exit_code, f"the job took longer than {limits.job_s:g} s (timeouts.job_s)")
+    return None
+
+
+def how_it_ended(exit_code: int | None) -> str:
+    """For people: an exit code of subprocess, negative for a signal."""
+    if exit_code is None:
+        return "is running"
+    if exit_code >= 0:
+        return f"ended with exit code {exit_code}"
+    try:
+        return f"was killed by {signal.Signals(-exit_code).name}"
+    except ValueError:
+        return f"was killed by signal {-exit_code}"
+
+
+def _when(role: RoleStatus, progress: Progress) -> str:
+    if role.rank is None or role.rank in progress.finished:
+        return ""
+    if role.rank not in progress.started:
+        return " before it started training"
+    return f" at iteration {progress.iterations.get(role.rank, 0)}"
+
+
+def _names(names: Sequence[str]) -> str:
+    return ", ".join(names)

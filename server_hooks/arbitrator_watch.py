@@ -1,0 +1,153 @@
+"""Starts the arbitrator, starts it again when it dies, and stops it at the end.
+
+`python -m server_hooks.arbitrator_watch` does only this, for runs without a scheduler (comm: local).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+
+from dynamix_ps import env
+from dynamix_ps.cli.report import exit_code_of
+from dynamix_ps.config_file import load_config
+from dynamix_ps.errors import UsageError
+from dynamix_ps.launch.process import tie_to_parent
+from dynamix_ps.launch.verdict import how_it_ended
+
+_STOP_GRACE_S = 5.0
+
+
+class RestartBudget:
+    """How long to wait before the next start; none left means: leave it. Pure, the clock comes in.
+
+    The first restart within the window comes after `first_delay_s`, each further one after twice as long.
+    """
+
+    def __init__(self, restarts: int = 5, window_s: float = 60.0, first_delay_s: float = 0.5) -> None:
+        self._restarts, self._window_s, self._first_delay_s = restarts, window_s, first_delay_s
+        self._recent: deque[float] = deque()
+
+    def next_delay_s(self, now_s: float) -> float | None:
+        """To be asked once per death."""
+        while self._recent and now_s - self._recent[0] >= self._window_s:
+            self._recent.popleft()
+        if len(self._recent) >= self._restarts:
+            return None
+        delay_s = self._first_delay_s * 2.0 ** len(self._recent)
+        self._recent.append(now_s)
+        return delay_s
+
+
+class ArbitratorWatch:
+    """Keeps one arbitrator process alive in a thread of its own; what happens goes to `journal` as JSON lines."""
+
+    def __init__(self, command: Sequence[str], journal: Path, budget: RestartBudget | None = None) -> None:
+        self._command = list(command)
+        self._journal = journal
+        self._budget = budget or RestartBudget()
+        self._stopping = threading.Event()
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._thread = threading.Thread(target=self._run, name="arbitrator-watch", daemon=True)
+
+    def start(self) -> None:
+        """Returns at once."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the arbitrator: TERM, so that it can write its journal to the end, KILL if it does not."""
+        self._stopping.set()
+        with self._lock:
+            process = self._process
+        if process is not None:
+            process.terminate()
+            try:
+                process.wait(_STOP_GRACE_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+        self._thread.join(_STOP_GRACE_S)
+
+    def _run(self) -> None:
+        restarts = 0
+        while (code := self._once()) is not None and not self._stopping.is_set():
+            delay_s = self._budget.next_delay_s(time.monotonic())
+            self._note("arbitrator_exit", code=code, how=how_it_ended(code), restart_in_s=delay_s)
+            if delay_s is None:
+                print(f"arbitrator {how_it_ended(code)} again and again; left alone, batch sizes stay as they are")
+                self._note("arbitrator_given_up", restarts=restarts)
+                return
+            if self._stopping.wait(delay_s):
+                return
+            restarts += 1
+            self._note("arbitrator_restarted", restarts=restarts)
+
+    def _once(self) -> int | None:
+        """Run the arbitrator to its end; its exit code, or none if it was not started any more."""
+        parent = os.getpid()
+        with self._lock:
+            if self._stopping.is_set():
+                return None
+            self._process = process = subprocess.Popen(
+                self._command,
+                stdin=subprocess.DEVNULL,
+                # TERM, not KILL: when the scheduler is killed, the arbitrator still writes its journal to the end.
+                preexec_fn=lambda: tie_to_parent(parent, signal.SIGTERM),  # noqa: PLW1509  only calls prctl and kill
+            )
+        return process.wait()
+
+    def _note(self, kind: str, **fields: object) -> None:
+        line = json.dumps({"kind": kind, "time_s": time.time(), **fields})
+        try:
+            with self._journal.open("a", encoding="utf-8") as out:
+                out.write(line + "\n")
+        except OSError as error:
+            print(f"cannot write {self._journal}: {error}; {line}", flush=True)
+
+
+def arbitrator_watch() -> ArbitratorWatch | None:
+    """The watch that the environment asks for; none without a cluster file or with mode off.
+
+    Raises:
+        ConfigError: the cluster file is wrong.
+        UsageError: a variable that the arbitrator needs is missing.
+    """
+    config_file = env.get(env.CONFIG)
+    if config_file is None or load_config(config_file).mode == "off":
+        return None
+    missing = [name for name in (env.RUN_DIR, env.RUN_ID, env.ARBITRATOR, env.TOKEN) if env.get(name) is None]
+    if missing:
+        raise UsageError(f"{env.CONFIG} is set, but the arbitrator also needs {', '.join(missing)}")
+    folder = Path(env.get(env.RUN_DIR) or "") / "arbitrator"
+    return ArbitratorWatch([sys.executable, "-m", "dynamix_ps.arbitrator"], folder / "watch.jsonl")
+
+
+def main() -> int:
+    """Watch in the foreground until SIGTERM."""
+    watch = arbitrator_watch()
+    if watch is None:
+        raise UsageError(f"nothing to watch: {env.CONFIG} is not set, or its mode is off")
+    ended = threading.Event()
+
+    def end(number: int, frame: FrameType | None) -> None:
+        ended.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, end)
+    watch.start()
+    ended.wait()
+    watch.stop()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(exit_code_of(main))

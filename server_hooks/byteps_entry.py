@@ -1,0 +1,22 @@
+"""Becoming a BytePS server or scheduler."""
+
+from __future__ import annotations
+
+import importlib
+
+from dynamix_ps.errors import EnvironmentNotReady
+
+
+def serve() -> None:
+    """Run the role that DMLC_ROLE names until all workers have left.
+
+    Importing `byteps.server` is the main loop: a blocking call into C++ that holds no GIL, so threads started
+    before it go on.
+
+    Raises:
+        EnvironmentNotReady: BytePS is not installed or cannot be loaded.
+    """
+    try:
+        importlib.import_module("byteps.server")
+    except (ImportError, OSError) as error:
+        raise EnvironmentNotReady(f"BytePS cannot be loaded ({error}); run: dynamix build-byteps") from error

@@ -1,0 +1,33 @@
+"""The scheduler role: `python -m server_hooks.scheduler`. With a cluster file, the arbitrator lives beside it.
+
+The arbitrator is a process of its own: its crash must not take the scheduler along, which workers need to shut down.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from dynamix_ps.cli.report import exit_code_of
+from server_hooks.arbitrator_watch import arbitrator_watch
+from server_hooks.byteps_entry import serve
+
+
+def main() -> int:
+    """Schedule until all workers have left, with the arbitrator if the cluster wants one.
+
+    Without DYNAMIX_CONFIG this is a plain BytePS scheduler.
+    """
+    watch = arbitrator_watch()
+    if watch is None:
+        serve()
+        return 0
+    watch.start()
+    try:
+        serve()
+    finally:
+        watch.stop()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(exit_code_of(main))
