@@ -12,7 +12,7 @@ from dynamix_ps.errors import TrainingError
 from dynamix_ps.policy.apportion import apportion
 from worker_hooks.batches import fetch
 
-EVALUATION_VALUES = 8  # the number of samples and up to seven sums
+EVALUATION_VALUES = 9  # the number of samples, up to seven sums, and the number of sums (times the samples)
 
 
 def evaluate_share(
@@ -26,7 +26,8 @@ def evaluate_share(
     """Sums of `score` over this worker's part of `dataset`, without gradients and in evaluation mode.
 
     The parts follow the present batch sizes, so that uneven workers finish together. Returns float64, shape
-    (EVALUATION_VALUES,): the number of samples, then the sums, then zeros.
+    (EVALUATION_VALUES,): the number of samples, then the sums, then zeros; last, the number of sums times that of
+    samples, so that a worker without a share learns it too.
     """
     parts = apportion(len(dataset), shares)
     first, last = sum(parts[:rank]), sum(parts[: rank + 1])
@@ -38,9 +39,10 @@ def evaluate_share(
             for start in range(first, last, batch_size):
                 rows = np.arange(start, min(start + batch_size, last), dtype=np.int64)
                 values = [float(value) for value in score(*fetch(dataset, rows))]
-                if not 1 <= len(values) < EVALUATION_VALUES:
-                    raise TrainingError(f"score() returned {len(values)} values, expected 1 to {EVALUATION_VALUES - 1}")
+                if not 2 <= len(values) <= EVALUATION_VALUES - 2:
+                    raise TrainingError(f"score() returned {len(values)} values, expected 2 to {EVALUATION_VALUES - 2}")
                 sums[0] += len(rows)
+                sums[-1] += len(rows) * len(values)
                 sums[1 : 1 + len(values)] += torch.tensor(values, dtype=torch.float64)
     finally:
         model.train(was_training)

@@ -312,11 +312,14 @@ class Run:
         `score(inputs, targets)` returns sums over a batch, first the number of correct ones, then the loss, then up
         to five more. The first two are recorded as accuracy and loss. Does not count as training time.
         """
+        if not len(dataset):
+            raise TrainingError("run.evaluate() got an empty data set, expected at least one sample")
         with self.paused():
             shares = self._switch.newest_scheduled.batch_sizes
             sums = evaluate_share(self.model, dataset, score, shares, self.rank, batch_size)
-            means = total(self._comm, self._evaluation_key, sums)
-            values = (means[1:] / means[0]).tolist()
+            sums = total(self._comm, self._evaluation_key, sums)
+            samples = int(sums[0])
+            values = (sums[1 : 1 + int(sums[-1]) // samples] / samples).tolist()
         if self.rank == 0:
             self._session.reporter.event(
                 "evaluation",
@@ -324,7 +327,7 @@ class Run:
                 epoch=self.epoch,
                 accuracy=values[0],
                 loss=values[1],
-                samples=int(means[0]),
+                samples=samples,
             )
         return tuple(values)
 
