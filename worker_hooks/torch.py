@@ -126,6 +126,8 @@ class Run:
         self._samples = 0
         self._training_began_s: float | None = None
         session.start(start.plan, start.iteration, torch.__version__)
+        if getattr(dataset, "degraded", None):  # the data set itself says that it is not what was asked for
+            session.reporter.event("degraded", what="data", detail=dataset.degraded)
         atexit.register(self.close)
 
     # -- start ------------------------------------------------------------------------------------------------------
