@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dynamix_ps.byteps_build.edits.base import Edit
 
-PREFIX = (
+EDITS = (
     Edit(
         "byteps/common/shared_memory.cc",
         """  std::string shm_name(prefix);

@@ -45,6 +45,21 @@ EDITS = (
         BUILD,
     ),
     Edit(
+        "setup.py",
+        """'-fPIC', '-Ofast', '-Wall',""",
+        """'-fPIC', '-Ofast', '-fno-strict-aliasing', '-Wall',""",
+        "the conversion of half-precision numbers reads integers as floats, which gcc is free to break",
+        "test_byteps_cluster.py::test_sums",
+    ),
+    Edit(
+        "MANIFEST.in",
+        """include pre_setup.py""",
+        """include byteps/dynamix_build.json
+include pre_setup.py""",
+        "the wheel says what it was made of",
+        "test_byteps_build.py",
+    ),
+    Edit(
         "byteps/torch/ops.py",
         """from distutils.version import LooseVersion
 

@@ -39,11 +39,54 @@ EDITS = (
         _GIL,
     ),
     Edit(
+        "byteps/torch/handle_manager.h",
+        """  void MarkDone(int handle, const Status& status);
+""",
+        """  // `tensors` lives until the handle is released, so that the waiting thread destroys it: BytePS's
+  // threads must not wait for the GIL, which that can take.
+  void MarkDone(int handle, const Status& status, std::shared_ptr<void> tensors);
+""",
+        "BytePS's threads must not wait for the GIL",
+        _GIL,
+    ),
+    Edit(
+        "byteps/torch/handle_manager.h",
+        """  std::unordered_map<int, std::shared_ptr<Status>> results_;
+""",
+        """  std::unordered_map<int, std::shared_ptr<Status>> results_;
+  std::unordered_map<int, std::shared_ptr<void>> tensors_;
+""",
+        "BytePS's threads must not wait for the GIL",
+        _GIL,
+    ),
+    Edit(
         "byteps/torch/handle_manager.cc",
-        """  results_[handle] = std::make_shared<Status>(status);
+        """std::shared_ptr<Status> HandleManager::ReleaseHandle(int handle) {
+  std::lock_guard<std::mutex> guard(mutex_);
+""",
+        """std::shared_ptr<Status> HandleManager::ReleaseHandle(int handle) {
+  std::shared_ptr<void> tensors;  // destroyed after the lock is given back
+  std::lock_guard<std::mutex> guard(mutex_);
+  auto kept = tensors_.find(handle);
+  if (kept != tensors_.end()) {
+    tensors.swap(kept->second);
+    tensors_.erase(kept);
+  }
+""",
+        "BytePS's threads must not wait for the GIL",
+        _GIL,
+    ),
+    Edit(
+        "byteps/torch/handle_manager.cc",
+        """void HandleManager::MarkDone(int handle, const Status& status) {
+  std::lock_guard<std::mutex> guard(mutex_);
+  results_[handle] = std::make_shared<Status>(status);
 }
 """,
-        """  results_[handle] = std::make_shared<Status>(status);
+        """void HandleManager::MarkDone(int handle, const Status& status, std::shared_ptr<void> tensors) {
+  std::lock_guard<std::mutex> guard(mutex_);
+  results_[handle] = std::make_shared<Status>(status);
+  tensors_[handle] = std::move(tensors);
   done_.notify_all();
 }
 
@@ -65,6 +108,44 @@ bool HandleManager::WaitHandle(int handle, double timeout_s) {
 }
 """,
         "a wait that sleeps",
+        _GIL,
+    ),
+    Edit(
+        "byteps/torch/ops.cc",
+        """        // Will execute in the `device` context.
+        if (average) {
+""",
+        """        // Will execute in the `device` context.
+        auto tensors = std::make_shared<std::pair<::torch::Tensor, ::torch::Tensor>>(
+            std::move(tensor), std::move(output));
+        auto& output = tensors->second;
+        if (average) {
+""",
+        "BytePS's threads must not wait for the GIL",
+        _GIL,
+    ),
+    Edit(
+        "byteps/torch/ops.cc",
+        """            output.floor_divide_(byteps_size());
+            handle_manager.MarkDone(handle, status);
+""",
+        """            output.floor_divide_(byteps_size());
+            handle_manager.MarkDone(handle, status, tensors);
+""",
+        "BytePS's threads must not wait for the GIL",
+        _GIL,
+    ),
+    Edit(
+        "byteps/torch/ops.cc",
+        """          output.div_(byteps_size());
+        }
+        handle_manager.MarkDone(handle, status);
+""",
+        """          output.div_(byteps_size());
+        }
+        handle_manager.MarkDone(handle, status, std::move(tensors));
+""",
+        "BytePS's threads must not wait for the GIL",
         _GIL,
     ),
     Edit(

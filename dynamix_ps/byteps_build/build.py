@@ -1,0 +1,130 @@
+"""From the source package to an installed BytePS: `build_byteps` is what `dynamix build-byteps` runs."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections import deque
+from dataclasses import dataclass
+from pathlib import Path
+
+from dynamix_ps.byteps_build import source
+from dynamix_ps.byteps_build.cache import WheelCache
+from dynamix_ps.byteps_build.install import check_import, install, installed_info
+from dynamix_ps.byteps_build.progress import Progress
+from dynamix_ps.byteps_build.recipe import Recipe
+from dynamix_ps.byteps_build.toolchain import check_build_packages, check_free_space
+from dynamix_ps.errors import BuildError
+
+_SHOWN_LINES = 25
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """What a build did: the wheel, and whether it came from the cache or was installed already."""
+
+    wheel: Path | None
+    cached: bool
+    installed: bool
+
+
+def build_byteps(recipe: Recipe, progress: Progress, target: Path | None = None, rebuild: bool = False) -> Built:
+    """Build the wheel of `recipe`, or take it from the cache, and install it.
+
+    Args:
+        target: folder to install into; None: the running environment.
+        rebuild: build even if the cache has it.
+
+    Raises BuildError, with the next step, for everything that stands in the way.
+    """
+    if not rebuild and target is None and installed_info().key == recipe.key:
+        return Built(None, cached=True, installed=False)
+    try:
+        cache = WheelCache()
+        with cache.locked(lambda: progress.note("another build is running, waiting for it ...")):
+            wheel = None if rebuild else cache.find(recipe.key)
+            cached = wheel is not None
+            if wheel is None:
+                wheel = _build(recipe, cache, progress)
+            with progress.phase("install"):
+                install(wheel, target)
+                check_import(recipe.plugin.name, target)
+    except OSError as error:
+        raise _explain(error) from error
+    return Built(wheel, cached, installed=True)
+
+
+def _build(recipe: Recipe, cache: WheelCache, progress: Progress) -> Path:
+    check_build_packages()
+    check_free_space(Path(tempfile.gettempdir()), cache.folder)
+    with progress.phase(f"fetch {source.FILE_NAME}"):
+        archive = source.fetch(cache.sdist_folder)
+    with tempfile.TemporaryDirectory(prefix="dynamix-byteps-") as scratch:
+        folder = Path(scratch)
+        with progress.phase("unpack and edit"):
+            tree = source.unpack(archive, folder / "tree")
+            recipe.prepare(tree)
+            recipe.make_home(folder / "home")
+        log = cache.logs_folder / f"build-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{os.getpid()}.log"
+        with progress.phase(f"compile server and {recipe.plugin.name} plugin (log: {log})"):
+            wheel = _compile(recipe, tree, folder, log, progress)
+        with progress.phase("store the wheel"):
+            return cache.store(recipe.key, wheel)
+
+
+def _compile(recipe: Recipe, tree: Path, folder: Path, log: Path, progress: Progress) -> Path:
+    out = folder / "wheel"
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input"]
+    command = [*pip, "wheel", "-v", "--no-deps", "--no-index", "--no-build-isolation", "-w", str(out), str(tree)]
+    environment = recipe.environment(folder / "home", os.cpu_count() or 1)
+    tail: deque[str] = deque(maxlen=4000)
+    with (
+        log.open("w", encoding="utf-8") as file,
+        subprocess.Popen(
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        ) as process,
+    ):
+        assert process.stdout is not None
+        for line in process.stdout:
+            file.write(line)
+            tail.append(line.rstrip())
+            progress.line(line)
+    wheels = sorted(out.glob("*.whl"))
+    if process.returncode != 0 or not wheels:
+        raise _build_failed(process.returncode, list(tail), log)
+    return wheels[0]
+
+
+def _build_failed(returncode: int, lines: list[str], log: Path) -> BuildError:
+    if any("No space left on device" in line for line in lines):
+        return _explain(OSError(errno.ENOSPC, "No space left on device", str(log)))
+    errors = [index for index, line in enumerate(lines) if "error:" in line or "Error " in line]
+    start = max(0, errors[0] - 2) if errors else max(0, len(lines) - _SHOWN_LINES)
+    shown = "\n".join(f"  | {line}" for line in lines[start : start + _SHOWN_LINES])
+    return BuildError(
+        f"the compilation of BytePS failed (exit code {returncode}); from its log {log}:\n{shown}\n"
+        "Next: read the first error above; the log has all of it. `dynamix doctor` looks at the tools."
+    )
+
+
+def _explain(error: OSError) -> BuildError:
+    where = error.filename or tempfile.gettempdir()
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return BuildError(
+            f"the disk is full: {error.strerror} ({where}). Nothing half-built was kept.\n"
+            "Next: free some space, or point TMPDIR and DYNAMIX_CACHE to a larger disk."
+        )
+    return BuildError(
+        f"{error.strerror or error} ({where}).\n"
+        "Next: check the permissions, or point TMPDIR and DYNAMIX_CACHE elsewhere."
+    )

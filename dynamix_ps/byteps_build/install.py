@@ -1,0 +1,87 @@
+"""Install a wheel into the running environment, and tell what is installed there."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from dynamix_ps.byteps_build.recipe import MARKER
+from dynamix_ps.errors import BuildError
+
+
+@dataclass(frozen=True, slots=True)
+class InstalledInfo:
+    """The BytePS of the running environment. `key` and `variant` are empty when it is not built by us."""
+
+    version: str = ""  # empty: none
+    plugins: tuple[str, ...] = ()
+    key: str = ""
+    variant: str = ""
+    cuda: bool = False
+
+    @property
+    def ours(self) -> bool:
+        """Built by this project with all cures."""
+        return self.variant == "ours"
+
+
+def installed_info() -> InstalledInfo:
+    """What `import byteps` would find, without importing it."""
+    spec = importlib.util.find_spec("byteps")
+    if spec is None or spec.origin is None:
+        return InstalledInfo()
+    folder = Path(spec.origin).parent
+    try:
+        version = importlib.metadata.version("byteps")
+    except importlib.metadata.PackageNotFoundError:
+        version = "unknown"
+    plugins = tuple(name for name in ("torch", "mxnet", "tensorflow") if any((folder / name).glob("c_lib*.so")))
+    marker = folder / MARKER
+    if not marker.is_file():
+        return InstalledInfo(version, plugins)
+    said = json.loads(marker.read_text(encoding="utf-8"))
+    return InstalledInfo(version, plugins, said["key"], said["variant"], said["cuda"])
+
+
+def install(wheel: Path, target: Path | None) -> None:
+    """pip-install `wheel` into the running environment, or into the folder `target`. Raises BuildError."""
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input"]
+    where = [] if target is None else ["--target", str(target), "--upgrade"]
+    done = subprocess.run(
+        [*pip, "install", "--no-deps", "--no-index", "--force-reinstall", *where, str(wheel)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        said = (done.stdout + done.stderr).strip()[-2000:]
+        raise BuildError(
+            f"pip could not install {wheel.name} into {target or sys.prefix}:\n{said}\n"
+            "Next: check that you may write there, or use a virtual environment."
+        )
+    importlib.invalidate_caches()
+
+
+def check_import(plugin: str, target: Path | None) -> None:
+    """Load the installed plugin in a process of its own. Raises BuildError when it does not load."""
+    paths = [str(target)] if target else []
+    python_path = os.pathsep.join([*paths, *filter(None, [os.environ.get("PYTHONPATH")])])
+    done = subprocess.run(
+        [sys.executable, "-c", f"import byteps.{plugin}"],
+        env={**os.environ, "PYTHONPATH": python_path},
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd="/",
+    )
+    if done.returncode != 0:
+        raise BuildError(
+            f"BytePS was built, but its {plugin} plugin does not load:\n{done.stderr.strip()[-2000:]}\n"
+            "Next: `dynamix build-byteps --rebuild`; if it stays so, torch and compiler do not fit each other."
+        )
