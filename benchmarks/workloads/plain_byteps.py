@@ -46,7 +46,8 @@ def main() -> None:
         test_images, test_labels = digits.test.tensors
         accuracy = (model(test_images).argmax(1) == test_labels).float().mean()
     checksum = f"{weights.sum():.12e} {weights.square().sum():.12e}"
-    print(f"rank {bps.rank()} of {bps.size()} loss {loss:.4f} accuracy {accuracy:.4f} weights {checksum}", flush=True)
+    line = f"rank {bps.rank()} of {bps.size()} loss {loss:.4f} accuracy {accuracy:.4f} weights {checksum}\n"
+    print(line, end="", flush=True)  # in one piece: workers share a terminal
     bps.shutdown()
 
 
