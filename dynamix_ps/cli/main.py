@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
+import importlib.metadata
 import sys
 from typing import Any
 
@@ -16,6 +18,13 @@ _COMMANDS = {
     "doctor": ("dynamix_ps.cli.doctor", "Tick off what this machine has, with the fix for what it has not."),
     "build-byteps": ("dynamix_ps.cli.build_byteps", "Build BytePS from its source package and install it."),
 }
+
+
+def _version() -> str:
+    try:
+        return importlib.metadata.version("dynamix-ps")
+    except importlib.metadata.PackageNotFoundError:
+        return "from a checkout that is not installed"
 
 
 class _LazyGroup(click.Group):
@@ -38,12 +47,14 @@ class _LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in _COMMANDS and not args[0].startswith("-"):
-            ctx.fail(f"no command {args[0]!r}; there are: {', '.join(_COMMANDS)}")
+            close = difflib.get_close_matches(args[0], _COMMANDS, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"there are: {', '.join(_COMMANDS)}"
+            ctx.fail(f"no command {args[0]!r}; {hint}")
         return super().resolve_command(ctx, args)
 
 
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="dynamix-ps", prog_name="dynamix")
+@click.version_option(_version(), prog_name="dynamix")
 def cli() -> None:
     """Distributed training on BytePS in which every worker has its own batch size, adapted while training runs.
 
@@ -59,7 +70,7 @@ def main() -> int:
 
 def _run() -> int:
     try:
-        result: Any = cli.main(standalone_mode=False)
+        result: Any = cli.main(prog_name="dynamix", standalone_mode=False)
     except click.exceptions.Exit as error:
         return error.exit_code
     except click.Abort as error:

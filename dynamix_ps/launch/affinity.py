@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -48,8 +49,9 @@ def numa_nodes(base: Path = Path("/sys/devices/system/node")) -> list[list[int]]
 def _numbers(name: str, text: str) -> set[int]:
     numbers: set[int] = set()
     for part in filter(None, text.split(",")):
-        first, _, last = part.partition("-")
-        if not first.isdigit() or (last and not last.isdigit()):
+        match = re.fullmatch(r"([0-9]+)(?:-([0-9]+))?", part.strip())
+        if match is None:
             raise UsageError(f"{name}: cannot read {part!r}; expected cores such as 0,2 or 4-7")
+        first, last = match.groups()
         numbers.update(range(int(first), int(last or first) + 1))
     return numbers

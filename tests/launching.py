@@ -1,0 +1,113 @@
+"""Helpers of the launch tests: commands as processes, scripts that play a worker, and what must be gone."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from dynamix_ps.launch.cleanup import processes_of
+
+ROOT = Path(__file__).resolve().parents[1]
+
+# The lines a worker's hook would write, without torch: STARTED, then whatever the test wants, then FINISHED.
+HOOK = """
+import json, os, signal, sys, time
+rank = int(os.environ["DMLC_WORKER_ID"])
+def say(kind, **fields):
+    with open(os.path.join(os.environ["DYNAMIX_RUN_DIR"], "workers", f"worker-{rank}.jsonl"), "a") as out:
+        out.write(json.dumps({"kind": kind, "rank": rank, "time_s": time.time(), **fields}) + "\\n")
+def started():
+    versions = {"byteps_version": "none", "torch_version": "none"}
+    say("started", comm="local", pid=os.getpid(), batch_size=64, iteration=0, **versions)
+def finished():
+    say("finished", iterations=3, samples=192, train_s=0.1)
+"""
+
+
+def environment(**changes: str) -> dict[str, str]:
+    """This environment without anything of a cluster, with the checkout importable."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("DMLC_", "BYTEPS_", "DYNAMIX_"))}
+    return {**kept, "PYTHONPATH": str(ROOT), **changes}
+
+
+def dynamix(*arguments: str, cwd: Path, **changes: str) -> subprocess.Popen[str]:
+    """Start `dynamix ...`; its standard error and output come in one stream."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "dynamix_ps.cli.main", *arguments],
+        cwd=cwd,
+        env=environment(**changes),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def cluster_file(
+    folder: Path, extra: str = "", workers: str = "[{}]", comm: str = "local", mode: str = "'off'"
+) -> Path:
+    """A small cluster file; its run folders lie beside it."""
+    file = folder / "cluster.yaml"
+    base = json.dumps(str(folder / "runs"))
+    head = f"name: t\nrun_dir: {base}\ncomm: {comm}\nmode: {mode}\ncluster: {{workers: {workers}}}\n"
+    file.write_text(head + extra)
+    return file
+
+
+def script(folder: Path, body: str, name: str = "worker.py") -> Path:
+    file = folder / name
+    file.write_text(HOOK + body)
+    return file
+
+
+def run_id_in(output_or_folder: str) -> str:
+    match = re.search(r"t-\d{8}T\d{6}Z-([0-9a-f]{8})", output_or_folder)
+    assert match, output_or_folder
+    return match.group(1)
+
+
+def wait_for(condition: Callable[[], object], what: str, limit_s: float = 30.0) -> None:
+    """Poll until a condition holds."""
+    deadline = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {limit_s} s for {what}"
+        time.sleep(0.02)
+
+
+def read_until(process: subprocess.Popen[str], text: str) -> str:
+    """Output up to and including the line that contains `text`."""
+    assert process.stdout is not None
+    seen = ""
+    for line in process.stdout:
+        seen += line
+        if text in line:
+            return seen
+    raise AssertionError(f"{text!r} never came; got:\n{seen}")
+
+
+def assert_nothing_left(run_id: str) -> None:
+    """No process, segment, socket folder or control group of a run."""
+    assert list(processes_of(run_id)) == []
+    leftovers = [
+        path
+        for folder in ("/dev/shm", "/tmp", os.environ.get("TMPDIR", "/tmp"), "/sys/fs/cgroup/cpu", "/sys/fs/cgroup")
+        for path in Path(folder).glob(f"*{run_id}*")
+    ]
+    assert leftovers == []
+
+
+def kill_all(run_id: str, others: Sequence[subprocess.Popen[str]] = ()) -> None:
+    """For the end of a test that failed."""
+    for process in others:
+        if process.poll() is None:
+            process.kill()
+            process.communicate()
+    for pid in processes_of(run_id):
+        os.kill(pid, signal.SIGKILL)
