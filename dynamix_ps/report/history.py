@@ -19,7 +19,8 @@ class WorkerSeries:
     batch_s: list[float] = field(default_factory=list)
     batch_sizes: list[int] = field(default_factory=list)
     window_s: list[float] = field(default_factory=list)  # end of the window
-    window_plan: list[int] = field(default_factory=list)
+    window_plan: list[int] = field(default_factory=list)  # plan in force at its end
+    window_mixed: list[bool] = field(default_factory=list)  # a switch or a stall lies inside
     part_ms: dict[str, list[float]] = field(default_factory=lambda: {part: [] for part in TIME_PARTS})
 
 
@@ -74,6 +75,7 @@ def _add(history: History, line: Line, elapsed: float) -> None:
 def _add_window(worker: WorkerSeries, line: Line, elapsed: float) -> None:
     times = {part: 1e3 * number(line[f"{part}_s"]) / line["iterations"] for part in TIME_PARTS}
     worker.window_plan.append(line["plan_version"])
+    worker.window_mixed.append(bool(line.get("flagged")))
     worker.window_s.append(elapsed)
     for part, milliseconds in times.items():
         worker.part_ms[part].append(milliseconds)

@@ -13,9 +13,9 @@ WORKER_STYLES = ("-", "--", ":", "-.")
 PART_COLOURS = {"compute": "#0072b2", "push_pull": "#e69f00", "wait": "#d7d7d7", "input": "#009e73"}
 STACKED = ("input", "compute", "push_pull", "wait")  # from the axis outwards
 PART_NAMES = {"compute": "compute", "push_pull": "push-pull", "wait": "wait for others", "input": "input"}
+GAP = 0.5  # between the bars of one worker and the next
 LEGEND_LIMIT = 16  # more workers than this are not named one by one
 FEW_POINTS = 8  # a line of fewer points shows them as dots
-EDGE_WINDOWS = 5  # how many windows "at the start" and "at the end" are
 
 
 def batch_sizes(axes: Any, history: History) -> None:
@@ -39,6 +39,7 @@ def accuracy(axes: Any, history: History) -> None:
         foot = [0.02] * len(history.plan_s)
         look = {"color": "#555555", "marker": "|", "markersize": 9, "linestyle": "none"}
         axes.plot(history.plan_s, foot, transform=axes.get_xaxis_transform(), label="new plan in force", **look)
+    axes.margins(y=0.15)
     percent = [100 * value for value in history.accuracy]
     axes.plot(history.accuracy_s, percent, "o-", color=WORKER_COLOURS[0], markersize=4, label="test accuracy")
     if history.target_accuracy is not None:
@@ -48,7 +49,7 @@ def accuracy(axes: Any, history: History) -> None:
         axes.annotate(
             f"{percent[-1]:.1f} %",
             (history.accuracy_s[-1], percent[-1]),
-            xytext=(0, -14),
+            xytext=(-4, 6),
             textcoords="offset points",
             ha="right",
             fontweight="bold",
@@ -75,15 +76,16 @@ def waiting(axes: Any, history: History) -> None:
     axes.set_ylim(0, min(1.1 * highest, 100))
 
 
-def split_at_edges(axes: Any, history: History) -> None:
-    """Median time per iteration by part, for every worker: its first windows above its last ones."""
-    workers = [worker for worker in history.workers.values() if worker.window_s]
-    names, rows = [], []
-    for worker in workers:
-        windows = min(EDGE_WINDOWS, max(len(worker.window_s) // 2, 1))
-        names += [f"worker {worker.rank}, start", "end"]
-        rows += [_medians(worker, slice(0, windows)), _medians(worker, slice(-windows, None))]
-    positions = [1.25 * (index // 2) * 2 + index % 2 for index in range(len(rows))]
+def split_by_plan(axes: Any, history: History) -> None:
+    """Median time per iteration by part, for every worker: under its first plan, and under its last one."""
+    names: list[str] = []
+    rows: list[dict[str, float]] = []
+    positions: list[float] = []
+    for gap, worker in enumerate(history.workers.values()):
+        for plan in dict.fromkeys(worker.window_plan[:1] + worker.window_plan[-1:]):
+            positions.append(len(rows) + GAP * gap)
+            names.append(f"worker {worker.rank}, plan {plan}")
+            rows.append(_medians(worker, plan))
     left = [0.0] * len(rows)
     for part in STACKED:
         widths = [row[part] for row in rows]
@@ -114,8 +116,11 @@ def split_over_time(axes: Any, history: History, worker: WorkerSeries) -> None:
     axes.set_ylim(bottom=0)
 
 
-def _medians(worker: WorkerSeries, windows: slice) -> dict[str, float]:
-    return {part: statistics.median(worker.part_ms[part][windows]) for part in TIME_PARTS}
+def _medians(worker: WorkerSeries, plan: int) -> dict[str, float]:
+    """Over the windows that lie within the plan; over those that end in it if there are no others."""
+    ending = [number for number, version in enumerate(worker.window_plan) if version == plan]
+    within = [number for number in ending if not worker.window_mixed[number]] or ending
+    return {part: statistics.median(worker.part_ms[part][number] for number in within) for part in TIME_PARTS}
 
 
 def _look(worker: WorkerSeries) -> dict[str, str]:

@@ -60,13 +60,13 @@ def _accuracy(figure: Any, history: History) -> None:
 
 
 def _step_time(figure: Any, history: History) -> None:
-    """Left: start against end of the run. Right: each worker over time."""
+    """Left: first against last plan. Right: each worker over time."""
     workers = list(history.workers.values())[:SPLIT_LIMIT]
     rows = max(len(workers), 1)
     figure.set_size_inches(12, max(4.0, 1.4 * rows + 1.6))
     figure.suptitle(f"Where an iteration's time goes: {history.title}")
     left, right = figure.subfigures(1, 2)
-    panels.split_at_edges(left.subplots(), history)
+    panels.split_by_plan(left.subplots(), history)
     column = right.subplots(rows, 1, sharex=True, squeeze=False)
     for axes, worker in zip(column[:, 0], workers, strict=False):
         panels.split_over_time(axes, history, worker)
@@ -83,7 +83,7 @@ def _overview(figure: Any, history: History) -> None:
         (grid[0, 0], "Batch size per worker", panels.batch_sizes),
         (grid[0, 1], "Accuracy on the test set", panels.accuracy),
         (grid[1, 0], "Time spent waiting for other workers", panels.waiting),
-        (grid[1, 1], "Time of one iteration, at start and end", panels.split_at_edges),
+        (grid[1, 1], "Time of one iteration, first and last plan", panels.split_by_plan),
     ):
         axes.set_title(title, loc="left")
         draw(axes, history)

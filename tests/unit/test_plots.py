@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from dynamix_ps.report import plots
+from dynamix_ps.report import panels, plots
 from dynamix_ps.report.history import read_history
 from dynamix_ps.report.manifest import write_manifest
 from dynamix_ps.report.run_folder import RunFolder
@@ -79,6 +79,15 @@ def test_history_holds_what_happened(folder: RunFolder) -> None:
     assert history.plan_s == pytest.approx([1.1])
     assert (history.target_accuracy, history.end_s) == (0.8, 7.0)
     assert folder.path.name in history.title
+
+
+def test_medians_are_of_windows_within_the_plan(folder: RunFolder) -> None:
+    times = [(0, 0.2, False), (0, 0.4, False), (0, 0.6, False), (1, 8.0, True), (1, 1.0, False), (2, 9.0, True)]
+    for number, (version, compute_s, mixed) in enumerate(times):
+        line = window(0, number, plan_version=version, compute_s=compute_s, flagged=mixed)
+        append(folder.worker_file(0), line)
+    worker = read_history(folder).workers[0]
+    assert [panels._medians(worker, plan)["compute"] for plan in (0, 1, 2)] == pytest.approx([20.0, 50.0, 450.0])
 
 
 def test_failing_plot_is_reported_and_the_others_are_drawn(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
