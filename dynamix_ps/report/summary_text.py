@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+ACCURACY_ROWS = 12
+
 
 def markdown(summary: dict[str, Any], plots: Sequence[str]) -> str:
     """A page with the result first, then workers, accuracy, degradations, plots and files."""
@@ -76,19 +78,20 @@ def _workers(rows: list[dict[str, Any]]) -> str:
 def _accuracy(curve: list[dict[str, Any]]) -> str:
     if not curve:
         return "No evaluation was recorded."
-    return _table(
-        ("iteration", "epoch", "time", "accuracy", "loss"),
+    apart = -(-len(curve) // ACCURACY_ROWS)
+    shown = curve[::-apart][::-1]  # counted from the last one, which is the result
+    note = f"\n\n{len(shown)} of {len(curve)} evaluations; `summary.json` has all of them." if apart > 1 else ""
+    rows = (
         (
-            (
-                f"{point['iteration']:,}",
-                str(point["epoch"]),
-                _unit(point["time_s"], "s", 1),
-                _percent(point["accuracy"]),
-                _unit(point["loss"], "", 4),
-            )
-            for point in curve
-        ),
+            f"{point['iteration']:,}",
+            str(point["epoch"]),
+            _unit(point["time_s"], "s", 1),
+            _percent(point["accuracy"]),
+            _unit(point["loss"], "", 4),
+        )
+        for point in shown
     )
+    return _table(("iteration", "epoch", "time", "accuracy", "loss"), rows) + note
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

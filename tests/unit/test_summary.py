@@ -162,3 +162,11 @@ def test_page_shows_plots_overview_first(folder: RunFolder) -> None:
     page = folder.summary_md.read_text()
     assert page.index("plots/overview.png") < page.index("plots/accuracy.png") < page.index("plots/batch_sizes.png")
     assert "| 0 | finished |" in page
+
+
+def test_long_accuracy_table_is_thinned_and_keeps_the_result(folder: RunFolder) -> None:
+    append(folder.worker_file(0), started(0), *(evaluation(n, n / 100) for n in range(1, 31)))
+    assert len(write_summary(folder, config(1), GOOD)["accuracy_curve"]) == 30
+    page = folder.summary_md.read_text()
+    assert "10 of 30 evaluations" in page
+    assert "| 30.00 % |" in page and "| 27.00 % |" in page and "| 29.00 % |" not in page
