@@ -1,0 +1,304 @@
+"""The client over real sockets: refusals, outages, forks; and what the server does with malformed calls."""
+
+from __future__ import annotations
+
+import math
+import multiprocessing
+import os
+import signal
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from dynamix_ps.config import Timeouts
+from dynamix_ps.messages import Plan
+from dynamix_ps.rpc import arbitrator_pb2 as pb
+from dynamix_ps.rpc import arbitrator_pb2_grpc as pb_grpc
+from dynamix_ps.rpc import convert
+from dynamix_ps.rpc.auth import credentials
+from dynamix_ps.rpc.channel import message_limit_bytes
+from tests.control_plane import config, record, registration
+from tests.integration.arbitrator_process import (
+    PATIENCE_S,
+    RUN_ID,
+    TOKEN,
+    ArbitratorProcess,
+    Worker,
+    free_address,
+    wait_until,
+)
+
+pytestmark = pytest.mark.timeout(120)
+
+ME = credentials(RUN_ID, TOKEN)
+START = Plan(0, (64, 64, 64))
+
+
+@pytest.fixture
+def arbitrator(tmp_path: Path) -> Iterator[ArbitratorProcess]:
+    process = ArbitratorProcess(tmp_path / "run", config())
+    process.start()
+    process.wait_listening()
+    yield process
+    process.kill()
+
+
+@pytest.fixture
+def stub(arbitrator: ArbitratorProcess) -> Iterator[Any]:
+    with grpc.insecure_channel(arbitrator.address) as channel:
+        yield pb_grpc.ArbitratorStub(channel)
+
+
+def ended(worker: Worker) -> bool:
+    return not worker.client._thread.is_alive()
+
+
+def test_never_reachable_is_one_warning_and_blocks_nothing() -> None:
+    worker = Worker(free_address())
+    worker.client.start()
+    worker.report(START, 0)
+    assert worker.client.newest_plan() is None
+    assert worker.client.peers() == ()
+    wait_until(lambda: worker.kinds() == ["degraded"], "the warning")
+    attempts = worker.client._rng.getstate()
+    wait_until(lambda: worker.client._rng.getstate() != attempts, "another attempt")
+    assert worker.kinds() == ["degraded"]
+    what = worker.events[0][1]
+    assert what["what"] == "arbitrator"
+    assert "UNAVAILABLE" in what["detail"]
+    worker.client.close(PATIENCE_S)
+    assert ended(worker)
+
+
+def test_a_peer_that_accepts_and_never_answers_is_an_outage() -> None:
+    with socket.socket() as blackhole:
+        blackhole.bind(("127.0.0.1", 0))
+        blackhole.listen()
+        worker = Worker(f"127.0.0.1:{blackhole.getsockname()[1]}", timeouts=Timeouts(rpc_s=0.2, lease_s=0.3))
+        worker.client.start()
+        for window in range(100):
+            worker.report(START, window)
+        wait_until(lambda: worker.kinds() == ["degraded"], "the warning")
+        worker.client.close(PATIENCE_S)
+        assert ended(worker)
+
+
+def test_an_arbitrator_that_comes_late_is_no_warning(tmp_path: Path) -> None:
+    process = ArbitratorProcess(tmp_path, config())
+    worker = Worker(process.address, timeouts=Timeouts(rpc_s=0.5, lease_s=60.0))
+    worker.client.start()
+    worker.report(START, 0)
+    try:
+        process.start()
+        process.wait_listening()
+        wait_until(lambda: worker.client.peers() != (), "the first heartbeat")
+        assert worker.events == []
+    finally:
+        worker.client.close(2.0)
+        process.kill()
+
+
+@pytest.mark.parametrize(
+    ("change", "texts"),
+    [
+        ({"token": "guess"}, ["PERMISSION_DENIED", "token"]),
+        ({"run_id": "run-2"}, ["FAILED_PRECONDITION", "found 'run-2', expected 'run-1'"]),
+        ({"registration": registration(7)}, ["INVALID_ARGUMENT", "rank: got 7, expected 0..2"]),
+        ({"registration": registration(0, plan=Plan(0, (1, 2)))}, ["INVALID_ARGUMENT", "got 2 sizes, expected 3"]),
+    ],
+)
+def test_refused_for_good_is_one_event_and_silence(
+    arbitrator: ArbitratorProcess, change: dict[str, Any], texts: list[str]
+) -> None:
+    worker = Worker(arbitrator.address, **change)
+    worker.client.start()
+    wait_until(lambda: ended(worker), "the client to give up")
+    assert worker.kinds() == ["degraded"]
+    assert all(text in worker.events[0][1]["detail"] for text in texts)
+    worker.report(START, 0)
+    assert worker.client.newest_plan() is None
+    assert len(arbitrator.lines("rejected")) == 1
+    assert arbitrator.lines("registered") == []
+    worker.client.close(1.0)
+
+
+def test_a_replaced_process_goes_quiet_and_its_successor_goes_on(arbitrator: ArbitratorProcess) -> None:
+    old, new = Worker(arbitrator.address), Worker(arbitrator.address, registration=registration(0, "next-life"))
+    old.client.start()
+    wait_until(lambda: old.client.peers() != (), "the first one to register")
+    new.client.start()
+    wait_until(lambda: ended(old), "the first one to give up")
+    assert old.kinds() == ["degraded"]
+    assert "'life-0' was replaced by a later process" in old.events[0][1]["detail"]
+    wait_until(lambda: new.client.peers() != (), "the second one's heartbeat")
+    assert new.events == []
+    assert len(arbitrator.lines("rejected")) == 1
+    new.client.close(2.0)
+
+
+def test_a_replaced_process_stays_replaced_after_a_restart(arbitrator: ArbitratorProcess) -> None:
+    for incarnation in ("first", "second"):
+        worker = Worker(arbitrator.address, registration=registration(0, incarnation))
+        worker.client.start()
+        wait_until(lambda worker=worker: worker.client.peers() != (), "registration")
+        worker.client.close(2.0)
+    arbitrator.signal(signal.SIGKILL)
+    arbitrator.wait()
+    arbitrator.start()
+    arbitrator.wait_listening()
+    zombie = Worker(arbitrator.address, registration=registration(0, "first"))
+    zombie.client.start()
+    wait_until(lambda: ended(zombie), "the refusal")
+    assert "'first' was replaced" in zombie.events[0][1]["detail"]
+
+
+def test_a_malformed_record_is_given_up_and_the_next_ones_arrive(arbitrator: ArbitratorProcess) -> None:
+    worker = Worker(arbitrator.address)
+    worker.client.start()
+    worker.client.report(record(0, 0, loss=math.inf))
+    worker.client.report(record(0, 1, duration_s=-1.0))
+    worker.client.report(record(0, 2))
+    for rank in (1, 2):
+        other = Worker(arbitrator.address, rank)
+        other.client.start()
+        other.client.report(record(rank, 2))
+        wait_until(lambda other=other: not other.client._records, "the report to be sent")
+        other.client.close(2.0)
+    wait_until(lambda: [line["window"] for line in arbitrator.lines("plan", "kept")] == [2], "the decision")
+    assert [fields["what"] for _, fields in worker.events] == ["report"]
+    assert "loss: got inf" in worker.events[0][1]["detail"]
+    worker.client.close(2.0)
+
+
+def status(call: Any, request: Any, metadata: Any = ME) -> tuple[str, str]:
+    """Name and text of the status of a call that must fail."""
+    with pytest.raises(grpc.RpcError) as caught:
+        reply = call(request, timeout=5, metadata=metadata)
+        for _ in reply if hasattr(reply, "__next__") else ():
+            pass
+    return caught.value.code().name, caught.value.details()
+
+
+def test_every_call_of_a_stranger_is_refused(stub: Any) -> None:
+    stranger = credentials(RUN_ID, "guess")
+    newer = (("dynamix-protocol", "2.0"), *ME[1:])
+    for call, request in (
+        (stub.Register, convert.registration_to_proto(registration())),
+        (stub.Report, pb.ReportRequest()),
+        (stub.Heartbeat, pb.HeartbeatRequest()),
+        (stub.Leave, pb.LeaveRequest()),
+        (stub.Plans, pb.PlansRequest()),
+    ):
+        assert status(call, request, stranger)[0] == "PERMISSION_DENIED"
+        assert status(call, request, ())[0] == "PERMISSION_DENIED"
+        code, text = status(call, request, newer)
+        assert code == "FAILED_PRECONDITION"
+        assert "found 2.0, expected 1.x" in text
+
+
+def test_malformed_calls_are_refused_with_the_field_named(stub: Any, arbitrator: ArbitratorProcess) -> None:
+    me = pb.Identity(rank=0, incarnation="life-0")
+    negative = convert.record_to_proto(record(samples=-5))
+    huge = convert.record_to_proto(record(grad_sq_local=1e308))
+    assert status(stub.Heartbeat, pb.HeartbeatRequest(identity=me)) == (
+        "NOT_FOUND", "worker 0 is not registered here; register first",
+    )  # fmt: skip
+    assert status(stub.Plans, pb.PlansRequest(identity=me))[0] == "NOT_FOUND"
+    stub.Register(convert.registration_to_proto(registration()), timeout=5, metadata=ME)
+    for call, request, text in (
+        (stub.Report, pb.ReportRequest(identity=me, record=negative), "samples: got -5, expected"),
+        (stub.Report, pb.ReportRequest(identity=me, record=huge), "grad_sq_local: got 1e+308, expected"),
+        (stub.Report, pb.ReportRequest(identity=me), "iterations: got 0"),
+        (stub.Report, pb.ReportRequest(), "incarnation: got 0 characters"),
+        (stub.Heartbeat, pb.HeartbeatRequest(identity=me, iteration=-1), "iteration: got -1"),
+        (stub.Register, pb.RegisterRequest(), "incarnation: got 0 characters"),
+        (stub.Leave, pb.LeaveRequest(identity=pb.Identity(rank=-4, incarnation="x")), "rank: got -4"),
+    ):
+        code, found = status(call, request)
+        assert code == "INVALID_ARGUMENT"
+        assert text in found
+    too_large = pb.HeartbeatRequest(identity=pb.Identity(incarnation="x" * (message_limit_bytes(3) + 1)))
+    assert status(stub.Heartbeat, too_large)[0] == "RESOURCE_EXHAUSTED"
+    assert arbitrator.lines("plan", "kept") == []
+
+
+def test_duplicated_and_reordered_reports_make_one_decision(stub: Any, arbitrator: ArbitratorProcess) -> None:
+    for rank in range(3):
+        stub.Register(convert.registration_to_proto(registration(rank)), timeout=5, metadata=ME)
+
+    def report(rank: int, window: int) -> None:
+        identity = pb.Identity(rank=rank, incarnation=f"life-{rank}")
+        request = pb.ReportRequest(identity=identity, record=convert.record_to_proto(record(rank, window)))
+        stub.Report(request, timeout=5, metadata=ME)
+
+    for rank, window in ((0, 1), (0, 0), (1, 0), (0, 0), (2, 0), (2, 0), (0, 1), (1, 0)):
+        report(rank, window)
+    wait_until(lambda: arbitrator.last_window() == 0, "window 0")
+    for rank, window in ((1, 0), (2, 1), (1, 1)):
+        report(rank, window)
+    wait_until(lambda: arbitrator.last_window() == 1, "window 1")
+    assert [line["window"] for line in arbitrator.lines("plan", "kept")] == [0, 1]
+
+
+def test_a_caller_of_another_major_version_of_the_package_gets_an_answer(arbitrator: ArbitratorProcess) -> None:
+    with grpc.insecure_channel(arbitrator.address) as channel:
+        call = channel.unary_unary("/dynamix.arbitrator.v2.Arbitrator/Register")
+        assert status(call, b"")[0] == "UNIMPLEMENTED"
+
+
+def use_in_child(worker: Worker, done: Any) -> None:
+    """What a data-loader worker might do by mistake with the object it inherited."""
+    worker.report(START, 5)
+    worker.client.progress(3)
+    worker.client.newest_plan()
+    worker.client.close(60.0)
+    done.put(os.getpid())
+
+
+def test_forked_children_neither_hang_nor_disturb(arbitrator: ArbitratorProcess) -> None:
+    """As data loaders do it: fork while the threads of the client are in the middle of calls."""
+    context = multiprocessing.get_context("fork")
+    workers = [Worker(arbitrator.address, rank) for rank in range(3)]
+    for worker in workers:
+        worker.client.start()
+    done = context.SimpleQueue()
+    for number in range(20):
+        for worker in workers:
+            worker.report(START, 0)
+        child = context.Process(target=use_in_child, args=(workers[number % 3], done))
+        child.start()
+        child.join(PATIENCE_S)
+        assert child.exitcode == 0
+        assert done.get() == child.pid
+    wait_until(lambda: arbitrator.last_window() == 0, "window 0")
+    for worker in workers:
+        worker.report(START, 1)
+    wait_until(lambda: arbitrator.last_window() == 1, "window 1")
+    for worker in workers:
+        assert worker.events == []
+        worker.client.close(2.0)
+        assert ended(worker)
+
+
+def test_forking_while_the_arbitrator_hangs(arbitrator: ArbitratorProcess) -> None:
+    context = multiprocessing.get_context("fork")
+    worker = Worker(arbitrator.address)
+    worker.client.start()
+    wait_until(lambda: worker.client.peers() != (), "registration")
+    done = context.SimpleQueue()
+    arbitrator.signal(signal.SIGSTOP)
+    try:
+        worker.report(START, 0)
+        for _ in range(5):
+            child = context.Process(target=use_in_child, args=(worker, done))
+            child.start()
+            child.join(PATIENCE_S)
+            assert child.exitcode == 0
+    finally:
+        arbitrator.signal(signal.SIGCONT)
+    worker.client.close(PATIENCE_S)
+    assert ended(worker)

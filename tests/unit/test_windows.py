@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dynamix_ps.arbitrator.windows import MAX_OPEN_WINDOWS, ClosedWindow, Windows
+from tests.control_plane import record
+
+LEASE_S = 5.0
+NOBODY: frozenset[int] = frozenset()
+
+
+def test_ready_when_all_have_reported_and_only_once() -> None:
+    windows = Windows(2)
+    assert windows.add(record(0, 0), 0.0)
+    assert windows.ready(NOBODY, LEASE_S, 0.1) is None
+    assert windows.add(record(1, 0), 0.2)
+    closed = windows.ready(NOBODY, LEASE_S, 0.2)
+    assert closed == ClosedWindow(0, (record(0, 0), record(1, 0)), timed_out=False)
+    assert windows.ready(NOBODY, LEASE_S, 100.0) is None
+
+
+def test_duplicates_and_late_reports_change_nothing() -> None:
+    windows = Windows(2)
+    windows.add(record(0, 1, loss=1.0), 0.0)
+    assert not windows.add(record(0, 1, loss=9.0), 0.1)
+    windows.add(record(1, 1), 0.2)
+    closed = windows.ready(NOBODY, LEASE_S, 0.2)
+    assert closed is not None
+    assert closed.records[0] == record(0, 1, loss=1.0)
+    assert not windows.add(record(0, 1), 0.3)
+    assert not windows.add(record(0, 0), 0.3)
+
+
+def test_absent_workers_are_not_waited_for() -> None:
+    windows = Windows(3)
+    windows.add(record(0, 0), 0.0)
+    windows.add(record(2, 0), 0.0)
+    closed = windows.ready(frozenset({1}), LEASE_S, 0.0)
+    assert closed is not None
+    assert [r is None for r in closed.records] == [False, True, False]
+    assert not closed.timed_out
+
+
+def test_deadline_counts_from_the_first_report() -> None:
+    windows = Windows(2)
+    windows.add(record(0, 0), 10.0)
+    assert windows.ready(NOBODY, LEASE_S, 15.0) is None
+    closed = windows.ready(NOBODY, LEASE_S, 15.1)
+    assert closed is not None
+    assert closed.timed_out
+
+
+def test_deadline_stretches_with_the_last_window() -> None:
+    windows = Windows(2)
+    for rank in range(2):
+        windows.add(record(rank, 0, duration_s=30.0), 0.0)
+    assert windows.ready(NOBODY, LEASE_S, 0.0) is not None
+    windows.add(record(0, 1), 100.0)
+    assert windows.ready(NOBODY, LEASE_S, 159.0) is None
+    assert windows.ready(NOBODY, LEASE_S, 161.0) is not None
+
+
+def test_a_later_complete_window_closes_the_ones_before() -> None:
+    windows = Windows(2)
+    windows.add(record(0, 0), 0.0)
+    for rank in range(2):
+        windows.add(record(rank, 1), 1.0)
+    closed = windows.ready(NOBODY, LEASE_S, 1.0)
+    assert closed is not None
+    assert closed.window == 1
+    assert not windows.add(record(1, 0), 1.1)
+    assert windows.ready(NOBODY, LEASE_S, 99.0) is None
+
+
+def test_resumes_after_the_window_decided_last() -> None:
+    windows = Windows(1, closed=7)
+    assert not windows.add(record(0, 7), 0.0)
+    assert windows.add(record(0, 8), 0.0)
+
+
+def test_open_windows_are_bounded() -> None:
+    windows = Windows(2)
+    for window in range(10_000):
+        windows.add(record(0, window), 0.0)
+    assert len(windows._open) == MAX_OPEN_WINDOWS
+    assert not windows.add(record(0, 3), 0.0)
+
+
+@given(seed=st.integers(0, 10_000), workers=st.integers(1, 4), count=st.integers(1, 6))
+def test_duplicates_and_reordering_within_the_open_windows_change_no_decision(
+    seed: int, workers: int, count: int
+) -> None:
+    """Whatever is repeated or delayed, windows close in order, once, with each worker's first record."""
+    rng = random.Random(seed)
+    sent = [record(rank, window) for window in range(count) for rank in range(workers)]
+    shuffled = sorted(sent * 2, key=lambda r: (r.window + rng.uniform(0, 1.5), rng.random()))
+    windows, closed = Windows(workers), []
+    for arrival, item in enumerate(shuffled):
+        windows.add(item, float(arrival) / 1000)
+        found = windows.ready(NOBODY, LEASE_S, float(arrival) / 1000)
+        if found is not None:
+            closed.append(found)
+    numbers = [item.window for item in closed]
+    assert numbers == sorted(set(numbers))
+    assert numbers[-1] == count - 1
+    for item in closed:
+        assert item.records == tuple(record(rank, item.window) for rank in range(workers))
