@@ -53,6 +53,7 @@ def accuracy(axes: Any, history: History) -> None:
             textcoords="offset points",
             ha="right",
             fontweight="bold",
+            bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1},
         )
     _finish(axes, history, bool(percent), legend=False)
     if percent:
