@@ -35,13 +35,18 @@ class CpuController:
         return group
 
     def limit(self, group: Path, cores: float) -> None:
-        """Let the group use so many cores. Raises OSError."""
+        """Let the group use so many cores; of a machine that is busy with other things, a share in proportion.
+
+        Raises OSError.
+        """
         quota_us, period_us = quota(cores)
         if self.version == 1:
             (group / "cpu.cfs_period_us").write_text(f"{period_us}")
             (group / "cpu.cfs_quota_us").write_text(f"{quota_us}")
+            (group / "cpu.shares").write_text(f"{max(2, round(1024 * cores))}")
         else:
             (group / "cpu.max").write_text(f"{quota_us} {period_us}")
+            (group / "cpu.weight").write_text(f"{min(10_000, max(1, round(100 * cores)))}")
 
 
 def quota(cores: float) -> tuple[int, int]:

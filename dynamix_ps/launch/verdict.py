@@ -118,9 +118,13 @@ def _left_early(
     if not still:
         return None
     all_finished = progress.finished >= {worker.rank for worker in workers}
+    # Servers end with code 0 only after all workers have left them in order. A script without our hooks says no
+    # word of that, so it gets more time for what it does after its training.
+    plain = bool(servers) and not progress.started and all(server.exit_code == 0 for server in servers)
+    patience_s = limits.end_grace_s if plain else limits.early_exit_s
     for role in (*workers, *servers):
         excused = role.rank in progress.finished if role.role == "worker" else all_finished
-        if role.exit_code == 0 and not excused and now_s - role.ended_s >= limits.early_exit_s:
+        if role.exit_code == 0 and not excused and now_s - role.ended_s >= patience_s:
             reason = f"{role.name} ended too early (exit code 0){_when(role, progress)}, {_names(still)} still running"
             return Ending(JobFailed.exit_code, reason, (role.name,))
     return None

@@ -77,8 +77,10 @@ def test_limits_are_written_in_the_words_of_each_version(tmp_path: Path) -> None
     CpuController(1, tmp_path).limit(tmp_path, 0.25)
     assert (tmp_path / "cpu.cfs_quota_us").read_text() == "5000"
     assert (tmp_path / "cpu.cfs_period_us").read_text() == "20000"
+    assert (tmp_path / "cpu.shares").read_text() == "256"
     CpuController(2, tmp_path).limit(tmp_path, 0.25)
     assert (tmp_path / "cpu.max").read_text() == "5000 20000"
+    assert (tmp_path / "cpu.weight").read_text() == "25"
 
 
 def test_without_any_controller_the_reason_is_told(tmp_path: Path) -> None:

@@ -104,6 +104,13 @@ def test_a_plain_byteps_script_is_complete_when_the_servers_leave_after_it() -> 
     assert ending.exit_code == 0
 
 
+def test_a_plain_byteps_script_may_go_on_for_a_while_after_the_servers_left() -> None:
+    left = roles(w0=(0, 5), server=(0, 5), scheduler=(0, 5))
+    assert judge(left, Progress(), 19.9, LIMITS) is None
+    assert judge(left, Progress(), 20.0, LIMITS) is not None
+    assert judge(roles(w0=(0, 5), server=(0, 5)), Progress(), 8.0, LIMITS) is not None
+
+
 @pytest.mark.parametrize(("role", "name"), [("w1", "worker-1"), ("server", "server-0"), ("scheduler", "scheduler")])
 def test_leaving_in_the_middle_is_a_failure_even_with_exit_code_0(role: str, name: str) -> None:
     early = roles(**{role: (0, 50.0)})

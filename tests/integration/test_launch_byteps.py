@@ -1,0 +1,173 @@
+"""`dynamix launch` over real BytePS: scheduler, server, two workers with the torch hook, and what kills them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dynamix_ps.launch.cleanup import processes_of
+from dynamix_ps.report.run_folder import RunFolder
+from tests.launching import assert_nothing_left, dynamix, kill_all, read_until, run_id_in, wait_for
+
+pytestmark = pytest.mark.timeout(180)
+
+CLUSTER = """\
+name: t
+run_dir: {runs}
+cluster: {{workers: [{{batch: 24}}, {{batch: 8, speed: 0.5}}]}}
+batch: {{min: 4, max: 64}}
+window: 5
+policy: {{name: {policy}}}
+"""
+# A small network on random data; goes on for so many iterations.
+TRAIN = """\
+import torch
+import worker_hooks.torch as dynamix
+data = torch.utils.data.TensorDataset(torch.randn(4000, 20), torch.randint(0, 4, (4000,)))
+model = torch.nn.Linear(20, 4)
+run = dynamix.attach(model, torch.optim.SGD(model.parameters(), lr=0.1), data)
+for inputs, targets in run.batches(iterations={iterations}):
+    run.optimizer.zero_grad()
+    run.backward(torch.nn.functional.cross_entropy(model(inputs), targets))
+    run.optimizer.step()
+    if run.iteration == 20:
+        print("in training", flush=True)
+run.close()
+"""
+
+
+class Running:
+    def __init__(self, folder: Path, iterations: int, policy: str = "proportional") -> None:
+        file, script = folder / "cluster.yaml", folder / "train.py"
+        file.write_text(CLUSTER.format(runs=folder / "runs", policy=policy))
+        script.write_text(TRAIN.format(iterations=iterations))
+        self.process = dynamix("launch", "-c", str(file), "--", "python", "train.py", cwd=folder)
+        self.output = read_until(self.process, "run folder")
+        self.run_id = run_id_in(self.output)
+        self.folder = RunFolder.open(folder / "runs" / "latest")
+
+    def end(self) -> str:
+        rest, _ = self.process.communicate()
+        self.output += rest
+        return self.output
+
+    def summary(self) -> dict[str, Any]:
+        summary: dict[str, Any] = json.loads(self.folder.summary_json.read_text())
+        return summary
+
+    def pid_of(self, role: str) -> int:
+        """The process that a role has become, by its role and number in its environment."""
+        kind, _, number = role.partition("-")
+        marks = {f"DMLC_ROLE={kind}"} | ({f"DMLC_WORKER_ID={number}"} if kind == "worker" else set())
+        module = {"worker": "train.py", "server": "server_hooks.server", "scheduler": "server_hooks.scheduler"}[kind]
+        for pid in processes_of(self.run_id):
+            there = set(Path(f"/proc/{pid}/environ").read_text().split("\0"))
+            if marks <= there and module in Path(f"/proc/{pid}/cmdline").read_text():
+                return pid
+        raise AssertionError(f"{role} is not running")
+
+    def arbitrator(self) -> list[int]:
+        return [pid for pid in processes_of(self.run_id) if "dynamix_ps.arbitrator" in _command_line(pid)]
+
+
+def _command_line(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except OSError:
+        return ""
+
+
+@pytest.fixture
+def started(tmp_path: Path) -> Iterator[list[Running]]:
+    """Put what you start in here; it is ended with the test."""
+    runs: list[Running] = []
+    yield runs
+    for run in runs:
+        kill_all(run.run_id, [run.process])
+        assert_nothing_left(run.run_id)
+
+
+def test_a_whole_run_adapts_and_leaves_nothing(tmp_path: Path, started: list[Running]) -> None:
+    started.append(run := Running(tmp_path, iterations=200))
+    output = run.end()
+    assert run.process.returncode == 0, output
+    summary = run.summary()
+    assert summary["reason"] == "all workers finished"
+    assert (summary["comm"], summary["workers"], summary["iterations"]) == ("byteps", 2, 200)
+    assert summary["byteps_version"].startswith("0.2.5")
+    assert summary["plans_applied"] >= 1
+    assert all("stall" not in note for note in summary["degraded"])
+    assert {path.stem for path in run.folder.logs_dir.iterdir()} == {"scheduler", "server-0", "worker-0", "worker-1"}
+    assert_nothing_left(run.run_id)
+
+
+@pytest.mark.parametrize("role", ["worker-1", "server-0", "scheduler"])
+def test_a_role_that_is_killed_stops_the_job_and_is_named(tmp_path: Path, started: list[Running], role: str) -> None:
+    started.append(run := Running(tmp_path, iterations=1_000_000))
+    run.output += read_until(run.process, "in training")
+    os.kill(run.pid_of(role), signal.SIGKILL)
+    output = run.end()
+    assert run.process.returncode == 4, output
+    assert f"error: {role} was killed by SIGKILL" in output
+    assert f"last lines of {role}" in output
+    assert run.summary()["reason"].startswith(f"{role} was killed by SIGKILL")
+    assert run.summary()["iterations"] > 0
+    assert_nothing_left(run.run_id)
+
+
+def test_a_killed_arbitrator_comes_back_and_training_does_not_mind(tmp_path: Path, started: list[Running]) -> None:
+    started.append(run := Running(tmp_path, iterations=1_000_000))
+    run.output += read_until(run.process, "in training")
+    first = run.arbitrator()
+    assert len(first) == 1
+    os.kill(first[0], signal.SIGKILL)
+    wait_for(lambda: run.arbitrator() and run.arbitrator() != first, "the arbitrator to be started again")
+    events = run.folder.events_file
+    wait_for(lambda: '"arbitrator_restarted"' in events.read_text(), "the launcher to record it")
+    before = run.folder.worker_file(0).stat().st_size
+    wait_for(lambda: run.folder.worker_file(0).stat().st_size > before, "training to go on")
+    run.process.send_signal(signal.SIGINT)
+    output = run.end()
+    assert run.process.returncode == 130, output
+    assert_nothing_left(run.run_id)
+
+
+def test_ctrl_c_in_the_middle_of_training_ends_in_order(tmp_path: Path, started: list[Running]) -> None:
+    started.append(run := Running(tmp_path, iterations=1_000_000))
+    run.output += read_until(run.process, "in training")
+    run.process.send_signal(signal.SIGINT)
+    output = run.end()
+    assert run.process.returncode == 130, output
+    assert run.summary()["reason"] == "interrupted by SIGINT"
+    assert_nothing_left(run.run_id)
+
+
+def test_a_launcher_killed_with_9_takes_the_whole_cluster_along(tmp_path: Path, started: list[Running]) -> None:
+    started.append(run := Running(tmp_path, iterations=1_000_000))
+    run.output += read_until(run.process, "in training")
+    run.process.kill()
+    run.end()
+    wait_for(lambda: not list(processes_of(run.run_id)), "all processes of the run to end")
+    wait_for(lambda: not Path(f"/tmp/dynamix-{run.run_id}").exists(), "the socket folder to go")
+    assert_nothing_left(run.run_id)
+
+
+def test_a_script_without_hooks_runs_too(tmp_path: Path) -> None:
+    """Plain BytePS: nothing tells the launcher that it started or finished, but servers leave after it in order."""
+    (tmp_path / "cluster.yaml").write_text(CLUSTER.format(runs=tmp_path / "runs", policy="proportional"))
+    (tmp_path / "plain.py").write_text(
+        "import byteps.torch as bps, torch\nbps.init()\nx = bps.push_pull(torch.ones(10), average=False, name='x')\n"
+        "assert x.tolist() == [2.0] * 10, x\nprint('sum is right', flush=True)\nbps.shutdown()\n"
+    )
+    arguments = ["launch", "-c", "cluster.yaml", "--mode", "off", "--", "python", "plain.py"]
+    process = dynamix(*arguments, cwd=tmp_path)
+    output, _ = process.communicate()
+    assert process.returncode == 0, output
+    assert output.count("sum is right") == 2
+    assert_nothing_left(run_id_in(output))
