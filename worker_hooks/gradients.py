@@ -99,7 +99,7 @@ class GradientExchange:
         for bucket in self.buckets:
             comm.declare(bucket.name)
         for parameter in self._bucket_of:
-            parameter.register_post_accumulate_grad_hook(self._on_gradient)
+            parameter.register_post_accumulate_grad_hook(self._on_gradient)  # type: ignore[no-untyped-call]
 
     @property
     def bytes_per_iteration(self) -> int:

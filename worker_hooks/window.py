@@ -4,6 +4,9 @@ How long a worker is blocked in the sum has two causes: the network, and workers
 Every worker's blocked time travels in the next iteration's tail; the smallest of them belongs to the worker
 that came last and waited for the network alone. That minimum is push_pull, what exceeds it is wait
 (definition chosen by us). So an iteration is complete one iteration later, and so is a window.
+
+A window runs under one plan from its first iteration to its last: when a plan takes effect, the window begun
+under the one before is dropped and begun anew, at the same iteration on all workers.
 """
 
 from __future__ import annotations
@@ -52,6 +55,8 @@ class WindowMeter:
         before, self._last = self._last, iteration
         if before is None:
             return None
+        if self._rows and self._rows[0][0].plan_version != before.plan_version:
+            self._rows.clear()
         network_s = min(iteration.view.waited_s)
         self._rows.append((before, min(network_s, before.times.blocked_s)))
         if len(self._rows) < self._length:
@@ -63,7 +68,7 @@ class WindowMeter:
 
     def _record(self, rows: list[tuple[Iteration, float]]) -> WindowRecord:
         iterations = [row[0] for row in rows]
-        first, last = iterations[0], iterations[-1]
+        first = iterations[0]
         samples = sum(i.samples for i in iterations)
         global_samples = sum(i.view.samples for i in iterations)
         duration_s = sum(i.times.duration_s for i in iterations)
@@ -74,8 +79,8 @@ class WindowMeter:
             window=self._window,
             first_iteration=first.number,
             iterations=len(rows),
-            plan_version=last.plan_version,
-            batch_size=last.batch_size,
+            plan_version=first.plan_version,
+            batch_size=first.batch_size,
             samples=samples,
             duration_s=duration_s,
             compute_s=sum(i.times.compute_s for i in iterations),
@@ -92,7 +97,7 @@ class WindowMeter:
             grad_norm_std=float(norms.std() / norms.mean()) if norms.mean() else math.nan,
             bytes_pushed=self._bytes * len(rows),
             cpu_ratio=sum(i.times.cpu_s for i in iterations) / duration_s if duration_s else math.nan,
-            flagged=any(i.stalled for i in iterations) or first.plan_version != last.plan_version,
+            flagged=any(i.stalled for i in iterations),
         )
 
 

@@ -1,0 +1,79 @@
+"""Invariant 4: training outlives its control plane. A whole run under the launcher, with the arbitrator killed -9."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+CLUSTER = """
+name: lost
+window: 5
+emulation: none
+cluster:
+  workers: [{batch: 24}, {batch: 24}]
+batch: {min: 4, max: 64}
+policy: {name: ppo}
+"""
+COMMAND = "python -m benchmarks.workloads.train --data digits --model mlp --epochs 60 --eval-every 500".split()
+ITERATIONS_AT_LEAST = 60 * 1437 // 128  # with both workers at their largest size
+
+
+def arbitrators(launcher: psutil.Process) -> list[psutil.Process]:
+    found = []
+    for child in launcher.children(recursive=True):
+        try:
+            if "dynamix_ps.arbitrator" in child.cmdline():
+                found.append(child)
+        except psutil.Error:
+            continue
+    return found
+
+
+@pytest.mark.timeout(180)
+def test_killing_the_arbitrator_costs_nothing_but_a_line_in_the_summary(tmp_path: Path) -> None:
+    (tmp_path / "cluster.yaml").write_text(CLUSTER)
+    command = [sys.executable, "-m", "dynamix_ps.cli.main", "launch", "-c", str(tmp_path / "cluster.yaml")]
+    command += ["--run-dir", str(tmp_path / "runs"), "--", *COMMAND]
+    with (tmp_path / "output").open("wb") as output:
+        launch = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
+    try:
+        launcher = psutil.Process(launch.pid)
+        journal = wait_for_plan(tmp_path, launch)
+        (killed,) = arbitrators(launcher)
+        plans_before = journal.read_text().count('"plan"')
+        killed.kill()
+        assert launch.wait(150) == 0, (tmp_path / "output").read_text()[-3000:]
+    finally:
+        if launch.poll() is None:
+            launch.terminate()
+            launch.wait(30)
+    text = (tmp_path / "output").read_text()
+    summary = json.loads((tmp_path / "runs" / "latest" / "summary.json").read_text())
+    assert summary["exit_code"] == 0
+    assert summary["iterations"] >= ITERATIONS_AT_LEAST
+    assert summary["final_accuracy"] > 0.9
+    assert any("arbitrator" in entry for entry in summary["degraded"]), summary["degraded"]
+    assert journal.read_text().count('"started"') >= 2, "it was restarted from its journal"
+    assert journal.read_text().count('"plan"') > plans_before, "and decided again"
+    for rank in range(2):
+        events = (tmp_path / "runs" / "latest" / "workers" / f"worker-{rank}.jsonl").read_text().splitlines()
+        lost = [event for event in map(json.loads, events) if event["kind"] == "degraded"]
+        assert len(lost) == 1, lost
+        assert text.count(f"worker {rank}: arbitrator") == 1, "one warning per outage"
+
+
+def wait_for_plan(folder: Path, launch: subprocess.Popen[bytes]) -> Path:
+    """The arbitrator's journal, once it holds a plan."""
+    deadline = time.monotonic() + 90
+    while time.monotonic() < deadline and launch.poll() is None:
+        journal = folder / "runs" / "latest" / "arbitrator" / "journal.jsonl"
+        if journal.exists() and '"kind": "plan"' in journal.read_text():
+            return journal.resolve()
+        time.sleep(0.05)
+    raise AssertionError((folder / "output").read_text()[-3000:])

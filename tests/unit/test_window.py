@@ -1,0 +1,66 @@
+"""Windows: what a worker was blocked is split into network and others, and a window knows one plan."""
+
+from __future__ import annotations
+
+import pytest
+
+from worker_hooks.stopwatch import Times
+from worker_hooks.tail import GlobalView
+from worker_hooks.window import Iteration, WindowMeter
+
+
+def iteration(number: int, plan: int = 0, blocked_s: float = 0.0, waited: tuple[float, ...] = (0.0,), **changes):
+    values = {
+        "samples": 10,
+        "loss": 2.0,
+        "correct": 5.0,
+        "stalled": False,
+    } | changes
+    return Iteration(
+        number=number,
+        plan_version=plan,
+        batch_size=10 + plan,
+        times=Times(0.25, 1.0, blocked_s, 1.25 + blocked_s, 0.5),
+        grad_sq=4.0,
+        global_grad_sq=1.0,
+        view=GlobalView(30, 1.0, 0.5, 4.0, 0, waited, ()),
+        **values,
+    )
+
+
+def records(iterations):
+    meter = WindowMeter(rank=1, length=3, bytes_per_iteration=100)
+    return [record for record in map(meter.add, iterations) if record is not None]
+
+
+def test_blocked_time_beyond_the_fastest_is_waiting_for_others():
+    """The tail of an iteration carries everybody's blocked time of the iteration before."""
+    rows = [iteration(i, blocked_s=5.0, waited=(1.0, 5.0, 3.0)) for i in range(4)]
+    (record,) = records(rows)
+    assert record.push_pull_s == pytest.approx(3.0)
+    assert record.wait_s == pytest.approx(12.0)
+    assert record.input_s + record.compute_s + record.push_pull_s + record.wait_s == pytest.approx(record.duration_s)
+
+
+def test_a_window_closes_one_iteration_after_its_last():
+    got = records([iteration(i) for i in range(7)])
+    assert [(r.window, r.first_iteration, r.iterations) for r in got] == [(0, 0, 3), (1, 3, 3)]
+
+
+def test_a_new_plan_begins_a_new_window_and_nothing_is_mixed():
+    plans = [0, 0, 0, 0, 1, 1, 1, 1, 1]
+    got = records([iteration(i, plan=plan) for i, plan in enumerate(plans)])
+    assert [(r.window, r.first_iteration, r.plan_version, r.batch_size) for r in got] == [(0, 0, 0, 10), (1, 4, 1, 11)]
+
+
+def test_means_are_weighted_by_samples_and_unknown_stays_unknown():
+    rows = [iteration(0, loss=1.0, samples=30), iteration(1, loss=4.0), iteration(2, samples=0, correct=0.0)]
+    (record,) = records([*rows, iteration(3)])
+    assert record.loss == pytest.approx((30 * 1 + 10 * 4) / 40)
+    assert record.accuracy == pytest.approx(10 / 40)
+    (record,) = records([iteration(i, correct=float("nan")) for i in range(4)])
+    assert record.accuracy != record.accuracy
+
+
+def test_a_stall_flags_its_window():
+    assert [r.flagged for r in records([iteration(i, stalled=i == 4) for i in range(7)])] == [False, True]
