@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import multiprocessing
-import os
 import signal
 import socket
 from collections.abc import Iterator
@@ -248,57 +246,3 @@ def test_a_caller_of_another_major_version_of_the_package_gets_an_answer(arbitra
     with grpc.insecure_channel(arbitrator.address) as channel:
         call = channel.unary_unary("/dynamix.arbitrator.v2.Arbitrator/Register")
         assert status(call, b"")[0] == "UNIMPLEMENTED"
-
-
-def use_in_child(worker: Worker, done: Any) -> None:
-    """What a data-loader worker might do by mistake with the object it inherited."""
-    worker.report(START, 5)
-    worker.client.progress(3)
-    worker.client.newest_plan()
-    worker.client.close(60.0)
-    done.put(os.getpid())
-
-
-def test_forked_children_neither_hang_nor_disturb(arbitrator: ArbitratorProcess) -> None:
-    """As data loaders do it: fork while the threads of the client are in the middle of calls."""
-    context = multiprocessing.get_context("fork")
-    workers = [Worker(arbitrator.address, rank) for rank in range(3)]
-    for worker in workers:
-        worker.client.start()
-    done = context.SimpleQueue()
-    for number in range(20):
-        for worker in workers:
-            worker.report(START, 0)
-        child = context.Process(target=use_in_child, args=(workers[number % 3], done))
-        child.start()
-        child.join(PATIENCE_S)
-        assert child.exitcode == 0
-        assert done.get() == child.pid
-    wait_until(lambda: arbitrator.last_window() == 0, "window 0")
-    for worker in workers:
-        worker.report(START, 1)
-    wait_until(lambda: arbitrator.last_window() == 1, "window 1")
-    for worker in workers:
-        assert worker.events == []
-        worker.client.close(2.0)
-        assert ended(worker)
-
-
-def test_forking_while_the_arbitrator_hangs(arbitrator: ArbitratorProcess) -> None:
-    context = multiprocessing.get_context("fork")
-    worker = Worker(arbitrator.address)
-    worker.client.start()
-    wait_until(lambda: worker.client.peers() != (), "registration")
-    done = context.SimpleQueue()
-    arbitrator.signal(signal.SIGSTOP)
-    try:
-        worker.report(START, 0)
-        for _ in range(5):
-            child = context.Process(target=use_in_child, args=(worker, done))
-            child.start()
-            child.join(PATIENCE_S)
-            assert child.exitcode == 0
-    finally:
-        arbitrator.signal(signal.SIGCONT)
-    worker.client.close(PATIENCE_S)
-    assert ended(worker)

@@ -85,6 +85,16 @@ def test_what_is_not_finite_changes_nothing(field: str) -> None:
     assert finite(result.params)
 
 
+def test_a_step_that_overflows_the_weights_is_taken_back() -> None:
+    rng = np.random.default_rng(0)
+    params = initialise(2, 8, ACTIONS, rng)
+    batch, _ = bandit_round(params, rng)
+    with np.errstate(over="ignore"):
+        result = update(params, AdamState.zero(params), batch, Ppo(learning_rate=1e39, epochs=1, minibatches=1), rng)
+    assert not result.accepted
+    assert result.params is params
+
+
 @settings(max_examples=30, deadline=None)
 @given(count=st.integers(1, 9), minibatches=st.integers(1, 12), scale=st.sampled_from([0.0, 1.0, 1e6]))
 def test_odd_sizes_and_scales_stay_finite(count: int, minibatches: int, scale: float) -> None:

@@ -3,7 +3,8 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable
+import threading
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -72,9 +73,6 @@ class Bench:
     def lines(self, *kinds: str) -> list[dict[str, Any]]:
         lines = [json.loads(line) for line in self.file.read_text().splitlines()]
         return [line for line in lines if line["kind"] in kinds]
-
-
-Steps = Callable[[], Awaitable[None]]
 
 
 def test_one_window_one_plan_with_the_next_version(tmp_path: Path) -> None:
@@ -337,6 +335,65 @@ def test_ppo_learns_is_saved_and_goes_on_after_a_restart(tmp_path: Path) -> None
         for number in range(6, 11):
             await bench.window(number, bench.plan)
         assert [line["updates"] for line in bench.lines("update")] == [1, 2, 3, 4]
+
+    asyncio.run(story())
+
+
+def test_heartbeats_are_answered_while_the_policy_learns(tmp_path: Path) -> None:
+    class SlowLearner(Scripted):
+        update_due = True
+        started, may_end = threading.Event(), threading.Event()
+
+        def update(self) -> dict[str, Any]:
+            self.started.set()
+            assert self.may_end.wait(30)
+            return {"accepted": 1.0}
+
+        def save(self, file: Path) -> None:
+            file.write_bytes(b"weights")
+
+    async def story() -> None:
+        policy = SlowLearner((32, 64, 128))
+        bench = Bench(tmp_path, policy)
+        bench.register_all()
+        step = asyncio.create_task(bench.window(0, Plan(0, (64, 64, 64))))
+        while not policy.started.is_set():
+            await asyncio.sleep(0.001)
+        assert bench.plan.version == 1  # the plan went out before the learning began
+        assert len(bench.arbitrator.heartbeat(1, "life-1", 5)) == 3
+        assert not step.done()
+        policy.may_end.set()
+        await step
+        assert len(bench.lines("update")) == 1
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    ("fails", "what"),
+    [({"update": ValueError("singular")}, "policy"), ({"save": OSError("disk full")}, "policy file")],
+)
+def test_learning_that_fails_is_said_and_decisions_go_on(
+    tmp_path: Path, fails: dict[str, Exception], what: str
+) -> None:
+    class Failing(Scripted):
+        update_due = True
+
+        def update(self) -> dict[str, Any]:
+            if "update" in fails:
+                raise fails["update"]
+            return {"accepted": 1.0}
+
+        def save(self, file: Path) -> None:
+            raise fails["save"]
+
+    async def story() -> None:
+        bench = Bench(tmp_path, Failing((32, 64, 128), (33, 64, 128)))
+        bench.register_all()
+        await bench.window(0, Plan(0, (64, 64, 64)))
+        await bench.window(1, bench.plan)
+        assert bench.plan == Plan(2, (33, 64, 128))
+        assert [line["what"] for line in bench.lines("degraded")] == [what, what]
 
     asyncio.run(story())
 
