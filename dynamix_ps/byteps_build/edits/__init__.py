@@ -27,11 +27,5 @@ def for_variant(variant: Variant) -> tuple[Edit, ...]:
     if variant == "stock":
         return needed
     return (
-        needed
-        + torch_waiting.EDITS
-        + transport.EDITS
-        + stages.EDITS
-        + direct.EDITS
-        + server.EDITS
-        + python_side.EDITS
+        needed + torch_waiting.EDITS + transport.EDITS + stages.EDITS + direct.EDITS + server.EDITS + python_side.EDITS
     )

@@ -108,6 +108,38 @@ import collections.abc
         _PLAIN,
     ),
     Edit(
+        _TORCH,
+        """    # If the state_dict is still empty after initialization, then
+    # the optimizer is stateless, and there is nothing to broadcast.
+    # Furthermore, attempting to access the state dict would result in
+    # an error.
+    if len(state_dict['state']) == 0:
+        return
+
+""",
+        "",
+        "the learning rate of an optimizer without state was not broadcast",
+        _PLAIN,
+    ),
+    Edit(
+        _TORCH,
+        """            param_state = state_dict['state'][pid]
+""",
+        """            param_state = state_dict['state'].get(pid, {})
+""",
+        "the learning rate of an optimizer without state was not broadcast",
+        _PLAIN,
+    ),
+    Edit(
+        _TORCH,
+        """            p.fill_(0)
+""",
+        """            p.data.fill_(0)
+""",
+        "named_parameters(), which it is documented to take, require gradients",
+        _PLAIN,
+    ),
+    Edit(
         _COMMON,
         """        pushpull_speed = self.C_LIB_CTYPES.byteps_get_pushpull_speed
 """,

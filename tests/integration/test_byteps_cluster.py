@@ -1,0 +1,207 @@
+"""Our build of BytePS as real processes: sums, names on one host, what is left behind, unmodified scripts."""
+
+from __future__ import annotations
+
+import pytest
+
+from dynamix_ps.comm.shared_memory import remove_segments
+from tests.integration.byteps_cluster import Cluster
+
+pytestmark = pytest.mark.timeout(120)
+
+LIMIT_S = 100.0
+STAGED = {"BYTEPS_SCHEDULING_CREDIT": "4"}  # sends host tensors through all stages, as GPU tensors go
+
+SUMS = """
+    import json, torch
+    from dynamix_ps.comm import open_comm
+
+    comm = open_comm("byteps")
+    comm.init()
+    wrong, cases = 0, 0
+    for dtype in (torch.float16, torch.float32, torch.float64, torch.uint8, torch.int8, torch.int32, torch.int64):
+        for size in (1, 7, 1003, 2_500_001):  # the last one takes several partitions
+            name = f"{dtype}-{size}"
+            comm.declare(name)
+            for turn in range(3):
+                values = torch.arange(size) % 5 + turn
+                buffer = (values * (comm.rank + 1)).to(dtype)
+                assert comm.wait(comm.push_pull(name, buffer), 60.0)
+                wrong += int((buffer != (values * sum(range(1, comm.size + 1))).to(dtype)).sum())
+                cases += 1
+    comm.shutdown()
+    print(json.dumps({"wrong": wrong, "cases": cases, "rank": comm.rank, "size": comm.size}))
+"""
+
+
+@pytest.mark.parametrize(
+    ("workers", "servers", "env"),
+    [
+        pytest.param(2, 1, {}, id="direct"),
+        pytest.param(3, 2, {"BYTEPS_SERVER_ENGINE_THREAD": "4", "BYTEPS_SERVER_INLINE_BYTES": "0"}, id="two-servers"),
+        pytest.param(2, 1, STAGED, id="staged"),
+        pytest.param(1, 1, {}, id="one-worker"),
+    ],
+)
+def test_sums(workers: int, servers: int, env: dict[str, str]) -> None:
+    with Cluster(SUMS, workers, servers, env) as cluster:
+        results = cluster.results(LIMIT_S)
+    assert results == [{"wrong": 0, "cases": 84, "rank": rank, "size": workers} for rank in range(workers)]
+
+
+CHANGING = """
+    import json, torch
+    from dynamix_ps.comm import open_comm
+
+    comm = open_comm("byteps")
+    comm.init()
+    comm.declare("x")
+    wrong = 0
+    for turn in range(300):
+        buffer = torch.full((50_000,), float(turn * (comm.rank + 1)))
+        assert comm.wait(comm.push_pull("x", buffer), 60.0)
+        wrong += int((buffer != turn * 3.0).any())
+    print("summed", flush=True)
+    comm.shutdown()
+    print(json.dumps(wrong))
+"""
+
+
+def test_two_workers_on_one_host_do_not_share_buffers() -> None:
+    with Cluster(CHANGING, env=STAGED) as cluster:
+        assert cluster.results(LIMIT_S) == [0, 0]
+
+
+def test_without_prefixes_they_do() -> None:
+    with Cluster(CHANGING, env=STAGED, shm_prefix=False) as cluster:
+        assert sum(cluster.results(LIMIT_S)) > 0
+
+
+WAITING = """
+    import json, sys, torch
+    from dynamix_ps.comm import open_comm
+
+    comm = open_comm("byteps")
+    comm.init()
+    comm.declare("x")
+    assert comm.wait(comm.push_pull("x", torch.ones(1000)), 60.0)
+    print("summed", flush=True)
+    while not __import__("os").path.exists("go"):
+        __import__("time").sleep(0.02)
+    comm.shutdown()
+    print(json.dumps("done"))
+"""
+
+
+def test_no_segment_is_left() -> None:
+    with Cluster(WAITING, env=STAGED) as cluster:
+        for rank in range(2):
+            cluster.wait_for(f"worker-{rank}", "summed", LIMIT_S)
+        assert len(cluster.segments()) == 2
+        (cluster.folder / "go").touch()
+        cluster.results(LIMIT_S)
+        assert cluster.segments() == []
+
+
+def test_host_tensors_need_no_segment_at_all() -> None:
+    with Cluster(WAITING) as cluster:
+        for rank in range(2):
+            cluster.wait_for(f"worker-{rank}", "summed", LIMIT_S)
+        assert cluster.segments() == []
+
+
+def test_segments_of_a_killed_worker_are_removed_by_prefix() -> None:
+    with Cluster(WAITING, env=STAGED) as cluster:
+        for rank in range(2):
+            cluster.wait_for(f"worker-{rank}", "summed", LIMIT_S)
+        for rank in range(2):
+            cluster.kill(f"worker-{rank}")
+        left = cluster.segments()
+        assert len(left) == 2
+        assert remove_segments(f"{cluster.run_id}-0-") == left[:1]
+        assert remove_segments(f"{cluster.run_id}-") == left[1:]
+        assert cluster.segments() == []
+
+
+def test_no_socket_is_left() -> None:
+    with Cluster(WAITING) as cluster:
+        for rank in range(2):
+            cluster.wait_for(f"worker-{rank}", "summed", LIMIT_S)
+        assert list(cluster.folder.glob("sockets-*/*"))
+        (cluster.folder / "go").touch()
+        cluster.results(LIMIT_S)
+        assert not list(cluster.folder.glob("sockets-*/*"))
+
+
+UNMODIFIED = """
+    import copy, json
+    import byteps.torch as bps
+    import torch
+    from torch.nn.functional import cross_entropy
+
+    bps.init()
+    torch.manual_seed(bps.rank())  # different weights, so that the broadcast has something to do
+    model = torch.nn.Sequential(torch.nn.Linear(20, 30), torch.nn.ReLU(), torch.nn.Linear(30, 5)).double()
+    plain = torch.optim.{optimizer}(model.parameters(), lr=0.0123456789 * (1 + bps.rank()), {options})
+    optimizer = bps.DistributedOptimizer(plain, named_parameters=model.named_parameters())
+    bps.broadcast_parameters(model.state_dict(), root_rank=0)
+    bps.broadcast_optimizer_state(optimizer, root_rank=0)
+
+    # the same in one process, on the batches of all workers
+    single = copy.deepcopy(model)
+    reference = torch.optim.{optimizer}(single.parameters(), lr=0.0123456789, {options})
+    reference.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    generator = torch.Generator().manual_seed(7)
+    for step in range(30):
+        inputs = torch.randn(bps.size(), 16, 20, generator=generator).double()
+        targets = torch.randint(0, 5, (bps.size(), 16), generator=generator)
+        optimizer.zero_grad()
+        cross_entropy(model(inputs[bps.rank()]), targets[bps.rank()]).backward()
+        optimizer.step()
+        reference.zero_grad()
+        cross_entropy(single(inputs.flatten(0, 1)), targets.flatten()).backward()
+        reference.step()
+    difference = max(float((a - b).abs().max()) for a, b in zip(model.parameters(), single.parameters()))
+    checksum = sum(float(p.detach().sum()) for p in model.parameters())
+    bps.shutdown()
+    print(json.dumps([difference, checksum, optimizer.param_groups[0]["lr"]]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "options"), [("SGD", "momentum=0.9"), ("AdamW", "weight_decay=0.1"), ("SGD", "momentum=0.0")]
+)
+def test_unmodified_script(optimizer: str, options: str) -> None:
+    with Cluster(UNMODIFIED.format(optimizer=optimizer, options=options)) as cluster:
+        first, second = cluster.results(LIMIT_S)
+    assert first == second
+    difference, _, rate = first
+    assert difference < 1e-12
+    assert rate == 0.0123456789
+
+
+def test_speed_can_be_asked() -> None:
+    script = """
+        import json
+        import byteps.torch as bps
+        from byteps.torch import ops
+        bps.init()
+        print(json.dumps(ops._basics.get_pushpull_speed()))
+    """
+    with Cluster(script, workers=1, servers=1) as cluster:
+        assert cluster.wait("worker-0", LIMIT_S).result == [0, -5.0]
+
+
+def test_failed_worker_ends() -> None:
+    script = """
+        import byteps.torch as bps
+        bps.init(lazy=False)
+        if bps.rank() == 1:
+            raise ValueError("of this worker")
+        import byteps.torch.ops as ops, torch
+        ops.declare("x")
+        ops.synchronize(ops.push_pull_async_inplace(torch.ones(3), name="x"))
+    """
+    with Cluster(script) as cluster:
+        failed = cluster.wait("worker-1", LIMIT_S)
+        assert failed.returncode == 1 and "of this worker" in failed.output

@@ -1,0 +1,95 @@
+"""No wrong sum, however slowly a worker reads; and proof that the cure is what prevents them.
+
+Two workers make 24,000 push_pulls each of changing values with no compute in between. Now and then worker 1
+pushes large tensors and stops (SIGSTOP) before the answers come, so that the server still holds part of them
+when worker 0, which goes on, pushes its next values. A server with one buffer per key then sends worker 1
+values of the next round.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.integration.byteps_cluster import Cluster
+
+pytestmark = pytest.mark.timeout(300)
+
+SCRIPT = """
+    import json, os, signal, time
+    import torch
+    from dynamix_ps.comm import open_comm
+
+    ROUNDS, SMALL, LARGE = 600, 40, 4
+    SLOW_EVERY = 120  # rounds between two slow readings
+    torch.set_num_threads(1)
+    comm = open_comm("byteps")
+    comm.init()
+    rank = comm.rank
+    small = [f"small-{i}" for i in range(SMALL)]
+    large = [f"large-{i}" for i in range(LARGE)]
+    for name in [*small, *large, "marker"]:
+        comm.declare(name)
+    sizes = [1 + 37 * i * i for i in range(SMALL)]
+    checked = wrong = 0
+
+    def push(names, lengths, turn):
+        buffers = [torch.full((n,), float((turn + i) % 1000 * (rank + 1))) for i, n in enumerate(lengths)]
+        return [(comm.push_pull(name, b), b) for name, b in zip(names, buffers)]
+
+    def check(pushed, turn):
+        global checked, wrong
+        for i, (handle, buffer) in enumerate(pushed):
+            assert comm.wait(handle, 100.0)
+            checked += 1
+            wrong += int((buffer != (turn + i) % 1000 * 3.0).any())
+
+    def stopped(pid):
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] == "T"
+
+    def slow_reading(turn, patience_s):
+        lengths = [4_000_000] * LARGE  # 64 MB: more than sockets hold
+        if rank == 1:
+            pushed = push(large, lengths, turn)
+            check(push(["marker"], [1], turn), turn)  # behind the others: the server has them all
+            with open("pid.new", "w") as file:
+                file.write(str(os.getpid()))
+            os.rename("pid.new", f"pid-{turn}")
+            os.kill(os.getpid(), signal.SIGSTOP)
+            check(pushed, turn)
+            check(push(large, lengths, turn + 1), turn + 1)
+        else:
+            check(push(["marker"], [1], turn), turn)
+            while not os.path.exists(f"pid-{turn}"):
+                time.sleep(0.005)
+            pid = int(open(f"pid-{turn}").read())
+            while not stopped(pid):
+                time.sleep(0.005)
+            check(push(large, lengths, turn), turn)
+            pushed = push(large, lengths, turn + 1)
+            time.sleep(patience_s)  # for the server to take in the new values
+            os.kill(pid, signal.SIGCONT)
+            check(pushed, turn + 1)
+
+    check(push(large, [4_000_000] * LARGE, 0), 0)  # the first push of a key waits for all workers
+    check(push(["marker"], [1], 0), 0)
+    for turn in range(ROUNDS):
+        if turn % SLOW_EVERY == 0:
+            slow_reading(turn, 0.2 * (1 + turn // SLOW_EVERY))
+        check(push(small, sizes, turn), turn)
+    comm.shutdown()
+    print(json.dumps([checked, wrong]))
+"""
+
+
+def test_no_wrong_sum_in_24000() -> None:
+    with Cluster(SCRIPT) as cluster:
+        (checked_0, wrong_0), (checked_1, wrong_1) = cluster.results(280.0)
+    assert checked_0 == checked_1 and checked_0 >= 24_000
+    assert (wrong_0, wrong_1) == (0, 0)
+
+
+def test_without_parity_sums_are_wrong() -> None:
+    with Cluster(SCRIPT, env={"BYTEPS_SERVER_PARITY": "0"}) as cluster:
+        _, (_, wrong_of_the_slow_one) = cluster.results(280.0)
+    assert wrong_of_the_slow_one > 0

@@ -1,0 +1,311 @@
+"""Building BytePS: the cache key, the cache, and every obstacle with its message."""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import hashlib
+import json
+import os
+import shutil
+import stat
+import tarfile
+import threading
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from dynamix_ps.byteps_build import build, install, recipe, source, toolchain
+from dynamix_ps.byteps_build.cache import WheelCache
+from dynamix_ps.byteps_build.cuda import find_cuda
+from dynamix_ps.byteps_build.edits import Edit, apply_edits, for_variant
+from dynamix_ps.byteps_build.progress import Progress
+from dynamix_ps.byteps_build.recipe import Recipe
+from dynamix_ps.byteps_build.toolchain import Toolchain
+from dynamix_ps.errors import BuildError
+
+TOOLS = Toolchain(python="cpython-311-x86_64", torch="2.13.0", compiler="g++ 12", cpu="some cpu")
+OURS = Recipe("ours", TOOLS)
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> WheelCache:
+    return WheelCache(tmp_path / "cache")
+
+
+@pytest.fixture
+def wheel(tmp_path: Path) -> Path:
+    path = tmp_path / "byteps-1-py3-none-any.whl"
+    path.write_bytes(b"a wheel" * 100)
+    return path
+
+
+# -- the key ------------------------------------------------------------------------------------------------------
+
+
+def test_same_parts_give_the_same_key() -> None:
+    assert OURS.key == Recipe("ours", TOOLS).key
+
+
+@pytest.mark.parametrize("field", ["python", "torch", "compiler", "cpu"])
+def test_key_depends_on_the_tools(field: str) -> None:
+    assert Recipe("ours", dataclasses.replace(TOOLS, **{field: "other"})).key != OURS.key
+
+
+def test_key_depends_on_variant_and_cuda() -> None:
+    assert len({OURS.key, Recipe("stock", TOOLS).key, Recipe("ours", TOOLS, cuda_home="/cuda").key}) == 3
+
+
+def test_key_depends_on_the_edits_and_the_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = OURS.key
+    edits = for_variant("ours")
+    monkeypatch.setattr(recipe, "for_variant", lambda _: (*edits[:-1], dataclasses.replace(edits[-1], new="other")))
+    edited = OURS.key
+    monkeypatch.setattr(recipe, "for_variant", for_variant)
+    monkeypatch.setattr(source, "SHA256", "0" * 64)
+    assert len({before, edited, OURS.key}) == 3
+
+
+def test_marker_tells_what_was_built() -> None:
+    marker = json.loads(json.dumps(OURS.marker()))
+    assert (marker["key"], marker["variant"], marker["plugins"]) == (OURS.key, "ours", ["torch"])
+    assert len(marker["edits"]) > 10
+
+
+# -- the edits ----------------------------------------------------------------------------------------------------
+
+
+def test_edit_replaces_what_occurs_once(tmp_path: Path) -> None:
+    (tmp_path / "a.cc").write_text("one two three")
+    apply_edits(tmp_path, [Edit("a.cc", "two", "2", "why", "test"), Edit("b.cc", "", "new", "why", "test")])
+    assert ((tmp_path / "a.cc").read_text(), (tmp_path / "b.cc").read_text()) == ("one 2 three", "new")
+
+
+@pytest.mark.parametrize(
+    ("edit", "reason"),
+    [
+        (Edit("a.cc", "four", "4", "a good reason", "test"), "occurs 0 times"),
+        (Edit("a.cc", "two", "2", "a good reason", "test"), "occurs 2 times"),
+        (Edit("gone.cc", "two", "2", "a good reason", "test"), "no such file"),
+        (Edit("a.cc", "", "new file", "a good reason", "test"), "exists already"),
+    ],
+)
+def test_edit_that_does_not_fit_is_named(tmp_path: Path, edit: Edit, reason: str) -> None:
+    (tmp_path / "a.cc").write_text("two two")
+    with pytest.raises(BuildError) as caught:
+        apply_edits(tmp_path, [edit])
+    assert edit.file in str(caught.value) and "a good reason" in str(caught.value) and reason in str(caught.value)
+
+
+def test_every_edit_says_why_and_who_needs_it() -> None:
+    for edit in for_variant("ours"):
+        assert edit.why and edit.needed_by and edit.old != edit.new
+
+
+def test_variants_share_what_is_needed_to_build() -> None:
+    assert set(for_variant("stock")) < set(for_variant("ours"))
+
+
+# -- the source package -------------------------------------------------------------------------------------------
+
+
+def test_package_with_another_hash_is_refused_and_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def deliver(folder: Path) -> Path:
+        path = folder / source.FILE_NAME
+        path.write_bytes(b"something else")
+        return path
+
+    monkeypatch.setattr(source, "_download", deliver)
+    with pytest.raises(BuildError, match=f"expected {source.SHA256}"):
+        source.fetch(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_damaged_download_in_the_cache_is_fetched_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / source.FILE_NAME).write_bytes(b"half of i")
+    whole = b"the whole of it"
+
+    def deliver(folder: Path) -> Path:
+        path = folder / source.FILE_NAME
+        path.write_bytes(whole)
+        return path
+
+    monkeypatch.setattr(source, "_download", deliver)
+    monkeypatch.setattr(source, "SHA256", hashlib.sha256(whole).hexdigest())
+    assert source.fetch(tmp_path).read_bytes() == whole
+
+
+def test_no_network_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
+    monkeypatch.setenv("PIP_NO_CACHE_DIR", "1")
+    for name in ("PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "PIP_CONFIG_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(BuildError, match="could not download") as caught:
+        source.fetch(tmp_path)
+    assert "Next: check the network" in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_truncated_archive(tmp_path: Path) -> None:
+    content = tmp_path / "content"
+    content.write_bytes(os.urandom(200_000))
+    archive = tmp_path / source.FILE_NAME
+    with tarfile.open(archive, "w:gz") as tar:
+        tar.add(content)
+    archive.write_bytes(archive.read_bytes()[:100_000])
+    with pytest.raises(BuildError, match="is damaged"):
+        source.unpack(archive, tmp_path / "out")
+
+
+# -- the machine --------------------------------------------------------------------------------------------------
+
+
+def test_no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(BuildError, match=r"g\+\+ and make.*cannot be found(.|\n)*apt-get install g\+\+ make"):
+        toolchain.check()
+
+
+def test_no_libnuma(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler = tmp_path / "compiler"
+    compiler.write_text("#!/bin/sh\n! grep -q numa.h\n")
+    compiler.chmod(compiler.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("CXX", str(compiler))
+    with pytest.raises(BuildError, match=r"numa\.h cannot be found(.|\n)*apt-get install libnuma-dev"):
+        toolchain.check()
+
+
+def test_this_machine_is_described() -> None:
+    found = toolchain.check()
+    assert all(found.describe().values()) and found == toolchain.check()
+
+
+def test_too_little_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(toolchain, "NEEDED_FREE_BYTES", 10**18)
+    with pytest.raises(BuildError, match="not enough space"):
+        toolchain.check_free_space(tmp_path)
+
+
+def test_no_cuda(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BYTEPS_CUDA_HOME", str(tmp_path))
+    with pytest.raises(BuildError, match=r"--cuda needs cuda_runtime\.h(.|\n)*or build without --cuda"):
+        find_cuda()
+
+
+# -- the cache ----------------------------------------------------------------------------------------------------
+
+
+def test_stored_wheel_is_found_again(cache: WheelCache, wheel: Path) -> None:
+    assert cache.find("key") is None
+    stored = cache.store("key", wheel)
+    found = cache.find("key")
+    assert found == stored and found.read_bytes() == wheel.read_bytes()
+
+
+@pytest.mark.parametrize("damage", ["no entry", "short wheel", "no wheel", "broken entry"])
+def test_half_built_entry_is_never_used(cache: WheelCache, wheel: Path, damage: str) -> None:
+    stored = cache.store("key", wheel)
+    entry = stored.parent / "entry.json"
+    if damage == "no entry":
+        entry.unlink()
+    elif damage == "short wheel":
+        stored.write_bytes(stored.read_bytes()[:-1])
+    elif damage == "no wheel":
+        stored.unlink()
+    else:
+        entry.write_text('{"wheel": ')
+    assert cache.find("key") is None
+    assert not stored.parent.exists()
+
+
+def test_full_disk_leaves_nothing_behind(cache: WheelCache, wheel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_source: Path, target: Path) -> None:
+        target.write_bytes(b"half")
+        raise OSError(errno.ENOSPC, "No space left on device", str(target))
+
+    monkeypatch.setattr(shutil, "copyfile", full)
+    with pytest.raises(OSError, match="No space left"):
+        cache.store("key", wheel)
+    assert cache.find("key") is None
+    assert list(cache.folder.iterdir()) == []
+
+
+def test_one_build_at_a_time(cache: WheelCache) -> None:
+    waiting, entered = threading.Event(), threading.Event()
+
+    def second() -> None:
+        with cache.locked(waiting.set):
+            entered.set()
+
+    with cache.locked(lambda: pytest.fail("nobody else is there")):
+        thread = threading.Thread(target=second)
+        thread.start()
+        assert waiting.wait(20)
+        assert not entered.is_set()
+    assert entered.wait(20)
+    thread.join()
+
+
+# -- the build ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def quiet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Progress:
+    monkeypatch.setenv("DYNAMIX_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(build, "check_import", lambda *_: None)
+    return Progress(Console(quiet=True))
+
+
+def test_disk_full_while_building(quiet: Progress, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_archive: Path, _folder: Path) -> Path:
+        raise OSError(errno.ENOSPC, "No space left on device", "/tmp/somewhere")
+
+    monkeypatch.setattr(source, "fetch", lambda folder: folder)
+    monkeypatch.setattr(source, "unpack", full)
+    with pytest.raises(BuildError, match=r"the disk is full.*/tmp/somewhere(.|\n)*DYNAMIX_CACHE"):
+        build.build_byteps(OURS, quiet, target=tmp_path / "target")
+
+
+def test_second_build_comes_from_the_cache(
+    quiet: Progress, tmp_path: Path, wheel: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    builds: list[str] = []
+    installed: list[bytes] = []
+
+    def compile_it(recipe: Recipe, cache: WheelCache, _progress: Progress) -> Path:
+        builds.append(recipe.key)
+        return cache.store(recipe.key, wheel)
+
+    monkeypatch.setattr(build, "_build", compile_it)
+    monkeypatch.setattr(build, "install", lambda path, _target: installed.append(path.read_bytes()))
+    first = build.build_byteps(OURS, quiet, target=tmp_path)
+    second = build.build_byteps(OURS, quiet, target=tmp_path)
+    third = build.build_byteps(OURS, quiet, target=tmp_path, rebuild=True)
+    assert [first.cached, second.cached, third.cached] == [False, True, False]
+    assert builds == [OURS.key] * 2 and installed == [wheel.read_bytes()] * 3
+
+
+def test_failed_compilation_shows_its_first_error() -> None:
+    lines = [f"g++ -c file{i}.cc" for i in range(100)]
+    lines[40] = "file40.cc:7:1: error: expected ';' before '}'"
+    text = str(build._build_failed(1, lines, Path("/some/build.log")))
+    assert lines[40] in text and "/some/build.log" in text and "file99" not in text
+
+
+def test_compilation_that_filled_the_disk_says_so() -> None:
+    lines = ["as: BFD error: out.o: No space left on device", "error: command failed"]
+    assert "the disk is full" in str(build._build_failed(1, lines, Path("/some/build.log")))
+
+
+def test_what_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "byteps"
+    (package / "torch").mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package / "torch" / "c_lib.so").touch()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    plain = install.installed_info()
+    assert plain.plugins == ("torch",) and not plain.ours and not plain.key
+    (package / recipe.MARKER).write_text(json.dumps(OURS.marker()))
+    ours = install.installed_info()
+    assert ours.ours and ours.key == OURS.key and not ours.cuda
