@@ -1,12 +1,15 @@
-"""What the hooks cost on the training thread: `mode: observe` against `mode: off`, paired in one run.
+"""What the hooks cost on the training thread: `mode: observe` against `mode: off`, interleaved in one run.
 
     python -m benchmarks.hooks --json FILE
 
-Two workers train the CNN on real BytePS with a real arbitrator. Each worker holds two copies of the model, one
-attached with mode off, one with mode observe (weights, votes, norms, records, reports), and takes one iteration of
-each in turn, the order changing every time, so that the noise of the machine hits both alike.
+Two workers train the CNN on real BytePS with a real arbitrator. Each worker holds four copies of the model: two are
+attached with mode off, two with mode observe (votes, norms, records, reports). A round is one iteration of each, in
+an order that turns from round to round; two copies of each mode, made in the order off, observe, observe, off, keep
+it fair: equal copies differ by up to 1 % by their place in memory and in the round alone.
 
-`overhead` is the median over pairs of (observe - off), divided by the median iteration time with mode off.
+`overhead` is the mean over rounds of (observe - off), divided by the mean iteration time with mode off. It is a mean
+because part of the cost comes only every few iterations; the TRIM largest and smallest differences (interruptions by
+other programs) are left out on both sides.
 """
 
 from __future__ import annotations
@@ -36,6 +39,8 @@ from worker_hooks.torch import Run
 
 BATCH = 64
 WARM_UP = 20
+TRIM = 0.05  # of the rounds, on each side
+COPIES = ("off", "observe", "observe", "off")
 CLUSTER = """
 name: hooks
 mode: observe
@@ -50,14 +55,14 @@ policy: {{name: proportional}}
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here")
-    parser.add_argument("--pairs", type=int, default=600, help="iterations of each mode")
+    parser.add_argument("--rounds", type=int, default=1000, help="iterations of each copy")
     parser.add_argument("--worker", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.worker:
-        run_worker(args.pairs, args.worker)
+        run_worker(args.rounds, args.worker)
         return
-    figures = measure(args.pairs)
-    table = Table(title=f"hook cost on the training thread, CNN, {args.pairs} pairs, 2 workers")
+    figures = measure(args.rounds)
+    table = Table(title=f"hook cost on the training thread, CNN, {args.rounds} rounds, 2 workers")
     for column in ("worker", "off ms", "observe ms", "difference ms", "overhead"):
         table.add_column(column, justify="right")
     for rank, row in enumerate(figures["workers"]):
@@ -74,44 +79,49 @@ def main() -> None:
         args.json.write_text(json.dumps(figures, indent=2) + "\n")
 
 
-def measure(pairs: int) -> dict[str, Any]:
+def measure(rounds: int) -> dict[str, Any]:
     """Run both workers under the launcher and read what they found."""
     with tempfile.TemporaryDirectory(prefix="dynamix-hooks-") as folder:
         config, results = Path(folder, "hooks.yaml"), Path(folder, "results")
         results.mkdir()
         config.write_text(CLUSTER.format(batch=BATCH))
-        worker = ["python", "-m", "benchmarks.hooks", "--pairs", str(pairs), "--worker", str(results)]
+        worker = ["python", "-m", "benchmarks.hooks", "--rounds", str(rounds), "--worker", str(results)]
         launch = [sys.executable, "-m", "dynamix_ps.cli.main", "launch", "-c", str(config), "--run-dir", folder]
         subprocess.run([*launch, "--", *worker], check=True, stdout=subprocess.DEVNULL)
         rows = [json.loads(file.read_text()) for file in sorted(results.iterdir())]
     return {
         "overhead": max(row["overhead"] for row in rows),
         "workers": rows,
-        "pairs": pairs,
+        "rounds": rounds,
         "batch": BATCH,
         "model": "cnn",
         "cores": os.cpu_count(),
     }
 
 
-def run_worker(pairs: int, results: Path) -> None:
-    """One worker: alternate iterations of both modes and write the medians."""
+def run_worker(rounds: int, results: Path) -> None:
+    """One worker: alternate iterations of both modes and write the means."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
     images = torch.utils.data.TensorDataset(torch.randn(4096, 1, 28, 28), torch.randint(0, 10, (4096,)))
     settings = Settings.from_environment()
-    loops = {mode: iterate(mode, settings, images, pairs + WARM_UP) for mode in ("off", "observe")}
-    times: dict[str, list[float]] = {mode: [] for mode in loops}
-    for pair in range(pairs + WARM_UP):
-        for mode in sorted(loops, reverse=bool(pair % 2)):
-            times[mode].append(next(loops[mode]))
-    off, observe = times["off"][WARM_UP:], times["observe"][WARM_UP:]
-    difference_s = statistics.median(b - a for a, b in zip(off, observe, strict=True))
+    loops = [iterate(mode, settings, images, rounds + WARM_UP) for mode in COPIES]
+    differences: list[tuple[float, float]] = []  # per round: seconds with mode off, and how much more with observe
+    for number in range(rounds + WARM_UP):
+        times_s = [0.0] * len(loops)
+        turned = [(number + place) % len(loops) for place in range(len(loops))]
+        for copy in turned if number // len(loops) % 2 else reversed(turned):
+            times_s[copy] = next(loops[copy])
+        seconds = {mode: sum(t for t, m in zip(times_s, COPIES, strict=True) if m == mode) / 2 for mode in COPIES}
+        differences.append((seconds["off"], seconds["observe"] - seconds["off"]))
+    kept = sorted(differences[WARM_UP:], key=lambda pair: pair[1])
+    trimmed = int(len(kept) * TRIM)
+    off, difference = map(statistics.fmean, zip(*kept[trimmed : len(kept) - trimmed], strict=True))
     row = {
-        "off_ms": statistics.median(off) * 1e3,
-        "observe_ms": statistics.median(observe) * 1e3,
-        "difference_ms": difference_s * 1e3,
-        "overhead": difference_s / statistics.median(off),
+        "off_ms": off * 1e3,
+        "observe_ms": (off + difference) * 1e3,
+        "difference_ms": difference * 1e3,
+        "overhead": difference / off,
     }
     rank = os.environ["DMLC_WORKER_ID"]
     (results / f"worker-{rank}.json").write_text(json.dumps(row))

@@ -89,8 +89,9 @@ class GradientExchange:
 
     def __init__(self, model: torch.nn.Module, comm: Comm, bucket_bytes: int, prefix: str) -> None:
         self._comm = comm
-        self._tail_values = tail_layout.length(comm.size)
-        self.buckets = layout_buckets(model.parameters(), bucket_bytes, self._tail_values, prefix)
+        self.buckets = layout_buckets(model.parameters(), bucket_bytes, tail_layout.length(comm.size), prefix)
+        last = self.buckets[-1]
+        self._tail = last.buffer[last.values :].cpu().numpy()  # on the CPU this is the buffer's own memory
         self._bucket_of = {p: bucket for bucket in self.buckets for p in bucket.views}
         self._weight = 0.0
         self._measure = False
@@ -148,8 +149,9 @@ class GradientExchange:
         if self._measure:
             self._weighted_sq += float(torch.dot(last.gradients, last.gradients))
         grad_sq = self._weighted_sq / self._weight**2 if self._measure and self._weight else float("nan")
-        tail = tail_layout.encode(contribute(grad_sq), self._comm.rank, self._comm.size)
-        last.buffer[last.values :] = torch.from_numpy(tail)
+        tail_layout.encode(contribute(grad_sq), self._comm.rank, self._comm.size, self._tail)
+        if last.buffer.is_cuda:
+            last.buffer[last.values :] = torch.from_numpy(self._tail)
         last.handle = self._comm.push_pull(last.name, last.buffer)
 
     def receive(self, on_slow: Callable[[float], None]) -> tail_layout.GlobalView:
@@ -164,7 +166,8 @@ class GradientExchange:
             while not self._comm.wait(bucket.handle, WAIT_SLICE_S):
                 on_slow(time.monotonic() - began_s)
         last = self.buckets[-1]
-        view = tail_layout.decode(last.buffer[last.values :].cpu().numpy(), self._comm.size)
+        summed = last.buffer[last.values :].cpu().numpy() if last.buffer.is_cuda else self._tail
+        view = tail_layout.decode(summed, self._comm.size)
         if view.samples and not view.broken_ranks:
             for bucket in self.buckets:
                 bucket.gradients.mul_(1.0 / view.samples)

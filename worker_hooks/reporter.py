@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from dynamix_ps.rpc.client import ArbitratorClient
 
 from dynamix_ps.config import Timeouts
 from dynamix_ps.messages import PeerStatus, Plan, Registration, WindowRecord
+from dynamix_ps.rpc.client import ArbitratorClient
 
 logger = logging.getLogger("dynamix")
 CLOSE_S = 3.0

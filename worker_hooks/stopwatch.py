@@ -5,11 +5,10 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Times:
+class Times(NamedTuple):
     """Seconds of one iteration. Pauses are in none of them; duration = input + compute + blocked."""
 
     input_s: float
@@ -27,8 +26,11 @@ class Stopwatch:
         self.begin()
 
     def begin(self) -> None:
-        self._began_s = self._ready_s = time.perf_counter()
-        self._began_cpu_s = time.process_time()
+        self._begin_at(time.perf_counter(), time.process_time())
+
+    def _begin_at(self, now_s: float, now_cpu_s: float) -> None:
+        self._began_s = self._ready_s = now_s
+        self._began_cpu_s = now_cpu_s
         self._paused_s = self._paused_cpu_s = 0.0
 
     def batch_ready(self) -> None:
@@ -59,10 +61,10 @@ class Stopwatch:
 
     def end(self) -> Times:
         """Close the iteration and begin the next one at the same instant."""
-        ended_s, began_s, paused_s = time.perf_counter(), self._began_s, self._paused_s
-        cpu_s = time.process_time() - self._began_cpu_s - self._paused_cpu_s
-        input_s = self._ready_s - began_s
-        duration_s = ended_s - began_s - paused_s
+        ended_s, ended_cpu_s = time.perf_counter(), time.process_time()
+        input_s = self._ready_s - self._began_s
+        duration_s = ended_s - self._began_s - self._paused_s
+        cpu_s = ended_cpu_s - self._began_cpu_s - self._paused_cpu_s
         times = Times(input_s, duration_s - input_s - self.blocked_s, self.blocked_s, duration_s, cpu_s)
-        self.begin()
+        self._begin_at(ended_s, ended_cpu_s)
         return times

@@ -16,30 +16,30 @@ Counts stay exact in float32 up to 2^24 samples per iteration.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from worker_hooks.switch import VERSION_BITS, agreed_version, version_bits
 
-_SCALARS = 5
+_VOTES = 5
+_WAITED = _VOTES + VERSION_BITS
 
 
-@dataclass(frozen=True, slots=True)
-class Contribution:
+class Contribution(NamedTuple):
     """What one worker puts into the tail of one iteration."""
 
     samples: int
     loss_sum: float
     correct: float  # NaN: the script does not tell
-    grad_sq: float
+    grad_sq: float  # NaN: not measured in this iteration
     plan_version: int
     waited_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class GlobalView:
+class GlobalView(NamedTuple):
     """What every worker reads from the summed tail: the same values on all of them."""
 
     samples: int
@@ -53,38 +53,38 @@ class GlobalView:
 
 def length(workers: int) -> int:
     """Number of values in the tail for `workers` workers."""
-    return _SCALARS + VERSION_BITS + 2 * workers
+    return _WAITED + 2 * workers
 
 
-def encode(mine: Contribution, rank: int, workers: int) -> NDArray[np.float64]:
-    """The tail of worker `rank`, float64, shape (length(workers),). A non-finite loss becomes a mark, not a NaN."""
-    tail = np.zeros(length(workers))
-    finite = bool(np.isfinite(mine.loss_sum))
-    told = not np.isnan(mine.correct)
-    tail[:_SCALARS] = (
+def encode(mine: Contribution, rank: int, workers: int, out: NDArray[np.floating]) -> None:
+    """Write the tail of worker `rank` to `out`, shape (length(workers),). A broken loss becomes a mark, not a NaN."""
+    finite = math.isfinite(mine.loss_sum)
+    told = not math.isnan(mine.correct)
+    out[:_VOTES] = (
         mine.samples,
         mine.loss_sum if finite else 0.0,
         mine.correct if told else 0.0,
         mine.samples if told else 0.0,
-        mine.grad_sq * mine.samples if np.isfinite(mine.grad_sq) else 0.0,
+        mine.grad_sq * mine.samples if math.isfinite(mine.grad_sq) else 0.0,
     )
-    votes = _SCALARS + VERSION_BITS
-    tail[_SCALARS:votes] = version_bits(mine.plan_version)
-    tail[votes + rank] = mine.waited_s
-    tail[votes + workers + rank] = 0.0 if finite else 1.0
-    return tail
+    out[_VOTES:_WAITED] = version_bits(mine.plan_version)
+    out[_WAITED:] = 0.0
+    out[_WAITED + rank] = mine.waited_s
+    if not finite:
+        out[_WAITED + workers + rank] = 1.0
 
 
 def decode(total: NDArray[np.floating], workers: int) -> GlobalView:
     """Read the summed tail. Means over nothing are NaN."""
-    samples, loss, correct, judged, grad_sq = (float(value) for value in total[:_SCALARS])
-    votes = _SCALARS + VERSION_BITS
+    samples, loss, correct, judged, grad_sq = total[:_VOTES].tolist()
+    slots = total[_WAITED:].tolist()
+    broken = slots[workers:]
     return GlobalView(
         samples=round(samples),
-        loss=loss / samples if samples else float("nan"),
-        accuracy=correct / judged if judged else float("nan"),
-        grad_sq_local=grad_sq / samples if samples else float("nan"),
-        agreed_version=agreed_version(total[_SCALARS:votes].tolist(), workers),
-        waited_s=tuple(total[votes : votes + workers].tolist()),
-        broken_ranks=tuple(np.flatnonzero(total[votes + workers :]).tolist()),
+        loss=loss / samples if samples else math.nan,
+        accuracy=correct / judged if judged else math.nan,
+        grad_sq_local=grad_sq / samples if samples else math.nan,
+        agreed_version=agreed_version(total[_VOTES:_WAITED], workers),
+        waited_s=tuple(slots[:workers]),
+        broken_ranks=tuple(rank for rank in range(workers) if broken[rank]) if any(broken) else (),
     )

@@ -49,6 +49,8 @@ from worker_hooks.window import Iteration, WindowMeter
 
 __all__ = ["Run", "attach"]
 
+NORM_EVERY = 4  # iterations; gradient norms cost a pass over all gradients and change slowly (chosen by us)
+
 failure.install()
 _attached = itertools.count()  # several models in one process get keys of their own
 
@@ -204,7 +206,7 @@ class Run:
         batch = self._batch
         if batch is None or self._sent:
             raise TrainingError("run.backward() belongs inside `for ... in run.batches(...)`, once per batch")
-        self._exchange.begin(batch.samples, measure_norm=self._adaptive)
+        self._exchange.begin(batch.samples, measure_norm=self._measures_norms(batch))
         if batch.samples:
             loss.backward()  # type: ignore[no-untyped-call]
         self._loss = float(loss.detach()) if batch.samples else 0.0
@@ -239,9 +241,12 @@ class Run:
                 "no weight was changed by it: lower the learning rate, or look at the data of that worker"
             )
         if self._adaptive:
-            self._global_grad_sq = self._exchange.squared_norm()
+            self._global_grad_sq = self._exchange.squared_norm() if self._measures_norms(batch) else math.nan
             self._switch.decide(batch.iteration, view.agreed_version)
         self._view = view
+
+    def _measures_norms(self, batch: Batch) -> bool:
+        return self._adaptive and batch.iteration % min(NORM_EVERY, self._settings.window) == 0
 
     def _before_step(self) -> None:
         self.synchronize()

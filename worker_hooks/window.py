@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,8 +22,7 @@ from worker_hooks.stopwatch import Times
 from worker_hooks.tail import GlobalView
 
 
-@dataclass(frozen=True, slots=True)
-class Iteration:
+class Iteration(NamedTuple):
     """One iteration as its worker saw it."""
 
     number: int
@@ -33,7 +32,7 @@ class Iteration:
     times: Times
     loss: float
     correct: float
-    grad_sq: float
+    grad_sq: float  # NaN where it was not measured, this and the next
     global_grad_sq: float
     view: GlobalView
     stalled: bool = False  # waited so long that a worker must have been stopped
@@ -93,7 +92,7 @@ class WindowMeter:
             global_loss=_mean((i.view.loss, i.view.samples) for i in iterations),
             global_accuracy=_mean((i.view.accuracy, i.view.samples) for i in iterations),
             grad_sq_local=_mean((i.grad_sq, 1) for i in iterations if math.isfinite(i.grad_sq)),
-            grad_sq_global=_mean((i.global_grad_sq, 1) for i in iterations),
+            grad_sq_global=_mean((i.global_grad_sq, 1) for i in iterations if math.isfinite(i.global_grad_sq)),
             grad_norm_std=float(norms.std() / norms.mean()) if norms.mean() else math.nan,
             bytes_pushed=self._bytes * len(rows),
             cpu_ratio=sum(i.times.cpu_s for i in iterations) / duration_s if duration_s else math.nan,

@@ -23,7 +23,7 @@ def test_agreement_means_that_all_voted_for_the_same(votes):
 @given(votes=st.lists(versions, min_size=2, max_size=64))
 def test_votes_are_exact_in_float32(votes):
     sums = np.sum(np.array([version_bits(v) for v in votes], dtype=np.float32), axis=0, dtype=np.float32)
-    assert agreed_version(sums.tolist(), len(votes)) == (votes[0] if len(set(votes)) == 1 else None)
+    assert agreed_version(sums, len(votes)) == (votes[0] if len(set(votes)) == 1 else None)
 
 
 def test_a_version_too_large_for_the_vote_is_refused():
@@ -43,7 +43,7 @@ def simulate(deliveries: list[dict[int, list[int]]], lag: int) -> list[list[Plan
             for version in deliveries[worker].get(iteration, []):
                 newest[worker] = Plan(version, (version,) * WORKERS)
             sums += version_bits(switch.vote(newest[worker]).version)
-        agreed = agreed_version(sums.tolist(), WORKERS)
+        agreed = agreed_version(sums, WORKERS)
         for switch in switches:
             switch.decide(iteration, agreed)
     return in_force

@@ -24,7 +24,9 @@ contribution = st.builds(
 
 
 def summed(parts: list[Contribution], dtype: type = np.float32) -> np.ndarray:
-    rows = [tail.encode(part, rank, len(parts)).astype(dtype) for rank, part in enumerate(parts)]
+    rows = np.full((len(parts), tail.length(len(parts))), 7.0, dtype=dtype)  # left over from the iteration before
+    for rank, part in enumerate(parts):
+        tail.encode(part, rank, len(parts), out=rows[rank])
     return np.sum(rows, axis=0, dtype=dtype)
 
 
