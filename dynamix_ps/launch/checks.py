@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import importlib.util
 import os
 import random
 import shutil
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 from dynamix_ps import env
+from dynamix_ps.byteps_build.install import InstalledInfo, installed_info
 from dynamix_ps.config import Cluster, Config, Worker
 from dynamix_ps.errors import DynamixError
 from dynamix_ps.launch.cgroup import available_cores, find_controller
@@ -46,9 +46,9 @@ def all_checks(config: Config | None) -> Iterator[Check]:
     yield from _packages()
     yield _torch()
     needed = config is None or config.comm == "byteps"
-    installed = importlib.util.find_spec("byteps") is not None
-    yield from _toolchain(wanted=needed and not installed)
-    yield from _byteps(installed, needed)
+    byteps = installed_info()
+    yield from _toolchain(wanted=needed and not byteps.version)
+    yield from _byteps(byteps, needed)
     yield _ports(config)
     yield _shared_memory(Path("/dev/shm"))
     yield _temporary_folder()
@@ -96,22 +96,21 @@ def _toolchain(wanted: bool) -> Iterator[Check]:
         yield Check("libnuma", status, f"numa.h is missing{why}", "apt-get install libnuma-dev")
 
 
-def _byteps(installed: bool, needed: bool) -> Iterator[Check]:
+def _byteps(info: InstalledInfo, needed: bool) -> Iterator[Check]:
     status: Status = "blocker" if needed else "warning"
-    if not installed:
-        yield Check("byteps", status, "not installed", "dynamix build-byteps")
-        return
-    version = _version("byteps") or "unknown version"
-    package = importlib.util.find_spec("byteps")
-    folder = Path(next(iter(package.submodule_search_locations or []), "")) if package else Path()
-    for part, use in (("server", "server and scheduler"), ("torch", "torch plugin")):
-        name = f"byteps {part}"
-        if not any((folder / part).glob("*.so")):
-            yield Check(name, status, f"{version} is installed without its {use}", "dynamix build-byteps")
-        elif part == "torch" and (problem := _import_problem("byteps.torch")):
-            yield Check(name, status, f"{version} cannot be loaded: {problem}", "dynamix build-byteps")
+    fix = "dynamix build-byteps"
+    if not info.version:
+        yield Check("byteps", status, "not installed", fix)
+    elif not info.ours:
+        yield Check("byteps", status, f"{info.version} is installed, but not built by this project", fix)
+    else:
+        yield Check("byteps", "ok", f"{info.version}, built {'with' if info.cuda else 'without'} CUDA")
+        if "torch" not in info.plugins:
+            yield Check("byteps torch", status, "built without the torch plugin", fix)
+        elif problem := _import_problem("byteps.torch"):
+            yield Check("byteps torch", status, f"cannot be loaded: {problem}", fix)
         else:
-            yield Check(name, "ok", version)
+            yield Check("byteps torch", "ok", "can be loaded")
 
 
 def _ports(config: Config | None) -> Check:

@@ -3,7 +3,9 @@
 What a speed means (chosen by us): a worker of speed s gets s * core_share cores, with
 core_share = min(1, (cores - RESERVED_CORES) / sum of speeds). So speed 1 is one whole core where there are
 enough of them; on a small machine all workers shrink by the same factor and server, scheduler and arbitrator
-keep RESERVED_CORES to themselves, or the slow workers would slow down the sum of everybody.
+keep RESERVED_CORES to themselves, or the slow workers would slow down the sum of everybody. A quota limits the
+long run: the first few milliseconds of work after a wait run at full speed, so short iterations show a milder
+ratio of compute times than the speeds say.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from dynamix_ps.launch.cleanup import Holdings, make_scratch, release, release_s
 from dynamix_ps.launch.emulate import Emulation, choose_emulation
 from dynamix_ps.launch.interrupts import Interrupts
 from dynamix_ps.launch.keeper import start_keeper
-from dynamix_ps.launch.logs import PrefixedOutput, print_safely
+from dynamix_ps.launch.logs import PrefixedOutput, print_line
 from dynamix_ps.launch.observe import Observer
 from dynamix_ps.launch.plan import RoleSpec, RunPlace, as_shell, plan_roles
 from dynamix_ps.launch.ports import choose_ports
@@ -69,8 +69,8 @@ def dry_run(config: Config, config_file: Path, resume: Path | None, console: Con
     if config.emulation == "hook":
         emulation = choose_emulation(config, run_id, available_cores())
     for spec in plan_roles(config, replace(place, slowdowns=emulation.slowdowns), os.environ, sys.executable):
-        print_safely(console, Text(f"# {spec.name}"))
-        print_safely(console, Text(as_shell(spec)))
+        print_line(console, Text(f"# {spec.name}"))
+        print_line(console, Text(as_shell(spec)))
 
 
 def _make_folder(config: Config, run_id: str, argv: Sequence[str]) -> RunFolder:
@@ -202,4 +202,4 @@ class _Run:
 
 
 def _say(console: Console, line: str) -> None:
-    print_safely(console, Text(line))
+    print_line(console, Text(line))

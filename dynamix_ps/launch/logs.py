@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import codecs
+import os
 import sys
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, TextIO, cast
 
 from rich.console import Console
 from rich.text import Text
@@ -78,19 +79,47 @@ class RoleLog:
         self._file = None
 
 
-class SurvivingConsole(Console):
-    """A console whose reader may go away (`dynamix launch ... | head`, a closed terminal) without ending the run."""
+class TolerantStream:
+    """Standard output whose reader (`| head`, a terminal that is closed) may go away without ending the run."""
 
-    def on_broken_pipe(self) -> None:
-        self.quiet = True
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self.encoding = stream.encoding
+
+    def write(self, text: str) -> int:
+        try:
+            return self._stream.write(text)
+        except OSError:
+            self._discard()
+            return len(text)
+
+    def flush(self) -> None:
+        try:
+            self._stream.flush()
+        except OSError:
+            self._discard()
+
+    def isatty(self) -> bool:
+        return self._stream.isatty()
+
+    def fileno(self) -> int:
+        return self._stream.fileno()
+
+    def _discard(self) -> None:
+        """From now on everything goes nowhere, also what the interpreter flushes at its end."""
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, self._stream.fileno())
+        os.close(nowhere)
 
 
-def print_safely(console: Console, text: Text) -> None:
-    """Print one line; when nobody can read it any more, print nothing from now on."""
-    try:
-        console.print(text, soft_wrap=True, highlight=False)
-    except OSError:
-        console.quiet = True
+def make_console() -> Console:
+    """The launcher's console on standard output."""
+    return Console(file=cast(TextIO, TolerantStream(sys.stdout)), soft_wrap=True, highlight=False)
+
+
+def print_line(console: Console, text: Text) -> None:
+    """Print one line as it is: not wrapped, not coloured by rich."""
+    console.print(text, soft_wrap=True, highlight=False)
 
 
 class PrefixedOutput:
@@ -103,7 +132,7 @@ class PrefixedOutput:
 
     def __call__(self, name: str, line: str) -> None:
         prefix = Text(f"{name:<{self._width}} | ", style=self._colours.get(name, ""))
-        print_safely(self._console, prefix + printable(line))
+        print_line(self._console, prefix + printable(line))
 
 
 def printable(line: str) -> Text:
@@ -111,8 +140,3 @@ def printable(line: str) -> Text:
     text = Text.from_ansi(line)
     kept = "".join(char if char.isprintable() or char == "\t" else "\N{REPLACEMENT CHARACTER}" for char in text.plain)
     return text if kept == text.plain else Text(kept)
-
-
-def make_console() -> SurvivingConsole:
-    """The launcher's console on standard output."""
-    return SurvivingConsole(file=sys.stdout, soft_wrap=True, highlight=False)

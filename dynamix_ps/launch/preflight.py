@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import shutil
 from pathlib import Path
 
 import numpy as np
 
+from dynamix_ps.byteps_build.install import installed_info
 from dynamix_ps.config import Config
 from dynamix_ps.errors import EnvironmentNotReady, UsageError
 from dynamix_ps.policy.base import make_policy
@@ -23,7 +23,7 @@ def preflight(config: Config, resume: Path | None = None) -> None:
         PolicyError: the policy file is unusable.
     """
     check_command(config.command)
-    if config.comm == "byteps" and importlib.util.find_spec("byteps") is None:
+    if config.comm == "byteps" and not installed_info().version:
         raise EnvironmentNotReady("BytePS is not installed in this environment; run: dynamix build-byteps")
     if resume is not None and not resume.is_file():
         raise UsageError(f"--resume: no checkpoint file {resume}; a run keeps its own in checkpoints/last.pt")

@@ -12,7 +12,7 @@ from dynamix_ps.launch.interrupts import Interrupts
 from dynamix_ps.launch.logs import RoleLog
 from dynamix_ps.launch.plan import RoleSpec, role_environment
 from dynamix_ps.launch.process import RoleProcess
-from dynamix_ps.launch.verdict import Ending, Limits, Progress, RoleStatus, interrupted, judge
+from dynamix_ps.launch.verdict import Ending, Limits, Progress, RoleStatus, how_it_ended, interrupted, judge
 
 TICK_S = 0.2
 _STAGES = ("worker", "server", "scheduler", "arbitrator")  # order of an orderly stop
@@ -69,12 +69,13 @@ class Supervisor:
             while ending is None:
                 self._pump(TICK_S)
                 ending = self._judge()
+            notes = (*ending.notes, *self._lost_arbitrator())
         finally:
             orderly = ending is not None and not ending.culprits
             self._stop(self._limits.stop_grace_s if orderly else self._limits.fail_grace_s)
             self._selector.close()
         problems = tuple(process.log.problem for process in self._processes if process.log.problem)
-        return Ending(ending.exit_code, ending.reason, ending.culprits, (*ending.notes, *problems))
+        return Ending(ending.exit_code, ending.reason, ending.culprits, (*notes, *problems))
 
     def last_lines(self, name: str) -> tuple[str, ...]:
         """The end of what a role printed."""
@@ -88,9 +89,15 @@ class Supervisor:
 
     def _judge(self) -> Ending | None:
         if self._interrupts.count:
+            self._show("launcher", f"{self._interrupts.first}: stopping in order; once more kills")
             return interrupted(self._interrupts.first)
         progress = self._observe()
         return judge([self._status(process) for process in self._processes], progress, self._elapsed(), self._limits)
+
+    def _lost_arbitrator(self) -> list[str]:
+        """Training outlives it, but the user should know."""
+        lost = [process for process in self._processes if process.spec.role == "arbitrator" and not process.running]
+        return [f"{process.spec.name} {how_it_ended(process.exit_code)} during the run" for process in lost]
 
     def _status(self, process: RoleProcess) -> RoleStatus:
         spec, ended_s = process.spec, process.ended_s

@@ -96,7 +96,7 @@ def test_cores_are_bound_when_asked_for() -> None:
 
 
 def test_one_process_per_local_gpu() -> None:
-    show = "import os; print(os.environ['BYTEPS_LOCAL_RANK'], os.environ['BYTEPS_LOCAL_SIZE'])"
+    show = "import os; os.write(1, '{BYTEPS_LOCAL_RANK} {BYTEPS_LOCAL_SIZE}\\n'.format(**os.environ).encode())"
     done = bpslaunch("python", "-c", show, NVIDIA_VISIBLE_DEVICES="0,1,2")
     assert done.returncode == 0, done.stderr
     assert sorted(done.stdout.splitlines()) == ["0 3", "1 3", "2 3"]
@@ -110,7 +110,7 @@ def test_local_processes_end_together_with_the_code_of_the_first_failure() -> No
 
 
 def test_a_signal_reaches_all_local_processes() -> None:
-    body = "import time; print('up', flush=True); time.sleep(300)"
+    body = "import os, time; os.write(1, b'up\\n'); time.sleep(300)"
     environ = {**environment(), **WORKER, "NVIDIA_VISIBLE_DEVICES": "0,1"}
     command = [sys.executable, "-m", "dynamix_ps.cli.bpslaunch", "python", "-c", body]
     process = subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, text=True)

@@ -129,10 +129,13 @@ def test_what_a_worker_leaves_running_is_ended_with_it(tmp_path: Path) -> None:
         "import subprocess; started()\n"
         "subprocess.Popen(['sleep', '300'])\n"
         "subprocess.Popen(['sleep', '300'], start_new_session=True)\n"
+        "print('forgetful', subprocess.Popen(['sleep', '300'], env={'PATH': os.environ['PATH']}).pid)\n"
         "finished()"
     )
-    code, output, _ = launch(tmp_path, body)  # also checks that nothing is left
+    code, output, _ = launch(tmp_path, body)  # also checks that nothing is left with the run's id
     assert code == 0, output
+    forgetful = Path(f"/proc/{output.split('forgetful ')[1].split()[0]}")
+    wait_for(lambda: not forgetful.exists(), "the process that forgot where it came from")
 
 
 def test_a_worker_that_ignores_term_is_killed(tmp_path: Path) -> None:
@@ -215,8 +218,8 @@ def test_a_dry_run_prints_lines_a_shell_can_run_and_starts_nothing(tmp_path: Pat
 class Running:
     """A run in the middle of training, to be disturbed."""
 
-    def __init__(self, folder: Path, body: str, mode: str = "'off'", extra: str = "") -> None:
-        file = cluster_file(folder, extra, mode=mode)
+    def __init__(self, folder: Path, body: str, **options: str) -> None:
+        file = cluster_file(folder, **options)
         self.process = dynamix("launch", "-c", str(file), "--", "python", str(script(folder, body)), cwd=folder)
         self.output = read_until(self.process, "in training")
         self.run_id = run_id_in(self.output)
@@ -227,6 +230,7 @@ class Running:
         return self.output + rest
 
 
+QUOTA = find_controller().usable
 TRAINING = "started(); print('in training', flush=True)\n"
 FOR_EVER = TRAINING + "while True: time.sleep(1)"
 STUBBORN = "signal.signal(signal.SIGTERM, lambda *_: print('no', flush=True))\n" + FOR_EVER
@@ -267,7 +271,7 @@ def test_a_launcher_killed_with_9_leaves_nothing(tmp_path: Path, mode: str) -> N
         "import subprocess\nopen(f'/dev/shm/{os.environ[\"BYTEPS_SHM_PREFIX\"]}x', 'w').close()\n"
         "subprocess.Popen(['sleep', '300'], start_new_session=True)\n" + STUBBORN
     )
-    run = Running(tmp_path, body, mode)
+    run = Running(tmp_path, body, mode=mode, workers="[{speed: 0.5}]", extra="emulation: cgroup\n" * QUOTA)
     try:
         assert len(list(processes_of(run.run_id))) >= 2
         run.process.kill()

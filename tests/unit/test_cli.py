@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from dynamix_ps.byteps_build.install import InstalledInfo
 from dynamix_ps.cli import doctor as doctor_command
 from dynamix_ps.cli.launch import with_overrides
 from dynamix_ps.cli.main import cli
@@ -129,7 +130,7 @@ def test_every_check_that_is_not_fine_has_a_fix(monkeypatch: pytest.MonkeyPatch,
     """A machine on which everything is missing."""
     monkeypatch.setattr(checks, "_version", lambda name: None)
     monkeypatch.setattr(checks.shutil, "which", lambda name: None)
-    monkeypatch.setattr(checks.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(checks, "installed_info", InstalledInfo)
     monkeypatch.setattr(checks, "find_controller", lambda: CpuController(0, Path(), "Permission denied"))
     monkeypatch.setenv("DYNAMIX_CACHE", str(tmp_path))
     monkeypatch.delenv("DYNAMIX_DATA", raising=False)
@@ -137,6 +138,20 @@ def test_every_check_that_is_not_fine_has_a_fix(monkeypatch: pytest.MonkeyPatch,
     assert {check.name for check in found if check.status == "blocker"} >= {"numpy", "torch", "compiler", "byteps"}
     assert {check.name for check in found if check.status == "warning"} >= {"cpu quota", "data"}
     assert all(check.fix for check in found if check.status != "ok")
+
+
+@pytest.mark.parametrize(
+    ("info", "detail"),
+    [
+        (InstalledInfo("0.2.5", ("torch",)), "not built by this project"),
+        (InstalledInfo("0.2.5", ("mxnet",), "k", "ours"), "without the torch plugin"),
+    ],
+)
+def test_a_byteps_that_will_not_do_is_a_blocker(info: InstalledInfo, detail: str) -> None:
+    worst = list(checks._byteps(info, needed=True))[-1]
+    assert worst.status == "blocker"
+    assert detail in worst.detail
+    assert list(checks._byteps(info, needed=False))[-1].status == "warning"
 
 
 def test_a_package_that_cannot_be_imported_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import io
+import os
 from pathlib import Path
+from typing import TextIO, cast
 
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
-from dynamix_ps.launch.logs import MAX_LINE, TAIL_LINES, LineSplitter, PrefixedOutput, RoleLog, SurvivingConsole
+from dynamix_ps.launch.logs import MAX_LINE, TAIL_LINES, LineSplitter, PrefixedOutput, RoleLog, TolerantStream
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r")), st.lists(st.integers(1, 7)))
@@ -67,7 +70,7 @@ def test_a_folder_that_is_gone_is_noted(tmp_path: Path) -> None:
 
 def output(line: str) -> str:
     stream = io.StringIO()
-    PrefixedOutput(SurvivingConsole(file=stream, width=20), ["server-0", "worker-10"])("server-0", line)
+    PrefixedOutput(Console(file=stream, width=20), ["server-0", "worker-10"])("server-0", line)
     return stream.getvalue()
 
 
@@ -84,10 +87,10 @@ def test_control_characters_cannot_steer_the_terminal() -> None:
 
 
 def test_a_reader_that_went_away_does_not_end_the_run() -> None:
-    class Closed(io.StringIO):
-        def write(self, text: str) -> int:
-            raise BrokenPipeError
-
-    show = PrefixedOutput(SurvivingConsole(file=Closed()), ["w"])
-    show("w", "one")
-    show("w", "two")
+    reading, writing = os.pipe()
+    with os.fdopen(writing, "w") as stream:
+        os.close(reading)
+        console = Console(file=cast(TextIO, TolerantStream(stream)))
+        show = PrefixedOutput(console, ["w"])
+        show("w", "one")
+        show("w", "two")

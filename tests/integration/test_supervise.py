@@ -1,0 +1,158 @@
+"""The supervisor with small processes as roles: order of stopping, who is killed when, what is started with what."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dynamix_ps.errors import EnvironmentNotReady
+from dynamix_ps.launch.interrupts import Interrupts
+from dynamix_ps.launch.plan import RoleSpec
+from dynamix_ps.launch.supervise import Supervisor
+from dynamix_ps.launch.verdict import Ending, Limits, Progress
+
+pytestmark = pytest.mark.timeout(60)
+
+# Says when it is ready and when it is told to end.
+OBEDIENT = """
+import os, signal, sys, time
+def end(*_):
+    with open(sys.argv[1], "a") as out: out.write(os.environ["ROLE"] + " ")
+    sys.exit(0)
+signal.signal(signal.SIGTERM, end)
+print("ready", flush=True)
+while True: time.sleep(1)
+"""
+STUBBORN = (
+    "import signal, time; signal.signal(15, signal.SIG_IGN); print('ready', flush=True)\nwhile True: time.sleep(1)"
+)
+PATIENT = Limits(stop_grace_s=1000, fail_grace_s=1000, end_grace_s=1000)
+
+
+class Stage:
+    """Roles under a supervisor; `then(ready)` is called every tick with the number of roles that are ready."""
+
+    def __init__(self, folder: Path, limits: Limits = PATIENT) -> None:
+        self.folder, self.limits = folder, limits
+        self.roles: list[RoleSpec] = []
+        self.interrupts = Interrupts()
+        self.lines: list[tuple[str, str]] = []
+        self.then: Callable[[], None] = lambda: None
+
+    def role(self, name: str, code: str, **environ: str) -> None:
+        kind = name.partition("-")[0]
+        rank = int(name.partition("-")[2]) if kind == "worker" else None
+        argv = (sys.executable, "-c", code, str(self.folder / "order"))
+        self.roles.append(RoleSpec(name, kind, argv, {"ROLE": name, **environ}, rank))  # type: ignore[arg-type]
+
+    @property
+    def ready(self) -> int:
+        return sum(line == "ready" for _, line in self.lines)
+
+    def run(self) -> Ending:
+        def observe() -> Progress:
+            self.then()
+            return Progress(started=frozenset(range(len(self.roles))))
+
+        self.supervisor = Supervisor(
+            self.roles, os.environ, self.folder, lambda *line: self.lines.append(line), observe, self.interrupts,
+            self.limits, {},
+        )  # fmt: skip
+        return self.supervisor.run()
+
+    def interrupt_when_ready(self, times: int = 1) -> None:
+        def then() -> None:
+            if self.ready == len(self.roles) and not self.interrupts.count:
+                self.interrupts.count, self.interrupts.first = times, "SIGINT"
+
+        self.then = then
+
+    def order(self) -> list[str]:
+        return (self.folder / "order").read_text().split()
+
+
+def test_an_orderly_stop_goes_from_workers_to_servers_to_the_scheduler(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    for name in ("scheduler", "server-0", "worker-0", "worker-1", "arbitrator"):
+        stage.role(name, OBEDIENT)
+    stage.interrupt_when_ready()
+    ending = stage.run()
+    assert (ending.exit_code, ending.reason) == (130, "interrupted by SIGINT")
+    order = stage.order()
+    assert sorted(order[:2]) == ["worker-0", "worker-1"]
+    assert order[2:] == ["server-0", "scheduler", "arbitrator"]
+
+
+def test_a_second_signal_kills_without_waiting(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)  # its grace is longer than the time limit of this test
+    stage.role("worker-0", STUBBORN)
+    stage.role("server-0", STUBBORN)
+    stage.interrupt_when_ready(times=2)
+    assert stage.run().exit_code == 130
+
+
+def test_after_the_grace_the_stubborn_are_killed(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, Limits(stop_grace_s=0.2))
+    stage.role("worker-0", STUBBORN)
+    stage.role("server-0", OBEDIENT)
+    stage.interrupt_when_ready()
+    assert stage.run().exit_code == 130
+    assert stage.order() == ["server-0"]
+
+
+def test_when_one_dies_the_others_get_only_the_short_grace(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, Limits(stop_grace_s=1000, fail_grace_s=0.2))
+    stage.role("server-0", STUBBORN)
+    stage.role("worker-0", STUBBORN)
+    stage.role("worker-1", "print('ready\\nlast words', flush=True); import os; os.kill(os.getpid(), 11)")
+    ending = stage.run()
+    assert ending.exit_code == 4
+    assert ending.reason == "worker-1 was killed by SIGSEGV at iteration 0"
+    assert stage.supervisor.last_lines("worker-1") == ("ready", "last words")
+
+
+def test_a_lost_arbitrator_is_a_note_and_no_failure(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    stage.role("arbitrator", "import os; os._exit(3)")
+    stage.role("worker-0", "import time; time.sleep(0.8)")
+    ending = stage.run()
+    assert (ending.exit_code, ending.notes) == (0, ("arbitrator ended with exit code 3 during the run",))
+
+
+def test_a_role_that_closes_its_output_is_still_watched(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    stage.role("worker-0", "import os, time; os.close(1); os.close(2); time.sleep(0.6); os._exit(7)")
+    assert stage.run().reason == "worker-0 ended with exit code 7 at iteration 0"
+
+
+def test_a_grandchild_that_keeps_the_pipe_open_delays_nothing(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    stage.role("worker-0", "import subprocess; subprocess.Popen(['sleep', '300'], start_new_session=True); print('x')")
+    try:
+        assert stage.run().exit_code == 0
+        assert ("worker-0", "x") in stage.lines
+    finally:
+        for entry in os.listdir("/proc"):
+            if entry.isdigit() and b"ROLE=worker-0\0" in _environment(entry):
+                os.kill(int(entry), signal.SIGKILL)
+
+
+def test_if_one_role_cannot_be_started_those_that_were_are_stopped(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, Limits(fail_grace_s=0.2))
+    stage.role("scheduler", STUBBORN)
+    stage.roles.append(RoleSpec("worker-0", "worker", ("/no/such/program",), {}, 0))
+    with pytest.raises(EnvironmentNotReady, match="worker-0: cannot start /no/such/program"):
+        stage.run()
+    assert all(not process.running for process in stage.supervisor._processes)
+
+
+def _environment(pid: str) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return b""
