@@ -22,7 +22,7 @@ system:
 	    echo "error: as root, run: apt-get install $$packages" >&2; exit 3; fi; \
 	$$sudo apt-get update -q && $$sudo apt-get install -y -q $$packages
 
-$(VENV)/.ready: setup.py requirements.txt | system
+$(VENV)/.ready: setup.py requirements.txt pyproject.toml | system
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q -r requirements.txt
 	$(BIN)/python -m pip install -q --no-deps --no-build-isolation -e .

@@ -38,6 +38,7 @@ setup(
             "pytest-timeout>=2.3",
             "ruff>=0.6",
             "types-PyYAML",
+            "types-grpcio",
             "types-protobuf",
             "types-psutil",
         ],
