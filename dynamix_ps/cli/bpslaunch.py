@@ -23,6 +23,7 @@ from dynamix_ps.launch.cleanup import Holdings, make_scratch, release, scratch_p
 from dynamix_ps.launch.keeper import start_keeper
 from dynamix_ps.launch.local_group import run_local_group
 from dynamix_ps.launch.role import RoleSettings, read_role
+from dynamix_ps.rpc.fork import SWITCH as GRPC_FORK_SWITCH
 
 _USAGE = "usage: dynamix-bpslaunch CMD [ARG...]   (the role comes from DMLC_ROLE; server and scheduler take no CMD)"
 
@@ -50,6 +51,7 @@ def run(argv: Sequence[str]) -> int:
 def _set_defaults() -> None:
     os.environ.setdefault("PYTHONUNBUFFERED", "1")
     os.environ.setdefault("BYTEPS_NUMA_ON", "0")
+    os.environ.setdefault(GRPC_FORK_SWITCH, "0")  # before the script can import gRPC
     bin_dir, path = os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)
     if path.split(os.pathsep)[0] != bin_dir:
         os.environ["PATH"] = os.pathsep.join((bin_dir, path))
