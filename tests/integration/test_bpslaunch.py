@@ -114,11 +114,14 @@ def test_a_signal_reaches_all_local_processes() -> None:
     environ = {**environment(), **WORKER, "NVIDIA_VISIBLE_DEVICES": "0,1"}
     command = [sys.executable, "-m", "dynamix_ps.cli.bpslaunch", "python", "-c", body]
     process = subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    assert [process.stdout.readline() for _ in range(2)] == ["up\n", "up\n"]
-    process.send_signal(signal.SIGTERM)
-    assert process.wait() == 128 + 15
-    process.stdout.close()
+    try:
+        assert process.stdout is not None
+        assert [process.stdout.readline() for _ in range(2)] == ["up\n", "up\n"]
+        process.send_signal(signal.SIGTERM)
+        assert process.wait() == 128 + 15
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def test_workers_of_one_host_are_isolated_and_leave_nothing_after_kill_9() -> None:
@@ -137,12 +140,12 @@ def test_workers_of_one_host_are_isolated_and_leave_nothing_after_kill_9() -> No
         command = [sys.executable, "-m", "dynamix_ps.cli.bpslaunch", "python", "-c", body]
         processes.append(subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, text=True))
     shown = [process.stdout.readline().split() for process in processes if process.stdout]
-    (prefix, path), (other_prefix, other_path) = shown
-    assert prefix != other_prefix
-    assert path != other_path
     for process in processes:
         process.kill()
         process.communicate()
+    (prefix, path), (other_prefix, other_path) = shown
+    assert prefix != other_prefix
+    assert path != other_path
     for name, folder in shown:
         wait_for(lambda name=name: not list(Path("/dev/shm").glob(f"{name}*")), "the segments to go")
         wait_for(lambda folder=folder: not Path(folder).parent.exists(), "the socket folder to go")
