@@ -20,19 +20,8 @@ cluster:
 batch: {min: 4, max: 64}
 policy: {name: ppo}
 """
-COMMAND = [
-    "python",
-    "-m",
-    "benchmarks.workloads.train",
-    "--data",
-    "digits",
-    "--model",
-    "mlp",
-    "--epochs",
-    "60",
-    "--eval-every",
-    "500",
-]
+COMMAND = ["python", "-m", "benchmarks.workloads.train", "--data", "digits", "--model", "mlp"]
+COMMAND += ["--epochs", "60", "--eval-every", "500"]
 ITERATIONS_AT_LEAST = 60 * 1437 // 128  # with both workers at their largest size
 
 
