@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
@@ -145,10 +146,8 @@ class Cluster:
     def kill(self, role: str) -> None:
         """kill -9 of a role's process group."""
         process = self._processes[role]
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         process.wait(10)
 
     def segments(self) -> list[str]:

@@ -205,3 +205,18 @@ def test_failed_worker_ends() -> None:
     with Cluster(script) as cluster:
         failed = cluster.wait("worker-1", LIMIT_S)
         assert failed.returncode == 1 and "of this worker" in failed.output
+
+
+def test_exit_without_waiting() -> None:
+    script = """
+        import torch
+        import byteps.torch as bps
+        from byteps.torch import ops
+        bps.init()
+        for i in range(20):
+            ops.synchronize(ops.push_pull_async_inplace(torch.ones(1000), name="x"))
+            ops.push_pull_async_inplace(torch.ones(1000), name="nobody-waits")
+        print("null")
+    """
+    with Cluster(script) as cluster:
+        assert cluster.results(LIMIT_S) == [None, None]

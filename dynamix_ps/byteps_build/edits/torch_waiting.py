@@ -112,6 +112,16 @@ bool HandleManager::WaitHandle(int handle, double timeout_s) {
     ),
     Edit(
         "byteps/torch/ops.cc",
+        """static HandleManager handle_manager;
+""",
+        """// never destroyed: at the end of the process there is no Python left to release tensors with
+static HandleManager& handle_manager = *new HandleManager;
+""",
+        "a handle nobody waited for must not crash the exit",
+        "test_byteps_cluster.py::test_exit_without_waiting",
+    ),
+    Edit(
+        "byteps/torch/ops.cc",
         """        // Will execute in the `device` context.
         if (average) {
 """,

@@ -57,6 +57,7 @@ class TcpVan : public Van {
     outputs_.clear();
     inputs_.clear();
     arrived_.clear();
+    pulls_.clear();
     close(listener_);
     close(epoll_);
     listener_ = epoll_ = -1;
@@ -108,6 +109,10 @@ class TcpVan : public Van {
       output = it->second;
     }
     CHECK_LE(msg.data.size(), static_cast<size_t>(kMaxParts));
+    if (IsData(msg.meta) && msg.meta.request && !msg.meta.push && msg.meta.addr) {
+      std::lock_guard<std::mutex> lock(pulls_mu_);
+      pulls_[PullKey(id, msg.meta.timestamp)] = {reinterpret_cast<char*>(msg.meta.addr), msg.meta.val_len};
+    }
     Frame frame;
     int meta_size = GetPackMetaLen(msg.meta);
     frame.head.resize(sizeof(Header) + meta_size);
@@ -428,13 +433,23 @@ class TcpVan : public Van {
     return true;
   }
 
-  // The answer to a pull goes where the puller wants it (it sent the address along), the rest into new memory.
-  static SArray<char> PlaceFor(const Meta& meta, const Header& header, size_t part) {
+  static bool IsData(const Meta& meta) { return meta.control.empty() && !meta.simple_app; }
+
+  static uint64_t PullKey(int node, int timestamp) {
+    return static_cast<uint64_t>(node) << 32 | static_cast<uint32_t>(timestamp);
+  }
+
+  // The answer to a pull goes where the puller wants it, everything else into new memory.
+  SArray<char> PlaceFor(const Meta& meta, const Header& header, size_t part) {
     size_t size = header.part_size[part];
-    bool answer_to_pull = meta.control.empty() && !meta.simple_app && !meta.request && !meta.push;
-    if (answer_to_pull && part == 1 && Postoffice::Get()->is_worker() && meta.addr &&
-        size <= static_cast<size_t>(meta.val_len)) {
-      return SArray<char>(reinterpret_cast<char*>(meta.addr), size, false);
+    if (part == 1 && IsData(meta) && !meta.request && !meta.push) {
+      std::lock_guard<std::mutex> lock(pulls_mu_);
+      auto it = pulls_.find(PullKey(header.sender, meta.timestamp));
+      if (it != pulls_.end()) {
+        Pull pull = it->second;
+        pulls_.erase(it);
+        if (size <= static_cast<size_t>(pull.size)) return SArray<char>(pull.place, size, false);
+      }
     }
     SArray<char> place;
     place.reset(new char[size + 1], size, [](char* data) { delete[] data; });
@@ -449,6 +464,12 @@ class TcpVan : public Van {
   std::list<Output> outputs_;  // also those that were replaced: the van's thread may still hold an event of them
   std::unordered_map<void*, std::unique_ptr<Input>> inputs_;
   std::deque<std::pair<Message, size_t>> arrived_;
+  struct Pull {
+    char* place;
+    int size;
+  };
+  std::mutex pulls_mu_;
+  std::unordered_map<uint64_t, Pull> pulls_;  // asked for, not answered yet
 };
 
 }  // namespace ps
