@@ -109,7 +109,7 @@ class Recipe:
         if self.cuda:
             _link_all(HERE / "headers" / "torch_cuda", include)
             nccl = Path(self.nccl_home)
-            _link_all(nccl / "include", include)
+            _link_all(nccl / "include", include, "nccl*")
             library = next(path for path in sorted(nccl.glob("lib*/libnccl.so*")))
             (home / "lib" / "libnccl.so").symlink_to(library)
             return
@@ -118,6 +118,6 @@ class Recipe:
             (home / "lib" / name).write_bytes(b"!<arch>\n")  # an archive without members
 
 
-def _link_all(source_folder: Path, folder: Path) -> None:
-    for path in source_folder.iterdir():
+def _link_all(source_folder: Path, folder: Path, pattern: str = "*") -> None:
+    for path in source_folder.glob(pattern):
         (folder / path.name).symlink_to(path)
