@@ -1,15 +1,15 @@
 """One tree of errors. Every message says what, where, got, expected and the next step.
 
-    DynamixError                 exit 1
-    +- UsageError                exit 2   wrong command line
-    |  +- ConfigError            exit 2   the YAML file (file:line)
-    +- EnvironmentNotReady       exit 3   compiler, ports, permissions, packages
-    |  +- BuildError             exit 3   BytePS could not be built
-    |  +- DataError              exit 3   a data set is missing or damaged
-    +- JobFailed                 exit 4   a role died, or training cannot go on
-    |  +- TrainingError          exit 4   raised inside a worker (NaN loss, data set too small)
-    +- TimedOut                  exit 5   a phase took longer than its limit
-       +- StallError             exit 5   other workers stopped taking part in the sum
+DynamixError                 exit 1
++- UsageError                exit 2   wrong command line
+|  +- ConfigError            exit 2   the YAML file (file:line)
++- EnvironmentNotReady       exit 3   compiler, ports, permissions, packages
+|  +- BuildError             exit 3   BytePS could not be built
+|  +- DataError              exit 3   a data set is missing or damaged
++- JobFailed                 exit 4   a role died, or training cannot go on
+|  +- TrainingError          exit 4   raised inside a worker (NaN loss, data set too small)
++- TimedOut                  exit 5   a phase took longer than its limit
+   +- StallError             exit 5   other workers stopped taking part in the sum
 """
 
 from __future__ import annotations

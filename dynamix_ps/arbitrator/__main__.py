@@ -20,7 +20,7 @@ from dynamix_ps.arbitrator.service import Arbitrator
 from dynamix_ps.config import Config
 from dynamix_ps.config_file import load_config
 from dynamix_ps.errors import DynamixError, EnvironmentNotReady
-from dynamix_ps.policy.base import make_policy
+from dynamix_ps.policy.choose import make_policy
 from dynamix_ps.report.run_folder import RunFolder
 from dynamix_ps.rpc.server import Server
 

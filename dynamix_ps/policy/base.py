@@ -11,9 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-import numpy as np
-
-from dynamix_ps.config import Config
 from dynamix_ps.messages import Plan, WindowRecord
 
 
@@ -74,26 +71,3 @@ class Learner(Protocol):
     def save(self, file: Path) -> None:
         """Write all that a later process needs to go on. Atomic. Raises OSError."""
         ...
-
-
-def make_policy(config: Config, n_workers: int, rng: np.random.Generator, resume: Path | None = None) -> Policy:
-    """The policy that a configuration asks for.
-
-    Args:
-        rng: its only source of random numbers.
-        resume: a file that an earlier process of this run saved; it wins over the configured one.
-
-    Raises:
-        PolicyError: the policy file is unusable, or the parameters contradict each other.
-    """
-    if config.policy.name == "static":
-        from dynamix_ps.policy.static import StaticPolicy
-
-        return StaticPolicy(config.policy.sizes or config.initial_sizes())
-    if config.policy.name == "proportional":
-        from dynamix_ps.policy.proportional import ProportionalPolicy
-
-        return ProportionalPolicy(n_workers)
-    from dynamix_ps.policy.ppo.agent import make_ppo
-
-    return make_ppo(config.policy.ppo, n_workers, rng, learn=config.mode == "adapt", resume=resume)

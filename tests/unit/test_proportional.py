@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dynamix_ps.messages import Plan
-from dynamix_ps.policy.base import make_policy
+from dynamix_ps.policy.choose import make_policy
 from dynamix_ps.policy.proportional import ProportionalPolicy
 from dynamix_ps.policy.static import StaticPolicy
 from tests.control_plane import config, record, run_under, view

@@ -16,7 +16,8 @@ from dynamix_ps.arbitrator.service import Arbitrator
 from dynamix_ps.config import Config
 from dynamix_ps.errors import EnvironmentNotReady
 from dynamix_ps.messages import Plan, WindowRecord
-from dynamix_ps.policy.base import Decision, Policy, View, make_policy
+from dynamix_ps.policy.base import Decision, Policy, View
+from dynamix_ps.policy.choose import make_policy
 from dynamix_ps.rpc.refusals import MalformedMessageError, StaleIncarnationError, UnknownWorkerError
 from tests.control_plane import config, record, registration, run_under
 
