@@ -23,6 +23,6 @@ def get(name: str, default: str | None = None) -> str | None:
 
 
 def cache_dir() -> str:
-    """Folder for things that outlive a checkout: $DYNAMIX_CACHE, else $XDG_CACHE_HOME/dynamix, else ~/.cache/dynamix."""
+    """Folder for what outlives a checkout: $DYNAMIX_CACHE, else $XDG_CACHE_HOME/dynamix, else ~/.cache/dynamix."""
     base = get("XDG_CACHE_HOME", os.path.join(os.path.expanduser("~"), ".cache")) or ""
     return get(CACHE, os.path.join(base, "dynamix")) or ""
