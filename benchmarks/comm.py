@@ -5,7 +5,8 @@
 Two workers on this machine train a small MLP (17,418 numbers) and the demo's CNN (215,370 numbers), one torch
 thread each, equal batches. All systems run in one go and take turns: `ours` and gloo in blocks of iterations
 within the same two processes, so that the noise of the machine hits both alike; BytePS as shipped, which keeps
-every core busy while it is idle, in processes of its own between them.
+every core busy while it is idle, in processes of its own between them. "As shipped" has its default settings, and
+what it takes to build it and to run two workers on one host.
 
 `ratio_to_gloo` is the median over pairs of neighbouring blocks of our time divided by gloo's (below 1: we are
 faster). `idle_cpu_*` is the share of one core that a connected, idle scheduler or server takes. `max_abs_diff`

@@ -26,9 +26,9 @@ BATCH = 64
 BATCHES = 8
 BUCKET_BYTES = 4_000_000
 BLOCK = {"mlp": 100, "cnn": 30}  # iterations that are timed together
-STOCK_ITERATIONS = {"mlp": 30, "cnn": 20}
+STOCK_ITERATIONS = {"mlp": 20, "cnn": 5}
 WARM_UP = 20
-STOCK_WARM_UP = 5
+STOCK_WARM_UP = 2
 CHECK_STEPS = 200
 
 Step = Callable[[int], None]  # one iteration, given its number
