@@ -17,7 +17,7 @@ from dynamix_ps.byteps_build.cache import WheelCache
 from dynamix_ps.byteps_build.install import check_import, install, installed_info
 from dynamix_ps.byteps_build.progress import Progress
 from dynamix_ps.byteps_build.recipe import Recipe
-from dynamix_ps.byteps_build.toolchain import check_build_packages, check_free_space
+from dynamix_ps.byteps_build.toolchain import BUILD_BYTES, CACHE_BYTES, check_build_packages, check_free_space
 from dynamix_ps.errors import BuildError
 
 _SHOWN_LINES = 25
@@ -60,7 +60,8 @@ def build_byteps(recipe: Recipe, progress: Progress, target: Path | None = None,
 
 def _build(recipe: Recipe, cache: WheelCache, progress: Progress) -> Path:
     check_build_packages()
-    check_free_space(Path(tempfile.gettempdir()), cache.folder)
+    check_free_space(Path(tempfile.gettempdir()), BUILD_BYTES)
+    check_free_space(cache.folder, CACHE_BYTES)
     with progress.phase(f"fetch {source.FILE_NAME}"):
         archive = source.fetch(cache.sdist_folder)
     with tempfile.TemporaryDirectory(prefix="dynamix-byteps-") as scratch:

@@ -15,7 +15,8 @@ from pathlib import Path
 
 from dynamix_ps.errors import BuildError
 
-NEEDED_FREE_BYTES = 600_000_000
+BUILD_BYTES = 500_000_000  # what a build takes in TMPDIR
+CACHE_BYTES = 50_000_000  # source package, wheel and log
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,16 +66,14 @@ def check_build_packages() -> None:
         _package(package, f"{sys.executable} -m pip install {package}")
 
 
-def check_free_space(*folders: Path) -> None:
-    """Raises BuildError when a build would not fit."""
-    for folder in folders:
-        free = shutil.disk_usage(folder).free
-        if free < NEEDED_FREE_BYTES:
-            raise BuildError(
-                f"not enough space in {folder}: {free / 1e6:.0f} MB free, "
-                f"a build needs {NEEDED_FREE_BYTES / 1e6:.0f} MB.\n"
-                "Next: free some, or point TMPDIR and DYNAMIX_CACHE to a larger disk."
-            )
+def check_free_space(folder: Path, needed_bytes: int) -> None:
+    """Raises BuildError when a build would not fit into `folder`."""
+    free = shutil.disk_usage(folder).free
+    if free < needed_bytes:
+        raise BuildError(
+            f"not enough space in {folder}: {free / 1e6:.0f} MB free, a build needs {needed_bytes / 1e6:.0f} MB there.\n"
+            "Next: free some, or point TMPDIR and DYNAMIX_CACHE to a larger disk."
+        )
 
 
 def _compiles(compiler: str, source: str) -> bool:
