@@ -71,7 +71,7 @@ def check_free_space(folder: Path, needed_bytes: int) -> None:
     free = shutil.disk_usage(folder).free
     if free < needed_bytes:
         raise BuildError(
-            f"not enough space in {folder}: {free / 1e6:.0f} MB free, a build needs {needed_bytes / 1e6:.0f} MB there.\n"
+            f"not enough space in {folder}: {free / 1e6:.0f} MB free, a build needs {needed_bytes / 1e6:.0f} MB.\n"
             "Next: free some, or point TMPDIR and DYNAMIX_CACHE to a larger disk."
         )
 
