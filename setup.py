@@ -39,6 +39,7 @@ setup(
             "ruff>=0.6",
             "types-PyYAML",
             "types-grpcio",
+            "types-grpcio-health-checking",
             "types-protobuf",
             "types-psutil",
         ],
