@@ -57,16 +57,14 @@ class PlanSwitch:
             self._held = newest
         return self._held
 
-    def decide(self, iteration: int, agreed: int | None) -> Plan | None:
-        """Take note of the vote of `iteration`. Returns the plan if this vote scheduled a new one.
+    def decide(self, iteration: int, agreed: int | None) -> None:
+        """Take note of the vote of `iteration`: a new plan that all hold is scheduled.
 
         An agreed version is the one this worker voted for: its own bits are in the sum.
         """
-        if agreed is None or agreed <= self.newest_scheduled.version:
-            return None
-        self.newest_scheduled = self._held
-        self._scheduled.append((iteration + 1 + self.lag, self._held))
-        return self._held
+        if agreed is not None and agreed > self.newest_scheduled.version:
+            self.newest_scheduled = self._held
+            self._scheduled.append((iteration + 1 + self.lag, self._held))
 
     def plan_at(self, iteration: int) -> Plan:
         """The plan in force at `iteration`. Call with rising iterations."""

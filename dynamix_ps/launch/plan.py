@@ -89,7 +89,6 @@ def _common_env(config: Config, place: RunPlace, environ: Mapping[str, str], pyt
         "DMLC_NODE_HOST": cluster.host,
         "BYTEPS_NUMA_ON": environ.get("BYTEPS_NUMA_ON", "0"),
         "BYTEPS_SERVER_ENGINE_THREAD": environ.get("BYTEPS_SERVER_ENGINE_THREAD", "1"),
-        "BYTEPS_ZMQ_NTHREADS": environ.get("BYTEPS_ZMQ_NTHREADS", "1"),
         "BYTEPS_LOG_LEVEL": environ.get("BYTEPS_LOG_LEVEL", "WARNING"),
         env.CONFIG: str(place.config_file),
         env.RUN_DIR: str(place.run_dir),

@@ -35,7 +35,10 @@ _NOTABLE = frozenset(
         "damaged_lines",
     }
 )
-_ROUTINE = frozenset({"window", "plan", "plan_applied", "observed", "update", "evaluation", "registered", "started"})
+_ROUTINE = frozenset(
+    {"window", "plan", "kept", "plan_applied", "observed", "update", "evaluation"}
+    | {"registered", "started", "left", "stopped"}
+)
 
 
 class LiveView:

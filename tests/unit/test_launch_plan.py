@@ -47,7 +47,6 @@ def test_every_role_gets_what_byteps_needs() -> None:
             "DMLC_NODE_HOST": "127.0.0.1",
             "BYTEPS_NUMA_ON": "0",
             "BYTEPS_SERVER_ENGINE_THREAD": "1",
-            "BYTEPS_ZMQ_NTHREADS": "1",
             "BYTEPS_LOG_LEVEL": "WARNING",
             "BYTEPS_FORCE_DISTRIBUTED": "1",
             "PYTHONUNBUFFERED": "1",
