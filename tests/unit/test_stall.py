@@ -62,5 +62,5 @@ def test_warnings_come_at_twice_the_time_and_start_anew_with_the_next_wait(repor
 
 def test_patience_ends_with_an_error_that_names_the_missing(reporter):
     stall = watch(reporter[0])
-    with pytest.raises(StallError, match=r"waited 100 s for the sum of iteration 7; missing: worker 2 .* stall_fail_s"):
+    with pytest.raises(StallError, match=r"waited 100 s for the sum of iteration 7; missing: worker 2 .*stall_fail_s"):
         stall.waiting(7, 100.0)
