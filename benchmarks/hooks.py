@@ -7,10 +7,10 @@ attached with mode off, two with mode observe (votes, norms, records, reports). 
 an order that turns from round to round; two copies of each mode, made in the order off, observe, observe, off, keep
 it fair: equal copies differ by up to 1 % by their place in memory and in the round alone.
 
-Per run, the overhead is the mean over rounds of (observe - off), divided by the mean iteration time with mode off. It is
-a mean because part of the cost comes only every few iterations; the TRIM largest and smallest differences (interruptions
-by other programs) are left out on both sides. `overhead` is the mean of several runs, each with fresh processes: where
-models happen to lie in memory moves a single run by about 1 % either way.
+Per run, the overhead is the mean over rounds of (observe - off), divided by the mean iteration time with mode off. It
+is a mean because part of the cost comes only every few iterations; the TRIM largest and smallest differences
+(interruptions by other programs) are left out on both sides. `overhead` is the mean of several runs, each with fresh
+processes: where models happen to lie in memory moves a single run by about 1 % either way.
 """
 
 from __future__ import annotations

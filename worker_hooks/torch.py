@@ -18,6 +18,7 @@ anything but its batch and the sum.
 from __future__ import annotations
 
 import atexit
+import dataclasses
 import itertools
 import math
 import sys
@@ -49,7 +50,7 @@ from worker_hooks.window import Iteration, WindowMeter
 
 __all__ = ["Run", "attach"]
 
-NORM_EVERY = 4  # iterations; gradient norms cost a pass over all gradients and change slowly (chosen by us)
+NORM_EVERY = 10  # iterations; gradient norms cost a pass over all gradients and change slowly (chosen by us)
 
 failure.install()
 _attached = itertools.count()  # several models in one process get keys of their own
@@ -303,7 +304,7 @@ class Run:
             )
         )
         if record is not None:
-            self._session.reporter.window(record)
+            self._session.reporter.window(dataclasses.replace(record, cpu_ratio=self._watch.cpu_ratio()))
 
     def paused(self) -> AbstractContextManager[None]:
         """`with run.paused():` around what is not training, so that it does not count as training time."""

@@ -70,7 +70,6 @@ class WindowMeter:
         first = iterations[0]
         samples = sum(i.samples for i in iterations)
         global_samples = sum(i.view.samples for i in iterations)
-        duration_s = sum(i.times.duration_s for i in iterations)
         push_pull_s = sum(network_s for _, network_s in rows)
         norms = np.sqrt([i.grad_sq for i in iterations if math.isfinite(i.grad_sq)] or [math.nan])
         return WindowRecord(
@@ -81,7 +80,7 @@ class WindowMeter:
             plan_version=first.plan_version,
             batch_size=first.batch_size,
             samples=samples,
-            duration_s=duration_s,
+            duration_s=sum(i.times.duration_s for i in iterations),
             compute_s=sum(i.times.compute_s for i in iterations),
             push_pull_s=push_pull_s,
             wait_s=max(0.0, sum(i.times.blocked_s for i in iterations) - push_pull_s),
@@ -95,7 +94,6 @@ class WindowMeter:
             grad_sq_global=_mean((i.global_grad_sq, 1) for i in iterations if math.isfinite(i.global_grad_sq)),
             grad_norm_std=float(norms.std() / norms.mean()) if norms.mean() else math.nan,
             bytes_pushed=self._bytes * len(rows),
-            cpu_ratio=sum(i.times.cpu_s for i in iterations) / duration_s if duration_s else math.nan,
             flagged=any(i.stalled for i in iterations),
         )
 

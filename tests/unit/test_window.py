@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from worker_hooks.stopwatch import Times
+from worker_hooks.stopwatch import Stopwatch, Times
 from worker_hooks.tail import GlobalView
 from worker_hooks.window import Iteration, WindowMeter
 
@@ -20,7 +20,7 @@ def iteration(number: int, plan: int = 0, blocked_s: float = 0.0, waited: tuple[
         number=number,
         plan_version=plan,
         batch_size=10 + plan,
-        times=Times(0.25, 1.0, blocked_s, 1.25 + blocked_s, 0.5),
+        times=Times(0.25, 1.0, blocked_s, 1.25 + blocked_s),
         grad_sq=4.0,
         global_grad_sq=1.0,
         view=GlobalView(30, 1.0, 0.5, 4.0, 0, waited, ()),
@@ -64,3 +64,17 @@ def test_means_are_weighted_by_samples_and_unknown_stays_unknown():
 
 def test_a_stall_flags_its_window():
     assert [r.flagged for r in records([iteration(i, stalled=i == 4) for i in range(7)])] == [False, True]
+
+
+def test_the_cpu_ratio_leaves_pauses_out(monkeypatch):
+    clock = {"wall": 0.0, "cpu": 0.0}
+    monkeypatch.setattr("time.perf_counter", lambda: clock["wall"])
+    monkeypatch.setattr("time.process_time", lambda: clock["cpu"])
+    watch = Stopwatch()
+    clock.update(wall=10.0, cpu=5.0)
+    with watch.paused():
+        clock.update(wall=110.0, cpu=105.0)
+    clock.update(wall=120.0, cpu=110.0)
+    assert watch.cpu_ratio() == pytest.approx(0.5)
+    clock.update(wall=121.0, cpu=111.0)
+    assert watch.cpu_ratio() == pytest.approx(1.0)
