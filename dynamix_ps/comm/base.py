@@ -27,7 +27,7 @@ class Comm(ABC):
         """Reserve a key. Same names, same order, on every worker."""
 
     @abstractmethod
-    def push_pull(self, name: str, buffer: Any, priority: int = 0) -> int:
+    def push_pull(self, name: str, buffer: Any) -> int:
         """Start the in-place sum of `buffer` over all workers and return a handle. Does not block."""
 
     @abstractmethod

@@ -63,7 +63,7 @@ class BytePSComm(Comm):
     def declare(self, name: str) -> None:
         self._declare(name)
 
-    def push_pull(self, name: str, buffer: Any, priority: int = 0) -> int:
+    def push_pull(self, name: str, buffer: Any) -> int:
         """Raises ValueError for a buffer BytePS cannot sum."""
         if buffer.dtype not in self._types or buffer.device.type not in self._devices:
             raise ValueError(
@@ -72,7 +72,7 @@ class BytePSComm(Comm):
             )
         if not buffer.is_contiguous() or buffer.numel() == 0:
             raise ValueError(f"{name}: needs a contiguous buffer with elements, got shape {tuple(buffer.shape)}")
-        return int(self._push_pull(buffer, buffer, False, name, 0, priority))
+        return int(self._push_pull(buffer, buffer, False, name, 0, 0))
 
     def wait(self, handle: int, timeout_s: float) -> bool:
         if self._wait(handle, min(timeout_s, _SIGNAL_CHECK_S)):

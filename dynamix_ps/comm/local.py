@@ -16,7 +16,7 @@ class LocalComm(Comm):
     def declare(self, name: str) -> None:
         pass
 
-    def push_pull(self, name: str, buffer: Any, priority: int = 0) -> int:
+    def push_pull(self, name: str, buffer: Any) -> int:
         return 0
 
     def wait(self, handle: int, timeout_s: float) -> bool:

@@ -24,15 +24,6 @@ UNEVEN_S = (1.0, 2.0, 3.0)  # compute seconds of the workers: they need differen
 
 
 @pytest.fixture
-def arbitrator(tmp_path: Path) -> Iterator[ArbitratorProcess]:
-    process = ArbitratorProcess(tmp_path / "run", config())
-    process.start()
-    process.wait_listening()
-    yield process
-    process.kill()
-
-
-@pytest.fixture
 def workers(arbitrator: ArbitratorProcess) -> Iterator[list[Worker]]:
     started = [Worker(arbitrator.address, rank) for rank in range(3)]
     for worker in started:

@@ -7,11 +7,9 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from tests.control_plane import config
 from tests.integration.arbitrator_process import ArbitratorProcess, wait_until
 
 pytestmark = pytest.mark.timeout(180)
@@ -19,15 +17,6 @@ pytestmark = pytest.mark.timeout(180)
 FORKS = 40
 SWITCH = "GRPC_ENABLE_FORK_SUPPORT"
 STORY = "import sys; from tests.integration.fork_story import main; sys.exit(main(sys.argv[1], int(sys.argv[2])))"
-
-
-@pytest.fixture
-def arbitrator(tmp_path: Path) -> Iterator[ArbitratorProcess]:
-    process = ArbitratorProcess(tmp_path / "run", config())
-    process.start()
-    process.wait_listening()
-    yield process
-    process.kill()
 
 
 _started: list[subprocess.Popen[str]] = []

@@ -37,15 +37,6 @@ START = Plan(0, (64, 64, 64))
 
 
 @pytest.fixture
-def arbitrator(tmp_path: Path) -> Iterator[ArbitratorProcess]:
-    process = ArbitratorProcess(tmp_path / "run", config())
-    process.start()
-    process.wait_listening()
-    yield process
-    process.kill()
-
-
-@pytest.fixture
 def stub(arbitrator: ArbitratorProcess) -> Iterator[Any]:
     with grpc.insecure_channel(arbitrator.address) as channel:
         yield pb_grpc.ArbitratorStub(channel)

@@ -35,7 +35,7 @@ class SumInMemory(Comm):
     def version(self) -> str:
         return "test"
 
-    def push_pull(self, name: str, buffer: torch.Tensor, priority: int = 0) -> int:
+    def push_pull(self, name: str, buffer: torch.Tensor) -> int:
         self.pushed[name] = buffer
         self.order.append(name)
         if all(name in other.pushed for other in self.others):
