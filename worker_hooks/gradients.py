@@ -134,7 +134,7 @@ class GradientExchange:
         bucket.handle = self._comm.push_pull(bucket.name, bucket.buffer)
 
     def send_rest(self, contribute: Callable[[float], tail_layout.Contribution]) -> None:
-        """Send what backward did not fill (as zeros) and the last bucket with the tail.
+        """Send what backward did not fill, as zeros where there is no gradient, and the last bucket with the tail.
 
         `contribute` gets |g_i|^2, the squared norm of this worker's mean gradient (NaN if not measured or if it
         has no samples), and returns what goes into the tail.
@@ -143,7 +143,10 @@ class GradientExchange:
         last = self.buckets[-1]
         for bucket in self.buckets:
             for parameter in bucket.missing:
-                bucket.views[parameter].zero_()
+                if parameter.grad is None or not self._weight:
+                    bucket.views[parameter].zero_()
+                else:  # accumulated by an earlier backward, which was not exchanged
+                    torch.mul(parameter.grad, self._weight, out=bucket.views[parameter])
             if bucket.handle is None and bucket is not last:
                 self._send(bucket)
         if self._measure:

@@ -150,3 +150,19 @@ def test_types_that_cannot_be_summed_are_refused(dtype):
 def test_a_model_without_trainable_parameters_is_refused():
     with pytest.raises(TrainingError, match="nothing to train"):
         layout_buckets([nn.Parameter(torch.zeros(2), requires_grad=False)], 16, 3, "p")
+
+
+def test_what_was_accumulated_before_counts_even_if_the_last_backward_does_not_touch_it():
+    """Micro-batches: plain backward first, then the one that is exchanged, through another part of the model."""
+    net = nn.ModuleDict({"first": nn.Linear(2, 1), "second": nn.Linear(2, 1)})
+    comms: list[SumInMemory] = []
+    comms.append(SumInMemory(0, comms))
+    exchange = GradientExchange(net, comms[0], 4_000_000, "t")
+    comms[0].received = {bucket.name: bucket.buffer for bucket in exchange.buckets}
+    net["first"](torch.ones(3, 2)).mean().backward()
+    exchange.begin(3, measure_norm=False)
+    net["second"](torch.ones(3, 2)).mean().backward()
+    exchange.send_rest(lambda grad_sq: Contribution(3, 1.0, 0.0, grad_sq, 0, 0.0))
+    exchange.receive(lambda waited_s: None)
+    assert net["first"].bias.grad.item() == pytest.approx(1.0)
+    assert net["second"].bias.grad.item() == pytest.approx(1.0)
