@@ -14,21 +14,24 @@ setup(
     long_description_content_type="text/markdown",
     python_requires=">=3.10",
     packages=find_packages(include=["dynamix_ps*", "server_hooks*", "worker_hooks*", "benchmarks*"]),
-    package_data={"dynamix_ps": ["byteps_build/headers/**/*", "byteps_build/sources/*", "rpc/*.proto", "rpc/*.pyi"]},
+    package_data={"dynamix_ps": ["byteps_build/headers/**/*", "byteps_build/sources/*", "rpc/*.proto", "rpc/*.pyi", "metrics/network/headers/**/*", "metrics/network/*.c"]},
     install_requires=[
         "click>=8.1",
         "grpcio>=1.80",
         "grpcio-health-checking>=1.80",
         "numpy>=1.24",
+        "prometheus-client>=0.20",
         "protobuf>=6.31",
         "psutil>=5.9",
         "pydantic>=2.6",
+        "pyroute2>=0.9.4",
         "pyyaml>=6.0",
         "rich>=13.7",
     ],
     extras_require={
         "torch": ["torch>=2.3", "setuptools>=68", "wheel"],  # the last two build BytePS's plugin
-        "plots": ["matplotlib>=3.8"],
+        "plots": ["matplotlib>=3.8", "tensorboardX>=2.6"],
+        "gpu": ["nvidia-ml-py>=12"],
         "workloads": ["torch>=2.3", "scikit-learn>=1.4"],
         "dev": [
             "grpcio-tools>=1.80",

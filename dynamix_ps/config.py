@@ -87,6 +87,16 @@ class Timeouts(_Section):
     job_s: PositiveFloat | None = None  # whole run; none: no limit
 
 
+class Metrics(_Section):
+    """What is measured beside training, and where it can be watched."""
+
+    network: Annotated[Literal["auto", "ebpf", "sockdiag", "procfs", "off"], BeforeValidator(_plain_off)] = "auto"
+    interval_s: PositiveFloat = 1.0  # between reports of servers and scheduler
+    prometheus_host: Host = "127.0.0.1"
+    prometheus_port: Port | None = 0  # 0: any free one, named in the arbitrator's log; null: no endpoint
+    tensorboard: bool = True
+
+
 class Config(_Section):
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=64)] = "run"
     run_dir: str = "runs"
@@ -103,6 +113,7 @@ class Config(_Section):
     target_accuracy: Annotated[float, Field(gt=0, le=1)] | None = None
     checkpoint_every: Annotated[int, Field(ge=0)] = 0  # iterations, 0: only when the script asks
     policy: Policy = Policy()
+    metrics: Metrics = Metrics()
     timeouts: Timeouts = Timeouts()
     command: tuple[str, ...] = ()  # what each worker runs when none is given after `--`
     env: dict[str, str] = {}  # extra variables of every worker

@@ -12,6 +12,8 @@ TOKEN = "DYNAMIX_TOKEN"  # secret of the run, sent with every RPC
 RESUME = "DYNAMIX_RESUME"  # checkpoint to start from
 SLOWDOWN = "DYNAMIX_SLOWDOWN"  # factor >= 1 by which the hook stretches compute time (emulated speed)
 DATA = "DYNAMIX_DATA"  # folder with data sets
+PROBE = "DYNAMIX_PROBE"  # socket of the host's network probe; "none": there is none, and the launcher has said so
+ROLE_NAME = "DYNAMIX_ROLE_NAME"  # worker-0, server-1, scheduler: what this role calls itself in reports
 CACHE = "DYNAMIX_CACHE"  # folder for built wheels and downloads
 
 SHM_PREFIX = "BYTEPS_SHM_PREFIX"  # read by our build of BytePS: first part of its shared-memory names

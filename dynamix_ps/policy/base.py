@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from dynamix_ps.messages import Plan, WindowRecord
+from dynamix_ps.messages import LinkView, Plan, ServerView, WindowRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +22,8 @@ class View:
     plan: Plan  # the newest plan; an answer replaces its sizes
     bounds: tuple[tuple[int, int], ...]  # (smallest, largest) size of every worker
     records: tuple[WindowRecord | None, ...]  # by rank; None: that worker did not report
+    links: tuple[LinkView, ...] = ()  # by rank, from both sides; empty: no role reported its connections
+    servers: tuple[ServerView, ...] = ()
 
     @property
     def reported(self) -> tuple[WindowRecord, ...]:

@@ -85,6 +85,10 @@ class RunFolder:
         return self.path / "workers"
 
     @property
+    def roles_dir(self) -> Path:
+        return self.path / "roles"
+
+    @property
     def arbitrator_dir(self) -> Path:
         return self.path / "arbitrator"
 
@@ -103,6 +107,10 @@ class RunFolder:
     def worker_file(self, rank: int) -> Path:
         """JSON lines that one worker's hook appends."""
         return self.workers_dir / f"worker-{rank}.jsonl"
+
+    def role_file(self, name: str) -> Path:
+        """JSON lines of what a role reported of its connections and its machine, for example `server-0`."""
+        return self.roles_dir / f"{name}.jsonl"
 
     def link_latest(self) -> Path:
         """Let `<base>/latest` point to this folder, in one step. Raises EnvironmentNotReady when it cannot."""

@@ -41,7 +41,7 @@ class RegisterReply(_message.Message):
     def __init__(self, plan: _Optional[_Union[Plan, _Mapping]] = ...) -> None: ...
 
 class WindowRecord(_message.Message):
-    __slots__ = ("window", "first_iteration", "iterations", "plan_version", "batch_size", "samples", "duration_s", "compute_s", "push_pull_s", "wait_s", "input_s", "loss", "accuracy", "global_samples", "global_loss", "global_accuracy", "grad_sq_local", "grad_sq_global", "grad_norm_std", "bytes_pushed", "cpu_ratio", "memory_bytes", "retransmits_per_s", "flagged")
+    __slots__ = ("window", "first_iteration", "iterations", "plan_version", "batch_size", "samples", "duration_s", "compute_s", "push_pull_s", "wait_s", "input_s", "loss", "accuracy", "global_samples", "global_loss", "global_accuracy", "grad_sq_local", "grad_sq_global", "grad_norm_std", "bytes_pushed", "cpu_ratio", "memory_bytes", "retransmits_per_s", "flagged", "accuracy_std", "noise_variance", "noise_signal", "epoch", "cpu_cores", "throttled", "memory_ratio", "gpu_utilisation", "gpu_memory_ratio", "network_source", "network_age_s", "push_bytes_per_s", "pull_bytes_per_s", "rtt_s", "push_busy")
     WINDOW_FIELD_NUMBER: _ClassVar[int]
     FIRST_ITERATION_FIELD_NUMBER: _ClassVar[int]
     ITERATIONS_FIELD_NUMBER: _ClassVar[int]
@@ -66,6 +66,21 @@ class WindowRecord(_message.Message):
     MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
     RETRANSMITS_PER_S_FIELD_NUMBER: _ClassVar[int]
     FLAGGED_FIELD_NUMBER: _ClassVar[int]
+    ACCURACY_STD_FIELD_NUMBER: _ClassVar[int]
+    NOISE_VARIANCE_FIELD_NUMBER: _ClassVar[int]
+    NOISE_SIGNAL_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    CPU_CORES_FIELD_NUMBER: _ClassVar[int]
+    THROTTLED_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_RATIO_FIELD_NUMBER: _ClassVar[int]
+    GPU_UTILISATION_FIELD_NUMBER: _ClassVar[int]
+    GPU_MEMORY_RATIO_FIELD_NUMBER: _ClassVar[int]
+    NETWORK_SOURCE_FIELD_NUMBER: _ClassVar[int]
+    NETWORK_AGE_S_FIELD_NUMBER: _ClassVar[int]
+    PUSH_BYTES_PER_S_FIELD_NUMBER: _ClassVar[int]
+    PULL_BYTES_PER_S_FIELD_NUMBER: _ClassVar[int]
+    RTT_S_FIELD_NUMBER: _ClassVar[int]
+    PUSH_BUSY_FIELD_NUMBER: _ClassVar[int]
     window: int
     first_iteration: int
     iterations: int
@@ -90,7 +105,22 @@ class WindowRecord(_message.Message):
     memory_bytes: float
     retransmits_per_s: float
     flagged: bool
-    def __init__(self, window: _Optional[int] = ..., first_iteration: _Optional[int] = ..., iterations: _Optional[int] = ..., plan_version: _Optional[int] = ..., batch_size: _Optional[int] = ..., samples: _Optional[int] = ..., duration_s: _Optional[float] = ..., compute_s: _Optional[float] = ..., push_pull_s: _Optional[float] = ..., wait_s: _Optional[float] = ..., input_s: _Optional[float] = ..., loss: _Optional[float] = ..., accuracy: _Optional[float] = ..., global_samples: _Optional[int] = ..., global_loss: _Optional[float] = ..., global_accuracy: _Optional[float] = ..., grad_sq_local: _Optional[float] = ..., grad_sq_global: _Optional[float] = ..., grad_norm_std: _Optional[float] = ..., bytes_pushed: _Optional[int] = ..., cpu_ratio: _Optional[float] = ..., memory_bytes: _Optional[float] = ..., retransmits_per_s: _Optional[float] = ..., flagged: bool = ...) -> None: ...
+    accuracy_std: float
+    noise_variance: float
+    noise_signal: float
+    epoch: float
+    cpu_cores: float
+    throttled: float
+    memory_ratio: float
+    gpu_utilisation: float
+    gpu_memory_ratio: float
+    network_source: str
+    network_age_s: float
+    push_bytes_per_s: float
+    pull_bytes_per_s: float
+    rtt_s: float
+    push_busy: float
+    def __init__(self, window: _Optional[int] = ..., first_iteration: _Optional[int] = ..., iterations: _Optional[int] = ..., plan_version: _Optional[int] = ..., batch_size: _Optional[int] = ..., samples: _Optional[int] = ..., duration_s: _Optional[float] = ..., compute_s: _Optional[float] = ..., push_pull_s: _Optional[float] = ..., wait_s: _Optional[float] = ..., input_s: _Optional[float] = ..., loss: _Optional[float] = ..., accuracy: _Optional[float] = ..., global_samples: _Optional[int] = ..., global_loss: _Optional[float] = ..., global_accuracy: _Optional[float] = ..., grad_sq_local: _Optional[float] = ..., grad_sq_global: _Optional[float] = ..., grad_norm_std: _Optional[float] = ..., bytes_pushed: _Optional[int] = ..., cpu_ratio: _Optional[float] = ..., memory_bytes: _Optional[float] = ..., retransmits_per_s: _Optional[float] = ..., flagged: _Optional[bool] = ..., accuracy_std: _Optional[float] = ..., noise_variance: _Optional[float] = ..., noise_signal: _Optional[float] = ..., epoch: _Optional[float] = ..., cpu_cores: _Optional[float] = ..., throttled: _Optional[float] = ..., memory_ratio: _Optional[float] = ..., gpu_utilisation: _Optional[float] = ..., gpu_memory_ratio: _Optional[float] = ..., network_source: _Optional[str] = ..., network_age_s: _Optional[float] = ..., push_bytes_per_s: _Optional[float] = ..., pull_bytes_per_s: _Optional[float] = ..., rtt_s: _Optional[float] = ..., push_busy: _Optional[float] = ...) -> None: ...
 
 class ReportRequest(_message.Message):
     __slots__ = ("identity", "record")
@@ -122,7 +152,7 @@ class Peer(_message.Message):
     iteration: int
     silent_s: float
     alive: bool
-    def __init__(self, rank: _Optional[int] = ..., iteration: _Optional[int] = ..., silent_s: _Optional[float] = ..., alive: bool = ...) -> None: ...
+    def __init__(self, rank: _Optional[int] = ..., iteration: _Optional[int] = ..., silent_s: _Optional[float] = ..., alive: _Optional[bool] = ...) -> None: ...
 
 class HeartbeatReply(_message.Message):
     __slots__ = ("peers",)
@@ -147,3 +177,71 @@ class PlansRequest(_message.Message):
     identity: Identity
     newest_version: int
     def __init__(self, identity: _Optional[_Union[Identity, _Mapping]] = ..., newest_version: _Optional[int] = ...) -> None: ...
+
+class SystemSample(_message.Message):
+    __slots__ = ("cpu_ratio", "cpu_cores", "throttled", "memory_bytes", "memory_ratio", "gpu_utilisation", "gpu_memory_ratio")
+    CPU_RATIO_FIELD_NUMBER: _ClassVar[int]
+    CPU_CORES_FIELD_NUMBER: _ClassVar[int]
+    THROTTLED_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_RATIO_FIELD_NUMBER: _ClassVar[int]
+    GPU_UTILISATION_FIELD_NUMBER: _ClassVar[int]
+    GPU_MEMORY_RATIO_FIELD_NUMBER: _ClassVar[int]
+    cpu_ratio: float
+    cpu_cores: float
+    throttled: float
+    memory_bytes: float
+    memory_ratio: float
+    gpu_utilisation: float
+    gpu_memory_ratio: float
+    def __init__(self, cpu_ratio: _Optional[float] = ..., cpu_cores: _Optional[float] = ..., throttled: _Optional[float] = ..., memory_bytes: _Optional[float] = ..., memory_ratio: _Optional[float] = ..., gpu_utilisation: _Optional[float] = ..., gpu_memory_ratio: _Optional[float] = ...) -> None: ...
+
+class Flow(_message.Message):
+    __slots__ = ("local", "remote", "bytes_out", "bytes_in", "retransmits", "busy_s", "rtt_s", "unsent_bytes", "unread_bytes")
+    LOCAL_FIELD_NUMBER: _ClassVar[int]
+    REMOTE_FIELD_NUMBER: _ClassVar[int]
+    BYTES_OUT_FIELD_NUMBER: _ClassVar[int]
+    BYTES_IN_FIELD_NUMBER: _ClassVar[int]
+    RETRANSMITS_FIELD_NUMBER: _ClassVar[int]
+    BUSY_S_FIELD_NUMBER: _ClassVar[int]
+    RTT_S_FIELD_NUMBER: _ClassVar[int]
+    UNSENT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    UNREAD_BYTES_FIELD_NUMBER: _ClassVar[int]
+    local: str
+    remote: str
+    bytes_out: float
+    bytes_in: float
+    retransmits: float
+    busy_s: float
+    rtt_s: float
+    unsent_bytes: float
+    unread_bytes: float
+    def __init__(self, local: _Optional[str] = ..., remote: _Optional[str] = ..., bytes_out: _Optional[float] = ..., bytes_in: _Optional[float] = ..., retransmits: _Optional[float] = ..., busy_s: _Optional[float] = ..., rtt_s: _Optional[float] = ..., unsent_bytes: _Optional[float] = ..., unread_bytes: _Optional[float] = ...) -> None: ...
+
+class ObserveRequest(_message.Message):
+    __slots__ = ("name", "role", "rank", "host", "pid", "time_s", "network_source", "network_age_s", "flows", "system")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    PID_FIELD_NUMBER: _ClassVar[int]
+    TIME_S_FIELD_NUMBER: _ClassVar[int]
+    NETWORK_SOURCE_FIELD_NUMBER: _ClassVar[int]
+    NETWORK_AGE_S_FIELD_NUMBER: _ClassVar[int]
+    FLOWS_FIELD_NUMBER: _ClassVar[int]
+    SYSTEM_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    role: str
+    rank: int
+    host: str
+    pid: int
+    time_s: float
+    network_source: str
+    network_age_s: float
+    flows: _containers.RepeatedCompositeFieldContainer[Flow]
+    system: SystemSample
+    def __init__(self, name: _Optional[str] = ..., role: _Optional[str] = ..., rank: _Optional[int] = ..., host: _Optional[str] = ..., pid: _Optional[int] = ..., time_s: _Optional[float] = ..., network_source: _Optional[str] = ..., network_age_s: _Optional[float] = ..., flows: _Optional[_Iterable[_Union[Flow, _Mapping]]] = ..., system: _Optional[_Union[SystemSample, _Mapping]] = ...) -> None: ...
+
+class ObserveReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...

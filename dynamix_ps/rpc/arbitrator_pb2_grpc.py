@@ -5,7 +5,7 @@ import warnings
 
 from dynamix_ps.rpc import arbitrator_pb2 as dynamix__ps_dot_rpc_dot_arbitrator__pb2
 
-GRPC_GENERATED_VERSION = '1.80.0'
+GRPC_GENERATED_VERSION = '1.85.1'
 GRPC_VERSION = grpc.__version__
 _version_not_supported = False
 
@@ -25,7 +25,7 @@ if _version_not_supported:
     )
 
 
-class ArbitratorStub(object):
+class ArbitratorStub:
     """Missing associated documentation comment in .proto file."""
 
     def __init__(self, channel):
@@ -54,6 +54,11 @@ class ArbitratorStub(object):
                 request_serializer=dynamix__ps_dot_rpc_dot_arbitrator__pb2.LeaveRequest.SerializeToString,
                 response_deserializer=dynamix__ps_dot_rpc_dot_arbitrator__pb2.LeaveReply.FromString,
                 _registered_method=True)
+        self.Observe = channel.unary_unary(
+                '/dynamix.arbitrator.v1.Arbitrator/Observe',
+                request_serializer=dynamix__ps_dot_rpc_dot_arbitrator__pb2.ObserveRequest.SerializeToString,
+                response_deserializer=dynamix__ps_dot_rpc_dot_arbitrator__pb2.ObserveReply.FromString,
+                _registered_method=True)
         self.Plans = channel.unary_stream(
                 '/dynamix.arbitrator.v1.Arbitrator/Plans',
                 request_serializer=dynamix__ps_dot_rpc_dot_arbitrator__pb2.PlansRequest.SerializeToString,
@@ -61,7 +66,7 @@ class ArbitratorStub(object):
                 _registered_method=True)
 
 
-class ArbitratorServicer(object):
+class ArbitratorServicer:
     """Missing associated documentation comment in .proto file."""
 
     def Register(self, request, context):
@@ -87,6 +92,13 @@ class ArbitratorServicer(object):
 
     def Leave(self, request, context):
         """The worker is done and will not come back.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Observe(self, request, context):
+        """What any role sees of its connections and its machine. The newest report of a role counts.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -122,6 +134,11 @@ def add_ArbitratorServicer_to_server(servicer, server):
                     request_deserializer=dynamix__ps_dot_rpc_dot_arbitrator__pb2.LeaveRequest.FromString,
                     response_serializer=dynamix__ps_dot_rpc_dot_arbitrator__pb2.LeaveReply.SerializeToString,
             ),
+            'Observe': grpc.unary_unary_rpc_method_handler(
+                    servicer.Observe,
+                    request_deserializer=dynamix__ps_dot_rpc_dot_arbitrator__pb2.ObserveRequest.FromString,
+                    response_serializer=dynamix__ps_dot_rpc_dot_arbitrator__pb2.ObserveReply.SerializeToString,
+            ),
             'Plans': grpc.unary_stream_rpc_method_handler(
                     servicer.Plans,
                     request_deserializer=dynamix__ps_dot_rpc_dot_arbitrator__pb2.PlansRequest.FromString,
@@ -135,7 +152,7 @@ def add_ArbitratorServicer_to_server(servicer, server):
 
 
  # This class is part of an EXPERIMENTAL API.
-class Arbitrator(object):
+class Arbitrator:
     """Missing associated documentation comment in .proto file."""
 
     @staticmethod
@@ -236,6 +253,33 @@ class Arbitrator(object):
             '/dynamix.arbitrator.v1.Arbitrator/Leave',
             dynamix__ps_dot_rpc_dot_arbitrator__pb2.LeaveRequest.SerializeToString,
             dynamix__ps_dot_rpc_dot_arbitrator__pb2.LeaveReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Observe(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/dynamix.arbitrator.v1.Arbitrator/Observe',
+            dynamix__ps_dot_rpc_dot_arbitrator__pb2.ObserveRequest.SerializeToString,
+            dynamix__ps_dot_rpc_dot_arbitrator__pb2.ObserveReply.FromString,
             options,
             channel_credentials,
             insecure,

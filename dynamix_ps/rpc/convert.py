@@ -25,6 +25,7 @@ _SECONDS = _Range(0.0, 1e8)
 _SECONDS_OR_UNKNOWN = _Range(0.0, 1e8, unknown=True)
 _FRACTION = _Range(0.0, 1.0, unknown=True)
 _LOSS = _Range(-1e30, 1e30, unknown=True)
+_AMOUNT = _Range(0.0, 1e18, unknown=True)
 _SQUARE = _Range(0.0, 1e30, unknown=True)
 
 _COUNTS = {
@@ -50,10 +51,25 @@ _NUMBERS = {
     "grad_sq_local": _SQUARE,
     "grad_sq_global": _SQUARE,
     "grad_norm_std": _SQUARE,
-    "cpu_ratio": _Range(0.0, 1e6, unknown=True),
-    "memory_bytes": _Range(0.0, 1e18, unknown=True),
-    "retransmits_per_s": _Range(0.0, 1e12, unknown=True),
+    "accuracy_std": _FRACTION,
+    "noise_variance": _Range(-1e30, 1e30, unknown=True),  # unbiased estimates can be negative
+    "noise_signal": _Range(-1e30, 1e30, unknown=True),
+    "epoch": _AMOUNT,
+    "cpu_ratio": _AMOUNT,
+    "cpu_cores": _AMOUNT,
+    "throttled": _FRACTION,
+    "memory_bytes": _AMOUNT,
+    "memory_ratio": _AMOUNT,
+    "gpu_utilisation": _FRACTION,
+    "gpu_memory_ratio": _FRACTION,
+    "network_age_s": _AMOUNT,
+    "push_bytes_per_s": _AMOUNT,
+    "pull_bytes_per_s": _AMOUNT,
+    "retransmits_per_s": _AMOUNT,
+    "rtt_s": _SECONDS_OR_UNKNOWN,
+    "push_busy": _FRACTION,
 }
+_SOURCES = ("ebpf", "sockdiag", "procfs", "none")
 
 
 def identity_to_proto(rank: int, incarnation: str) -> pb.Identity:
@@ -106,7 +122,7 @@ def registration_from_proto(request: pb.RegisterRequest) -> Registration:
 
 def record_to_proto(record: WindowRecord) -> pb.WindowRecord:
     """Unknown (NaN) values are left out."""
-    message = pb.WindowRecord(flagged=record.flagged)
+    message = pb.WindowRecord(flagged=record.flagged, network_source=record.network_source)
     for name in (*_COUNTS, *_NUMBERS):
         value = getattr(record, name)
         if not math.isnan(value):
@@ -122,7 +138,7 @@ def record_from_proto(rank: int, message: pb.WindowRecord) -> WindowRecord:
     """
     fields: dict[str, Any] = {name: _count(name, getattr(message, name), low) for name, low in _COUNTS.items()}
     fields |= {name: _number(name, message, allowed) for name, allowed in _NUMBERS.items()}
-    return WindowRecord(rank=rank, flagged=message.flagged, **fields)
+    return WindowRecord(rank=rank, flagged=message.flagged, network_source=_source(message.network_source), **fields)
 
 
 def peer_to_proto(peer: PeerStatus) -> pb.Peer:
@@ -136,6 +152,14 @@ def peer_from_proto(peer: pb.Peer) -> PeerStatus:
 def iteration_from_proto(request: pb.HeartbeatRequest) -> int:
     """Raises MalformedMessageError if it is negative."""
     return _count("iteration", request.iteration)
+
+
+def _source(name: str) -> str:
+    if name and name not in _SOURCES:
+        raise MalformedMessageError(
+            f"network_source: got {name[:LARGEST_TEXT]!r}, expected one of {', '.join(_SOURCES)}"
+        )
+    return name or "none"
 
 
 def _count(name: str, value: int, low: int = 0) -> int:
