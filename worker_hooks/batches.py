@@ -65,6 +65,11 @@ class BatchStream:
         self._plan_at = plan_at
         self._prefetch = prefetch
 
+    @property
+    def length(self) -> int:
+        """Samples in one epoch."""
+        return self._sampler.length
+
     def run(
         self, cursor: Cursor, iteration: int, last_epoch: int | None, last_iteration: int | None
     ) -> Iterator[Batch]:

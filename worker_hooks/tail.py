@@ -2,16 +2,16 @@
 
 Layout, all values of the buffer's own float type, summed over workers like the gradients before them:
 
-    samples        b_i really processed; its sum is B                                        1
     loss           b_i times the mean loss of worker i                                       1
     correct        correctly classified samples                                              1
     judged         samples for which the script told how many were correct                   1
-    grad_sq        b_i * |g_i|^2, g_i the mean gradient of worker i                           1
     votes          bits of the newest plan held (switch.py)                       VERSION_BITS
-    waited         seconds worker i waited in the iteration before, in its own slot           N
+    samples        b_i really processed, in the slot of worker i; their sum is B              N
+    grad_sq        |g_i|^2, g_i the mean gradient of worker i; 0: not measured                N
+    waited         seconds worker i waited in the iteration before                            N
     broken         1 in the slot of a worker whose loss is not finite                         N
 
-Counts stay exact in float32 up to 2^24 samples per iteration.
+Counts stay exact in float32 up to 2^24 samples per worker and iteration.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ from numpy.typing import NDArray
 
 from worker_hooks.switch import VERSION_BITS, agreed_version, version_bits
 
-_VOTES = 5
-_WAITED = _VOTES + VERSION_BITS
+_VOTES = 3
+_SLOTS = _VOTES + VERSION_BITS  # here the parts with one value per worker begin
+_PARTS = 4
 
 
 class Contribution(NamedTuple):
@@ -45,15 +46,16 @@ class GlobalView(NamedTuple):
     samples: int
     loss: float
     accuracy: float
-    grad_sq_local: float  # sample-weighted mean over workers of |g_i|^2
     agreed_version: int | None
+    worker_samples: tuple[int, ...]
+    grad_sq: tuple[float, ...]  # |g_i|^2 of every worker, NaN where it was not measured
     waited_s: tuple[float, ...]
     broken_ranks: tuple[int, ...]
 
 
 def length(workers: int) -> int:
     """Number of values in the tail for `workers` workers."""
-    return _WAITED + 2 * workers
+    return _SLOTS + _PARTS * workers
 
 
 def encode(mine: Contribution, rank: int, workers: int, out: NDArray[np.floating]) -> None:
@@ -61,30 +63,28 @@ def encode(mine: Contribution, rank: int, workers: int, out: NDArray[np.floating
     finite = math.isfinite(mine.loss_sum)
     told = not math.isnan(mine.correct)
     out[:_VOTES] = (
-        mine.samples,
         mine.loss_sum if finite else 0.0,
         mine.correct if told else 0.0,
         mine.samples if told else 0.0,
-        mine.grad_sq * mine.samples if math.isfinite(mine.grad_sq) else 0.0,
     )
-    out[_VOTES:_WAITED] = version_bits(mine.plan_version)
-    out[_WAITED:] = 0.0
-    out[_WAITED + rank] = mine.waited_s
-    if not finite:
-        out[_WAITED + workers + rank] = 1.0
+    out[_VOTES:_SLOTS] = version_bits(mine.plan_version)
+    out[_SLOTS:] = 0.0
+    grad_sq = mine.grad_sq if math.isfinite(mine.grad_sq) else 0.0
+    out[_SLOTS + rank :: workers] = (mine.samples, grad_sq, mine.waited_s, 0.0 if finite else 1.0)
 
 
 def decode(total: NDArray[np.floating], workers: int) -> GlobalView:
     """Read the summed tail. Means over nothing are NaN."""
-    samples, loss, correct, judged, grad_sq = total[:_VOTES].tolist()
-    slots = total[_WAITED:].tolist()
-    broken = slots[workers:]
+    loss, correct, judged = total[:_VOTES].tolist()
+    sizes, grad_sq, waited_s, broken = total[_SLOTS:].reshape(_PARTS, workers).tolist()
+    samples = round(sum(sizes))
     return GlobalView(
-        samples=round(samples),
+        samples=samples,
         loss=loss / samples if samples else math.nan,
         accuracy=correct / judged if judged else math.nan,
-        grad_sq_local=grad_sq / samples if samples else math.nan,
-        agreed_version=agreed_version(total[_VOTES:_WAITED], workers),
-        waited_s=tuple(slots[:workers]),
+        agreed_version=agreed_version(total[_VOTES:_SLOTS], workers),
+        worker_samples=tuple(map(round, sizes)),
+        grad_sq=tuple(square or math.nan for square in grad_sq),
+        waited_s=tuple(waited_s),
         broken_ranks=tuple(rank for rank in range(workers) if broken[rank]) if any(broken) else (),
     )

@@ -50,7 +50,7 @@ from worker_hooks.window import Iteration, WindowMeter
 
 __all__ = ["Run", "attach"]
 
-NORM_EVERY = 10  # iterations; gradient norms cost a pass over all gradients and change slowly (chosen by us)
+NORM_EVERY = 5  # iterations; gradient norms cost a pass over all gradients and change slowly (chosen by us)
 
 failure.install()
 _attached = itertools.count()  # several models in one process get keys of their own
@@ -300,6 +300,7 @@ class Run:
                 grad_sq=self._grad_sq,
                 global_grad_sq=self._global_grad_sq,
                 view=self._view,
+                epoch=self._cursor.epoch + self._cursor.position / self._stream.length,
                 stalled=self._watch.blocked_s >= self._settings.timeouts.stall_warn_s,
             )
         )

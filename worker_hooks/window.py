@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dynamix_ps.messages import WindowRecord
+from dynamix_ps.metrics.noise import estimate
 from worker_hooks.stopwatch import Times
 from worker_hooks.tail import GlobalView
 
@@ -35,6 +36,7 @@ class Iteration(NamedTuple):
     grad_sq: float  # NaN where it was not measured, this and the next
     global_grad_sq: float
     view: GlobalView
+    epoch: float = math.nan  # passes over the data after it
     stalled: bool = False  # waited so long that a worker must have been stopped
 
 
@@ -72,6 +74,8 @@ class WindowMeter:
         global_samples = sum(i.view.samples for i in iterations)
         push_pull_s = sum(network_s for _, network_s in rows)
         norms = np.sqrt([i.grad_sq for i in iterations if math.isfinite(i.grad_sq)] or [math.nan])
+        accuracies = np.array([i.correct / i.samples for i in iterations if i.samples] or [math.nan])
+        noise = [estimate(i.view.worker_samples, i.view.grad_sq, i.global_grad_sq) for i in iterations]
         return WindowRecord(
             rank=self._rank,
             window=self._window,
@@ -94,6 +98,10 @@ class WindowMeter:
             grad_sq_global=_mean((i.global_grad_sq, 1) for i in iterations if math.isfinite(i.global_grad_sq)),
             grad_norm_std=float(norms.std() / norms.mean()) if norms.mean() else math.nan,
             bytes_pushed=self._bytes * len(rows),
+            accuracy_std=float(accuracies.std()),
+            noise_variance=_mean((one.variance, 1) for one in noise if math.isfinite(one.variance)),
+            noise_signal=_mean((one.signal, 1) for one in noise if math.isfinite(one.signal)),
+            epoch=iterations[-1].epoch,
             flagged=any(i.stalled for i in iterations),
         )
 

@@ -17,7 +17,7 @@ contribution = st.builds(
     samples=st.integers(0, 2000),
     loss_sum=st.floats(0, 1e4),
     correct=st.just(math.nan) | st.integers(0, 2000).map(float),
-    grad_sq=st.just(math.nan) | st.floats(0, 100),
+    grad_sq=st.just(math.nan) | st.floats(1e-30, 100),
     plan_version=st.integers(0, 3),
     waited_s=st.floats(0, 100),
 )
@@ -35,6 +35,8 @@ def test_the_sum_tells_every_worker_the_same_global_state(parts):
     view = tail.decode(summed(parts), len(parts))
     samples = sum(p.samples for p in parts)
     assert view.samples == samples
+    assert view.worker_samples == tuple(p.samples for p in parts)
+    assert view.grad_sq == pytest.approx([p.grad_sq for p in parts], rel=1e-6, nan_ok=True)
     assert view.agreed_version == (parts[0].plan_version if len({p.plan_version for p in parts}) == 1 else None)
     assert view.waited_s == pytest.approx([p.waited_s for p in parts], rel=1e-6)
     assert view.broken_ranks == ()

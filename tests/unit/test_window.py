@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from worker_hooks.stopwatch import Stopwatch, Times
@@ -15,6 +17,8 @@ def iteration(number: int, plan: int = 0, blocked_s: float = 0.0, waited: tuple[
         "loss": 2.0,
         "correct": 5.0,
         "stalled": False,
+        "global_grad_sq": 1.0,
+        "epoch": number / 4,
     } | changes
     return Iteration(
         number=number,
@@ -22,8 +26,7 @@ def iteration(number: int, plan: int = 0, blocked_s: float = 0.0, waited: tuple[
         batch_size=10 + plan,
         times=Times(0.25, 1.0, blocked_s, 1.25 + blocked_s),
         grad_sq=4.0,
-        global_grad_sq=1.0,
-        view=GlobalView(30, 1.0, 0.5, 4.0, 0, waited, ()),
+        view=GlobalView(30, 1.0, 0.5, 0, (10, 20), (4.0, 2.0), waited, ()),
         **values,
     )
 
@@ -78,3 +81,18 @@ def test_the_cpu_ratio_leaves_pauses_out(monkeypatch):
     assert watch.cpu_ratio() == pytest.approx(0.5)
     clock.update(wall=121.0, cpu=111.0)
     assert watch.cpu_ratio() == pytest.approx(1.0)
+
+
+def test_the_noise_of_measured_iterations_is_averaged_and_the_rest_does_not_count():
+    rows = [iteration(i, global_grad_sq=1.0 if i == 1 else float("nan")) for i in range(4)]
+    (record,) = records(rows)
+    assert record.noise_variance == pytest.approx(10 * (4.0 - 1.0) + 20 * (2.0 - 1.0))
+    assert record.noise_signal == pytest.approx(1.0 - 50.0 / 30)
+    (record,) = records([iteration(i, global_grad_sq=float("nan")) for i in range(4)])
+    assert math.isnan(record.noise_variance) and math.isnan(record.noise_signal)
+
+
+def test_the_spread_of_the_accuracy_and_the_place_in_the_data_are_told():
+    (record,) = records([iteration(i, correct=c) for i, c in enumerate((2.0, 4.0, 6.0, 0.0))])
+    assert record.accuracy_std == pytest.approx(((0.2**2 + 0.2**2) / 3) ** 0.5)
+    assert record.epoch == 0.5

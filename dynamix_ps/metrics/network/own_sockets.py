@@ -1,0 +1,50 @@
+"""Which TCP connections of this process belong to the data plane: those that came with it."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from dynamix_ps.metrics.network.connection import Connection, endpoint
+
+
+@dataclass(frozen=True, slots=True)
+class OwnSockets:
+    """TCP sockets of this process at one moment."""
+
+    listening: frozenset[int]  # ports
+    connected: frozenset[tuple[str, str]]  # (local, remote)
+
+
+def own_sockets() -> OwnSockets:
+    """What this process has open now. Sockets that vanish meanwhile are left out."""
+    listening: set[int] = set()
+    connected: set[tuple[str, str]] = set()
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            if not os.readlink(f"/proc/self/fd/{name}").startswith("socket:"):
+                continue
+            with socket.socket(fileno=os.dup(int(name))) as copy:
+                if copy.family not in (socket.AF_INET, socket.AF_INET6) or copy.type != socket.SOCK_STREAM:
+                    continue
+                if copy.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+                    listening.add(copy.getsockname()[1])
+                else:
+                    connected.add((endpoint(*copy.getsockname()[:2]), endpoint(*copy.getpeername()[:2])))
+        except OSError:  # closed meanwhile, or not connected
+            continue
+    return OwnSockets(frozenset(listening), frozenset(connected))
+
+
+def opened_between(before: OwnSockets, after: OwnSockets) -> Callable[[Connection], bool]:
+    """Picks the connections that were opened in between, and all that later came in at ports opened in between."""
+    ports = after.listening - before.listening
+    connected = after.connected - before.connected
+
+    def is_one(connection: Connection) -> bool:
+        port = int(connection.local.rpartition(":")[2])
+        return port in ports or (connection.local, connection.remote) in connected
+
+    return is_one

@@ -1,0 +1,48 @@
+"""The data plane's connections are told from all others of the same process."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+
+import pytest
+
+from dynamix_ps.metrics.network.connection import Connection, endpoint
+from dynamix_ps.metrics.network.own_sockets import opened_between, own_sockets
+
+
+def connection(local: socket.socket) -> Connection:
+    here, there = local.getsockname()[:2], local.getpeername()[:2]
+    return Connection("1", 0, 0, endpoint(*here), endpoint(*there), 0, 0, 0)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_only_what_was_opened_in_between_and_what_comes_in_there_counts(host):
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with contextlib.ExitStack() as stack:
+
+        def listen() -> socket.socket:
+            return stack.enter_context(socket.create_server((host, 0), family=family))
+
+        def dial(listener: socket.socket) -> tuple[socket.socket, socket.socket]:
+            client = stack.enter_context(socket.create_connection(listener.getsockname()[:2]))
+            return client, stack.enter_context(listener.accept()[0])
+
+        control = listen()
+        control_out, control_in = dial(control)
+        before = own_sockets()
+        data = listen()
+        data_out, data_in = dial(data)
+        is_data = opened_between(before, own_sockets())
+        late_out, late_in = dial(data)
+        other_out, other_in = dial(control)
+
+        assert all(is_data(connection(one)) for one in (data_out, data_in, late_in))
+        assert not any(is_data(connection(one)) for one in (control_out, control_in, other_out, other_in, late_out))
+
+
+def test_sockets_that_are_no_tcp_connection_are_no_error():
+    with socket.socketpair()[0], socket.socket(socket.AF_INET, socket.SOCK_DGRAM), socket.socket() as unconnected:
+        found = own_sockets()
+        unconnected.bind(("127.0.0.1", 0))
+    assert all(":" in local and ":" in remote for local, remote in found.connected)
