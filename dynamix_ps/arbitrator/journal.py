@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 import os
 import time
 from collections.abc import Mapping
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from dynamix_ps.messages import Plan
+from dynamix_ps.report.json_lines import plain
 
 logger = logging.getLogger("dynamix.arbitrator")
 
@@ -48,7 +48,7 @@ class Journal:
 
     def write(self, kind: str, *, sync: bool = False, **fields: Any) -> None:
         """Append one line; `sync` waits until it is on the disk. NaN is written as null."""
-        text = json.dumps({"kind": kind, "time_s": time.time(), **_plain(fields)}, allow_nan=False)
+        text = json.dumps({"kind": kind, "time_s": time.time(), **plain(fields)}, allow_nan=False)
         line = ("\n" if self._torn else "").encode() + text.encode() + b"\n"  # ends a torn line, which readers skip
         try:
             written = os.write(self._descriptor, line)
@@ -113,14 +113,3 @@ def _lines(file: Path) -> list[Mapping[str, Any]]:
         if isinstance(line, dict) and isinstance(line.get("kind"), str):
             found.append(line)
     return found
-
-
-def _plain(value: Any) -> Any:
-    """Values as JSON has them: NaN and infinities become null, tuples lists."""
-    if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value

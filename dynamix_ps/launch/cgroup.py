@@ -1,4 +1,7 @@
-"""CPU quotas by control groups, version 1 and 2. One group per worker, below or beside the launcher's own group."""
+"""CPU quotas by control groups, version 1 and 2. One group per worker, below or beside the launcher's own group.
+
+What groups there are and what they allow is read in dynamix_ps/cgroups.py; here they are made.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,8 @@ import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+from dynamix_ps.cgroups import OWN_PROC, cpu_chains, words
 
 # With the kernel's default of 100 ms a throttled receiver looks like a network fault (measured: stalls of
 # 77 ms at a quarter core); with 20 ms the stalls stay below 20 ms.
@@ -55,7 +60,7 @@ def quota(cores: float) -> tuple[int, int]:
     return max(MIN_QUOTA_US, round(cores * period_us)), period_us
 
 
-def find_controller(proc: Path = Path("/proc/self"), probe: bool = True) -> CpuController:
+def find_controller(proc: Path = OWN_PROC, probe: bool = True) -> CpuController:
     """The first place where a group can be made, given a limit and entered; tried out with a throw-away group."""
     problems = []
     for version, parent in _candidates(proc):
@@ -69,46 +74,11 @@ def find_controller(proc: Path = Path("/proc/self"), probe: bool = True) -> CpuC
 
 def _candidates(proc: Path) -> Iterator[tuple[int, Path]]:
     """Version 1: below the own group. Version 2 keeps processes and limited groups apart: the nearest one around it."""
-    for version, chain in _chains(proc):
+    for version, chain in cpu_chains(proc):
         if version == 1:
             yield 1, chain[0]
         else:
-            yield from ((2, path) for path in chain if "cpu" in _words(path / "cgroup.subtree_control"))
-
-
-def _chains(proc: Path) -> Iterator[tuple[int, list[Path]]]:
-    """(version, own group and those around it, innermost first) of every mounted hierarchy with CPU limits."""
-    own = _own_groups(proc)
-    for line in (proc / "mounts").read_text().splitlines():
-        _, mount, kind, options, *_ = line.split()
-        root = Path(mount.replace("\\040", " "))
-        if kind == "cgroup" and "cpu" in options.split(","):
-            yield 1, _visible(root, own.get("cpu", "/"))
-        elif kind == "cgroup2":
-            yield 2, _visible(root, own.get("", "/"))
-
-
-def _own_groups(proc: Path) -> dict[str, str]:
-    groups = {}
-    for line in (proc / "cgroup").read_text().splitlines():
-        _, controllers, path = line.split(":", 2)
-        for controller in controllers.split(","):
-            groups[controller] = path
-    return groups
-
-
-def _visible(root: Path, own: str) -> list[Path]:
-    """Containers hide groups: what is not there is left out, the root always remains."""
-    here = root / own.lstrip("/")
-    chain = [here, *(parent for parent in here.parents if root in parent.parents)]
-    return [path for path in chain if path != root and path.is_dir()] + [root]
-
-
-def _words(file: Path) -> list[str]:
-    try:
-        return file.read_text().split()
-    except OSError:
-        return []
+            yield from ((2, path) for path in chain if "cpu" in words(path / "cgroup.subtree_control"))
 
 
 def _try_out(controller: CpuController) -> str:
@@ -127,17 +97,3 @@ def _try_out(controller: CpuController) -> str:
         sleeper.communicate()
         group.rmdir()
     return ""
-
-
-def available_cores(proc: Path = Path("/proc/self")) -> float:
-    """Cores this process may use: its affinity, or the smallest quota of a group around it where that is less."""
-    limits = [float(len(os.sched_getaffinity(0)))]
-    for version, chain in _chains(proc):
-        for group in chain:
-            if version == 1:
-                words = _words(group / "cpu.cfs_quota_us") + _words(group / "cpu.cfs_period_us")
-            else:
-                words = _words(group / "cpu.max")
-            if len(words) == 2 and words[0] not in ("max", "-1"):
-                limits.append(int(words[0]) / int(words[1]))
-    return min(limits)

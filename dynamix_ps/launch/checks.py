@@ -16,9 +16,10 @@ from typing import Literal
 
 from dynamix_ps import env
 from dynamix_ps.byteps_build.install import InstalledInfo, installed_info
+from dynamix_ps.cgroups import available_cores
 from dynamix_ps.config import Cluster, Config, Worker
 from dynamix_ps.errors import DynamixError
-from dynamix_ps.launch.cgroup import available_cores, find_controller
+from dynamix_ps.launch.cgroup import find_controller
 from dynamix_ps.launch.ports import choose_ports
 from dynamix_ps.launch.preflight import preflight
 

@@ -14,11 +14,11 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
+from dynamix_ps.cgroups import available_cores
 from dynamix_ps.cli.report import print_error
 from dynamix_ps.config import Config
 from dynamix_ps.config_file import dump_config
 from dynamix_ps.errors import DynamixError, EnvironmentNotReady
-from dynamix_ps.launch.cgroup import available_cores
 from dynamix_ps.launch.cleanup import Holdings, make_scratch, release, release_stale, scratch_path, start_of
 from dynamix_ps.launch.emulate import Emulation, choose_emulation
 from dynamix_ps.launch.interrupts import Interrupts

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dynamix_ps.cgroups import available_cores
 from dynamix_ps.config import Config
 from dynamix_ps.errors import EnvironmentNotReady
 from dynamix_ps.launch import emulate
-from dynamix_ps.launch.cgroup import CpuController, available_cores, find_controller, quota
+from dynamix_ps.launch.cgroup import CpuController, find_controller, quota
 from dynamix_ps.launch.emulate import RESERVED_CORES, by_quota, choose_emulation, core_quotas
 
 SPEEDS = st.lists(st.floats(0.01, 1), min_size=1, max_size=64)
