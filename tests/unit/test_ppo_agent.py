@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from dynamix_ps.config import Ppo
-from dynamix_ps.messages import Plan, WindowRecord
-from dynamix_ps.policy.features import NAMES, Features, State
+from dynamix_ps.messages import Plan
 from dynamix_ps.policy.ppo.agent import ACTIONS, PpoPolicy, make_ppo
 from dynamix_ps.policy.ppo.reward import reward
+from dynamix_ps.policy.state import State
 from tests.control_plane import record, run_under, view
 
 
@@ -147,42 +147,3 @@ def test_without_learning_nothing_changes() -> None:
         policy.decide(view(plan, run_under(plan, window)))
     assert not policy.update_due
     assert (policy._normaliser.count == 0).all()
-
-
-def test_features_know_what_is_unknown() -> None:
-    features = Features(2)
-    plan = Plan(0, (64, 64))
-    records: list[WindowRecord | None] = [record(0, cpu_ratio=0.5), None]
-    rows = features.observe(view(plan, records)).rows()
-    assert rows.shape == (2, len(NAMES))
-    row = dict(zip(NAMES, rows[0], strict=True))
-    assert row["throughput"] == pytest.approx(math.log1p(500_000))
-    assert row["cpu_ratio"] == 0.5
-    assert row["iteration_time"] == 1
-    assert row["compute_share"] == 0.5
-    assert row["gradient_variance"] == pytest.approx(0.75)
-    assert row["batch"] == pytest.approx(0.6)
-    assert row["global_batch"] == pytest.approx(128 / 2048)
-    for name in ("retransmits", "accuracy_gain", "loss_trend"):
-        assert math.isnan(row[name])
-    absent = dict(zip(NAMES, rows[1], strict=True))
-    assert math.isnan(absent["batch"])
-    assert absent["loss"] == 1.4
-
-
-def test_features_remember_the_window_before_and_the_reference() -> None:
-    features, plan = Features(1), Plan(0, (64,))
-    for duration_s in (2.0, 4.0, 6.0):
-        features.observe(view(plan, [record(duration_s=duration_s)]))
-    rows = features.observe(view(plan, [record(duration_s=8.0, accuracy=0.75, global_loss=0.7)])).rows()
-    row = dict(zip(NAMES, rows[0], strict=True))
-    assert row["iteration_time"] == pytest.approx(2.0)
-    assert row["accuracy_gain"] == pytest.approx(0.25)
-    assert row["loss_trend"] == pytest.approx(0.5)
-
-
-def test_unknown_gradients_stay_unknown() -> None:
-    rows = Features(1).observe(view(Plan(0, (64,)), [record(grad_sq_local=math.nan, memory_bytes=math.nan)])).rows()
-    row = dict(zip(NAMES, rows[0], strict=True))
-    assert math.isnan(row["gradient_variance"])
-    assert math.isnan(row["memory"])

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from dynamix_ps.config import Ppo
 from dynamix_ps.errors import PolicyError
 from dynamix_ps.policy.base import Decision, View
-from dynamix_ps.policy.features import NAMES, ClusterState, Features
+from dynamix_ps.policy.features import NAMES
 from dynamix_ps.policy.ppo.adam import AdamState
 from dynamix_ps.policy.ppo.network import forward, initialise, log_softmax
 from dynamix_ps.policy.ppo.normalise import Normaliser
@@ -32,6 +32,7 @@ from dynamix_ps.policy.ppo.policy_file import Spaces, StoredPolicy, load_policy,
 from dynamix_ps.policy.ppo.reward import reward
 from dynamix_ps.policy.ppo.rollout import Outcome, Step, to_batch
 from dynamix_ps.policy.ppo.update import update
+from dynamix_ps.policy.state import ClusterState, StateBuilder
 
 ACTIONS = (-100, -25, 0, 25, 100)  # change of a worker's batch size, in samples (paper, IV-C)
 
@@ -57,7 +58,7 @@ class PpoPolicy:
         self._rng = rng
         self._learn = learn
         self._explore = explore
-        self._features = Features(n_workers)
+        self._states = StateBuilder(n_workers)
         self._decisions = 0
         self._pending: tuple[Step, tuple[int, ...]] | None = None  # the last decision and the sizes it asked for
         self._outcomes: list[Outcome] = []
@@ -66,7 +67,7 @@ class PpoPolicy:
         """New sizes: every reporting worker's size plus its action, within its bounds."""
         if not view.clean:
             return Decision(view.plan.batch_sizes)
-        state = self._features.observe(view)
+        state = self._states.observe(view)
         raw = state.rows()
         if self._learn:
             self._normaliser = self._normaliser.updated(raw)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from dynamix_ps.config import Ppo
-from dynamix_ps.policy.features import State
+from dynamix_ps.policy.state import State
 
 LARGEST = 10.0  # rewards are cut off here, so that one outlier cannot dominate an update
 
