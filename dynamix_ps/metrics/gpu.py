@@ -1,0 +1,62 @@
+"""The graphics card of this process, by NVIDIA's management library (extra `gpu`), where there is a driver."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dynamix_ps.messages import NAN
+
+
+@dataclass(frozen=True, slots=True)
+class GpuSample:
+    """NaN is unknown."""
+
+    utilisation: float = NAN  # part of the last moments in which a kernel ran, 0..1
+    memory_ratio: float = NAN  # memory in use by anybody over what the card has
+
+
+class Gpu:
+    """The first card that this process may see."""
+
+    def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
+        """Never raises: without the library, a driver or a card, samples are unknown."""
+        self._nvml: Any = None
+        self._handle: Any = None
+        try:
+            import pynvml
+
+            pynvml.nvmlInit()
+            self._handle = _find(pynvml, first_device(environ))
+            self._nvml = pynvml
+        except Exception:  # no package, no driver, no such card: there is nothing to measure
+            return
+
+    def sample(self) -> GpuSample:
+        """Never raises; a card that was lost is unknown."""
+        if self._nvml is None:
+            return GpuSample()
+        try:
+            rates = self._nvml.nvmlDeviceGetUtilizationRates(self._handle)
+            memory = self._nvml.nvmlDeviceGetMemoryInfo(self._handle)
+            return GpuSample(rates.gpu / 100, memory.used / memory.total)
+        except (self._nvml.NVMLError, ZeroDivisionError):
+            return GpuSample()
+
+
+def first_device(environ: Mapping[str, str]) -> str:
+    """Number or identifier of the first card that CUDA shows a process; empty if it is shown none."""
+    for name in ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"):
+        value = environ.get(name)
+        if value is not None and value != "all":
+            first = value.split(",")[0].strip()
+            return "" if first in ("-1", "none", "void", "NoDevFiles") else first
+    return "0"
+
+
+def _find(nvml: Any, device: str) -> Any:
+    if device.isdigit():
+        return nvml.nvmlDeviceGetHandleByIndex(int(device))
+    return nvml.nvmlDeviceGetHandleByUUID(device)
