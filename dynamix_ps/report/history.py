@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 
+from dynamix_ps.report.model import TIME_PARTS
 from dynamix_ps.report.recorder import RoleFiles
 from dynamix_ps.report.run_folder import RunFolder
-from dynamix_ps.report.state import TIME_PARTS, number
 from dynamix_ps.report.tail import Line
+from dynamix_ps.report.values import number
 
 
 @dataclass(slots=True)
@@ -39,7 +40,8 @@ class History:
 
 def read_history(folder: RunFolder) -> History:
     """Read the run folder; whatever is missing is empty."""
-    lines = [line for source, line in RoleFiles(folder).read() if source != "arbitrator" and "time_s" in line]
+    told = [told for told in RoleFiles(folder).read() if "time_s" in told.line]
+    lines = [line for _, file, line in told if file.parent == folder.workers_dir]
     starts = [line["time_s"] for line in lines if line["kind"] == "started"]
     began = min(starts or (line["time_s"] for line in lines), default=0.0)
     title, target = _from_manifest(folder)

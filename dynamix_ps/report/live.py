@@ -12,7 +12,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from dynamix_ps.report.state import TIME_PARTS, RunState, WorkerState
+from dynamix_ps.report.model import TIME_PARTS, WorkerState
+from dynamix_ps.report.state import RunState
 from dynamix_ps.report.tail import Line
 
 PLAIN_EVERY_S = 10.0

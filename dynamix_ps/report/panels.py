@@ -6,7 +6,7 @@ import statistics
 from typing import Any
 
 from dynamix_ps.report.history import History, WorkerSeries
-from dynamix_ps.report.state import TIME_PARTS
+from dynamix_ps.report.model import TIME_PARTS
 
 WORKER_COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#000000", "#b3a500")
 WORKER_STYLES = ("-", "--", ":", "-.")

@@ -1,40 +1,47 @@
-"""Turns what the roles append to the run folder into windows.csv, plans.csv and events.jsonl, while it happens."""
+"""Turns what the roles append to the run folder into tables, events.jsonl and TensorBoard, while it happens."""
 
 from __future__ import annotations
 
-import csv
-import dataclasses
 import json
-import math
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from dynamix_ps.config import Config
-from dynamix_ps.messages import WindowRecord
+from dynamix_ps.report.model import PlanState
 from dynamix_ps.report.run_folder import RunFolder
-from dynamix_ps.report.state import PlanState, RunState
+from dynamix_ps.report.state import RunState
+from dynamix_ps.report.tables import Tables
 from dynamix_ps.report.tail import JsonLinesTail, Line
+from dynamix_ps.report.tensorboard import TensorBoard
 
-WINDOW_COLUMNS = ("time_s", *(field.name for field in dataclasses.fields(WindowRecord)))
-_NOT_EVENTS = frozenset({"window", "update"})
+_NOT_EVENTS = frozenset({"window", "update", "role", "links"})
+
+
+class Told(NamedTuple):
+    """One line, and who wrote it where."""
+
+    source: str  # arbitrator, worker-0, server-0, ...
+    file: Path
+    line: Line
 
 
 class RoleFiles:
-    """All JSON-lines files of a run, found as they appear: (source, line) in the order of the files."""
+    """All JSON-lines files of a run, found as they appear, in the order of the files."""
 
     def __init__(self, folder: RunFolder) -> None:
         self._folder = folder
         self._tails: dict[Path, JsonLinesTail] = {}
 
-    def read(self) -> Iterator[tuple[str, Line]]:
+    def read(self) -> Iterator[Told]:
         """New lines; the journal first, so that a plan is known before a worker applies it."""
-        for path in (self._folder.journal_file, *sorted(self._folder.workers_dir.glob("worker-*.jsonl"))):
+        workers, roles = self._folder.workers_dir.glob("worker-*.jsonl"), self._folder.roles_dir.glob("*.jsonl")
+        for path in (self._folder.journal_file, *sorted(workers), *sorted(roles)):
             tail = self._tails.setdefault(path, JsonLinesTail(path))
             source = "arbitrator" if path == self._folder.journal_file else path.stem
             for line in tail.read():
-                yield source, line
+                yield Told(source, path, line)
 
     def damaged(self) -> int:
         """Lines so far that could not be read whole."""
@@ -55,8 +62,9 @@ class Recorder:
         self._plans_written: set[int] = set()
         self._observed_written = 0
         self._events: IO[str] = folder.events_file.open("a", encoding="utf-8")
-        self._windows = _CsvFile(folder.windows_csv, WINDOW_COLUMNS)
-        self._plans = _CsvFile(folder.plans_csv, plan_columns(len(config.cluster.workers)))
+        self._tables = Tables(folder, len(config.cluster.workers))
+        charts = folder.tensorboard_dir if config.metrics.tensorboard else None
+        self._tensorboard = TensorBoard(charts, self._tensorboard_failed)
 
     def event(self, kind: str, **fields: Any) -> None:
         """Record something the launcher saw itself."""
@@ -66,29 +74,33 @@ class Recorder:
 
     def poll(self) -> None:
         """Take in everything that was written since the last call. Damaged lines are an event, never an error."""
-        for source, line in self._files.read():
+        for source, _, line in self._files.read():
             try:
                 self.state.apply(source, line)
             except (KeyError, TypeError, ValueError, IndexError) as error:
                 self.event("unreadable_line", of=source, line_kind=str(line.get("kind")), error=repr(error))
                 continue
-            if line["kind"] == "window":
-                self._windows.write([_cell(line.get(column)) for column in WINDOW_COLUMNS])
+            self._tables.add(line)
+            self._tensorboard.add(line, self.state.iteration)
             if line["kind"] not in _NOT_EVENTS:
                 self._write_event({"time_s": line.get("time_s"), "source": source, **line})
         if self._files.damaged() > self._damaged:
             self.event("damaged_lines", count=self._files.damaged() - self._damaged)
             self._damaged = self._files.damaged()
         self._write_plans()
+        self._tensorboard.flush()
 
     def close(self) -> None:
         """Take in the rest, write the plans that never came into force, and close the files."""
         self.poll()
         for version in sorted(self.state.plans.keys() - self._plans_written):
             self._write_plan(self.state.plans[version], "pending")
+        self._tensorboard.close()
         self._events.close()
-        self._windows.close()
-        self._plans.close()
+        self._tables.close()
+
+    def _tensorboard_failed(self, detail: str) -> None:
+        self.event("degraded", what="tensorboard", detail=detail)
 
     def _write_event(self, event: Line) -> None:
         self._events.write(json.dumps(event) + "\n")
@@ -103,46 +115,9 @@ class Recorder:
                 whole = len(self.state.plans[version].applied_by) >= len(self.state.workers)
                 self._write_plan(self.state.plans[version], "applied" if whole else "superseded")
         for plan in self.state.observed[self._observed_written :]:
-            self._plans.write(_plan_row(plan, "observed", len(self.config.cluster.workers)))
+            self._tables.plan(plan, "observed")
         self._observed_written = len(self.state.observed)
 
     def _write_plan(self, plan: PlanState, status: str) -> None:
-        self._plans.write(_plan_row(plan, status, len(self.config.cluster.workers)))
+        self._tables.plan(plan, status)
         self._plans_written.add(plan.version)
-
-
-class _CsvFile:
-    """Rows that are on their way to the disk when `write` returns."""
-
-    def __init__(self, path: Path, columns: tuple[str, ...]) -> None:
-        self._file: IO[str] = path.open("a", encoding="utf-8", newline="")
-        self._writer = csv.writer(self._file, lineterminator="\n")
-        if self._file.tell() == 0:
-            self.write(list(columns))
-
-    def write(self, row: list[Any]) -> None:
-        self._writer.writerow(row)
-        self._file.flush()
-
-    def close(self) -> None:
-        self._file.close()
-
-
-def plan_columns(n_workers: int) -> tuple[str, ...]:
-    """Header of plans.csv; `reward` is that of the plan before, as known at this decision."""
-    sizes = tuple(f"batch_{rank}" for rank in range(n_workers))
-    proposed = tuple(f"proposed_{rank}" for rank in range(n_workers))
-    fixed = ("version", "window", "status", "published_s", "applied_iteration", "applied_s", "reward", "decision_ms")
-    return (*fixed, "global_batch", *sizes, *proposed)
-
-
-def _plan_row(plan: PlanState, status: str, n_workers: int) -> list[Any]:
-    whole = status == "applied"
-    fixed = [plan.version, plan.window, status, plan.published_s, plan.iteration if whole else None]
-    fixed += [plan.applied_s if whole else None, plan.reward, plan.decision_ms, sum(plan.batch_sizes)]
-    return [_cell(value) for value in (*fixed, *plan.batch_sizes, *(plan.proposed or (None,) * n_workers))]
-
-
-def _cell(value: Any) -> Any:
-    """NaN and unknown values are empty cells, so that every spreadsheet and reader agrees on them."""
-    return "" if value is None or (isinstance(value, float) and math.isnan(value)) else value

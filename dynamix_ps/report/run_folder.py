@@ -25,9 +25,10 @@ class RunFolder:
         folder = cls(base.absolute() / f"{name}-{stamp}-{run_id}")
         try:
             folder.path.mkdir(parents=True)
-            for part in (folder.logs_dir, folder.plots_dir, folder.workers_dir, folder.arbitrator_dir):
+            for part in (folder.logs_dir, folder.plots_dir, folder.workers_dir, folder.roles_dir):
                 part.mkdir()
-            folder.checkpoints_dir.mkdir()
+            for part in (folder.arbitrator_dir, folder.checkpoints_dir):
+                part.mkdir()
         except OSError as error:
             raise EnvironmentNotReady(
                 f"cannot create the run folder {folder.path}: {error.strerror or error}; "
@@ -65,6 +66,14 @@ class RunFolder:
         return self.path / "plans.csv"
 
     @property
+    def links_csv(self) -> Path:
+        return self.path / "links.csv"
+
+    @property
+    def servers_csv(self) -> Path:
+        return self.path / "servers.csv"
+
+    @property
     def summary_json(self) -> Path:
         return self.path / "summary.json"
 
@@ -75,6 +84,10 @@ class RunFolder:
     @property
     def plots_dir(self) -> Path:
         return self.path / "plots"
+
+    @property
+    def tensorboard_dir(self) -> Path:
+        return self.path / "tensorboard"
 
     @property
     def logs_dir(self) -> Path:

@@ -2,89 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
-from typing import Any
 
+from dynamix_ps.messages import Flow, LinkView, ServerView, SystemSample
+from dynamix_ps.report.model import (
+    TIME_PARTS,
+    Degradation,
+    Evaluation,
+    NetworkSample,
+    PlanState,
+    WorkerState,
+)
 from dynamix_ps.report.tail import Line
+from dynamix_ps.report.traffic import TrafficLedger
+from dynamix_ps.report.values import filled, known_sum, number
 
 EVENTS_KEPT = 50
-TIME_PARTS = ("compute", "push_pull", "wait", "input")
-
-
-@dataclass(slots=True)
-class WorkerState:
-    """One worker: the last window for the live view, totals for the summary."""
-
-    rank: int
-    phase: str = "starting"
-    batch_size: int | None = None
-    previous_batch_size: int | None = None
-    first_batch_size: int | None = None
-    iteration: int = 0
-    samples_per_s: float = math.nan  # last window
-    shares: dict[str, float] = field(default_factory=dict)  # of the last window's duration, by part
-    loss: float = math.nan
-    accuracy: float = math.nan
-    started_s: float | None = None  # unix time
-    last_s: float | None = None  # unix time of its last window
-    comm: str | None = None
-    byteps_version: str | None = None
-    samples: int = 0
-    windows: int = 0
-    totals: dict[str, float] = field(default_factory=dict)  # seconds over all windows by part, and "duration"
-    train_s: float | None = None
-    error: str | None = None
-
-    def fraction(self, part: str) -> float | None:
-        """Share of all windows' time spent in one part; pauses (evaluation, checkpoints) are in no window's time."""
-        return self.totals[part] / self.totals["duration"] if self.totals.get("duration") else None
-
-
-@dataclass(slots=True)
-class PlanState:
-    """A plan's way from the arbitrator to all workers."""
-
-    version: int
-    batch_sizes: tuple[int, ...]
-    window: int | None = None
-    proposed: tuple[int, ...] | None = None  # what the policy asked for, before the guards
-    reward: float | None = None  # of the plan before, as known at this decision
-    decision_ms: float | None = None
-    published_s: float | None = None  # unix time
-    iteration: int | None = None  # in force from this iteration on
-    applied_s: float | None = None  # unix time at which the last worker had it in force
-    applied_by: set[int] = field(default_factory=set)
-
-
-@dataclass(slots=True)
-class Evaluation:
-    """Accuracy on the test set; `elapsed_s` counts from the start of training on rank 0."""
-
-    iteration: int
-    epoch: int
-    elapsed_s: float
-    accuracy: float
-    loss: float
-
-
-@dataclass(slots=True)
-class Degradation:
-    """One thing that worked less well than asked for, gathered over workers and occurrences."""
-
-    what: str
-    details: list[str] = field(default_factory=list)
-    sources: set[str] = field(default_factory=set)
-    open_sources: set[str] = field(default_factory=set)  # those that have not said "recovered" since
-
-    def __str__(self) -> str:
-        shown = "; ".join(self.details[:3]) + ("; ..." if len(self.details) > 3 else "")
-        notes = [", ".join(sorted(self.sources))] if self.sources else []
-        if self.sources and not self.open_sources:
-            notes.append("recovered")
-        return self.what + (f": {shown}" if shown else "") + (f" ({'; '.join(notes)})" if notes else "")
 
 
 class RunState:
@@ -94,6 +30,9 @@ class RunState:
         self.run = run
         self.policy = policy
         self.workers = {rank: WorkerState(rank) for rank in range(n_workers)}
+        self.servers: dict[str, ServerView] = {}  # newest, by name; the scheduler too
+        self.traffic = TrafficLedger()
+        self.prometheus: str | None = None  # address of the arbitrator's endpoint
         self.plans: dict[int, PlanState] = {}
         self.observed: list[PlanState] = []
         self.evaluations: list[Evaluation] = []
@@ -166,6 +105,7 @@ class RunState:
         worker.iteration = line["first_iteration"] + line["iterations"]
         worker.last_s = line["time_s"]
         worker.loss, worker.accuracy = number(line["loss"]), number(line["accuracy"])
+        worker.network, worker.system = filled(NetworkSample, line), filled(SystemSample, line)
         worker.windows += 1
         worker.samples += line["samples"]
         seconds = {part: number(line[f"{part}_s"]) for part in TIME_PARTS} | {"duration": number(line["duration_s"])}
@@ -217,6 +157,32 @@ class RunState:
         worker = self._worker(line)
         worker.phase, worker.error = "failed", str(line["error"])
 
+    def _role(self, line: Line) -> None:
+        """A report of connections and machine. A server's rates come with the next links line of the arbitrator."""
+        flows = [filled(Flow, flow) for flow in line["flows"]]
+        self.traffic.add(line["name"], line["rank"], flows)
+        if line["role"] == "worker":
+            return
+        before = self.servers.get(line["name"], ServerView(line["name"]))
+        self.servers[before.name] = dataclasses.replace(
+            before,
+            unread_bytes=known_sum(flow.unread_bytes for flow in flows),
+            unsent_bytes=known_sum(flow.unsent_bytes for flow in flows),
+            system=filled(SystemSample, line["system"]),
+            source=line["network_source"],
+            age_s=number(line["network_age_s"]),
+        )
+
+    def _links(self, line: Line) -> None:
+        """Both sides of every worker's connections, as the arbitrator joined them when a window closed."""
+        for link in (filled(LinkView, link) for link in line["links"]):
+            self.workers.setdefault(link.rank, WorkerState(link.rank)).link = link
+        for server in (filled(ServerView, server) for server in line["servers"]):
+            self.servers[server.name] = server
+
+    def _prometheus(self, line: Line) -> None:
+        self.prometheus = line["address"]
+
     def _arbitrator_started(self, line: Line) -> None:
         self.arbitrator_starts += 1
         self.arbitrator_restarts = max(self.arbitrator_starts - 1, line.get("restarts") or 0)
@@ -250,19 +216,17 @@ _WORKER = {
     "stall": RunState._stall,
     "finished": RunState._finished,
     "failed": RunState._failed,
+    "role": RunState._role,
 }
 _JOURNAL = {
     "started": RunState._arbitrator_started,
     "plan": RunState._plan,
     "observed": RunState._observed,
+    "links": RunState._links,
+    "prometheus": RunState._prometheus,
     "lease_lost": RunState._lease_lost,
     "lease_back": RunState._lease_back,
 }
-
-
-def number(value: Any) -> float:
-    """A JSON number; null, which stands for NaN in the files, becomes NaN."""
-    return math.nan if value is None else float(value)
 
 
 def _published(line: Line) -> PlanState:

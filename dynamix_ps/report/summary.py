@@ -6,14 +6,17 @@ import heapq
 import json
 import math
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from dynamix_ps.config import Config
-from dynamix_ps.report.recorder import RoleFiles
+from dynamix_ps.report.model import TIME_PARTS, WorkerState
+from dynamix_ps.report.recorder import RoleFiles, Told
 from dynamix_ps.report.run_folder import RunFolder
-from dynamix_ps.report.state import TIME_PARTS, RunState, WorkerState, number
+from dynamix_ps.report.state import RunState
 from dynamix_ps.report.summary_text import markdown
-from dynamix_ps.report.tail import JsonLinesTail, Line
+from dynamix_ps.report.tail import JsonLinesTail
+from dynamix_ps.report.values import number
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +44,12 @@ def write_summary(folder: RunFolder, config: Config, outcome: Outcome) -> dict[s
 def replay(folder: RunFolder, config: Config) -> RunState:
     """The state at the end of the run, from the roles' own files and the launcher's events, merged by time."""
     state = RunState(len(config.cluster.workers))
-    streams: dict[str, list[Line]] = {}
-    for source, line in RoleFiles(folder).read():
-        streams.setdefault(source, []).append(line)
-    own = JsonLinesTail(folder.events_file).read()
-    streams["launcher"] = [line for line in own if line.get("source") == "launcher"]
-    tagged = ([(source, line) for line in lines] for source, lines in streams.items())
-    for source, line in heapq.merge(*tagged, key=lambda item: number(item[1].get("time_s", 0.0))):
+    streams: dict[Path, list[Told]] = {}
+    for told in RoleFiles(folder).read():
+        streams.setdefault(told.file, []).append(told)
+    own = (Told(str(line.get("source")), folder.events_file, line) for line in JsonLinesTail(folder.events_file).read())
+    streams[folder.events_file] = [told for told in own if told.source == "launcher"]
+    for source, _, line in heapq.merge(*streams.values(), key=lambda told: number(told.line.get("time_s", 0.0))):
         try:
             state.apply(source, line)
         except (KeyError, TypeError, ValueError, IndexError):

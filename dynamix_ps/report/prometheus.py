@@ -1,0 +1,126 @@
+"""The arbitrator's Prometheus endpoint: the newest closed window over HTTP, on the loopback unless told otherwise."""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry, Histogram, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from dynamix_ps.config import Config
+from dynamix_ps.errors import EnvironmentNotReady
+from dynamix_ps.policy.base import View
+from dynamix_ps.report.exposition import COUNTERS, GAUGES, PREFIX, Labels, Sample, gauges, growth
+
+if TYPE_CHECKING:
+    from wsgiref.simple_server import WSGIServer
+
+DECISION_BUCKETS_S = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
+
+
+class Exporter:
+    """Call `start` once and `observe` for every closed window, from one thread; HTTP is served from others."""
+
+    def __init__(self, config: Config, run_name: str) -> None:
+        """`run_name` becomes the label `run` of every series."""
+        self._host, self._port = config.metrics.prometheus_host, config.metrics.prometheus_port
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._newest = _Newest(run_name)
+        self._registry.register(self._newest)
+        decisions = Histogram(
+            f"{PREFIX}decision_seconds",
+            "Time from a closed window to its decision",
+            ["run"],
+            registry=self._registry,
+            buckets=DECISION_BUCKETS_S,
+        )
+        self._decisions = decisions.labels(run_name)
+        self._server: WSGIServer | None = None
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> str | None:
+        """Begin to serve; returns the URL, or None when metrics.prometheus_port is null.
+
+        Raises:
+            EnvironmentNotReady: the address is taken or is not of this machine. Nothing else needs the endpoint, so
+                the caller goes on without it and says so.
+        """
+        if self._port is None:
+            return None
+        try:
+            self._server, self._thread = start_http_server(self._port, self._host, self._registry)
+        except OSError as error:
+            raise EnvironmentNotReady(
+                f"no endpoint at {self._host}:{self._port}: {error.strerror or error}; set metrics.prometheus_port to "
+                "a free port, to 0 for any, or to null for none"
+            ) from error
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        return f"http://{host}:{self._server.server_port}/metrics"
+
+    def observe(self, view: View, reward: float | None, decision_s: float | None = None) -> None:
+        """Take in a closed window, the reward it was given, and how long the decision took if that is known."""
+        self._newest.observe(view, reward)
+        if decision_s is not None:
+            self._decisions.observe(decision_s)
+
+    def degraded(self, what: str) -> None:
+        """Count something that worked less well than asked for."""
+        self._newest.count([Sample(f"{PREFIX}degraded", (("what", what),), 1.0)])
+
+    def close(self) -> None:
+        """Stop serving. Idempotent."""
+        if self._server is not None and self._thread is not None:
+            self._server.shutdown()
+            self._server.server_close()
+            self._thread.join()
+        self._server = self._thread = None
+
+
+class _Newest(Collector):
+    """Gauges of the newest window alone, so that none stays behind when its value becomes unknown; counters of all."""
+
+    def __init__(self, run_name: str) -> None:
+        self._run = run_name
+        self._lock = threading.Lock()
+        self._gauges: tuple[Sample, ...] = ()
+        self._counts: dict[tuple[str, Labels], float] = defaultdict(float)
+        self._version: int | None = None
+
+    def observe(self, view: View, reward: float | None) -> None:
+        grown = [Sample(f"{PREFIX}windows", (), 1.0)]
+        if self._version is not None and view.plan.version > self._version:
+            grown.append(Sample(f"{PREFIX}plans", (), float(view.plan.version - self._version)))
+        self._version = view.plan.version
+        for record in view.reported:
+            grown.extend(growth(record))
+        self.count(grown)
+        self._gauges = tuple(gauges(view, reward))  # one assignment: a scrape sees one window whole
+
+    def count(self, grown: Iterable[Sample]) -> None:
+        with self._lock:
+            for name, labels, value in grown:
+                self._counts[name, labels] += value
+
+    def collect(self) -> Iterable[Metric]:
+        """Called for every scrape, in a thread of the HTTP server."""
+        with self._lock:
+            counted = [Sample(name, labels, value) for (name, labels), value in self._counts.items()]
+        yield from self._families(GaugeMetricFamily, GAUGES, self._gauges)
+        yield from self._families(CounterMetricFamily, COUNTERS, counted)
+
+    def _families(
+        self,
+        kind: type[GaugeMetricFamily] | type[CounterMetricFamily],
+        texts: dict[str, str],
+        samples: Iterable[Sample],
+    ) -> Iterable[Metric]:
+        families: dict[str, GaugeMetricFamily | CounterMetricFamily] = {}
+        for name, labels, value in samples:
+            if name not in families:
+                families[name] = kind(name, texts[name], labels=["run", *(label for label, _ in labels)])
+            families[name].add_metric([self._run, *(text for _, text in labels)], value)
+        return families.values()

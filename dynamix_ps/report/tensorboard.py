@@ -1,0 +1,134 @@
+"""TensorBoard events of a run, written while it goes on: one folder per worker and server, and one for all.
+
+Values of the same name then lie over each other in one chart, one curve per worker. Steps are iterations, wall
+times those of the run's records. What is unknown is left out.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from dynamix_ps.messages import LinkView, ServerView, SystemSample, WindowRecord
+from dynamix_ps.report.tail import Line
+from dynamix_ps.report.values import number, ratio
+
+GLOBAL = "global"  # folder of what concerns all workers
+_SHARED = (  # the same on every worker, so one of them tells it
+    "global_samples",
+    "global_loss",
+    "global_accuracy",
+    "grad_sq_global",
+    "noise_variance",
+    "noise_signal",
+    "epoch",
+)
+_OTHER = ("rank", "window", "first_iteration", "iterations", "network_source", "flagged")
+_OWN = tuple(f.name for f in dataclasses.fields(WindowRecord) if f.name not in (*_SHARED, *_OTHER))
+_LINK = tuple(f.name for f in dataclasses.fields(LinkView) if f.name not in ("rank", "source", "slow"))
+_SERVER = tuple(f.name for f in dataclasses.fields(ServerView) if f.name not in ("name", "source", "system"))
+_SYSTEM = tuple(f.name for f in dataclasses.fields(SystemSample))
+_DECISIONS = ("plan", "kept", "observed")
+
+Scalars = Mapping[str, float]
+
+
+class TensorBoard:
+    """Event files below `directory`, which need not exist yet; None: nothing is written.
+
+    Never raises: the first failure (no package, disk full) is told to `on_failure`, and nothing is written any more.
+    """
+
+    def __init__(self, directory: Path | None, on_failure: Callable[[str], None]) -> None:
+        self._directory = directory
+        self._on_failure = on_failure
+        self._writers: dict[str, Any] = {}
+        with self._guarded() as on:
+            if on:
+                self._events = importlib.import_module("tensorboardX.event_file_writer")
+                self._messages = importlib.import_module("tensorboardX.proto.event_pb2")
+                self._summaries = importlib.import_module("tensorboardX.proto.summary_pb2")
+
+    def add(self, line: Line, iteration: int) -> None:
+        """Write the scalars of a line that the run's state has accepted.
+
+        `iteration` is the step of lines that name none of their own.
+        """
+        with self._guarded() as on:
+            for name, step, scalars in _scalars(line, iteration) if on else ():
+                known = {tag: value for tag, value in scalars.items() if math.isfinite(value)}
+                if known:
+                    self._write(name, step, float(line["time_s"]), known)
+
+    def flush(self) -> None:
+        """Let readers see what was added."""
+        with self._guarded():
+            for writer in self._writers.values():
+                writer.flush()
+
+    def close(self) -> None:
+        with self._guarded():
+            for writer in self._writers.values():
+                writer.close()
+        self._directory = None
+
+    @contextmanager
+    def _guarded(self) -> Iterator[bool]:
+        """Whether to write; what goes wrong meanwhile ends the writing."""
+        try:
+            yield self._directory is not None
+        except Exception as error:  # charts are never worth a run
+            self._directory = None
+            self._writers.clear()
+            advice = "; pip install tensorboardX, or set metrics.tensorboard to false"
+            missing = advice if isinstance(error, ImportError) else ""
+            self._on_failure(f"no charts from here on: {type(error).__name__}: {error}{missing}")
+
+    def _write(self, name: str, step: int, time_s: float, scalars: Scalars) -> None:
+        writer = self._writers.get(name)
+        if writer is None:
+            assert self._directory is not None
+            folder = self._directory / name
+            folder.mkdir(parents=True, exist_ok=True)
+            writer = self._writers[name] = self._events.EventsWriter(str(folder / "events"))
+        values = [self._summaries.Summary.Value(tag=tag, simple_value=value) for tag, value in scalars.items()]
+        summary = self._summaries.Summary(value=values)
+        writer.write_event(self._messages.Event(wall_time=time_s, step=step, summary=summary))
+
+
+def _scalars(line: Line, iteration: int) -> Iterator[tuple[str, int, Scalars]]:
+    """(folder, step, values by tag) of a line."""
+    kind = line["kind"]
+    if kind == "window":
+        step = line["first_iteration"] + line["iterations"]
+        own = _named("worker", _OWN, line)
+        own["worker/samples_per_s"] = ratio(line["samples"], number(line["duration_s"]))
+        yield f"worker-{line['rank']}", step, own
+        if line["rank"] == 0:
+            shared = _named("global", _SHARED, line)
+            shared["global/noise_scale"] = ratio(shared["global/noise_variance"], shared["global/noise_signal"])
+            yield GLOBAL, step, shared
+    elif kind == "links":
+        for link in line["links"]:
+            yield f"worker-{link['rank']}", iteration, _named("link", _LINK, link)
+        for server in line["servers"]:
+            machine = _named("server", _SYSTEM, server.get("system", {}))
+            yield server["name"], iteration, _named("server", _SERVER, server) | machine
+    elif kind == "evaluation":
+        yield GLOBAL, line["iteration"], _named("global/test", ("accuracy", "loss"), line)
+    elif kind in _DECISIONS:
+        decision = _named("global", ("decision_ms",), line) | _named("ppo", ("reward",), line)
+        yield GLOBAL, iteration, decision | {"global/batch_size": float(sum(line["batch_sizes"]))}
+    elif kind == "update":
+        diagnostics = {f"ppo/{key}": float(v) for key, v in line.items() if isinstance(v, (int, float))}
+        diagnostics.pop("ppo/time_s", None)
+        yield GLOBAL, iteration, diagnostics
+
+
+def _named(group: str, names: tuple[str, ...], values: Mapping[str, Any]) -> dict[str, float]:
+    return {f"{group}/{name}": number(values.get(name)) for name in names}

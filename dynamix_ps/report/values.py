@@ -1,0 +1,48 @@
+"""Values of JSON lines as typed ones. Null stands for NaN in the files, because JSON does not know NaN."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+Kind = TypeVar("Kind", bound="DataclassInstance")
+
+
+def number(value: Any) -> float:
+    """A JSON number; null becomes NaN. Raises TypeError or ValueError for anything else."""
+    return math.nan if value is None else float(value)
+
+
+def filled(kind: type[Kind], line: Mapping[str, Any]) -> Kind:
+    """A dataclass from the values that bear the names of its fields; a field with a default may be absent.
+
+    Raises TypeError or ValueError when a value is of the wrong kind, or one without a default is absent.
+    """
+    values: dict[str, Any] = {}
+    for field in dataclasses.fields(kind):
+        if field.name not in line:
+            continue
+        value, default = line[field.name], field.default
+        if isinstance(default, float):
+            values[field.name] = number(value)
+        elif dataclasses.is_dataclass(default) and not isinstance(default, type):
+            values[field.name] = filled(type(default), value)
+        else:
+            values[field.name] = value
+    return kind(**values)
+
+
+def known_sum(values: Iterable[float]) -> float:
+    """The sum of what is known; NaN if nothing is."""
+    known = [value for value in values if not math.isnan(value)]
+    return sum(known) if known else math.nan
+
+
+def ratio(part: float, whole: float) -> float:
+    """part / whole; NaN where either is unknown or the whole is not positive."""
+    return part / whole if whole > 0 else math.nan
