@@ -1,0 +1,102 @@
+"""Finds bcc, which distributions install for their own Python only, and keeps what it prints off the terminal."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+from dynamix_ps.metrics.network.connection import SourceError
+
+INSTALL_HINT = "apt-get install python3-bpfcc (Fedora: dnf install python3-bcc)"
+HEADERS = Path(__file__).parent / "headers"
+
+_SYSTEM_FOLDERS = (Path("/usr/lib/python3/dist-packages"), Path("/usr/lib/python3/site-packages"))
+
+
+def load_bcc() -> ModuleType:
+    """The bcc of the BPF Compiler Collection; it is pure Python over a C library, so any Python 3 can use it.
+
+    Raises SourceError if it is not installed, or not usable.
+    """
+    found = sys.modules.get("bcc")
+    if found is not None and hasattr(found, "BPF"):
+        return found
+    stranger = ""
+    for package in _candidates():
+        try:
+            module = _import_from(package)
+        except (ImportError, OSError) as error:
+            raise SourceError(f"{package}: {error}") from None
+        if hasattr(module, "BPF"):
+            return module
+        _forget()
+        stranger = f"; the package 'bcc' in {package.parent} is another one of the same name, not BPF's"
+    raise SourceError(f"the Python package bcc (BPF Compiler Collection) is not installed{stranger}")
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[list[str]]:
+    """Collects the lines that C code of this process writes to standard error, in place of the terminal."""
+    lines: list[str] = []
+    sys.stderr.flush()
+    terminal = os.dup(2)
+    try:
+        with tempfile.TemporaryFile() as captured:
+            os.dup2(captured.fileno(), 2)
+            try:
+                yield lines
+            finally:
+                sys.stderr.flush()
+                os.dup2(terminal, 2)
+                captured.seek(0)
+                lines.extend(captured.read().decode(errors="replace").splitlines())
+    finally:
+        os.close(terminal)
+
+
+@contextlib.contextmanager
+def own_headers() -> Iterator[None]:
+    """Has bcc compile with this package's few stand-ins for kernel headers, whatever is installed."""
+    name = "BCC_KERNEL_SOURCE"
+    before = os.environ.get(name)
+    os.environ[name] = str(HEADERS)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
+
+
+def _candidates() -> Iterator[Path]:
+    for folder in dict.fromkeys([*map(Path, filter(None, sys.path)), *_SYSTEM_FOLDERS]):
+        package = folder / "bcc" / "__init__.py"
+        if package.is_file():
+            yield package
+
+
+def _import_from(package: Path) -> ModuleType:
+    _forget()
+    spec = importlib.util.spec_from_file_location("bcc", package, submodule_search_locations=[str(package.parent)])
+    if spec is None or spec.loader is None:
+        raise ImportError("no Python package")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["bcc"] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        _forget()
+        raise
+    return module
+
+
+def _forget() -> None:
+    for name in [name for name in sys.modules if name == "bcc" or name.startswith("bcc.")]:
+        del sys.modules[name]

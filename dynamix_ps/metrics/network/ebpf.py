@@ -1,0 +1,266 @@
+"""Connections of watched processes from the kernel itself, by eBPF programs on raw tracepoints (program.c).
+
+Needs root (or CAP_BPF and CAP_PERFMON), type information of the kernel and bcc; no kernel headers, no tracefs, no
+kprobes. Sees all network namespaces of the host. All of it is gone with the process: programs, maps and their
+attachments are file descriptors.
+
+Where the tracepoints sock_send_length and sock_recv_length are missing (before Linux 6.3) tcp_rcv_space_adjust takes
+their place; a connection that was opened before its process was watched, and that only sends, is not seen there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import ipaddress
+import math
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from dynamix_ps.metrics.network.bcc_loader import load_bcc, own_headers, quiet
+from dynamix_ps.metrics.network.bpf import OnDemand, program_fact
+from dynamix_ps.metrics.network.btf import Btf
+from dynamix_ps.metrics.network.connection import Connection, SourceError, endpoint
+
+CLOSED_KEPT_S = 60.0  # readers that ask every few seconds still get the last values
+
+_SOURCE = Path(__file__).with_name("program.c")
+_MAX_PROCESSES = 1024
+_MAX_CONNECTIONS = 8192
+_FIRST_PID_NAMESPACE = 0xEFFFFFFC  # inode of the one the machine booted with, fixed in include/linux/proc_ns.h
+_CLOCK_MONOTONIC_COARSE = 6  # its resolution is one tick of the kernel
+_REFRESHED, _STALE = 0, 2  # what program.c's `refresh` returns
+_IPV4 = 2
+
+# Macro in program.c: struct and field.
+_FIELDS = {
+    "FAMILY": ("sock_common", "skc_family"),
+    "STATE": ("sock_common", "skc_state"),
+    "FLAGS": ("sock_common", "skc_flags"),
+    "REMOTE_PORT": ("sock_common", "skc_dport"),
+    "LOCAL_PORT": ("inet_sock", "inet_sport"),  # skc_num is 0 again when a connection closes
+    "LOCAL_IPV4": ("sock_common", "skc_rcv_saddr"),
+    "REMOTE_IPV4": ("sock_common", "skc_daddr"),
+    "NET": ("sock_common", "skc_net.net"),
+    "NET_INODE": ("net", "ns.inum"),
+    "PROTOCOL": ("sock", "sk_protocol"),
+    "SOCKET": ("sock", "sk_socket"),
+    "BYTES_ACKED": ("tcp_sock", "bytes_acked"),
+    "BYTES_SENT": ("tcp_sock", "bytes_sent"),
+    "BYTES_RETRANS": ("tcp_sock", "bytes_retrans"),
+    "BYTES_RECEIVED": ("tcp_sock", "bytes_received"),
+    "RETRANSMITS": ("tcp_sock", "total_retrans"),
+    "SRTT": ("tcp_sock", "srtt_us"),
+    "WRITE_SEQ": ("tcp_sock", "write_seq"),
+    "SND_UNA": ("tcp_sock", "snd_una"),
+    "RCV_NXT": ("tcp_sock", "rcv_nxt"),
+    "COPIED_SEQ": ("tcp_sock", "copied_seq"),
+}
+_IPV6_FIELDS = {
+    "LOCAL_IPV6": ("sock_common", "skc_v6_rcv_saddr"),
+    "REMOTE_IPV6": ("sock_common", "skc_v6_daddr"),
+}
+_BUSY_FIELDS = {
+    "CHRONO_START": ("tcp_sock", "chrono_start"),
+    "CHRONO_STAT": ("tcp_sock", "chrono_stat"),
+}
+
+
+class EbpfCollector:
+    """One loaded and attached program. Not thread safe."""
+
+    def __init__(self) -> None:
+        """Load and attach, about half a second. Raises SourceError with the reason why that is not possible."""
+        btf = Btf()
+        busy = _offsets(btf, _BUSY_FIELDS, needed=False)
+        self._tick_s = time.clock_getres(_CLOCK_MONOTONIC_COARSE) if busy else math.nan
+        flags = _offsets(btf, _FIELDS) + _inode_offset(btf) + _offsets(btf, _IPV6_FIELDS, needed=False)
+        flags += busy + _busy_type(btf) if busy else []
+        flags += _pid_namespace() + [f"-DMAX_PROCESSES={_MAX_PROCESSES}", f"-DMAX_CONNECTIONS={_MAX_CONNECTIONS}"]
+        self._bpf = _load(flags, _hooks(btf))
+        self._programs = [function.fd for function in self._bpf.funcs.values()]
+        self._refresh = OnDemand(self._bpf.funcs[b"refresh"].fd)
+        self._open_map = self._bpf["connections"]
+        self._closed_map = self._bpf["closed"]
+        self._watched_map = self._bpf["watched"]
+        self._lost_map = self._bpf["lost"]
+        self._watched: set[int] = set()
+        self._closed: dict[tuple[int, int], tuple[float, Connection]] = {}  # with the time at which it is dropped
+        self._missed_ends = 0
+        try:
+            self._refresh(0)
+        except SourceError:
+            self.close()
+            raise
+
+    def watch(self, pid: int) -> None:
+        """Keep the connections of this process from now on, those it has already as soon as it uses them.
+
+        Raises SourceError if too many are watched.
+        """
+        try:
+            self._watched_map[ctypes.c_uint32(pid)] = ctypes.c_uint8(1)
+        except Exception as error:  # bcc raises nothing narrower
+            raise SourceError(f"process {pid} cannot be watched, {len(self._watched)} are: {error}") from None
+        self._watched.add(pid)
+
+    def unwatch(self, pid: int) -> None:
+        """Forget this process and its connections; nothing happens if it is not watched."""
+        if pid not in self._watched:
+            return
+        self._watched.discard(pid)
+        with contextlib.suppress(KeyError):
+            del self._watched_map[ctypes.c_uint32(pid)]
+        for key, raw in list(self._open_map.items()):
+            if raw.pid == pid:
+                self._drop(key)
+        self._closed = {key: entry for key, entry in self._closed.items() if entry[1].pid != pid}
+
+    def read(self) -> tuple[Connection, ...]:
+        """All connections of all watched processes as they are now; those that closed stay for `CLOSED_KEPT_S`."""
+        now_s = time.monotonic()
+        found: dict[tuple[int, int], Connection] = {}
+        for key in list(self._open_map.keys()):
+            verdict = self._refresh(key.value)
+            try:
+                raw = self._open_map[key]
+            except KeyError:  # closed meanwhile: it is in the other map
+                continue
+            connection = self._connection(raw, closed=verdict == _STALE)
+            if verdict == _STALE:
+                self._missed_ends += 1
+                self._drop(key)
+                self._closed[key.value, raw.born_ns] = (now_s + CLOSED_KEPT_S, connection)
+            elif verdict == _REFRESHED:
+                found[key.value, raw.born_ns] = connection
+        self._collect_closed(now_s)
+        found.update((key, connection) for key, (_, connection) in self._closed.items())
+        return tuple(connection for connection in found.values() if connection.pid in self._watched)
+
+    @property
+    def lost(self) -> int:
+        """Connections that did not fit into a kernel map, or whose last values were missed."""
+        return int(self._lost_map[ctypes.c_int(0)].value) + self._missed_ends
+
+    def run_time_ns(self) -> int:
+        """CPU time of the programs so far, on all cores; counted only while kernel.bpf_stats_enabled is 1."""
+        return sum(program_fact(program, "run_time_ns") for program in self._programs)
+
+    def close(self) -> None:
+        """Detach and free everything."""
+        self._bpf.cleanup()
+
+    def _collect_closed(self, now_s: float) -> None:
+        for key, raw in list(self._closed_map.items()):
+            self._closed[key.socket, key.born_ns] = (now_s + CLOSED_KEPT_S, self._connection(raw, closed=True))
+            with contextlib.suppress(KeyError):
+                del self._closed_map[key]
+        self._closed = {key: entry for key, entry in self._closed.items() if entry[0] > now_s}
+
+    def _drop(self, key: Any) -> None:
+        with contextlib.suppress(KeyError):
+            del self._open_map[key]
+
+    def _connection(self, raw: Any, closed: bool) -> Connection:
+        size = 4 if raw.family == _IPV4 else 16
+        return Connection(
+            # Same for the same connection after a restart of the collector, and in sockdiag.py.
+            id=f"{raw.inode}-{_port(raw.local_port)}-{_port(raw.remote_port)}",
+            pid=raw.pid,
+            netns=raw.netns,
+            local=_endpoint(raw.local, size, raw.local_port),
+            remote=_endpoint(raw.remote, size, raw.remote_port),
+            bytes_out=raw.bytes_out,
+            bytes_in=raw.bytes_in,
+            retransmits=raw.retransmits,
+            busy_s=raw.busy_ticks * self._tick_s,
+            rtt_s=raw.srtt_us8 / 8e6 if raw.srtt_us8 else math.nan,
+            unsent_bytes=0 if closed else raw.unsent,
+            unread_bytes=0 if closed else raw.unread,
+            closed=closed,
+        )
+
+
+def _load(flags: list[str], hooks: dict[str, str]) -> Any:
+    bcc = load_bcc()
+    program: Any = None
+    with quiet() as lines, own_headers():
+        try:
+            program = bcc.BPF(text=_SOURCE.read_bytes(), cflags=flags)
+            for tracepoint, function in hooks.items():
+                program.attach_raw_tracepoint(tp=tracepoint, fn_name=function)
+            program.load_func("refresh", bcc.BPF.RAW_TRACEPOINT)
+            problem = ""
+        except Exception as error:  # bcc raises nothing narrower
+            problem = str(error)
+            if program is not None:
+                program.cleanup()
+    if problem:
+        raise SourceError(_reason(problem, lines))
+    return program
+
+
+def _reason(problem: str, lines: list[str]) -> str:
+    """What bcc, the compiler or the verifier had to say, in one line."""
+    if "super-user" in problem:  # that is how bcc reports any EPERM
+        problem = "the kernel refuses to load a program: not permitted"
+        if os.geteuid() == 0:
+            problem += " to this root (missing capabilities, a container's filter or kernel lockdown)"
+        else:
+            problem += f" to user {os.geteuid()}"
+    said = [line.strip() for line in lines if line.strip()]
+    telling = [line for line in said if "error" in line.lower()] or said[-1:]
+    return f"{problem} ({telling[0]})" if telling else problem
+
+
+def _hooks(btf: Btf) -> dict[str, str]:
+    """Tracepoint: function of program.c."""
+    hooks = {"inet_sock_set_state": "on_state", "sock_send_length": "on_send", "sock_recv_length": "on_receive"}
+    if not all(btf.has_tracepoint(name) for name in hooks):
+        hooks = {"inet_sock_set_state": "on_state", "tcp_rcv_space_adjust": "on_receive"}
+    missing = [name for name in hooks if not btf.has_tracepoint(name)]
+    if missing:
+        raise SourceError(f"this kernel has no tracepoint {' and no '.join(missing)}")
+    return hooks
+
+
+def _offsets(btf: Btf, fields: dict[str, tuple[str, str]], needed: bool = True) -> list[str]:
+    """Compiler flags with the places of the fields; none if one is missing that is not needed."""
+    try:
+        return [f"-DAT_{macro}={btf.offset(*field)}" for macro, field in fields.items()]
+    except SourceError:
+        if needed:
+            raise
+        return []
+
+
+def _inode_offset(btf: Btf) -> list[str]:
+    """From a `struct socket` to the number of its inode: both are parts of one `struct socket_alloc`."""
+    before = btf.offset("socket_alloc", "vfs_inode") - btf.offset("socket_alloc", "socket")
+    return [f"-DAT_INODE={before + btf.offset('inode', 'i_ino')}"]
+
+
+def _busy_type(btf: Btf) -> list[str]:
+    """Which interval runs; a bit field in older kernels, a byte in newer ones."""
+    field = btf.field("tcp_sock", "chrono_type")
+    shift, mask = field.bit_offset % 8, (1 << (field.bits or 8)) - 1
+    return [f"-DAT_CHRONO_TYPE={field.offset}", f"-DCHRONO_TYPE_SHIFT={shift}", f"-DCHRONO_TYPE_MASK={mask}"]
+
+
+def _pid_namespace() -> list[str]:
+    """Nothing in the machine's first pid namespace, where pids are the kernel's own; else which one this is."""
+    own = os.stat("/proc/self/ns/pid")
+    if own.st_ino == _FIRST_PID_NAMESPACE:
+        return []
+    device = os.major(own.st_dev) << 20 | os.minor(own.st_dev)  # as the kernel itself writes it
+    return [f"-DPID_NAMESPACE_DEVICE={device}ULL", f"-DPID_NAMESPACE_INODE={own.st_ino}ULL"]
+
+
+def _port(raw: int) -> int:
+    return int.from_bytes(raw.to_bytes(2, "little"), "big")
+
+
+def _endpoint(raw: Any, size: int, port: int) -> str:
+    return endpoint(str(ipaddress.ip_address(bytes(raw)[:size])), _port(port))
