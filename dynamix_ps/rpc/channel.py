@@ -6,8 +6,9 @@ Options = list[tuple[str, int]]
 
 
 def message_limit_bytes(n_workers: int) -> int:
-    """Largest message: 64 KiB, and room for what grows with the number of workers (plans, peers)."""
-    return 65_536 + 64 * n_workers
+    """Largest message: 256 KiB for a report with the most connections there may be, and room for what grows with
+    the number of workers (plans, peers)."""
+    return 262_144 + 64 * n_workers
 
 
 def client_options(n_workers: int) -> Options:

@@ -2,32 +2,40 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
 from typing import Any
 
-from dynamix_ps.messages import NAN, PeerStatus, Plan, Registration, WindowRecord
+from dynamix_ps.messages import Flow, PeerStatus, Plan, Registration, RoleReport, SystemSample, WindowRecord
 from dynamix_ps.rpc import arbitrator_pb2 as pb
+from dynamix_ps.rpc.fields import Range, count, fill, number, one_of, text
 from dynamix_ps.rpc.refusals import MalformedMessageError
 
-LARGEST_COUNT = 2**53  # the largest whole number that every reader of our JSON keeps exact
-LARGEST_TEXT = 256
+MAX_FLOWS = 1024  # connections in one report: two per worker in the largest cluster, and room
 
+_SECONDS = Range(0.0, 1e8)
+_SECONDS_OR_UNKNOWN = Range(0.0, 1e8, unknown=True)
+_FRACTION = Range(0.0, 1.0, unknown=True)
+_LOSS = Range(-1e30, 1e30, unknown=True)
+_AMOUNT = Range(0.0, 1e18, unknown=True)
+_SQUARE = Range(0.0, 1e30, unknown=True)
 
-@dataclass(frozen=True, slots=True)
-class _Range:
-    low: float
-    high: float
-    unknown: bool = False  # may be absent (NaN)
-
-
-_SECONDS = _Range(0.0, 1e8)
-_SECONDS_OR_UNKNOWN = _Range(0.0, 1e8, unknown=True)
-_FRACTION = _Range(0.0, 1.0, unknown=True)
-_LOSS = _Range(-1e30, 1e30, unknown=True)
-_AMOUNT = _Range(0.0, 1e18, unknown=True)
-_SQUARE = _Range(0.0, 1e30, unknown=True)
-
+_SYSTEM = {
+    "cpu_ratio": _AMOUNT,
+    "cpu_cores": _AMOUNT,
+    "throttled": _FRACTION,
+    "memory_bytes": _AMOUNT,
+    "memory_ratio": _AMOUNT,
+    "gpu_utilisation": _FRACTION,
+    "gpu_memory_ratio": _FRACTION,
+}
+_FLOW = {
+    "bytes_out": _AMOUNT,
+    "bytes_in": _AMOUNT,
+    "retransmits": _AMOUNT,
+    "busy_s": _AMOUNT,
+    "rtt_s": _SECONDS_OR_UNKNOWN,
+    "unsent_bytes": _AMOUNT,
+    "unread_bytes": _AMOUNT,
+}
 _COUNTS = {
     "window": 0,
     "first_iteration": 0,
@@ -52,16 +60,10 @@ _NUMBERS = {
     "grad_sq_global": _SQUARE,
     "grad_norm_std": _SQUARE,
     "accuracy_std": _FRACTION,
-    "noise_variance": _Range(-1e30, 1e30, unknown=True),  # unbiased estimates can be negative
-    "noise_signal": _Range(-1e30, 1e30, unknown=True),
+    "noise_variance": Range(-1e30, 1e30, unknown=True),  # unbiased estimates can be negative
+    "noise_signal": Range(-1e30, 1e30, unknown=True),
     "epoch": _AMOUNT,
-    "cpu_ratio": _AMOUNT,
-    "cpu_cores": _AMOUNT,
-    "throttled": _FRACTION,
-    "memory_bytes": _AMOUNT,
-    "memory_ratio": _AMOUNT,
-    "gpu_utilisation": _FRACTION,
-    "gpu_memory_ratio": _FRACTION,
+    **_SYSTEM,
     "network_age_s": _AMOUNT,
     "push_bytes_per_s": _AMOUNT,
     "pull_bytes_per_s": _AMOUNT,
@@ -70,6 +72,8 @@ _NUMBERS = {
     "push_busy": _FRACTION,
 }
 _SOURCES = ("ebpf", "sockdiag", "procfs", "none")
+_ROLES = ("worker", "server", "scheduler")
+_UNIX_TIME = Range(0.0, 1e11)
 
 
 def identity_to_proto(rank: int, incarnation: str) -> pb.Identity:
@@ -82,7 +86,7 @@ def identity_from_proto(identity: pb.Identity) -> tuple[int, str]:
     Raises:
         MalformedMessageError: the rank is negative, or the incarnation empty or too long.
     """
-    return _count("rank", identity.rank), _text("incarnation", identity.incarnation)
+    return count("rank", identity.rank), text("incarnation", identity.incarnation)
 
 
 def plan_to_proto(plan: Plan) -> pb.Plan:
@@ -91,12 +95,12 @@ def plan_to_proto(plan: Plan) -> pb.Plan:
 
 def plan_from_proto(plan: pb.Plan) -> Plan:
     """Raises MalformedMessageError if the version or a size is negative, or there is nothing to do for anybody."""
-    sizes = tuple(_count("plan.batch_sizes", size) for size in plan.batch_sizes)
+    sizes = tuple(count("plan.batch_sizes", size) for size in plan.batch_sizes)
     if not sizes:
         raise MalformedMessageError("plan.batch_sizes: got none, expected one size per worker")
     if sum(sizes) == 0:
         raise MalformedMessageError(f"plan.batch_sizes: got {list(sizes)}, expected at least one sample in all")
-    return Plan(_count("plan.version", plan.version), sizes)
+    return Plan(count("plan.version", plan.version), sizes)
 
 
 def registration_to_proto(registration: Registration) -> pb.RegisterRequest:
@@ -114,8 +118,8 @@ def registration_from_proto(request: pb.RegisterRequest) -> Registration:
     return Registration(
         rank=rank,
         incarnation=incarnation,
-        host=_text("host", request.host),
-        pid=_count("pid", request.pid),
+        host=text("host", request.host),
+        pid=count("pid", request.pid),
         plan=plan_from_proto(request.plan),
     )
 
@@ -123,10 +127,7 @@ def registration_from_proto(request: pb.RegisterRequest) -> Registration:
 def record_to_proto(record: WindowRecord) -> pb.WindowRecord:
     """Unknown (NaN) values are left out."""
     message = pb.WindowRecord(flagged=record.flagged, network_source=record.network_source)
-    for name in (*_COUNTS, *_NUMBERS):
-        value = getattr(record, name)
-        if not math.isnan(value):
-            setattr(message, name, value)
+    fill(message, record, (*_COUNTS, *_NUMBERS))
     return message
 
 
@@ -136,8 +137,8 @@ def record_from_proto(rank: int, message: pb.WindowRecord) -> WindowRecord:
     Raises:
         MalformedMessageError: a field is negative, not finite or out of its range.
     """
-    fields: dict[str, Any] = {name: _count(name, getattr(message, name), low) for name, low in _COUNTS.items()}
-    fields |= {name: _number(name, message, allowed) for name, allowed in _NUMBERS.items()}
+    fields: dict[str, Any] = {name: count(name, getattr(message, name), low) for name, low in _COUNTS.items()}
+    fields |= {name: number(name, message, allowed) for name, allowed in _NUMBERS.items()}
     return WindowRecord(rank=rank, flagged=message.flagged, network_source=_source(message.network_source), **fields)
 
 
@@ -151,36 +152,61 @@ def peer_from_proto(peer: pb.Peer) -> PeerStatus:
 
 def iteration_from_proto(request: pb.HeartbeatRequest) -> int:
     """Raises MalformedMessageError if it is negative."""
-    return _count("iteration", request.iteration)
+    return count("iteration", request.iteration)
+
+
+def role_report_to_proto(report: RoleReport) -> pb.ObserveRequest:
+    """Unknown (NaN) values are left out; of more than MAX_FLOWS connections the busiest are kept."""
+    flows = report.flows
+    if len(flows) > MAX_FLOWS:
+        flows = tuple(sorted(flows, key=lambda flow: flow.bytes_out + flow.bytes_in, reverse=True)[:MAX_FLOWS])
+    message = pb.ObserveRequest(
+        name=report.name,
+        role=report.role,
+        rank=report.rank,
+        host=report.host,
+        pid=report.pid,
+        time_s=report.time_s,
+        network_source=report.network_source,
+    )
+    fill(message, report, ("network_age_s",))
+    fill(message.system, report.system, _SYSTEM)
+    for flow in flows:
+        fill(message.flows.add(local=flow.local, remote=flow.remote), flow, _FLOW)
+    return message
+
+
+def role_report_from_proto(message: pb.ObserveRequest) -> RoleReport:
+    """A checked report; absent optional fields become NaN.
+
+    Raises:
+        MalformedMessageError: a field is negative, not finite or out of its range; there are too many connections;
+            the rank does not fit the role.
+    """
+    role = one_of("role", message.role, _ROLES)
+    rank = count("rank", message.rank, low=0 if role == "worker" else -1)
+    if role != "worker" and rank != -1:
+        raise MalformedMessageError(f"rank: got {rank} for a {role}, expected -1: only workers have one")
+    if len(message.flows) > MAX_FLOWS:
+        raise MalformedMessageError(f"flows: got {len(message.flows)} connections, expected at most {MAX_FLOWS}")
+    return RoleReport(
+        name=text("name", message.name),
+        role=role,
+        rank=rank,
+        host=text("host", message.host),
+        pid=count("pid", message.pid),
+        time_s=number("time_s", message, _UNIX_TIME),
+        network_source=_source(message.network_source),
+        network_age_s=number("network_age_s", message, _SECONDS_OR_UNKNOWN),
+        flows=tuple(_flow(flow) for flow in message.flows),
+        system=SystemSample(**{name: number(name, message.system, allowed) for name, allowed in _SYSTEM.items()}),
+    )
+
+
+def _flow(message: pb.Flow) -> Flow:
+    numbers = {name: number(name, message, allowed) for name, allowed in _FLOW.items()}
+    return Flow(local=text("local", message.local), remote=text("remote", message.remote), **numbers)
 
 
 def _source(name: str) -> str:
-    if name and name not in _SOURCES:
-        raise MalformedMessageError(
-            f"network_source: got {name[:LARGEST_TEXT]!r}, expected one of {', '.join(_SOURCES)}"
-        )
-    return name or "none"
-
-
-def _count(name: str, value: int, low: int = 0) -> int:
-    if not low <= value <= LARGEST_COUNT:
-        raise MalformedMessageError(f"{name}: got {value}, expected a whole number of {low}..2^53")
-    return value
-
-
-def _number(name: str, message: pb.WindowRecord, allowed: _Range) -> float:
-    if allowed.unknown and not message.HasField(name):
-        return NAN
-    value: float = getattr(message, name)
-    if math.isnan(value) and allowed.unknown:
-        return NAN
-    if not allowed.low <= value <= allowed.high:
-        rule = f"expected a number of {allowed.low:g}..{allowed.high:g}"
-        raise MalformedMessageError(f"{name}: got {value!r}, {rule}{' or NaN' if allowed.unknown else ''}")
-    return value
-
-
-def _text(name: str, value: str) -> str:
-    if not 0 < len(value) <= LARGEST_TEXT:
-        raise MalformedMessageError(f"{name}: got {len(value)} characters, expected 1..{LARGEST_TEXT}")
-    return value
+    return one_of("network_source", name or "none", _SOURCES)

@@ -1,4 +1,4 @@
-"""One connection to the arbitrator: the five calls, each with its deadline and credentials."""
+"""One connection to the arbitrator: its calls, each with deadline and credentials."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import grpc
 
 from dynamix_ps.config import Timeouts
-from dynamix_ps.messages import PeerStatus, Plan, Registration, WindowRecord
+from dynamix_ps.messages import PeerStatus, Plan, Registration, RoleReport, WindowRecord
 from dynamix_ps.rpc import arbitrator_pb2 as pb
 from dynamix_ps.rpc import arbitrator_pb2_grpc as pb_grpc
 from dynamix_ps.rpc import convert
@@ -43,17 +43,40 @@ def reason(error: grpc.RpcError) -> str:
     return f"{error.code().name}: {text[:300]}"
 
 
-class Link:
-    """Calls raise grpc.RpcError. `closed` is set by `close`, which also ends a running stream."""
+class _Line:
+    """A channel and what goes with every call. `closed` is set by `close`, which also ends calls under way."""
 
-    def __init__(self, address: str, run_id: str, token: str, registration: Registration, timeouts: Timeouts) -> None:
-        self._registration = registration
-        self._identity = convert.identity_to_proto(registration.rank, registration.incarnation)
+    def __init__(self, address: str, run_id: str, token: str, timeouts: Timeouts, n_workers: int) -> None:
         self._rpc_s = timeouts.rpc_s
         self._metadata = credentials(run_id, token)
-        self._channel = grpc.insecure_channel(address, options=client_options(len(registration.plan.batch_sizes)))
+        self._channel = grpc.insecure_channel(address, options=client_options(n_workers))
         self._stub = pb_grpc.ArbitratorStub(self._channel)  # type: ignore[no-untyped-call]
         self.closed = threading.Event()
+
+    def close(self) -> None:
+        self.closed.set()
+        self._channel.close()
+
+
+class ObserverLink(_Line):
+    """For what any role reports. Calls raise grpc.RpcError."""
+
+    def observe(self, report: RoleReport) -> None:
+        request = convert.role_report_to_proto(report)
+        try:
+            self._stub.Observe(request, timeout=self._rpc_s, metadata=self._metadata)
+        except ValueError:  # what a channel raises that was closed a moment ago
+            if not self.closed.is_set():
+                raise
+
+
+class Link(_Line):
+    """For one worker. Calls raise grpc.RpcError."""
+
+    def __init__(self, address: str, run_id: str, token: str, registration: Registration, timeouts: Timeouts) -> None:
+        super().__init__(address, run_id, token, timeouts, len(registration.plan.batch_sizes))
+        self._registration = registration
+        self._identity = convert.identity_to_proto(registration.rank, registration.incarnation)
 
     def register(self, newest: Plan | None) -> Plan:
         """Register with the newest plan held; returns the arbitrator's newest."""
@@ -87,7 +110,3 @@ class Link:
             raise
         for plan in stream:
             yield convert.plan_from_proto(plan)
-
-    def close(self) -> None:
-        self.closed.set()
-        self._channel.close()

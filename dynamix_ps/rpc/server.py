@@ -11,7 +11,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1.health import aio as health
 
 from dynamix_ps.errors import EnvironmentNotReady
-from dynamix_ps.messages import PeerStatus, Plan, Registration, WindowRecord
+from dynamix_ps.messages import PeerStatus, Plan, Registration, RoleReport, WindowRecord
 from dynamix_ps.rpc import arbitrator_pb2 as pb
 from dynamix_ps.rpc import arbitrator_pb2_grpc as pb_grpc
 from dynamix_ps.rpc import convert
@@ -32,6 +32,8 @@ class Service(Protocol):
     def heartbeat(self, rank: int, incarnation: str, iteration: int) -> tuple[PeerStatus, ...]: ...
 
     def leave(self, rank: int, incarnation: str) -> None: ...
+
+    def observe(self, report: RoleReport) -> None: ...
 
     def plans(self, rank: int, incarnation: str, newest_version: int) -> AsyncIterator[Plan]: ...
 
@@ -111,6 +113,13 @@ class _Servicer(pb_grpc.ArbitratorServicer):
         def answer() -> pb.LeaveReply:
             self._service.leave(*convert.identity_from_proto(request.identity))
             return pb.LeaveReply()
+
+        return await self._answer(answer, context)
+
+    async def Observe(self, request: pb.ObserveRequest, context: Any) -> pb.ObserveReply:  # noqa: N802
+        def answer() -> pb.ObserveReply:
+            self._service.observe(convert.role_report_from_proto(request))
+            return pb.ObserveReply()
 
         return await self._answer(answer, context)
 
