@@ -1,0 +1,227 @@
+"""Hosts that are network namespaces, joined by a switch that is a bridge in a namespace of its own.
+
+Nothing touches the machine's own network: each host has a pair of interfaces, `eth0` on its side and a port on the
+switch's. Needs root (CAP_NET_ADMIN and CAP_SYS_ADMIN), `ip`, `tc` and `nsenter`; no kernel module besides tbf,
+bridge and veth.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+from benchmarks.testbed import names, removal
+from benchmarks.testbed.commands import BedError, run, run_json
+from benchmarks.testbed.link import Link, random_loss, token_bucket
+
+_NETWORK, _PREFIX = "10.77.0.", 24
+_NETWORK6, _PREFIX6 = "fd77::", 64
+_MOST_HOSTS = 250
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """TCP counters the kernel keeps for a whole network namespace (/proc/net/snmp)."""
+
+    sent_segments: int  # OutSegs: without those sent again
+    retransmitted_segments: int  # RetransSegs
+
+
+class Bed:
+    """Hosts and their links. A context manager; beds of several processes do not meet.
+
+    Raises BedError where a command fails; nothing is left of a bed that did not come up.
+    """
+
+    def __init__(self, hosts: Mapping[str, Link]) -> None:
+        """Raises ValueError for a host's name, or for more than 250 hosts."""
+        for name in hosts:
+            names.check_host(name)
+        if not 0 < len(hosts) <= _MOST_HOSTS:
+            raise ValueError(f"hosts: got {len(hosts)}, expected 1 to {_MOST_HOSTS}")
+        self._bed = names.new_bed()
+        self._switch = names.namespace(self._bed, names.SWITCH)
+        self._links = dict(hosts)
+        self._number = {host: place for place, host in enumerate(hosts, 1)}
+        self._device = dict.fromkeys(hosts, "eth0")
+        self._inodes: list[int] = []
+        self._processes: list[subprocess.Popen[Any]] = []
+
+    def up(self) -> None:
+        """Build it. Removes what beds of dead owners left on this machine first."""
+        removal.remove_left_over()
+        try:
+            self._build()
+        except BaseException:
+            self.down()
+            raise
+
+    def down(self) -> None:
+        """End everything that runs in the bed and remove it. May be called twice."""
+        removal.remove(self._bed, self._inodes)
+        for process in self._processes:
+            process.wait()
+        self._inodes.clear()
+        self._processes.clear()
+
+    def __enter__(self) -> Bed:
+        self.up()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.down()
+
+    def address(self, host: str) -> str:
+        """The host's IPv4 address."""
+        return f"{_NETWORK}{self._number[host]}"
+
+    def address6(self, host: str) -> str:
+        """The host's IPv6 address."""
+        return f"{_NETWORK6}{self._number[host]:x}"
+
+    def namespace(self, host: str) -> str:
+        """Name of the host's network namespace."""
+        return names.namespace(self._bed, host)
+
+    def inode(self, host: str) -> int:
+        """What identifies the host's network namespace in the kernel; stays when its name is removed."""
+        return self._inodes[self._number[host]]
+
+    def popen(self, host: str, argv: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
+        """subprocess.Popen inside the host's network. The file systems, /sys included, stay those of the machine."""
+        process: subprocess.Popen[Any] = subprocess.Popen((*self._inside(host), *argv), **options)
+        self._processes.append(process)
+        return process
+
+    def link(self, host: str) -> Link:
+        return self._links[host]
+
+    def set_link(self, host: str, link: Link) -> None:
+        """Change a host's link while it is in use. Packets in the queue of a limit that is taken away are lost."""
+        self._set_rate(self.namespace(host), self._device[host], link.up_bits_per_s, link.queue_s)
+        self._set_rate(self._switch, self._port(host), link.down_bits_per_s, link.queue_s)
+        self._set_loss(host, "ingress", link.up_loss)
+        self._set_loss(host, "egress", link.down_loss)
+        if link.congestion != self._links[host].congestion:
+            self._set_routes(host, link.congestion)
+        self._links[host] = link
+
+    def unplug(self, host: str) -> None:
+        """Pull the host's cable. Addresses and connections stay."""
+        run("ip", "-n", self._switch, "link", "set", self._port(host), "down")
+
+    def plug(self, host: str) -> None:
+        """Put the host's cable back."""
+        run("ip", "-n", self._switch, "link", "set", self._port(host), "up")
+
+    def rename_interface(self, host: str, device: str) -> None:
+        """Take the host's interface down, give it another name and take it up again with the same addresses."""
+        inside = ("ip", "-n", self.namespace(host), "link", "set")
+        run(*inside, self._device[host], "down")
+        run(*inside, self._device[host], "name", device)
+        self._device[host] = device
+        run(*inside, device, "up")
+        self._set_addresses(host)
+        self._set_routes(host, self._links[host].congestion)
+
+    def remove_name(self, host: str) -> None:
+        """Delete the host's namespace. The kernel keeps it for as long as a process lives in it."""
+        run("ip", "netns", "delete", self.namespace(host))
+
+    def dropped(self, host: str) -> int:
+        """Packets lost at random on the host's link so far, both ways: what was really injected."""
+        qdiscs = run_json("tc", "-s", "-j", "-n", self._switch, "qdisc", "show", "dev", self._port(host))
+        return int(next(qdisc["drops"] for qdisc in qdiscs if qdisc["kind"] == "clsact"))
+
+    def snmp(self, host: str) -> Counters:
+        """The kernel's own counters of the host's namespace."""
+        lines = run(*self._inside(host), "cat", "/proc/net/snmp").splitlines()
+        titles, values = (line.split()[1:] for line in lines if line.startswith("Tcp:"))
+        tcp = dict(zip(titles, map(int, values), strict=True))
+        return Counters(tcp["OutSegs"], tcp["RetransSegs"])
+
+    def _build(self) -> None:
+        self._add_namespace(self._switch)
+        run("ip", "-n", self._switch, "link", "add", "bridge", "type", "bridge")
+        run("ip", "-n", self._switch, "link", "set", "bridge", "up")
+        with suppress(BedError):  # not there unless the kernel's bridge filter is
+            run(*self._inside(names.SWITCH), "sysctl", "-qw", *(f"net.bridge.{name}=0" for name in _BRIDGE_FILTERS))
+        for host, link in self._links.items():
+            self._add_host(host, link)
+
+    def _add_host(self, host: str, link: Link) -> None:
+        inside, device, port = self.namespace(host), self._device[host], self._port(host)
+        self._add_namespace(inside)
+        run("ip", "-n", inside, "link", "set", "lo", "up")
+        pair = (device, "netns", inside, "type", "veth", "peer", "name", port, "netns", self._switch)
+        run("ip", "link", "add", *pair)
+        run("ip", "-n", self._switch, "link", "set", port, "master", "bridge", "up")
+        # or the kernel would hand over up to 64 KB at once, and one lost packet were 45 lost segments
+        run("ip", "-n", inside, "link", "set", device, "gso_max_segs", "1", "up")
+        run("tc", "-n", self._switch, "qdisc", "add", "dev", port, "clsact")
+        self._set_addresses(host)
+        self._set_routes(host, link.congestion)
+        self.set_link(host, link)
+
+    def _add_namespace(self, name: str) -> None:
+        run("ip", "netns", "add", name)
+        self._inodes.append(removal.inode_of(name))
+
+    def _set_addresses(self, host: str) -> None:
+        inside, device = self.namespace(host), self._device[host]
+        for address in (f"{self.address(host)}/{_PREFIX}", f"{self.address6(host)}/{_PREFIX6}"):
+            options = ("noprefixroute", "nodad") if ":" in address else ("noprefixroute",)
+            run("ip", "-n", inside, "address", "replace", address, "dev", device, *options)
+
+    def _set_routes(self, host: str, congestion: str) -> None:
+        """The congestion control goes with the route: the machine's default is for root of the machine alone."""
+        inside, device = self.namespace(host), self._device[host]
+        for source, network in (
+            (self.address(host), f"{_NETWORK}0/{_PREFIX}"),
+            (self.address6(host), f"{_NETWORK6}/{_PREFIX6}"),
+        ):
+            route = (network, "dev", device, "src", source, "congctl", congestion)
+            run("ip", "-n", inside, "route", "replace", *route)
+
+    def _set_rate(self, namespace: str, device: str, bits_per_s: float, queue_s: float) -> None:
+        limited = any(q["kind"] == "tbf" for q in run_json("tc", "-j", "-n", namespace, "qdisc", "show", "dev", device))
+        if bits_per_s < float("inf"):
+            words = token_bucket(bits_per_s, queue_s)
+            run("tc", "-n", namespace, "qdisc", "replace", "dev", device, "root", *words)
+        elif limited:
+            run("tc", "-n", namespace, "qdisc", "delete", "dev", device, "root")
+
+    def _set_loss(self, host: str, side: str, probability: float) -> None:
+        """The filter stays at a loss of 0, so that a change never loses its counter."""
+        place = ("dev", self._port(host), side, "pref", "1", "handle", "1", "protocol", "all")
+        run("tc", "-n", self._switch, "filter", "replace", *place, *random_loss(probability))
+
+    def _port(self, host: str) -> str:
+        return f"port{self._number[host]}"
+
+    def _inside(self, host: str) -> tuple[str, ...]:
+        return ("nsenter", f"--net={names.NAMESPACES / self.namespace(host)}", "--")
+
+
+_BRIDGE_FILTERS = ("bridge-nf-call-iptables", "bridge-nf-call-ip6tables", "bridge-nf-call-arptables")
+
+
+@functools.cache
+def permitted() -> str | None:
+    """None where a bed can be built, otherwise the exact reason; found out by building one."""
+    if os.geteuid() != 0:
+        return f"network namespaces need root, this is user {os.geteuid()}"
+    try:
+        with Bed({"a": Link(up_bits_per_s=1e8, down_bits_per_s=1e8, up_loss=0.5)}) as bed:
+            bed.snmp("a")
+    except BedError as error:
+        return str(error)
+    return None

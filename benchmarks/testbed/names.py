@@ -1,0 +1,55 @@
+"""Names of the namespaces of a bed. They say who owns it, so that others can tell when it is left over."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+
+NAMESPACES = Path("/run/netns")
+SWITCH = "switch"
+_HOST = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
+_NAMESPACE = re.compile(r"(dxbed\.(\d+)\.(\d+)\.\d+)\.[a-z0-9-]+")
+_beds = count()
+
+
+def new_bed() -> str:
+    """What the names of a new bed begin with: the owner's pid, when it started, and a number."""
+    return f"dxbed.{os.getpid()}.{_start_of(os.getpid())}.{next(_beds)}"
+
+
+def check_host(name: str) -> None:
+    """Raises ValueError for a name that no host can have."""
+    if not _HOST.fullmatch(name) or name == SWITCH:
+        raise ValueError(f"host {name!r}: expected small letters, digits and '-', at most 32, and not {SWITCH!r}")
+
+
+def namespace(bed: str, host: str) -> str:
+    return f"{bed}.{host}"
+
+
+def namespaces_of(bed: str) -> list[str]:
+    return [name for found, name in _all() if found[1] == bed]
+
+
+def left_over() -> list[str]:
+    """Beds on this machine whose owner does not run any more."""
+    return sorted({found[1] for found, _ in _all() if _start_of(int(found[2])) != found[3]})
+
+
+def _all() -> Iterator[tuple[re.Match[str], str]]:
+    if NAMESPACES.is_dir():
+        for file in NAMESPACES.iterdir():
+            if found := _NAMESPACE.fullmatch(file.name):
+                yield found, file.name
+
+
+def _start_of(pid: int) -> str:
+    """When a process started, in clock ticks since boot; empty if there is none."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return ""
+    return stat.rpartition(")")[2].split()[19]
