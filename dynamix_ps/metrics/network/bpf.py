@@ -37,7 +37,7 @@ class _TestRun(ctypes.Structure):
 
 
 class OnDemand:
-    """A raw tracepoint program that is run with an argument of one's own (Linux 5.10 and newer)."""
+    """A raw tracepoint program that is run with arguments of one's own (Linux 5.10 and newer)."""
 
     def __init__(self, program: int) -> None:
         """`program` is its file descriptor. Raises SourceError on a machine whose system call is not known."""
@@ -46,14 +46,14 @@ class OnDemand:
             raise SourceError(f"programs cannot be run on demand on {platform.machine()}")
         self._number = number
         self._call = ctypes.CDLL(None, use_errno=True).syscall
-        self._argument = (ctypes.c_uint64 * 1)()
+        self._arguments = (ctypes.c_uint64 * 2)()
         self._attributes = _TestRun(
-            prog_fd=program, ctx_in=ctypes.addressof(self._argument), ctx_size_in=ctypes.sizeof(self._argument)
+            prog_fd=program, ctx_in=ctypes.addressof(self._arguments), ctx_size_in=ctypes.sizeof(self._arguments)
         )
 
-    def __call__(self, argument: int) -> int:
+    def __call__(self, first: int, second: int = 0) -> int:
         """What the program returns. Raises SourceError."""
-        self._argument[0] = argument
+        self._arguments[:] = [first, second]
         failed: int = self._call(
             self._number, _PROG_TEST_RUN, ctypes.byref(self._attributes), ctypes.sizeof(self._attributes)
         )

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from dynamix_ps.metrics.network.bcc_loader import load_bcc, own_headers, quiet
+from dynamix_ps.metrics.network.borrow import borrowed_sockets
 from dynamix_ps.metrics.network.bpf import OnDemand, program_fact
 from dynamix_ps.metrics.network.btf import Btf
 from dynamix_ps.metrics.network.connection import Connection, SourceError, endpoint
@@ -47,6 +48,11 @@ _FIELDS = {
     "NET_INODE": ("net", "ns.inum"),
     "PROTOCOL": ("sock", "sk_protocol"),
     "SOCKET": ("sock", "sk_socket"),
+    "SOCKET_SK": ("socket", "sk"),
+    "FILES": ("task_struct", "files"),
+    "FILE_TABLE": ("files_struct", "fdt"),
+    "FILE_LIST": ("fdtable", "fd"),
+    "FILE_SOCKET": ("file", "private_data"),
     "BYTES_ACKED": ("tcp_sock", "bytes_acked"),
     "BYTES_SENT": ("tcp_sock", "bytes_sent"),
     "BYTES_RETRANS": ("tcp_sock", "bytes_retrans"),
@@ -67,6 +73,8 @@ _BUSY_FIELDS = {
     "CHRONO_STAT": ("tcp_sock", "chrono_stat"),
 }
 
+_Key = tuple[int, int]  # address of a socket in the kernel, which is used again, and when its connection was noted
+
 
 class EbpfCollector:
     """One loaded and attached program. Not thread safe."""
@@ -78,16 +86,17 @@ class EbpfCollector:
         self._tick_s = time.clock_getres(_CLOCK_MONOTONIC_COARSE) if busy else math.nan
         flags = _offsets(btf, _FIELDS) + _inode_offset(btf) + _offsets(btf, _IPV6_FIELDS, needed=False)
         flags += busy + _busy_type(btf) if busy else []
-        flags += _pid_namespace() + [f"-DMAX_PROCESSES={_MAX_PROCESSES}", f"-DMAX_CONNECTIONS={_MAX_CONNECTIONS}"]
+        flags += [*_pid_namespace(), f"-DMAX_PROCESSES={_MAX_PROCESSES}", f"-DMAX_CONNECTIONS={_MAX_CONNECTIONS}"]
         self._bpf = _load(flags, _hooks(btf))
         self._programs = [function.fd for function in self._bpf.funcs.values()]
         self._refresh = OnDemand(self._bpf.funcs[b"refresh"].fd)
+        self._adopt = OnDemand(self._bpf.funcs[b"adopt"].fd)
         self._open_map = self._bpf["connections"]
         self._closed_map = self._bpf["closed"]
         self._watched_map = self._bpf["watched"]
         self._lost_map = self._bpf["lost"]
         self._watched: set[int] = set()
-        self._closed: dict[tuple[int, int], tuple[float, Connection]] = {}  # with the time at which it is dropped
+        self._closed: dict[_Key, tuple[float, Connection]] = {}  # with the time at which it is dropped
         self._missed_ends = 0
         try:
             self._refresh(0)
@@ -96,15 +105,18 @@ class EbpfCollector:
             raise
 
     def watch(self, pid: int) -> None:
-        """Keep the connections of this process from now on, those it has already as soon as it uses them.
+        """Keep the connections of this process from now on, also those it has already.
 
-        Raises SourceError if too many are watched.
+        Where its open files cannot be looked at (a container without CAP_SYS_PTRACE), connections that it has already
+        are noticed when it next uses them. Raises SourceError if too many processes are watched.
         """
         try:
             self._watched_map[ctypes.c_uint32(pid)] = ctypes.c_uint8(1)
         except Exception as error:  # bcc raises nothing narrower
             raise SourceError(f"process {pid} cannot be watched, {len(self._watched)} are: {error}") from None
         self._watched.add(pid)
+        for descriptor in borrowed_sockets(pid):
+            self._adopt(descriptor, pid)
 
     def unwatch(self, pid: int) -> None:
         """Forget this process and its connections; nothing happens if it is not watched."""
@@ -121,23 +133,25 @@ class EbpfCollector:
     def read(self) -> tuple[Connection, ...]:
         """All connections of all watched processes as they are now; those that closed stay for `CLOSED_KEPT_S`."""
         now_s = time.monotonic()
-        found: dict[tuple[int, int], Connection] = {}
+        opened: dict[_Key, Connection] = {}
         for key in list(self._open_map.keys()):
             verdict = self._refresh(key.value)
             try:
                 raw = self._open_map[key]
             except KeyError:  # closed meanwhile: it is in the other map
                 continue
-            connection = self._connection(raw, closed=verdict == _STALE)
-            if verdict == _STALE:
+            if verdict == _REFRESHED:
+                opened[key.value, raw.born_ns] = self._connection(raw, closed=False)
+            elif verdict == _STALE:
                 self._missed_ends += 1
                 self._drop(key)
-                self._closed[key.value, raw.born_ns] = (now_s + CLOSED_KEPT_S, connection)
-            elif verdict == _REFRESHED:
-                found[key.value, raw.born_ns] = connection
+                self._closed[key.value, raw.born_ns] = (now_s + CLOSED_KEPT_S, self._connection(raw, closed=True))
         self._collect_closed(now_s)
-        found.update((key, connection) for key, (_, connection) in self._closed.items())
-        return tuple(connection for connection in found.values() if connection.pid in self._watched)
+        closed = [connection for _, connection in self._closed.values()]
+        still_open = [connection for key, connection in opened.items() if key not in self._closed]
+        # A socket that was connected a second time goes by the same name: only its newest connection is told.
+        by_name = {connection.id: connection for connection in (*closed, *still_open)}
+        return tuple(connection for connection in by_name.values() if connection.pid in self._watched)
 
     @property
     def lost(self) -> int:
@@ -191,7 +205,8 @@ def _load(flags: list[str], hooks: dict[str, str]) -> Any:
             program = bcc.BPF(text=_SOURCE.read_bytes(), cflags=flags)
             for tracepoint, function in hooks.items():
                 program.attach_raw_tracepoint(tp=tracepoint, fn_name=function)
-            program.load_func("refresh", bcc.BPF.RAW_TRACEPOINT)
+            for function in ("refresh", "adopt"):
+                program.load_func(function, bcc.BPF.RAW_TRACEPOINT)
             problem = ""
         except Exception as error:  # bcc raises nothing narrower
             problem = str(error)

@@ -173,20 +173,25 @@ INLINE u32 current_if_watched(void)
     return pid && watched.lookup(&pid) ? pid : 0;
 }
 
+/* A socket of a watched process that may not have been noted yet, and may be none of TCP. */
+INLINE void note_if_new(u64 socket, u32 pid)
+{
+    u16 family = peek(socket + AT_FAMILY, 2);
+    if ((family != FAMILY_IPV4 && family != FAMILY_IPV6) || (u16)peek(socket + AT_PROTOCOL, 2) != PROTOCOL_TCP)
+        return;
+    u8 state = peek(socket + AT_STATE, 1);
+    if (state != STATE_CLOSE && state != STATE_LISTEN && !connections.lookup(&socket))
+        note(socket, pid);
+}
+
 /* In process context, for a socket just written to or read from. */
 INLINE int used(u64 socket)
 {
     if (connections.lookup(&socket))
         return 0;
     u32 pid = current_if_watched();
-    if (!pid)
-        return 0;
-    u16 family = peek(socket + AT_FAMILY, 2);
-    if ((family != FAMILY_IPV4 && family != FAMILY_IPV6) || (u16)peek(socket + AT_PROTOCOL, 2) != PROTOCOL_TCP)
-        return 0;
-    u8 state = peek(socket + AT_STATE, 1);
-    if (state != STATE_CLOSE && state != STATE_LISTEN)
-        note(socket, pid);
+    if (pid)
+        note_if_new(socket, pid);
     return 0;
 }
 
@@ -225,7 +230,20 @@ int on_state(struct bpf_raw_tracepoint_args *ctx)
     return 0;
 }
 
-/* Run on demand by user space for one socket of `connections`, never attached. */
+/* The next two are run on demand by user space, never attached. */
+
+/* Arguments: a file descriptor of the calling process that is a copy of one of another process, and whose it is. */
+int adopt(struct bpf_raw_tracepoint_args *ctx)
+{
+    u64 files = peek(peek(bpf_get_current_task() + AT_FILES, 8) + AT_FILE_TABLE, 8);
+    u64 file = peek(peek(files + AT_FILE_LIST, 8) + ctx->args[0] * sizeof(u64), 8);
+    u64 socket = peek(peek(file + AT_FILE_SOCKET, 8) + AT_SOCKET_SK, 8);
+    if (socket)
+        note_if_new(socket, ctx->args[1]);
+    return 0;
+}
+
+/* Argument: a key of `connections`. */
 int refresh(struct bpf_raw_tracepoint_args *ctx)
 {
     u64 socket = ctx->args[0];

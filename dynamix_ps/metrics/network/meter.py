@@ -1,0 +1,221 @@
+"""Absolute counters of connections to totals that never fall, and to rates. Pure.
+
+Rules (chosen by us), so that nothing is ever counted that was not sent:
+
+- What a connection carried before it was first seen counts if it is new: its source was read before, without it.
+- If the bytes of a connection fall (a reset, a wrap, another connection under the same name) all its counters count
+  from 0 again. Any other counter that falls is a reading in the middle of a change: it waits until it is passed.
+- eBPF and sock_diag name a connection alike and copy the same kernel counters: between them counting goes on. The
+  counters of a whole namespace (procfs) are other ones: a change from or to them starts anew, and no rate is known
+  across it.
+- The sum over several connections is unknown while one of them is: a source that cannot tell is never a 0.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from dynamix_ps.messages import Flow
+from dynamix_ps.metrics.network.connection import Connection, Reading, SourceName
+
+NAMESPACE = "*"  # both ends of the pseudo connection with the counters of a whole network namespace
+FORGET_AFTER_S = 120.0  # since a connection was last in a reading; longer than a source keeps closed ones
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Over all connections since the meter began. They never fall; NaN while the source cannot tell."""
+
+    bytes_out: float
+    bytes_in: float
+    retransmits: float
+    busy_s: float  # of all connections together: with several it can grow faster than time
+
+    def map(self, other: Totals, function: Callable[[float, float], float]) -> Totals:
+        return Totals(
+            function(self.bytes_out, other.bytes_out),
+            function(self.bytes_in, other.bytes_in),
+            function(self.retransmits, other.retransmits),
+            function(self.busy_s, other.busy_s),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """What a meter knows after one reading."""
+
+    flows: tuple[Flow, ...]  # open connections
+    total: Totals
+    rtt_s: float  # of the connection that carried most since the reading before
+    unsent_bytes: float  # now, over all open connections
+    unread_bytes: float
+    source: SourceName
+    taken_s: float
+    shared: bool
+    restarts: int = 0  # how often counting had to start anew; no rate is known across that
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Between two moments. NaN where that is not known."""
+
+    out_bytes_per_s: float
+    in_bytes_per_s: float
+    retransmits_per_s: float
+    busy: float  # fraction of time with data on the way, of the connection where it was longest
+
+
+@dataclass(slots=True)
+class _Track:
+    """One connection over all readings."""
+
+    shown: Totals  # by the source, each counter at its highest
+    total: Totals  # never falls
+    seen_s: float
+
+
+_ZERO = Totals(0.0, 0.0, 0.0, 0.0)
+_UNKNOWN = Totals(math.nan, math.nan, math.nan, math.nan)
+
+
+class TrafficMeter:
+    """Keeps what a process's connections carried, over resets, reconnects and changes of the source."""
+
+    def __init__(self, keep: Callable[[Connection], bool] | None = None) -> None:
+        """`keep` picks the connections that count; the counters of a namespace, which has no parts, always do."""
+        self._keep = keep
+        self._tracks: dict[str, _Track] = {}
+        self._sum = _ZERO
+        self._source: SourceName = "none"
+        self._of_namespace: bool | None = None  # kind of the last source that knew anything
+        self._restarts = 0
+
+    def update(self, reading: Reading) -> Traffic:
+        """Count one reading; one from source "none" tells that nothing is known now."""
+        is_first = reading.source != self._source
+        self._source = reading.source
+        self._start_anew_for_other_counters(reading.source)
+        connections = [connection for connection in reading.connections if self._counts(connection)]
+        grown = {connection.id: self._count(connection, reading.taken_s, is_first) for connection in connections}
+        for growth in grown.values():
+            self._sum = self._sum.map(growth, _plus)
+        self._tracks = {
+            name: track for name, track in self._tracks.items() if reading.taken_s - track.seen_s <= FORGET_AFTER_S
+        }
+        opened = [connection for connection in connections if not connection.closed]
+        return Traffic(
+            flows=tuple(self._flow(connection) for connection in opened),
+            total=self._known_sum(reading, connections),
+            rtt_s=self._busiest_rtt(opened, grown),
+            unsent_bytes=_sum(reading, (connection.unsent_bytes for connection in opened)),
+            unread_bytes=_sum(reading, (connection.unread_bytes for connection in opened)),
+            source=reading.source,
+            taken_s=reading.taken_s,
+            shared=reading.shared,
+            restarts=self._restarts,
+        )
+
+    def _counts(self, connection: Connection) -> bool:
+        return self._keep is None or connection.remote == NAMESPACE or self._keep(connection)
+
+    def _start_anew_for_other_counters(self, source: SourceName) -> None:
+        if source == "none":
+            return
+        of_namespace = source == "procfs"
+        if self._of_namespace not in (None, of_namespace):
+            self._tracks.clear()
+            self._restarts += 1
+        self._of_namespace = of_namespace
+
+    def _count(self, connection: Connection, taken_s: float, is_first: bool) -> Totals:
+        """How much more it carried than at the reading before; NaN where that is not known."""
+        shown = _counters(connection)
+        track = self._tracks.get(connection.id)
+        if track is None:
+            self._tracks[connection.id] = _Track(shown, shown, taken_s)
+            return shown.map(shown, _growth) if is_first else shown
+        if shown.bytes_out < track.shown.bytes_out or shown.bytes_in < track.shown.bytes_in:
+            track.shown = _ZERO
+        growth = shown.map(track.shown, _growth)
+        track.shown = shown.map(track.shown, _larger)
+        track.total = track.total.map(growth, _plus).map(shown, _known)
+        track.seen_s = taken_s
+        return growth
+
+    def _flow(self, connection: Connection) -> Flow:
+        total = self._tracks[connection.id].total
+        return Flow(
+            local=connection.local,
+            remote=connection.remote,
+            bytes_out=total.bytes_out,
+            bytes_in=total.bytes_in,
+            retransmits=total.retransmits,
+            busy_s=total.busy_s,
+            rtt_s=connection.rtt_s,
+            unsent_bytes=connection.unsent_bytes,
+            unread_bytes=connection.unread_bytes,
+        )
+
+    def _known_sum(self, reading: Reading, connections: list[Connection]) -> Totals:
+        known = _UNKNOWN if reading.source == "none" else self._sum
+        for connection in connections:
+            known = known.map(_counters(connection), lambda total, shown: math.nan if math.isnan(shown) else total)
+        return known
+
+    def _busiest_rtt(self, opened: list[Connection], grown: dict[str, Totals]) -> float:
+        def carried(connection: Connection) -> tuple[float, float]:
+            growth, total = grown[connection.id], self._tracks[connection.id].total
+            return growth.bytes_out + growth.bytes_in, total.bytes_out + total.bytes_in
+
+        measured = [connection for connection in opened if not math.isnan(connection.rtt_s)]
+        return max(measured, key=carried).rtt_s if measured else math.nan
+
+
+def rates(before: Traffic, after: Traffic) -> Rates:
+    """Means over the time between two results of one meter."""
+    duration_s = after.taken_s - before.taken_s
+    if duration_s <= 0 or after.restarts != before.restarts:
+        return Rates(math.nan, math.nan, math.nan, math.nan)
+    return Rates(
+        out_bytes_per_s=(after.total.bytes_out - before.total.bytes_out) / duration_s,
+        in_bytes_per_s=(after.total.bytes_in - before.total.bytes_in) / duration_s,
+        retransmits_per_s=(after.total.retransmits - before.total.retransmits) / duration_s,
+        busy=_busy(before, after, duration_s),
+    )
+
+
+def _busy(before: Traffic, after: Traffic, duration_s: float) -> float:
+    """Of connections that were open at both moments. A tick of the kernel more than the time counts as all of it."""
+    earlier = {(flow.local, flow.remote): flow.busy_s for flow in before.flows}
+    grown = [
+        flow.busy_s - earlier[flow.local, flow.remote] for flow in after.flows if (flow.local, flow.remote) in earlier
+    ]
+    known = [growth for growth in grown if not math.isnan(growth)]
+    return min(1.0, max(known) / duration_s) if known else math.nan
+
+
+def _counters(connection: Connection) -> Totals:
+    return Totals(connection.bytes_out, connection.bytes_in, connection.retransmits, connection.busy_s)
+
+
+def _growth(now: float, before: float) -> float:
+    growth = now - before
+    return growth if math.isnan(growth) else max(0.0, growth)
+
+
+def _plus(total: float, more: float) -> float:
+    return total if math.isnan(more) else total + more
+
+
+def _known(value: float, replacement: float) -> float:
+    return replacement if math.isnan(value) else value
+
+
+def _larger(now: float, before: float) -> float:
+    return max(_known(now, before), _known(before, now))
+
+
+def _sum(reading: Reading, values: Iterable[float]) -> float:
+    return math.nan if reading.source == "none" else math.fsum(values)
