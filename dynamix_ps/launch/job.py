@@ -24,6 +24,7 @@ from dynamix_ps.launch.emulate import Emulation, choose_emulation
 from dynamix_ps.launch.interrupts import Interrupts
 from dynamix_ps.launch.keeper import start_keeper
 from dynamix_ps.launch.logs import PrefixedOutput, print_line
+from dynamix_ps.launch.network_probe import network_probe
 from dynamix_ps.launch.observe import Observer
 from dynamix_ps.launch.plan import RoleSpec, RunPlace, as_shell, plan_roles
 from dynamix_ps.launch.ports import choose_ports
@@ -140,9 +141,11 @@ class _Run:
             make_scratch(place.run_id, sockets=len(config.cluster.workers))
             holdings.save()
             emulation.create()
-            roles = plan_roles(config, place, os.environ, sys.executable)
             groups = {f"worker-{rank}": group for rank, group in enumerate(emulation.groups)}
-            return self._supervise(roles, emulation, groups)
+            log_file = folder.log_file("probe")
+            with network_probe(config, place.run_id, place.scratch, log_file, self._recorder) as probe:
+                roles = plan_roles(config, replace(place, probe=probe), os.environ, sys.executable)
+                return self._supervise(roles, emulation, groups)
         except OSError as error:
             raise EnvironmentNotReady(f"cannot prepare the run: {error}") from error
         finally:

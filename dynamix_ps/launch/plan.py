@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -15,7 +15,7 @@ from dynamix_ps.config import Config
 Role = Literal["scheduler", "server", "worker", "arbitrator"]
 
 # What a run hands to its roles; inherited values of another run must never reach them.
-_OF_ONE_RUN = (env.CONFIG, env.RUN_DIR, env.RUN_ID, env.ARBITRATOR, env.TOKEN, env.RESUME, env.SLOWDOWN)
+_OF_ONE_RUN = (env.CONFIG, env.RUN_DIR, env.RUN_ID, env.ARBITRATOR, env.TOKEN, env.RESUME, env.SLOWDOWN, env.PROBE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +33,7 @@ class RunPlace:
     cores: int
     slowdowns: tuple[float, ...] | None = None  # per worker; none where speeds are not emulated by the hook
     resume: Path | None = None
+    probe: str | None = None  # socket of the network probe, or "none"; none where nobody is to ask one
 
     @property
     def shm_prefix(self) -> str:
@@ -58,7 +59,8 @@ def plan_roles(config: Config, place: RunPlace, environ: Mapping[str, str], pyth
     """
     common = _common_env(config, place, environ, python)
     launcher = (python, "-m", "dynamix_ps.cli.bpslaunch")
-    return tuple(_roles(config, place, environ, common, launcher))
+    roles = _roles(config, place, environ, common, launcher)
+    return tuple(replace(role, env={**role.env, env.ROLE_NAME: role.name}) for role in roles)
 
 
 def _roles(
@@ -97,6 +99,8 @@ def _common_env(config: Config, place: RunPlace, environ: Mapping[str, str], pyt
     }
     if config.comm == "byteps":
         variables["BYTEPS_FORCE_DISTRIBUTED"] = "1"  # or one worker would do without scheduler and server
+    if place.probe is not None:
+        variables[env.PROBE] = place.probe
     if config.mode != "off":
         variables[env.ARBITRATOR] = f"{cluster.host}:{place.arbitrator_port}"
     return variables

@@ -1,0 +1,125 @@
+"""Which network probe the roles of a run ask: the host's, one started for the run, or none, with the reason."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+from dynamix_ps import env
+from dynamix_ps.config import Config
+from dynamix_ps.errors import EnvironmentNotReady
+from dynamix_ps.launch.process import tie_to_parent
+from dynamix_ps.launch.verdict import how_it_ended
+from dynamix_ps.metrics.network.connection import SourceError
+from dynamix_ps.metrics.network.monitor import IN_WORDS, NO_PROBE, WHAT
+from dynamix_ps.metrics.network.probe_client import ProbeSource
+from dynamix_ps.metrics.network.probe_protocol import DEFAULT_SOCKET
+
+SOCKET_NAME = "probe.sock"  # in the scratch folder of a run
+START_LIMIT_S = 10.0
+_END_GRACE_S = 3.0
+_LOOK_EVERY_S = 0.05
+_ERROR = "error: "  # what the probe's last words begin with
+
+
+class Events(Protocol):
+    """What is needed of a Recorder."""
+
+    def event(self, kind: str, **fields: Any) -> None: ...
+
+
+@contextmanager
+def network_probe(config: Config, run_id: str, scratch: Path, log_file: Path, events: Events) -> Iterator[str | None]:
+    """Yields the value of env.PROBE for all roles, none where the cluster file asks for no probe; ends what it began.
+
+    A probe that was started before and answers is used. Otherwise one is started in the scratch folder. Where that
+    is not permitted the run goes on without, which `events` is told.
+
+    Raises:
+        EnvironmentNotReady: eBPF is demanded, and is not possible.
+    """
+    wanted = config.metrics.network
+    if config.mode == "off" or wanted not in ("auto", "ebpf"):
+        yield None
+        return
+    hosts = env.get(env.PROBE, DEFAULT_SOCKET) or DEFAULT_SOCKET
+    problem = _problem(hosts)
+    if not problem:
+        yield hosts
+        return
+    ours = str(scratch / SOCKET_NAME)
+    process = _start(ours, run_id, log_file)
+    try:
+        reason = _wait_ready(process, ours, log_file)
+        if not reason:
+            yield ours
+            return
+    finally:
+        _end(process)
+    if os.path.exists(hosts):
+        reason = f"{problem}; {reason}"
+    if wanted == "ebpf":
+        raise EnvironmentNotReady(f"metrics.network: ebpf is not possible here: {reason}; or set it to auto")
+    events.event("degraded", what=WHAT, detail=f"{IN_WORDS['ebpf']}: {reason}; using {IN_WORDS['sockdiag']}")
+    yield NO_PROBE
+
+
+def _problem(path: str) -> str:
+    """Why no probe answers there; empty when one does."""
+    source = ProbeSource(path)
+    try:
+        source.read()
+    except SourceError as error:
+        return str(error)
+    finally:
+        source.close()
+    return ""
+
+
+def _start(path: str, run_id: str, log_file: Path) -> subprocess.Popen[bytes]:
+    """It carries the run's id, so that whoever cleans up after this run finds it."""
+    launcher = os.getpid()
+    with log_file.open("ab") as log:
+        return subprocess.Popen(
+            [sys.executable, "-m", "dynamix_ps.metrics.network.probe", "--socket", path],
+            env={**os.environ, env.RUN_ID: run_id, "PYTHONUNBUFFERED": "1"},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            preexec_fn=lambda: tie_to_parent(launcher),  # noqa: PLW1509  safe: the launcher has one thread
+        )
+
+
+def _wait_ready(process: subprocess.Popen[bytes], path: str, log_file: Path) -> str:
+    """Empty once it answers; otherwise why it does not."""
+    deadline_s = time.monotonic() + START_LIMIT_S
+    while time.monotonic() < deadline_s:
+        try:
+            process.wait(_LOOK_EVERY_S)
+        except subprocess.TimeoutExpired:
+            if os.path.exists(path) and not _problem(path):
+                return ""
+        else:
+            return _last_words(log_file) or f"the probe {how_it_ended(process.returncode)} (see {log_file})"
+    return f"the probe did not get ready within {START_LIMIT_S:g} s (see {log_file})"
+
+
+def _last_words(log_file: Path) -> str:
+    lines = log_file.read_text(errors="replace").splitlines()
+    return "; ".join(line.removeprefix(_ERROR) for line in lines if line.startswith(_ERROR))
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(_END_GRACE_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

@@ -1,0 +1,127 @@
+"""The network metrics of one process: from the best source that works, from the next one as soon as it fails."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from dynamix_ps import env
+from dynamix_ps.metrics.network.connection import Connection, NetworkSource, Reading, SourceName
+from dynamix_ps.metrics.network.meter import Traffic, TrafficMeter
+from dynamix_ps.metrics.network.probe_client import ProbeSource
+from dynamix_ps.metrics.network.probe_protocol import DEFAULT_SOCKET
+
+NO_PROBE = "none"  # as env.PROBE
+WHAT = "network metrics"  # in events
+IN_WORDS: Mapping[SourceName, str] = {"ebpf": "eBPF", "sockdiag": "sock_diag", "procfs": "/proc/net", "none": "nothing"}
+
+FIRST_RETRY_S = 5.0
+LONGEST_RETRY_S = 60.0
+TRUSTED_AFTER_S = 60.0  # a source that worked so long is tried again soon after it fails
+
+Makers = Mapping[SourceName, Callable[[], NetworkSource]]
+
+
+class NetworkMonitor:
+    """Traffic of this process, from eBPF by way of the host's probe, else sock_diag, else /proc/net.
+
+    A reading never raises, and takes about half a second at most, also while the probe hangs. For one thread.
+
+    Args:
+        wanted: `metrics.network` of the cluster file. A source that is named there has no replacement.
+        on_event: told "degraded" with {"what", "detail"} once per fall to a lesser source, and "recovered" when a
+            better one works again.
+        keep: which connections count; all without it.
+        clock: seconds, for the waiting times between attempts with a better source.
+        makers: how each source is made, best first.
+    """
+
+    def __init__(
+        self,
+        wanted: str,
+        on_event: Callable[[str, dict[str, Any]], None],
+        keep: Callable[[Connection], bool] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        makers: Makers | None = None,
+    ) -> None:
+        self._makers = [(name, make) for name, make in (makers or _makers(wanted)).items() if wanted in ("auto", name)]
+        self._on_event, self._clock = on_event, clock
+        self._meter = TrafficMeter(keep=keep)
+        self._source: NetworkSource | None = None
+        self._level = -1  # of the source in use: its index in makers; one behind the last: none; -1: not begun
+        self._since_s = 0.0  # when it came into use
+        self._retry_at_s = 0.0
+        self._next_delay_s = FIRST_RETRY_S
+
+    def read(self) -> Traffic:
+        """What the connections have carried so far; `source` is "none" where nothing can be known."""
+        return self._meter.update(self._reading())
+
+    def close(self) -> None:
+        """Let go of the source. A later `read` begins anew."""
+        if self._source is not None:
+            self._source.close()
+        self._source, self._level = None, -1
+
+    def _reading(self) -> Reading:
+        now_s = self._clock()
+        retrying = self._level > 0 and now_s >= self._retry_at_s
+        problems = []
+        for level in range(0 if retrying else max(0, self._level), len(self._makers)):
+            name, make = self._makers[level]
+            source = self._source if level == self._level else None
+            try:
+                source = source or make()
+                reading = source.read()
+            except Exception as error:  # also a fault of our own in one source is no reason to do without the others
+                problems.append(f"{IN_WORDS[name]}: {error or repr(error)}")
+                if source is not None:
+                    source.close()
+                if level == self._level:
+                    self._source = None
+            else:
+                self._settle(level, source, problems, now_s)
+                return reading
+        self._settle(len(self._makers), None, problems, now_s)
+        return Reading("none", time.time(), ())
+
+    def _settle(self, level: int, source: NetworkSource | None, problems: list[str], now_s: float) -> None:
+        """Use this source from now on; tell if it is another one, and plan the next attempt with a better one."""
+        before, replaced = self._level, self._source
+        self._level, self._source = level, source
+        if problems:
+            if before >= 0 and level != before and now_s - self._since_s >= TRUSTED_AFTER_S:
+                self._next_delay_s = FIRST_RETRY_S
+            self._retry_at_s = now_s + self._next_delay_s
+            self._next_delay_s = min(2 * self._next_delay_s, LONGEST_RETRY_S)
+        if level == before:
+            return
+        self._since_s = now_s
+        if replaced is not None:
+            replaced.close()
+        if level < before:
+            self._on_event("recovered", {"what": WHAT, "detail": f"{IN_WORDS[self._makers[level][0]]} again"})
+        elif problems:
+            using = IN_WORDS[self._makers[level][0]] if level < len(self._makers) else IN_WORDS["none"]
+            self._on_event("degraded", {"what": WHAT, "detail": f"{'; '.join(problems)}; using {using}"})
+
+
+def _makers(wanted: str) -> Makers:
+    socket = env.get(env.PROBE, DEFAULT_SOCKET) or DEFAULT_SOCKET
+    without: Makers = {"sockdiag": _sockdiag, "procfs": _procfs}
+    if socket == NO_PROBE and wanted == "auto":
+        return without  # the launcher has said why
+    return {"ebpf": lambda: ProbeSource(socket), **without}
+
+
+def _sockdiag() -> NetworkSource:
+    from dynamix_ps.metrics.network.sockdiag import SockDiagSource  # only where it is needed: it brings pyroute2
+
+    return SockDiagSource()
+
+
+def _procfs() -> NetworkSource:
+    from dynamix_ps.metrics.network.procfs import ProcfsSource
+
+    return ProcfsSource()

@@ -1,0 +1,119 @@
+"""Helpers of the probe tests: a probe that needs no privilege, in a thread or as a process, and false ones."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from dynamix_ps.metrics.network.connection import Connection, SourceError
+from dynamix_ps.metrics.network.probe import Probe, run_probe
+from dynamix_ps.metrics.network.probe_socket import ListeningSocket
+from tests.launching import ROOT, environment, read_until
+
+
+class FakeCollector:
+    """One connection per watched process; each reading finds 1000 more bytes on it."""
+
+    def __init__(self) -> None:
+        self.watched: dict[int, int] = {}
+        self.lost = 3
+        self.readings = 0
+        self.broken = ""
+        self.extra: tuple[Connection, ...] = ()
+
+    def watch(self, pid: int) -> None:
+        assert pid not in self.watched
+        self.watched[pid] = 0
+
+    def unwatch(self, pid: int) -> None:
+        del self.watched[pid]
+
+    def read(self) -> tuple[Connection, ...]:
+        if self.broken:
+            raise SourceError(self.broken)
+        self.readings += 1
+        for pid in self.watched:
+            self.watched[pid] += 1000
+        return (*(connection_of(pid, float(sent)) for pid, sent in self.watched.items()), *self.extra)
+
+    def close(self) -> None:
+        self.watched.clear()
+
+
+def connection_of(pid: int, sent: float) -> Connection:
+    return Connection(f"{pid}", pid, 1, "10.0.0.1:1000", "10.0.0.2:2000", sent, 0.0, 0.0)
+
+
+@contextlib.contextmanager
+def probe_in_thread(path: Path, collector: FakeCollector, clock: Callable[[], float] | None = None) -> Iterator[Probe]:
+    with ListeningSocket(str(path)) as listening:
+        probe = Probe(collector, listening, clock) if clock else Probe(collector, listening)
+        thread = threading.Thread(target=probe.serve, name="probe")
+        thread.start()
+        try:
+            yield probe
+        finally:
+            probe.stop()
+            thread.join(10)
+            assert not thread.is_alive()
+            probe.close()
+
+
+@contextlib.contextmanager
+def probe_process(path: Path, module: str = "tests.probes") -> Iterator[subprocess.Popen[str]]:
+    """A probe that answers; killed with the test. `tests.probes` is one with a FakeCollector."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", module, "--socket", str(path)],
+        cwd=ROOT,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        read_until(process, "ready ")
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@contextlib.contextmanager
+def false_probe(path: Path, answer: Callable[[socket.socket], None]) -> Iterator[None]:
+    """Listens at the path, and gives every connection to `answer` in a thread of its own."""
+    ended = threading.Event()
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listening.bind(str(path))
+    listening.listen(8)
+
+    def serve(connection: socket.socket) -> None:
+        with connection, contextlib.suppress(OSError):
+            answer(connection)
+            ended.wait()
+
+    def accept() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = listening.accept()
+                threading.Thread(target=serve, args=(connection,), daemon=True).start()
+
+    thread = threading.Thread(target=accept, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        listening.shutdown(socket.SHUT_RDWR)
+        thread.join(10)
+        listening.close()
+        os.unlink(path)
+
+
+if __name__ == "__main__":
+    sys.exit(run_probe(sys.argv[2], FakeCollector))

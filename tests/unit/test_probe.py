@@ -1,0 +1,434 @@
+"""The probe and its client, in one process: who gets what, and what becomes of those who misbehave."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import stat
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dynamix_ps.errors import EnvironmentNotReady
+from dynamix_ps.metrics.network import probe as probe_module
+from dynamix_ps.metrics.network import probe_client
+from dynamix_ps.metrics.network.connection import SourceError
+from dynamix_ps.metrics.network.owner import Namespaces, read_owner, role_name
+from dynamix_ps.metrics.network.probe import Probe, _Client
+from dynamix_ps.metrics.network.probe_client import ProbeSource
+from dynamix_ps.metrics.network.probe_protocol import MAX_REPLY_BYTES, WatchedProcess
+from dynamix_ps.metrics.network.probe_socket import ListeningSocket
+from tests.launching import wait_for
+from tests.probes import FakeCollector, connection_of, false_probe, probe_in_thread
+
+
+@pytest.fixture
+def collector() -> FakeCollector:
+    return FakeCollector()
+
+
+@pytest.fixture
+def path(tmp_path: Path, collector: FakeCollector) -> Iterator[Path]:
+    with probe_in_thread(tmp_path / "p.sock", collector):
+        yield tmp_path / "p.sock"
+
+
+def connect(path: Path) -> socket.socket:
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection.settimeout(10)
+    connection.connect(str(path))
+    return connection
+
+
+def test_a_process_reads_its_own_connections(path: Path, collector: FakeCollector) -> None:
+    collector.extra = (connection_of(1, 5.0),)
+    source = ProbeSource(str(path))
+    first, second = source.read(), source.read()
+    assert first.source == "ebpf"
+    assert first.lost == 3
+    assert [connection.pid for connection in first.connections] == [os.getpid()]
+    assert second.connections[0].bytes_out == first.connections[0].bytes_out + 1000
+    assert second.taken_s >= first.taken_s
+    source.close()
+    wait_for(lambda: not collector.watched, "the process to be forgotten")
+    assert source.read().connections[0].bytes_out == 1000  # it may come back
+    source.close()
+
+
+def test_a_process_is_watched_until_its_last_client_has_left(path: Path, collector: FakeCollector) -> None:
+    one, other = ProbeSource(str(path)), ProbeSource(str(path))
+    one.read()
+    other.read()
+    one.close()
+    assert other.read().connections
+    other.close()
+    wait_for(lambda: not collector.watched, "the process to be forgotten")
+
+
+def test_all_tells_who_they_are(path: Path) -> None:
+    source = ProbeSource(str(path))
+    snapshot = source.ask("all")
+    assert [process.pid for process in snapshot.processes] == [os.getpid()]
+    assert snapshot.host == socket.gethostname()
+    assert snapshot.cpu_s > 0
+    source.close()
+
+
+def test_users_see_each_other_only_if_one_is_root(tmp_path: Path, collector: FakeCollector) -> None:
+    """The answer by uid, without the sockets that would need other users."""
+    with ListeningSocket(str(tmp_path / "p.sock")) as listening:
+        probe = Probe(collector, listening)
+        ends = socket.socketpair()
+        probe._clients = {
+            _Client(ends[0], WatchedProcess(pid, "", "", ""), uid, "") for pid, uid in ((11, 0), (12, 1000), (13, 1001))
+        }
+        seen = {client.uid: {other.pid for other in probe._visible_to(client)} for client in probe._clients}
+        probe._clients = set()
+        probe.close()
+    for end in ends:
+        end.close()
+    assert seen == {0: {11, 12, 13}, 1000: {12}, 1001: {13}}
+
+
+def test_a_collector_that_cannot_read_is_an_answer(path: Path, collector: FakeCollector) -> None:
+    source = ProbeSource(str(path))
+    collector.broken = "the map is gone"
+    with pytest.raises(SourceError, match="cannot answer: the map is gone"):
+        source.read()
+    collector.broken = ""
+    assert source.read().connections
+
+
+@pytest.mark.parametrize(
+    ("request_line", "reason"),
+    [
+        (b"\n", "is not one JSON object"),
+        (b"GET / HTTP/1.1\n", "is not one JSON object"),
+        (b'{"v":9,"ask":"mine"}\n', "this probe speaks version 1"),
+        (b'{"v":1,"ask":"passwords"}\n', "expected one of mine, all"),
+    ],
+)
+def test_a_wrong_request_gets_the_reason(path: Path, request_line: bytes, reason: str) -> None:
+    with connect(path) as connection:
+        connection.sendall(request_line)
+        assert reason in json.loads(connection.recv(1000))["error"]
+
+
+@pytest.mark.parametrize(
+    "flood", [b"x" * 100_000, b'{"v":1,"ask":"mine"}\n' * 1000, b"\n" * 5000], ids=["long", "many", "empty"]
+)
+def test_who_floods_is_dropped_and_the_others_do_not_notice(path: Path, flood: bytes) -> None:
+    source = ProbeSource(str(path))
+    source.read()
+    with connect(path) as connection, pytest.raises((ConnectionError, BrokenPipeError)):
+        for _ in range(10_000):
+            connection.sendall(flood)
+    assert source.read().connections
+    source.close()
+
+
+def test_who_asks_without_pause_is_dropped(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probe_module, "MAX_REQUESTS_PER_S", 3)
+    monkeypatch.setattr(probe_module, "SWEEP_S", 3600.0)
+    source = ProbeSource(str(path))
+    for _ in range(3):
+        source.read()
+    with pytest.raises(SourceError, match="closed the connection"):
+        source.read()
+    assert source.read().connections
+    source.close()
+
+
+class Clock:
+    now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@pytest.mark.parametrize("half", [b'{"v":1', b""])
+def test_who_keeps_it_waiting_is_dropped_and_who_is_only_quiet_is_not(
+    tmp_path: Path, collector: FakeCollector, half: bytes
+) -> None:
+    clock = Clock()
+    with probe_in_thread(tmp_path / "p.sock", collector, clock), connect(tmp_path / "p.sock") as slow:
+        slow.sendall(half)
+        other = ProbeSource(str(tmp_path / "p.sock"))
+        other.read()
+        for _ in range(8):
+            clock.now_s += 1.0
+            other.read()
+            other.read()  # the first may have been answered before the sweep saw the new time
+        if half:
+            assert slow.recv(10) == b""
+        else:
+            slow.sendall(b'{"v":1,"ask":"mine"}\n')
+            assert slow.recv(10)
+        other.close()
+
+
+def test_who_never_takes_its_reply_is_dropped(tmp_path: Path, collector: FakeCollector) -> None:
+    clock = Clock()
+    collector.extra = tuple(connection_of(os.getpid(), 1.0) for _ in range(5000))  # more than the kernel holds for it
+    with probe_in_thread(tmp_path / "p.sock", collector, clock) as probe, connect(tmp_path / "p.sock") as greedy:
+        greedy.sendall(b'{"v":1,"ask":"mine"}\n')
+        wait_for(lambda: any(client.unsent for client in set(probe._clients)), "the reply to get stuck")
+        other = ProbeSource(str(tmp_path / "p.sock"))
+        assert len(other.read().connections) == 5001
+        for _ in range(8):
+            clock.now_s += 1.0
+            other.read()
+            other.read()
+        assert {client.unsent.nbytes for client in set(probe._clients)} == {0}
+        other.close()
+
+
+def test_a_reply_in_many_parts_arrives_whole(path: Path, collector: FakeCollector) -> None:
+    collector.extra = tuple(connection_of(os.getpid(), float(number)) for number in range(5000))
+    source = ProbeSource(str(path))
+    assert [c.bytes_out for c in source.read().connections[1:]] == [float(number) for number in range(5000)]
+    source.close()
+
+
+def test_there_is_room_for_so_many_clients(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probe_module, "MAX_CLIENTS_PER_USER", 2)
+    sources = [ProbeSource(str(path)) for _ in range(3)]
+    sources[0].read()
+    sources[1].read()
+    with pytest.raises(SourceError, match="serves 2 clients of user"):
+        sources[2].read()
+    sources[0].close()
+    wait_for(lambda: _answers(sources[2]), "the place that became free")
+    for source in sources:
+        source.close()
+
+
+def _answers(source: ProbeSource) -> bool:
+    try:
+        return bool(source.read().connections)
+    except SourceError:
+        return False
+
+
+def test_who_cannot_be_watched_is_told_so(path: Path, collector: FakeCollector) -> None:
+    def full(pid: int) -> None:
+        raise SourceError("the map is full")
+
+    collector.watch = full  # type: ignore[method-assign]
+    with pytest.raises(SourceError, match="cannot answer: the map is full"):
+        ProbeSource(str(path)).read()
+    del collector.watch
+    assert ProbeSource(str(path)).read().connections
+
+
+def test_who_is_in_a_foreign_pid_namespace_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Foreign:
+        size = 12
+
+        def unpack(self, data: bytes) -> tuple[int, int, int]:
+            return 0, 0, 0
+
+    monkeypatch.setattr(probe_module, "_PEER", Foreign())
+    with pytest.raises(SourceError, match="pid namespace that the probe cannot see"):
+        ProbeSource(str(path)).read()
+
+
+def test_a_number_that_another_process_has_by_now_gets_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = ProbeSource(str(path))
+    source.read()
+    monkeypatch.setattr(probe_module, "start_of", lambda pid: "later")
+    with pytest.raises(SourceError, match="closed the connection"):
+        source.read()
+
+
+def say(data: bytes) -> object:
+    return lambda connection: connection.sendall(data)
+
+
+def hang_up(connection: socket.socket) -> None:
+    connection.recv(1000)
+    connection.shutdown(socket.SHUT_RDWR)
+
+
+def pour(connection: socket.socket) -> None:
+    while True:
+        connection.sendall(b"x" * (1 << 16))
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (say(b"HTTP/1.1 400 Bad Request\r\n\r\n"), "sent more than one line for a reply"),
+        (say(b"\xff\xfe\n"), "is not one JSON object"),
+        (say(b"{}\n"), "speaks version None"),
+        (say(b'{"v":1'), "did not answer within 0.5 s"),
+        (lambda connection: None, "did not answer within 0.5 s"),
+        (hang_up, "closed the connection without a reply"),
+        (lambda c: (c.sendall(b'{"v"'), hang_up(c)), "closed the connection inside a reply"),
+        (pour, "sent a line of more than|did not answer within"),
+    ],
+    ids=["http", "binary", "empty", "half", "nothing", "end", "half-end", "endless"],
+)
+def test_whatever_answers_ends_in_an_exact_error(tmp_path: Path, answer: object, reason: str) -> None:
+    with false_probe(tmp_path / "p.sock", answer):  # type: ignore[arg-type]
+        source = ProbeSource(str(tmp_path / "p.sock"))
+        with pytest.raises(SourceError, match=reason) as caught:
+            source.read()
+        assert str(caught.value).startswith(f"network probe {tmp_path}/p.sock: ")
+        assert source._socket is None
+
+
+def test_a_line_without_end_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probe_client, "LIMIT_S", 60.0)
+    source = ProbeSource(str(tmp_path / "p.sock"))
+    with (
+        false_probe(tmp_path / "p.sock", pour),
+        pytest.raises(SourceError, match=f"more than {MAX_REPLY_BYTES} bytes"),
+    ):
+        source.read()
+
+
+def test_what_was_said_unasked_is_not_taken_for_an_answer(tmp_path: Path, collector: FakeCollector) -> None:
+    with probe_in_thread(tmp_path / "real.sock", collector), connect(tmp_path / "real.sock") as connection:
+        connection.sendall(b'{"v":1,"ask":"mine"}\n')
+        reply = connection.recv(10_000)
+    second = threading.Event()
+
+    def twice(connection: socket.socket) -> None:
+        connection.recv(1000)
+        connection.sendall(reply)
+        second.wait(10)
+        connection.sendall(reply)
+
+    with false_probe(tmp_path / "p.sock", twice):
+        source = ProbeSource(str(tmp_path / "p.sock"))
+        assert source.read().connections
+        second.set()
+        assert source._socket is not None
+        source._socket.settimeout(10)
+        source._socket.recv(1, socket.MSG_PEEK)
+        with pytest.raises(SourceError, match="spoke without being asked"):
+            source.read()
+
+
+def test_a_socket_that_is_not_there_and_one_that_nobody_serves(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="there is no such socket"):
+        ProbeSource(str(tmp_path / "none")).read()
+    left = socket.socket(socket.AF_UNIX)
+    left.bind(str(tmp_path / "left"))
+    left.close()
+    with pytest.raises(SourceError, match="nobody listens there any more"):
+        ProbeSource(str(tmp_path / "left")).read()
+    with pytest.raises(SourceError, match="too long"):
+        ProbeSource("/x" * 100).read()
+
+
+def test_a_socket_whose_queue_is_full(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(tmp_path / "full"))
+        listening.listen(0)
+        waiting = [socket.socket(socket.AF_UNIX) for _ in range(3)]
+        for connection in waiting:
+            connection.setblocking(False)
+            connection.connect_ex(str(tmp_path / "full"))
+        with pytest.raises(SourceError, match="takes no more connections"):
+            ProbeSource(str(tmp_path / "full")).read()
+        for connection in waiting:
+            connection.close()
+
+
+def test_a_forked_child_asks_for_itself(path: Path, collector: FakeCollector) -> None:
+    source = ProbeSource(str(path))
+    source.read()
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        found = {connection.pid for connection in source.read().connections}
+        os.write(writing, b"own" if found == {os.getpid()} else repr(found).encode())
+        source.close()
+        os._exit(0)
+    os.close(writing)
+    with open(reading, "rb") as answer:
+        assert answer.read() == b"own"
+    os.waitpid(child, 0)
+    assert [connection.pid for connection in source.read().connections] == [os.getpid()]
+    source.close()
+
+
+def test_the_probe_notices_the_end_while_a_forked_child_has_a_copy(path: Path, collector: FakeCollector) -> None:
+    source = ProbeSource(str(path))
+    source.read()
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(writing)
+        os.read(reading, 1)
+        os._exit(0)
+    try:
+        source.close()
+        wait_for(lambda: not collector.watched, "the process to be forgotten")
+    finally:
+        os.close(writing)
+        os.waitpid(child, 0)
+        os.close(reading)
+
+
+def test_a_stale_socket_is_replaced_and_everybody_may_connect(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "p.sock"
+    path.parent.mkdir()
+    left = socket.socket(socket.AF_UNIX)
+    left.bind(str(path))
+    left.close()
+    with ListeningSocket(str(path)):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o666
+    assert not path.exists()
+
+
+def test_a_path_has_one_probe(tmp_path: Path) -> None:
+    path = str(tmp_path / "p.sock")
+    with ListeningSocket(path):
+        with pytest.raises(EnvironmentNotReady, match=r"another probe serves .*p\.sock already"):
+            ListeningSocket(path).__enter__()
+        assert os.path.exists(path)
+    with ListeningSocket(path):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"), [("file", "is there and no socket"), ("x" * 200, "at most 107"), ("file/p", "choose a path")]
+)
+def test_a_path_that_cannot_be_used(tmp_path: Path, name: str, reason: str) -> None:
+    (tmp_path / "file").write_text("precious")
+    with pytest.raises(EnvironmentNotReady, match=reason):
+        ListeningSocket(str(tmp_path / name)).__enter__()
+    assert (tmp_path / "file").read_text() == "precious"
+
+
+def test_the_role_of_a_process() -> None:
+    assert role_name({"DYNAMIX_ROLE_NAME": "server-1", "DMLC_ROLE": "server"}) == "server-1"
+    assert role_name({"DMLC_ROLE": "worker", "DMLC_WORKER_ID": "3"}) == "worker-3"
+    assert role_name({"DMLC_ROLE": "scheduler", "DMLC_WORKER_ID": "3"}) == "scheduler"
+    assert role_name({}) == ""
+    assert role_name({"DYNAMIX_ROLE_NAME": "\x1b[31m" + "x" * 99}) == "?[31m".replace("[", "?") + "x" * 59
+
+
+def test_nothing_is_told_about_a_process_of_somebody_else() -> None:
+    assert read_owner(1, 12345, Namespaces()) == WatchedProcess(1, "", "", "")
+    assert read_owner(os.getpid(), os.getuid(), Namespaces()).netns == ""
+
+
+def test_misbehaviour_is_told_once_in_a_second(
+    tmp_path: Path, collector: FakeCollector, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clock = Clock()
+    clock.now_s = 10.0
+    with ListeningSocket(str(tmp_path / "p.sock")) as listening:
+        probe = Probe(collector, listening, clock)
+        clock.now_s = 11.0
+        for _ in range(100):
+            probe._tell("x")
+        probe.close()
+    assert capsys.readouterr().out == "x\n"
