@@ -75,7 +75,6 @@ _GLOBAL: tuple[tuple[str, str, Callable[[WindowRecord], float]], ...] = (
     ("accuracy_ratio", "Accuracy on all samples", lambda r: r.global_accuracy),
     ("gradient_noise_variance", "Trace of the covariance of one sample's gradient", lambda r: r.noise_variance),
     ("gradient_noise_signal", "Squared norm of the true gradient", lambda r: r.noise_signal),
-    ("gradient_noise_scale", "Variance over signal, in samples", lambda r: ratio(r.noise_variance, r.noise_signal)),
     ("epoch", "Passes over the data", lambda r: r.epoch),
 )
 
@@ -91,6 +90,7 @@ GAUGES: dict[str, str] = {
         ("window", "Newest closed window"),
         ("plan_version", "Newest plan when the window closed"),
         ("global_batch_size", "Samples of one iteration over all workers, by that plan"),
+        ("gradient_noise_scale", "Variance over signal, each smoothed over about ten windows, in samples"),
         ("reward", "Reward of the plan that just ran"),
     )
 }
@@ -109,9 +109,9 @@ COUNTERS: dict[str, str] = {
 }
 
 
-def gauges(view: View, reward: float | None) -> Iterator[Sample]:
+def gauges(view: View, reward: float | None, noise_scale: float) -> Iterator[Sample]:
     """The values of a closed window that are known."""
-    for name, labels, value in _gauges(view, reward):
+    for name, labels, value in _gauges(view, reward, noise_scale):
         if not math.isnan(value):
             yield Sample(PREFIX + name, labels, float(value))
 
@@ -130,11 +130,12 @@ def growth(record: WindowRecord) -> Iterator[Sample]:
             yield Sample(PREFIX + name, labels, value)
 
 
-def _gauges(view: View, reward: float | None) -> Iterator[tuple[str, Labels, float]]:
+def _gauges(view: View, reward: float | None, noise_scale: float) -> Iterator[tuple[str, Labels, float]]:
     yield "window", (), view.window
     yield "plan_version", (), view.plan.version
     yield "global_batch_size", (), view.plan.global_batch
     yield "reward", (), math.nan if reward is None else reward
+    yield "gradient_noise_scale", (), noise_scale
     for record in view.reported[:1]:  # the same on every worker
         yield from ((name, (), value(record)) for name, _, value in _GLOBAL)
     for record in view.reported:

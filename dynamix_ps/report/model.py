@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from dynamix_ps.messages import LinkView, SystemSample
@@ -109,3 +110,13 @@ class Degradation:
         if self.sources and not self.open_sources:
             notes.append("recovered")
         return self.what + (f": {shown}" if shown else "") + (f" ({'; '.join(notes)})" if notes else "")
+
+
+def by_worker(texts: Mapping[int, str]) -> str:
+    """One text if all ranks have the same, else who has which: `ebpf (worker 0, 2), sockdiag (worker 1)`."""
+    ranks: dict[str, list[str]] = {}
+    for rank, text in sorted(texts.items()):
+        ranks.setdefault(text or "none", []).append(str(rank))
+    if len(ranks) <= 1:
+        return next(iter(ranks), "none")
+    return ", ".join(f"{text} (worker {', '.join(who)})" for text, who in ranks.items())

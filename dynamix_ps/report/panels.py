@@ -1,4 +1,4 @@
-"""The single pictures of a run, each drawn into axes it is given. Colours are those of Okabe and Ito."""
+"""The pictures of how training went, each drawn into axes it is given."""
 
 from __future__ import annotations
 
@@ -6,16 +6,13 @@ import statistics
 from typing import Any
 
 from dynamix_ps.report.history import History, WorkerSeries
+from dynamix_ps.report.look import LEGEND_LIMIT, WORKER_COLOURS, finish, nothing, worker_lines, worker_look
 from dynamix_ps.report.model import TIME_PARTS
 
-WORKER_COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#000000", "#b3a500")
-WORKER_STYLES = ("-", "--", ":", "-.")
 PART_COLOURS = {"compute": "#0072b2", "push_pull": "#e69f00", "wait": "#d7d7d7", "input": "#009e73"}
 STACKED = ("input", "compute", "push_pull", "wait")  # from the axis outwards
 PART_NAMES = {"compute": "compute", "push_pull": "push-pull", "wait": "wait for others", "input": "input"}
 GAP = 0.5  # between the bars of one worker and the next
-LEGEND_LIMIT = 16  # more workers than this are not named one by one
-FEW_POINTS = 8  # a line of fewer points shows them as dots
 
 
 def batch_sizes(axes: Any, history: History) -> None:
@@ -27,8 +24,8 @@ def batch_sizes(axes: Any, history: History) -> None:
             continue
         drawn = True
         times, sizes = [*worker.batch_s, history.end_s], [*worker.batch_sizes, worker.batch_sizes[-1]]
-        axes.step(times, sizes, where="post", linewidth=1.8, label=f"worker {worker.rank}", **_look(worker))
-    _finish(axes, history, drawn, legend=len(history.workers) <= LEGEND_LIMIT)
+        axes.step(times, sizes, where="post", linewidth=1.8, label=f"worker {worker.rank}", **worker_look(worker))
+    finish(axes, history, drawn, legend=len(history.workers) <= LEGEND_LIMIT)
     axes.set_ylim(bottom=0)
 
 
@@ -55,7 +52,7 @@ def accuracy(axes: Any, history: History) -> None:
             fontweight="bold",
             bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1},
         )
-    _finish(axes, history, bool(percent), legend=False)
+    finish(axes, history, bool(percent), legend=False)
     if percent:
         axes.legend(fontsize="small", framealpha=0.9, loc="lower right", bbox_to_anchor=(1.0, 0.06))
 
@@ -63,18 +60,9 @@ def accuracy(axes: Any, history: History) -> None:
 def waiting(axes: Any, history: History) -> None:
     """Share of every worker's time spent waiting for others, window by window."""
     axes.set_ylabel("time waiting for others (%)")
-    drawn, highest = False, 10.0
-    for worker in history.workers.values():
-        if not worker.window_s:
-            continue
-        drawn = True
-        columns = zip(*(worker.part_ms[part] for part in TIME_PARTS), worker.part_ms["wait"], strict=True)
-        share = [100 * wait / max(sum(parts), 1e-9) for *parts, wait in columns]
-        highest = max(highest, *share)
-        look = {"marker": "o", "markersize": 3} if len(share) < FEW_POINTS else {}
-        axes.plot(worker.window_s, share, linewidth=1.4, label=f"worker {worker.rank}", **_look(worker), **look)
-    _finish(axes, history, drawn, legend=len(history.workers) <= LEGEND_LIMIT)
-    axes.set_ylim(0, min(1.1 * highest, 100))
+    highest = worker_lines(axes, history, _waiting_share)
+    finish(axes, history, highest is not None, legend=len(history.workers) <= LEGEND_LIMIT)
+    axes.set_ylim(0, min(1.1 * max(highest or 0.0, 10.0), 100))
 
 
 def split_by_plan(axes: Any, history: History) -> None:
@@ -102,7 +90,7 @@ def split_by_plan(axes: Any, history: History) -> None:
             fontsize="small", ncols=len(STACKED), loc="upper center", bbox_to_anchor=(0.45, -0.13), frameon=False
         )
     else:
-        _nothing(axes)
+        nothing(axes)
     axes.set_xlim(0, 1.03 * max([*left, 1.0]))
 
 
@@ -113,8 +101,13 @@ def split_over_time(axes: Any, history: History, worker: WorkerSeries) -> None:
         times = [worker.batch_s[0] if worker.batch_s else 0.0, *worker.window_s]
         parts = [[worker.part_ms[part][0], *worker.part_ms[part]] for part in STACKED]
         axes.stackplot(times, *parts, colors=[PART_COLOURS[part] for part in STACKED], step="pre")
-    _finish(axes, history, bool(worker.window_s), legend=False)
+    finish(axes, history, bool(worker.window_s), legend=False)
     axes.set_ylim(bottom=0)
+
+
+def _waiting_share(worker: WorkerSeries) -> list[float]:
+    columns = zip(*(worker.part_ms[part] for part in TIME_PARTS), worker.part_ms["wait"], strict=True)
+    return [100 * wait / max(sum(parts), 1e-9) for *parts, wait in columns]
 
 
 def _medians(worker: WorkerSeries, plan: int) -> dict[str, float]:
@@ -122,24 +115,3 @@ def _medians(worker: WorkerSeries, plan: int) -> dict[str, float]:
     ending = [number for number, version in enumerate(worker.window_plan) if version == plan]
     within = [number for number in ending if not worker.window_mixed[number]] or ending
     return {part: statistics.median(worker.part_ms[part][number] for number in within) for part in TIME_PARTS}
-
-
-def _look(worker: WorkerSeries) -> dict[str, str]:
-    """Colours repeat after eight workers, with another line style."""
-    turn, colour = divmod(worker.rank, len(WORKER_COLOURS))
-    return {"color": WORKER_COLOURS[colour], "linestyle": WORKER_STYLES[turn % len(WORKER_STYLES)]}
-
-
-def _finish(axes: Any, history: History, drawn: bool, legend: bool) -> None:
-    axes.set_xlabel("time since training began (s)")
-    axes.set_xlim(0, 1.02 * max(history.end_s, 1.0))
-    axes.grid(color="#e5e5e5")
-    axes.set_axisbelow(True)
-    if not drawn:
-        _nothing(axes)
-    elif legend:
-        axes.legend(fontsize="small", framealpha=0.9)
-
-
-def _nothing(axes: Any) -> None:
-    axes.text(0.5, 0.5, "nothing recorded", transform=axes.transAxes, ha="center", va="center", color="#777777")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from dynamix_ps.report import panels
+from dynamix_ps.report import look, panels
+from dynamix_ps.report import panels_measured as measured
 from dynamix_ps.report.history import History, read_history
 from dynamix_ps.report.run_folder import RunFolder
 
@@ -89,6 +91,37 @@ def _overview(figure: Any, history: History) -> None:
         draw(axes, history)
 
 
+def _network(figure: Any, history: History) -> None:
+    figure.suptitle(f"Network (source: {history.network_sources}): {history.title}")
+    panels = (measured.push, measured.pull, measured.retransmits, measured.rtt)
+    _measured(figure, history, panels, columns=2)
+
+
+def _system(figure: Any, history: History) -> None:
+    figure.suptitle(f"Machine: {history.title}")
+    has_gpu = any(not math.isnan(v) for worker in history.workers.values() for v in worker.measured["gpu_utilisation"])
+    panels = (measured.cpu, measured.throttled, measured.memory, *((measured.gpu,) if has_gpu else ()))
+    _measured(figure, history, panels, columns=2 if has_gpu else 3)
+
+
+def _gradients(figure: Any, history: History) -> None:
+    figure.suptitle(f"Gradients: {history.title}")
+    _measured(figure, history, (measured.noise_scale, measured.gradient_std), columns=2, legend=False)
+
+
+def _measured(
+    figure: Any, history: History, panels: Sequence[Callable[[Any, History], None]], columns: int, legend: bool = True
+) -> None:
+    """Pictures in a grid, with one legend for all of them."""
+    rows = -(-len(panels) // columns)
+    figure.set_size_inches(12, 3.2 * rows + 0.9)
+    all_axes = list(figure.subplots(rows, columns, squeeze=False).flat)
+    for axes, draw in zip(all_axes, panels, strict=True):
+        draw(axes, history)
+    if legend:
+        look.common_legend(figure, all_axes)
+
+
 def _titled(figure: Any, title: str, history: History) -> Any:
     axes = figure.subplots()
     axes.set_title(f"{title}: {history.title}", fontsize="medium", loc="left")
@@ -106,4 +139,7 @@ PLOTS: dict[str, Callable[[Any, History], None]] = {
     "batch_sizes": _batch_sizes,
     "step_time": _step_time,
     "accuracy": _accuracy,
+    "network": _network,
+    "system": _system,
+    "gradients": _gradients,
 }

@@ -13,6 +13,7 @@ from prometheus_client.registry import Collector
 
 from dynamix_ps.config import Config
 from dynamix_ps.errors import EnvironmentNotReady
+from dynamix_ps.metrics.noise import GradientNoise, SmoothedNoise
 from dynamix_ps.policy.base import View
 from dynamix_ps.report.exposition import COUNTERS, GAUGES, PREFIX, Labels, Sample, gauges, growth
 
@@ -89,6 +90,7 @@ class _Newest(Collector):
         self._gauges: tuple[Sample, ...] = ()
         self._counts: dict[tuple[str, Labels], float] = defaultdict(float)
         self._version: int | None = None
+        self._noise = SmoothedNoise()
 
     def observe(self, view: View, reward: float | None) -> None:
         grown = [Sample(f"{PREFIX}windows", (), 1.0)]
@@ -98,7 +100,11 @@ class _Newest(Collector):
         for record in view.reported:
             grown.extend(growth(record))
         self.count(grown)
-        self._gauges = tuple(gauges(view, reward))  # one assignment: a scrape sees one window whole
+        for record in view.reported[:1]:  # the same on every worker
+            self._noise.update(GradientNoise(record.noise_variance, record.noise_signal))
+        self._gauges = tuple(
+            gauges(view, reward, self._noise.value.scale)
+        )  # one assignment: a scrape sees one window whole
 
     def count(self, grown: Iterable[Sample]) -> None:
         with self._lock:

@@ -81,7 +81,7 @@ class Recorder:
                 self.event("unreadable_line", of=source, line_kind=str(line.get("kind")), error=repr(error))
                 continue
             self._tables.add(line)
-            self._tensorboard.add(line, self.state.iteration)
+            self._tensorboard.add(line, self.state)
             if line["kind"] not in _NOT_EVENTS:
                 self._write_event({"time_s": line.get("time_s"), "source": source, **line})
         if self._files.damaged() > self._damaged:

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Iterable
 
 from dynamix_ps.messages import Flow, LinkView, ServerView, SystemSample
+from dynamix_ps.metrics.noise import GradientNoise, SmoothedNoise
 from dynamix_ps.report.model import (
     TIME_PARTS,
     Degradation,
@@ -32,6 +33,7 @@ class RunState:
         self.workers = {rank: WorkerState(rank) for rank in range(n_workers)}
         self.servers: dict[str, ServerView] = {}  # newest, by name; the scheduler too
         self.traffic = TrafficLedger()
+        self.noise = SmoothedNoise()  # of the gradient, as rank 0 told it; the same on every worker
         self.prometheus: str | None = None  # address of the arbitrator's endpoint
         self.plans: dict[int, PlanState] = {}
         self.observed: list[PlanState] = []
@@ -106,6 +108,8 @@ class RunState:
         worker.last_s = line["time_s"]
         worker.loss, worker.accuracy = number(line["loss"]), number(line["accuracy"])
         worker.network, worker.system = filled(NetworkSample, line), filled(SystemSample, line)
+        if worker.rank == 0:
+            self.noise.update(GradientNoise(number(line.get("noise_variance")), number(line.get("noise_signal"))))
         worker.windows += 1
         worker.samples += line["samples"]
         seconds = {part: number(line[f"{part}_s"]) for part in TIME_PARTS} | {"duration": number(line["duration_s"])}

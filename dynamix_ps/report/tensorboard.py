@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from dynamix_ps.messages import LinkView, ServerView, SystemSample, WindowRecord
+from dynamix_ps.report.state import RunState
 from dynamix_ps.report.tail import Line
 from dynamix_ps.report.values import number, ratio
 
@@ -54,13 +55,10 @@ class TensorBoard:
                 self._messages = importlib.import_module("tensorboardX.proto.event_pb2")
                 self._summaries = importlib.import_module("tensorboardX.proto.summary_pb2")
 
-    def add(self, line: Line, iteration: int) -> None:
-        """Write the scalars of a line that the run's state has accepted.
-
-        `iteration` is the step of lines that name none of their own.
-        """
+    def add(self, line: Line, state: RunState) -> None:
+        """Write the scalars of a line that `state` has accepted; its iteration is the step of lines without one."""
         with self._guarded() as on:
-            for name, step, scalars in _scalars(line, iteration) if on else ():
+            for name, step, scalars in _scalars(line, state) if on else ():
                 known = {tag: value for tag, value in scalars.items() if math.isfinite(value)}
                 if known:
                     self._write(name, step, float(line["time_s"]), known)
@@ -101,18 +99,16 @@ class TensorBoard:
         writer.write_event(self._messages.Event(wall_time=time_s, step=step, summary=summary))
 
 
-def _scalars(line: Line, iteration: int) -> Iterator[tuple[str, int, Scalars]]:
+def _scalars(line: Line, state: RunState) -> Iterator[tuple[str, int, Scalars]]:
     """(folder, step, values by tag) of a line."""
-    kind = line["kind"]
+    kind, iteration = line["kind"], state.iteration
     if kind == "window":
         step = line["first_iteration"] + line["iterations"]
         own = _named("worker", _OWN, line)
         own["worker/samples_per_s"] = ratio(line["samples"], number(line["duration_s"]))
         yield f"worker-{line['rank']}", step, own
         if line["rank"] == 0:
-            shared = _named("global", _SHARED, line)
-            shared["global/noise_scale"] = ratio(shared["global/noise_variance"], shared["global/noise_signal"])
-            yield GLOBAL, step, shared
+            yield GLOBAL, step, _named("global", _SHARED, line) | {"global/noise_scale": state.noise.value.scale}
     elif kind == "links":
         for link in line["links"]:
             yield f"worker-{link['rank']}", iteration, _named("link", _LINK, link)

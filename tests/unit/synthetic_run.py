@@ -13,6 +13,7 @@ from typing import Any
 from dynamix_ps.config import Cluster, Config, Worker
 from dynamix_ps.messages import WindowRecord
 from dynamix_ps.report.run_folder import RunFolder
+from dynamix_ps.report.tail import Line
 
 START_S = 1_700_000_000.0
 WINDOW = 20
@@ -65,6 +66,60 @@ def window(rank: int, number: int, batch_size: int = 64, **fields: Any) -> dict[
     return {"kind": "window", "time_s": START_S + number + 1.0, **values, **fields}
 
 
+def measured(rank: int, number: int, source: str = "ebpf") -> dict[str, Any]:
+    """Network, machine and gradient values of a window line: worker 1's link loses segments, worker 2 has a quota."""
+    wave = math.sin(number / 4 + rank)
+    return {
+        "network_source": source,
+        "network_age_s": 0.1 + 0.05 * rank,
+        "push_bytes_per_s": (12e6 + 2e6 * wave) / (rank + 1),
+        "pull_bytes_per_s": (11e6 + 2e6 * wave) / (rank + 1),
+        "retransmits_per_s": max(0.0, 30 + 10 * wave) if rank == 1 else 0.0,
+        "rtt_s": 0.0002 + 0.002 * (rank == 1) + 0.0001 * abs(wave),
+        "push_busy": 0.4,
+        "cpu_ratio": 0.9 / (rank + 1),
+        "cpu_cores": 2.0 / (rank + 1),
+        "throttled": 0.3 + 0.1 * wave if rank == 2 else 0.0,
+        "memory_bytes": 4e8 + 1e6 * number + 1e7 * rank,
+        "memory_ratio": 0.1,
+        "noise_variance": 800.0 + 100 * wave if rank == 0 else 800.0,
+        "noise_signal": 4.0 / (1 + number / 10),
+        "grad_norm_std": 0.1 + 0.02 * wave,
+        "epoch": number / 10,
+    }
+
+
+def link(rank: int, **fields: Any) -> dict[str, Any]:
+    values = {"rank": rank, "push_bytes_per_s": 12e6, "pull_bytes_per_s": 11e6, "push_retransmits_per_s": 0.0}
+    values |= {"pull_retransmits_per_s": 2.0, "push_rtt_s": 0.0002, "pull_rtt_s": None, "push_busy": 0.4}
+    values |= {"pull_busy": 0.3, "push_difference": 0.01, "source": "ebpf", "age_s": 0.4, "slow": ""}
+    return values | fields
+
+
+def server(name: str = "server-0", **fields: Any) -> dict[str, Any]:
+    machine = {"cpu_ratio": 0.7, "cpu_cores": 2.0, "throttled": None, "memory_bytes": 1.5e8, "memory_ratio": 0.02}
+    values = {"name": name, "push_bytes_per_s": 36e6, "pull_bytes_per_s": 33e6, "unread_bytes": 2e5}
+    values |= {"unsent_bytes": 1e5, "system": machine, "source": "ebpf", "age_s": 0.3}
+    return values | fields
+
+
+def links(window: int, of: Iterable[dict[str, Any]], servers: Iterable[dict[str, Any]] = (), **fields: Any) -> Line:
+    line = {"kind": "links", "time_s": START_S + window + 1.1, "window": window}
+    return line | {"links": list(of), "servers": list(servers)} | fields
+
+
+def flow(local: str, remote: str, **fields: Any) -> dict[str, Any]:
+    return {"local": local, "remote": remote, "bytes_out": 0.0, "bytes_in": 0.0, "retransmits": 0.0} | fields
+
+
+def role(name: str, flows: Iterable[dict[str, Any]] = (), **fields: Any) -> Line:
+    kind, _, rank = name.partition("-")
+    line = {"kind": "role", "time_s": START_S + 1.0, "name": name, "role": kind}
+    line |= {"rank": int(rank) if kind == "worker" else -1, "host": "h", "pid": 1, "network_source": "ebpf"}
+    system = {"cpu_ratio": 0.5, "cpu_cores": 2.0, "memory_bytes": 1e8}
+    return line | {"network_age_s": 0.2, "flows": list(flows), "system": system} | fields
+
+
 def plan(version: int, sizes: Iterable[int], **fields: Any) -> dict[str, Any]:
     line = {"kind": "plan", "time_s": START_S + version, "version": version, "batch_sizes": list(sizes)}
     return line | {"window": version - 1, "proposed": list(sizes), "reward": None, "decision_ms": 1.5} | fields
@@ -103,7 +158,11 @@ def whole_run(folder: RunFolder, windows: int = 30, workers: int = 3) -> None:
         for rank, compute_s in enumerate(seconds):
             times = {"compute_s": compute_s, "wait_s": max(seconds) - compute_s, "push_pull_s": 0.06, "input_s": 0.02}
             line = window(rank, number, sizes[rank], duration_s=longest, time_s=moment, **times)
+            line |= measured(rank, number) | {"global_samples": total * WINDOW}
             append(folder.worker_file(rank), line)
+        joined = [link(rank, slow="link" if rank == 1 else "") for rank in range(workers)]
+        servers = [server(), server("scheduler", system={"cpu_ratio": 0.02, "cpu_cores": 2.0})]
+        append(folder.journal_file, links(number, joined, servers, time_s=moment + 0.01))
         if number % 5 == 4:
             reached = 0.9 - 0.5 * math.exp(-number / 8)
             append(folder.worker_file(0), evaluation(moment - START_S, reached, iteration=(number + 1) * WINDOW))
