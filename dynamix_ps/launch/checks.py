@@ -22,6 +22,7 @@ from dynamix_ps.errors import DynamixError
 from dynamix_ps.launch.cgroup import find_controller
 from dynamix_ps.launch.ports import choose_ports
 from dynamix_ps.launch.preflight import preflight
+from dynamix_ps.metrics.network.levels import check_levels
 
 Status = Literal["ok", "warning", "blocker"]
 
@@ -54,6 +55,7 @@ def all_checks(config: Config | None) -> Iterator[Check]:
     yield _shared_memory(Path("/dev/shm"))
     yield _temporary_folder()
     yield _cgroup(config)
+    yield from _network(config)
     yield _data()
     if config is not None:
         yield _cluster(config)
@@ -153,6 +155,13 @@ def _cgroup(config: Config | None) -> Check:
     status: Status = "blocker" if demanded else "warning"
     detail = f"not permitted ({controller.problem}), {cores}; emulated speeds use a slow-down in the hook instead"
     return Check("cpu quota", status, detail, "run as root or in a delegated cgroup")
+
+
+def _network(config: Config | None) -> Iterator[Check]:
+    demanded = config.metrics.network if config else "auto"
+    for level in check_levels():
+        status: Status = "ok" if level.usable else "blocker" if level.name == demanded else "warning"
+        yield Check(f"network {level.name}", status, level.reason, level.fix)
 
 
 def _data() -> Check:

@@ -13,7 +13,7 @@ from types import ModuleType
 
 from dynamix_ps.metrics.network.connection import SourceError
 
-INSTALL_HINT = "apt-get install python3-bpfcc (Fedora: dnf install python3-bcc)"
+INSTALL = "apt-get install python3-bpfcc (Fedora: dnf install python3-bcc)"
 HEADERS = Path(__file__).parent / "headers"
 
 _SYSTEM_FOLDERS = (Path("/usr/lib/python3/dist-packages"), Path("/usr/lib/python3/site-packages"))
@@ -27,17 +27,18 @@ def load_bcc() -> ModuleType:
     found = sys.modules.get("bcc")
     if found is not None and hasattr(found, "BPF"):
         return found
-    stranger = ""
+    stranger, fix = "", INSTALL
     for package in _candidates():
         try:
             module = _import_from(package)
         except (ImportError, OSError) as error:
-            raise SourceError(f"{package}: {error}") from None
+            raise SourceError(f"{package} cannot be imported: {error}", f"{INSTALL}, for the same machine") from None
         if hasattr(module, "BPF"):
             return module
         _forget()
-        stranger = f"; the package 'bcc' in {package.parent} is another one of the same name, not BPF's"
-    raise SourceError(f"the Python package bcc (BPF Compiler Collection) is not installed{stranger}")
+        stranger = f"; {package.parent} is another package of this name, about crystal lattices"
+        fix = f"{INSTALL}; pip uninstall bcc"
+    raise SourceError(f"the Python package bcc of the BPF Compiler Collection is not installed{stranger}", fix)
 
 
 @contextlib.contextmanager

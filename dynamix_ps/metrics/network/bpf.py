@@ -7,6 +7,7 @@ import os
 import platform
 from pathlib import Path
 
+from dynamix_ps.metrics.network.btf import NEWER_KERNEL
 from dynamix_ps.metrics.network.connection import SourceError
 
 _SYSCALLS = {"x86_64": 321, "aarch64": 280}  # bpf(2)
@@ -59,7 +60,7 @@ class OnDemand:
         )
         if failed:
             reason = os.strerror(ctypes.get_errno())
-            raise SourceError(f"the kernel does not run a program on demand ({reason}); Linux 5.10 or newer is needed")
+            raise SourceError(f"the kernel does not run a program on demand: {reason}", NEWER_KERNEL)
         return int(self._attributes.retval)
 
 

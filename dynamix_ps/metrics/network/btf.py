@@ -12,6 +12,7 @@ from pathlib import Path
 from dynamix_ps.metrics.network.connection import SourceError
 
 KERNEL_BTF = Path("/sys/kernel/btf/vmlinux")
+NEWER_KERNEL = "boot a kernel of version 5.10 or newer"
 
 _MAGIC = 0xEB9F
 _HEADER = struct.Struct("<HBBIIIII")  # magic, version, flags, header length, types (offset, length), strings (same)
@@ -52,7 +53,10 @@ class Btf:
         try:
             data = file.read_bytes()
         except OSError as error:
-            raise SourceError(f"no type information of the kernel (BTF): {file}: {error.strerror}") from None
+            reason = f"no type information of the kernel (BTF): {file}: {error.strerror}"
+            raise SourceError(
+                reason, "boot a kernel built with CONFIG_DEBUG_INFO_BTF=y, as distributions have it"
+            ) from None
         try:
             magic, _, _, header, types_at, types_length, strings_at, strings_length = _HEADER.unpack_from(data)
             if magic != _MAGIC:
@@ -77,7 +81,7 @@ class Btf:
         for name in path.split("."):
             found = self._member(entry, name) if entry else None
             if found is None:
-                raise SourceError(f"this kernel has no {struct_name}.{path}")
+                raise SourceError(f"this kernel has no {struct_name}.{path}", NEWER_KERNEL)
             offset, bits, target = found
             position += offset
             entry = self._plain(target)

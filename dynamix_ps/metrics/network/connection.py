@@ -53,7 +53,11 @@ class NetworkSource(Protocol):
 
 
 class SourceError(Exception):
-    """A source cannot be used. The text says why, in words for `degraded` and `dynamix doctor`."""
+    """A source cannot be used. The text says why, in words for `degraded` and `dynamix doctor`; `fix` what to do."""
+
+    def __init__(self, reason: str, fix: str = "") -> None:
+        super().__init__(reason)
+        self.fix = fix
 
 
 def endpoint(address: str, port: int) -> str:

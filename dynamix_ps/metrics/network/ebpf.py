@@ -15,6 +15,7 @@ import ctypes
 import ipaddress
 import math
 import os
+import platform
 import time
 from pathlib import Path
 from typing import Any
@@ -22,8 +23,9 @@ from typing import Any
 from dynamix_ps.metrics.network.bcc_loader import load_bcc, own_headers, quiet
 from dynamix_ps.metrics.network.borrow import borrowed_sockets
 from dynamix_ps.metrics.network.bpf import OnDemand, program_fact
-from dynamix_ps.metrics.network.btf import Btf
+from dynamix_ps.metrics.network.btf import NEWER_KERNEL, Btf
 from dynamix_ps.metrics.network.connection import Connection, SourceError, endpoint
+from dynamix_ps.metrics.network.permission import check_permitted, refused
 
 CLOSED_KEPT_S = 60.0  # readers that ask every few seconds still get the last values
 
@@ -81,6 +83,7 @@ class EbpfCollector:
 
     def __init__(self) -> None:
         """Load and attach, about half a second. Raises SourceError with the reason why that is not possible."""
+        check_permitted()
         btf = Btf()
         busy = _offsets(btf, _BUSY_FIELDS, needed=False)
         self._tick_s = time.clock_getres(_CLOCK_MONOTONIC_COARSE) if busy else math.nan
@@ -213,21 +216,18 @@ def _load(flags: list[str], hooks: dict[str, str]) -> Any:
             if program is not None:
                 program.cleanup()
     if problem:
-        raise SourceError(_reason(problem, lines))
+        raise _explained(problem, lines)
     return program
 
 
-def _reason(problem: str, lines: list[str]) -> str:
+def _explained(problem: str, lines: list[str]) -> SourceError:
     """What bcc, the compiler or the verifier had to say, in one line."""
     if "super-user" in problem:  # that is how bcc reports any EPERM
-        problem = "the kernel refuses to load a program: not permitted"
-        if os.geteuid() == 0:
-            problem += " to this root (missing capabilities, a container's filter or kernel lockdown)"
-        else:
-            problem += f" to user {os.geteuid()}"
+        return refused()
     said = [line.strip() for line in lines if line.strip()]
     telling = [line for line in said if "error" in line.lower()] or said[-1:]
-    return f"{problem} ({telling[0]})" if telling else problem
+    reason = f"{problem} ({telling[0]})" if telling else problem
+    return SourceError(reason, f"report it, with the kernel's version ({platform.release()})")
 
 
 def _hooks(btf: Btf) -> dict[str, str]:
@@ -237,7 +237,7 @@ def _hooks(btf: Btf) -> dict[str, str]:
         hooks = {"inet_sock_set_state": "on_state", "tcp_rcv_space_adjust": "on_receive"}
     missing = [name for name in hooks if not btf.has_tracepoint(name)]
     if missing:
-        raise SourceError(f"this kernel has no tracepoint {' and no '.join(missing)}")
+        raise SourceError(f"this kernel has no tracepoint {' and no '.join(missing)}", NEWER_KERNEL)
     return hooks
 
 

@@ -10,6 +10,7 @@ import errno
 import math
 import os
 import socket
+import sys
 import time
 from typing import Any
 
@@ -31,7 +32,8 @@ class SockDiagSource:
         try:
             from pyroute2 import DiagSocket
         except ImportError as error:
-            raise SourceError(f"the Python package pyroute2 cannot be imported: {error}") from None
+            reason = f"the Python package pyroute2 cannot be imported: {error}"
+            raise SourceError(reason, f"{sys.executable} -m pip install 'pyroute2>=0.9.4'") from None
         self._open: Any = DiagSocket
         self.read()
 
