@@ -11,6 +11,7 @@ import signal
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,6 +24,9 @@ from dynamix_ps.errors import DynamixError, EnvironmentNotReady
 from dynamix_ps.policy.choose import make_policy
 from dynamix_ps.report.run_folder import RunFolder
 from dynamix_ps.rpc.server import Server
+
+if TYPE_CHECKING:
+    from dynamix_ps.report.prometheus import Exporter
 
 STOP_S = 1.0  # how long calls under way may take to finish
 
@@ -83,7 +87,8 @@ async def serve(settings: Settings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     journal = Journal(folder.journal_file)
-    arbitrator = Arbitrator(config, policy, journal, resumed, policy_file)
+    exporter = _exporter(config, folder.path.name, journal)
+    arbitrator = Arbitrator(config, policy, journal, resumed, policy_file, exporter=exporter)
     server = Server(arbitrator, settings.run_id, settings.token, n_workers)
     port = await server.start(settings.address)
     logger.info(
@@ -94,12 +99,31 @@ async def serve(settings: Settings) -> None:
     await asyncio.wait((deciding, stopping), return_when=asyncio.FIRST_COMPLETED)
     await server.stop(STOP_S)
     arbitrator.close()
+    if exporter is not None:
+        exporter.close()
     if deciding.done():
         deciding.result()  # it only ends by an error of ours: let it be seen, and let us be restarted
     deciding.cancel()
     await asyncio.wait((deciding,))
     journal.close()
     logger.info("stopped")
+
+
+def _exporter(config: Config, run_name: str, journal: Journal) -> Exporter | None:
+    """The Prometheus endpoint, if it is wanted and can be had; what fails is journaled, and all else goes on."""
+    try:
+        from dynamix_ps.report.prometheus import Exporter  # may lack its package
+
+        exporter = Exporter(config, run_name)
+        address = exporter.start()
+    except Exception as error:
+        logger.warning("prometheus: %s", error)
+        journal.write("degraded", what="prometheus", detail=str(error))
+        return None
+    if address is None:
+        return None
+    logger.info("metrics at %s", address)
+    return exporter
 
 
 if __name__ == "__main__":

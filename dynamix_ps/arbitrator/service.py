@@ -2,6 +2,7 @@
 
     register -> a worker gets a lease                                    registry.py
     report   -> its record joins the others of the same window           windows.py
+    observe  -> what workers and servers see of a connection is joined   links.py, diagnosis.py
     step     -> window complete -> policy -> guard -> journal -> publish  policy/, planner.py, journal.py
     plans    -> every worker's stream carries the new plan
 
@@ -12,6 +13,7 @@ runs in a thread meanwhile, so that heartbeats go on.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 import sys
 import time
@@ -19,16 +21,22 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from dynamix_ps.arbitrator.diagnosis import labelled
 from dynamix_ps.arbitrator.journal import Journal, Resumed
+from dynamix_ps.arbitrator.links import Links
 from dynamix_ps.arbitrator.planner import guard, next_plan
 from dynamix_ps.arbitrator.registry import Registry
 from dynamix_ps.arbitrator.windows import ClosedWindow, Windows
 from dynamix_ps.config import Config
 from dynamix_ps.errors import EnvironmentNotReady
-from dynamix_ps.messages import PeerStatus, Plan, Registration, WindowRecord
+from dynamix_ps.messages import PeerStatus, Plan, Registration, RoleReport, WindowRecord
 from dynamix_ps.policy.base import Decision, Learner, Policy, View
 from dynamix_ps.rpc.refusals import MalformedMessageError
+
+if TYPE_CHECKING:
+    from dynamix_ps.report.prometheus import Exporter
 
 logger = logging.getLogger("dynamix.arbitrator")
 
@@ -42,6 +50,7 @@ class Arbitrator:
         resumed: what an earlier process of this run journaled; a fresh run has an empty one.
         policy_file: where a learning policy is saved after every update.
         clock: monotonic seconds.
+        exporter: is shown every closed window.
 
     Raises:
         EnvironmentNotReady: the journal is of a cluster of another size.
@@ -55,15 +64,18 @@ class Arbitrator:
         resumed: Resumed,
         policy_file: Path,
         clock: Callable[[], float] = time.monotonic,
+        exporter: Exporter | None = None,
     ) -> None:
         self._config = config
         self._policy = policy
         self._journal = journal
         self._policy_file = policy_file
         self._clock = clock
+        self._exporter = exporter
         self._n_workers = len(config.cluster.workers)
         self._bounds = tuple(config.bounds(rank) for rank in range(self._n_workers))
         self._registry = Registry(self._n_workers, config.timeouts.lease_s, resumed.retired)
+        self._links = Links(self._n_workers, config.cluster.servers)
         self._windows = Windows(self._n_workers, closed=resumed.window)
         self._plan = resumed.plan or Plan(0, config.initial_sizes())
         if len(self._plan.batch_sizes) != self._n_workers:
@@ -116,6 +128,15 @@ class Arbitrator:
         self._newest_version = max(self._newest_version, record.plan_version)
         if self._windows.add(record, self._clock()):
             self._wake.set()
+
+    def observe(self, report: RoleReport) -> None:
+        """Take in what a role sees of its connections and its machine; old ones change nothing.
+
+        Raises MalformedMessageError for a worker that is not of this cluster.
+        """
+        if report.rank >= self._n_workers:
+            raise MalformedMessageError(f"rank: got {report.rank}, expected 0..{self._n_workers - 1}")
+        self._links.add(report, self._clock())
 
     def heartbeat(self, rank: int, incarnation: str, iteration: int) -> tuple[PeerStatus, ...]:
         """Renew a lease, and tell how everybody is. Raises RefusalError."""
@@ -181,7 +202,7 @@ class Arbitrator:
     async def _decide(self, closed: ClosedWindow) -> None:
         """From a closed window to a plan, or to the decision to keep the present one. Both count as decisions."""
         began_s = time.perf_counter()
-        view = View(closed.window, self._plan, self._bounds, closed.records)
+        view = self._view(closed)
         decision = self._ask(view, closed.timed_out)
         guarded = guard(decision.batch_sizes, self._plan.batch_sizes, self._bounds)
         plan = next_plan(guarded.batch_sizes, self._plan, self._newest_version)
@@ -196,11 +217,34 @@ class Arbitrator:
             "proposed": decision.batch_sizes,
             "corrected": guarded.corrected,
             "reward": decision.reward,
-            "decision_ms": 1000 * (time.perf_counter() - began_s),
+            "decision_ms": 1000 * (decision_s := time.perf_counter() - began_s),
         }
         await asyncio.to_thread(self._journal.write, kind, sync=True, **line)
         if plan is not None and kind == "plan":
             self._publish(plan)
+        await asyncio.to_thread(self._write_links, view)
+        self._export(view, decision.reward, decision_s)
+
+    def _view(self, closed: ClosedWindow) -> View:
+        now_s = self._clock()
+        links, servers = labelled(closed.records, self._links.links(now_s)), self._links.servers(now_s)
+        self._links.settle()
+        return View(closed.window, self._plan, self._bounds, closed.records, links, servers)
+
+    def _write_links(self, view: View) -> None:
+        if view.links or view.servers:
+            links, servers = map(dataclasses.asdict, view.links), map(dataclasses.asdict, view.servers)
+            self._journal.write("links", window=view.window, links=list(links), servers=list(servers))
+
+    def _export(self, view: View, reward: float | None, decision_s: float) -> None:
+        """Show the window to the exporter; one that fails is not asked again."""
+        if self._exporter is None:
+            return
+        try:
+            self._exporter.observe(view, reward, decision_s)
+        except Exception as error:  # nothing depends on it
+            self._exporter = None
+            self._degraded("prometheus", f"the endpoint shows no more windows: {error!r}")
 
     def _ask(self, view: View, timed_out: bool) -> Decision:
         """The policy's answer; the present sizes while settling after a restart, or if the policy fails."""
@@ -234,6 +278,8 @@ class Arbitrator:
     def _degraded(self, what: str, detail: str) -> None:
         logger.error("%s: %s", what, detail, exc_info=sys.exc_info()[0] is not None)
         self._journal.write("degraded", what=what, detail=detail)
+        if self._exporter is not None:
+            self._exporter.degraded(what)
 
     def _publish(self, plan: Plan) -> None:
         self._plan = plan

@@ -1,0 +1,71 @@
+"""Who holds everybody up, and by what: a slow worker or a slow link? Pure.
+
+Workers train in step, so an iteration takes equally long on all of them, and a worker that waits cannot tell for
+whom: behind a slow link everybody is blocked alike. What tells is how a worker's time is filled,
+
+    own      compute and input, as a fraction of the window's duration
+    network  data on the way to or from the servers, as the kernel counts it (`push_busy` + `pull_busy`),
+             at most what own leaves: pushes that run beside compute hold nobody up
+    demand   own + network
+
+A worker holds everybody up if its demand is among the largest and clearly above that of the others: within MARGIN
+of the largest, and more than MARGIN above the median of the others (the lower one of two). The cause is the part
+that exceeds the others' median more. If all are alike, nobody does; a server that is slow for everybody is not
+blamed on a worker. MARGIN, medians and the sum are chosen by us.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+
+from dynamix_ps.messages import LinkView, WindowRecord
+
+MARGIN = 0.1  # of the window's duration
+
+
+def labelled(records: Sequence[WindowRecord | None], links: Sequence[LinkView]) -> tuple[LinkView, ...]:
+    """The links with `slow` filled in."""
+    found = diagnose(records, links)
+    return tuple(dataclasses.replace(link, slow=found[link.rank]) if found[link.rank] else link for link in links)
+
+
+def diagnose(records: Sequence[WindowRecord | None], links: Sequence[LinkView]) -> tuple[str, ...]:
+    """By rank: "compute", "link", or nothing.
+
+    Workers that did not report are left out, and a window with a pause tells nothing. A busy time that is not
+    known counts as the median of the known ones.
+    """
+    reported = {record.rank: record for record in records if record is not None and record.duration_s > 0}
+    nobody = ("",) * len(records)
+    if len(reported) < 2 or any(record.flagged for record in reported.values()):
+        return nobody
+    own = {rank: min(1.0, (r.compute_s + r.input_s) / r.duration_s) for rank, r in reported.items()}
+    by_rank = {link.rank: link for link in links}
+    pushing = _filled({rank: by_rank[rank].push_busy if rank in by_rank else math.nan for rank in reported})
+    pulling = _filled({rank: by_rank[rank].pull_busy if rank in by_rank else math.nan for rank in reported})
+    network = {rank: min(1.0 - own[rank], pushing[rank] + pulling[rank]) for rank in reported}
+    demand = {rank: own[rank] + network[rank] for rank in reported}
+    bar = max(demand.values()) - MARGIN
+    demand_above, own_above, network_above = _excess(demand), _excess(own), _excess(network)
+    found = list(nobody)
+    for rank in reported:
+        if demand[rank] >= bar and demand_above[rank] > MARGIN:
+            found[rank] = "compute" if own_above[rank] >= network_above[rank] else "link"
+    return tuple(found)
+
+
+def _excess(values: Mapping[int, float]) -> dict[int, float]:
+    """How far each of two or more is above the lower median of the others."""
+    ordered = sorted(values.values())
+    middle = (len(ordered) - 2) // 2  # among the others; one further in all if it lies behind the one left out
+    return {rank: value - ordered[middle + (value <= ordered[middle])] for rank, value in values.items()}
+
+
+def _filled(values: Mapping[int, float]) -> dict[int, float]:
+    """Unknown ones replaced by the median of the known ones, all by 0 if none is known."""
+    known = [value for value in values.values() if not math.isnan(value)]
+    middle = statistics.median_low(known) if known else 0.0
+    return {rank: middle if math.isnan(value) else value for rank, value in values.items()}
