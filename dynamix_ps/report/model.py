@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from dynamix_ps.messages import LinkView, SystemSample
-from dynamix_ps.report.values import known_sum
+from dynamix_ps.report.values import known_sum, ratio
 
 TIME_PARTS = ("compute", "push_pull", "wait", "input")
 
@@ -23,6 +24,23 @@ class NetworkSample:
     retransmits_per_s: float = math.nan
     rtt_s: float = math.nan
     push_busy: float = math.nan
+
+
+@dataclass(slots=True)
+class Mean:
+    """A mean weighted by time, of what was known."""
+
+    weighted: float = 0.0
+    seconds: float = 0.0
+
+    def add(self, value: float, seconds: float) -> None:
+        if not math.isnan(value):
+            self.weighted += value * seconds
+            self.seconds += seconds
+
+    @property
+    def value(self) -> float:
+        return ratio(self.weighted, self.seconds)
 
 
 @dataclass(slots=True)
@@ -49,6 +67,8 @@ class WorkerState:
     samples: int = 0
     windows: int = 0
     totals: dict[str, float] = field(default_factory=dict)  # seconds over all windows by part, and "duration"
+    means: dict[str, Mean] = field(default_factory=dict)  # over all windows, of values of the machine and the network
+    sources: Counter[str] = field(default_factory=Counter)  # windows by the source of their network values
     train_s: float | None = None
     error: str | None = None
 

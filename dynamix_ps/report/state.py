@@ -13,13 +13,14 @@ from dynamix_ps.report.model import (
     TIME_PARTS,
     Degradation,
     Evaluation,
+    Mean,
     NetworkSample,
     PlanState,
     WorkerState,
 )
 from dynamix_ps.report.tail import Line
 from dynamix_ps.report.traffic import TrafficLedger
-from dynamix_ps.report.values import filled, known_sum, number
+from dynamix_ps.report.values import filled, known_sum, number, ratio
 
 EVENTS_KEPT = 50
 
@@ -108,6 +109,13 @@ class RunState:
         worker.last_s = line["time_s"]
         worker.loss, worker.accuracy = number(line["loss"]), number(line["accuracy"])
         worker.network, worker.system = filled(NetworkSample, line), filled(SystemSample, line)
+        worker.sources[worker.network.network_source] += 1
+        for name, value in (
+            ("rtt_s", worker.network.rtt_s),
+            ("throttled", worker.system.throttled),
+            ("cpu_share", ratio(worker.system.cpu_ratio, worker.system.cpu_cores)),
+        ):
+            worker.means.setdefault(name, Mean()).add(value, number(line["duration_s"]))
         if worker.rank == 0:
             self.noise.update(GradientNoise(number(line.get("noise_variance")), number(line.get("noise_signal"))))
         worker.windows += 1

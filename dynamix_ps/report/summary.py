@@ -16,7 +16,7 @@ from dynamix_ps.report.run_folder import RunFolder
 from dynamix_ps.report.state import RunState
 from dynamix_ps.report.summary_text import markdown
 from dynamix_ps.report.tail import JsonLinesTail
-from dynamix_ps.report.values import number
+from dynamix_ps.report.values import known_sum, number
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,8 @@ def summarise(run: str, state: RunState, config: Config, outcome: Outcome) -> di
         "time_to_accuracy_s": _time_to_accuracy(curve, config.target_accuracy),
         "accuracy_curve": curve,
         "wait_fraction": [_known(worker.fraction("wait")) for worker in workers],
-        "per_worker": [_worker_row(worker, config) for worker in workers],
+        "noise_scale": _known(state.noise.value.scale),
+        "per_worker": [_worker_row(worker, config) | _measured(worker, state) for worker in workers],
         "heterogeneity": outcome.heterogeneity,
         "degraded": _degraded(state, outcome),
     }
@@ -118,6 +119,26 @@ def _worker_row(worker: WorkerState, config: Config) -> dict[str, Any]:
         "batch_size_start": worker.first_batch_size,
         "batch_size_end": worker.batch_size,
         **{f"{part}_fraction": _known(worker.fraction(part)) for part in TIME_PARTS},
+    }
+
+
+def _measured(worker: WorkerState, state: RunState) -> dict[str, Any]:
+    """What was measured beside training. Totals are of all connections the roles reported, means over all windows.
+
+    network_source: source of most windows. pushed_bytes, pulled_bytes: payload to and from the servers.
+    retransmits: segments sent again, by the worker and by the servers to it. mean_rtt_s: smoothed round trip.
+    cpu_fraction: of the cores it may use. throttled_fraction: time in which a CPU quota held it back.
+    """
+    traffic = state.traffic.of_worker(worker.rank)
+    means = {name: mean.value for name, mean in worker.means.items()}
+    return {
+        "network_source": worker.sources.most_common(1)[0][0] if worker.sources else None,
+        "pushed_bytes": _count(traffic.pushed_bytes),
+        "pulled_bytes": _count(traffic.pulled_bytes),
+        "retransmits": _count(known_sum((traffic.push_retransmits, traffic.pull_retransmits))),
+        "mean_rtt_s": _known(means.get("rtt_s")),
+        "cpu_fraction": _known(means.get("cpu_share")),
+        "throttled_fraction": _known(means.get("throttled")),
     }
 
 
@@ -150,6 +171,10 @@ def _with_initial(workers: list[WorkerState], config: Config) -> list[tuple[Work
 
 def _first(values: Any) -> Any:
     return next((value for value in values if value is not None), None)
+
+
+def _count(value: float) -> int | None:
+    return None if math.isnan(value) else round(value)
 
 
 def _known(value: float | None) -> float | None:

@@ -15,6 +15,7 @@ def markdown(summary: dict[str, Any], plots: Sequence[str]) -> str:
         _result(summary),
         _table(("", "value"), _figures(summary)),
         "## Workers\n\n" + _workers(summary["per_worker"]),
+        "## Network and machine\n\n" + _measured(summary["per_worker"]),
         "## Accuracy on the test set\n\n" + _accuracy(summary["accuracy_curve"]),
         "## Degraded\n\n" + _bullets(summary["degraded"], "Nothing: everything worked as configured."),
     ]
@@ -25,7 +26,8 @@ def markdown(summary: dict[str, Any], plots: Sequence[str]) -> str:
         + _bullets(
             (
                 "`config.resolved.yaml`, `manifest.json`: what was run, with what, where",
-                "`windows.csv`, `plans.csv`, `events.jsonl`: everything recorded",
+                "`windows.csv`, `links.csv`, `servers.csv`, `plans.csv`, `events.jsonl`: everything recorded",
+                "`tensorboard/`: the same as curves (`tensorboard --logdir`)",
                 "`logs/`: output of every role",
             ),
             "",
@@ -51,6 +53,7 @@ def _figures(summary: dict[str, Any]) -> Iterable[tuple[str, str]]:
     yield "plans in force / published", f"{summary['plans_applied']} / {summary['plans_published']}"
     yield "batch sizes", f"{_sizes(summary['batch_sizes_start'])} at start, {_sizes(summary['batch_sizes_end'])} at end"
     yield "final accuracy", _percent(summary["final_accuracy"])
+    yield "gradient noise scale at the end", _unit(summary["noise_scale"], "samples", 0)
     if summary["target_accuracy"] is not None:
         reached = summary["time_to_accuracy_s"]
         text = "not reached" if reached is None else f"after {reached:.1f} s"
@@ -69,6 +72,26 @@ def _workers(rows: list[dict[str, Any]]) -> str:
                 f"{_or_dash(row['batch_size_start'])} → {_or_dash(row['batch_size_end'])}",
                 _unit(row["samples_per_s"], "", 0),
                 *(_percent(row[f"{part}_fraction"]) for part in ("compute", "push_pull", "wait", "input")),
+            )
+            for row in rows
+        ),
+    )
+
+
+def _measured(rows: list[dict[str, Any]]) -> str:
+    head = ("worker", "network source", "pushed", "pulled", "retransmits", "round trip", "CPU", "held back by quota")
+    return _table(
+        head,
+        (
+            (
+                str(row["rank"]),
+                _or_dash(row["network_source"]),
+                _unit(row["pushed_bytes"], "MB", 1, 1e-6),
+                _unit(row["pulled_bytes"], "MB", 1, 1e-6),
+                _unit(row["retransmits"], "", 0),
+                _unit(row["mean_rtt_s"], "ms", 3, 1e3),
+                _percent(row["cpu_fraction"]),
+                _percent(row["throttled_fraction"]),
             )
             for row in rows
         ),
@@ -117,8 +140,8 @@ def _or_dash(value: object) -> str:
     return "-" if value is None else str(value)
 
 
-def _unit(value: float | None, unit: str, digits: int) -> str:
-    return "-" if value is None else f"{value:,.{digits}f}" + (f" {unit}" if unit else "")
+def _unit(value: float | None, unit: str, digits: int, factor: float = 1.0) -> str:
+    return "-" if value is None else f"{factor * value:,.{digits}f}" + (f" {unit}" if unit else "")
 
 
 def _percent(value: float | None) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from dynamix_ps.messages import NAN, Flow
+from dynamix_ps.metrics.network.meter import NAMESPACE
 from dynamix_ps.report.values import known_sum
 
 Ends = tuple[str, str]  # (local, remote) of a connection
@@ -26,7 +27,7 @@ class WorkerTraffic:
 class TrafficLedger:
     """Every connection of every role with its highest counters, so that one that was closed still counts.
 
-    Counters of a whole network namespace (remote end `*`) belong to no worker and are left out.
+    Counters of a whole network namespace (as /proc/net has them) belong to no worker and are left out.
     """
 
     flows: dict[str, dict[Ends, Flow]] = field(default_factory=dict)  # by name of the role
@@ -38,7 +39,7 @@ class TrafficLedger:
             self.worker_names[rank] = name
         kept = self.flows.setdefault(name, {})
         for flow in flows:
-            if flow.remote == "*":
+            if flow.remote == NAMESPACE:
                 continue
             before = kept.get((flow.local, flow.remote))
             kept[flow.local, flow.remote] = flow if before is None else _highest(before, flow)
