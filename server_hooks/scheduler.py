@@ -22,8 +22,11 @@ def main() -> int:
         serve()
         return 0
     watch.start()
+    from server_hooks.monitor import monitored  # what it imports is of no use to a plain scheduler
+
     try:
-        serve()
+        with monitored("scheduler"):
+            serve()
     finally:
         watch.stop()
     return 0

@@ -1,16 +1,23 @@
-"""The server role: `python -m server_hooks.server`."""
+"""The server role: `python -m server_hooks.server`. With a cluster file it reports what it sees, see monitor.py."""
 
 from __future__ import annotations
 
 import sys
 
+from dynamix_ps import env
 from dynamix_ps.cli.report import exit_code_of
 from server_hooks.byteps_entry import serve
 
 
 def main() -> int:
-    """Serve until all workers have left."""
-    serve()
+    """Serve until all workers have left. Without DYNAMIX_CONFIG this is a plain BytePS server."""
+    if env.get(env.CONFIG) is None:
+        serve()
+        return 0
+    from server_hooks.monitor import monitored  # what it imports is of no use to a plain server
+
+    with monitored("server"):
+        serve()
     return 0
 
 

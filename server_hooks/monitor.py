@@ -1,0 +1,182 @@
+"""What a server or the scheduler sees of its connections and its machine, every `metrics.interval_s`.
+
+A thread beside BytePS's main loop, which runs in C++ without the GIL. Each report goes into the run folder
+(`roles/<name>.jsonl`) and to the arbitrator. Nothing that goes wrong here reaches the role.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+from dynamix_ps import env
+from dynamix_ps.config import Config
+from dynamix_ps.config_file import load_config
+from dynamix_ps.messages import RoleReport, SystemSample
+from dynamix_ps.metrics.network.connection import Connection, endpoint
+from dynamix_ps.metrics.network.meter import Traffic
+from dynamix_ps.metrics.network.monitor import NetworkMonitor
+from dynamix_ps.metrics.role_report import make_report
+from dynamix_ps.metrics.system import SystemSampler
+from dynamix_ps.report.json_lines import JsonLines
+from dynamix_ps.report.run_folder import RunFolder
+from dynamix_ps.rpc.observer import RoleObserver
+
+_STOP_S = 1.0
+
+
+class Network(Protocol):
+    """What is needed of NetworkMonitor."""
+
+    def read(self) -> Traffic: ...
+
+    def close(self) -> None: ...
+
+
+class System(Protocol):
+    """What is needed of SystemSampler."""
+
+    def sample(self) -> SystemSample: ...
+
+
+class Receiver(Protocol):
+    """What is needed of RoleObserver."""
+
+    def send(self, report: RoleReport) -> None: ...
+
+    def close(self) -> None: ...
+
+
+OnEvent = Callable[[str, dict[str, Any]], None]
+
+
+class RoleMonitor:
+    """Reports of one role, from a thread of its own.
+
+    Args:
+        name: of the role in reports, for example `server-0`.
+        role: server or scheduler.
+        interval_s: between two reports.
+        open_network: makes the source of network metrics; it is given where events go to.
+        lines: where reports and events are written; none: nowhere.
+        observer: who else gets the reports.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        role: str,
+        interval_s: float,
+        open_network: Callable[[OnEvent], Network],
+        system: System,
+        lines: JsonLines | None,
+        observer: Receiver | None,
+    ) -> None:
+        self._name, self._role, self._interval_s = name, role, interval_s
+        self._open_network = open_network
+        self._system = system
+        self._lines = lines
+        self._observer = observer
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="dynamix-monitor", daemon=True)
+
+    def start(self) -> None:
+        """Returns at once."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Report a last time and end; waits a moment for it."""
+        self._stopping.set()
+        self._thread.join(_STOP_S)
+
+    def _run(self) -> None:
+        try:
+            network = self._open_network(self._event)
+            while True:
+                last = self._stopping.wait(self._interval_s)
+                traffic, system = network.read(), self._system.sample()
+                self._report(make_report(self._name, self._role, -1, traffic, system, time.time()))
+                if last:
+                    break
+            network.close()
+            if self._observer:
+                self._observer.close()
+        except Exception as error:  # a fault of ours must not be one of the role
+            self._event("degraded", {"what": "metrics", "detail": f"{self._name} reports no more: {error!r}"})
+
+    def _report(self, report: RoleReport) -> None:
+        if self._observer:
+            self._observer.send(report)
+        self._write("role", dataclasses.asdict(report))
+
+    def _event(self, kind: str, fields: dict[str, Any]) -> None:
+        print(f"{self._name}: {kind}: {fields['what']}: {fields.get('detail', '')}", flush=True)
+        self._write(kind, fields)
+
+    def _write(self, kind: str, fields: dict[str, Any]) -> None:
+        if self._lines:
+            self._lines.write({"kind": kind, "time_s": time.time(), **fields})
+
+
+@contextmanager
+def monitored(role: str) -> Iterator[None]:
+    """Report while the role runs, if the environment asks for it. Raises what `role_monitor` raises."""
+    monitor = role_monitor(role)
+    if monitor is not None:
+        monitor.start()
+    try:
+        yield
+    finally:
+        if monitor is not None:
+            monitor.stop()
+
+
+def role_monitor(role: str) -> RoleMonitor | None:
+    """The monitor that the environment asks for; none without a cluster file or with mode off.
+
+    Raises:
+        ConfigError: the cluster file is wrong.
+    """
+    config_file = env.get(env.CONFIG)
+    config = load_config(config_file) if config_file else None
+    if config is None or config.mode == "off":
+        return None
+    name = env.get(env.ROLE_NAME) or f"{role}@{socket.gethostname()}:{os.getpid()}"
+    run_dir, address = env.get(env.RUN_DIR), env.get(env.ARBITRATOR)
+    wanted = config.metrics.network
+    return RoleMonitor(
+        name,
+        role,
+        config.metrics.interval_s,
+        lambda on_event: NetworkMonitor(wanted, on_event, keep=data_plane(address)),
+        SystemSampler(with_gpu=False),
+        JsonLines(RunFolder(Path(run_dir)).role_file(name)) if run_dir else None,
+        _observer(address, config),
+    )
+
+
+def data_plane(arbitrator: str | None) -> Callable[[Connection], bool]:
+    """Picks all connections but those to the arbitrator (host:port): our own reports are no traffic of training."""
+    if arbitrator is None:
+        return lambda connection: True
+    host, _, port = arbitrator.rpartition(":")
+    try:
+        found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
+    except (OSError, ValueError):
+        return lambda connection: True  # nobody can reach it under such an address
+    places = {endpoint(str(address[0]), int(address[1])) for *_, address in found}
+    return lambda connection: connection.remote not in places
+
+
+def _observer(address: str | None, config: Config) -> RoleObserver | None:
+    run_id, token = env.get(env.RUN_ID), env.get(env.TOKEN)
+    if address is None or run_id is None or token is None:
+        return None
+    return RoleObserver(address, run_id, token, config.timeouts)
