@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -24,17 +25,20 @@ def filled(kind: type[Kind], line: Mapping[str, Any]) -> Kind:
     Raises TypeError or ValueError when a value is of the wrong kind, or one without a default is absent.
     """
     values: dict[str, Any] = {}
-    for field in dataclasses.fields(kind):
-        if field.name not in line:
-            continue
-        value, default = line[field.name], field.default
-        if isinstance(default, float):
-            values[field.name] = number(value)
-        elif dataclasses.is_dataclass(default) and not isinstance(default, type):
-            values[field.name] = filled(type(default), value)
-        else:
-            values[field.name] = value
+    for name, hint in _hints(kind).items():
+        if name in line:
+            value = line[name]
+            if hint is float:
+                value = number(value)
+            elif dataclasses.is_dataclass(hint) and isinstance(hint, type):
+                value = filled(hint, value)
+            values[name] = value
     return kind(**values)
+
+
+@functools.cache
+def _hints(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind)
 
 
 def known_sum(values: Iterable[float]) -> float:
