@@ -7,20 +7,18 @@ or the arbitrator fails, training does not notice; the reporter says so once.
 from __future__ import annotations
 
 import dataclasses
-import json
 import logging
-import math
 import queue
 import threading
 import time
-from pathlib import Path
 from typing import Any
 
-import psutil
-
 from dynamix_ps.config import Timeouts
-from dynamix_ps.messages import PeerStatus, Plan, Registration, WindowRecord
+from dynamix_ps.messages import PeerStatus, Plan, Registration, RoleReport, WindowRecord
+from dynamix_ps.report.json_lines import JsonLines
+from dynamix_ps.report.run_folder import RunFolder
 from dynamix_ps.rpc.client import ArbitratorClient
+from worker_hooks.telemetry import Telemetry
 
 logger = logging.getLogger("dynamix")
 CLOSE_S = 3.0
@@ -29,17 +27,30 @@ CLOSE_S = 3.0
 class Reporter:
     """Writes `workers/worker-<rank>.jsonl` and talks to the arbitrator; either may be absent."""
 
-    def __init__(self, rank: int, file: Path | None) -> None:
+    def __init__(self, rank: int, folder: RunFolder | None) -> None:
         self._rank = rank
-        self._file = file
+        self._folder = folder
+        self._lines = JsonLines(folder.worker_file(rank)) if folder else None
+        self._role_lines: JsonLines | None = None
         self._client: ArbitratorClient | None = None
+        self._telemetry: Telemetry | None = None
         self._queue: queue.SimpleQueue[tuple[str, float, dict[str, Any] | WindowRecord] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="dynamix-reporter", daemon=True)
         self._thread.start()
 
+    def measure(self, telemetry: Telemetry) -> None:
+        """From now on windows also carry what the kernel and the machine know."""
+        self._telemetry = telemetry
+        self._role_lines = JsonLines(self._folder.role_file(telemetry.name)) if self._folder else None
+        self.begin_window()
+
+    def begin_window(self) -> None:
+        """What the kernel counted up to here belongs to no window. Never blocks."""
+        self._queue.put(("begin_window", time.time(), {}))
+
     def connect(self, address: str, run_id: str, token: str, registration: Registration, timeouts: Timeouts) -> None:
         """Start talking to the arbitrator. Returns at once; an absent arbitrator is an event, not an error."""
-        self._client = ArbitratorClient(address, run_id, token, registration, timeouts, on_event=self._on_client_event)
+        self._client = ArbitratorClient(address, run_id, token, registration, timeouts, on_event=self.tell)
         self._client.start()
 
     def event(self, kind: str, **fields: Any) -> None:
@@ -74,34 +85,33 @@ class Reporter:
         if self._client:
             self._client.close(CLOSE_S)
 
-    def _on_client_event(self, kind: str, fields: dict[str, Any]) -> None:
+    def tell(self, kind: str, fields: dict[str, Any]) -> None:
+        """Record a `degraded` or `recovered`, and say the first aloud."""
         if kind == "degraded":
             logger.warning("worker %d: %s: %s", self._rank, fields["what"], fields["detail"])
         self.event(kind, **fields)
 
     def _run(self) -> None:
-        process = psutil.Process()
         while (item := self._queue.get()) is not None:
             kind, time_s, content = item
             if isinstance(content, WindowRecord):
-                content = dataclasses.replace(content, memory_bytes=float(process.memory_info().rss))
-                if self._client:
-                    self._client.report(content)
-                content = dataclasses.asdict(content)
-            self._write({"kind": kind, "time_s": time_s, "rank": self._rank, **content})
+                content = dataclasses.asdict(self._complete(content))
+            elif kind == "begin_window":
+                if self._telemetry:
+                    self._telemetry.begin_window()
+                continue
+            if self._lines:
+                self._lines.write({"kind": kind, "time_s": time_s, "rank": self._rank, **content})
+        if self._telemetry:
+            self._telemetry.close()
 
-    def _write(self, line: dict[str, Any]) -> None:
-        if self._file is None:
-            return
-        known = {key: None if isinstance(v, float) and not math.isfinite(v) else v for key, v in line.items()}
-        try:
-            with self._file.open("a", encoding="utf-8") as out:
-                out.write(json.dumps(known) + "\n")
-        except OSError as error:
-            logger.warning(
-                "worker %d: cannot write %s (%s); its records are lost from here on, training continues",
-                self._rank,
-                self._file,
-                error,
-            )
-            self._file = None
+    def _complete(self, record: WindowRecord) -> WindowRecord:
+        """Add what is known beside training, and send the record on its way."""
+        report: RoleReport | None = None
+        if self._telemetry:
+            record, report = self._telemetry.complete(record)
+        if self._client:
+            self._client.report(record, report)
+        if report and self._role_lines:
+            self._role_lines.write({"kind": "role", **dataclasses.asdict(report)})
+        return record

@@ -6,16 +6,23 @@ import logging
 import os
 import socket
 import uuid
+from collections.abc import Callable
 
 from dynamix_ps.comm import Comm, open_comm
 from dynamix_ps.messages import Plan, Registration
+from dynamix_ps.metrics.network.connection import Connection
+from dynamix_ps.metrics.network.monitor import NetworkMonitor
+from dynamix_ps.metrics.network.own_sockets import opened_between, own_sockets
+from dynamix_ps.metrics.system import SystemSampler
 from dynamix_ps.report.run_folder import RunFolder
 from worker_hooks.failure import leave
 from worker_hooks.reporter import Reporter
 from worker_hooks.settings import Settings
+from worker_hooks.telemetry import Telemetry
 
 logger = logging.getLogger("dynamix")
 _comms: dict[str, Comm] = {}
+_data_planes: dict[str, Callable[[Connection], bool]] = {}  # which connections are theirs
 _users: dict[str, int] = {}  # open sessions per data plane; the last one to close shuts it down
 
 
@@ -25,14 +32,15 @@ class Session:
     def __init__(self, settings: Settings) -> None:
         """Join the other workers; blocks until all are there."""
         if settings.comm not in _comms:
-            comm = open_comm(settings.comm)
+            comm, before = open_comm(settings.comm), own_sockets()
             comm.init()
             _comms[settings.comm] = comm
+            _data_planes[settings.comm] = opened_between(before, own_sockets())
         _users[settings.comm] = _users.get(settings.comm, 0) + 1
         self.comm = _comms[settings.comm]
         self.settings = settings
         self.folder = RunFolder(settings.run_dir) if settings.run_dir else None
-        self.reporter = Reporter(self.comm.rank, self.folder.worker_file(self.comm.rank) if self.folder else None)
+        self.reporter = Reporter(self.comm.rank, self.folder)
         self._refused_version = -1
 
     def start(self, plan: Plan, iteration: int, framework_version: str) -> None:
@@ -49,6 +57,9 @@ class Session:
         settings = self.settings
         if settings.mode == "off":
             return
+        wanted = settings.network if self.comm.size > 1 else "off"
+        network = NetworkMonitor(wanted, self.reporter.tell, _data_planes[settings.comm])
+        self.reporter.measure(Telemetry(self.comm.rank, network, SystemSampler().sample))
         if settings.arbitrator:
             me = Registration(self.comm.rank, uuid.uuid4().hex, socket.gethostname(), os.getpid(), plan)
             self.reporter.connect(settings.arbitrator, settings.run_id, settings.token, me, settings.timeouts)
@@ -76,7 +87,7 @@ class Session:
         _users[name] -= 1
         if _users[name] == 0:
             leave(self.comm, self.settings.timeouts.stall_fail_s)
-            del _comms[name], _users[name]
+            del _comms[name], _data_planes[name], _users[name]
 
     def abandon(self, error: BaseException, iteration: int) -> None:
         """Record why this worker fails; the other workers are not waited for."""

@@ -27,6 +27,7 @@ class Settings:
     prefetch: int
     bucket_bytes: int
     checkpoint_every: int
+    network: str  # source of network metrics, as in the cluster file
     timeouts: Timeouts
     run_dir: Path | None
     run_id: str
@@ -52,6 +53,7 @@ class Settings:
             prefetch=config.prefetch if config else defaults["prefetch"].default,
             bucket_bytes=config.bucket_bytes if config else defaults["bucket_bytes"].default,
             checkpoint_every=config.checkpoint_every if config else 0,
+            network=config.metrics.network if config else "off",
             timeouts=config.timeouts if config else Timeouts(),
             run_dir=Path(run_dir) if run_dir else None,
             run_id=env.get(env.RUN_ID) or uuid.uuid4().hex[:8],

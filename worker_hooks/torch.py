@@ -24,7 +24,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -273,6 +273,7 @@ class Run:
 
     def _announce(self, plan: Plan) -> None:
         self._applied_version = plan.version
+        self._session.reporter.begin_window()
         self._session.reporter.event(
             "plan_applied",
             version=plan.version,
@@ -307,9 +308,12 @@ class Run:
         if record is not None:
             self._session.reporter.window(dataclasses.replace(record, cpu_ratio=self._watch.cpu_ratio()))
 
-    def paused(self) -> AbstractContextManager[None]:
+    @contextmanager
+    def paused(self) -> Iterator[None]:
         """`with run.paused():` around what is not training, so that it does not count as training time."""
-        return self._watch.paused()
+        with self._watch.paused():
+            yield
+        self._session.reporter.begin_window()
 
     # -- evaluation, checkpoints, end ---------------------------------------------------------------------------------
 

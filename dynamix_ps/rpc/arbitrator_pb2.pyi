@@ -123,12 +123,14 @@ class WindowRecord(_message.Message):
     def __init__(self, window: _Optional[int] = ..., first_iteration: _Optional[int] = ..., iterations: _Optional[int] = ..., plan_version: _Optional[int] = ..., batch_size: _Optional[int] = ..., samples: _Optional[int] = ..., duration_s: _Optional[float] = ..., compute_s: _Optional[float] = ..., push_pull_s: _Optional[float] = ..., wait_s: _Optional[float] = ..., input_s: _Optional[float] = ..., loss: _Optional[float] = ..., accuracy: _Optional[float] = ..., global_samples: _Optional[int] = ..., global_loss: _Optional[float] = ..., global_accuracy: _Optional[float] = ..., grad_sq_local: _Optional[float] = ..., grad_sq_global: _Optional[float] = ..., grad_norm_std: _Optional[float] = ..., bytes_pushed: _Optional[int] = ..., cpu_ratio: _Optional[float] = ..., memory_bytes: _Optional[float] = ..., retransmits_per_s: _Optional[float] = ..., flagged: _Optional[bool] = ..., accuracy_std: _Optional[float] = ..., noise_variance: _Optional[float] = ..., noise_signal: _Optional[float] = ..., epoch: _Optional[float] = ..., cpu_cores: _Optional[float] = ..., throttled: _Optional[float] = ..., memory_ratio: _Optional[float] = ..., gpu_utilisation: _Optional[float] = ..., gpu_memory_ratio: _Optional[float] = ..., network_source: _Optional[str] = ..., network_age_s: _Optional[float] = ..., push_bytes_per_s: _Optional[float] = ..., pull_bytes_per_s: _Optional[float] = ..., rtt_s: _Optional[float] = ..., push_busy: _Optional[float] = ...) -> None: ...
 
 class ReportRequest(_message.Message):
-    __slots__ = ("identity", "record")
+    __slots__ = ("identity", "record", "observed")
     IDENTITY_FIELD_NUMBER: _ClassVar[int]
     RECORD_FIELD_NUMBER: _ClassVar[int]
+    OBSERVED_FIELD_NUMBER: _ClassVar[int]
     identity: Identity
     record: WindowRecord
-    def __init__(self, identity: _Optional[_Union[Identity, _Mapping]] = ..., record: _Optional[_Union[WindowRecord, _Mapping]] = ...) -> None: ...
+    observed: ObserveRequest
+    def __init__(self, identity: _Optional[_Union[Identity, _Mapping]] = ..., record: _Optional[_Union[WindowRecord, _Mapping]] = ..., observed: _Optional[_Union[ObserveRequest, _Mapping]] = ...) -> None: ...
 
 class ReportReply(_message.Message):
     __slots__ = ()

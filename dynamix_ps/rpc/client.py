@@ -13,12 +13,12 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import grpc
 
 from dynamix_ps.config import Timeouts
-from dynamix_ps.messages import PeerStatus, Plan, Registration, WindowRecord
+from dynamix_ps.messages import PeerStatus, Plan, Registration, RoleReport, WindowRecord
 from dynamix_ps.rpc.backoff import backoff_s
 from dynamix_ps.rpc.link import Link, is_final, is_transient, reason
 from dynamix_ps.rpc.refusals import RefusalError
@@ -27,6 +27,11 @@ MAX_QUEUED_RECORDS = 64
 FIRST_RETRY_S, LONGEST_RETRY_S = 0.1, 2.0
 
 OnEvent = Callable[[str, dict[str, Any]], None]
+
+
+class _Queued(NamedTuple):
+    record: WindowRecord
+    observed: RoleReport | None
 
 
 class ArbitratorClient:
@@ -57,7 +62,7 @@ class ArbitratorClient:
         self._rng = random.Random(registration.incarnation)
         self._outage = _Outage(address, timeouts.lease_s, on_event)
         self._on_event = on_event
-        self._records: deque[WindowRecord] = deque(maxlen=MAX_QUEUED_RECORDS)
+        self._records: deque[_Queued] = deque(maxlen=MAX_QUEUED_RECORDS)
         self._newest: Plan | None = None
         self._iteration = 0
         self._peers: tuple[PeerStatus, ...] = ()
@@ -74,13 +79,16 @@ class ArbitratorClient:
         """Start to connect, and return at once. Whether it works out is told by events."""
         self._thread.start()
 
-    def report(self, record: WindowRecord) -> None:
-        """Queue a record. When the queue is full the oldest one is dropped and counted."""
+    def report(self, record: WindowRecord, observed: RoleReport | None = None) -> None:
+        """Queue a record, with what this role saw of its connections and its machine at the same moment.
+
+        When the queue is full the oldest one is dropped and counted.
+        """
         if os.getpid() != self._pid:
             return
         if len(self._records) == MAX_QUEUED_RECORDS:
             self.dropped_records += 1
-        self._records.append(record)
+        self._records.append(_Queued(record, observed))
         self._wake.set()
 
     def newest_plan(self) -> Plan | None:
@@ -144,24 +152,25 @@ class ArbitratorClient:
             self._wake.wait(max(0.0, due_s - time.monotonic()))
         link.leave()
 
-    def _send(self, link: Link, record: WindowRecord) -> None:
+    def _send(self, link: Link, queued: _Queued) -> None:
         """Report one record; it stays queued only if sending it again can help."""
         try:
-            link.report(record)
+            link.report(queued.record, queued.observed)
         except grpc.RpcError as error:
             if is_transient(error):
                 raise
-            self._drop(record)
+            self._drop(queued)
             if error.code() != grpc.StatusCode.INVALID_ARGUMENT:
                 raise
             if not self._report_refused:
-                self._on_event("degraded", {"what": "report", "detail": f"window {record.window}: {reason(error)}"})
+                detail = f"window {queued.record.window}: {reason(error)}"
+                self._on_event("degraded", {"what": "report", "detail": detail})
             self._report_refused = True
         else:
-            self._drop(record)
+            self._drop(queued)
 
-    def _drop(self, record: WindowRecord) -> None:
-        if self._records and self._records[0] is record:  # a full queue may have dropped it meanwhile
+    def _drop(self, queued: _Queued) -> None:
+        if self._records and self._records[0] is queued:  # a full queue may have dropped it meanwhile
             self._records.popleft()
 
     # the thread that follows the plans

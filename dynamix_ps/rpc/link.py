@@ -85,8 +85,10 @@ class Link(_Line):
         reply = self._stub.Register(request, timeout=self._rpc_s, metadata=self._metadata)
         return convert.plan_from_proto(reply.plan)
 
-    def report(self, record: WindowRecord) -> None:
+    def report(self, record: WindowRecord, observed: RoleReport | None = None) -> None:
         request = pb.ReportRequest(identity=self._identity, record=convert.record_to_proto(record))
+        if observed is not None:
+            request.observed.CopyFrom(convert.role_report_to_proto(observed))
         self._stub.Report(request, timeout=self._rpc_s, metadata=self._metadata)
 
     def heartbeat(self, iteration: int) -> tuple[PeerStatus, ...]:

@@ -96,7 +96,10 @@ class _Servicer(pb_grpc.ArbitratorServicer):
     async def Report(self, request: pb.ReportRequest, context: Any) -> pb.ReportReply:  # noqa: N802
         def answer() -> pb.ReportReply:
             rank, incarnation = convert.identity_from_proto(request.identity)
-            self._service.report(incarnation, convert.record_from_proto(rank, request.record))
+            record = convert.record_from_proto(rank, request.record)
+            if request.HasField("observed"):  # first: the report may close the window
+                self._service.observe(convert.role_report_from_proto(request.observed))
+            self._service.report(incarnation, record)
             return pb.ReportReply()
 
         return await self._answer(answer, context)

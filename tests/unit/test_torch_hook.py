@@ -33,6 +33,7 @@ def settings_for(folder: Path | None = None, **changes: Any) -> Settings:
         "prefetch": 0,
         "bucket_bytes": 4_000_000,
         "checkpoint_every": 0,
+        "network": "off",
         "timeouts": Timeouts(),
         "run_dir": folder,
         "run_id": "test",

@@ -1,0 +1,68 @@
+"""What the kernel and the machine know of this worker, put beside what the hook measured. For the reporter's thread."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from dynamix_ps import env
+from dynamix_ps.messages import NAN, RoleReport, SystemSample, WindowRecord
+from dynamix_ps.metrics.network.meter import Rates, Traffic, rates
+from dynamix_ps.metrics.role_report import make_report
+
+
+class Network(Protocol):
+    """What is needed of NetworkMonitor."""
+
+    def read(self) -> Traffic: ...
+
+    def close(self) -> None: ...
+
+
+class Telemetry:
+    """Samples network and machine at the borders of windows.
+
+    Args:
+        network: connections of the data plane.
+        sample: takes a sample of the machine, over the time since the one before.
+    """
+
+    def __init__(self, rank: int, network: Network, sample: Callable[[], SystemSample]) -> None:
+        self.name = env.get(env.ROLE_NAME) or f"worker-{rank}"
+        self._rank = rank
+        self._network = network
+        self._sample = sample
+        self._before: Traffic | None = None
+
+    def begin_window(self) -> None:
+        """What happened up to here belongs to no window: a pause, or the end of a plan."""
+        self._before = self._network.read()
+        self._sample()
+
+    def complete(self, record: WindowRecord) -> tuple[WindowRecord, RoleReport]:
+        """The record with all that is known beside training, and a report of this role. The next window begins."""
+        system, traffic = self._sample(), self._network.read()
+        rate = rates(self._before, traffic) if self._before and not traffic.shared else _UNKNOWN
+        self._before = traffic
+        report = make_report(self.name, "worker", self._rank, traffic, system, time.time())
+        record = dataclasses.replace(
+            record,
+            **{field: getattr(system, field) for field in _SYSTEM},
+            network_source=report.network_source,
+            network_age_s=report.network_age_s,
+            push_bytes_per_s=rate.out_bytes_per_s,
+            pull_bytes_per_s=rate.in_bytes_per_s,
+            retransmits_per_s=rate.retransmits_per_s,
+            push_busy=rate.busy,
+            rtt_s=NAN if traffic.shared else traffic.rtt_s,
+        )
+        return record, report
+
+    def close(self) -> None:
+        self._network.close()
+
+
+_UNKNOWN = Rates(NAN, NAN, NAN, NAN)
+_SYSTEM = tuple(field.name for field in dataclasses.fields(SystemSample) if field.name != "cpu_ratio")  # see Stopwatch
