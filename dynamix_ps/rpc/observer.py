@@ -47,13 +47,14 @@ class RoleObserver:
         self._wake.set()
 
     def close(self) -> None:
-        """Try once more to send what is left, and stop; takes `rpc_s` at most."""
+        """Try once more to send what is left, and stop; gives up after `rpc_s`."""
         if os.getpid() != self._pid:
             return
         self._closing.set()
         self._wake.set()
         self._thread.join(self._timeouts.rpc_s)
-        self._link.close()
+        self._link.close()  # ends a call under way
+        self._thread.join(self._timeouts.rpc_s)
 
     def _run(self) -> None:
         delays = self._delays()
