@@ -13,6 +13,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -50,12 +51,14 @@ class Bed:
         self._links = dict(hosts)
         self._number = {host: place for place, host in enumerate(hosts, 1)}
         self._device = dict.fromkeys(hosts, "eth0")
+        self._overruns_before = 0
         self._inodes: list[int] = []
         self._processes: list[subprocess.Popen[Any]] = []
 
     def up(self) -> None:
         """Build it. Removes what beds of dead owners left on this machine first."""
         removal.remove_left_over()
+        self._overruns_before = _overruns()
         try:
             self._build()
         except BaseException:
@@ -141,6 +144,13 @@ class Bed:
         qdiscs = run_json("tc", "-s", "-j", "-n", self._switch, "qdisc", "show", "dev", self._port(host))
         return int(next(qdisc["drops"] for qdisc in qdiscs if qdisc["kind"] == "clsact"))
 
+    def overruns(self) -> int:
+        """Packets of the whole machine that were lost since the bed came up because its CPUs fell behind.
+
+        Unless it is 0, the machine was too slow for the rates of the links and lost more than was asked for.
+        """
+        return _overruns() - self._overruns_before
+
     def snmp(self, host: str) -> Counters:
         """The kernel's own counters of the host's namespace."""
         lines = run(*self._inside(host), "cat", "/proc/net/snmp").splitlines()
@@ -167,6 +177,8 @@ class Bed:
         # or the kernel would hand over up to 64 KB at once, and one lost packet were 45 lost segments
         run("ip", "-n", inside, "link", "set", device, "gso_max_segs", "1", "up")
         run("tc", "-n", self._switch, "qdisc", "add", "dev", port, "clsact")
+        self._set_cpu(inside, device, self._number[host])
+        self._set_cpu(self._switch, port, self._number[host])
         self._set_addresses(host)
         self._set_routes(host, link.congestion)
         self.set_link(host, link)
@@ -174,6 +186,18 @@ class Bed:
     def _add_namespace(self, name: str) -> None:
         run("ip", "netns", "add", name)
         self._inodes.append(removal.inode_of(name))
+
+    def _set_cpu(self, namespace: str, device: str, number: int) -> None:
+        """What arrives at an interface is handled by one CPU.
+
+        By default it is the sender's CPU of the moment: a sender that moves to another CPU overtakes itself, and TCP
+        takes packets out of order for losses.
+        """
+        cpus = sorted(os.sched_getaffinity(0))
+        cpu = cpus[number % len(cpus)]
+        mask = f"{1 << cpu % 32:x}" + ",00000000" * (cpu // 32)
+        file = f"/sys/class/net/{device}/queues/rx-0/rps_cpus"  # of the namespace: `ip netns exec` has its own /sys
+        run("ip", "netns", "exec", namespace, "sh", "-c", f"echo {mask} > {file}")
 
     def _set_addresses(self, host: str) -> None:
         inside, device = self.namespace(host), self._device[host]
@@ -209,6 +233,11 @@ class Bed:
 
     def _inside(self, host: str) -> tuple[str, ...]:
         return ("nsenter", f"--net={names.NAMESPACES / self.namespace(host)}", "--")
+
+
+def _overruns() -> int:
+    """Second column of every CPU's line: its backlog was full."""
+    return sum(int(line.split()[1], 16) for line in Path("/proc/net/softnet_stat").read_text().splitlines())
 
 
 _BRIDGE_FILTERS = ("bridge-nf-call-iptables", "bridge-nf-call-ip6tables", "bridge-nf-call-arptables")

@@ -101,7 +101,8 @@ class Cluster:
 
     def _start(self, role: str, command: Sequence[str], env: Mapping[str, str]) -> None:
         with (self.folder / f"{role}.log").open("wb") as log:
-            self._processes[role] = subprocess.Popen(
+            self._processes[role] = self._popen(
+                role,
                 command,
                 env=dict(env),
                 cwd=self.folder,
@@ -110,6 +111,10 @@ class Cluster:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
+
+    def _popen(self, role: str, command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
+        """Where a role runs; here, on this machine."""
+        return subprocess.Popen(command, **options)
 
     def pid(self, role: str) -> int:
         return self._processes[role].pid

@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.testbed import Bed, Link, permitted
+from dynamix_ps.metrics.network.connection import SourceError
+from dynamix_ps.metrics.network.ebpf import EbpfCollector
 from tests.control_plane import config
 from tests.integration.arbitrator_process import ArbitratorProcess
 
@@ -21,3 +24,23 @@ def arbitrator(tmp_path: Path) -> Iterator[ArbitratorProcess]:
         yield process
     finally:
         process.kill()
+
+
+@pytest.fixture
+def bed() -> Iterator[Bed]:
+    """A host for scheduler and server and three for workers, in networks of their own with fast, clean links."""
+    if reason := permitted():
+        pytest.skip(f"test bed: {reason}")
+    with Bed({host: Link() for host in ("server", "worker-0", "worker-1", "worker-2")}) as hosts:
+        yield hosts
+
+
+@pytest.fixture
+def collector() -> Iterator[EbpfCollector]:
+    """Loaded and attached; it sees all networks of this machine."""
+    try:
+        loaded = EbpfCollector()
+    except SourceError as error:
+        pytest.skip(f"eBPF: {error}")
+    yield loaded
+    loaded.close()

@@ -1,0 +1,86 @@
+"""What the network metrics say about real BytePS between hosts, against the kernel's own counters."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+
+from benchmarks.testbed import Bed
+from dynamix_ps.metrics.network.ebpf import EbpfCollector
+from tests.integration.bed_cluster import BedCluster
+
+pytestmark = pytest.mark.timeout(90)
+
+LIMIT_S = 60.0
+ROUNDS, NUMBERS = 30, 500_000
+PUSHED_BYTES = (ROUNDS + 1) * 4 * NUMBERS  # BytePS pushes a new tensor once before the first sum
+PULLED_BYTES = ROUNDS * 4 * NUMBERS
+WORKERS = ("worker-0", "worker-1", "worker-2")
+HOSTS = (*WORKERS, "server")
+WORKER_BITS_PER_S, SERVER_BITS_PER_S = 3e8, 6e8  # what two cores carry without losing packets of their own
+
+SUMS = f"""
+    import json, os, time
+    import torch
+    from dynamix_ps.comm import open_comm
+    from dynamix_ps.metrics.network.monitor import NetworkMonitor
+
+    torch.set_num_threads(1)
+    monitor = NetworkMonitor(os.environ["TEST_SOURCE"], lambda kind, fields: print(kind, fields, flush=True))
+    monitor.read()
+    comm = open_comm("byteps")
+    comm.init()
+    comm.declare("x")
+    buffer = torch.empty({NUMBERS})
+    for _ in range({ROUNDS}):
+        buffer.fill_(comm.rank + 1)
+        assert comm.wait(comm.push_pull("x", buffer), 50.0)
+        assert float(buffer[-1]) == sum(range(1, comm.size + 1))
+    print("summed", flush=True)
+    while not os.path.exists("go"):
+        time.sleep(0.02)
+    traffic = monitor.read()
+    comm.shutdown()
+    total = traffic.total
+    print(json.dumps([traffic.source, total.bytes_out, total.bytes_in, total.retransmits]))
+"""
+
+
+def test_losses_and_bytes(bed: Bed, collector: EbpfCollector) -> None:
+    """One per cent of what worker-1 sends is lost. eBPF sees it from outside, sock_diag inside the worker."""
+    for host in HOSTS:
+        bits_per_s = SERVER_BITS_PER_S if host == "server" else WORKER_BITS_PER_S
+        bed.set_link(host, dataclasses.replace(bed.link(host), up_bits_per_s=bits_per_s))
+    bed.set_link("worker-1", dataclasses.replace(bed.link("worker-1"), up_loss=0.01))
+    with BedCluster(bed, SUMS, len(WORKERS), collector.watch, {"TEST_SOURCE": "sockdiag"}) as cluster:
+        for worker in WORKERS:
+            cluster.wait_for(worker, "summed", LIMIT_S)
+        connections = collector.read()
+        counted = {host: bed.snmp(host).retransmitted_segments for host in HOSTS}
+        (cluster.folder / "go").touch()
+        from_inside = dict(zip(WORKERS, cluster.results(LIMIT_S), strict=True))
+        workers = {worker: cluster.pid(worker) for worker in WORKERS}
+
+    lost = bed.dropped("worker-1")
+    assert 0.005 < lost / (PUSHED_BYTES / 1448 * 1.1) < 0.02, "not the loss that was asked for"
+    retransmits = {h: sum(c.retransmits for c in connections if c.netns == bed.inode(h)) for h in HOSTS}
+    for host in HOSTS:
+        assert retransmits[host] == pytest.approx(counted[host], rel=0.02, abs=1), host
+    assert retransmits["worker-1"] > 100
+    others = sum(retransmits.values()) - retransmits["worker-1"]
+    assert others <= 0.1 * retransmits["worker-1"] + bed.overruns(), retransmits
+
+    for worker, pid in workers.items():
+        own = [c for c in connections if c.pid == pid]
+        assert sum(c.bytes_out for c in own) == pytest.approx(PUSHED_BYTES, rel=0.02)
+        assert sum(c.bytes_in for c in own) == pytest.approx(PULLED_BYTES, rel=0.02)
+        to_worker = [c for c in connections if c.netns == bed.inode("server") and bed.address(worker) in c.remote]
+        assert sum(c.bytes_in for c in to_worker) == pytest.approx(PUSHED_BYTES, rel=0.02)
+        assert sum(c.bytes_out for c in to_worker) == pytest.approx(PULLED_BYTES, rel=0.02)
+        source, *totals = from_inside[worker]
+        assert source == "sockdiag"
+        assert totals == pytest.approx([PUSHED_BYTES, PULLED_BYTES, counted[worker]], rel=0.02, abs=1)
+    assert collector.lost == 0
+    print(json.dumps([lost, counted, retransmits, from_inside]))
