@@ -39,7 +39,7 @@ class Tables:
         if line["kind"] == "window":
             self._windows.write(line)
         elif line["kind"] == "links":
-            when = {"time_s": line.get("time_s"), "window": line["window"]}
+            when = {"time_s": line.get("time_s"), "window": line.get("window")}
             for link in line["links"]:
                 self._links.write({**link, **when})
             for server in line["servers"]:

@@ -56,12 +56,20 @@ class TensorBoard:
                 self._summaries = importlib.import_module("tensorboardX.proto.summary_pb2")
 
     def add(self, line: Line, state: RunState) -> None:
-        """Write the scalars of a line that `state` has accepted; its iteration is the step of lines without one."""
-        with self._guarded() as on:
-            for name, step, scalars in _scalars(line, state) if on else ():
+        """Write the scalars of a line that `state` has accepted; its iteration is the step of lines without one.
+
+        A line of another form has none.
+        """
+        try:
+            found = list(_scalars(line, state)) if self._directory else []
+            time_s = float(line["time_s"]) if found else math.nan
+        except (KeyError, TypeError, ValueError):
+            return
+        with self._guarded():
+            for name, step, scalars in found:
                 known = {tag: value for tag, value in scalars.items() if math.isfinite(value)}
                 if known:
-                    self._write(name, step, float(line["time_s"]), known)
+                    self._write(name, step, time_s, known)
 
     def flush(self) -> None:
         """Let readers see what was added."""

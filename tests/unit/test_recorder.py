@@ -15,9 +15,14 @@ from tests.unit.synthetic_run import (
     config,
     evaluation,
     finished,
+    flow,
+    link,
+    links,
     new_folder,
     plan,
     plan_applied,
+    role,
+    server,
     started,
     window,
 )
@@ -211,6 +216,67 @@ def test_state_follows_a_worker(folder: RunFolder, recorder: Recorder) -> None:
     append(folder.worker_file(1), finished(1, 100, 5000, 9.0))
     recorder.poll()
     assert (worker.phase, worker.iteration, worker.samples) == ("finished", 100, 5000)
+
+
+class TestRolesAndLinks:
+    def test_links_become_rows_of_their_own_tables(self, folder: RunFolder, recorder: Recorder) -> None:
+        append(folder.journal_file, links(7, [link(0), link(1, slow="link")], [server()], time_s=START_S + 8))
+        recorder.close()
+        found = rows(folder.links_csv)
+        assert [(row["window"], row["rank"], row["slow"]) for row in found] == [("7", "0", ""), ("7", "1", "link")]
+        assert found[1]["push_bytes_per_s"] == "12000000.0"
+        assert found[0]["pull_rtt_s"] == ""  # unknown
+        (row,) = rows(folder.servers_csv)
+        assert (row["name"], row["window"], row["cpu_ratio"], row["throttled"]) == ("server-0", "7", "0.7", "")
+        assert float(row["time_s"]) == START_S + 8
+
+    def test_state_of_links_and_servers(self, folder: RunFolder, recorder: Recorder) -> None:
+        append(folder.worker_file(0), started(0), window(0, 0, retransmits_per_s=3.0, network_source="ebpf"))
+        append(folder.journal_file, links(0, [link(0, slow="link"), link(1)], [server()]))
+        recorder.poll()
+        worker = recorder.state.workers[0]
+        assert worker.network.network_source == "ebpf"
+        assert (worker.retransmits_per_s, worker.slow) == (5.0, "link")
+        assert recorder.state.workers[1].slow == ""  # it has not started
+        assert recorder.state.servers["server-0"].unread_bytes == 2e5
+        append(folder.journal_file, links(1, [link(0)], [server(unread_bytes=None)]))
+        recorder.poll()
+        assert worker.slow == ""
+        assert recorder.state.servers["server-0"].unread_bytes != 2e5
+
+    def test_reports_of_servers_without_an_arbitrator(self, folder: RunFolder, recorder: Recorder) -> None:
+        queues = [flow("s:1", "w:1", unread_bytes=5.0), flow("s:1", "w:2", unread_bytes=6.0, unsent_bytes=None)]
+        append(folder.role_file("server-0"), role("server-0", queues))
+        append(folder.role_file("worker-0"), role("worker-0"))
+        recorder.poll()
+        assert list(recorder.state.servers) == ["server-0"]
+        assert recorder.state.servers["server-0"].unread_bytes == 11.0
+        assert recorder.state.servers["server-0"].system.cpu_cores == 2.0
+
+    def test_they_are_no_events_but_fallbacks_are(self, folder: RunFolder, recorder: Recorder) -> None:
+        append(folder.journal_file, links(0, [link(0)], [server()]))
+        lost = {"kind": "degraded", "time_s": START_S, "what": "network metrics", "detail": "no root: sockdiag"}
+        append(folder.role_file("server-0"), role("server-0"), lost)
+        recorder.close()
+        (event,) = events(folder)
+        assert (event["source"], event["kind"], event["detail"]) == ("server-0", "degraded", "no root: sockdiag")
+
+    @pytest.mark.parametrize(
+        "line",
+        [
+            {"kind": "links", "window": 1, "links": [{"push_rtt_s": 1.0}], "servers": []},
+            {"kind": "links", "window": 1, "links": [link(0, rtt_s="x", age_s="x")], "servers": []},
+            {"kind": "links", "window": 1, "links": [], "servers": [{"name": "server-0", "system": None}]},
+            {"kind": "links", "window": 1, "links": 3, "servers": []},
+        ],
+    )
+    def test_lines_of_another_form_end_nothing(
+        self, folder: RunFolder, recorder: Recorder, line: dict[str, Any]
+    ) -> None:
+        append(folder.journal_file, line, links(2, [link(1)]))
+        recorder.poll()
+        assert [event["kind"] for event in events(folder)] == ["unreadable_line"]
+        assert [row["window"] for row in rows(folder.links_csv)] == ["2"]
 
 
 def test_worker_that_starts_again_keeps_its_first_start(folder: RunFolder, recorder: Recorder) -> None:

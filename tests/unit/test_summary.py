@@ -14,9 +14,12 @@ from tests.unit.synthetic_run import (
     config,
     evaluation,
     finished,
+    flow,
+    measured,
     new_folder,
     plan,
     plan_applied,
+    role,
     started,
     whole_run,
     window,
@@ -113,7 +116,44 @@ def test_accuracy_that_is_not_a_number_is_null(folder: RunFolder) -> None:
     assert summary["time_to_accuracy_s"] is None
 
 
+def test_what_was_measured(folder: RunFolder) -> None:
+    values = {"network_source": "ebpf", "rtt_s": 0.001, "throttled": 0.2, "cpu_ratio": 0.25, "cpu_cores": 0.5}
+    append(folder.worker_file(0), started(0), window(0, 0, **values), window(0, 1, duration_s=3.0, **values))
+    append(folder.worker_file(0), window(0, 2, duration_s=4.0, rtt_s=0.003, throttled=0.6, network_source="sockdiag"))
+    append(folder.worker_file(1), started(1), window(1, 0))
+    ours = [flow("w:1", "s:1", bytes_out=2e6, bytes_in=1e6, retransmits=4.0)]
+    append(folder.role_file("worker-0"), role("worker-0", ours))
+    append(folder.role_file("server-0"), role("server-0", [flow("s:1", "w:1", retransmits=3.0)]))
+    first, second = write_summary(folder, config(2), GOOD)["per_worker"]
+    assert (first["network_source"], first["retransmits"]) == ("ebpf", 7)
+    assert (first["pushed_bytes"], first["pulled_bytes"]) == (2_000_000, 1_000_000)
+    assert first["mean_rtt_s"] == pytest.approx(0.002)
+    assert first["throttled_fraction"] == pytest.approx(0.4)
+    assert first["cpu_fraction"] == 0.5
+    assert second["network_source"] == "none"
+    assert second["pushed_bytes"] is None and second["retransmits"] is None and second["mean_rtt_s"] is None
+    page = folder.summary_md.read_text()
+    assert "| 0 | ebpf | 2.0 MB | 1.0 MB | 7 | 2.000 ms | 50.00 % | 40.00 % |" in page
+    assert "| 1 | none | - | - | - | - | - | - |" in page
+
+
+def test_noise_scale_is_that_of_smoothed_parts(folder: RunFolder) -> None:
+    lines = [window(0, n, noise_variance=v, noise_signal=s) for n, (v, s) in enumerate([(100.0, 2.0), (-20.0, 1.0)])]
+    append(folder.worker_file(0), started(0), *lines)
+    scale = write_summary(folder, config(1), GOOD)["noise_scale"]
+    assert scale == pytest.approx((0.9 * 100 - 20) / (0.9 * 2 + 1))
+    assert "| gradient noise scale at the end | 25 samples |" in folder.summary_md.read_text()
+
+
 class TestDegraded:
+    def test_fallback_of_the_network_metrics_names_who_and_why(self, folder: RunFolder) -> None:
+        for name in ("worker-0", "server-0"):
+            lost = {"kind": "degraded", "time_s": START_S, "what": "network metrics", "detail": "not permitted"}
+            append(folder.role_file(name), role(name), lost)
+        append(folder.worker_file(0), started(0), window(0, 0) | measured(0, 0, source="sockdiag"))
+        (line,) = write_summary(folder, config(2), GOOD)["degraded"]
+        assert line == "network metrics: not permitted (server-0, worker-0)"
+
     def test_one_line_for_one_outage_seen_by_all(self, folder: RunFolder) -> None:
         for rank in (0, 1):
             append(folder.worker_file(rank), degraded(rank, "arbitrator", "connection refused"))

@@ -146,6 +146,14 @@ def test_a_disk_that_fails_is_told_once(folder: RunFolder, monkeypatch: pytest.M
     assert len(folder.windows_csv.read_text().splitlines()) == 3
 
 
+def test_lines_of_another_form_are_left_out(folder: RunFolder) -> None:
+    append(folder.journal_file, {"kind": "kept", "time_s": START_S}, plan(1, [80]) | {"time_s": None})
+    append(folder.worker_file(0), started(0), window(0, 0))
+    Recorder(folder, config(1)).close()
+    assert not degradations(folder)
+    assert len(series(folder.tensorboard_dir / "worker-0", "worker/loss")) == 1
+
+
 def test_nothing_is_written_after_close(folder: RunFolder) -> None:
     recorder = Recorder(folder, config(1))
     board = TensorBoard(folder.tensorboard_dir, pytest.fail)
