@@ -94,10 +94,10 @@ class EbpfCollector:
         self._programs = [function.fd for function in self._bpf.funcs.values()]
         self._refresh = OnDemand(self._bpf.funcs[b"refresh"].fd)
         self._adopt = OnDemand(self._bpf.funcs[b"adopt"].fd)
-        self._open_map = self._bpf["connections"]
-        self._closed_map = self._bpf["closed"]
-        self._watched_map = self._bpf["watched"]
-        self._lost_map = self._bpf["lost"]
+        self._open_map = self._bpf[b"connections"]
+        self._closed_map = self._bpf[b"closed"]
+        self._watched_map = self._bpf[b"watched"]
+        self._lost_map = self._bpf[b"lost"]
         self._watched: set[int] = set()
         self._closed: dict[_Key, tuple[float, Connection]] = {}  # with the time at which it is dropped
         self._missed_ends = 0
@@ -131,6 +131,7 @@ class EbpfCollector:
         for key, raw in list(self._open_map.items()):
             if raw.pid == pid:
                 self._drop(key)
+        self._collect_closed(time.monotonic())
         self._closed = {key: entry for key, entry in self._closed.items() if entry[1].pid != pid}
 
     def read(self) -> tuple[Connection, ...]:
@@ -207,9 +208,9 @@ def _load(flags: list[str], hooks: dict[str, str]) -> Any:
         try:
             program = bcc.BPF(text=_SOURCE.read_bytes(), cflags=flags)
             for tracepoint, function in hooks.items():
-                program.attach_raw_tracepoint(tp=tracepoint, fn_name=function)
-            for function in ("refresh", "adopt"):
-                program.load_func(function, bcc.BPF.RAW_TRACEPOINT)
+                program.attach_raw_tracepoint(tp=tracepoint.encode(), fn_name=function.encode())
+            for on_demand in (b"refresh", b"adopt"):
+                program.load_func(on_demand, bcc.BPF.RAW_TRACEPOINT)
             problem = ""
         except Exception as error:  # bcc raises nothing narrower
             problem = str(error)

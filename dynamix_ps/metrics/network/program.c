@@ -4,7 +4,8 @@
  * header is used. Nothing runs per packet: a connection is noted when its process opens, writes or reads it, its
  * counters are copied when user space asks (`refresh`) and once more when it closes.
  *
- * The kernel's counters count one for SYN and FIN each; here only payload counts.
+ * The kernel's counters count one for SYN and FIN each; here only payload counts (while data is on the way, bytes_out
+ * may still contain the SYN).
  */
 
 #define INLINE static inline __attribute__((always_inline))
