@@ -16,6 +16,7 @@ from dynamix_ps.cli.report import exit_code_of
 _COMMANDS = {
     "launch": ("dynamix_ps.cli.launch", "Run all roles of a cluster file on this machine."),
     "doctor": ("dynamix_ps.cli.doctor", "Tick off what this machine has, with the fix for what it has not."),
+    "probe": ("dynamix_ps.cli.probe", "Show who talks to whom on this host, as the kernel counts it."),
     "build-byteps": ("dynamix_ps.cli.build_byteps", "Build BytePS from its source package and install it."),
 }
 

@@ -75,7 +75,7 @@ class NetworkMonitor:
                 source = source or make()
                 reading = source.read()
             except Exception as error:  # also a fault of our own in one source is no reason to do without the others
-                problems.append(f"{IN_WORDS[name]}: {error or repr(error)}")
+                problems.append(f"{IN_WORDS[name]}: {describe(error)}")
                 if source is not None:
                     source.close()
                 if level == self._level:
@@ -105,6 +105,11 @@ class NetworkMonitor:
         elif problems:
             using = IN_WORDS[self._makers[level][0]] if level < len(self._makers) else IN_WORDS["none"]
             self._on_event("degraded", {"what": WHAT, "detail": f"{'; '.join(problems)}; using {using}"})
+
+
+def describe(error: Exception) -> str:
+    """What is wrong and, where that is known, what to do."""
+    return "; ".join(filter(None, (str(error) or repr(error), getattr(error, "fix", ""))))
 
 
 def _makers(wanted: str) -> Makers:

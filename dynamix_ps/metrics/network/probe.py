@@ -290,7 +290,7 @@ def run_probe(path: str, make_collector: Callable[[], Collector]) -> int:
         try:
             collector = make_collector()
         except SourceError as error:
-            raise EnvironmentNotReady(f"{error}") from error
+            raise EnvironmentNotReady("; ".join(filter(None, (str(error), error.fix)))) from error
         probe = Probe(collector, listening)
         try:
             for number in (signal.SIGTERM, signal.SIGINT):

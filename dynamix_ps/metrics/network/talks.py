@@ -1,0 +1,114 @@
+"""Who talks to whom on a host: the connections of a probe's snapshots, joined by their ends. Pure."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from dynamix_ps.metrics.network.connection import Connection, Reading, SourceName
+from dynamix_ps.metrics.network.meter import Traffic, TrafficMeter, rates
+from dynamix_ps.metrics.network.probe_protocol import Snapshot, WatchedProcess
+
+Direction = Literal["push", "pull", ""]
+
+_Ends = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Talk:
+    """All open connections of one process to one other, as that process sees them. NaN is unknown."""
+
+    run: str  # id of the run; empty: unknown
+    host: str  # name of the host, or of the network namespace where it is not the probe's
+    name: str  # worker-0; `pid 12` for a process without a role
+    peer: str  # the same of the other end, or its address where no process of this host is known there
+    direction: Direction  # what goes out is push from a worker to a server, pull back, nothing of both else
+    connections: int
+    out_bytes_per_s: float
+    in_bytes_per_s: float
+    retransmits_per_s: float  # segments this end sent again
+    rtt_s: float
+    unsent_bytes: float
+    source: SourceName
+    taken_s: float  # unix time
+
+
+class Talks:
+    """Rates between one snapshot and the next."""
+
+    def __init__(self) -> None:
+        self._meters: dict[tuple[int, str], TrafficMeter] = {}
+        self._before: dict[tuple[int, str], Traffic] = {}
+
+    def update(self, snapshot: Snapshot) -> tuple[Talk, ...]:
+        """What is said on the way from the last snapshot to this one; rates are unknown in the first."""
+        owners = {process.pid: process for process in snapshot.processes}
+        found: dict[tuple[int, str], list[Connection]] = {}
+        for connection, peer in _with_peers(snapshot.connections, owners):
+            if connection.pid in owners:
+                found.setdefault((connection.pid, peer), []).append(connection)
+        self._meters = {key: self._meters.get(key, TrafficMeter()) for key in found}
+        traffic = {
+            key: self._meters[key].update(Reading("ebpf", snapshot.taken_s, tuple(connections)))
+            for key, connections in found.items()
+        }
+        talks = [
+            self._talk(owners[pid], peer, traffic[pid, peer], snapshot.host)
+            for pid, peer in found
+            if traffic[pid, peer].flows
+        ]
+        self._before = traffic
+        return tuple(sorted(talks, key=lambda talk: (talk.run, not talk.direction, talk.name, talk.peer)))
+
+    def _talk(self, owner: WatchedProcess, peer: str, now: Traffic, host: str) -> Talk:
+        rate = rates(self._before.get((owner.pid, peer), now), now)
+        name = _shown(owner)
+        return Talk(
+            run=owner.run,
+            host=owner.netns or host,
+            name=name,
+            peer=peer,
+            direction=direction(name, peer),
+            connections=len(now.flows),
+            out_bytes_per_s=rate.out_bytes_per_s,
+            in_bytes_per_s=rate.in_bytes_per_s,
+            retransmits_per_s=rate.retransmits_per_s,
+            rtt_s=now.rtt_s,
+            unsent_bytes=now.unsent_bytes,
+            source=now.source,
+            taken_s=now.taken_s,
+        )
+
+
+def direction(name: str, peer: str) -> Direction:
+    """What the bytes are that `name` sends to `peer`."""
+    roles = name.partition("-")[0], peer.partition("-")[0]
+    return "push" if roles == ("worker", "server") else "pull" if roles == ("server", "worker") else ""
+
+
+def _with_peers(
+    connections: Iterable[Connection], owners: Mapping[int, WatchedProcess]
+) -> Iterable[tuple[Connection, str]]:
+    """Each connection with the name of its other end: that whose addresses are the same the other way round."""
+    connections = tuple(connections)
+    ends: dict[_Ends, list[Connection]] = {}
+    for connection in connections:
+        ends.setdefault((connection.local, connection.remote), []).append(connection)
+    for connection in connections:
+        others = ends.get((connection.remote, connection.local), [])
+        near = [other for other in others if other.netns == connection.netns]
+        # Addresses of the loopback interface are the same in every namespace and never lead out of one.
+        far = [] if _is_loopback(connection.remote) else others
+        owner = next((owners[other.pid] for other in (*near, *far) if other.pid in owners), None)
+        yield connection, connection.remote if owner is None else _shown(owner)
+
+
+def _shown(process: WatchedProcess) -> str:
+    return process.name or f"pid {process.pid}"
+
+
+def _is_loopback(end: str) -> bool:
+    address = end.rpartition(":")[0].strip("[]")
+    return bool(address) and ipaddress.ip_address(address).is_loopback
