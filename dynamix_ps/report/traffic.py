@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from dynamix_ps.messages import NAN, Flow
@@ -45,21 +45,20 @@ class TrafficLedger:
             kept[flow.local, flow.remote] = flow if before is None else _highest(before, flow)
 
     def of_worker(self, rank: int) -> WorkerTraffic:
-        """Both directions of one worker; the other end's retransmissions are found by the ends of the connection."""
+        """Both directions of one worker, joined by the ends of its connections with what the other side told.
+
+        What one end acknowledged is what the other received; the side that reported later knows more of it.
+        """
         name = self.worker_names.get(rank)
         own = self.flows.get(name, {}) if name is not None else {}
-        back = [flow for role, ends, flow in self._all() if role != name and ends[::-1] in own]
+        there = {ends[::-1]: flow for role, flows in self.flows.items() if role != name for ends, flow in flows.items()}
+        pairs = [(flow, there.get(ends)) for ends, flow in own.items()]
         return WorkerTraffic(
-            pushed_bytes=known_sum(flow.bytes_out for flow in own.values()),
-            pulled_bytes=known_sum(flow.bytes_in for flow in own.values()),
-            push_retransmits=known_sum(flow.retransmits for flow in own.values()),
-            pull_retransmits=known_sum(flow.retransmits for flow in back),
+            pushed_bytes=known_sum(_larger(mine.bytes_out, other.bytes_in if other else NAN) for mine, other in pairs),
+            pulled_bytes=known_sum(_larger(mine.bytes_in, other.bytes_out if other else NAN) for mine, other in pairs),
+            push_retransmits=known_sum(mine.retransmits for mine, _ in pairs),
+            pull_retransmits=known_sum(other.retransmits for _, other in pairs if other),
         )
-
-    def _all(self) -> Iterator[tuple[str, Ends, Flow]]:
-        for role, flows in self.flows.items():
-            for ends, flow in flows.items():
-                yield role, ends, flow
 
 
 def _highest(before: Flow, now: Flow) -> Flow:

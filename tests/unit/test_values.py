@@ -58,6 +58,12 @@ class TestTraffic:
         ledger.add("server-0", -1, [self.SERVER, Flow("10.0.0.9:1", "10.0.0.2:5", 1.0, 1.0, 99.0)])
         assert ledger.of_worker(0) == WorkerTraffic(100.0, 50.0, 2.0, 7.0)
 
+    def test_the_side_that_reported_last_knows_most(self) -> None:
+        ledger = TrafficLedger()
+        ledger.add("server-0", -1, [Flow("10.0.0.9:1", "10.0.0.1:5", 60.0, 130.0, 7.0)])
+        ledger.add("worker-0", 0, [self.WORKER])
+        assert ledger.of_worker(0) == WorkerTraffic(130.0, 60.0, 2.0, 7.0)
+
     def test_a_closed_connection_still_counts_and_counters_never_fall(self) -> None:
         ledger = TrafficLedger()
         ledger.add("worker-0", 0, [self.WORKER])
