@@ -28,15 +28,10 @@ def load_bcc() -> ModuleType:
     if found is not None and hasattr(found, "BPF"):
         return found
     stranger, fix = "", INSTALL
-    for package in _candidates():
-        try:
-            module = _import_from(package)
-        except (ImportError, OSError) as error:
-            raise SourceError(f"{package} cannot be imported: {error}", f"{INSTALL}, for the same machine") from None
-        if hasattr(module, "BPF"):
-            return module
-        _forget()
-        stranger = f"; {package.parent} is another package of this name, about crystal lattices"
+    for package in _packages():
+        if (package / "libbcc.py").is_file():
+            return _import_from(package)
+        stranger = f"; {package} is another package of this name, about crystal lattices"
         fix = f"{INSTALL}; pip uninstall bcc"
     raise SourceError(f"the Python package bcc of the BPF Compiler Collection is not installed{stranger}", fix)
 
@@ -76,25 +71,26 @@ def own_headers() -> Iterator[None]:
             os.environ[name] = before
 
 
-def _candidates() -> Iterator[Path]:
+def _packages() -> Iterator[Path]:
     for folder in dict.fromkeys([*map(Path, filter(None, sys.path)), *_SYSTEM_FOLDERS]):
-        package = folder / "bcc" / "__init__.py"
-        if package.is_file():
+        package = folder / "bcc"
+        if (package / "__init__.py").is_file():
             yield package
 
 
 def _import_from(package: Path) -> ModuleType:
     _forget()
-    spec = importlib.util.spec_from_file_location("bcc", package, submodule_search_locations=[str(package.parent)])
+    file = package / "__init__.py"
+    spec = importlib.util.spec_from_file_location("bcc", file, submodule_search_locations=[str(package)])
     if spec is None or spec.loader is None:
-        raise ImportError("no Python package")
+        raise SourceError(f"{file} is no Python module", INSTALL)
     module = importlib.util.module_from_spec(spec)
     sys.modules["bcc"] = module
     try:
         spec.loader.exec_module(module)
-    except BaseException:
+    except (ImportError, OSError) as error:
         _forget()
-        raise
+        raise SourceError(f"{package} cannot be imported: {error}", f"{INSTALL}, for this machine") from None
     return module
 
 

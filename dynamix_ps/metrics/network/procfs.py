@@ -29,9 +29,9 @@ class ProcfsSource:
     def read(self) -> Reading:
         """Raises SourceError."""
         taken_s = time.time()
-        ip = self._counters("netstat", "IpExt")
-        tcp = self._counters("snmp", "Tcp")
         try:
+            ip = self._counters("netstat", "IpExt")
+            tcp = self._counters("snmp", "Tcp")
             netns = os.stat(self._proc / "self/ns/net").st_ino
             total = Connection(
                 id=f"netns-{netns}",
@@ -43,8 +43,8 @@ class ProcfsSource:
                 bytes_in=ip["InOctets"] + self._ipv6("Ip6InOctets"),
                 retransmits=tcp["RetransSegs"],
             )
-        except (OSError, KeyError) as error:
-            raise SourceError(f"{self._proc}/self/net has no {error}") from None
+        except (OSError, KeyError, ValueError) as error:
+            raise SourceError(f"{self._proc}/self/net is not as expected: {error}") from None
         return Reading(source=self.name, taken_s=taken_s, connections=(total,), shared=self._is_shared(netns))
 
     def close(self) -> None:
@@ -56,10 +56,7 @@ class ProcfsSource:
         rows = [line[1:] for line in lines if line and line[0] == f"{group}:"]
         if len(rows) != 2:
             raise SourceError(f"{self._proc}/self/net/{file} has no counters of {group}")
-        try:
-            return dict(zip(rows[0], map(int, rows[1]), strict=True))
-        except ValueError as error:
-            raise SourceError(f"{self._proc}/self/net/{file}: {error}") from None
+        return dict(zip(rows[0], map(int, rows[1]), strict=True))
 
     def _ipv6(self, name: str) -> int:
         """0 where the kernel has no IPv6: then none is sent."""
