@@ -26,7 +26,7 @@ from dynamix_ps.launch.keeper import start_keeper
 from dynamix_ps.launch.logs import PrefixedOutput, print_line
 from dynamix_ps.launch.network_probe import network_probe
 from dynamix_ps.launch.observe import Observer
-from dynamix_ps.launch.plan import RoleSpec, RunPlace, as_shell, plan_roles
+from dynamix_ps.launch.plan import RunPlace, as_shell, plan_roles
 from dynamix_ps.launch.ports import choose_ports
 from dynamix_ps.launch.preflight import preflight
 from dynamix_ps.launch.supervise import Supervisor
@@ -141,22 +141,23 @@ class _Run:
             make_scratch(place.run_id, sockets=len(config.cluster.workers))
             holdings.save()
             emulation.create()
-            groups = {f"worker-{rank}": group for rank, group in enumerate(emulation.groups)}
-            log_file = folder.log_file("probe")
-            with network_probe(config, place.run_id, place.scratch, log_file, self._recorder) as probe:
-                roles = plan_roles(config, replace(place, probe=probe), os.environ, sys.executable)
-                return self._supervise(roles, emulation, groups)
+            return self._supervise(place, emulation)
         except OSError as error:
             raise EnvironmentNotReady(f"cannot prepare the run: {error}") from error
         finally:
             release(holdings)
             os.close(keeper)
 
-    def _supervise(self, roles: Sequence[RoleSpec], emulation: Emulation, groups: Mapping[str, Path]) -> Ending:
-        if self._interrupts.count:
-            return interrupted(self._interrupts.first)
-        self._recorder.event("launch", roles=[role.name for role in roles], emulation=emulation.description)
-        with LiveView(self._recorder.state, self._console) as live:
+    def _supervise(self, place: RunPlace, emulation: Emulation) -> Ending:
+        log_file = self._folder.log_file("probe")
+        with (
+            LiveView(self._recorder.state, self._console) as live,
+            network_probe(self._config, place.run_id, place.scratch, log_file, self._recorder) as probe,
+        ):
+            if self._interrupts.count:
+                return interrupted(self._interrupts.first)
+            roles = plan_roles(self._config, replace(place, probe=probe), os.environ, sys.executable)
+            self._recorder.event("launch", roles=[role.name for role in roles], emulation=emulation.description)
             observer = Observer(self._recorder, live, emulation)
             supervisor = Supervisor(
                 roles=roles,
@@ -166,7 +167,7 @@ class _Run:
                 observe=observer,
                 interrupts=self._interrupts,
                 limits=Limits.of(self._config.timeouts),
-                groups=groups,
+                groups={f"worker-{rank}": group for rank, group in enumerate(emulation.groups)},
             )
             ending = supervisor.run()
         self._tails = {name: supervisor.last_lines(name) for name in ending.culprits}
