@@ -10,8 +10,10 @@ whom: behind a slow link everybody is blocked alike. What tells is how a worker'
 
 A worker holds everybody up if its demand is among the largest and clearly above that of the others: within MARGIN
 of the largest, and more than MARGIN above the median of the others (the lower one of two). The cause is the part
-that exceeds the others' median more. If all are alike, nobody does; a server that is slow for everybody is not
-blamed on a worker. MARGIN, medians and the sum are chosen by us.
+that exceeds the others' median more. A quota that holds a process back (`throttled`) makes it send and read slowly as
+well, which looks like a slow link from the outside, so that time counts on the side of compute. If all are alike,
+nobody holds anybody up; a server that is slow for everybody is not blamed on a worker. MARGIN, medians and sums are
+chosen by us.
 """
 
 from __future__ import annotations
@@ -49,11 +51,13 @@ def diagnose(records: Sequence[WindowRecord | None], links: Sequence[LinkView]) 
     network = {rank: min(1.0 - own[rank], pushing[rank] + pulling[rank]) for rank in reported}
     demand = {rank: own[rank] + network[rank] for rank in reported}
     bar = max(demand.values()) - MARGIN
-    demand_above, own_above, network_above = _excess(demand), _excess(own), _excess(network)
+    held_back = _filled({rank: record.throttled for rank, record in reported.items()})
+    slow_cpu = _excess({rank: own[rank] + held_back[rank] for rank in reported})
+    demand_above, network_above = _excess(demand), _excess(network)
     found = list(nobody)
     for rank in reported:
         if demand[rank] >= bar and demand_above[rank] > MARGIN:
-            found[rank] = "compute" if own_above[rank] >= network_above[rank] else "link"
+            found[rank] = "compute" if slow_cpu[rank] >= network_above[rank] else "link"
     return tuple(found)
 
 

@@ -2,7 +2,8 @@
 
 A connection is known by its two endpoints: what is local to one side is remote to the other. Each side counts
 what the other end acknowledged and what it received itself, so bytes are known twice (their difference is kept),
-retransmissions and busy time only where they arise: at the sender.
+retransmissions and busy time only where they arise: at the sender. Where the reports of both sides cover different
+times, as with windows that are shorter than the servers' interval, the difference would tell nothing and is unknown.
 
 Rates cover the time from the newest report before the previous window closed to the newest one now, of each role
 by its own clock. Clocks of different machines are never compared; ages count from when a report arrived.
@@ -38,6 +39,7 @@ class _Role:
     last: RoleReport
     received_s: float
     before: RoleReport | None = None
+    from_s: float = 0.0  # when `before` was received
     interval_s: float = 0.0  # between its last two reports
     closed_since: int = 0  # windows that were closed since `last` came
     rates: dict[_Ends, FlowRate] | None = None  # between `before` and `last`, once they were asked for
@@ -140,7 +142,7 @@ def _link_view(rank: int, worker: _Role | None, sides: _Sides, now_s: float) -> 
     theirs = [rate for _, rate in sides.theirs.values()]
     servers = {id(server): server for server, _ in sides.theirs.values()}.values()
     alone = [rate for ends, rate in sides.mine.items() if ends not in sides.theirs]
-    both = sides.mine.keys() & sides.theirs.keys()
+    both = [ends for ends in sides.mine if ends in sides.theirs and _same_time(worker, sides.theirs[ends][0])]
     ages = [role.age_s(now_s) for role in (worker, *servers) if role is not None]
     return LinkView(
         rank=rank,
@@ -158,6 +160,14 @@ def _link_view(rank: int, worker: _Role | None, sides: _Sides, now_s: float) -> 
         source=next((server.last.network_source for server in servers), "none"),
         age_s=max(ages, default=NAN),
     )
+
+
+def _same_time(one: _Role | None, other: _Role) -> bool:
+    """Whether the rates of both cover about the same time: half of the longer one's in common (chosen by us)."""
+    if one is None:
+        return False
+    common_s = min(one.received_s, other.received_s) - max(one.from_s, other.from_s)
+    return common_s >= 0.5 * max(one.received_s - one.from_s, other.received_s - other.from_s)
 
 
 def _server_view(role: _Role, now_s: float) -> ServerView:
@@ -187,8 +197,9 @@ def _take(roles: dict[int, _Role] | dict[str, _Role], key: int | str, report: Ro
     if not newer or (report.host, report.pid) != (last.host, last.pid):
         known[key] = _Role(report, now_s)
         return
-    before = last if role.closed_since or role.before is None else role.before
-    known[key] = _Role(report, now_s, before, interval_s=report.time_s - last.time_s)
+    starts = role.closed_since > 0 or role.before is None
+    before, from_s = (last, role.received_s) if starts else (role.before, role.from_s)
+    known[key] = _Role(report, now_s, before, from_s, interval_s=report.time_s - last.time_s)
 
 
 def _flow_rates(before: RoleReport, last: RoleReport) -> dict[_Ends, FlowRate]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import pytest
@@ -55,6 +56,13 @@ def test_who_holds_everybody_up(
     own: tuple[float, ...], busy: tuple[tuple[float, float], ...], expected: tuple[str, ...]
 ) -> None:
     assert diagnose(window(*own), links(*busy)) == expected
+
+
+@pytest.mark.parametrize(("throttled", "cause"), [(0.6, "compute"), (0.1, "link"), (NAN, "link")])
+def test_a_process_held_back_by_its_quota_is_slow_itself_and_not_its_link(throttled: float, cause: str) -> None:
+    records = [dataclasses.replace(one, throttled=0.0) for one in window(0.2, 0.2, 0.2) if one]
+    records[2] = dataclasses.replace(records[2], throttled=throttled)
+    assert diagnose(records, links(QUICK, QUICK, (0.2, 0.4))) == ("", "", cause)
 
 
 def test_a_window_with_a_pause_tells_nothing() -> None:

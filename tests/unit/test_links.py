@@ -63,6 +63,20 @@ def test_one_link_from_both_sides() -> None:
     assert (link.source, link.age_s) == ("ebpf", 0.25)
 
 
+def test_sides_that_cover_different_times_are_not_compared() -> None:
+    def difference(*moments: float) -> float:
+        links = Links(1, 1)
+        for moment in moments:  # the server's interval is longer than a window
+            links.add(worker(moment, 1000 * moment, 0), moment)
+        for moment in (0.0, 2.0):
+            links.add(server(moment, 1000 * moment, 0), moment)
+        return links.links(2.0)[0].push_difference
+
+    assert difference(0.5, 1.9) == pytest.approx(0)
+    assert math.isnan(difference(1.5, 1.9))
+    assert math.isnan(difference(1.5, 9.9))
+
+
 def test_both_sides_agree() -> None:
     pairs = [(worker(t, 1000 * t, 0), server(t, 1000 * t, 0)) for t in (1.0, 2.0)]
     assert seen(*pairs[0], *pairs[1])[0].push_difference == 0
