@@ -42,7 +42,7 @@ class _Role:
     from_s: float = 0.0  # when `before` was received
     interval_s: float = 0.0  # between its last two reports
     closed_since: int = 0  # windows that were closed since `last` came
-    rates: dict[_Ends, FlowRate] | None = None  # between `before` and `last`, once they were asked for
+    rates: dict[_Ends, FlowRate] = field(default_factory=dict)  # between `before` and `last`
 
     def age_s(self, now_s: float) -> float:
         return now_s - self.received_s + self.last.network_age_s
@@ -51,11 +51,6 @@ class _Role:
         """Whether it missed three windows and three of its own intervals (chosen by us): what it said is history."""
         patience_s = max(STALE_S, 3 * self.interval_s)
         return self.closed_since >= 3 and now_s - self.received_s > patience_s
-
-    def flow_rates(self) -> dict[_Ends, FlowRate]:
-        if self.rates is None:
-            self.rates = _flow_rates(self.before, self.last) if self.before else {}
-        return self.rates
 
 
 @dataclass(slots=True)
@@ -104,9 +99,7 @@ class Links:
         if not any(role.last.flows for role in (*workers.values(), *servers)):
             return ()
         theirs = {
-            (remote, local): (server, rate)
-            for server in servers
-            for (local, remote), rate in server.flow_rates().items()
+            (remote, local): (server, rate) for server in servers for (local, remote), rate in server.rates.items()
         }
         self._remember_owners(theirs)
         sides = [_Sides() for _ in range(self._n_workers)]
@@ -118,7 +111,7 @@ class Links:
         for rank, worker in workers.items():
             side = sides[rank]
             complete = len({id(server) for server, _ in side.theirs.values()}) == self._n_servers
-            for ends, rate in worker.flow_rates().items():
+            for ends, rate in worker.rates.items():
                 # where all servers are known, what none of them sees goes somewhere else
                 if ends in side.theirs or not (complete or ends in elsewhere):
                     side.mine[ends] = rate
@@ -140,10 +133,15 @@ class Links:
 def _link_view(rank: int, worker: _Role | None, sides: _Sides, now_s: float) -> LinkView:
     mine = sides.mine.values()
     theirs = [rate for _, rate in sides.theirs.values()]
-    servers = {id(server): server for server, _ in sides.theirs.values()}.values()
+    servers = {id(server): server for server, _ in sides.theirs.values()}
     alone = [rate for ends, rate in sides.mine.items() if ends not in sides.theirs]
-    both = [ends for ends in sides.mine if ends in sides.theirs and _same_time(worker, sides.theirs[ends][0])]
-    ages = [role.age_s(now_s) for role in (worker, *servers) if role is not None]
+    comparable = {key for key, server in servers.items() if _same_time(worker, server)}
+    both = [
+        (rate.out_per_s, sides.theirs[ends][1].in_per_s)  # pushed, received
+        for ends, rate in sides.mine.items()
+        if ends in sides.theirs and id(sides.theirs[ends][0]) in comparable
+    ]
+    ages = [role.age_s(now_s) for role in (worker, *servers.values()) if role is not None]
     return LinkView(
         rank=rank,
         push_bytes_per_s=_sum([*(rate.in_per_s for rate in theirs), *(rate.out_per_s for rate in alone)]),
@@ -154,10 +152,8 @@ def _link_view(rank: int, worker: _Role | None, sides: _Sides, now_s: float) -> 
         pull_rtt_s=_busiest_rtt(theirs),
         push_busy=_largest(rate.busy for rate in mine),
         pull_busy=_largest(rate.busy for rate in theirs),
-        push_difference=_difference(
-            _sum([sides.theirs[ends][1].in_per_s for ends in both]), _sum([sides.mine[ends].out_per_s for ends in both])
-        ),
-        source=next((server.last.network_source for server in servers), "none"),
+        push_difference=_difference(_sum([received for _, received in both]), _sum([pushed for pushed, _ in both])),
+        source=next((server.last.network_source for server in servers.values()), "none"),
         age_s=max(ages, default=NAN),
     )
 
@@ -171,7 +167,7 @@ def _same_time(one: _Role | None, other: _Role) -> bool:
 
 
 def _server_view(role: _Role, now_s: float) -> ServerView:
-    rates, last = role.flow_rates().values(), role.last
+    rates, last = role.rates.values(), role.last
     return ServerView(
         name=last.name,
         push_bytes_per_s=_sum([rate.in_per_s for rate in rates]),
@@ -197,9 +193,10 @@ def _take(roles: dict[int, _Role] | dict[str, _Role], key: int | str, report: Ro
     if not newer or (report.host, report.pid) != (last.host, last.pid):
         known[key] = _Role(report, now_s)
         return
-    starts = role.closed_since > 0 or role.before is None
-    before, from_s = (last, role.received_s) if starts else (role.before, role.from_s)
-    known[key] = _Role(report, now_s, before, from_s, interval_s=report.time_s - last.time_s)
+    starts = role.closed_since > 0
+    before, from_s = (last, role.received_s) if starts or role.before is None else (role.before, role.from_s)
+    rates = _flow_rates(before, report)  # here and not when a window closes: decisions shall be quick
+    known[key] = _Role(report, now_s, before, from_s, report.time_s - last.time_s, rates=rates)
 
 
 def _flow_rates(before: RoleReport, last: RoleReport) -> dict[_Ends, FlowRate]:
