@@ -14,6 +14,9 @@ from tests.unit.synthetic_run import (
     append,
     config,
     evaluation,
+    link,
+    links,
+    measured,
     new_folder,
     plan_applied,
     started,
@@ -88,6 +91,68 @@ def test_medians_are_of_windows_within_the_plan(folder: RunFolder) -> None:
         append(folder.worker_file(0), line)
     worker = read_history(folder).workers[0]
     assert [panels._medians(worker, plan)["compute"] for plan in (0, 1, 2)] == pytest.approx([20.0, 50.0, 450.0])
+
+
+class TestMeasured:
+    """What is in the pictures of network, machine and gradients."""
+
+    def draw(self, folder: RunFolder, name: str) -> Any:
+        figure = plots._figure_type()()
+        plots.PLOTS[name](figure, read_history(folder))
+        return figure
+
+    def lines(self, axes: Any) -> dict[str, list[float]]:
+        return {line.get_label(): list(line.get_ydata()) for line in axes.get_lines()}
+
+    def test_network(self, folder: RunFolder) -> None:
+        append(folder.worker_file(0), started(0), window(0, 0) | measured(0, 0), window(0, 1) | measured(0, 1))
+        append(folder.worker_file(1), started(1), window(1, 0, rtt_s=0.004, retransmits_per_s=3.0))
+        append(folder.journal_file, links(0, [link(0), link(1)]))
+        figure = self.draw(folder, "network")
+        push, pull, retransmits, rtt = figure.axes
+        assert [axes.get_ylabel() for axes in figure.axes] == [
+            "push (MB/s)",
+            "pull (MB/s)",
+            "retransmitted segments (1/s)",
+            "round trip (ms)",
+        ]
+        expected = [measured(0, number)["push_bytes_per_s"] / 1e6 for number in (0, 1)]
+        assert self.lines(push)["worker 0"] == pytest.approx(expected)
+        assert list(self.lines(pull)) == ["worker 0"]  # unknown for worker 1: no line
+        assert self.lines(retransmits) == {"worker 0": [2.0, 0.0], "worker 1": [5.0]}  # with the servers' side
+        assert self.lines(rtt)["worker 1"] == [4.0]
+        assert "source: ebpf (worker 0), none (worker 1)" in figure.get_suptitle()
+        (legend,) = figure.legends
+        assert [text.get_text() for text in legend.get_texts()] == ["worker 0", "worker 1"]
+
+    def test_source_that_changed(self, folder: RunFolder) -> None:
+        append(folder.worker_file(0), started(0), *(window(0, n, network_source=s) for n, s in enumerate("xxy")))
+        assert read_history(folder).network_sources == "x then y"
+
+    def test_system(self, folder: RunFolder) -> None:
+        whole_run(folder, windows=3)
+        cpu, throttled, memory = self.draw(folder, "system").axes
+        assert set(self.lines(cpu)) == {"worker 0", "worker 1", "worker 2", "server-0", "scheduler"}
+        assert self.lines(cpu)["server-0"] == pytest.approx([35.0] * 3)
+        assert self.lines(cpu)["worker 2"] == pytest.approx([45.0] * 3)
+        assert throttled.get_ylabel().endswith("(%)") and memory.get_ylabel().endswith("(GB)")
+
+    def test_gpu_only_where_there_is_one(self, folder: RunFolder) -> None:
+        append(folder.worker_file(0), started(0), window(0, 0, gpu_utilisation=0.5))
+        *_, gpu = self.draw(folder, "system").axes
+        assert self.lines(gpu) == {"worker 0": [50.0]}
+
+    def test_noise_scale_beside_the_global_batch(self, folder: RunFolder) -> None:
+        values = {"noise_variance": 800.0, "noise_signal": 4.0, "global_samples": 20 * 192}
+        append(folder.worker_file(0), started(0), window(0, 0, **values), window(0, 1, **values))
+        scale, _ = self.draw(folder, "gradients").axes
+        assert self.lines(scale)["global batch"] == [192.0, 192.0]
+        assert self.lines(scale)["gradient noise scale (smoothed)"] == pytest.approx([200.0, 200.0])
+
+    @pytest.mark.parametrize("name", ["network", "system", "gradients"])
+    def test_nothing_recorded_is_said(self, folder: RunFolder, name: str) -> None:
+        for axes in self.draw(folder, name).axes:
+            assert [text.get_text() for text in axes.texts] == ["nothing recorded"]
 
 
 def test_failing_plot_is_reported_and_the_others_are_drawn(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -232,7 +232,7 @@ class TestRolesAndLinks:
 
     def test_state_of_links_and_servers(self, folder: RunFolder, recorder: Recorder) -> None:
         append(folder.worker_file(0), started(0), window(0, 0, retransmits_per_s=3.0, network_source="ebpf"))
-        append(folder.journal_file, links(0, [link(0, slow="link"), link(1)], [server()]))
+        append(folder.journal_file, links(0, [link(0, slow="link"), link(1, slow="link")], [server()]))
         recorder.poll()
         worker = recorder.state.workers[0]
         assert worker.network.network_source == "ebpf"
