@@ -76,6 +76,13 @@ def test_workers_of_one_machine_share_neither_sockets_nor_segments() -> None:
     assert all(len(spec.env["BYTEPS_SOCKET_PATH"]) + len("/socket_send_0") < 108 for spec in (one, other))
 
 
+def test_every_role_knows_its_name_also_inside_of_another_run() -> None:
+    for specs in (plan(cluster={"workers": ({}, {}), "servers": 2}), plan(comm="local", cluster={"workers": ({},)})):
+        for name, spec in specs.items():
+            environment = role_environment(spec, {"DYNAMIX_ROLE_NAME": "worker-9"})
+            assert environment["DYNAMIX_ROLE_NAME"] == spec.env["DYNAMIX_ROLE_NAME"] == name
+
+
 def test_a_single_local_worker_has_only_an_arbitrator_beside_it() -> None:
     cluster = {"workers": ({},)}
     assert list(plan(comm="local", cluster=cluster)) == ["arbitrator", "worker-0"]
