@@ -144,3 +144,13 @@ def test_weird_arguments_are_passed_on_one_by_one() -> None:
 def test_the_printed_line_is_read_by_a_shell_as_the_very_same_words(command: list[str]) -> None:
     spec = RoleSpec("worker-0", "worker", tuple(command), {"A": "x y;'$(z)\n", "B": ""})
     assert shlex.split(as_shell(spec)) == ["env", "A=x y;'$(z)\n", "B=", *command]
+
+
+def test_every_role_is_told_of_the_network_probe_and_of_no_other_runs() -> None:
+    inherited = {"DYNAMIX_PROBE": "/tmp/dynamix-another/probe.sock"}
+    for probe in ("/run/dynamix/probe.sock", "none"):
+        specs = plan(inherited, dataclasses.replace(PLACE, probe=probe))
+        assert len(specs) == 4
+        assert {role_environment(spec, inherited)["DYNAMIX_PROBE"] for spec in specs.values()} == {probe}
+    for spec in plan(inherited).values():
+        assert "DYNAMIX_PROBE" not in role_environment(spec, inherited)
