@@ -359,21 +359,25 @@ sys.stdin.read()
 
 
 def test_nothing_stays_in_the_kernel_after_a_kill(loaded: EbpfCollector) -> None:
-    before = _programs()
     holder = subprocess.Popen([sys.executable, "-c", _HOLDER], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
         assert holder.stdout and holder.stdout.readline() == b"loaded\n"
-        assert len(_programs() - before) >= 4
+        held = _programs_of(holder.pid)
+        assert len(held) == 5
+        assert held <= _programs()
     finally:
         holder.send_signal(signal.SIGKILL)
         holder.communicate()
-    _wait_until_gone(before)
+    _wait_until_gone(held)
 
 
 def test_nothing_stays_in_the_kernel_after_close(loaded: EbpfCollector) -> None:
-    before = _programs()
-    EbpfCollector().close()
-    _wait_until_gone(before)
+    before = _programs_of(os.getpid())
+    collector = EbpfCollector()
+    held = _programs_of(os.getpid()) - before
+    assert len(held) == 5
+    collector.close()
+    _wait_until_gone(held)
 
 
 _IN_NAMESPACE = """
@@ -464,8 +468,14 @@ def _programs() -> set[int]:
     return found
 
 
-def _wait_until_gone(before: set[int]) -> None:
+def _programs_of(pid: int) -> set[int]:
+    """Those the process holds descriptors of."""
+    texts = (file.read_text() for file in Path(f"/proc/{pid}/fdinfo").iterdir())
+    return {int(line.split()[1]) for text in texts for line in text.splitlines() if line.startswith("prog_id:")}
+
+
+def _wait_until_gone(held: set[int]) -> None:
     """The kernel frees programs a moment after their last descriptor is closed."""
-    for _ in itertools.takewhile(lambda _: not _programs() <= before, range(500)):
+    for _ in itertools.takewhile(lambda _: held & _programs(), range(500)):
         time.sleep(0.01)
-    assert _programs() <= before
+    assert not held & _programs()
