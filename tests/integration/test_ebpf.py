@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import itertools
 import os
@@ -470,8 +471,12 @@ def _programs() -> set[int]:
 
 def _programs_of(pid: int) -> set[int]:
     """Those the process holds descriptors of."""
-    texts = (file.read_text() for file in Path(f"/proc/{pid}/fdinfo").iterdir())
-    return {int(line.split()[1]) for text in texts for line in text.splitlines() if line.startswith("prog_id:")}
+    found: set[int] = set()
+    for file in Path(f"/proc/{pid}/fdinfo").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # the one by which this folder was listed
+            lines = file.read_text().splitlines()
+            found.update(int(line.split()[1]) for line in lines if line.startswith("prog_id:"))
+    return found
 
 
 def _wait_until_gone(held: set[int]) -> None:
