@@ -6,6 +6,7 @@ import math
 import os
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import psutil
@@ -211,6 +212,33 @@ class TestGpu:
     def test_no_card_is_unknown(self) -> None:
         sample = Gpu({"CUDA_VISIBLE_DEVICES": "GPU-there-is-no-such-card"}).sample()
         assert math.isnan(sample.utilisation) and math.isnan(sample.memory_ratio)
+
+    def test_what_the_driver_tells_becomes_fractions_and_a_lost_card_unknown(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        class NVMLError(Exception):
+            pass
+
+        def rates(handle: str) -> object:
+            if lost:
+                raise NVMLError("lost")
+            return types.SimpleNamespace(gpu=37 if handle == "card 1" else 0)
+
+        lost: list[bool] = []
+        driver = types.SimpleNamespace(
+            NVMLError=NVMLError,
+            nvmlInit=lambda: None,
+            nvmlDeviceGetHandleByIndex=lambda index: f"card {index}",
+            nvmlDeviceGetHandleByUUID=lambda name: name,
+            nvmlDeviceGetUtilizationRates=rates,
+            nvmlDeviceGetMemoryInfo=lambda handle: types.SimpleNamespace(used=20, total=80),
+        )
+        monkeypatch.setitem(sys.modules, "pynvml", driver)
+        card = Gpu({"CUDA_VISIBLE_DEVICES": "1,0"})
+        assert (card.sample().utilisation, card.sample().memory_ratio) == (0.37, 0.25)
+        assert Gpu({"CUDA_VISIBLE_DEVICES": "GPU-ab"}).sample().utilisation == 0.0
+        lost.append(True)
+        assert math.isnan(card.sample().utilisation)
 
     def test_a_card_that_is_there_is_measured(self) -> None:
         sample = Gpu({}).sample()
