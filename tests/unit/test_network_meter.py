@@ -141,10 +141,12 @@ def test_queues_are_summed_over_open_connections() -> None:
     assert (traffic.unsent_bytes, traffic.unread_bytes) == (7, 7)
 
 
-def test_round_trip_is_that_of_the_connection_that_carries_most_now() -> None:
+def test_round_trip_is_that_of_the_connection_that_sends_most_now() -> None:
     meter = TrafficMeter()
     meter.update(reading(connection(out=900, rtt_s=0.1), connection("b", rtt_s=0.2)))
     assert meter.update(reading(connection(out=901, rtt_s=0.1), connection("b", out=50, rtt_s=0.2))).rtt_s == 0.2
+    received = connection(out=902, received=10**6, rtt_s=0.1)
+    assert meter.update(reading(received, connection("b", out=60, rtt_s=0.2))).rtt_s == 0.2
 
 
 def test_only_kept_connections_count_and_a_namespace_always() -> None:

@@ -48,7 +48,7 @@ class Traffic:
 
     flows: tuple[Flow, ...]  # open connections
     total: Totals
-    rtt_s: float  # of the connection that carried most since the reading before
+    rtt_s: float  # of the connection that sent most since the reading before
     unsent_bytes: float  # now, over all open connections
     unread_bytes: float
     source: SourceName
@@ -166,8 +166,8 @@ class TrafficMeter:
 
     def _busiest_rtt(self, opened: list[Connection], grown: dict[str, Totals]) -> float:
         def carried(connection: Connection) -> tuple[float, float]:
-            growth, total = grown[connection.id], self._tracks[connection.id].total
-            return growth.bytes_out + growth.bytes_in, total.bytes_out + total.bytes_in
+            # sent, not received: who only receives has no round trips to measure but the first
+            return grown[connection.id].bytes_out, self._tracks[connection.id].total.bytes_out
 
         measured = [connection for connection in opened if not math.isnan(connection.rtt_s)]
         return max(measured, key=carried).rtt_s if measured else math.nan
