@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from benchmarks.testbed import Bed, Link, permitted
+from dynamix_ps.launch.network_probe import network_probe
 from dynamix_ps.metrics.network.connection import SourceError
 from dynamix_ps.metrics.network.ebpf import EbpfCollector
 from tests.control_plane import config
@@ -44,3 +46,16 @@ def collector() -> Iterator[EbpfCollector]:
         pytest.skip(f"eBPF: {error}")
     yield loaded
     loaded.close()
+
+
+class _NoEvents:
+    def event(self, kind: str, **fields: Any) -> None:
+        pytest.fail(f"{kind}: {fields}")
+
+
+@pytest.fixture
+def probe_socket(tmp_path: Path, collector: EbpfCollector) -> Iterator[str]:
+    """Where a real probe process answers, started as the launcher does it; skipped where eBPF is not permitted."""
+    with network_probe(config(), "test", tmp_path, tmp_path / "probe.log", _NoEvents()) as path:
+        assert path is not None
+        yield path
