@@ -1,0 +1,108 @@
+"""A whole run between hosts, one link with losses and one narrow: what reaches the policy, and whom it blames."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import statistics
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.testbed import Bed
+from dynamix_ps import env
+from dynamix_ps.config import Config
+from dynamix_ps.config_file import dump_config
+from dynamix_ps.report.run_folder import RunFolder
+from tests.integration.bed_cluster import BedCluster
+
+pytestmark = pytest.mark.timeout(120)
+
+WINDOWS, WINDOW = 8, 5
+TRAIN = f"""
+    import torch
+    import worker_hooks.torch as dynamix
+
+    torch.set_num_threads(1)
+    data = torch.utils.data.TensorDataset(torch.randn(4000, 500), torch.randint(0, 4, (4000,)))
+    model = torch.nn.Sequential(torch.nn.Linear(500, 1000), torch.nn.ReLU(), torch.nn.Linear(1000, 4))
+    run = dynamix.attach(model, torch.optim.SGD(model.parameters(), lr=0.01), data)
+    for inputs, targets in run.batches(iterations={WINDOWS * WINDOW + 1}):
+        run.optimizer.zero_grad()
+        run.backward(torch.nn.functional.cross_entropy(model(inputs), targets))
+        run.optimizer.step()
+    run.close()
+    print("{{}}")
+"""
+
+
+class WholeRun(BedCluster):
+    """Scheduler with arbitrator, server and workers with all hooks."""
+
+    def _popen(self, role: str, command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
+        if not role.startswith("worker-"):
+            kind = role.partition("-")[0]
+            command = [sys.executable, "-m", f"server_hooks.{kind}"]
+        options["env"][env.ROLE_NAME] = role
+        return super()._popen(role, command, **options)
+
+
+def lines(file: Path, kind: str) -> list[Mapping[str, Any]]:
+    return [line for line in map(json.loads, file.read_text().splitlines()) if line["kind"] == kind]
+
+
+def test_a_lossy_link_and_a_narrow_link_are_told_apart(bed: Bed, probe_socket: str, tmp_path: Path) -> None:
+    bed.set_link("worker-1", dataclasses.replace(bed.link("worker-1"), up_loss=0.01))
+    bed.set_link("worker-2", dataclasses.replace(bed.link("worker-2"), up_bits_per_s=1e8))
+    config = Config.model_validate(
+        {
+            "cluster": {"workers": ({"batch": 32},) * 3},
+            "window": WINDOW,
+            "mode": "observe",
+            "metrics": {"interval_s": 0.5},
+        }
+    )
+    folder = RunFolder(tmp_path)
+    folder.config_file.write_text(dump_config(config))
+    variables = {
+        env.CONFIG: str(folder.config_file),
+        env.RUN_DIR: str(folder.path),
+        env.RUN_ID: "whole-run",
+        env.TOKEN: "secret",
+        env.ARBITRATOR: f"{bed.address('server')}:7117",
+        env.PROBE: probe_socket,
+    }
+    with WholeRun(bed, TRAIN, 3, lambda pid: None, variables) as cluster:
+        cluster.results(90.0)
+        retransmitted = {rank: bed.snmp(f"worker-{rank}").retransmitted_segments for rank in range(3)}
+
+    for rank in range(3):
+        windows = lines(folder.worker_file(rank), "window")
+        assert len(windows) == WINDOWS
+        assert {window["network_source"] for window in windows} == {"ebpf"}
+        assert not lines(folder.worker_file(rank), "degraded")
+        pushed = sum(window["bytes_pushed"] for window in windows)  # what came before the first is not in it
+        (last,) = lines(folder.role_file(f"worker-{rank}"), "role")[-1:]
+        assert sum(flow["bytes_out"] for flow in last["flows"]) == pytest.approx(
+            pushed, rel=0.15
+        )  # and what came before
+        seen = sum(flow["retransmits"] for flow in last["flows"])
+        assert seen == pytest.approx(retransmitted[rank], rel=0.02, abs=5)
+    assert retransmitted[1] > 100
+
+    links = [line["links"] for line in lines(folder.journal_file, "links")]
+    assert len(links) == WINDOWS
+    blamed = Counter((link["rank"], link["slow"]) for window in links for link in window if link["slow"])
+    assert blamed[2, "link"] >= WINDOWS / 2, blamed
+    assert sum(blamed.values()) - blamed[2, "link"] <= WINDOWS / 4, blamed
+    differences = [
+        link["push_difference"] for window in links for link in window if link["push_difference"] is not None
+    ]
+    assert differences and sorted(map(abs, differences))[len(differences) // 2] < 0.1
+    for server in lines(folder.journal_file, "links")[-1]["servers"]:
+        assert server["source"] == "ebpf"
