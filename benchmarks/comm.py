@@ -51,9 +51,12 @@ OURS = {"BYTEPS_SERVER_ENGINE_THREAD": "1", "BYTEPS_LOG_LEVEL": "WARNING"}
 
 
 class Roles:
-    """Scheduler, server and workers of one run, as process groups of their own."""
+    """Scheduler, server and workers of one run, as process groups of their own.
 
-    def __init__(self, folder: Path, extra: dict[str, str], worker: list[str]) -> None:
+    `worker` and `server` are arguments for Python.
+    """
+
+    def __init__(self, folder: Path, extra: dict[str, str], worker: list[str], server: list[str]) -> None:
         self._folder = folder
         self.prefix = f"dxbench{secrets.token_hex(4)}-"
         self.processes: dict[str, subprocess.Popen[str]] = {}
@@ -72,7 +75,7 @@ class Roles:
             **extra,
         }
         for role in ("scheduler", "server"):
-            self._start(role, ["-c", "import byteps.server"], {**common, "DMLC_ROLE": role})
+            self._start(role, server, {**common, "DMLC_ROLE": role})
         for rank in range(WORKERS):
             sockets = folder / f"{self.prefix}{rank}"
             sockets.mkdir()
@@ -84,7 +87,7 @@ class Roles:
                 "BYTEPS_SOCKET_PATH": str(sockets),
                 env.SHM_PREFIX: f"{self.prefix}{rank}-",
             }
-            self._start(f"worker-{rank}", ["-m", "benchmarks.comm_worker", *worker], {**common, **own})
+            self._start(f"worker-{rank}", worker, {**common, **own})
 
     def _start(self, name: str, arguments: list[str], environment: dict[str, str]) -> None:
         self.processes[name] = subprocess.Popen(
@@ -122,7 +125,7 @@ class Roles:
 
 @contextmanager
 def roles(folder: Path, extra: dict[str, str], *worker: str) -> Iterator[Roles]:
-    started = Roles(folder, extra, list(worker))
+    started = Roles(folder, extra, ["-m", "benchmarks.comm_worker", *worker], ["-c", "import byteps.server"])
     try:
         yield started
     finally:
