@@ -421,7 +421,7 @@ def test_flagged_and_mixed_windows_are_not_learned_from(tmp_path: Path) -> None:
     asyncio.run(story())
 
 
-def role_reports(time_s: float, push_busy: float = 0.05) -> list[RoleReport]:
+def role_reports(time_s: float, pushed: float, push_busy: float = 0.05) -> list[RoleReport]:
     """Three workers with one connection each to one server; worker 2 has data on the way for longer than others."""
     ends = [(f"10.0.0.{rank}:4000", "10.0.9.9:9000") for rank in range(3)]
 
@@ -431,10 +431,10 @@ def role_reports(time_s: float, push_busy: float = 0.05) -> list[RoleReport]:
 
     busy = (0.05, 0.05, push_busy)
     workers = [
-        role(f"worker-{rank}", rank, Flow(*ends[rank], 1000 * time_s, 0.0, 0.0, busy_s=busy[rank] * time_s))
+        role(f"worker-{rank}", rank, Flow(*ends[rank], pushed, 0.0, 0.0, busy_s=busy[rank] * time_s))
         for rank in range(3)
     ]
-    theirs = (Flow(remote, local, 0.0, 1000 * time_s, 0.0, busy_s=0.0) for local, remote in ends)
+    theirs = (Flow(remote, local, 0.0, pushed, 0.0, busy_s=0.0) for local, remote in ends)
     return [*workers, role("server-0", -1, *theirs)]
 
 
@@ -444,7 +444,7 @@ def test_a_policy_sees_links_and_servers_and_the_journal_keeps_them(tmp_path: Pa
         bench = Bench(tmp_path, policy)
         bench.register_all()
         for time_s in (1.0, 2.0):
-            for report in role_reports(time_s, push_busy=0.7):
+            for report in role_reports(time_s, 1000 * time_s, push_busy=0.7):
                 bench.arbitrator.observe(report)
         quick = {"compute_s": 0.2, "input_s": 0.1}
         bench.report(run_under(bench.plan, 0, **quick))
@@ -459,10 +459,10 @@ def test_a_policy_sees_links_and_servers_and_the_journal_keeps_them(tmp_path: Pa
         assert line["links"][2]["push_rtt_s"] is None
         assert line["servers"][0]["system"]["cpu_ratio"] == 0.5
 
-        for report in role_reports(4.0):
+        for report in role_reports(3.0, 2000 + 5000):
             bench.arbitrator.observe(report)
         await bench.window(1, bench.plan)
-        assert policy.views[1].links[2].push_bytes_per_s == 1000
+        assert policy.views[1].links[2].push_bytes_per_s == 5000  # since the window before, not since the beginning
         assert replay(bench.file).window == 1
 
     asyncio.run(story())
@@ -482,7 +482,7 @@ def test_without_reports_of_roles_there_are_no_links_and_no_line(tmp_path: Path)
 
 def test_a_report_of_a_worker_that_does_not_exist_is_refused(tmp_path: Path) -> None:
     bench = Bench(tmp_path, Scripted())
-    stranger = dataclasses.replace(role_reports(1.0)[0], rank=3)
+    stranger = dataclasses.replace(role_reports(1.0, 0.0)[0], rank=3)
     with pytest.raises(MalformedMessageError, match=r"rank: got 3, expected 0\.\.2"):
         bench.arbitrator.observe(stranger)
 
