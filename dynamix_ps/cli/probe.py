@@ -22,6 +22,7 @@ from dynamix_ps.launch.cleanup import scratch_path
 from dynamix_ps.launch.logs import make_console, print_line
 from dynamix_ps.launch.network_probe import SOCKET_NAME
 from dynamix_ps.metrics.network.connection import SourceError
+from dynamix_ps.metrics.network.monitor import NO_PROBE
 from dynamix_ps.metrics.network.probe import ebpf_probe
 from dynamix_ps.metrics.network.probe_client import ProbeSource
 from dynamix_ps.metrics.network.probe_protocol import DEFAULT_SOCKET, Snapshot
@@ -91,7 +92,7 @@ def _find_probe(path: str | None) -> ProbeSource:
 
 def _candidates() -> Iterator[str]:
     chosen = env.get(env.PROBE)
-    if chosen:
+    if chosen and chosen != NO_PROBE:
         yield chosen
     yield DEFAULT_SOCKET
     scratch = scratch_path("x")

@@ -36,7 +36,7 @@ class Events(Protocol):
 
 @contextmanager
 def network_probe(config: Config, run_id: str, scratch: Path, log_file: Path, events: Events) -> Iterator[str | None]:
-    """Yields the value of env.PROBE for all roles, none where the cluster file asks for no probe; ends what it began.
+    """Yields the value of env.PROBE for all roles, none where nothing would ask a probe; ends what it began.
 
     A probe that was started before and answers is used. Otherwise one is started in the scratch folder. Where that
     is not permitted the run goes on without, which `events` is told.
@@ -45,10 +45,12 @@ def network_probe(config: Config, run_id: str, scratch: Path, log_file: Path, ev
         EnvironmentNotReady: eBPF is demanded, and is not possible.
     """
     wanted = config.metrics.network
-    if config.mode == "off" or wanted not in ("auto", "ebpf"):
+    if config.mode == "off" or config.comm == "local" or wanted not in ("auto", "ebpf"):
         yield None
         return
-    hosts = env.get(env.PROBE, DEFAULT_SOCKET) or DEFAULT_SOCKET
+    hosts = env.get(env.PROBE, NO_PROBE) or NO_PROBE
+    if hosts == NO_PROBE:  # as a run within another one inherits it
+        hosts = DEFAULT_SOCKET
     problem = _problem(hosts)
     if not problem:
         yield hosts

@@ -6,6 +6,7 @@ Whatever happens to the probe, a monitor goes on with the next source, says so o
 from __future__ import annotations
 
 import contextlib
+import csv
 import json
 import os
 import shutil
@@ -14,7 +15,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,16 +27,15 @@ from dynamix_ps.metrics.network.meter import Traffic, rates
 from dynamix_ps.metrics.network.monitor import FIRST_RETRY_S, LONGEST_RETRY_S, NetworkMonitor
 from dynamix_ps.metrics.network.probe_client import ProbeSource
 from dynamix_ps.metrics.network.probe_protocol import DEFAULT_SOCKET
+from tests.integration.test_launch_byteps import CLUSTER, TRAIN
 from tests.launching import (
     ROOT,
     assert_nothing_left,
-    cluster_file,
     dynamix,
     environment,
     kill_all,
     read_until,
     run_id_in,
-    script,
     wait_for,
 )
 from tests.probes import false_probe, probe_process
@@ -317,132 +317,220 @@ def test_without_permission_it_says_why_and_what_to_do(tmp_path: Path) -> None:
     assert not (tmp_path / "p.sock").exists()
 
 
-# --- as `dynamix launch` does it ---
+# --- what the launcher does about it ---
 
-TELL = "started(); print('probe is', os.environ.get('DYNAMIX_PROBE'), flush=True)\n"
-ASK = TELL + (
-    f"sys.path.insert(0, {str(ROOT)!r})\n"
-    "from dynamix_ps.metrics.network.probe_client import ProbeSource\n"
-    "snapshot = ProbeSource(os.environ['DYNAMIX_PROBE']).ask('all')\n"
-    "print('found', sorted(p.name for p in snapshot.processes), flush=True)\n"
-)
+LAUNCHER = """
+import json, sys
+from pathlib import Path
+from dynamix_ps.cli.report import exit_code_of
+from dynamix_ps.config import Config
+from dynamix_ps.launch.network_probe import network_probe
+from dynamix_ps.metrics.network.probe_client import ProbeSource
+
+class Events:
+    def event(self, kind, **fields):
+        print(kind, json.dumps(fields))
+
+def main():
+    folder = Path(sys.argv[1])
+    config = Config.model_validate({"cluster": {"workers": ({},)}, **json.loads(sys.argv[2])})
+    with network_probe(config, "0badc0de", folder, folder / "probe.log", Events()) as probe:
+        print("probe is", probe, flush=True)
+        if probe not in (None, "none"):
+            print("it says", ProbeSource(probe).read().source, flush=True)
+            sys.stdin.readline()
+    return 0
+
+sys.exit(exit_code_of(main))
+"""
 
 
-def launch(folder: Path, body: str, extra: str = "", mode: str = "observe", before: list[str] | None = None) -> Any:
-    """A finished run; (exit code, output)."""
-    file = cluster_file(folder, extra, mode=mode)
-    command = [sys.executable, "-m", "dynamix_ps.cli.main", "launch", "-c", str(file), "--", "python"]
-    command = [*(before or []), *command, str(script(folder, body))]
-    done = subprocess.run(
-        command, cwd=folder, env=environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
-    )
-    output = done.stdout + done.stderr
-    run_id = run_id_in(output)
-    try:
-        assert_nothing_left(run_id)
-    finally:
-        kill_all(run_id)
-    return done.returncode, output
+class Launcher:
+    """A process that does for a probe what `dynamix launch` does."""
+
+    def __init__(self, folder: Path, before: Sequence[str] = (), host: str = "", **config: Any) -> None:
+        self.folder = folder
+        self.process = subprocess.Popen(
+            [*before, sys.executable, "-c", LAUNCHER, str(folder), json.dumps(config)],
+            env=environment(DYNAMIX_PROBE=host),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def end(self) -> tuple[int, str]:
+        output, _ = self.process.communicate("end\n")
+        assert not (self.folder / "probe.sock").exists()
+        return self.process.returncode, output
+
+    def probe(self) -> Path:
+        log = (self.folder / "probe.log").read_text()
+        process = Path("/proc") / log.rpartition("(pid ")[2].rstrip(")\n")
+        assert b"metrics.network.probe" in (process / "cmdline").read_bytes()
+        return process
 
 
 @needs_ebpf
 @needs_no_host_probe
 def test_a_run_has_its_own_probe_where_that_is_permitted(tmp_path: Path) -> None:
-    code, output = launch(tmp_path, ASK + "finished()")
-    assert code == 0, output
-    assert f"probe is /tmp/dynamix-{run_id_in(output)}/probe.sock" in output
-    assert "found ['worker-0']" in output
-    assert "degraded" not in output
-    assert "ready " in (tmp_path / "runs" / "latest" / "logs" / "probe.log").read_text()
+    launcher = Launcher(tmp_path)
+    read_until(launcher.process, "it says ebpf")
+    probe = launcher.probe()
+    code, _ = launcher.end()
+    assert code == 0
+    assert not probe.exists()
+
+
+@needs_ebpf
+@needs_no_host_probe
+def test_a_launcher_killed_with_9_takes_its_probe_along(tmp_path: Path) -> None:
+    launcher = Launcher(tmp_path)
+    read_until(launcher.process, "it says ebpf")
+    probe = launcher.probe()
+    launcher.process.kill()
+    launcher.process.communicate()
+    wait_for(lambda: not probe.exists(), "the probe to end")
+
+
+@needs_ebpf
+@needs_no_host_probe
+def test_a_probe_that_hangs_does_not_keep_the_run_from_ending(tmp_path: Path) -> None:
+    launcher = Launcher(tmp_path)
+    read_until(launcher.process, "it says ebpf")
+    probe = launcher.probe()
+    os.kill(int(probe.name), signal.SIGSTOP)
+    launcher.process.communicate("end\n")
+    assert launcher.process.returncode == 0
+    assert not probe.exists()
 
 
 @needs_setpriv
 @needs_no_host_probe
-def test_a_run_without_permission_says_so_and_goes_on(tmp_path: Path) -> None:
-    code, output = launch(tmp_path, TELL + "finished()", before=POWERLESS)
+def test_without_permission_the_reason_is_an_event_and_the_run_goes_on(tmp_path: Path) -> None:
+    code, output = Launcher(tmp_path, POWERLESS).end()
     assert code == 0, output
-    assert "probe is none" in output
-    (line,) = [line for line in output.splitlines() if line.startswith("event launcher: degraded: network metrics")]
-    assert "eBPF: " in line
-    assert "CAP_BPF" in line
-    assert line.endswith("; using sock_diag")
-    summary = (tmp_path / "runs" / "latest" / "summary.md").read_text()
-    assert "CAP_BPF" in summary
+    said, probe = output.splitlines()
+    assert probe == "probe is none"
+    kind, _, fields = said.partition(" ")
+    assert kind == "degraded"
+    assert json.loads(fields)["what"] == "network metrics"
+    detail = json.loads(fields)["detail"]
+    assert detail.startswith("eBPF: ")
+    assert "CAP_BPF" in detail
+    assert detail.endswith("; using sock_diag")
 
 
 @needs_setpriv
 @needs_no_host_probe
 def test_a_run_that_demands_ebpf_does_not_begin_without_permission(tmp_path: Path) -> None:
-    code, output = launch(tmp_path, TELL, extra="metrics: {network: ebpf}\n", before=POWERLESS)
+    code, output = Launcher(tmp_path, POWERLESS, metrics={"network": "ebpf"}).end()
     assert code == 3, output
-    assert "error: metrics.network: ebpf is not possible here: " in output
+    assert output.startswith("error: metrics.network: ebpf is not possible here: ")
     assert "CAP_BPF" in output
     assert "probe is" not in output
 
 
 @pytest.mark.parametrize(
-    ("mode", "network"), [("'off'", "auto"), ("observe", "'off'"), ("observe", "sockdiag"), ("observe", "procfs")]
+    "config",
+    [{"mode": "off"}, {"comm": "local"}, *({"metrics": {"network": name}} for name in ("off", "sockdiag", "procfs"))],
+    ids=str,
 )
-def test_who_wants_no_probe_gets_none(tmp_path: Path, mode: str, network: str) -> None:
-    code, output = launch(tmp_path, TELL + "finished()", f"metrics: {{network: {network}}}\n", mode)
-    assert code == 0, output
-    assert "probe is None" in output
-    assert not (tmp_path / "runs" / "latest" / "logs" / "probe.log").exists()
+def test_where_nothing_would_ask_it_there_is_no_probe(tmp_path: Path, config: dict[str, Any]) -> None:
+    assert Launcher(tmp_path, **config).end() == (0, "probe is None\n")
+    assert list(tmp_path.iterdir()) == []
 
 
 @needs_setpriv
-def test_a_probe_that_runs_already_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_probe_that_runs_already_is_used(tmp_path: Path) -> None:
     with probe_process(tmp_path / "host.sock"):
-        before = [*POWERLESS, "env", f"DYNAMIX_PROBE={tmp_path}/host.sock"]
-        code, output = launch(tmp_path, ASK + "finished()", before=before)
-    assert code == 0, output
-    assert f"probe is {tmp_path}/host.sock" in output
-    assert "found ['worker-0']" in output
-    assert "degraded" not in output
+        code, output = Launcher(tmp_path, POWERLESS, host=f"{tmp_path}/host.sock").end()
+        assert (code, output) == (0, f"probe is {tmp_path}/host.sock\nit says ebpf\n")
+        assert ProbeSource(f"{tmp_path}/host.sock").read().connections  # it goes on after the run
+        assert not (tmp_path / "probe.log").exists()
 
 
 @needs_setpriv
 def test_a_probe_of_the_host_that_hangs_is_a_reason(tmp_path: Path) -> None:
     with probe_process(tmp_path / "host.sock") as probe:
         probe.send_signal(signal.SIGSTOP)
-        before = [*POWERLESS, "env", f"DYNAMIX_PROBE={tmp_path}/host.sock"]
-        code, output = launch(tmp_path, TELL + "finished()", before=before)
+        code, output = Launcher(tmp_path, POWERLESS, host=f"{tmp_path}/host.sock").end()
     assert code == 0, output
     assert f"eBPF: network probe {tmp_path}/host.sock: did not answer within 0.5 s; " in output
+    assert "CAP_BPF" in output
 
 
-@needs_ebpf
+# --- whole runs over real BytePS ---
+
+
+def start_run(folder: Path, iterations: int, before: Sequence[str] = ()) -> tuple[subprocess.Popen[str], str]:
+    """(launcher, run id)"""
+    (folder / "cluster.yaml").write_text(CLUSTER.format(runs=folder / "runs", policy="static"))
+    (folder / "train.py").write_text(TRAIN.format(iterations=iterations))
+    command = [sys.executable, "-m", "dynamix_ps.cli.main", "launch", "-c", "cluster.yaml", "--", "python", "train.py"]
+    process = subprocess.Popen(
+        [*before, *command],
+        cwd=folder,
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    return process, run_id_in(read_until(process, "run folder"))
+
+
+def windows_of(folder: Path) -> list[dict[str, str]]:
+    with (folder / "runs" / "latest" / "windows.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+def sources_of(folder: Path) -> set[tuple[str, str]]:
+    """(rank, source of network metrics) of all windows so far."""
+    return {(window["rank"], window["network_source"]) for window in windows_of(folder)}
+
+
+@needs_setpriv
 @needs_no_host_probe
-def test_a_launcher_killed_with_9_takes_its_probe_along(tmp_path: Path) -> None:
-    file = cluster_file(tmp_path, mode="observe")
-    body = ASK + "while True: time.sleep(1)"
-    run = dynamix("launch", "-c", str(file), "--", "python", str(script(tmp_path, body)), cwd=tmp_path)
-    run_id = ""
+@pytest.mark.timeout(180)
+def test_a_run_without_permission_says_so_once_and_measures_by_sock_diag(tmp_path: Path) -> None:
+    process, run_id = start_run(tmp_path, 40, POWERLESS)
     try:
-        output = read_until(run, "found ")
-        run_id = run_id_in(output)
-        log = (tmp_path / "runs" / "latest" / "logs" / "probe.log").read_text()
-        probe = Path("/proc") / log.rpartition("(pid ")[2].rstrip(")\n")
-        assert b"metrics.network.probe" in (probe / "cmdline").read_bytes()
-        run.kill()
-        run.communicate()
-        wait_for(lambda: not probe.exists(), "the probe to end")
-        wait_for(lambda: not Path(f"/tmp/dynamix-{run_id}").exists(), "the socket folder to go")
+        output, _ = process.communicate()
     finally:
-        kill_all(run_id, [run])
+        kill_all(run_id, [process])
+    assert process.returncode == 0, output
+    told = [line for line in output.splitlines() if "degraded: network metrics" in line]
+    assert len(told) == 1, output
+    assert told[0].startswith("event launcher: degraded: network metrics: eBPF: ")
+    windows = windows_of(tmp_path)
+    assert sources_of(tmp_path) == {("0", "sockdiag"), ("1", "sockdiag")}
+    assert any(float(window["push_bytes_per_s"] or 0) > 0 for window in windows)
+    assert "CAP_BPF" in (tmp_path / "runs" / "latest" / "summary.md").read_text()
     assert_nothing_left(run_id)
 
 
 @needs_ebpf
 @needs_no_host_probe
-def test_a_probe_that_is_killed_does_not_end_the_run(tmp_path: Path) -> None:
-    body = ASK + (
-        "log = open(os.path.join(os.environ['DYNAMIX_RUN_DIR'], 'logs', 'probe.log')).read()\n"
-        "os.kill(int(log.rpartition('(pid ')[2].rstrip(')\\n')), signal.SIGKILL)\n"
-        "finished()"
-    )
-    code, output = launch(tmp_path, body)
-    assert code == 0, output
+@pytest.mark.timeout(180)
+def test_training_goes_on_when_the_probe_is_killed(tmp_path: Path) -> None:
+    process, run_id = start_run(tmp_path, 4000)
+    try:
+        read_until(process, "in training")
+        wait_for(lambda: {("0", "ebpf"), ("1", "ebpf")} <= sources_of(tmp_path), "windows with eBPF")
+        log = (tmp_path / "runs" / "latest" / "logs" / "probe.log").read_text()
+        os.kill(int(log.rpartition("(pid ")[2].rstrip(")\n")), signal.SIGKILL)
+        for rank in ("0", "1"):
+            wait_for(lambda rank=rank: (rank, "sockdiag") in sources_of(tmp_path), f"sock_diag of worker {rank}")
+        process.send_signal(signal.SIGINT)
+        output, _ = process.communicate()
+    finally:
+        kill_all(run_id, [process])
+    for role in ("worker-0", "worker-1"):
+        told = [line for line in output.splitlines() if line.startswith(f"event {role}: degraded: network metrics")]
+        assert len(told) == 1, output
+    assert process.returncode == 130, output
+    assert_nothing_left(run_id)
 
 
 # --- the command ---

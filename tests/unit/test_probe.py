@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
 import stat
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -34,6 +36,13 @@ def collector() -> FakeCollector:
 def path(tmp_path: Path, collector: FakeCollector) -> Iterator[Path]:
     with probe_in_thread(tmp_path / "p.sock", collector):
         yield tmp_path / "p.sock"
+
+
+class Clock:
+    now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
 
 
 def connect(path: Path) -> socket.socket:
@@ -130,6 +139,14 @@ def test_who_floods_is_dropped_and_the_others_do_not_notice(path: Path, flood: b
     source.close()
 
 
+@pytest.mark.parametrize("said", [b'{"v":1,"ask":"mine"}\n' * 2, b"x" * 257], ids=["two at once", "no end"])
+def test_who_says_too_much_is_dropped_at_once(tmp_path: Path, collector: FakeCollector, said: bytes) -> None:
+    with probe_in_thread(tmp_path / "p.sock", collector, Clock()), connect(tmp_path / "p.sock") as connection:
+        connection.sendall(said)
+        with contextlib.suppress(ConnectionResetError):  # it did not even read all
+            assert connection.recv(1) == b""
+
+
 def test_who_asks_without_pause_is_dropped(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(probe_module, "MAX_REQUESTS_PER_S", 3)
     monkeypatch.setattr(probe_module, "SWEEP_S", 3600.0)
@@ -140,13 +157,6 @@ def test_who_asks_without_pause_is_dropped(path: Path, monkeypatch: pytest.Monke
         source.read()
     assert source.read().connections
     source.close()
-
-
-class Clock:
-    now_s = 0.0
-
-    def __call__(self) -> float:
-        return self.now_s
 
 
 @pytest.mark.parametrize("half", [b'{"v":1', b""])
@@ -258,9 +268,17 @@ def pour(connection: socket.socket) -> None:
         connection.sendall(b"x" * (1 << 16))
 
 
+def drip(connection: socket.socket) -> None:
+    for _ in range(100):
+        connection.sendall(b"x")
+        time.sleep(0.05)  # each byte well within the limit
+    connection.shutdown(socket.SHUT_RDWR)
+
+
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
+        (drip, "did not answer within 0.5 s"),
         (say(b"HTTP/1.1 400 Bad Request\r\n\r\n"), "sent more than one line for a reply"),
         (say(b"\xff\xfe\n"), "is not one JSON object"),
         (say(b"{}\n"), "speaks version None"),
@@ -270,7 +288,7 @@ def pour(connection: socket.socket) -> None:
         (lambda c: (c.sendall(b'{"v"'), hang_up(c)), "closed the connection inside a reply"),
         (pour, "sent a line of more than|did not answer within"),
     ],
-    ids=["http", "binary", "empty", "half", "nothing", "end", "half-end", "endless"],
+    ids=["drop by drop", "http", "binary", "empty", "half", "nothing", "end", "half-end", "endless"],
 )
 def test_whatever_answers_ends_in_an_exact_error(tmp_path: Path, answer: object, reason: str) -> None:
     with false_probe(tmp_path / "p.sock", answer):  # type: ignore[arg-type]
@@ -415,9 +433,14 @@ def test_the_role_of_a_process() -> None:
     assert role_name({"DYNAMIX_ROLE_NAME": "\x1b[31m" + "x" * 99}) == "?[31m".replace("[", "?") + "x" * 59
 
 
-def test_nothing_is_told_about_a_process_of_somebody_else() -> None:
-    assert read_owner(1, 12345, Namespaces()) == WatchedProcess(1, "", "", "")
-    assert read_owner(os.getpid(), os.getuid(), Namespaces()).netns == ""
+def test_nothing_is_told_about_a_process_of_somebody_else(tmp_path: Path) -> None:
+    namespaces, inode = Namespaces(tmp_path), os.stat("/proc/self/ns/net").st_ino
+    assert read_owner(os.getpid(), os.getuid(), namespaces).netns == ""  # the one of the probe
+    namespaces._own = 1
+    assert read_owner(os.getpid(), os.getuid(), namespaces).netns == f"net:[{inode}]"
+    (tmp_path / "blue").symlink_to("/proc/self/ns/net")
+    assert read_owner(os.getpid(), os.getuid(), namespaces).netns == "blue"
+    assert read_owner(os.getpid(), os.getuid() + 1, namespaces) == WatchedProcess(os.getpid(), "", "", "")
 
 
 def test_misbehaviour_is_told_once_in_a_second(
