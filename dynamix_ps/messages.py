@@ -139,7 +139,7 @@ class LinkView:
 
 @dataclass(frozen=True, slots=True)
 class ServerView:
-    """A server or the scheduler, over its last two reports. NaN is unknown."""
+    """A server or the scheduler; rates since the window before was closed. NaN is unknown."""
 
     name: str
     push_bytes_per_s: float = NAN  # received from workers
