@@ -27,7 +27,18 @@ from dynamix_ps.metrics.network.levels import check_levels
 Status = Literal["ok", "warning", "blocker"]
 
 _OLDEST_PYTHON = (3, 10)
-_NEEDED = ("numpy", "pydantic", "pyyaml", "click", "rich", "psutil", "grpcio", "protobuf")
+_NEEDED = (
+    "numpy",
+    "pydantic",
+    "pyyaml",
+    "click",
+    "rich",
+    "psutil",
+    "grpcio",
+    "protobuf",
+    "prometheus-client",
+    "pyroute2",
+)
 _ROOMY_SHM_BYTES = 256 << 20  # gradients of a large model, twice, for several workers
 _IMPORT_LIMIT_S = 60
 
