@@ -89,7 +89,7 @@ def test_links_are_changed_in_use(bed: Bed, receiver: None) -> None:
     blocked = bed.popen("worker-0", [sys.executable, "-c", SENDER, bed.address("server"), "1"], stdout=subprocess.PIPE)
     wait_for(lambda: bed.dropped("worker-0") >= 2, "packets that are lost")
     assert blocked.poll() is None
-    bed.set_link("worker-0", Link())
+    bed.set_link("worker-0", Link(up_bits_per_s=3e8))
     blocked.communicate(timeout=LIMIT_S)
     assert blocked.returncode == 0
     before = bed.dropped("worker-0")
