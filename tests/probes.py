@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from dynamix_ps.metrics.network.connection import Connection, SourceError
-from dynamix_ps.metrics.network.probe import Probe, run_probe
+from dynamix_ps.metrics.network.probe import run_probe
+from dynamix_ps.metrics.network.probe_server import Probe
 from dynamix_ps.metrics.network.probe_socket import ListeningSocket
 from tests.launching import ROOT, environment, read_until
 

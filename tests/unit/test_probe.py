@@ -15,13 +15,12 @@ from pathlib import Path
 import pytest
 
 from dynamix_ps.errors import EnvironmentNotReady
-from dynamix_ps.metrics.network import probe as probe_module
-from dynamix_ps.metrics.network import probe_client
+from dynamix_ps.metrics.network import probe_client, probe_server
 from dynamix_ps.metrics.network.connection import SourceError
 from dynamix_ps.metrics.network.owner import Namespaces, read_owner, role_name
-from dynamix_ps.metrics.network.probe import Probe, _Client
 from dynamix_ps.metrics.network.probe_client import ProbeSource
 from dynamix_ps.metrics.network.probe_protocol import MAX_REPLY_BYTES, WatchedProcess
+from dynamix_ps.metrics.network.probe_server import Probe, _Client
 from dynamix_ps.metrics.network.probe_socket import ListeningSocket
 from tests.launching import wait_for
 from tests.probes import FakeCollector, connection_of, false_probe, probe_in_thread
@@ -148,8 +147,8 @@ def test_who_says_too_much_is_dropped_at_once(tmp_path: Path, collector: FakeCol
 
 
 def test_who_asks_without_pause_is_dropped(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probe_module, "MAX_REQUESTS_PER_S", 3)
-    monkeypatch.setattr(probe_module, "SWEEP_S", 3600.0)
+    monkeypatch.setattr(probe_server, "MAX_REQUESTS_PER_S", 3)
+    monkeypatch.setattr(probe_server, "SWEEP_S", 3600.0)
     source = ProbeSource(str(path))
     for _ in range(3):
         source.read()
@@ -204,7 +203,7 @@ def test_a_reply_in_many_parts_arrives_whole(path: Path, collector: FakeCollecto
 
 
 def test_there_is_room_for_so_many_clients(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probe_module, "MAX_CLIENTS_PER_USER", 2)
+    monkeypatch.setattr(probe_server, "MAX_CLIENTS_PER_USER", 2)
     sources = [ProbeSource(str(path)) for _ in range(3)]
     sources[0].read()
     sources[1].read()
@@ -241,7 +240,7 @@ def test_who_is_in_a_foreign_pid_namespace_is_refused(path: Path, monkeypatch: p
         def unpack(self, data: bytes) -> tuple[int, int, int]:
             return 0, 0, 0
 
-    monkeypatch.setattr(probe_module, "_PEER", Foreign())
+    monkeypatch.setattr(probe_server, "_PEER", Foreign())
     with pytest.raises(SourceError, match="pid namespace that the probe cannot see"):
         ProbeSource(str(path)).read()
 
@@ -249,7 +248,7 @@ def test_who_is_in_a_foreign_pid_namespace_is_refused(path: Path, monkeypatch: p
 def test_a_number_that_another_process_has_by_now_gets_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = ProbeSource(str(path))
     source.read()
-    monkeypatch.setattr(probe_module, "start_of", lambda pid: "later")
+    monkeypatch.setattr(probe_server, "start_of", lambda pid: "later")
     with pytest.raises(SourceError, match="closed the connection"):
         source.read()
 

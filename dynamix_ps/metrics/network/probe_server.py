@@ -1,0 +1,271 @@
+"""Who asks the probe, and what each may see: many clients in one thread, none of which can harm the others.
+
+Who asks is told by the kernel (SO_PEERCRED), so everybody sees only the connections of the own user. A client that
+misbehaves is dropped; the others do not notice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+import selectors
+import socket
+import struct
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Protocol
+
+from dynamix_ps.launch.cleanup import start_of
+from dynamix_ps.metrics.network.connection import Connection, SourceError
+from dynamix_ps.metrics.network.owner import Namespaces, read_owner
+from dynamix_ps.metrics.network.probe_protocol import (
+    MAX_REQUEST_BYTES,
+    Snapshot,
+    WatchedProcess,
+    decode_request,
+    encode_error,
+    encode_snapshot,
+)
+
+MAX_CLIENTS = 1024
+MAX_CLIENTS_PER_USER = 400
+MAX_REQUESTS_PER_S = 500  # of one client
+PATIENCE_S = 5.0  # for the rest of a request, and for a client to take its reply
+SWEEP_S = 1.0
+_SPARE_FILES = 128  # for everything but clients
+_PEER = struct.Struct("iII")  # struct ucred: pid, uid, gid
+
+
+class Collector(Protocol):
+    """What the probe needs of an EbpfCollector."""
+
+    def watch(self, pid: int) -> None: ...
+
+    def unwatch(self, pid: int) -> None: ...
+
+    def read(self) -> tuple[Connection, ...]: ...
+
+    @property
+    def lost(self) -> int: ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(eq=False, slots=True)
+class _Client:
+    """A connected process. `pid` and `start` name it for ever, the number alone may be used again."""
+
+    socket: socket.socket
+    process: WatchedProcess
+    uid: int
+    start: str
+    received: bytearray = field(default_factory=bytearray)
+    unsent: memoryview = field(default_factory=lambda: memoryview(b""))
+    since_s: float = 0.0  # when the first byte of what is incomplete came or was to go
+    requests: int = 0  # since the last sweep
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+
+class _Misbehaved(Exception):
+    """The client is to be dropped; the text says why."""
+
+
+class Probe:
+    """Serves a collector on a socket. `serve` runs until `stop`; `close` gives everything back."""
+
+    def __init__(self, collector: Collector, listening: socket.socket, clock: Callable[[], float] = time.monotonic):
+        self._collector, self._listening, self._clock = collector, listening, clock
+        self._host = socket.gethostname()
+        self._namespaces = Namespaces()
+        self._clients: set[_Client] = set()
+        self._watched: Counter[int] = Counter()  # clients by pid
+        self._reading: tuple[float, dict[int, list[Connection]]] | None = None
+        self._swept_s = self._told_s = clock()
+        self._stopping = False
+        self._wake, self._waker = socket.socketpair()
+        self._waker.setblocking(False)
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(listening, selectors.EVENT_READ, None)
+        self._selector.register(self._wake, selectors.EVENT_READ, None)
+        self._room = _room_for_clients()
+
+    def stop(self, number: int = 0, frame: FrameType | None = None) -> None:
+        """Let `serve` return. May be called by another thread or as a signal handler."""
+        self._stopping = True
+        with contextlib.suppress(OSError):  # it is ending already
+            self._waker.send(b"x")
+
+    def serve(self) -> None:
+        """Answer until `stop`. One turn handles at most one request per client, so none can starve the others."""
+        while not self._stopping:
+            events = self._selector.select(SWEEP_S if self._clients else None)
+            self._reading = None  # what is answered in this turn was asked before it is read
+            for key, mask in events:
+                if key.fileobj is self._listening:
+                    self._accept()
+                elif key.data is not None:
+                    self._advance(key.data, mask)
+            self._sweep()
+
+    def close(self) -> None:
+        for client in tuple(self._clients):
+            self._drop(client)
+        self._selector.close()
+        self._wake.close()
+        self._waker.close()
+        self._collector.close()
+
+    def _accept(self) -> None:
+        try:
+            connection, _ = self._listening.accept()
+        except OSError:
+            return  # it has given up already
+        connection.setblocking(False)
+        try:
+            client = self._welcome(connection)
+            if not self._watched[client.pid]:
+                self._collector.watch(client.pid)
+        except (_Misbehaved, SourceError) as error:
+            self._tell(f"refused: {error}")
+            with contextlib.suppress(OSError):  # it has gone
+                connection.send(encode_error(f"{error}"))
+            connection.close()
+            return
+        self._watched[client.pid] += 1
+        self._clients.add(client)
+        self._selector.register(connection, selectors.EVENT_READ, client)
+
+    def _welcome(self, connection: socket.socket) -> _Client:
+        pid, uid, _ = _PEER.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
+        if pid <= 0:
+            raise _Misbehaved("this process is in a pid namespace that the probe cannot see")
+        if len(self._clients) >= self._room:
+            raise _Misbehaved(f"the probe serves {self._room} clients already")
+        if sum(client.uid == uid for client in self._clients) >= MAX_CLIENTS_PER_USER:
+            raise _Misbehaved(f"the probe serves {MAX_CLIENTS_PER_USER} clients of user {uid} already")
+        start = start_of(pid)
+        if not start:
+            raise _Misbehaved(f"process {pid} has ended")
+        return _Client(connection, read_owner(pid, uid, self._namespaces), uid, start)
+
+    def _advance(self, client: _Client, mask: int) -> None:
+        """Go on with one client: take its request, or send what it has not taken yet."""
+        try:
+            if mask & selectors.EVENT_READ and not self._receive(client):
+                self._drop(client)
+                return
+            if not client.unsent and b"\n" in client.received:
+                self._answer(client)
+            self._send(client)
+        except _Misbehaved as error:
+            self._tell(f"dropped process {client.pid} of user {client.uid}: {error}")
+            self._drop(client)
+        except OSError:
+            self._drop(client)  # it has gone
+        else:
+            wanted = selectors.EVENT_WRITE if client.unsent else selectors.EVENT_READ
+            self._selector.modify(client.socket, wanted, client)
+
+    def _receive(self, client: _Client) -> bool:
+        """False when it has hung up. A client says nothing before it has its answer, so more than a line is a flood."""
+        try:
+            data = client.socket.recv(MAX_REQUEST_BYTES + 1)
+        except BlockingIOError:
+            return True
+        if not client.received:
+            client.since_s = self._clock()
+        client.received += data
+        if len(client.received) > MAX_REQUEST_BYTES:
+            raise _Misbehaved(f"a request of more than {MAX_REQUEST_BYTES} bytes")
+        if b"\n" in client.received[:-1]:
+            raise _Misbehaved("a request before it had the reply to the last one")
+        return bool(data)
+
+    def _answer(self, client: _Client) -> None:
+        client.requests += 1
+        if client.requests > MAX_REQUESTS_PER_S:
+            raise _Misbehaved(f"more than {MAX_REQUESTS_PER_S} requests in a second")
+        if start_of(client.pid) != client.start:
+            raise _Misbehaved("its process has ended")
+        line = bytes(client.received)
+        client.received.clear()
+        try:
+            ask = decode_request(line)
+            owners = [client] if ask == "mine" else self._visible_to(client)
+            reply = encode_snapshot(self._snapshot({owner.pid: owner.process for owner in owners}))
+        except (ValueError, SourceError) as error:
+            reply = encode_error(f"{error}")
+        client.unsent, client.since_s = memoryview(reply), self._clock()
+
+    def _visible_to(self, client: _Client) -> list[_Client]:
+        """Everybody sees what belongs to the own user, root sees all."""
+        return [other for other in self._clients if client.uid in (0, other.uid)]
+
+    def _snapshot(self, processes: dict[int, WatchedProcess]) -> Snapshot:
+        """Raises SourceError when the collector cannot read."""
+        if self._reading is None:
+            by_pid: dict[int, list[Connection]] = {}
+            for connection in self._collector.read():
+                by_pid.setdefault(connection.pid, []).append(connection)
+            self._reading = time.time(), by_pid
+        taken_s, known = self._reading
+        return Snapshot(
+            host=self._host,
+            taken_s=taken_s,
+            lost=self._collector.lost,
+            cpu_s=time.process_time(),
+            processes=tuple(processes.values()),
+            connections=tuple(connection for pid in processes for connection in known.get(pid, ())),
+        )
+
+    def _send(self, client: _Client) -> None:
+        if client.unsent:
+            with contextlib.suppress(BlockingIOError):
+                client.unsent = client.unsent[client.socket.send(client.unsent) :]
+
+    def _sweep(self) -> None:
+        """Once in SWEEP_S: drop who keeps the probe waiting, and whose process is another one by now."""
+        now_s = self._clock()
+        if now_s - self._swept_s < SWEEP_S:
+            return
+        self._swept_s = now_s
+        for client in tuple(self._clients):
+            client.requests = 0
+            if (client.received or client.unsent) and now_s - client.since_s > PATIENCE_S:
+                what = "did not take its reply" if client.unsent else "did not complete its request"
+                self._tell(f"dropped process {client.pid} of user {client.uid}: {what} within {PATIENCE_S:g} s")
+                self._drop(client)
+            elif start_of(client.pid) != client.start:
+                self._drop(client)
+
+    def _drop(self, client: _Client) -> None:
+        self._clients.remove(client)
+        self._selector.unregister(client.socket)
+        client.socket.close()
+        self._watched[client.pid] -= 1
+        if not self._watched[client.pid]:
+            del self._watched[client.pid]
+            self._collector.unwatch(client.pid)
+
+    def _tell(self, line: str) -> None:
+        """At most one line in a second, so that no client can fill a disk."""
+        now_s = self._clock()
+        if now_s - self._told_s >= 1.0:
+            self._told_s = now_s
+            print(line, flush=True)
+
+
+def _room_for_clients() -> int:
+    """Clients that the limit on open files allows, after raising it as far as permitted."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MAX_CLIENTS + _SPARE_FILES
+    if soft < wanted:
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return max(1, min(MAX_CLIENTS, soft - _SPARE_FILES))
