@@ -92,18 +92,24 @@ class Reporter:
         self.event(kind, **fields)
 
     def _run(self) -> None:
-        while (item := self._queue.get()) is not None:
-            kind, time_s, content = item
-            if isinstance(content, WindowRecord):
-                content = dataclasses.asdict(self._complete(content))
-            elif kind == "begin_window":
-                if self._telemetry:
-                    self._telemetry.begin_window()
-                continue
-            if self._lines:
-                self._lines.write({"kind": kind, "time_s": time_s, "rank": self._rank, **content})
+        for item in iter(self._queue.get, None):
+            self._handle(*item)
         if self._telemetry:
             self._telemetry.close()
+        while not self._queue.empty():  # what was told while the last window was completed
+            last = self._queue.get()
+            if last is not None:
+                self._handle(*last)
+
+    def _handle(self, kind: str, time_s: float, content: dict[str, Any] | WindowRecord) -> None:
+        if kind == "begin_window":
+            if self._telemetry:
+                self._telemetry.begin_window()
+            return
+        if isinstance(content, WindowRecord):
+            content = dataclasses.asdict(self._complete(content))
+        if self._lines:
+            self._lines.write({"kind": kind, "time_s": time_s, "rank": self._rank, **content})
 
     def _complete(self, record: WindowRecord) -> WindowRecord:
         """Add what is known beside training, and send the record on its way."""

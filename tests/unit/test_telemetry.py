@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from dynamix_ps.messages import Flow, SystemSample
 from dynamix_ps.metrics.network.meter import Totals, Traffic
 from dynamix_ps.report.run_folder import RunFolder
 from tests.control_plane import record
+from tests.launching import wait_for
 from worker_hooks.reporter import Reporter
 from worker_hooks.telemetry import Telemetry
 
@@ -35,13 +38,15 @@ def traffic(taken_s: float, total: float, source: str = "ebpf", restarts: int = 
 
 
 class Network:
-    """Answers with what the test prepared."""
+    """Answers with what the test prepared, and tells when it does."""
 
     def __init__(self, *answers: Traffic) -> None:
         self._answers = list(answers)
         self.closed = False
+        self.on_read: Callable[[], None] = lambda: None
 
     def read(self) -> Traffic:
+        self.on_read()
         return self._answers.pop(0)
 
     def close(self) -> None:
@@ -107,3 +112,24 @@ def test_the_run_folder_gets_the_completed_record_and_the_roles_report(tmp_path:
     (role,) = map(json.loads, folder.role_file("worker-2").read_text().splitlines())
     assert (role["kind"], role["flows"][0]["bytes_out"]) == ("role", 2000)
     assert network.closed
+
+
+def test_what_a_fall_to_another_source_says_in_the_last_window_is_not_lost(tmp_path: Path) -> None:
+    folder, network = RunFolder(tmp_path), Network(traffic(100, 0), traffic(102, 2000))
+    reporter = Reporter(2, folder)
+    closing = threading.Event()
+
+    def fall() -> None:
+        assert closing.wait(10)
+        reporter.tell("degraded", {"what": "network metrics", "detail": "probe gone"})
+
+    network.on_read = fall
+    reporter.measure(Telemetry(2, network, SystemSample))
+    reporter.window(record(2))
+    closer = threading.Thread(target=reporter.close)
+    closer.start()
+    wait_for(lambda: reporter._queue.qsize() == 2, "the window and the end to be queued")
+    closing.set()
+    closer.join()
+    kinds = [json.loads(line)["kind"] for line in folder.worker_file(2).read_text().splitlines()]
+    assert kinds == ["window", "degraded", "degraded"]
