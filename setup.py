@@ -14,7 +14,16 @@ setup(
     long_description_content_type="text/markdown",
     python_requires=">=3.10",
     packages=find_packages(include=["dynamix_ps*", "server_hooks*", "worker_hooks*", "benchmarks*"]),
-    package_data={"dynamix_ps": ["byteps_build/headers/**/*", "byteps_build/sources/*", "rpc/*.proto", "rpc/*.pyi", "metrics/network/headers/**/*", "metrics/network/*.c"]},
+    package_data={
+        "dynamix_ps": [
+            "byteps_build/headers/**/*",
+            "byteps_build/sources/*",
+            "rpc/*.proto",
+            "rpc/*.pyi",
+            "metrics/network/headers/**/*",
+            "metrics/network/*.c",
+        ]
+    },
     install_requires=[
         "click>=8.1",
         "grpcio>=1.80",

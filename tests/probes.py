@@ -35,13 +35,14 @@ class FakeCollector:
     def unwatch(self, pid: int) -> None:
         del self.watched[pid]
 
-    def read(self) -> tuple[Connection, ...]:
+    def read(self, pid: int = 0) -> tuple[Connection, ...]:
         if self.broken:
             raise SourceError(self.broken)
         self.readings += 1
-        for pid in self.watched:
-            self.watched[pid] += 1000
-        return (*(connection_of(pid, float(sent)) for pid, sent in self.watched.items()), *self.extra)
+        for each in self.watched:
+            self.watched[each] += 1000
+        known = (*(connection_of(each, float(sent)) for each, sent in self.watched.items()), *self.extra)
+        return tuple(connection for connection in known if pid in (0, connection.pid))
 
     def close(self) -> None:
         self.watched.clear()

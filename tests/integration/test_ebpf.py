@@ -155,6 +155,7 @@ def test_processes_are_told_apart(loaded: EbpfCollector, diallers: tuple[Dialler
     second.send(7)
     found = {(each.pid, each.local, each.bytes_out) for each in loaded.read()}
     assert found == {(pids[0], first.local, 1000), (pids[1], second.local, 77)}
+    assert [(each.pid, each.bytes_out) for each in loaded.read(pids[1])] == [(pids[1], 77)]
     loaded.unwatch(pids[0])
     assert {each.pid for each in loaded.read()} == {pids[1]}
     loaded.unwatch(pids[1])

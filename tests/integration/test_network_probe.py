@@ -501,7 +501,7 @@ def degraded_in(folder: Path) -> list[str]:
 @needs_no_host_probe
 @pytest.mark.timeout(180)
 def test_a_run_without_permission_says_so_once_and_measures_by_sock_diag(tmp_path: Path) -> None:
-    process, run_id = start_run(tmp_path, 40, POWERLESS)
+    process, run_id = start_run(tmp_path, 1500, POWERLESS)  # long beside the time sock_diag takes to load
     try:
         output, _ = process.communicate()
     finally:

@@ -20,7 +20,7 @@ STEPS = 4000
 
 
 def steps(rng: np.random.Generator, true_gradient: np.ndarray = TRUE_GRADIENT):
-    """Loss |w - x|^2 / 2 with x drawn from N(m, diag(d^2)): a sample's gradient is w - x, so V = sum d^2, S = |w - m|^2.
+    """Loss |w - x|^2 / 2, x drawn from N(m, diag(d^2)): a sample's gradient is w - x, so V = sum d^2, S = |w - m|^2.
 
     Yields (|g_i|^2 of every worker, |g|^2), from every single sample.
     """

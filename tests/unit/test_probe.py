@@ -93,12 +93,16 @@ def test_users_see_each_other_only_if_one_is_root(tmp_path: Path, collector: Fak
         probe._clients = {
             _Client(ends[0], WatchedProcess(pid, "", "", ""), uid, "") for pid, uid in ((11, 0), (12, 1000), (13, 1001))
         }
-        seen = {client.uid: {other.pid for other in probe._visible_to(client)} for client in probe._clients}
+        for pid in (11, 12, 13):
+            collector.watch(pid)
+        snapshots = {client.uid: probe._all(client) for client in probe._clients}
         probe._clients = set()
         probe.close()
     for end in ends:
         end.close()
-    assert seen == {0: {11, 12, 13}, 1000: {12}, 1001: {13}}
+    for told in ("processes", "connections"):
+        seen = {uid: {one.pid for one in getattr(snapshot, told)} for uid, snapshot in snapshots.items()}
+        assert seen == {0: {11, 12, 13}, 1000: {12}, 1001: {13}}
 
 
 def test_a_collector_that_cannot_read_is_an_answer(path: Path, collector: FakeCollector) -> None:

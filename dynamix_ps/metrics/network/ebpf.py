@@ -16,7 +16,9 @@ import ipaddress
 import math
 import os
 import platform
+import socket
 import time
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +36,7 @@ _MAX_PROCESSES = 1024
 _MAX_CONNECTIONS = 8192
 _FIRST_PID_NAMESPACE = 0xEFFFFFFC  # inode of the one the machine booted with, fixed in include/linux/proc_ns.h
 _CLOCK_MONOTONIC_COARSE = 6  # its resolution is one tick of the kernel
-_REFRESHED, _STALE = 0, 2  # what program.c's `refresh` returns
+_REFRESHED, _STALE, _UNWANTED = 0, 2, 3  # what program.c's `refresh` returns
 _IPV4 = 2
 
 # Macro in program.c: struct and field.
@@ -134,12 +136,17 @@ class EbpfCollector:
         self._collect_closed(time.monotonic())
         self._closed = {key: entry for key, entry in self._closed.items() if entry[1].pid != pid}
 
-    def read(self) -> tuple[Connection, ...]:
-        """All connections of all watched processes as they are now; those that closed stay for `CLOSED_KEPT_S`."""
+    def read(self, pid: int = 0) -> tuple[Connection, ...]:
+        """All connections as they are now, of one process or of all that are watched.
+
+        Those that closed stay for `CLOSED_KEPT_S`.
+        """
         now_s = time.monotonic()
         opened: dict[_Key, Connection] = {}
         for key in list(self._open_map.keys()):
-            verdict = self._refresh(key.value)
+            verdict = self._refresh(key.value, pid)
+            if verdict == _UNWANTED:
+                continue
             try:
                 raw = self._open_map[key]
             except KeyError:  # closed meanwhile: it is in the other map
@@ -155,7 +162,8 @@ class EbpfCollector:
         still_open = [connection for key, connection in opened.items() if key not in self._closed]
         # A socket that was connected a second time goes by the same name: only its newest connection is told.
         by_name = {connection.id: connection for connection in (*closed, *still_open)}
-        return tuple(connection for connection in by_name.values() if connection.pid in self._watched)
+        wanted = self._watched & {pid} if pid else self._watched
+        return tuple(connection for connection in by_name.values() if connection.pid in wanted)
 
     @property
     def lost(self) -> int:
@@ -188,8 +196,8 @@ class EbpfCollector:
             id=f"{raw.inode}-{_port(raw.local_port)}-{_port(raw.remote_port)}",
             pid=raw.pid,
             netns=raw.netns,
-            local=_endpoint(raw.local, size, raw.local_port),
-            remote=_endpoint(raw.remote, size, raw.remote_port),
+            local=_endpoint(bytes(raw.local[:size]), raw.local_port),
+            remote=_endpoint(bytes(raw.remote[:size]), raw.remote_port),
             bytes_out=raw.bytes_out,
             bytes_in=raw.bytes_in,
             retransmits=raw.retransmits,
@@ -275,8 +283,9 @@ def _pid_namespace() -> list[str]:
 
 
 def _port(raw: int) -> int:
-    return int.from_bytes(raw.to_bytes(2, "little"), "big")
+    return socket.ntohs(raw)
 
 
-def _endpoint(raw: Any, size: int, port: int) -> str:
-    return endpoint(str(ipaddress.ip_address(bytes(raw)[:size])), _port(port))
+@lru_cache(maxsize=2 * _MAX_CONNECTIONS)  # the text is most of the cost of a connection, and does not change
+def _endpoint(address: bytes, port: int) -> str:
+    return endpoint(str(ipaddress.ip_address(address)), _port(port))

@@ -46,7 +46,7 @@ class Collector(Protocol):
 
     def unwatch(self, pid: int) -> None: ...
 
-    def read(self) -> tuple[Connection, ...]: ...
+    def read(self, pid: int = 0) -> tuple[Connection, ...]: ...
 
     @property
     def lost(self) -> int: ...
@@ -85,7 +85,6 @@ class Probe:
         self._namespaces = Namespaces()
         self._clients: set[_Client] = set()
         self._watched: Counter[int] = Counter()  # clients by pid
-        self._reading: tuple[float, dict[int, list[Connection]]] | None = None
         self._swept_s = self._told_s = clock()
         self._stopping = False
         self._wake, self._waker = socket.socketpair()
@@ -105,7 +104,6 @@ class Probe:
         """Answer until `stop`. One turn handles at most one request per client, so none can starve the others."""
         while not self._stopping:
             events = self._selector.select(SWEEP_S if self._clients else None)
-            self._reading = None  # what is answered in this turn was asked before it is read
             for key, mask in events:
                 if key.fileobj is self._listening:
                     self._accept()
@@ -197,31 +195,28 @@ class Probe:
         client.received.clear()
         try:
             ask = decode_request(line)
-            owners = [client] if ask == "mine" else self._visible_to(client)
-            reply = encode_snapshot(self._snapshot({owner.pid: owner.process for owner in owners}))
+            reply = encode_snapshot(self._own(client) if ask == "mine" else self._all(client))
         except (ValueError, SourceError) as error:
             reply = encode_error(f"{error}")
         client.unsent, client.since_s = memoryview(reply), self._clock()
 
-    def _visible_to(self, client: _Client) -> list[_Client]:
-        """Everybody sees what belongs to the own user, root sees all."""
-        return [other for other in self._clients if client.uid in (0, other.uid)]
-
-    def _snapshot(self, processes: dict[int, WatchedProcess]) -> Snapshot:
+    def _own(self, client: _Client) -> Snapshot:
         """Raises SourceError when the collector cannot read."""
-        if self._reading is None:
-            by_pid: dict[int, list[Connection]] = {}
-            for connection in self._collector.read():
-                by_pid.setdefault(connection.pid, []).append(connection)
-            self._reading = time.time(), by_pid
-        taken_s, known = self._reading
+        return self._snapshot({client.pid: client.process}, self._collector.read(client.pid))
+
+    def _all(self, client: _Client) -> Snapshot:
+        """Everybody sees what belongs to the own user, root sees all. Raises SourceError like `_own`."""
+        visible = {other.pid: other.process for other in self._clients if client.uid in (0, other.uid)}
+        return self._snapshot(visible, tuple(c for c in self._collector.read() if c.pid in visible))
+
+    def _snapshot(self, processes: dict[int, WatchedProcess], connections: tuple[Connection, ...]) -> Snapshot:
         return Snapshot(
             host=self._host,
-            taken_s=taken_s,
+            taken_s=time.time(),
             lost=self._collector.lost,
             cpu_s=time.process_time(),
             processes=tuple(processes.values()),
-            connections=tuple(connection for pid in processes for connection in known.get(pid, ())),
+            connections=connections,
         )
 
     def _send(self, client: _Client) -> None:

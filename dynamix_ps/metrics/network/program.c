@@ -22,6 +22,7 @@
 #define REFRESHED 0
 #define FORGOTTEN 1 /* closed meanwhile */
 #define STALE 2     /* the socket is closed or another one by now, and its end was missed */
+#define UNWANTED 3  /* of another process */
 
 struct connection {
     u64 born_ns;
@@ -244,13 +245,16 @@ int adopt(struct bpf_raw_tracepoint_args *ctx)
     return 0;
 }
 
-/* Argument: a key of `connections`. */
+/* Arguments: a key of `connections`, and whose are wanted (0: everybody's). */
 int refresh(struct bpf_raw_tracepoint_args *ctx)
 {
     u64 socket = ctx->args[0];
+    u32 wanted = ctx->args[1];
     struct connection *c = connections.lookup(&socket);
     if (!c)
         return FORGOTTEN;
+    if (wanted && c->pid != wanted)
+        return UNWANTED;
     if ((u8)peek(socket + AT_STATE, 1) == STATE_CLOSE || !is_same(socket, c))
         return STALE;
     read_counters(socket, c);
