@@ -45,6 +45,7 @@ test: setup lint
 bench: setup
 	$(BIN)/python -m benchmarks.comm --json bench-comm.json
 	$(BIN)/python -m benchmarks.hooks --json bench-hooks.json
+	$(BIN)/python -m benchmarks.probe --json bench-probe.json  # as root
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis bench-*.json

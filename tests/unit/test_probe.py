@@ -7,6 +7,8 @@ import json
 import os
 import socket
 import stat
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -22,7 +24,7 @@ from dynamix_ps.metrics.network.probe_client import ProbeSource
 from dynamix_ps.metrics.network.probe_protocol import MAX_REPLY_BYTES, WatchedProcess
 from dynamix_ps.metrics.network.probe_server import Probe, _Client
 from dynamix_ps.metrics.network.probe_socket import ListeningSocket
-from tests.launching import wait_for
+from tests.launching import environment, wait_for
 from tests.probes import FakeCollector, connection_of, false_probe, probe_in_thread
 
 
@@ -91,7 +93,7 @@ def test_users_see_each_other_only_if_one_is_root(tmp_path: Path, collector: Fak
         probe = Probe(collector, listening)
         ends = socket.socketpair()
         probe._clients = {
-            _Client(ends[0], WatchedProcess(pid, "", "", ""), uid, "") for pid, uid in ((11, 0), (12, 1000), (13, 1001))
+            _Client(ends[0], WatchedProcess(pid, "", "", ""), uid, -1) for pid, uid in ((11, 0), (12, 1000), (13, 1001))
         }
         for pid in (11, 12, 13):
             collector.watch(pid)
@@ -249,12 +251,24 @@ def test_who_is_in_a_foreign_pid_namespace_is_refused(path: Path, monkeypatch: p
         ProbeSource(str(path)).read()
 
 
-def test_a_number_that_another_process_has_by_now_gets_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = ProbeSource(str(path))
-    source.read()
-    monkeypatch.setattr(probe_server, "start_of", lambda pid: "later")
-    with pytest.raises(SourceError, match="closed the connection"):
-        source.read()
+def test_a_process_that_ended_is_forgotten_though_its_child_still_has_the_socket(
+    path: Path, collector: FakeCollector
+) -> None:
+    program = """
+import os, sys
+from dynamix_ps.metrics.network.probe_client import ProbeSource
+source = ProbeSource(sys.argv[1])
+source.read()
+if os.fork():
+    os._exit(0)
+sys.stdin.read()
+"""
+    command = [sys.executable, "-c", program, str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, env=environment()) as process:
+        process.wait()
+        wait_for(lambda: process.pid not in collector.watched, "the probe to forget it")
+        assert process.stdin is not None
+        process.stdin.close()
 
 
 def say(data: bytes) -> object:

@@ -23,6 +23,7 @@ MAX_REPLY_BYTES = 8 << 20  # about 25,000 connections
 
 Ask = Literal["mine", "all"]
 
+_ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circular=False)
 _ENDPOINT = re.compile(r"(\*|[0-9.]{7,15}:[0-9]{1,5}|\[[0-9a-f:.]{2,45}(%[0-9]{1,10})?\]:[0-9]{1,5})")
 _NAME = re.compile(r"[\w.:\[\]-]{0,64}")
 _MOST = 2.0**64  # no counter of the kernel has more bits
@@ -135,7 +136,7 @@ def _process(item: Any) -> WatchedProcess:
 
 
 def _line(data: dict[str, Any]) -> bytes:
-    return json.dumps(data, separators=(",", ":"), allow_nan=False).encode() + b"\n"
+    return _ENCODER.encode(data).encode() + b"\n"
 
 
 def _parse(line: bytes) -> dict[str, Any]:

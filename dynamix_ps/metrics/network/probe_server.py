@@ -7,6 +7,7 @@ misbehaves is dropped; the others do not notice.
 from __future__ import annotations
 
 import contextlib
+import os
 import resource
 import selectors
 import socket
@@ -18,7 +19,6 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Protocol
 
-from dynamix_ps.launch.cleanup import start_of
 from dynamix_ps.metrics.network.connection import Connection, SourceError
 from dynamix_ps.metrics.network.owner import Namespaces, read_owner
 from dynamix_ps.metrics.network.probe_protocol import (
@@ -35,6 +35,7 @@ MAX_CLIENTS_PER_USER = 400
 MAX_REQUESTS_PER_S = 500  # of one client
 PATIENCE_S = 5.0  # for the rest of a request, and for a client to take its reply
 SWEEP_S = 1.0
+_FILES_PER_CLIENT = 2
 _SPARE_FILES = 128  # for everything but clients
 _PEER = struct.Struct("iII")  # struct ucred: pid, uid, gid
 
@@ -56,12 +57,12 @@ class Collector(Protocol):
 
 @dataclass(eq=False, slots=True)
 class _Client:
-    """A connected process. `pid` and `start` name it for ever, the number alone may be used again."""
+    """A connected process."""
 
     socket: socket.socket
     process: WatchedProcess
     uid: int
-    start: str
+    life: int  # a pidfd, readable when the process has ended: its number may be used again then
     received: bytearray = field(default_factory=bytearray)
     unsent: memoryview = field(default_factory=lambda: memoryview(b""))
     since_s: float = 0.0  # when the first byte of what is incomplete came or was to go
@@ -107,8 +108,11 @@ class Probe:
             for key, mask in events:
                 if key.fileobj is self._listening:
                     self._accept()
-                elif key.data is not None:
-                    self._advance(key.data, mask)
+                elif key.data in self._clients:  # not dropped in this turn
+                    if key.fd == key.data.life:
+                        self._drop(key.data)
+                    else:
+                        self._advance(key.data, mask)
             self._sweep()
 
     def close(self) -> None:
@@ -127,8 +131,6 @@ class Probe:
         connection.setblocking(False)
         try:
             client = self._welcome(connection)
-            if not self._watched[client.pid]:
-                self._collector.watch(client.pid)
         except (_Misbehaved, SourceError) as error:
             self._tell(f"refused: {error}")
             with contextlib.suppress(OSError):  # it has gone
@@ -137,7 +139,8 @@ class Probe:
             return
         self._watched[client.pid] += 1
         self._clients.add(client)
-        self._selector.register(connection, selectors.EVENT_READ, client)
+        for readable in (connection, client.life):
+            self._selector.register(readable, selectors.EVENT_READ, client)
 
     def _welcome(self, connection: socket.socket) -> _Client:
         pid, uid, _ = _PEER.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
@@ -147,10 +150,17 @@ class Probe:
             raise _Misbehaved(f"the probe serves {self._room} clients already")
         if sum(client.uid == uid for client in self._clients) >= MAX_CLIENTS_PER_USER:
             raise _Misbehaved(f"the probe serves {MAX_CLIENTS_PER_USER} clients of user {uid} already")
-        start = start_of(pid)
-        if not start:
-            raise _Misbehaved(f"process {pid} has ended")
-        return _Client(connection, read_owner(pid, uid, self._namespaces), uid, start)
+        try:
+            life = os.pidfd_open(pid)
+        except ProcessLookupError:
+            raise _Misbehaved(f"process {pid} has ended") from None
+        try:
+            if not self._watched[pid]:
+                self._collector.watch(pid)
+        except SourceError:
+            os.close(life)
+            raise
+        return _Client(connection, read_owner(pid, uid, self._namespaces), uid, life)
 
     def _advance(self, client: _Client, mask: int) -> None:
         """Go on with one client: take its request, or send what it has not taken yet."""
@@ -189,8 +199,6 @@ class Probe:
         client.requests += 1
         if client.requests > MAX_REQUESTS_PER_S:
             raise _Misbehaved(f"more than {MAX_REQUESTS_PER_S} requests in a second")
-        if start_of(client.pid) != client.start:
-            raise _Misbehaved("its process has ended")
         line = bytes(client.received)
         client.received.clear()
         try:
@@ -225,7 +233,7 @@ class Probe:
                 client.unsent = client.unsent[client.socket.send(client.unsent) :]
 
     def _sweep(self) -> None:
-        """Once in SWEEP_S: drop who keeps the probe waiting, and whose process is another one by now."""
+        """Once in SWEEP_S: drop who keeps the probe waiting."""
         now_s = self._clock()
         if now_s - self._swept_s < SWEEP_S:
             return
@@ -236,13 +244,13 @@ class Probe:
                 what = "did not take its reply" if client.unsent else "did not complete its request"
                 self._tell(f"dropped process {client.pid} of user {client.uid}: {what} within {PATIENCE_S:g} s")
                 self._drop(client)
-            elif start_of(client.pid) != client.start:
-                self._drop(client)
 
     def _drop(self, client: _Client) -> None:
         self._clients.remove(client)
         self._selector.unregister(client.socket)
+        self._selector.unregister(client.life)
         client.socket.close()
+        os.close(client.life)
         self._watched[client.pid] -= 1
         if not self._watched[client.pid]:
             del self._watched[client.pid]
@@ -259,8 +267,8 @@ class Probe:
 def _room_for_clients() -> int:
     """Clients that the limit on open files allows, after raising it as far as permitted."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = MAX_CLIENTS + _SPARE_FILES
+    wanted = _FILES_PER_CLIENT * MAX_CLIENTS + _SPARE_FILES
     if soft < wanted:
         soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    return max(1, min(MAX_CLIENTS, soft - _SPARE_FILES))
+    return max(1, min(MAX_CLIENTS, (soft - _SPARE_FILES) // _FILES_PER_CLIENT))
