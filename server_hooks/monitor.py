@@ -6,7 +6,6 @@ A thread beside BytePS's main loop, which runs in C++ without the GIL. Each repo
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import socket
 import threading
@@ -25,7 +24,7 @@ from dynamix_ps.metrics.network.meter import Traffic
 from dynamix_ps.metrics.network.monitor import NetworkMonitor
 from dynamix_ps.metrics.role_report import make_report
 from dynamix_ps.metrics.system import SystemSampler
-from dynamix_ps.report.json_lines import JsonLines
+from dynamix_ps.report.json_lines import JsonLines, fields_of
 from dynamix_ps.report.run_folder import RunFolder
 from dynamix_ps.rpc.observer import RoleObserver
 
@@ -114,7 +113,7 @@ class RoleMonitor:
     def _report(self, report: RoleReport) -> None:
         if self._observer:
             self._observer.send(report)
-        self._write("role", dataclasses.asdict(report))
+        self._write("role", fields_of(report))
 
     def _event(self, kind: str, fields: dict[str, Any]) -> None:
         print(f"{self._name}: {kind}: {fields['what']}: {fields.get('detail', '')}", flush=True)

@@ -6,7 +6,6 @@ or the arbitrator fails, training does not notice; the reporter says so once.
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import queue
 import threading
@@ -15,7 +14,7 @@ from typing import Any
 
 from dynamix_ps.config import Timeouts
 from dynamix_ps.messages import PeerStatus, Plan, Registration, RoleReport, WindowRecord
-from dynamix_ps.report.json_lines import JsonLines
+from dynamix_ps.report.json_lines import JsonLines, fields_of
 from dynamix_ps.report.run_folder import RunFolder
 from dynamix_ps.rpc.client import ArbitratorClient
 from worker_hooks.telemetry import Telemetry
@@ -107,7 +106,7 @@ class Reporter:
                 self._telemetry.begin_window()
             return
         if isinstance(content, WindowRecord):
-            content = dataclasses.asdict(self._complete(content))
+            content = fields_of(self._complete(content))
         if self._lines:
             self._lines.write({"kind": kind, "time_s": time_s, "rank": self._rank, **content})
 
@@ -119,5 +118,5 @@ class Reporter:
         if self._client:
             self._client.report(record, report)
         if report and self._role_lines:
-            self._role_lines.write({"kind": "role", **dataclasses.asdict(report)})
+            self._role_lines.write({"kind": "role", **fields_of(report)})
         return record

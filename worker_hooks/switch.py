@@ -9,32 +9,31 @@ that reached only some workers is simply not unanimous yet.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from functools import lru_cache
-
-import numpy as np
-from numpy.typing import NDArray
 
 from dynamix_ps.messages import Plan
 
 VERSION_BITS = 24
-_POWERS = 1 << np.arange(VERSION_BITS, dtype=np.int64)
 
 
 @lru_cache
-def version_bits(version: int) -> NDArray[np.float64]:
+def version_bits(version: int) -> tuple[int, ...]:
     """The vote for a version: VERSION_BITS values of 0 or 1, lowest bit first."""
     if not 0 <= version < 1 << VERSION_BITS:
         raise ValueError(f"plan version {version} is not in 0..{(1 << VERSION_BITS) - 1}")
-    bits: NDArray[np.float64] = (version & _POWERS != 0).astype(np.float64)
-    return bits
+    return tuple(version >> bit & 1 for bit in range(VERSION_BITS))
 
 
-def agreed_version(bit_sums: NDArray[np.floating], workers: int) -> int | None:
+def agreed_version(bit_sums: Sequence[float], workers: int) -> int | None:
     """The version all `workers` voted for, or None if they did not all vote for the same."""
-    set_by_all = bit_sums == workers
-    if not (set_by_all | (bit_sums == 0)).all():
-        return None
-    return int(_POWERS @ set_by_all)
+    version = 0
+    for bit, votes in enumerate(bit_sums):
+        if votes == workers:
+            version |= 1 << bit
+        elif votes:
+            return None
+    return version
 
 
 class PlanSwitch:

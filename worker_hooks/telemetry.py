@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
 from collections.abc import Callable
 from typing import Protocol
@@ -11,6 +12,8 @@ from dynamix_ps import env
 from dynamix_ps.messages import NAN, RoleReport, SystemSample, WindowRecord
 from dynamix_ps.metrics.network.meter import Rates, Traffic, rates
 from dynamix_ps.metrics.role_report import make_report
+
+MACHINE_EVERY_S = 1.0  # a sample takes nearly a millisecond; shorter windows share one (chosen by us)
 
 
 class Network(Protocol):
@@ -35,15 +38,15 @@ class Telemetry:
         self._network = network
         self._sample = sample
         self._before: Traffic | None = None
+        self._system, self._sampled_s = SystemSample(), -math.inf
 
     def begin_window(self) -> None:
-        """What happened up to here belongs to no window: a pause, or the end of a plan."""
+        """What the network did up to here belongs to no window: a pause, or the end of a plan."""
         self._before = self._network.read()
-        self._sample()
 
     def complete(self, record: WindowRecord) -> tuple[WindowRecord, RoleReport]:
         """The record with all that is known beside training, and a report of this role. The next window begins."""
-        system, traffic = self._sample(), self._network.read()
+        system, traffic = self._machine(), self._network.read()
         rate = rates(self._before, traffic) if self._before and not traffic.shared else _UNKNOWN
         self._before = traffic
         report = make_report(self.name, "worker", self._rank, traffic, system, time.time())
@@ -62,6 +65,12 @@ class Telemetry:
 
     def close(self) -> None:
         self._network.close()
+
+    def _machine(self) -> SystemSample:
+        now_s = time.monotonic()
+        if now_s - self._sampled_s >= MACHINE_EVERY_S:
+            self._system, self._sampled_s = self._sample(), now_s
+        return self._system
 
 
 _UNKNOWN = Rates(NAN, NAN, NAN, NAN)

@@ -15,8 +15,6 @@ import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
-import numpy as np
-
 from dynamix_ps.messages import WindowRecord
 from dynamix_ps.metrics.noise import estimate
 from worker_hooks.stopwatch import Times
@@ -73,9 +71,10 @@ class WindowMeter:
         samples = sum(i.samples for i in iterations)
         global_samples = sum(i.view.samples for i in iterations)
         push_pull_s = sum(network_s for _, network_s in rows)
-        norms = np.sqrt([i.grad_sq for i in iterations if math.isfinite(i.grad_sq)] or [math.nan])
-        accuracies = np.array([i.correct / i.samples for i in iterations if i.samples] or [math.nan])
-        noise = [estimate(i.view.worker_samples, i.view.grad_sq, i.global_grad_sq) for i in iterations]
+        measured = [i for i in iterations if math.isfinite(i.global_grad_sq)]
+        norm, norm_std = _mean_and_std([math.sqrt(i.grad_sq) for i in iterations if math.isfinite(i.grad_sq)])
+        _, accuracy_std = _mean_and_std([i.correct / i.samples for i in iterations if i.samples])
+        noise = [estimate(i.view.worker_samples, i.view.grad_sq, i.global_grad_sq) for i in measured]
         return WindowRecord(
             rank=self._rank,
             window=self._window,
@@ -95,10 +94,10 @@ class WindowMeter:
             global_loss=_mean((i.view.loss, i.view.samples) for i in iterations),
             global_accuracy=_mean((i.view.accuracy, i.view.samples) for i in iterations),
             grad_sq_local=_mean((i.grad_sq, 1) for i in iterations if math.isfinite(i.grad_sq)),
-            grad_sq_global=_mean((i.global_grad_sq, 1) for i in iterations if math.isfinite(i.global_grad_sq)),
-            grad_norm_std=float(norms.std() / norms.mean()) if norms.mean() else math.nan,
+            grad_sq_global=_mean((i.global_grad_sq, 1) for i in measured),
+            grad_norm_std=norm_std / norm if norm else math.nan,
             bytes_pushed=self._bytes * len(rows),
-            accuracy_std=float(accuracies.std()),
+            accuracy_std=accuracy_std,
             noise_variance=_mean((one.variance, 1) for one in noise if math.isfinite(one.variance)),
             noise_signal=_mean((one.signal, 1) for one in noise if math.isfinite(one.signal)),
             epoch=iterations[-1].epoch,
@@ -114,3 +113,11 @@ def _mean(weighted: Iterable[tuple[float, int]]) -> float:
             total += value * count
             weight += count
     return total / weight if weight else math.nan
+
+
+def _mean_and_std(values: list[float]) -> tuple[float, float]:
+    """Of the values themselves, not of what they are a sample of; NaN for none."""
+    if not values:
+        return math.nan, math.nan
+    mean = sum(values) / len(values)
+    return mean, math.sqrt(sum((value - mean) ** 2 for value in values) / len(values))

@@ -13,7 +13,6 @@ runs in a thread meanwhile, so that heartbeats go on.
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import logging
 import sys
 import time
@@ -233,8 +232,7 @@ class Arbitrator:
 
     def _write_links(self, view: View) -> None:
         if view.links or view.servers:
-            links, servers = map(dataclasses.asdict, view.links), map(dataclasses.asdict, view.servers)
-            self._journal.write("links", window=view.window, links=list(links), servers=list(servers))
+            self._journal.write("links", window=view.window, links=view.links, servers=view.servers)
 
     def _export(self, view: View, reward: float | None, decision_s: float) -> None:
         """Show the window to the exporter; one that fails is not asked again."""

@@ -8,6 +8,8 @@ import socket
 from dynamix_ps.messages import NAN, RoleReport, SystemSample
 from dynamix_ps.metrics.network.meter import Traffic
 
+_HOST = socket.gethostname()
+
 
 def make_report(name: str, role: str, rank: int, traffic: Traffic, system: SystemSample, now_s: float) -> RoleReport:
     """The report of this process.
@@ -23,7 +25,7 @@ def make_report(name: str, role: str, rank: int, traffic: Traffic, system: Syste
         name=name,
         role=role,
         rank=rank,
-        host=socket.gethostname(),
+        host=_HOST,
         pid=os.getpid(),
         time_s=traffic.taken_s if known else now_s,
         network_source=traffic.source,
