@@ -50,7 +50,7 @@ from worker_hooks.window import Iteration, WindowMeter
 
 __all__ = ["Run", "attach"]
 
-NORM_EVERY = 5  # iterations; gradient norms cost a pass over all gradients and change slowly (chosen by us)
+NORM_EVERY = 10  # iterations; gradient norms cost a pass over all gradients and change slowly (chosen by us)
 
 failure.install()
 _attached = itertools.count()  # several models in one process get keys of their own
