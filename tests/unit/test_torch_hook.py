@@ -120,6 +120,24 @@ def test_windows_tell_where_the_time_went_and_how_training_goes(tmp_path):
         assert window["accuracy"] == pytest.approx(window["global_accuracy"], rel=1e-4)
         assert window["grad_sq_local"] == pytest.approx(window["grad_sq_global"], rel=1e-4)
         assert window["memory_bytes"] > 1e6
+        done = (window["first_iteration"] + window["iterations"]) * 8 / SAMPLES
+        assert int(window["epoch"]) <= window["epoch"] == pytest.approx(done, abs=0.5)
+    assert any(window["epoch"] % 1 for window in lines(tmp_path) if window["kind"] == "window")
+
+
+def test_a_new_plan_and_the_end_of_a_pause_begin_the_window_anew(tmp_path, monkeypatch):
+    run, begun = make_run(tmp_path, mode="adapt"), []
+    monkeypatch.setattr(run._session.reporter, "begin_window", lambda: begun.append(run.iteration))
+    monkeypatch.setattr(run._session, "newest_plan", lambda: Plan(1, (4,)) if run.iteration >= 2 else None)
+    for inputs, targets in run.batches(iterations=6):
+        run.optimizer.zero_grad()
+        run.backward(nn.functional.cross_entropy(run.model(inputs), targets))
+        run.optimizer.step()
+        if run.iteration == 5:
+            with run.paused():
+                assert begun == [3], "the plan agreed in iteration 2 is in force from 3 on"
+    assert begun == [3, 5]
+    run.close()
 
 
 def test_evaluation_is_exact_and_leaves_records_and_mode_alone(tmp_path, monkeypatch):
