@@ -91,6 +91,9 @@ def test_a_lossy_link_and_a_narrow_link_are_told_apart(bed: Bed, probe_socket: s
         assert sum(flow["bytes_out"] for flow in last["flows"]) == pytest.approx(
             pushed, rel=0.15
         )  # and what came before
+        assert not [flow for flow in last["flows"] if flow["remote"].endswith(":7117")], (
+            "reports are no training traffic"
+        )
         seen = sum(flow["retransmits"] for flow in last["flows"])
         assert seen == pytest.approx(retransmitted[rank], rel=0.02, abs=5)
     assert retransmitted[1] > 100
