@@ -17,7 +17,7 @@ window: 5
 emulation: none
 cluster:
   workers: [{batch: 24}, {batch: 24}]
-batch: {min: 4, max: 64}
+batch: {min: 12, max: 64}  # fewer samples and this learning rate diverges, with or without an arbitrator
 policy: {name: ppo}
 """
 COMMAND = ["python", "-m", "benchmarks.workloads.train", "--data", "digits", "--model", "mlp"]
