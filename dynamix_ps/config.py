@@ -38,7 +38,7 @@ class Cluster(_Section):
     port: Port = 0
     arbitrator_port: Port = 0
     servers: Annotated[int, Field(ge=1, le=64)] = 1
-    workers: Annotated[tuple[Worker, ...], Field(min_length=1, max_length=256)]
+    workers: Annotated[tuple[Worker, ...], Field(min_length=1, max_length=1024)]
 
 
 class BatchBounds(_Section):
@@ -49,10 +49,12 @@ class BatchBounds(_Section):
 
 
 class Ppo(_Section):
-    """Faithful mode. What the paper leaves open is chosen by us (docs/method.md)."""
+    """The learned policy. What the paper leaves open is chosen by us (docs/method.md)."""
 
-    file: str | None = None
-    learn: bool = True
+    space: Literal["structured", "paper"] = "structured"  # what an action is (policy/actions.py)
+    file: str | None = None  # a policy file, or `fresh`: untrained; none: the one that ships for this space
+    learn: bool = False  # no: inference, the likeliest action; yes: fine-tuning while training runs
+    learner: Literal["clip", "simple"] = "clip"
     hidden: PositiveInt = 64
     learning_rate: PositiveFloat = 3e-4
     gamma: Annotated[float, Field(ge=0, le=1)] = 0.95
@@ -61,19 +63,35 @@ class Ppo(_Section):
     entropy: Annotated[float, Field(ge=0)] = 0.01
     value_weight: Annotated[float, Field(ge=0)] = 0.5
     max_grad_norm: PositiveFloat = 0.5
+    target_kl: PositiveFloat | None = 0.03  # passes over a batch end when the policy has moved this far
     epochs: PositiveInt = 4
     minibatches: PositiveInt = 2
     windows_per_update: PositiveInt = 4
-    alpha: Annotated[float, Field(ge=0)] = 1.0
+    reward: Literal["goodput", "paper"] | None = None  # none: goodput for structured, paper for paper
+    alpha: Annotated[float, Field(ge=0)] = 1.0  # reward `paper`: weights of its terms, 0 leaves one out
     beta: Annotated[float, Field(ge=0)] = 0.5
     delta: Annotated[float, Field(ge=0)] = 0.02
     eta: Annotated[float, Field(ge=0)] = 0.0
+    efficiency: Annotated[float, Field(ge=0)] = 1.0  # reward `goodput`: weights of its terms
+    throughput: Annotated[float, Field(ge=0)] = 1.0
+    change: Annotated[float, Field(ge=0)] = 0.02
+    balance: Annotated[float, Field(ge=0)] = 0.5
+
+
+class Safety(_Section):
+    """When a learned policy does worse than proportional shares would, they take over for a while (chosen by us)."""
+
+    enabled: bool = True
+    worse_windows: PositiveInt = 5  # so many windows in a row
+    margin: Annotated[float, Field(ge=0)] = 0.1  # by more than this part of the estimated goodput
+    rest_windows: PositiveInt = 20  # then proportional for so long
 
 
 class Policy(_Section):
-    name: Literal["static", "proportional", "ppo"] = "proportional"
+    name: Literal["static", "proportional", "pid", "goodput", "ppo"] = "proportional"
     sizes: tuple[PositiveInt, ...] | None = None  # static: a vector in place of the initial sizes
     ppo: Ppo = Ppo()
+    safety: Safety = Safety()
 
 
 class Timeouts(_Section):

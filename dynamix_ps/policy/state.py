@@ -7,109 +7,103 @@ a pause or a half-applied plan never becomes a gain or a loss.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dynamix_ps.messages import NAN, LinkView, WindowRecord
-from dynamix_ps.metrics.noise import GradientNoise, SmoothedNoise
+from dynamix_ps.metrics.noise import SMOOTHING
 from dynamix_ps.policy import features
-from dynamix_ps.policy.base import View
-from dynamix_ps.policy.features import ALL, LOCAL, SHARED, ClusterWindow, WorkerWindow
+from dynamix_ps.policy.features import Seen
+from dynamix_ps.policy.window_arrays import Array, WindowArrays
 
 REFERENCE_WINDOWS = 3  # the mean iteration time of this many first windows is the unit of iteration time
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """One worker's part: its LOCAL values, and what the reward needs of them in plain units."""
+    """All workers at the end of one window, and what rewards need of it in plain units."""
 
-    local: tuple[float, ...]
-    accuracy: float
-    accuracy_gain: float
-    iteration_time: float  # in units of the reference
-    batch_size: int
-    gradient_std: float
-    gradient_variance: float
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterState:
-    """All workers at the end of one window. `workers[i]` is None where worker i did not report."""
-
-    workers: tuple[State | None, ...]
-    shared: tuple[float, ...]
-
-    def rows(self) -> NDArray[np.float64]:
-        """One row of LOCAL + SHARED values per worker, NaN where unknown; shape (workers, len(NAMES))."""
-        unknown = (NAN,) * len(LOCAL)
-        rows = [(worker.local if worker else unknown) + self.shared for worker in self.workers]
-        return np.clip(np.array(rows, dtype=np.float64), _LOW, _HIGH)
-
-
-_LOW = np.array([feature.low for feature in ALL])
-_HIGH = np.array([feature.high for feature in ALL])
+    rows: Array  # (..., workers, len(NAMES)), NaN where unknown
+    window: WindowArrays
+    accuracy_gain: Array  # (..., workers)
+    gradient_variance: Array  # (..., workers)
+    speed: Array  # (..., workers), samples per second of computing
+    iteration_time: Array  # (...,), in units of the reference
+    reference_s: Array  # (...,)
+    noise_scale: Array  # (...,), samples
 
 
 class StateBuilder:
-    """Turns views into states; remembers what changes are measured against."""
+    """Turns windows into states; remembers what changes are measured against.
 
-    def __init__(self, n_workers: int) -> None:
-        self._accuracy = [NAN] * n_workers
-        self._loss = [NAN] * n_workers
-        self._global_accuracy = self._global_loss = NAN
-        self._reference_s: list[float] = []
-        self._noise = SmoothedNoise()
+    Args:
+        shape: (workers,) live, (environments, workers) in the simulator.
+    """
 
-    def observe(self, view: View) -> ClusterState:
+    def __init__(self, *shape: int) -> None:
+        whole = shape[:-1]
+        self._accuracy = np.full(shape, np.nan)
+        self._loss = np.full(shape, np.nan)
+        self._global_accuracy = np.full(whole, np.nan)
+        self._global_loss = np.full(whole, np.nan)
+        self._reference_sum_s = np.zeros(whole)
+        self._reference_windows = np.zeros(whole)
+        self._variance, self._signal, self._weight = np.zeros(whole), np.zeros(whole), np.zeros(whole)
+
+    def restart(self, which: NDArray[np.bool_]) -> None:
+        """Forget what is known of some environments, whose next window is the first of another run."""
+        for unknown in (self._accuracy, self._loss, self._global_accuracy, self._global_loss):
+            unknown[which] = np.nan
+        for zero in (self._reference_sum_s, self._reference_windows, self._variance, self._signal, self._weight):
+            zero[which] = 0.0
+
+    def observe(self, window: WindowArrays) -> State:
         """The state at the end of a clean window. Call once per window, in order."""
-        first = view.reported[0]
-        if len(self._reference_s) < REFERENCE_WINDOWS:
-            self._reference_s.append(first.duration_s / first.iterations)
-        noise = self._noise.update(GradientNoise(first.noise_variance, first.noise_signal))
-        mean_speed = _mean([features.speed(record) for record in view.reported])
-        workers = tuple(self._worker(record, view, mean_speed) if record else None for record in view.records)
-        cluster = ClusterWindow(
-            record=first,
-            accuracy_before=self._global_accuracy,
-            loss_before=self._global_loss,
-            noise_scale=noise.scale,
-            global_batch=view.plan.global_batch,
-            largest_batch=sum(high for _, high in view.bounds),
-            workers=len(view.records),
-            servers=view.servers,
+        self._take_reference(window)
+        speed = features.speed(window)
+        seen = Seen(
+            window=window,
+            accuracy_before=self._accuracy,
+            loss_before=self._loss,
+            global_accuracy_before=self._global_accuracy,
+            global_loss_before=self._global_loss,
+            reference_s=features.ratio(self._reference_sum_s, self._reference_windows),
+            noise_scale=self._smoothed_noise_scale(window),
+            speed=speed,
+            mean_speed=_mean(speed),
         )
-        self._global_accuracy, self._global_loss = first.global_accuracy, first.global_loss
-        return ClusterState(workers, tuple(feature.value(cluster) for feature in SHARED))
-
-    def _worker(self, record: WindowRecord, view: View, mean_speed: float) -> State:
-        rank = record.rank
-        window = WorkerWindow(
-            record=record,
-            link=view.links[rank] if view.links else LinkView(rank),
-            accuracy=record.global_accuracy if math.isnan(record.accuracy) else record.accuracy,
-            accuracy_before=self._accuracy[rank],
-            loss_before=self._loss[rank],
-            reference_s=sum(self._reference_s) / len(self._reference_s),
-            global_batch=view.plan.global_batch,
-            workers=len(view.records),
-            mean_speed=mean_speed,
+        state = State(
+            rows=features.rows(seen),
+            window=window,
+            accuracy_gain=window.accuracy - self._accuracy,
+            gradient_variance=features.gradient_variance(window),
+            speed=speed,
+            iteration_time=features.iteration_time(seen),
+            reference_s=seen.reference_s,
+            noise_scale=seen.noise_scale,
         )
-        self._accuracy[rank], self._loss[rank] = window.accuracy, record.loss
-        return State(
-            local=tuple(feature.value(window) for feature in LOCAL),
-            accuracy=window.accuracy,
-            accuracy_gain=window.accuracy - window.accuracy_before,
-            iteration_time=features.iteration_time(window),
-            batch_size=record.batch_size,
-            gradient_std=record.grad_norm_std,
-            gradient_variance=features.gradient_variance(record),
-        )
+        self._accuracy = np.where(window.present, window.accuracy, self._accuracy)
+        self._loss = np.where(window.present, window.loss, self._loss)
+        self._global_accuracy, self._global_loss = np.array(window.global_accuracy), np.array(window.global_loss)
+        return state
+
+    def _take_reference(self, window: WindowArrays) -> None:
+        early = self._reference_windows < REFERENCE_WINDOWS
+        self._reference_sum_s = self._reference_sum_s + np.where(early, window.duration_s / window.iterations, 0.0)
+        self._reference_windows = self._reference_windows + early
+
+    def _smoothed_noise_scale(self, window: WindowArrays) -> Array:
+        """V / S, each smoothed apart as in metrics/noise.py; an unknown estimate changes nothing."""
+        fresh = (1 - SMOOTHING) * (np.isfinite(window.noise_variance) & np.isfinite(window.noise_signal))
+        self._variance = self._variance + fresh * (np.nan_to_num(window.noise_variance) - self._variance)
+        self._signal = self._signal + fresh * (np.nan_to_num(window.noise_signal) - self._signal)
+        self._weight = self._weight + fresh * (1 - self._weight)
+        known = (self._variance > 0) & (self._signal > 0)
+        return features.ratio(self._variance, np.where(known, self._signal, 0.0))
 
 
-def _mean(values: Sequence[float]) -> float:
-    known = [value for value in values if not math.isnan(value)]
-    return sum(known) / len(known) if known else NAN
+def _mean(values: Array) -> Array:
+    """Mean over the workers of what is known."""
+    known = np.isfinite(values)
+    return features.ratio(np.where(known, values, 0.0).sum(axis=-1), known.sum(axis=-1))

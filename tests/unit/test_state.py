@@ -16,6 +16,7 @@ from dynamix_ps.policy.base import View
 from dynamix_ps.policy.features import ALL, NAMES, SHARED, table
 from dynamix_ps.policy.ppo.normalise import Normaliser
 from dynamix_ps.policy.state import StateBuilder
+from dynamix_ps.policy.window_arrays import arrays_of
 from tests.control_plane import record, view
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -37,7 +38,7 @@ MEASURED = {
 
 
 def row(builder: StateBuilder, seen: View, rank: int = 0) -> dict[str, float]:
-    return dict(zip(NAMES, builder.observe(seen).rows()[rank], strict=True))
+    return dict(zip(NAMES, builder.observe(arrays_of(seen)).rows[rank], strict=True))
 
 
 def with_sides(seen: View) -> View:
@@ -54,7 +55,7 @@ def test_every_number_of_a_fully_measured_window():
         record(1, batch_size=32, samples=640, **MEASURED),
     ]
     builder = StateBuilder(2)
-    builder.observe(with_sides(view(plan, records)))
+    builder.observe(arrays_of(with_sides(view(plan, records))))
     later = [
         dataclasses.replace(one, accuracy=0.6, global_accuracy=0.62, loss=0.75, global_loss=0.7) for one in records
     ]
@@ -118,7 +119,7 @@ def test_without_probe_and_reports_of_servers_their_values_are_unknown_not_zero(
 
 def test_a_worker_that_did_not_report_is_unknown_and_its_gain_spans_the_gap():
     builder, plan = StateBuilder(2), Plan(0, (64, 64))
-    builder.observe(view(plan, [record(0), record(1, accuracy=0.2)]))
+    builder.observe(arrays_of(view(plan, [record(0), record(1, accuracy=0.2)])))
     absent = row(builder, view(plan, [record(0, window=1), None]), rank=1)
     assert all(math.isnan(absent[one.name]) for one in ALL if one not in SHARED)
     assert absent["loss"] == pytest.approx(math.log1p(1.4))
@@ -129,7 +130,7 @@ def test_a_worker_that_did_not_report_is_unknown_and_its_gain_spans_the_gap():
 def test_the_unit_of_iteration_time_is_the_mean_of_the_first_three_windows():
     builder, plan = StateBuilder(1), Plan(0, (64,))
     for duration_s in (2.0, 4.0, 6.0):
-        builder.observe(view(plan, [record(duration_s=duration_s)]))
+        builder.observe(arrays_of(view(plan, [record(duration_s=duration_s)])))
     assert row(builder, view(plan, [record(duration_s=8.0)]))["iteration_time"] == pytest.approx(2.0)
 
 
@@ -146,7 +147,7 @@ _optional = [f.name for f in dataclasses.fields(WindowRecord) if f.type == "floa
 def test_any_values_whatever_give_numbers_within_the_documented_range_or_unknown(windows):
     builder, normaliser = StateBuilder(2), Normaliser.empty(len(NAMES))
     for number, changes in enumerate(windows):
-        rows = builder.observe(view(Plan(0, (64, 64)), [record(0, number, **changes), None])).rows()
+        rows = builder.observe(arrays_of(view(Plan(0, (64, 64)), [record(0, number, **changes), None]))).rows
         for name, one, value in zip(NAMES, ALL, rows[0], strict=True):
             assert math.isnan(value) or one.low <= value <= one.high, name
         normaliser = normaliser.updated(rows)

@@ -1,0 +1,125 @@
+"""One closed window as arrays: the form in which features, rewards and actions compute, live and simulated.
+
+Arrays about workers have the shape (..., workers), those about the cluster (...,). Live there are no leading axes;
+the simulator has one for its environments. What is unknown is NaN; a quantity nobody measures may stay the
+scalar NaN, which broadcasts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dynamix_ps.messages import NAN, LinkView, WindowRecord
+from dynamix_ps.policy.base import View
+
+Array = NDArray[np.floating[Any]]
+Known = Array | float  # an array, or one value for all
+
+
+@dataclass(frozen=True, slots=True)
+class WindowArrays:
+    """A window of every worker. Units and meanings are those of WindowRecord, LinkView and ServerView."""
+
+    # workers
+    present: NDArray[np.bool_]  # reported; all other values of an absent worker are NaN
+    low: NDArray[np.int64]  # bounds of its batch size
+    high: NDArray[np.int64]
+    planned: NDArray[np.int64]  # b_i of the newest plan, of absent workers too
+    samples: Array
+    compute_s: Array
+    push_pull_s: Array
+    wait_s: Array
+    loss: Array
+    accuracy: Array  # its own; everybody's where its own is unknown
+    accuracy_std: Known
+    grad_sq_local: Array
+    grad_norm_std: Known
+    cpu_ratio: Known
+    cpu_cores: Known
+    throttled: Known
+    memory_bytes: Known
+    memory_ratio: Known
+    gpu_utilisation: Known
+    gpu_memory_ratio: Known
+    push_bytes_per_s: Known
+    pull_bytes_per_s: Known
+    retransmits_per_s: Known
+    rtt_s: Known
+    push_busy: Known
+    pull_retransmits_per_s: Known
+    pull_busy: Known
+    push_difference: Known
+    # the cluster
+    iterations: Array
+    duration_s: Array  # of the window, the same on all workers up to bookkeeping
+    global_loss: Array
+    global_accuracy: Array
+    grad_sq_global: Array
+    noise_variance: Array
+    noise_signal: Array
+    epoch: Known
+    server_cpu: Known  # of the busiest server, over the cores it may use
+    server_unread_bytes: Known
+    server_unsent_bytes: Known
+
+    @property
+    def n_workers(self) -> int:
+        return int(self.planned.shape[-1])
+
+    @property
+    def global_batch(self) -> NDArray[np.int64]:
+        """B of the newest plan; shape (...,)."""
+        return np.asarray(self.planned.sum(axis=-1))
+
+
+_OF_RECORD = (
+    "samples", "compute_s", "push_pull_s", "wait_s", "loss", "accuracy_std", "grad_sq_local", "grad_norm_std",
+    "cpu_ratio", "cpu_cores", "throttled", "memory_bytes", "memory_ratio", "gpu_utilisation", "gpu_memory_ratio",
+    "push_bytes_per_s", "pull_bytes_per_s", "retransmits_per_s", "rtt_s", "push_busy",
+)  # fmt: skip
+_OF_CLUSTER = (
+    "iterations", "duration_s", "global_loss", "global_accuracy", "grad_sq_global", "noise_variance", "noise_signal",
+    "epoch",
+)  # fmt: skip
+_OF_LINK = ("pull_retransmits_per_s", "pull_busy", "push_difference")
+
+
+def arrays_of(view: View) -> WindowArrays:
+    """A live view as arrays; it must have at least one record."""
+    first = view.reported[0]
+    bounds = np.array(view.bounds, dtype=np.int64)
+    columns: dict[str, Any] = {name: _column(view.records, name) for name in _OF_RECORD}
+    accuracy = _column(view.records, "accuracy")
+    present = np.array([record is not None for record in view.records])
+    columns["accuracy"] = np.where(present & np.isnan(accuracy), first.global_accuracy, accuracy)
+    columns |= {name: np.float64(getattr(first, name)) for name in _OF_CLUSTER}
+    columns |= {name: _column(view.links, name) if view.links else NAN for name in _OF_LINK}
+    if view.links:  # of an absent worker nothing is known
+        for name in _OF_LINK:
+            columns[name] = np.where(present, columns[name], NAN)
+    return WindowArrays(
+        present=present,
+        low=bounds[:, 0],
+        high=bounds[:, 1],
+        planned=np.array(view.plan.batch_sizes, dtype=np.int64),
+        server_cpu=_largest([_ratio(one.system.cpu_ratio, one.system.cpu_cores) for one in view.servers]),
+        server_unread_bytes=_largest([one.unread_bytes for one in view.servers]),
+        server_unsent_bytes=_largest([one.unsent_bytes for one in view.servers]),
+        **columns,
+    )
+
+
+def _column(rows: tuple[WindowRecord | None, ...] | tuple[LinkView, ...], name: str) -> NDArray[np.float64]:
+    return np.array([NAN if row is None else getattr(row, name) for row in rows], dtype=np.float64)
+
+
+def _ratio(value: float, unit: float) -> float:
+    return value / unit if unit > 0 else NAN
+
+
+def _largest(values: list[float]) -> float:
+    return max((value for value in values if value == value), default=NAN)
