@@ -6,7 +6,7 @@ same views in the same order give the same answers. They may remember earlier vi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -44,6 +44,7 @@ class Decision:
 
     batch_sizes: tuple[int, ...]
     reward: float | None = None
+    note: str = ""  # what the journal shall tell people about it; empty: nothing
 
 
 class Policy(Protocol):
@@ -58,18 +59,28 @@ class Policy(Protocol):
 
 @runtime_checkable
 class Learner(Protocol):
-    """A policy that learns from what its decisions brought. `update` may take long; it is never run in parallel
-    with `decide`."""
+    """A policy that learns from what its decisions brought, while decisions go on.
+
+    One update at a time: `begin_update` and `finish_update` are called between decisions, and what the first
+    returns is called between the two, in another thread, with `decide` going on in this one.
+    """
 
     @property
     def update_due(self) -> bool:
         """Whether enough has been seen for an update."""
         ...
 
-    def update(self) -> Mapping[str, Any]:
-        """Learn from what was collected, and return the diagnostics."""
+    def begin_update(self) -> Callable[[], Any]:
+        """Take out what was collected. The function returned learns from it, which may take long, on copies."""
+        ...
+
+    def finish_update(self, finished: Any) -> Mapping[str, Any]:
+        """Put to use what that function returned, and return the diagnostics.
+
+        Among them `accepted`: 0 if the weights stay what they were, because the new ones are not finite.
+        """
         ...
 
     def save(self, file: Path) -> None:
-        """Write all that a later process needs to go on. Atomic. Raises OSError."""
+        """Write all that a later process needs to go on. Atomic; in another thread, as the update. Raises OSError."""
         ...
