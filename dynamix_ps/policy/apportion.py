@@ -1,9 +1,15 @@
-"""Split a whole number by weights: the integer side of every share in this project."""
+"""Split whole numbers by weights: the integer side of every share in this project."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+Whole = NDArray[np.int64]
+Real = NDArray[np.float64]
 
 
 def apportion(
@@ -32,19 +38,25 @@ def apportion(
     lows = [0] * count if low is None else list(low)
     highs = [max(total, 0)] * count if high is None else list(high)
     _check(total, weights, lows, highs)
-    shares = _shares(total, _scaled(weights), lows, highs)
-    parts = [min(max(math.floor(share), lows[i]), highs[i]) for i, share in enumerate(shares)]
-    remainder = [share - part for share, part in zip(shares, parts, strict=True)]
-    missing = total - sum(parts)
-    while missing:
-        step = 1 if missing > 0 else -1
-        movable = [i for i in range(count) if lows[i] <= parts[i] + step <= highs[i]]
-        movable.sort(key=lambda i: (-step * remainder[i], i))
-        for i in movable[: abs(missing)]:
-            parts[i] += step
-            remainder[i] -= step
-        missing = total - sum(parts)
-    return tuple(parts)
+    parts = split(np.array(total), np.array(weights, dtype=np.float64), np.array(lows), np.array(highs))
+    return tuple(int(part) for part in parts)
+
+
+def split(total: Whole, weights: Real, low: Whole, high: Whole) -> Whole:
+    """`apportion` for many splits at once: total (...,), the others (..., parts). Arguments are not checked."""
+    scaled = _scaled(weights)
+    shares = _shares(total, scaled, low, high)
+    parts = np.clip(np.floor(shares), low, high).astype(np.int64)
+    remainder = shares - parts
+    while (missing := total - parts.sum(axis=-1)).any():
+        step = np.sign(missing)[..., None]
+        movable = (parts + step >= low) & (parts + step <= high) & (step != 0)
+        order = np.argsort(np.where(movable, -step * remainder, np.inf), axis=-1, kind="stable")
+        turn = np.argsort(order, axis=-1, kind="stable")  # whose turn it is, 0 first
+        moved = step * (movable & (turn < np.abs(missing)[..., None]))
+        parts += moved
+        remainder -= moved
+    return parts
 
 
 def _check(total: int, weights: Sequence[float], lows: list[int], highs: list[int]) -> None:
@@ -62,37 +74,30 @@ def _check(total: int, weights: Sequence[float], lows: list[int], highs: list[in
         raise ValueError(f"apportion: total {total} is outside [{sum(lows)}, {sum(highs)}], the sums of the bounds")
 
 
-def _scaled(weights: Sequence[float]) -> list[float]:
-    """Weights divided by one power of two, which is exact, so that huge ones cannot overflow a sum."""
-    largest = max(weights)
-    if largest == 0:
-        return [1.0] * len(weights)
-    exponent = math.frexp(largest)[1]
-    return [math.ldexp(weight, -exponent) for weight in weights]
+def _scaled(weights: Real) -> Real:
+    """Weights divided by one power of two per row, which is exact, so that huge ones cannot overflow a sum."""
+    largest = weights.max(axis=-1, keepdims=True)
+    return np.where(largest == 0, 1.0, np.ldexp(weights, -np.frexp(largest)[1]))
 
 
-def _shares(total: int, weights: list[float], lows: list[int], highs: list[int]) -> list[float]:
+def _shares(total: Whole, weights: Real, low: Whole, high: Whole) -> Real:
     """Real-valued shares within the bounds: clamp the parts that break a bound, share the rest, repeat.
 
     In each round only one kind of violation is frozen, the one that weighs more, because freezing it moves
     the others' shares towards their own bounds and never past them.
     """
-    shares = [float(low) for low in lows]
-    free = set(range(len(weights)))
-    while free:
-        rest = total - sum(shares[i] for i in range(len(weights)) if i not in free)
-        weight_sum = math.fsum(weights[i] for i in free)
-        wanted = {i: rest * weights[i] / weight_sum if weight_sum else rest / len(free) for i in free}
-        below = {i for i in free if wanted[i] < lows[i]}
-        above = {i for i in free if wanted[i] > highs[i]}
-        if not below and not above:
-            for i in free:
-                shares[i] = wanted[i]
-            return shares
-        lifted = math.fsum(lows[i] - wanted[i] for i in below)
-        cut = math.fsum(wanted[i] - highs[i] for i in above)
-        frozen = (below if lifted >= cut else set()) | (above if cut >= lifted else set())
-        for i in frozen:
-            shares[i] = float(lows[i] if i in below else highs[i])
-        free -= frozen
-    return shares
+    shares = np.zeros(weights.shape)
+    free = np.ones(weights.shape, dtype=bool)
+    while True:
+        rest = (total - np.where(free, 0.0, shares).sum(axis=-1))[..., None]
+        weight_sum = np.where(free, weights, 0.0).sum(axis=-1, keepdims=True)
+        even = rest / np.maximum(free.sum(axis=-1, keepdims=True), 1)
+        wanted = np.where(weight_sum > 0, rest * weights / np.where(weight_sum > 0, weight_sum, 1.0), even)
+        below, above = free & (wanted < low), free & (wanted > high)
+        if not (below | above).any():
+            return np.where(free, wanted, shares)
+        lifted = np.where(below, low - wanted, 0.0).sum(axis=-1, keepdims=True)
+        cut = np.where(above, wanted - high, 0.0).sum(axis=-1, keepdims=True)
+        frozen = (below & (lifted >= cut)) | (above & (cut >= lifted))
+        shares = np.where(frozen, np.where(below, low, high), shares)
+        free &= ~frozen

@@ -1,0 +1,58 @@
+"""What an action is: the two action spaces, from actions to batch sizes. Pure; arrays of shape (..., workers).
+
+`paper`: every worker adds one of five steps to its size (DYNAMIX, arXiv 2510.08522, IV-C). It mixes two decisions: how
+large the global batch is, and how it is split.
+
+`structured` (ours) keeps them apart: one decision multiplies the global batch B, and one per worker shifts its share
+around the split proportional to throughput. Factors work at any scale, from 32 samples to millions of tokens.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dynamix_ps.policy.apportion import Whole, split
+from dynamix_ps.policy.window_arrays import Array
+
+PAPER_STEPS = (-100, -25, 0, 25, 100)  # samples
+PAPER_BOUNDS = (32, 1024)
+BATCH_STEPS = (-1.0, -0.25, 0.0, 0.25, 1.0)  # log2 of the factor on B (chosen by us)
+SHARE_STEPS = (-1.5, -0.75, -0.3, -0.1, 0.0, 0.1, 0.3)  # log2 of the factor on a worker's share (chosen by us)
+DEAD_BAND = 0.02  # while B stays, no worker's size changes by less than this: a switch for nothing (chosen by us)
+
+
+def paper_sizes(planned: Whole, actions: NDArray[np.int64], low: Whole, high: Whole) -> Whole:
+    """Sizes plus steps, within the paper's bounds where those leave something, and the worker's own."""
+    wanted = np.clip(planned + np.array(PAPER_STEPS)[actions], *PAPER_BOUNDS)
+    return np.clip(wanted, low, high)
+
+
+def batch_allowed(global_batch: Whole, low: Whole, high: Whole) -> NDArray[np.bool_]:
+    """Which steps of B lead somewhere else than the bounds where it already is; (..., steps). 0 always does."""
+    steps = np.array(BATCH_STEPS)
+    smallest, largest = low.sum(axis=-1)[..., None], high.sum(axis=-1)[..., None]
+    now = global_batch[..., None]
+    return (steps == 0) | ((steps < 0) & (now > smallest)) | ((steps > 0) & (now < largest))
+
+
+def structured_sizes(
+    planned: Whole,
+    batch_actions: NDArray[np.int64],
+    share_actions: NDArray[np.int64],
+    speeds: Array,
+    present: NDArray[np.bool_],
+    low: Whole,
+    high: Whole,
+) -> Whole:
+    """B times its factor, split by speed times each worker's factor. Absent workers keep their size."""
+    factor = np.exp2(np.array(BATCH_STEPS)[batch_actions])
+    absent = np.where(present, 0, planned)
+    lowest, highest = np.where(present, low, planned), np.where(present, high, planned)
+    total = np.rint(planned.sum(axis=-1) * factor)
+    total = np.clip(total, lowest.sum(axis=-1), highest.sum(axis=-1)).astype(np.int64)
+    weights = np.where(present, speeds * np.exp2(np.array(SHARE_STEPS)[share_actions]), absent)
+    sizes = split(total, weights, lowest, highest)
+    little = (np.abs(sizes - planned) <= DEAD_BAND * planned).all(axis=-1) & (total == planned.sum(axis=-1))
+    inside = ((planned >= low) & (planned <= high)).all(axis=-1)
+    return np.where((little & inside)[..., None], planned, sizes)

@@ -1,0 +1,166 @@
+"""The learned policy between states and batch sizes: which networks it has, what each sees, does and is rewarded for.
+
+    state -> what each network sees -> its actions (ppo/agent.py) -> sizes (actions.py)
+    next state -> reward of every network's actions (rewards.py)
+
+The same object decides for one live cluster (no leading axis) and, in training, for all environments of the simulator
+at once. One network may serve many rows: all workers share one policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dynamix_ps.policy import actions
+from dynamix_ps.policy.apportion import Whole
+from dynamix_ps.policy.features import LOCAL, NAMES, SHARED
+from dynamix_ps.policy.ppo.agent import Acted, Agent
+from dynamix_ps.policy.ppo.policy_file import Spaces
+from dynamix_ps.policy.rewards import Reward
+from dynamix_ps.policy.speeds import Speeds
+from dynamix_ps.policy.state import State
+from dynamix_ps.policy.window_arrays import Array
+
+_SHARED_NAMES = tuple(feature.name for feature in SHARED)
+_LOCAL_NAMES = tuple(feature.name for feature in LOCAL)
+_POOLED_NAMES = (
+    *_SHARED_NAMES,
+    *(f"mean {name}" for name in _LOCAL_NAMES),
+    *(f"max {name}" for name in _LOCAL_NAMES),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """New sizes, and per network what it did; rows of a network are flattened over all leading axes."""
+
+    sizes: Whole
+    acted: Mapping[str, Acted]
+
+
+class Brain(Protocol):
+    """Both kinds. `agents` are replaced by learning; all other memory is of the runs in progress."""
+
+    agents: dict[str, Agent]
+
+    def decide(self, state: State, *, explore: bool, learn_normaliser: bool = False) -> Decided:
+        """Sizes for the next windows, of the shape of `state.window.planned`."""
+        ...
+
+    def rewards(self, state: State, before: Whole) -> dict[str, Array]:
+        """Per network and row, what the decision that led to `state` from sizes `before` was worth."""
+        ...
+
+    def present(self, state: State) -> dict[str, NDArray[np.bool_]]:
+        """Per network, which rows stand for somebody that is there."""
+        ...
+
+    def restart(self, which: NDArray[np.bool_]) -> None:
+        """Forget what is remembered of some environments."""
+        ...
+
+
+def spaces_of(kind: str, hidden: int) -> Spaces:
+    """What a policy file must say to fit a brain of this kind."""
+    if kind == "paper":
+        return Spaces(kind, {"worker": NAMES}, {"worker": actions.PAPER_STEPS}, hidden)
+    return Spaces(
+        kind,
+        {"batch": _POOLED_NAMES, "share": NAMES},
+        {"batch": actions.BATCH_STEPS, "share": actions.SHARE_STEPS},
+        hidden,
+    )
+
+
+def make_brain(kind: str, agents: dict[str, Agent], reward: Reward, *shape: int) -> Brain:
+    """A brain for one cluster, shape (workers,), or for several, (environments, workers)."""
+    return PaperBrain(agents, reward) if kind == "paper" else StructuredBrain(agents, reward, *shape)
+
+
+class PaperBrain:
+    """One network; every worker adds a step to its own size."""
+
+    def __init__(self, agents: dict[str, Agent], reward: Reward) -> None:
+        self.agents = agents
+        self._reward = reward
+
+    def decide(self, state: State, *, explore: bool, learn_normaliser: bool = False) -> Decided:
+        window = state.window
+        acted = self.agents["worker"].act(_flat(state.rows), explore=explore, learn_normaliser=learn_normaliser)
+        wanted = actions.paper_sizes(
+            window.planned, acted.actions.reshape(window.planned.shape), window.low, window.high
+        )
+        return Decided(np.where(window.present, wanted, window.planned), {"worker": acted})
+
+    def rewards(self, state: State, before: Whole) -> dict[str, Array]:
+        return {"worker": self._reward(state, before).reshape(-1)}
+
+    def present(self, state: State) -> dict[str, NDArray[np.bool_]]:
+        return {"worker": state.window.present.reshape(-1)}
+
+    def restart(self, which: NDArray[np.bool_]) -> None:
+        """It remembers nothing."""
+
+
+class StructuredBrain:
+    """Network `batch` chooses a factor on the global batch, network `share` one on every worker's share."""
+
+    def __init__(self, agents: dict[str, Agent], reward: Reward, *shape: int) -> None:
+        self.agents = agents
+        self._reward = reward
+        self._speeds = Speeds(*shape)
+
+    def decide(self, state: State, *, explore: bool, learn_normaliser: bool = False) -> Decided:
+        window = state.window
+        self._speeds.update(state.speed)
+        allowed = actions.batch_allowed(window.global_batch, window.low, window.high)
+        batch = self.agents["batch"].act(
+            _pooled(state),
+            explore=explore,
+            learn_normaliser=learn_normaliser,
+            allowed=allowed.reshape(-1, allowed.shape[-1]),
+        )
+        share = self.agents["share"].act(_flat(state.rows), explore=explore, learn_normaliser=learn_normaliser)
+        sizes = actions.structured_sizes(
+            window.planned,
+            batch.actions.reshape(window.planned.shape[:-1]),
+            share.actions.reshape(window.planned.shape),
+            self._speeds.weights,
+            window.present,
+            window.low,
+            window.high,
+        )
+        return Decided(sizes, {"batch": batch, "share": share})
+
+    def rewards(self, state: State, before: Whole) -> dict[str, Array]:
+        """The global batch is rewarded with the mean over the workers that are there."""
+        each = self._reward(state, before)
+        there = state.window.present
+        mean = np.where(there, each, 0.0).sum(axis=-1) / np.maximum(there.sum(axis=-1), 1)
+        return {"batch": mean.reshape(-1), "share": each.reshape(-1)}
+
+    def present(self, state: State) -> dict[str, NDArray[np.bool_]]:
+        there = state.window.present
+        return {"batch": there.any(axis=-1).reshape(-1), "share": there.reshape(-1)}
+
+    def restart(self, which: NDArray[np.bool_]) -> None:
+        self._speeds.restart(which)
+
+
+def _flat(rows: Array) -> Array:
+    return rows.reshape(-1, rows.shape[-1])
+
+
+def _pooled(state: State) -> Array:
+    """One row per cluster: shared values, and mean and largest of the workers' known ones."""
+    local = state.rows[..., : len(LOCAL)]
+    known = np.isfinite(local)
+    count = known.sum(axis=-2)
+    mean = np.where(known, local, 0.0).sum(axis=-2) / np.where(count > 0, count, np.nan)
+    largest = np.where(count > 0, np.where(known, local, -np.inf).max(axis=-2), np.nan)
+    return _flat(np.concatenate([state.rows[..., 0, len(LOCAL) :], mean, largest], axis=-1))
