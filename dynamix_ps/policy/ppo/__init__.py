@@ -1,1 +1,6 @@
-"""DYNAMIX's agent in plain numpy: agent.py tells the story, the other files one step of it each."""
+"""A small general PPO in plain numpy; it knows nothing of workers or batch sizes.
+
+In reading order: settings.py, network.py (policy and critic), normalise.py (observations), agent.py (acts, learns),
+rollout.py and gae.py (what came of it), update.py and adam.py (learning), policy_file.py (on disk), train.py (the
+whole loop on any gymnasium environment).
+"""

@@ -1,47 +1,47 @@
-"""Adam (arXiv 1412.6980, algorithm 1) and clipping of the gradient's norm, as functions of dicts of arrays."""
+"""Adam (arXiv 1412.6980, algorithm 1, in the form at the end of its section 2) and clipping of the gradient's norm."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 
-from dynamix_ps.policy.ppo.network import Params
+from dynamix_ps.policy.ppo.network import Array
 
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-5
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class AdamState:
     """Steps taken, and the running means of the gradient and of its square."""
 
     step: int
-    mean: Params
-    square: Params
+    mean: Array
+    square: Array
 
     @staticmethod
-    def zero(params: Params) -> AdamState:
-        return AdamState(
-            0,
-            {name: np.zeros_like(value) for name, value in params.items()},
-            {name: np.zeros_like(value) for name, value in params.items()},
-        )
+    def zero(weights: Array) -> AdamState:
+        return AdamState(0, np.zeros_like(weights), np.zeros_like(weights))
+
+    def copy(self) -> AdamState:
+        return AdamState(self.step, self.mean.copy(), self.square.copy())
 
 
-def adam_step(params: Params, gradients: Params, state: AdamState, learning_rate: float) -> tuple[Params, AdamState]:
-    """New parameters and state; the old ones stay as they are."""
-    step = state.step + 1
-    mean = {name: BETA1 * state.mean[name] + (1 - BETA1) * gradients[name] for name in params}
-    square = {name: BETA2 * state.square[name] + (1 - BETA2) * gradients[name] ** 2 for name in params}
-    rate = learning_rate * (1 - BETA2**step) ** 0.5 / (1 - BETA1**step)
-    new = {name: value - rate * mean[name] / (np.sqrt(square[name]) + EPSILON) for name, value in params.items()}
-    return new, AdamState(step, mean, square)
+def adam_step(weights: Array, gradient: Array, state: AdamState, learning_rate: float) -> None:
+    """One step, in place: of the weights and of the state."""
+    state.step += 1
+    state.mean += (1 - BETA1) * (gradient - state.mean)
+    state.square += (1 - BETA2) * (gradient * gradient - state.square)
+    rate = learning_rate * math.sqrt(1 - BETA2**state.step) / (1 - BETA1**state.step)
+    scale = np.sqrt(state.square)
+    scale += EPSILON
+    weights -= rate * state.mean / scale
 
 
-def clip_norm(gradients: Params, largest: float) -> tuple[Params, float]:
-    """Gradients scaled down so that their joint norm is at most `largest`, and the norm before."""
-    norm = float(np.sqrt(sum(float((value.astype(np.float64) ** 2).sum()) for value in gradients.values())))
-    if norm <= largest:
-        return gradients, norm
-    factor = largest / norm
-    return {name: value * factor for name, value in gradients.items()}, norm
+def clip_norm(gradient: Array, largest: float) -> float:
+    """Scales the gradient in place so that its norm is at most `largest`; the norm before."""
+    norm = math.sqrt(float(gradient @ gradient))
+    if norm > largest:
+        gradient *= largest / norm
+    return norm

@@ -1,164 +1,130 @@
-"""DYNAMIX's agent: one policy for all workers, which acts, gets rewards and learns while training runs.
+"""The agent: acts on observations, judges states, learns from rollouts.
 
-The story of one decision (`decide`):
+    raw observations -> normaliser -> policy -> actions (`act`) -> ... rewards ... -> Rollout -> Batch -> `update`
 
-    clean window -> state of every worker -> reward of the decision before -> action per worker -> new sizes
-
-and of one update (`update`), every `windows_per_update` rewards:
-
-    outcomes -> advantages (gae.py) -> clipped surrogate (update.py) -> new weights, or the old ones if not finite
-
-Faithful to the paper in form (shared parameters, five additive actions, its reward, clipped objective with a
-critic); what it leaves open is listed in docs/method.md as chosen by us.
+Its weights are never changed in place: learning puts new ones in the place of the old, so that copies, files and
+other threads can hold on to what they have.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dynamix_ps.config import Ppo
 from dynamix_ps.errors import PolicyError
-from dynamix_ps.policy.base import Decision, View
-from dynamix_ps.policy.features import NAMES
 from dynamix_ps.policy.ppo.adam import AdamState
-from dynamix_ps.policy.ppo.network import forward, initialise, log_softmax
+from dynamix_ps.policy.ppo.network import Array, Params, Shape, forward, initialise, log_softmax
 from dynamix_ps.policy.ppo.normalise import Normaliser
-from dynamix_ps.policy.ppo.policy_file import Spaces, StoredPolicy, load_policy, save_policy
-from dynamix_ps.policy.ppo.reward import reward
-from dynamix_ps.policy.ppo.rollout import Outcome, Step, to_batch
-from dynamix_ps.policy.ppo.update import update
-from dynamix_ps.policy.state import ClusterState, StateBuilder
-
-ACTIONS = (-100, -25, 0, 25, 100)  # change of a worker's batch size, in samples (paper, IV-C)
+from dynamix_ps.policy.ppo.rollout import Acted, Batch
+from dynamix_ps.policy.ppo.settings import Settings
+from dynamix_ps.policy.ppo.update import masked, update
 
 
-class PpoPolicy:
-    """Acts in windows that ran cleanly under the newest plan, and keeps the plan in all others.
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """All that has been learned. Without Adam's state (exported for inference) learning begins with a fresh one."""
 
-    Learning: actions are drawn from the policy, outcomes collected, the normaliser goes on. Otherwise nothing
-    changes; actions are still drawn if `explore`, else the likeliest is taken.
-    """
-
-    name = "ppo"
-
-    def __init__(
-        self, stored: StoredPolicy, ppo: Ppo, n_workers: int, rng: np.random.Generator, *, learn: bool, explore: bool
-    ) -> None:
-        self._params = stored.params
-        self._adam = stored.adam
-        self._normaliser = stored.normaliser
-        self._spaces = stored.spaces
-        self._provenance = dict(stored.provenance)
-        self._ppo = ppo
-        self._rng = rng
-        self._learn = learn
-        self._explore = explore
-        self._states = StateBuilder(n_workers)
-        self._decisions = 0
-        self._pending: tuple[Step, tuple[int, ...]] | None = None  # the last decision and the sizes it asked for
-        self._outcomes: list[Outcome] = []
-
-    def decide(self, view: View) -> Decision:
-        """New sizes: every reporting worker's size plus its action, within its bounds."""
-        if not view.clean:
-            return Decision(view.plan.batch_sizes)
-        state = self._states.observe(view)
-        raw = state.rows()
-        if self._learn:
-            self._normaliser = self._normaliser.updated(raw)
-        rows = self._normaliser.apply(raw)
-        present = np.array([worker is not None for worker in state.workers])
-        result = forward(self._params, rows)
-        log_probs = log_softmax(result.logits)
-        actions = self._choose(log_probs)
-
-        earned = self._settle(state, view, result.values, present)
-
-        sizes = tuple(
-            min(max(size + ACTIONS[actions[rank]], low), high) if present[rank] else size
-            for rank, (size, (low, high)) in enumerate(zip(view.plan.batch_sizes, view.bounds, strict=True))
-        )
-        self._decisions += 1
-        taken = log_probs[np.arange(len(actions)), actions]
-        self._pending = (Step(self._decisions, rows, actions, taken, result.values, present), sizes)
-        return Decision(sizes, earned)
-
-    @property
-    def update_due(self) -> bool:
-        return len(self._outcomes) >= self._ppo.windows_per_update
-
-    def update(self) -> Mapping[str, Any]:
-        """Learn from the collected outcomes and forget them. `accepted` is 0 where the old weights were kept."""
-        batch = to_batch(self._outcomes, self._ppo.gamma, self._ppo.gae_lambda)
-        self._outcomes = []
-        result = update(self._params, self._adam, batch, self._ppo, self._rng)
-        self._params, self._adam = result.params, result.adam
-        self._provenance["updates"] = int(self._provenance.get("updates", 0)) + int(result.accepted)
-        return {"accepted": float(result.accepted), "updates": float(self._provenance["updates"]), **result.diagnostics}
-
-    def save(self, file: Path) -> None:
-        """Write the policy as it is now. Raises OSError."""
-        stored = StoredPolicy(self._params, self._adam, self._normaliser, self._spaces, self._provenance)
-        save_policy(file, stored)
-
-    def _choose(self, log_probs: NDArray[np.floating]) -> NDArray[np.int64]:
-        """One action per worker: drawn by inverting the distribution, or the likeliest."""
-        if not self._explore:
-            return np.asarray(log_probs.argmax(axis=1))
-        below = np.exp(log_probs.astype(np.float64)).cumsum(axis=1)
-        draw = self._rng.random((len(log_probs), 1)) * below[:, -1:]
-        return np.asarray((draw >= below).sum(axis=1))
-
-    def _settle(
-        self,
-        state: ClusterState,
-        view: View,
-        values: NDArray[np.floating],
-        present: NDArray[np.bool_],
-    ) -> float | None:
-        """Credit the decision before with what this window earned: the mean reward, or None.
-
-        Only if the plan that ran is the one it asked for. A decision whose sizes were never in force as it
-        wanted them (observe mode, a restart) is dropped, not credited with somebody else's window.
-        """
-        pending, self._pending = self._pending, None
-        if pending is None or pending[1] != view.plan.batch_sizes:
-            return None
-        rewards = np.array([reward(worker, self._ppo) if worker else 0.0 for worker in state.workers])
-        both = present & pending[0].present
-        if not both.any():
-            return None
-        if self._learn:
-            self._outcomes.append(Outcome(pending[0], rewards, values, both))
-        return float(rewards[both].mean())
+    params: Params
+    adam: AdamState | None
+    normaliser: Normaliser | None  # none: observations are used as they are
 
 
-def make_ppo(
-    ppo: Ppo, n_workers: int, rng: np.random.Generator, *, learn: bool, resume: Path | None = None
-) -> PpoPolicy:
-    """The agent with fresh weights, those of `ppo.file`, or those that an earlier process of this run saved.
+class Agent:
+    """A policy with its critic.
 
     Args:
-        learn: whether this run can learn at all (its plans take effect); `ppo.learn` can still say no.
-
-    Raises:
-        PolicyError: a file is unusable, or nothing may be learned and no file says what was.
+        rng: its only source of random numbers.
     """
-    spaces = Spaces(NAMES, ACTIONS, ppo.hidden)
-    if resume is not None:
-        stored = load_policy(resume, spaces)
-    elif ppo.file is not None:
-        stored = load_policy(Path(ppo.file), spaces)
-    elif not ppo.learn:
-        raise PolicyError("policy.ppo: learn is false and no file is given; name a trained policy in policy.ppo.file")
-    else:
-        params = initialise(2 * len(NAMES), ppo.hidden, len(ACTIONS), rng)
-        stored = StoredPolicy(
-            params, AdamState.zero(params), Normaliser.empty(len(NAMES)), spaces, {"origin": "fresh", "updates": 0}
-        )
-    return PpoPolicy(stored, ppo, n_workers, rng, learn=learn and ppo.learn, explore=ppo.learn)
+
+    def __init__(self, weights: Weights, settings: Settings, rng: np.random.Generator) -> None:
+        self._weights = weights
+        self._settings = settings
+        self._rng = rng
+
+    @staticmethod
+    def fresh(n_features: int, n_actions: int, settings: Settings, rng: np.random.Generator) -> Agent:
+        """With new weights, drawn from `rng`."""
+        n_inputs = 2 * n_features if settings.normalise else n_features
+        params = initialise(Shape(n_inputs, settings.hidden, n_actions), rng)
+        normaliser = Normaliser.empty(n_features) if settings.normalise else None
+        return Agent(Weights(params, AdamState.zero(params.flat), normaliser), settings, rng)
+
+    @property
+    def weights(self) -> Weights:
+        return self._weights
+
+    def act(
+        self,
+        raw: NDArray[np.floating],
+        *,
+        explore: bool,
+        learn_normaliser: bool = False,
+        allowed: NDArray[np.bool_] | None = None,
+    ) -> Acted:
+        """One action for every row.
+
+        Args:
+            raw: (N, features), NaN where unknown.
+            explore: draw from the policy; otherwise the likeliest action.
+            learn_normaliser: take these rows into the normaliser's statistics first.
+            allowed: (N, actions) what may be chosen, at least one action per row; none: everything.
+
+        Raises:
+            PolicyError: an observation is unknown and there is no normaliser, or a row has nothing allowed.
+        """
+        if allowed is not None and not allowed.any(axis=1).all():
+            raise PolicyError("no action is allowed in a row, expected at least one; correct the mask")
+        weights = self._weights
+        if learn_normaliser and weights.normaliser is not None:
+            self._weights = Weights(weights.params, weights.adam, weights.normaliser.updated(raw))
+        rows = self._rows(raw)
+        log_probs = log_softmax(masked(forward(weights.params.actor, rows)[-1], allowed))
+        actions = self._draw(log_probs) if explore else log_probs.argmax(axis=1)
+        return Acted(rows, actions, log_probs[np.arange(len(rows)), actions], self._judge(rows), allowed)
+
+    def values(self, raw: NDArray[np.floating]) -> Array:
+        """The critic's value of every row (N, features); 0 for a learner without critic. Raises as `act` does."""
+        return self._judge(self._rows(raw))
+
+    def update(self, batch: Batch, learning_rate: float | None = None) -> dict[str, float]:
+        """Learn from a batch; the diagnostics. `accepted` is 0 where the weights from before were kept.
+
+        Args:
+            learning_rate: in place of the one in the settings.
+        """
+        weights, settings = self._weights, self._settings
+        adam = AdamState.zero(weights.params.flat) if weights.adam is None else weights.adam
+        rate = settings.learning_rate if learning_rate is None else learning_rate
+        result = update(weights.params, adam, batch, settings, rate, self._rng)
+        self._weights = Weights(result.params, result.adam, weights.normaliser)
+        return {"accepted": float(result.accepted), **result.diagnostics}
+
+    def copy(self) -> Agent:
+        """An agent of its own with the same weights, and random numbers of its own; may go on in another thread."""
+        return Agent(self._weights, self._settings, self._rng.spawn(1)[0])
+
+    def adopt(self, learned: Agent) -> None:
+        """Take over what a copy has learned; the normaliser, which went on here meanwhile, stays."""
+        self._weights = Weights(learned.weights.params, learned.weights.adam, self._weights.normaliser)
+
+    def _rows(self, raw: NDArray[np.floating]) -> Array:
+        if self._weights.normaliser is not None:
+            return self._weights.normaliser.apply(raw)
+        rows = raw.astype(np.float32)
+        if not np.isfinite(rows).all():
+            raise PolicyError("an observation is NaN or infinite, expected finite numbers; set normalise")
+        return rows
+
+    def _judge(self, rows: Array) -> Array:
+        if self._settings.learner == "simple":
+            return np.zeros(len(rows), dtype=np.float32)
+        return forward(self._weights.params.critic, rows)[-1][:, 0]
+
+    def _draw(self, log_probs: Array) -> NDArray[np.int64]:
+        """One action per row, by inverting the distribution; never one of probability 0."""
+        below = np.exp(log_probs, dtype=np.float64).cumsum(axis=1)
+        whole = below[:, -1:]
+        draw = np.minimum(self._rng.random((len(below), 1)) * whole, np.nextafter(whole, 0))
+        return np.asarray((below > draw).argmax(axis=1))

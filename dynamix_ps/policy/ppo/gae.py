@@ -1,4 +1,4 @@
-"""Generalised advantage estimation (arXiv 1506.02438, equation 16) over several workers at once."""
+"""Generalised advantage estimation (arXiv 1506.02438, equation 16) over several actors at once."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ def advantages(
     gamma: float,
     gae_lambda: float,
 ) -> NDArray[np.float64]:
-    """A_t = d_t + gamma * lambda * A_(t+1) with d_t = r_t + gamma * V(s_(t+1)) - V(s_t); all shaped (steps, workers).
+    """A_t = d_t + gamma * lambda * A_(t+1) with d_t = r_t + gamma * V(s_(t+1)) - V(s_t); all shaped (steps, actors).
 
-    `linked[t]` says that step t+1 of that worker starts where step t ended. Where it does not (the last step, a
-    missing window) the sum is cut and V(s_(t+1)) stands for the rest: an end of records is a truncation, never
-    an end of the task. `linked` of the last step is not read.
+    `linked[t]` says that step t+1 of that actor starts where step t ended. Where it does not (an episode ended, a
+    step is missing) the sum is cut and `next_values[t]` alone stands for the rest. `linked` of the last step is not
+    read.
     """
     deltas = rewards + gamma * next_values - values
-    result = np.zeros(rewards.shape, dtype=np.float64)
+    result = np.empty(rewards.shape, dtype=np.float64)
     carried = np.zeros(rewards.shape[1], dtype=np.float64)
     for step in reversed(range(len(rewards))):
         if step + 1 < len(rewards):

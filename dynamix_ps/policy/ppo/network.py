@@ -1,87 +1,117 @@
-"""The networks: a policy and a critic, each an MLP with two tanh layers, evaluated for all workers at once.
+"""The networks: a policy and a critic, each an MLP with two tanh layers, evaluated for all rows at once.
 
-Parameters are a plain dict of arrays; forward and backward passes are functions of it. They keep the type
-of the parameters: float32 in use, float64 where gradients are checked.
+All weights lie in one vector, which is what Adam, the gradient's norm and checks work on; the layers are views of it.
+Forward and backward passes keep its type: float32 in use, float64 where gradients are checked.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.floating]
-Params = dict[str, Array]
-
-PARTS = ("actor", "critic")
-LAYERS = 3
+Layers = tuple[tuple[Array, Array], ...]  # (weight (inputs, outputs), bias (outputs,)) of each layer
 
 
 @dataclass(frozen=True, slots=True)
-class Forward:
-    """Outputs for a batch of rows, and the activations that the backward pass needs."""
+class Shape:
+    """Sizes of the networks."""
 
-    logits: Array  # (rows, actions)
-    values: Array  # (rows,)
-    inputs: dict[str, tuple[Array, ...]]  # per part, what went into each layer
+    n_inputs: int
+    hidden: int
+    n_actions: int
+
+    @property
+    def widths(self) -> dict[str, tuple[int, ...]]:
+        """Width of the input and of every layer, per network."""
+        inside = (self.n_inputs, self.hidden, self.hidden)
+        return {"actor": (*inside, self.n_actions), "critic": (*inside, 1)}
+
+    @property
+    def size(self) -> int:
+        """Number of weights."""
+        return sum((into + 1) * out for widths in self.widths.values() for into, out in pairwise(widths))
 
 
-def initialise(n_inputs: int, hidden: int, n_actions: int, rng: np.random.Generator) -> Params:
+class Params:
+    """All weights: `flat` (shape.size,), and its views `actor` and `critic`."""
+
+    __slots__ = ("actor", "critic", "flat", "shape")
+
+    def __init__(self, shape: Shape, flat: Array) -> None:
+        self.shape, self.flat = shape, flat
+        start = 0
+        parts: dict[str, Layers] = {}
+        for part, widths in shape.widths.items():
+            layers = []
+            for into, out in pairwise(widths):
+                end = start + into * out
+                layers.append((flat[start:end].reshape(into, out), flat[end : end + out]))
+                start = end + out
+            parts[part] = tuple(layers)
+        self.actor, self.critic = parts["actor"], parts["critic"]
+
+    def copy(self) -> Params:
+        return Params(self.shape, self.flat.copy())
+
+    def named(self) -> Iterator[tuple[str, Array]]:
+        """Every layer's arrays as (`actor.0.weight`, view)."""
+        for part, layers in (("actor", self.actor), ("critic", self.critic)):
+            for number, (weight, bias) in enumerate(layers):
+                yield f"{part}.{number}.weight", weight
+                yield f"{part}.{number}.bias", bias
+
+
+def initialise(shape: Shape, rng: np.random.Generator) -> Params:
     """Orthogonal weights, zero biases. Gain sqrt(2) inside, 1 for the value, 0.01 for the logits.
 
-    The small last gain makes the first policy nearly uniform over the actions (chosen by us).
+    The small last gain makes the first policy nearly uniform over the actions (arXiv 2006.05990, section 3.2).
     """
-    params: Params = {}
-    for part, n_outputs, last_gain in (("actor", n_actions, 0.01), ("critic", 1, 1.0)):
-        widths = (n_inputs, hidden, hidden, n_outputs)
-        for layer in range(LAYERS):
-            gain = last_gain if layer == LAYERS - 1 else 2.0**0.5
-            weight = gain * _orthogonal(widths[layer], widths[layer + 1], rng)
-            params[f"{part}.{layer}.weight"] = weight.astype(np.float32)
-            params[f"{part}.{layer}.bias"] = np.zeros(widths[layer + 1], dtype=np.float32)
+    params = Params(shape, np.zeros(shape.size, dtype=np.float32))
+    for layers, last_gain in ((params.actor, 0.01), (params.critic, 1.0)):
+        for weight, _ in layers:
+            gain = last_gain if weight is layers[-1][0] else 2.0**0.5
+            weight[:] = gain * _orthogonal(len(weight), weight.shape[1], rng)
     return params
 
 
-def forward(params: Params, rows: Array) -> Forward:
-    """Logits and values of every row: one matrix product per layer, however many workers there are."""
-    outputs: dict[str, Array] = {}
-    inputs: dict[str, tuple[Array, ...]] = {}
-    for part in PARTS:
-        seen, value = [], rows
-        for layer in range(LAYERS):
-            seen.append(value)
-            value = value @ params[f"{part}.{layer}.weight"] + params[f"{part}.{layer}.bias"]
-            if layer < LAYERS - 1:
-                value = np.tanh(value)
-        outputs[part], inputs[part] = value, tuple(seen)
-    return Forward(outputs["actor"], outputs["critic"][:, 0], inputs)
+def forward(layers: Layers, rows: Array) -> tuple[Array, ...]:
+    """What went into each layer, and the output: one matrix product per layer, however many rows there are."""
+    values = [rows]
+    for number, (weight, bias) in enumerate(layers):
+        value = values[-1] @ weight
+        value += bias
+        if number < len(layers) - 1:
+            np.tanh(value, out=value)
+        values.append(value)
+    return tuple(values)
 
 
-def backward(params: Params, result: Forward, d_logits: Array, d_values: Array) -> Params:
-    """Gradient of a loss with respect to every parameter, from its gradient with respect to the outputs."""
-    gradients: Params = {}
-    for part, d_outputs in (("actor", d_logits), ("critic", d_values[:, None])):
-        delta = d_outputs
-        for layer in reversed(range(LAYERS)):
-            into = result.inputs[part][layer]
-            gradients[f"{part}.{layer}.weight"] = into.T @ delta
-            gradients[f"{part}.{layer}.bias"] = delta.sum(axis=0)
-            if layer:
-                delta = (delta @ params[f"{part}.{layer}.weight"].T) * (1 - into**2)
-    return gradients
+def backward(layers: Layers, values: tuple[Array, ...], d_output: Array, gradient: Layers) -> None:
+    """Writes the gradient of a loss by every weight into `gradient`, from that by the output.
+
+    `values` is what forward returned.
+    """
+    delta = d_output
+    for number in reversed(range(len(layers))):
+        into, (d_weight, d_bias) = values[number], gradient[number]
+        np.matmul(into.T, delta, out=d_weight)
+        delta.sum(axis=0, out=d_bias)
+        if number:
+            delta = delta @ layers[number][0].T
+            delta *= 1 - into * into
 
 
 def log_softmax(logits: Array) -> Array:
     """Log-probabilities of every row of logits, without overflow."""
     shifted = logits - logits.max(axis=1, keepdims=True)
-    result: Array = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+    shifted -= np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+    result: Array = shifted
     return result
-
-
-def finite(params: Params) -> bool:
-    """Whether no parameter is NaN or infinite."""
-    return all(bool(np.isfinite(value).all()) for value in params.values())
 
 
 def _orthogonal(n_inputs: int, n_outputs: int, rng: np.random.Generator) -> NDArray[np.float64]:

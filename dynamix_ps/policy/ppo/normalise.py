@@ -23,30 +23,38 @@ class Normaliser:
     def empty(n_features: int) -> Normaliser:
         return Normaliser(np.zeros(n_features), np.zeros(n_features), np.zeros(n_features))
 
-    def updated(self, rows: NDArray[np.float64]) -> Normaliser:
-        """With `rows` (NaN: unknown) taken in; the pairwise update of Chan, Golub and LeVeque."""
+    def updated(self, rows: NDArray[np.floating]) -> Normaliser:
+        """With `rows` (NaN: unknown) taken in; the pairwise update of Chan, Golub and LeVeque (1979)."""
         known = np.isfinite(rows)
-        filled = np.where(known, rows, 0.0)
+        filled = np.where(known, rows, 0.0).astype(np.float64, copy=False)
         count = known.sum(axis=0).astype(np.float64)
         mean = filled.sum(axis=0) / np.maximum(count, 1)
-        spread = (np.where(known, rows - mean, 0.0) ** 2).sum(axis=0)
+        filled -= mean
+        filled *= known
+        spread = np.einsum("ij,ij->j", filled, filled)
         total = self.count + count
         share = count / np.maximum(total, 1)
-        difference = mean - self.mean
+        difference = np.where(count > 0, mean - self.mean, 0.0)
         return Normaliser(
-            total,
-            self.mean + np.where(count > 0, difference * share, 0.0),
-            self.spread + spread + np.where(count > 0, difference**2 * self.count * share, 0.0),
+            total, self.mean + difference * share, self.spread + spread + difference**2 * self.count * share
         )
 
-    def apply(self, rows: NDArray[np.float64]) -> NDArray[np.float32]:
-        """Normalised rows, unknown values 0, with one mask column per feature (1: known) appended.
+    def apply(self, rows: NDArray[np.floating]) -> NDArray[np.float32]:
+        """Normalised rows (N, F), with one mask column per feature (1: known) appended: (N, 2 F), always finite.
 
-        Always finite. A feature that never varied is 0.
+        An unknown value is 0 with mask 0. So is every value of a feature that never varied: nothing can have been
+        learned from it, and what it would be worth in other units is unknown.
         """
-        known = np.isfinite(rows)
+        n_features = rows.shape[1]
         std = np.sqrt(self.spread / np.maximum(self.count, 1))
-        scaled = (np.where(known, rows, 0.0) - self.mean) / np.maximum(std, _SMALLEST_STD)
-        usable = known & (std > _SMALLEST_STD)
-        values = np.where(usable, np.clip(scaled, -LIMIT, LIMIT), 0.0)
-        return np.concatenate([values, known], axis=1).astype(np.float32)
+        varied = std > _SMALLEST_STD
+        known = np.isfinite(rows) & varied
+        result = np.empty((len(rows), 2 * n_features), dtype=np.float32)
+        values = result[:, :n_features]
+        with np.errstate(over="ignore"):  # beyond float32 is beyond LIMIT
+            np.subtract(rows, self.mean, out=values, casting="same_kind")
+            values *= np.where(varied, 1 / np.where(varied, std, 1.0), 1.0).astype(np.float32)
+        np.clip(values, -LIMIT, LIMIT, out=values)
+        np.copyto(values, 0, where=~known)
+        result[:, n_features:] = known
+        return result

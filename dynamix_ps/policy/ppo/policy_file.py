@@ -1,4 +1,9 @@
-"""One policy in one `.npz`: weights, Adam, normaliser, spaces, provenance and a hash. No pickle."""
+"""A policy in one `.npz`: weights, Adam, normalisers, spaces, provenance and a hash. No pickle.
+
+Arrays of a network `n`: `n/actor.0.weight` and so on, `n/adam.mean` and `n/adam.square` (all weights in that order in
+one vector) unless it was exported for inference, `n/normaliser.count`, `.mean` and `.spread` unless it has none.
+`about` is JSON; `sha256` is over everything else.
+"""
 
 from __future__ import annotations
 
@@ -17,49 +22,49 @@ from numpy.typing import NDArray
 
 from dynamix_ps.errors import PolicyError
 from dynamix_ps.policy.ppo.adam import AdamState
-from dynamix_ps.policy.ppo.network import Params, finite, initialise
+from dynamix_ps.policy.ppo.agent import Weights
+from dynamix_ps.policy.ppo.network import Params, Shape
 from dynamix_ps.policy.ppo.normalise import Normaliser
 
 FORMAT = "dynamix-ppo"
-VERSION = 1
+VERSION = 2
 
 _Arrays = dict[str, NDArray[Any]]
+_NORMALISER = ("count", "mean", "spread")
 
 
 @dataclass(frozen=True, slots=True)
 class Spaces:
-    """What a policy's inputs and outputs mean; two policies fit together only if these are equal."""
+    """What a policy's inputs and outputs mean, per network; policies fit together only if these are equal."""
 
-    features: tuple[str, ...]
-    actions: tuple[int, ...]
+    kind: str  # e.g. "structured", "paper"
+    features: Mapping[str, tuple[str, ...]]
+    actions: Mapping[str, tuple[float | int | str, ...]]
     hidden: int
 
 
 @dataclass(frozen=True, slots=True)
 class StoredPolicy:
-    """Everything needed to go on. `provenance` is free text for people: where the weights come from."""
+    """Everything needed to go on. `provenance` is text for people: where the weights come from; JSON values."""
 
-    params: Params
-    adam: AdamState
-    normaliser: Normaliser
+    networks: Mapping[str, Weights]
     spaces: Spaces
     provenance: Mapping[str, Any]
 
 
 def save_policy(file: Path, stored: StoredPolicy) -> None:
     """Write atomically: a reader sees the old file or the new one, never a part. Raises OSError."""
-    arrays: _Arrays = {f"params/{name}": value for name, value in stored.params.items()}
-    arrays |= {f"adam.mean/{name}": value for name, value in stored.adam.mean.items()}
-    arrays |= {f"adam.square/{name}": value for name, value in stored.adam.square.items()}
-    arrays |= {"normaliser/count": stored.normaliser.count, "normaliser/mean": stored.normaliser.mean}
-    arrays["normaliser/spread"] = stored.normaliser.spread
+    arrays: _Arrays = {}
+    for network, weights in stored.networks.items():
+        arrays |= {f"{network}/{name}": value for name, value in _arrays_of(weights).items()}
     about = {
         "format": FORMAT,
         "version": VERSION,
-        "features": stored.spaces.features,
-        "actions": stored.spaces.actions,
+        "kind": stored.spaces.kind,
+        "features": dict(stored.spaces.features),
+        "actions": dict(stored.spaces.actions),
         "hidden": stored.spaces.hidden,
-        "adam_step": stored.adam.step,
+        "adam_steps": {name: weights.adam.step for name, weights in stored.networks.items() if weights.adam},
         "provenance": dict(stored.provenance),
     }
     arrays["about"] = np.array(json.dumps(about, sort_keys=True))
@@ -69,8 +74,11 @@ def save_policy(file: Path, stored: StoredPolicy) -> None:
     _replace(file, content.getvalue())
 
 
-def load_policy(file: Path, expected: Spaces) -> StoredPolicy:
+def load_policy(file: Path, expected: Spaces | None) -> StoredPolicy:
     """Read and check a policy file.
+
+    Args:
+        expected: the spaces it must be for; none: any, to look at it.
 
     Raises:
         PolicyError: it is missing, truncated, foreign, damaged, of another version or for other spaces.
@@ -80,25 +88,52 @@ def load_policy(file: Path, expected: Spaces) -> StoredPolicy:
     digest = str(arrays.get("sha256", "none"))
     if digest != _digest(arrays):
         raise PolicyError(f"{file}: damaged: expected sha256 {digest}, found {_digest(arrays)}; use another copy")
-    _check_spaces(file, about, expected)
     try:
-        params = _group(arrays, "params/")
-        stored = StoredPolicy(
-            params=params,
-            adam=AdamState(int(about["adam_step"]), _group(arrays, "adam.mean/"), _group(arrays, "adam.square/")),
-            normaliser=Normaliser(*(arrays[f"normaliser/{part}"] for part in ("count", "mean", "spread"))),
-            spaces=expected,
-            provenance=about["provenance"],
-        )
-    except (KeyError, TypeError, ValueError) as error:
+        spaces = Spaces(about["kind"], _tuples(about["features"]), _tuples(about["actions"]), int(about["hidden"]))
+        if expected is not None:
+            _check_spaces(file, spaces, expected)
+        steps = about["adam_steps"]
+        networks = {
+            name: _weights(file, name, _group(arrays, name), spaces, steps.get(name)) for name in spaces.features
+        }
+        return StoredPolicy(networks, spaces, dict(about["provenance"]))
+    except (KeyError, TypeError, ValueError, AttributeError, MemoryError) as error:
         raise PolicyError(f"{file}: incomplete: {error} is missing or malformed; use another copy") from error
-    shapes = {name: value.shape for name, value in _template(expected).items()}
-    for found in (params, stored.adam.mean, stored.adam.square):
-        if {name: value.shape for name, value in found.items()} != shapes:
-            raise PolicyError(f"{file}: arrays do not fit the network: expected {shapes}; use another copy")
-    if not finite(params):
-        raise PolicyError(f"{file}: a weight is NaN or infinite, expected finite numbers; use an earlier copy")
-    return stored
+
+
+def _arrays_of(weights: Weights) -> _Arrays:
+    arrays: _Arrays = dict(weights.params.named())
+    if weights.adam is not None:
+        arrays |= {"adam.mean": weights.adam.mean, "adam.square": weights.adam.square}
+    if weights.normaliser is not None:
+        arrays |= {f"normaliser.{part}": getattr(weights.normaliser, part) for part in _NORMALISER}
+    return arrays
+
+
+def _weights(file: Path, network: str, arrays: _Arrays, spaces: Spaces, adam_step: int | None) -> Weights:
+    """One network from its arrays. Raises PolicyError, KeyError, TypeError, ValueError."""
+    n_features, n_actions = len(spaces.features[network]), len(spaces.actions[network])
+    normalised = "normaliser.count" in arrays
+    shape = Shape(2 * n_features if normalised else n_features, spaces.hidden, n_actions)
+    params = Params(shape, np.empty(shape.size, dtype=np.float32))
+    adam = (
+        None if adam_step is None else AdamState(int(adam_step), np.empty_like(params.flat), np.empty_like(params.flat))
+    )
+    normaliser = Normaliser.empty(n_features) if normalised else None
+    wanted = _arrays_of(Weights(params, adam, normaliser))
+    for name, place in wanted.items():
+        found = arrays[name]
+        if found.shape != place.shape or found.dtype != place.dtype:
+            raise PolicyError(
+                f"{file}: {network}/{name} does not fit the network: found {found.dtype} {found.shape}, "
+                f"expected {place.dtype} {place.shape}; use another copy"
+            )
+        if not np.isfinite(found).all():
+            raise PolicyError(
+                f"{file}: {network}/{name} has a NaN or infinite number, expected finite; use another copy"
+            )
+        place[...] = found
+    return Weights(params, adam, normaliser)
 
 
 def _read(file: Path) -> _Arrays:
@@ -125,19 +160,21 @@ def _about(file: Path, arrays: _Arrays) -> dict[str, Any]:
     return dict(about)
 
 
-def _check_spaces(file: Path, about: Mapping[str, Any], expected: Spaces) -> None:
-    for name in ("features", "actions", "hidden"):
-        found, wanted = about.get(name), getattr(expected, name)
-        if (tuple(found) if isinstance(found, list) else found) != wanted:
-            raise PolicyError(f"{file}: {name}: found {found}, expected {wanted}; it was made for other spaces")
+def _check_spaces(file: Path, found: Spaces, expected: Spaces) -> None:
+    for name in ("kind", "features", "actions", "hidden"):
+        if getattr(found, name) != getattr(expected, name):
+            raise PolicyError(
+                f"{file}: {name}: found {getattr(found, name)}, expected {getattr(expected, name)}; "
+                "it was made for other spaces"
+            )
 
 
-def _template(spaces: Spaces) -> Params:
-    """Parameters of the shapes that the spaces ask for."""
-    return initialise(2 * len(spaces.features), spaces.hidden, len(spaces.actions), np.random.default_rng(0))
+def _tuples(lists: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
+    return {name: tuple(values) for name, values in lists.items()}
 
 
-def _group(arrays: _Arrays, prefix: str) -> Params:
+def _group(arrays: _Arrays, network: str) -> _Arrays:
+    prefix = network + "/"
     return {name.removeprefix(prefix): value for name, value in arrays.items() if name.startswith(prefix)}
 
 

@@ -1,48 +1,39 @@
-"""Collects what the agent did and what came of it, until an update uses it up."""
+"""What the agent did and what came of it, until an update uses it up."""
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dynamix_ps.policy.ppo.gae import advantages
+from dynamix_ps.policy.ppo.network import Array
+from dynamix_ps.policy.ppo.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """One decision for all workers: rows are workers."""
+class Acted:
+    """One step of all N actors (environments, workers): what they saw and did."""
 
-    number: int  # of the decision; consecutive numbers follow each other directly
-    rows: NDArray[np.float32]  # what the network saw
-    actions: NDArray[np.int64]
-    log_probs: NDArray[np.floating]  # of the actions, under the policy that took them
-    values: NDArray[np.floating]  # V of the state in which it was taken
-    present: NDArray[np.bool_]  # the worker reported then
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What a step led to."""
-
-    step: Step
-    rewards: NDArray[np.float64]
-    next_values: NDArray[np.floating]  # V of the state it led to
-    present: NDArray[np.bool_]  # the worker was there before and after
+    rows: Array  # (N, inputs) what the network saw
+    actions: NDArray[np.int64]  # (N,)
+    log_probs: Array  # (N,) of the actions, under the policy that took them
+    values: Array  # (N,) the critic's values of the states; 0 without a critic
+    allowed: NDArray[np.bool_] | None = None  # (N, actions) what could be chosen; none: everything
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Rows for the update, workers and steps mixed; all of one length."""
+    """Rows for an update, actors and steps mixed; all of one length."""
 
-    rows: NDArray[np.floating]
+    rows: Array
     actions: NDArray[np.int64]
-    log_probs: NDArray[np.floating]
-    advantages: NDArray[np.floating]
-    returns: NDArray[np.floating]
-    values: NDArray[np.floating]
+    log_probs: Array
+    advantages: Array
+    returns: Array
+    values: Array
+    allowed: NDArray[np.bool_] | None = None
 
     def __len__(self) -> int:
         return len(self.actions)
@@ -56,36 +47,78 @@ class Batch:
             self.advantages[index],
             self.returns[index],
             self.values[index],
+            None if self.allowed is None else self.allowed[index],
         )
 
 
-def to_batch(outcomes: list[Outcome], gamma: float, gae_lambda: float) -> Batch:
-    """Advantages over each worker's own sequence of steps, then everything in one batch.
+class Rollout:
+    """Steps of the same N actors, one after the other. Keeps the arrays it is given; do not change them."""
 
-    Advantages are normalised to mean 0 and standard deviation 1 where there are at least two.
-    """
-    values = np.stack([outcome.step.values for outcome in outcomes]).astype(np.float64)
-    present = np.stack([outcome.present for outcome in outcomes])
-    linked = np.zeros_like(present)
-    for t, (now, after) in enumerate(itertools.pairwise(outcomes)):
-        linked[t] = after.present & (after.step.number == now.step.number + 1)
-    gains = advantages(
-        np.stack([outcome.rewards for outcome in outcomes]),
-        values,
-        np.stack([outcome.next_values for outcome in outcomes]).astype(np.float64),
-        linked,
-        gamma,
-        gae_lambda,
-    )
-    returns = gains + values
-    chosen = gains[present]
-    if len(chosen) > 1:
-        chosen = (chosen - chosen.mean()) / (chosen.std() + 1e-8)
-    return Batch(
-        rows=np.stack([outcome.step.rows for outcome in outcomes])[present],
-        actions=np.stack([outcome.step.actions for outcome in outcomes])[present],
-        log_probs=np.stack([outcome.step.log_probs for outcome in outcomes])[present],
-        advantages=chosen.astype(np.float32),
-        returns=returns[present].astype(np.float32),
-        values=values[present].astype(np.float32),
-    )
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._acted: list[Acted] = []
+        self._rewards: list[Array] = []
+        self._cut: list[NDArray[np.bool_]] = []
+        self._bootstrap: list[Array] = []
+        self._present: list[NDArray[np.bool_]] = []
+
+    def __len__(self) -> int:
+        """Steps so far."""
+        return len(self._acted)
+
+    def add(
+        self,
+        acted: Acted,
+        rewards: Array,
+        cut: NDArray[np.bool_],
+        bootstrap: Array,
+        present: NDArray[np.bool_],
+    ) -> None:
+        """One step and what came of it; all shaped (N,).
+
+        Args:
+            cut: the episode ended after this step; nothing later counts for it.
+            bootstrap: what stands for the rest, read only where `cut`: the critic's value of the last state of an
+                episode that was merely broken off, 0 for one that came to its end.
+            present: the actor was there before and after. Where not, nothing is learned from this step, and what
+                came before it is broken off there.
+        """
+        self._acted.append(acted)
+        self._rewards.append(rewards)
+        self._cut.append(cut)
+        self._bootstrap.append(bootstrap)
+        self._present.append(present)
+
+    def batch(self, last_values: Array) -> Batch:
+        """Everything so far as one batch; `last_values` (N,) are those of the states after the last step.
+
+        `clip`: advantages by GAE, normalised to mean 0 and deviation 1 over the batch. `simple`: advantages and
+        returns are the plain discounted rewards up to the end of the episode or of the rollout.
+        """
+        settings = self._settings
+        present = np.stack(self._present)
+        rewards = np.where(present, np.stack(self._rewards), 0.0)
+        linked = ~np.stack(self._cut)
+        linked[:-1] &= present[1:]
+        if settings.learner == "simple":
+            values = np.zeros(rewards.shape)
+            gains = advantages(rewards, values, values, linked, settings.gamma, 1.0)[present]
+        else:
+            values = np.stack([acted.values for acted in self._acted]).astype(np.float64)
+            following = np.concatenate([values[1:], last_values[None]])
+            after = np.where(self._cut, np.stack(self._bootstrap), following)
+            gains = advantages(rewards, values, after, linked, settings.gamma, settings.gae_lambda)[present]
+        known = values[present]
+        returns = gains + known
+        if settings.learner == "clip" and len(gains) > 1:
+            gains = (gains - gains.mean()) / (gains.std() + 1e-8)
+        allowed = [acted.allowed for acted in self._acted if acted.allowed is not None]
+        return Batch(
+            rows=np.stack([acted.rows for acted in self._acted])[present],
+            actions=np.stack([acted.actions for acted in self._acted])[present],
+            log_probs=np.stack([acted.log_probs for acted in self._acted])[present],
+            advantages=gains.astype(np.float32),
+            returns=returns.astype(np.float32),
+            values=known.astype(np.float32),
+            allowed=np.stack(allowed)[present] if allowed else None,
+        )

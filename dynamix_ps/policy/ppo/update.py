@@ -1,17 +1,21 @@
-"""One PPO update (arXiv 1707.06347): clipped surrogate, critic, entropy bonus, minibatches, gradient clipping."""
+"""One PPO update (arXiv 1707.06347): minibatches, clipped surrogate, critic, entropy bonus; or the `simple` loss."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
-from dynamix_ps.config import Ppo
 from dynamix_ps.policy.ppo.adam import AdamState, adam_step, clip_norm
-from dynamix_ps.policy.ppo.network import Array, Params, backward, finite, forward, log_softmax
+from dynamix_ps.policy.ppo.network import Array, Params, backward, forward, log_softmax
 from dynamix_ps.policy.ppo.rollout import Batch
+from dynamix_ps.policy.ppo.settings import Settings
 
 _LARGEST_LOG_RATIO = 20.0  # beyond this the ratio would overflow float32; it is far outside the clip range
+_FORBIDDEN = -1e9  # logit of an action that is not allowed: its probability is 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,68 +40,103 @@ class Updated:
     diagnostics: dict[str, float]
 
 
-def loss_and_gradients(params: Params, batch: Batch, ppo: Ppo) -> tuple[Losses, Params]:
-    """-mean(min(r A, clip(r) A)) - entropy * mean(H) + value_weight * mean((V - R)^2) / 2, and its gradient."""
+def masked(logits: Array, allowed: NDArray[np.bool_] | None) -> Array:
+    """Logits that give actions which are not allowed the probability 0."""
+    return logits if allowed is None else np.where(allowed, logits, np.asarray(_FORBIDDEN, dtype=logits.dtype))
+
+
+def loss_and_gradient(params: Params, batch: Batch, settings: Settings) -> tuple[Losses, Array]:
+    """The loss and its gradient by all weights.
+
+    `clip`: -mean(min(r A, clip(r) A)) - entropy * mean(H) + value_weight * mean((V - R)^2); `simple`: -mean(r A).
+    """
     count = len(batch)
     every = np.arange(count)
-    result = forward(params, batch.rows)
-    log_p = log_softmax(result.logits)
+    gradient = Params(params.shape, np.zeros_like(params.flat))
+    seen = forward(params.actor, batch.rows)
+    log_p = log_softmax(masked(seen[-1], batch.allowed))
     p = np.exp(log_p)
     log_ratio = np.clip(log_p[every, batch.actions] - batch.log_probs, -_LARGEST_LOG_RATIO, _LARGEST_LOG_RATIO)
     ratio = np.exp(log_ratio)
+    entropy = -np.einsum("ij,ij->i", p, log_p)
     plain = ratio * batch.advantages
-    clipped = np.clip(ratio, 1 - ppo.clip, 1 + ppo.clip) * batch.advantages
-    entropy = -(p * log_p).sum(axis=1)
-    error = result.values - batch.returns
+    outside = np.abs(ratio - 1) > settings.clip
+    approx_kl, clip_fraction = float((ratio - 1 - log_ratio).mean()), float(outside.mean())
 
-    policy_loss = -np.minimum(plain, clipped).mean()
-    value_loss = 0.5 * (error**2).mean()
-    total = policy_loss - ppo.entropy * entropy.mean() + ppo.value_weight * value_loss
+    if settings.learner == "simple":
+        policy_loss = -float(plain.mean())
+        d_logits = _d_log_probs(p, batch.actions, plain / -count)
+        backward(params.actor, seen, d_logits, gradient.actor)
+        parts = Losses(policy_loss, policy_loss, 0.0, float(entropy.mean()), approx_kl, clip_fraction)
+        return parts, gradient.flat
 
-    d_log_prob = np.where(plain <= clipped, -plain, 0) / count
-    chosen = np.zeros_like(p)
-    chosen[every, batch.actions] = 1
-    d_logits: Array = d_log_prob[:, None] * (chosen - p) + ppo.entropy / count * p * (log_p + entropy[:, None])
-    d_values: Array = ppo.value_weight / count * error
-    losses = Losses(
-        total=float(total),
-        policy=float(policy_loss),
-        value=float(value_loss),
-        entropy=float(entropy.mean()),
-        approx_kl=float((ratio - 1 - log_ratio).mean()),
-        clip_fraction=float((np.abs(ratio - 1) > ppo.clip).mean()),
-    )
-    return losses, backward(params, result, d_logits, d_values)
+    clipped = np.clip(ratio, 1 - settings.clip, 1 + settings.clip) * batch.advantages
+    policy_loss = -float(np.minimum(plain, clipped).mean())
+    d_logits = _d_log_probs(p, batch.actions, np.where(plain <= clipped, plain, 0) / -count)
+    d_logits += settings.entropy / count * p * (log_p + entropy[:, None])
+    backward(params.actor, seen, d_logits, gradient.actor)
+
+    judged = forward(params.critic, batch.rows)
+    error = judged[-1] - batch.returns[:, None]
+    value_loss = float((error * error).mean())
+    backward(params.critic, judged, 2 * settings.value_weight / count * error, gradient.critic)
+
+    mean_entropy = float(entropy.mean())
+    total = policy_loss - settings.entropy * mean_entropy + settings.value_weight * value_loss
+    return Losses(total, policy_loss, value_loss, mean_entropy, approx_kl, clip_fraction), gradient.flat
 
 
-def update(params: Params, adam: AdamState, batch: Batch, ppo: Ppo, rng: np.random.Generator) -> Updated:
-    """`ppo.epochs` passes over the batch. If anything becomes NaN or infinite, nothing is changed."""
-    start = Updated(params, adam, False, {})
-    losses, norm = None, 0.0
-    for _ in range(ppo.epochs):
-        for index in np.array_split(rng.permutation(len(batch)), min(ppo.minibatches, len(batch))):
-            losses, gradients = loss_and_gradients(params, batch.take(index), ppo)
-            gradients, norm = clip_norm(gradients, ppo.max_grad_norm)
-            params, adam = adam_step(params, gradients, adam, ppo.learning_rate)
-            if not np.isfinite([losses.total, norm]).all() or not finite(params):
-                return Updated(start.params, start.adam, False, {"loss": losses.total, "grad_norm": norm})
-    if losses is None:
-        return start
+def update(
+    params: Params, adam: AdamState, batch: Batch, settings: Settings, learning_rate: float, rng: np.random.Generator
+) -> Updated:
+    """`settings.epochs` passes over the batch, or fewer where `target_kl` is reached. The arguments stay as they are.
+
+    If anything becomes NaN or infinite, the weights from before are returned. Diagnostics are those of the last
+    minibatch; the explained variance is that of the critic that acted.
+    """
+    new, state = params.copy(), adam.copy()
+    losses, norm, steps = None, math.nan, 0
+    limit = settings.target_kl if settings.learner == "clip" else None
+    for index in _minibatches(len(batch), settings, rng):
+        losses, gradient = loss_and_gradient(new, batch.take(index), settings)
+        if limit is not None and losses.approx_kl > limit:
+            break
+        norm = clip_norm(gradient, settings.max_grad_norm)
+        if not (math.isfinite(losses.total) and math.isfinite(norm)):
+            return Updated(params, adam, False, {"loss": losses.total, "grad_norm": norm})
+        adam_step(new.flat, gradient, state, learning_rate)
+        steps += 1
+    if losses is None or not np.isfinite(new.flat).all():
+        return Updated(params, adam, False, {})
     diagnostics = {
         "loss": losses.total,
         "policy_loss": losses.policy,
-        "value_loss": losses.value,
         "entropy": losses.entropy,
         "approx_kl": losses.approx_kl,
         "clip_fraction": losses.clip_fraction,
-        "explained_variance": _explained_variance(batch),
         "grad_norm": norm,
+        "steps": float(steps),
         "samples": float(len(batch)),
     }
-    return Updated(params, adam, True, diagnostics)
+    if settings.learner == "clip":
+        diagnostics |= {"value_loss": losses.value, "explained_variance": _explained_variance(batch)}
+    return Updated(new, state, True, diagnostics)
+
+
+def _minibatches(count: int, settings: Settings, rng: np.random.Generator) -> Iterator[NDArray[np.int64]]:
+    """Row numbers of every minibatch of every pass; each pass in a new order."""
+    for _ in range(settings.epochs if count else 0):
+        yield from np.array_split(rng.permutation(count), min(settings.minibatches, count))
+
+
+def _d_log_probs(p: Array, actions: NDArray[np.int64], d_chosen: Array) -> Array:
+    """Gradient by the logits, from that by the log-probability of the chosen action."""
+    result: Array = -d_chosen[:, None] * p
+    result[np.arange(len(actions)), actions] += d_chosen
+    return result
 
 
 def _explained_variance(batch: Batch) -> float:
-    """1 - var(R - V) / var(R) with the values of the critic that acted; NaN for constant returns."""
+    """1 - var(R - V) / var(R); NaN for constant returns."""
     spread = float(np.var(batch.returns))
-    return 1 - float(np.var(batch.returns - batch.values)) / spread if spread > 0 else float("nan")
+    return 1 - float(np.var(batch.returns - batch.values)) / spread if spread > 0 else math.nan
