@@ -44,7 +44,8 @@ class Decision:
 
     batch_sizes: tuple[int, ...]
     reward: float | None = None
-    note: str = ""  # what the journal shall tell people about it; empty: nothing
+    note: str = ""  # what people shall be told about it; empty: nothing
+    fallback: bool = False  # made in place of the policy, which was doing worse (safety.py)
 
 
 class Policy(Protocol):

@@ -8,13 +8,16 @@ import numpy as np
 
 from dynamix_ps.config import Config
 from dynamix_ps.policy.base import Policy
-from dynamix_ps.policy.ppo.agent import make_ppo
+from dynamix_ps.policy.goodput import GoodputPolicy
+from dynamix_ps.policy.pid import PidPolicy
+from dynamix_ps.policy.ppo_policy import make_ppo
 from dynamix_ps.policy.proportional import ProportionalPolicy
+from dynamix_ps.policy.safety import SafetyNet
 from dynamix_ps.policy.static import StaticPolicy
 
 
 def make_policy(config: Config, n_workers: int, rng: np.random.Generator, resume: Path | None = None) -> Policy:
-    """The policy that a configuration asks for.
+    """The policy that a configuration asks for; a learned one comes with its safety net, unless that is turned off.
 
     Args:
         rng: its only source of random numbers.
@@ -23,8 +26,14 @@ def make_policy(config: Config, n_workers: int, rng: np.random.Generator, resume
     Raises:
         PolicyError: the policy file is unusable, or the parameters contradict each other.
     """
-    if config.policy.name == "static":
-        return StaticPolicy(config.policy.sizes or config.initial_sizes())
-    if config.policy.name == "proportional":
+    chosen, initial = config.policy, config.initial_sizes()
+    if chosen.name == "static":
+        return StaticPolicy(chosen.sizes or initial)
+    if chosen.name == "proportional":
         return ProportionalPolicy(n_workers)
-    return make_ppo(config.policy.ppo, n_workers, rng, learn=config.mode == "adapt", resume=resume)
+    if chosen.name == "pid":
+        return PidPolicy(n_workers)
+    if chosen.name == "goodput":
+        return GoodputPolicy(n_workers, sum(initial))
+    learned = make_ppo(chosen.ppo, n_workers, rng, learn=config.mode == "adapt", resume=resume)
+    return SafetyNet(learned, n_workers, sum(initial), chosen.safety) if chosen.safety.enabled else learned

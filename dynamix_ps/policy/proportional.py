@@ -7,6 +7,8 @@ coefficient of the smoothing, and that it goes on over a change of sizes.
 
 from __future__ import annotations
 
+import math
+
 from dynamix_ps.policy.apportion import apportion
 from dynamix_ps.policy.base import Decision, View
 
@@ -16,22 +18,36 @@ SHORTEST_S = 1e-6  # less compute time than this was not measured
 
 
 class ProportionalPolicy:
-    """Splits the present global batch so that all workers finish together."""
+    """Splits the global batch so that all workers finish together.
+
+    Args:
+        global_batch: what to split; None: the batch of the present plan.
+    """
 
     name = "proportional"
 
-    def __init__(self, n_workers: int) -> None:
+    def __init__(self, n_workers: int, global_batch: int | None = None) -> None:
         self._throughput_per_s: list[float | None] = [None] * n_workers
+        self._global_batch = global_batch
 
     def decide(self, view: View) -> Decision:
         """New sizes, or the present ones where the window is not clean, little would change, or bounds forbid it."""
         if not view.clean:
             return Decision(view.plan.batch_sizes)
+        self.observe(view)
+        return Decision(self.shares(view))
+
+    def observe(self, view: View) -> None:
+        """Measure throughputs in a clean window."""
         for record in view.reported:
-            if record.samples > 0 and record.compute_s >= SHORTEST_S:
+            if record.samples > 0 and SHORTEST_S <= record.compute_s < math.inf:
                 self._measure(record.rank, record.samples / record.compute_s)
+
+    def shares(self, view: View) -> tuple[int, ...]:
+        """The split, or the present sizes where it differs by no more than the dead-band."""
+        sizes = view.plan.batch_sizes
         wanted = self._split(view)
-        return Decision(wanted if _largest_change(view.plan.batch_sizes, wanted) > DEAD_BAND else view.plan.batch_sizes)
+        return wanted if largest_change(sizes, wanted) > DEAD_BAND else sizes
 
     def _measure(self, rank: int, throughput_per_s: float) -> None:
         before = self._throughput_per_s[rank]
@@ -44,7 +60,8 @@ class ProportionalPolicy:
         sizes = list(view.plan.batch_sizes)
         known = [(rank, speed) for rank, speed in enumerate(self._throughput_per_s) if speed is not None]
         low, high = zip(*(view.bounds[rank] for rank, _ in known), strict=True) if known else ((), ())
-        total = sum(sizes[rank] for rank, _ in known)
+        unmeasured = sum(sizes) - sum(sizes[rank] for rank, _ in known)
+        total = (self._global_batch or sum(sizes)) - unmeasured
         if not sum(low) <= total <= sum(high) or not known:
             return view.plan.batch_sizes
         shares = apportion(total, [speed for _, speed in known], low, high)
@@ -53,5 +70,6 @@ class ProportionalPolicy:
         return tuple(sizes)
 
 
-def _largest_change(now: tuple[int, ...], wanted: tuple[int, ...]) -> float:
+def largest_change(now: tuple[int, ...], wanted: tuple[int, ...]) -> float:
+    """Largest relative change of any worker's size."""
     return max(abs(new - old) / max(old, 1) for old, new in zip(now, wanted, strict=True))
