@@ -1,0 +1,1 @@
+"""A simulated cluster in which policies are raised and compared (docs/simulator.md)."""
