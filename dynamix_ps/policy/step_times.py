@@ -89,7 +89,7 @@ class StepTimes:
 
     def balanced_sizes(self, balanced_s: float) -> Array:
         """Real-valued sizes at which every known worker computes for `balanced_s`, bounds apart; at least 0."""
-        return np.maximum((balanced_s / self._level - self._fixed_s) / self._per_sample_s, 0.0)
+        return np.asarray(np.maximum((balanced_s / self._level - self._fixed_s) / self._per_sample_s, 0.0))
 
     def _fit_compute(self, ranks: NDArray[np.int64], sizes: Array, times_s: Array) -> None:
         weights = times_s**-2

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -12,6 +10,7 @@ from dynamix_ps.policy.choose import make_policy
 from dynamix_ps.policy.proportional import ProportionalPolicy
 from dynamix_ps.policy.static import StaticPolicy
 from tests.control_plane import config, record, run_under, view
+from tests.policy_cluster import assert_valid
 
 
 def settle(
@@ -105,10 +104,17 @@ def test_static_answers_with_its_vector() -> None:
     assert StaticPolicy((1, 2, 3)).decide(view(Plan(0, (9, 9, 9)), [None] * 3)).batch_sizes == (1, 2, 3)
 
 
-@pytest.mark.parametrize("name", ["static", "proportional", "ppo"])
+@pytest.mark.parametrize("name", ["static", "proportional", "pid", "goodput", "ppo"])
 def test_every_policy_of_the_configuration_can_be_made(name: str) -> None:
-    policy = make_policy(config(policy=name), 3, np.random.default_rng(0))
+    policy = make_policy(config(policy=name, file="fresh", learn=True), 3, np.random.default_rng(0))
     assert policy.name == name
     plan = Plan(0, (64, 64, 64))
-    assert len(policy.decide(view(plan, run_under(plan, 0))).batch_sizes) == 3
-    assert not math.isnan(sum(policy.decide(view(plan, run_under(plan, 1))).batch_sizes))
+    for window in range(2):
+        closed = view(plan, run_under(plan, window))
+        assert_valid(policy.decide(closed), closed)
+
+
+def test_shares_of_a_global_batch_other_than_the_present_one() -> None:
+    policy, plan = ProportionalPolicy(2, global_batch=300), Plan(5, (50, 50))
+    records = [record(rank, plan_version=5, compute_s=1.0 + rank) for rank in range(2)]
+    assert policy.decide(view(plan, list(records))).batch_sizes == (200, 100)

@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dynamix_ps.messages import Plan
+from dynamix_ps.metrics.noise import GradientNoise
+from dynamix_ps.policy.base import View
+from dynamix_ps.policy.goodput import GoodputPolicy, efficiency, scale_of
+from dynamix_ps.policy.step_times import StepTimes
+from tests.policy_cluster import SmallCluster, any_views, assert_valid
+
+
+def best_goodput(cluster: SmallCluster, initial: int) -> float:
+    """By trying: every B from B0 on, split so that all finish together."""
+    found = 0.0
+    for together_s in np.geomspace(1e-3, 10, 4000):
+        sizes = np.clip((together_s - cluster.fixed_s) * np.array(cluster.speeds), cluster.low, cluster.high)
+        if sizes.sum() >= initial:
+            found = max(found, cluster.goodput(sizes.tolist(), initial))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("network_s", "overlap", "noise_scale"), [(0.05, 1.0, 500), (0.3, 3.0, 2000), (0.001, 1.0, 50), (0.2, 10.0, 5000)]
+)
+def test_it_comes_near_the_best_goodput_within_a_few_windows(
+    network_s: float, overlap: float, noise_scale: float
+) -> None:
+    cluster = SmallCluster(
+        [4000, 2000, 1000], network_s=network_s, overlap=overlap, noise_scale=noise_scale, jitter=0.02
+    )
+    policy = GoodputPolicy(3, 192)
+    for _ in range(6):
+        cluster.step(policy)
+    assert cluster.goodput(cluster.plan.batch_sizes, 192) > 0.93 * best_goodput(cluster, 192)
+
+
+def test_a_worker_that_slows_down_is_relieved_in_the_next_window() -> None:
+    cluster = SmallCluster([4000, 2000, 1000], noise_scale=2000)
+    policy = GoodputPolicy(3, 192)
+    for _ in range(8):
+        cluster.step(policy)
+    cluster.speeds[0] /= 4
+    cluster.fixed_s = 0.02  # of all; the speed alone falls
+    for _ in range(3):
+        cluster.step(policy)
+    assert cluster.goodput(cluster.plan.batch_sizes, 192) > 0.93 * best_goodput(cluster, 192)
+
+
+def test_sizes_stay_where_a_change_promises_little() -> None:
+    cluster = SmallCluster([1000, 1000], noise_scale=300.0)
+    policy = GoodputPolicy(2, 128)
+    for _ in range(5):
+        cluster.step(policy)
+    plan = cluster.plan
+    for factor in (1.02, 0.98, 1.03):
+        cluster.speeds = [1000 * factor, 1000]
+        cluster.step(policy)
+    assert cluster.plan == plan
+
+
+def test_without_a_noise_scale_the_global_batch_stays() -> None:
+    cluster = SmallCluster([4000, 1000])
+    policy = GoodputPolicy(2, 128)
+    for _ in range(4):
+        cluster.step(policy)
+    assert cluster.plan.global_batch == 128
+    assert cluster.plan.batch_sizes[0] > cluster.plan.batch_sizes[1]
+
+
+def test_the_batch_grows_with_the_noise_and_never_below_the_first() -> None:
+    totals = []
+    for noise_scale in (1.0, 300.0, 3000.0, 1e9):
+        cluster = SmallCluster([2000, 2000, 1000, 1000], noise_scale=noise_scale)
+        policy = GoodputPolicy(4, 256)
+        for _ in range(5):
+            cluster.step(policy)
+        totals.append(cluster.plan.global_batch)
+    assert totals == sorted(totals)
+    assert totals[0] == 256
+    assert totals[-1] > 3 * 1024  # all there is, within a candidate
+
+
+def test_efficiency_is_adascales_gain_over_the_scale() -> None:
+    variance_per_sample, signal, initial, batch = 500.0, 2.0, 100, 400
+    variance = variance_per_sample / initial  # of the mean of B0 samples, as AdaptDL counts it
+    scale = batch / initial
+    gain = (variance + signal) / (variance / scale + signal)
+    assert efficiency(batch, initial, variance_per_sample / signal) == pytest.approx(gain / scale)
+    assert efficiency(batch, initial, math.inf) == 1.0
+
+
+def test_a_signal_that_is_not_positive_is_an_infinite_noise_scale() -> None:
+    assert scale_of(GradientNoise(4.0, 2.0)) == 2.0
+    assert scale_of(GradientNoise(4.0, -1.0)) == math.inf
+    assert scale_of(GradientNoise(-4.0, 1.0)) == 0.0
+    assert math.isnan(scale_of(GradientNoise()))
+
+
+@given(any_views())
+def test_any_windows_give_valid_sizes(views: list[View]) -> None:
+    policy = GoodputPolicy(len(views[0].bounds), 100)
+    for view in views:
+        assert_valid(policy.decide(view), view)
+
+
+# the step-time model
+
+
+def seen_at(cluster: SmallCluster, *plans: tuple[int, ...]) -> StepTimes:
+    times = StepTimes(len(cluster.speeds))
+    for version, sizes in enumerate(plans):
+        cluster.plan = Plan(version, sizes)
+        for _ in range(3):
+            times.observe(cluster.view())
+    return times
+
+
+def test_two_sizes_tell_the_fixed_part_and_the_network() -> None:
+    cluster = SmallCluster([4000, 1000], network_s=0.2, overlap=2.0)
+    times = seen_at(cluster, (64, 64), (256, 128), (512, 512))
+    for sizes in ((128, 300), (1000, 32)):
+        assert times.compute_s(sizes) == pytest.approx(cluster.compute_s(sizes), rel=0.01)
+        longest_s = times.compute_s(sizes).max()
+        assert times.iteration_s(longest_s) == pytest.approx(cluster.step_s(sizes), rel=0.05)
+
+
+def test_one_size_counts_as_half_fixed() -> None:
+    cluster = SmallCluster([1000.0], fixed_s=0.0)
+    times = seen_at(cluster, (100,))
+    assert times.compute_s([100]) == pytest.approx(0.1)
+    assert times.compute_s([300]) == pytest.approx(0.2)
+
+
+@given(
+    st.lists(st.floats(100, 10_000), min_size=1, max_size=6),
+    st.floats(0, 0.05),
+    st.floats(0, 1),
+)
+def test_balanced_shares_add_up_and_take_the_time_they_promise(
+    speeds: list[float], fixed_s: float, part: float
+) -> None:
+    cluster = SmallCluster(speeds, fixed_s=fixed_s)
+    n = len(speeds)
+    times = seen_at(cluster, (64,) * n, (128,) * n)
+    low, high = np.full(n, 32), np.full(n, 1024)
+    total = 32 * n + part * (1024 - 32) * n
+    balanced_s = float(times.balanced_s(total, low, high))
+    sizes = np.clip(times.balanced_sizes(balanced_s), low, high)
+    assert times.compute_s(sizes).max() <= balanced_s * (1 + 1e-6)
+    slowest_at_low = times.compute_s(low).max()
+    if balanced_s > slowest_at_low * (1 + 1e-6):
+        assert sizes.sum() == pytest.approx(total, rel=1e-3)
+    else:
+        assert sizes.sum() >= total * (1 - 1e-3)
