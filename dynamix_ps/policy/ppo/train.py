@@ -10,7 +10,7 @@ action = agent.act(observation[None], explore=False).actions[0]
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import gymnasium
@@ -30,7 +30,7 @@ Env = gymnasium.Env[Any, Any]
 class TrainConfig:
     """How to train: the learner's settings and how much it sees between updates."""
 
-    settings: Settings = Settings()
+    settings: Settings = field(default_factory=Settings)
     n_envs: int = 8  # environments that are stepped side by side
     n_steps: int = 128  # of each of them between updates
     anneal: bool = True  # the learning rate falls to 0 linearly
@@ -123,7 +123,7 @@ class _Environments:
             self.observations[number] = _flat(observation)
         self.steps += count
         self._returns += rewards
-        for number in np.flatnonzero(ended):
+        for number in np.flatnonzero(ended).tolist():
             if self._on_episode is not None:
                 self._on_episode(self.steps, float(self._returns[number]))
             self._returns[number] = 0.0
