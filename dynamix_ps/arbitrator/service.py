@@ -5,9 +5,10 @@
     observe  -> what workers and servers see of a connection is joined   links.py, diagnosis.py
     step     -> window complete -> policy -> guard -> journal -> publish  policy/, planner.py, journal.py
     plans    -> every worker's stream carries the new plan
+    learn    -> a policy that has seen enough learns, beside the decisions
 
 Workers never wait for any of it. All of this runs in one event loop; what may take long (the disk, learning)
-runs in a thread meanwhile, so that heartbeats go on.
+runs in a thread meanwhile: heartbeats go on during either, and decisions do not wait for learning.
 """
 
 from __future__ import annotations
@@ -86,6 +87,7 @@ class Arbitrator:
         self._holding = resumed.starts > 0  # after a restart: the first full window only settles things
         self._decisions = resumed.decisions
         self._refusals: Counter[str] = Counter()
+        self._learning: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
         self._new_plan = asyncio.Event()
         self._restarts = resumed.starts
@@ -175,11 +177,15 @@ class Arbitrator:
         """Decide whenever a window is complete, until cancelled."""
         self._journal.write("started", policy=self._policy.name, workers=self._n_workers, restarts=self._restarts)
         tick_s = min(1.0, self._config.timeouts.lease_s / 4)
-        while True:
-            with suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), tick_s)
-            self._wake.clear()
-            await self.step()
+        try:
+            while True:
+                with suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(self._wake.wait(), tick_s)
+                self._wake.clear()
+                await self.step()
+        finally:
+            if self._learning is not None and self._learning.cancel():
+                await asyncio.wait((self._learning,))
 
     async def step(self) -> None:
         """Look at leases and windows once, and decide if a window is ready. At most one plan per window."""
@@ -192,7 +198,7 @@ class Arbitrator:
         closed = self._windows.ready(self._registry.absent(now_s), self._config.timeouts.lease_s, now_s)
         if closed is not None:
             await self._decide(closed)
-            await self._learn()
+            self._begin_learning()
 
     def close(self) -> None:
         """Write down how it ended. The journal stays open for its owner to close."""
@@ -216,13 +222,16 @@ class Arbitrator:
             "proposed": decision.batch_sizes,
             "corrected": guarded.corrected,
             "reward": decision.reward,
+            "fallback": decision.fallback,
             "decision_ms": 1000 * (decision_s := time.perf_counter() - began_s),
         }
         await asyncio.to_thread(self._journal.write, kind, sync=True, **line)
         if plan is not None and kind == "plan":
             self._publish(plan)
+        if decision.note:
+            self._journal.write("fallback" if decision.fallback else "note", window=view.window, detail=decision.note)
         await asyncio.to_thread(self._write_links, view)
-        self._export(view, decision.reward, decision_s)
+        self._export(view, decision, decision_s)
 
     def _view(self, closed: ClosedWindow) -> View:
         now_s = self._clock()
@@ -234,12 +243,12 @@ class Arbitrator:
         if view.links or view.servers:
             self._journal.write("links", window=view.window, links=view.links, servers=view.servers)
 
-    def _export(self, view: View, reward: float | None, decision_s: float) -> None:
+    def _export(self, view: View, decision: Decision, decision_s: float) -> None:
         """Show the window to the exporter; one that fails is not asked again."""
         if self._exporter is None:
             return
         try:
-            self._exporter.observe(view, reward, decision_s)
+            self._exporter.observe(view, decision, decision_s)
         except Exception as error:  # nothing depends on it
             self._exporter = None
             self._degraded("prometheus", f"the endpoint shows no more windows: {error!r}")
@@ -256,21 +265,24 @@ class Arbitrator:
             self._degraded("policy", f"{self._policy.name} failed in window {view.window}, sizes stay: {error!r}")
             return keep
 
-    async def _learn(self) -> None:
-        """Let a policy that learns do so, when it has seen enough, and keep the result on the disk."""
-        policy = self._policy
-        if not isinstance(policy, Learner) or not policy.update_due:
-            return
+    def _begin_learning(self) -> None:
+        """Let a policy that learns do so when it has seen enough; one update at a time, beside the decisions."""
+        busy = self._learning is not None and not self._learning.done()
+        if not busy and isinstance(self._policy, Learner) and self._policy.update_due:
+            self._learning = asyncio.create_task(self._learn(self._policy))
+
+    async def _learn(self, policy: Learner) -> None:
+        """One update, and its result on the disk. What the policy does itself is done between decisions."""
         try:
-            diagnostics = await asyncio.to_thread(policy.update)
+            diagnostics = policy.finish_update(await asyncio.to_thread(policy.begin_update()))
             await asyncio.to_thread(policy.save, self._policy_file)
         except OSError as error:
             self._degraded("policy file", f"{self._policy_file} not written: {error}; a restart will not know it")
         except Exception as error:  # as in _ask
-            self._degraded("policy", f"{policy.name}: update failed, the weights stay: {error!r}")
+            self._degraded("policy", f"{self._policy.name}: update failed, the weights stay: {error!r}")
         else:
             if not diagnostics["accepted"]:
-                self._degraded("policy", f"{policy.name}: update was not finite, the weights before it stay")
+                self._degraded("policy", f"{self._policy.name}: update was not finite, the weights before it stay")
             self._journal.write("update", **diagnostics)
 
     def _degraded(self, what: str, detail: str) -> None:

@@ -104,6 +104,8 @@ COUNTERS: dict[str, str] = {
         ("push_bytes", "Payload acknowledged by the servers: rate of each window times its length"),
         ("pull_bytes", "Payload received from the servers: rate of each window times its length"),
         ("retransmits", "Segments the worker sent again: rate of each window times its length"),
+        ("safety_net", "Times proportional shares took over from a learned policy that did worse"),
+        ("safety_net_windows", "Windows decided by proportional shares in its place"),
         ("degraded", "Times the arbitrator worked less well than asked for"),
     )
 }

@@ -22,6 +22,7 @@ _NOTABLE = frozenset(
     {
         "degraded",
         "recovered",
+        "fallback",
         "stall",
         "failed",
         "lease_lost",
@@ -100,6 +101,8 @@ class LiveView:
         parts.append(f"global batch {or_dash(state.global_batch)}")
         if state.evaluations:
             parts.append(f"test accuracy {state.evaluations[-1].accuracy:.4f}")
+        if state.safety_net:
+            parts.append(f"safety net: {state.safety_net}")
         parts.append(f"{minutes:02d}:{seconds:02d}")
         text = Text(f"{state.run} ({state.policy})", style="bold")
         text.append("  " + "  ".join(parts), style="not bold")
@@ -134,6 +137,8 @@ class LiveView:
         }
         if state.evaluations:
             fields["test_accuracy"] = f"{state.evaluations[-1].accuracy:.4f}"
+        if state.fallbacks:
+            fields["safety_net"] = str(state.fallbacks)
         self._print(" ".join(f"{key}={value}" for key, value in fields.items()))
         self._line_told = self._clock()
         self._plan_told = state.plan_version

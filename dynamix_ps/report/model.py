@@ -132,6 +132,12 @@ class Degradation:
         return self.what + (f": {shown}" if shown else "") + (f" ({'; '.join(notes)})" if notes else "")
 
 
+def safety_net_text(times: int, windows: int) -> str:
+    """`once, 20 windows`: how often proportional shares took over from a learned policy, and for how long in all."""
+    often = "once" if times == 1 else f"{times} times"
+    return f"{often}, {windows} window{'s' if windows != 1 else ''}"
+
+
 def by_worker(texts: Mapping[int, str]) -> str:
     """One text if all ranks have the same, else who has which: `ebpf (worker 0, 2), sockdiag (worker 1)`."""
     ranks: dict[str, list[str]] = {}

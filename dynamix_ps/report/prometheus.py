@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 from dynamix_ps.config import Config
 from dynamix_ps.errors import EnvironmentNotReady
 from dynamix_ps.metrics.noise import GradientNoise, SmoothedNoise
-from dynamix_ps.policy.base import View
+from dynamix_ps.policy.base import Decision, View
 from dynamix_ps.report.exposition import COUNTERS, GAUGES, PREFIX, Labels, Sample, gauges, growth
 
 if TYPE_CHECKING:
@@ -62,9 +62,9 @@ class Exporter:
         host = f"[{self._host}]" if ":" in self._host else self._host
         return f"http://{host}:{self._server.server_port}/metrics"
 
-    def observe(self, view: View, reward: float | None, decision_s: float | None = None) -> None:
-        """Take in a closed window, the reward it was given, and how long the decision took if that is known."""
-        self._newest.observe(view, reward)
+    def observe(self, view: View, decision: Decision, decision_s: float | None = None) -> None:
+        """Take in a closed window, what was decided, and how long that took if it is known."""
+        self._newest.observe(view, decision)
         if decision_s is not None:
             self._decisions.observe(decision_s)
 
@@ -92,8 +92,10 @@ class _Newest(Collector):
         self._version: int | None = None
         self._noise = SmoothedNoise()
 
-    def observe(self, view: View, reward: float | None) -> None:
+    def observe(self, view: View, decision: Decision) -> None:
         grown = [Sample(f"{PREFIX}windows", (), 1.0)]
+        grown.append(Sample(f"{PREFIX}safety_net_windows", (), float(decision.fallback)))
+        grown.append(Sample(f"{PREFIX}safety_net", (), float(decision.fallback and bool(decision.note))))
         if self._version is not None and view.plan.version > self._version:
             grown.append(Sample(f"{PREFIX}plans", (), float(view.plan.version - self._version)))
         self._version = view.plan.version
@@ -103,7 +105,7 @@ class _Newest(Collector):
         for record in view.reported[:1]:  # the same on every worker
             self._noise.update(GradientNoise(record.noise_variance, record.noise_signal))
         self._gauges = tuple(
-            gauges(view, reward, self._noise.value.scale)
+            gauges(view, decision.reward, self._noise.value.scale)
         )  # one assignment: a scrape sees one window whole
 
     def count(self, grown: Iterable[Sample]) -> None:

@@ -17,6 +17,7 @@ from dynamix_ps.report.model import (
     NetworkSample,
     PlanState,
     WorkerState,
+    safety_net_text,
 )
 from dynamix_ps.report.tail import Line
 from dynamix_ps.report.traffic import TrafficLedger
@@ -43,6 +44,8 @@ class RunState:
         self.events: deque[Line] = deque(maxlen=EVENTS_KEPT)
         self.n_events = 0
         self.plan_version = 0
+        self.fallbacks = 0  # times the safety net took over from the policy
+        self.fallback_windows = 0  # decisions it made in the policy's place
         self.arbitrator_starts = 0
         self.arbitrator_restarts = 0
 
@@ -59,6 +62,11 @@ class RunState:
     def started_s(self) -> float | None:
         """Unix time at which training began: rank 0's, whose clock also stamps the evaluations."""
         return self.workers[0].started_s
+
+    @property
+    def safety_net(self) -> str:
+        """In words; empty where it never had to do anything."""
+        return safety_net_text(self.fallbacks, self.fallback_windows) if self.fallbacks else ""
 
     def applied_plans(self) -> list[PlanState]:
         """Plans that came into force on every worker, oldest first."""
@@ -199,7 +207,14 @@ class RunState:
         self.arbitrator_starts += 1
         self.arbitrator_restarts = max(self.arbitrator_starts - 1, line.get("restarts") or 0)
 
+    def _kept(self, line: Line) -> None:
+        self.fallback_windows += bool(line.get("fallback"))
+
+    def _fallback(self, line: Line) -> None:
+        self.fallbacks += 1
+
     def _plan(self, line: Line) -> None:
+        self._kept(line)
         known = self.plans.get(line["version"])
         plan = _published(line)
         if known is not None:  # a worker's line was read first
@@ -207,6 +222,7 @@ class RunState:
         self.plans[plan.version] = plan
 
     def _observed(self, line: Line) -> None:
+        self._kept(line)
         self.observed.append(_published(line))
 
     def _lease_lost(self, line: Line) -> None:
@@ -234,6 +250,8 @@ _JOURNAL = {
     "started": RunState._arbitrator_started,
     "plan": RunState._plan,
     "observed": RunState._observed,
+    "kept": RunState._kept,
+    "fallback": RunState._fallback,
     "links": RunState._links,
     "prometheus": RunState._prometheus,
     "lease_lost": RunState._lease_lost,

@@ -91,6 +91,7 @@ def summarise(run: str, state: RunState, config: Config, outcome: Outcome) -> di
         "plans_published": len(state.plans),
         "plans_applied": len(applied),
         "plans_observed": len(state.observed),
+        "safety_net": {"times": state.fallbacks, "windows": state.fallback_windows},
         "batch_sizes_start": start,
         "batch_sizes_end": list(applied[-1].batch_sizes) if applied else start,
         "final_accuracy": curve[-1]["accuracy"] if curve else None,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from dynamix_ps.report.model import safety_net_text
+
 ACCURACY_ROWS = 12
 
 
@@ -51,6 +53,8 @@ def _figures(summary: dict[str, Any]) -> Iterable[tuple[str, str]]:
     yield "training time", _unit(summary["train_s"], "s", 1)
     yield "samples per second", _unit(summary["samples_per_s"], "", 0)
     yield "plans in force / published", f"{summary['plans_applied']} / {summary['plans_published']}"
+    if (net := summary["safety_net"])["times"]:
+        yield "safety net", f"{safety_net_text(**net)} by proportional shares in place of the policy"
     yield "batch sizes", f"{_sizes(summary['batch_sizes_start'])} at start, {_sizes(summary['batch_sizes_end'])} at end"
     yield "final accuracy", _percent(summary["final_accuracy"])
     yield "gradient noise scale at the end", _unit(summary["noise_scale"], "samples", 0)

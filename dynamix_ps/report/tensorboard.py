@@ -126,7 +126,7 @@ def _scalars(line: Line, state: RunState) -> Iterator[tuple[str, int, Scalars]]:
     elif kind == "evaluation":
         yield GLOBAL, line["iteration"], _named("global/test", ("accuracy", "loss"), line)
     elif kind in _DECISIONS:
-        decision = _named("global", ("decision_ms",), line) | _named("ppo", ("reward",), line)
+        decision = _named("global", ("decision_ms",), line) | _named("ppo", ("reward", "fallback"), line)
         yield GLOBAL, iteration, decision | {"global/batch_size": float(sum(line["batch_sizes"]))}
     elif kind == "update":
         diagnostics = {f"ppo/{key}": float(v) for key, v in line.items() if isinstance(v, (int, float))}

@@ -15,6 +15,7 @@ from tests.unit.synthetic_run import (
     links,
     measured,
     new_folder,
+    plan,
     plan_applied,
     role,
     server,
@@ -216,3 +217,14 @@ class TestPlainLines:
         recorder.poll()
         LiveView(recorder.state, console, clock).refresh()
         assert "state=waits_for_1+_2,starting" in self.lines(console)[-1]
+
+
+def test_the_safety_net_is_shown_once_it_acted(folder: RunFolder, recorder: Recorder) -> None:
+    fill(folder, recorder)
+    assert "safety net" not in drawn(recorder, terminal())
+    taken_over = {"kind": "fallback", "time_s": 1.0, "window": 3, "detail": "proportional shares for 20 windows"}
+    append(folder.journal_file, plan(9, [90, 38], fallback=True), taken_over, taken_over)
+    recorder.poll()
+    shown = drawn(recorder, terminal())
+    assert "safety net: 2 times, 1 window" in shown
+    assert "proportional shares for 20 windows" in shown

@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from dynamix_ps.config import Config, Metrics
 from dynamix_ps.errors import EnvironmentNotReady
 from dynamix_ps.messages import LinkView, Plan, ServerView, SystemSample, WindowRecord
-from dynamix_ps.policy.base import View
+from dynamix_ps.policy.base import Decision, View
 from dynamix_ps.report.exposition import COUNTERS, GAUGES
 from dynamix_ps.report.prometheus import Exporter
 from dynamix_ps.report.values import filled
@@ -46,6 +46,10 @@ def view(number: int = 0, version: int = 0, records: tuple[WindowRecord | None, 
     )
 
 
+def decided(reward: float | None, **fields: Any) -> Decision:
+    return Decision((64, 64, 64), reward, **fields)
+
+
 @pytest.fixture
 def exporter() -> Iterator[Exporter]:
     started = Exporter(settings(), "demo-1")
@@ -70,7 +74,7 @@ def value(scraped: Scraped, name: str, **labels: str) -> float | None:
 def test_values_over_http(exporter: Exporter) -> None:
     address = exporter.start()
     assert address is not None and re.fullmatch(r"http://127\.0\.0\.1:[1-9]\d*/metrics", address)
-    exporter.observe(view(number=4, version=2), reward=0.5, decision_s=0.02)
+    exporter.observe(view(number=4, version=2), decided(0.5), decision_s=0.02)
     found = scrape(address)
     expected = record(1, 4)
     assert value(found, "worker_push_bytes_per_second", worker="1") == expected.push_bytes_per_s
@@ -92,7 +96,7 @@ def test_values_over_http(exporter: Exporter) -> None:
 def test_unknown_values_are_not_exported(exporter: Exporter) -> None:
     address = exporter.start() or ""
     unknown = record(0, rtt_s=None, accuracy=None, push_bytes_per_s=None, network_source="none")
-    exporter.observe(view(records=(unknown, None, record(2))), reward=None)
+    exporter.observe(view(records=(unknown, None, record(2))), decided(None))
     found = scrape(address)
     assert value(found, "worker_rtt_seconds", worker="0") is None
     assert value(found, "worker_rtt_seconds", worker="2") == record(2).rtt_s
@@ -105,9 +109,9 @@ def test_unknown_values_are_not_exported(exporter: Exporter) -> None:
 
 def test_a_value_that_becomes_unknown_disappears(exporter: Exporter) -> None:
     address = exporter.start() or ""
-    exporter.observe(view(), reward=1.0)
+    exporter.observe(view(), decided(1.0))
     assert value(scrape(address), "reward") == 1.0
-    exporter.observe(view(1, records=(record(0), None, None)), reward=None)
+    exporter.observe(view(1, records=(record(0), None, None)), decided(None))
     found = scrape(address)
     assert value(found, "reward") is None
     assert value(found, "worker_batch_size", worker="1") is None
@@ -116,24 +120,28 @@ def test_a_value_that_becomes_unknown_disappears(exporter: Exporter) -> None:
 
 def test_counters_grow(exporter: Exporter) -> None:
     address = exporter.start() or ""
-    exporter.observe(view(0, version=1), reward=None)
-    exporter.observe(view(1, version=3), reward=None)
+    exporter.observe(view(0, version=1), decided(None))
+    exporter.observe(view(1, version=3), decided(None))
+    exporter.observe(view(2, version=3), decided(None, fallback=True, note="proportional shares for 2 windows"))
+    exporter.observe(view(3, version=3), decided(None, fallback=True))
     exporter.degraded("policy")
     exporter.degraded("policy")
     found = scrape(address)
-    assert value(found, "windows_total") == 2
+    assert value(found, "windows_total") == 4
+    assert value(found, "safety_net_total") == 1
+    assert value(found, "safety_net_windows_total") == 2
     assert value(found, "plans_total") == 2  # 2 and 3 came after the first window seen
-    assert value(found, "samples_total", worker="0") == 2 * 64 * 20
-    assert value(found, "gradient_bytes_total", worker="0") == 2000
-    retransmits = sum(record(1, number).retransmits_per_s for number in (0, 1))  # windows of one second
+    assert value(found, "samples_total", worker="0") == 4 * 64 * 20
+    assert value(found, "gradient_bytes_total", worker="0") == 4000
+    retransmits = sum(record(1, number).retransmits_per_s for number in range(4))  # windows of one second
     assert value(found, "retransmits_total", worker="1") == pytest.approx(retransmits)
     assert value(found, "degraded_total", what="policy") == 2
 
 
 def test_every_metric_of_the_tables_can_be_had(exporter: Exporter) -> None:
     address = exporter.start() or ""
-    exporter.observe(view(0, version=0), reward=0.5, decision_s=0.1)
-    exporter.observe(view(1, version=1), reward=0.5)
+    exporter.observe(view(0, version=0), decided(0.5), decision_s=0.1)
+    exporter.observe(view(1, version=1), decided(0.5))
     exporter.degraded("policy")
     names = {name for name, _ in scrape(address)}
     assert {*GAUGES, *(f"{name}_total" for name in COUNTERS)} <= names
@@ -142,7 +150,7 @@ def test_every_metric_of_the_tables_can_be_had(exporter: Exporter) -> None:
 def test_off(exporter: Exporter) -> None:
     off = Exporter(settings(prometheus_port=None), "demo-1")
     assert off.start() is None
-    off.observe(view(), reward=None)
+    off.observe(view(), decided(None))
     off.close()
 
 
@@ -154,7 +162,7 @@ def test_a_taken_port_is_told_and_all_else_works(exporter: Exporter) -> None:
             EnvironmentNotReady, match=rf"127\.0\.0\.1:{port}: Address already in use; .*prometheus_port"
         ):
             refused.start()
-    refused.observe(view(), reward=None)
+    refused.observe(view(), decided(None))
     refused.close()
 
 
@@ -193,8 +201,8 @@ class TestDashboard:
 
     def test_queries_match_the_exporter(self, exporter: Exporter, dashboard: dict[str, Any]) -> None:
         address = exporter.start() or ""
-        exporter.observe(view(0, version=0), reward=0.5, decision_s=0.1)
-        exporter.observe(view(1, version=1), reward=0.5)
+        exporter.observe(view(0, version=0), decided(0.5), decision_s=0.1)
+        exporter.observe(view(1, version=1), decided(0.5))
         exporter.degraded("policy")
         exported: dict[str, set[str]] = {}
         for name, labels in scrape(address):

@@ -110,7 +110,8 @@ def test_bounds_and_memory_hold_sizes_back() -> None:
     cluster = SmallCluster([1000, 1000, 1000], start=64)
     seen = cluster.view()
     records = tuple(
-        dataclasses.replace(record, memory_ratio=ratio) for record, ratio in zip(seen.reported, (0.96, 0.5, math.nan))
+        dataclasses.replace(record, memory_ratio=ratio)
+        for record, ratio in zip(seen.reported, (0.96, 0.5, math.nan), strict=True)
     )
     seen = dataclasses.replace(seen, records=records)
     assert net_over(Stubborn((2000, 2000, 1)), cluster).decide(seen).batch_sizes == (64, 1024, 32)

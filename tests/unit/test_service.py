@@ -5,7 +5,7 @@ import dataclasses
 import json
 import math
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +14,13 @@ import pytest
 
 from dynamix_ps.arbitrator.journal import Journal, replay
 from dynamix_ps.arbitrator.service import Arbitrator
-from dynamix_ps.config import Config
+from dynamix_ps.config import Config, Safety
 from dynamix_ps.errors import EnvironmentNotReady
 from dynamix_ps.messages import Flow, Plan, RoleReport, SystemSample, WindowRecord
 from dynamix_ps.policy.base import Decision, Policy, View
 from dynamix_ps.policy.choose import make_policy
+from dynamix_ps.policy.safety import SafetyNet
+from dynamix_ps.report.state import RunState
 from dynamix_ps.rpc.refusals import MalformedMessageError, StaleIncarnationError, UnknownWorkerError
 from tests.control_plane import config, record, registration, run_under
 
@@ -68,6 +70,11 @@ class Bench:
     async def window(self, number: int, plan: Plan) -> None:
         self.report(run_under(plan, number))
         await self.arbitrator.step()
+
+    async def learned(self) -> None:
+        """Wait for the update that is under way, if any."""
+        if self.arbitrator._learning is not None:
+            await asyncio.wait_for(self.arbitrator._learning, 30)
 
     @property
     def plan(self) -> Plan:
@@ -318,16 +325,24 @@ def test_a_slow_reader_of_plans_skips_to_the_newest(tmp_path: Path) -> None:
     asyncio.run(story())
 
 
+def learning_cluster(windows_per_update: int) -> Config:
+    return config(policy="ppo", file="fresh", learn=True, windows_per_update=windows_per_update)
+
+
 def test_ppo_learns_is_saved_and_goes_on_after_a_restart(tmp_path: Path) -> None:
+    async def windows(bench: Bench, numbers: range) -> None:
+        for number in numbers:
+            await bench.window(number, bench.plan)
+            await bench.learned()
+
     async def story() -> None:
-        cluster = config(policy="ppo", windows_per_update=2)
+        cluster = learning_cluster(2)
         bench = Bench(tmp_path, make_policy(cluster, 3, np.random.default_rng(0)), cluster)
         bench.register_all()
-        for number in range(6):
-            await bench.window(number, bench.plan)
-        updates = bench.lines("update")
-        assert [line["updates"] for line in updates] == [1, 2]
-        assert all(line["accepted"] for line in updates)
+        await windows(bench, range(7))
+        updates = [line["updates"] for line in bench.lines("update")]
+        assert updates in ([1, 2], [1, 2, 3])
+        assert all(line["accepted"] for line in bench.lines("update"))
         rewards = [line["reward"] for line in bench.lines("plan", "kept")]
         assert rewards[0] is None
         assert None not in rewards[1:]
@@ -335,39 +350,83 @@ def test_ppo_learns_is_saved_and_goes_on_after_a_restart(tmp_path: Path) -> None
         resume = tmp_path / "policy.npz"
         bench = Bench(tmp_path, make_policy(cluster, 3, np.random.default_rng(1), resume), cluster)
         bench.register_all(bench.plan)
-        for number in range(6, 11):
-            await bench.window(number, bench.plan)
-        assert [line["updates"] for line in bench.lines("update")] == [1, 2, 3, 4]
+        await windows(bench, range(7, 13))
+        again = [line["updates"] for line in bench.lines("update")]
+        assert again == list(range(1, len(again) + 1))
+        assert len(again) > len(updates)
 
     asyncio.run(story())
 
 
-def test_heartbeats_are_answered_while_the_policy_learns(tmp_path: Path) -> None:
-    class SlowLearner(Scripted):
-        update_due = True
-        started, may_end = threading.Event(), threading.Event()
+class Student(Scripted):
+    """Learns after every window; `work` is the update. Only `begun` and `finished` may touch what decides."""
 
-        def update(self) -> dict[str, Any]:
-            self.started.set()
-            assert self.may_end.wait(30)
-            return {"accepted": 1.0}
+    update_due = True
 
-        def save(self, file: Path) -> None:
-            file.write_bytes(b"weights")
+    def __init__(self, *answers: Any, work: Callable[[], Any] = lambda: None) -> None:
+        super().__init__(*answers)
+        self.work = work
+        self.begun = 0
+        self.finished: list[Any] = []
+
+    def begin_update(self) -> Callable[[], Any]:
+        self.begun += 1
+        return self.work
+
+    def finish_update(self, finished: Any) -> dict[str, Any]:
+        self.finished.append(finished)
+        return {"accepted": 1.0}
+
+    def save(self, file: Path) -> None:
+        file.write_bytes(b"weights")
+
+
+def test_decisions_and_heartbeats_go_on_while_the_policy_learns(tmp_path: Path) -> None:
+    started, may_end = threading.Event(), threading.Event()
+
+    def work() -> str:
+        started.set()
+        assert may_end.wait(30)
+        return f"learned in {threading.current_thread() is threading.main_thread()}"
 
     async def story() -> None:
-        policy = SlowLearner((32, 64, 128))
+        policy = Student(*[(32 + number, 64, 128) for number in range(6)], work=work)
         bench = Bench(tmp_path, policy)
         bench.register_all()
-        step = asyncio.create_task(bench.window(0, Plan(0, (64, 64, 64))))
-        while not policy.started.is_set():
+        for number in range(5):
+            await bench.window(number, bench.plan)
+        while not started.is_set():
             await asyncio.sleep(0.001)
-        assert bench.plan.version == 1  # the plan went out before the learning began
+        assert bench.plan == Plan(5, (36, 64, 128))
         assert len(bench.arbitrator.heartbeat(1, "life-1", 5)) == 3
-        assert not step.done()
-        policy.may_end.set()
-        await step
-        assert len(bench.lines("update")) == 1
+        assert (policy.begun, policy.finished, bench.lines("update")) == (1, [], [])  # one at a time
+        may_end.set()
+        await bench.learned()
+        assert policy.finished == ["learned in False"]
+        assert (tmp_path / "policy.npz").read_bytes() == b"weights"
+        await bench.window(5, bench.plan)
+        await bench.learned()
+        assert len(bench.lines("update")) == 2
+
+    asyncio.run(story())
+
+
+def test_an_arbitrator_that_is_stopped_leaves_no_update_behind(tmp_path: Path) -> None:
+    may_end = threading.Event()
+
+    async def story() -> None:
+        policy = Student((32, 64, 128), work=lambda: may_end.wait(30))
+        bench = Bench(tmp_path, policy)
+        task = asyncio.create_task(bench.arbitrator.run())
+        bench.register_all()
+        bench.report(run_under(Plan(0, (64, 64, 64)), 0))
+        while not policy.begun:
+            await asyncio.sleep(0.001)
+        task.cancel()
+        await asyncio.wait((task,), timeout=30)
+        assert task.done()
+        may_end.set()
+        assert (policy.finished, bench.lines("update")) == ([], [])
 
     asyncio.run(story())
 
@@ -379,22 +438,20 @@ def test_heartbeats_are_answered_while_the_policy_learns(tmp_path: Path) -> None
 def test_learning_that_fails_is_said_and_decisions_go_on(
     tmp_path: Path, fails: dict[str, Exception], what: str
 ) -> None:
-    class Failing(Scripted):
-        update_due = True
+    def work() -> None:
+        if "update" in fails:
+            raise fails["update"]
 
-        def update(self) -> dict[str, Any]:
-            if "update" in fails:
-                raise fails["update"]
-            return {"accepted": 1.0}
-
+    class Failing(Student):
         def save(self, file: Path) -> None:
             raise fails["save"]
 
     async def story() -> None:
-        bench = Bench(tmp_path, Failing((32, 64, 128), (33, 64, 128)))
+        bench = Bench(tmp_path, Failing((32, 64, 128), (33, 64, 128), work=work))
         bench.register_all()
-        await bench.window(0, Plan(0, (64, 64, 64)))
-        await bench.window(1, bench.plan)
+        for number in range(2):
+            await bench.window(number, bench.plan)
+            await bench.learned()
         assert bench.plan == Plan(2, (33, 64, 128))
         assert [line["what"] for line in bench.lines("degraded")] == [what, what]
 
@@ -403,20 +460,43 @@ def test_learning_that_fails_is_said_and_decisions_go_on(
 
 def test_flagged_and_mixed_windows_are_not_learned_from(tmp_path: Path) -> None:
     async def story() -> None:
-        cluster = config(policy="ppo", windows_per_update=1)
+        cluster = learning_cluster(1)
         bench = Bench(tmp_path, make_policy(cluster, 3, np.random.default_rng(0)), cluster)
         bench.register_all()
         await bench.window(0, bench.plan)
-        bench.report(run_under(bench.plan, 1, flagged=True))
-        await bench.arbitrator.step()
-        mixed = run_under(bench.plan, 2)
-        assert mixed[0] is not None
-        mixed[0] = record(0, 2, plan_version=0)
-        bench.report(mixed)
-        await bench.arbitrator.step()
+        for number in range(1, 9, 2):
+            bench.report(run_under(bench.plan, number, flagged=True))
+            await bench.arbitrator.step()
+            mixed = run_under(bench.plan, number + 1)
+            mixed[0] = record(0, number + 1, plan_version=-1)
+            bench.report(mixed)
+            await bench.arbitrator.step()
+            await bench.learned()
         assert bench.lines("update") == []
-        await bench.window(3, bench.plan)
-        assert len(bench.lines("update")) == 1
+        for number in range(9, 12):
+            await bench.window(number, bench.plan)
+            await bench.learned()
+        assert bench.lines("update")
+
+    asyncio.run(story())
+
+
+def test_what_the_safety_net_does_is_written_down(tmp_path: Path) -> None:
+    async def story() -> None:
+        cluster = config()
+        net = SafetyNet(Scripted((1,), *[(100, 100, 100)] * 3), 3, 192, Safety(rest_windows=2))
+        bench = Bench(tmp_path, net, cluster)
+        bench.register_all()
+        for number in range(4):
+            await bench.window(number, bench.plan)
+        (line,) = bench.lines("fallback")
+        assert line["window"] == 0
+        assert "proportional shares for 2 windows: its answer was no sizes" in line["detail"]
+        assert [line["fallback"] for line in bench.lines("plan", "kept")] == [True, True, False, False]
+        state = RunState(3)
+        for line in bench.lines("plan", "kept", "fallback"):
+            state.apply("arbitrator", line)
+        assert state.safety_net == "once, 2 windows"
 
     asyncio.run(story())
 
@@ -495,9 +575,9 @@ class Shown:
         self.windows: list[tuple[int, float | None]] = []
         self.degradations: list[str] = []
 
-    def observe(self, view: View, reward: float | None, decision_s: float | None = None) -> None:
+    def observe(self, view: View, decision: Decision, decision_s: float | None = None) -> None:
         assert decision_s is not None and decision_s > 0
-        self.windows.append((view.window, reward))
+        self.windows.append((view.window, decision.reward))
         if self.error:
             raise self.error
 

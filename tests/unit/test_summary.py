@@ -210,3 +210,18 @@ def test_long_accuracy_table_is_thinned_and_keeps_the_result(folder: RunFolder) 
     page = folder.summary_md.read_text()
     assert "10 of 30 evaluations" in page
     assert "| 30.00 % |" in page and "| 27.00 % |" in page and "| 29.00 % |" not in page
+
+
+def test_safety_net_is_counted_and_named_only_where_it_acted(folder: RunFolder) -> None:
+    assert "safety net" not in page(folder)
+    taken_over = {"kind": "fallback", "time_s": START_S, "window": 3, "detail": "proportional shares for 2 windows"}
+    kept = {"kind": "kept", "time_s": START_S, "window": 4, "version": 1, "batch_sizes": [90, 38], "fallback": True}
+    append(folder.journal_file, plan(1, [90, 38], fallback=True), taken_over, kept, kept | {"fallback": False})
+    summary = write_summary(folder, config(2), GOOD)
+    assert summary["safety_net"] == {"times": 1, "windows": 2}
+    assert "| safety net | once, 2 windows by proportional shares" in page(folder)
+
+
+def page(folder: RunFolder) -> str:
+    write_summary(folder, config(2), GOOD)
+    return folder.summary_md.read_text()
