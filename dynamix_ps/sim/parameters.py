@@ -15,6 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dynamix_ps.sim.scenario import Scenario
+from dynamix_ps.sim.scenario_parts import Burst, Event
+
 Reals = NDArray[np.float32]
 Whole = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -33,6 +36,7 @@ class Kind(IntEnum):
 
 
 BURST_KINDS = (Kind.COMPUTE, Kind.BANDWIDTH, Kind.LOSS)  # the axis of burst_*
+BASE_MEMORY_BYTES, SAMPLE_MEMORY_BYTES = 3e8, 1e5  # of a worker whose scenario does not say (chosen by us)
 NEUTRAL = np.array([1, 1, 0, 1, 1], dtype=np.float32)  # by kind
 
 
@@ -144,3 +148,90 @@ def join(several: Sequence[Parameters]) -> Parameters:
     wide = [one.with_events(events) for one in several]
     names = [field.name for field in dataclasses.fields(Parameters)]
     return Parameters(**{name: np.concatenate([getattr(one, name) for one in wide]) for name in names})
+
+
+def parameters_of(scenarios: Sequence[Scenario]) -> Parameters:
+    """One environment per scenario, all with the same number of workers."""
+    return join([_one(scenario) for scenario in scenarios])
+
+
+def _one(scenario: Scenario) -> Parameters:
+    n, each, training = scenario.n_workers, scenario.each_worker, scenario.training
+    gap_s, length_s, value = _bursts(scenario.bursts, n)
+
+    def workers(name: str) -> Reals:
+        return np.array([[getattr(worker, name) for worker in each]], dtype=np.float32)
+
+    def all_(value: float) -> Reals:
+        return np.array([value], dtype=np.float32)
+
+    def yes(value: bool) -> Mask:
+        return np.array([value])
+
+    trained = {field: all_(getattr(training, field)) for field in type(training).model_fields if field != "profile"}
+    return Parameters(
+        fixed_s=workers("fixed_s"),
+        per_sample_s=workers("per_sample_s"),
+        memory_limit=workers("memory_limit"),
+        link_bytes_per_s=workers("bytes_per_s"),
+        latency_s=workers("latency_s"),
+        loss=workers("loss"),
+        low=np.full((1, n), scenario.batch.min, dtype=np.int64),
+        high=np.full((1, n), scenario.batch.max, dtype=np.int64),
+        initial=np.array([scenario.initial_sizes], dtype=np.int64),
+        burst_gap_s=gap_s,
+        burst_length_s=length_s,
+        burst_value=value,
+        **_events(scenario.trace, n),
+        window=np.array([scenario.window]),
+        jitter=all_(scenario.jitter),
+        drift=all_(scenario.drift),
+        drift_s=all_(scenario.drift_s),
+        servers=np.array([scenario.servers.count]),
+        server_bytes_per_s=all_(scenario.servers.count * scenario.servers.bytes_per_s),
+        ring=yes(scenario.architecture == "ring"),
+        model_bytes=all_(scenario.model_bytes),
+        overlap=all_(scenario.overlap),
+        cores=all_(scenario.cores),
+        base_memory_bytes=all_(BASE_MEMORY_BYTES + 4 * scenario.model_bytes),  # weights, gradients, two moments
+        sample_memory_bytes=all_(SAMPLE_MEMORY_BYTES),
+        knows_network=yes(scenario.sees_network),
+        knows_both_sides=yes(scenario.sees_network),
+        knows_servers=yes(scenario.sees_network),
+        knows_machine=yes(True),
+        gpu=yes(scenario.gpu),
+        lr_rule=np.array([LR_RULES.index(scenario.lr_rule)], dtype=np.int8),
+        target_accuracy=all_(scenario.target_accuracy),
+        max_windows=np.array([scenario.max_windows]),
+        **trained,
+    )
+
+
+def _events(trace: Sequence[Event], n: int) -> dict[str, Any]:
+    kinds = [Kind[event.what.upper()] for event in trace]
+    value = np.tile(NEUTRAL[np.array(kinds, dtype=int)][:, None], (1, n))
+    for row, event in zip(value, trace, strict=True):
+        row[slice(None) if event.workers is None else list(event.workers)] = event.value
+    begins = [event.at_s if event.at_epoch is None else event.at_epoch for event in trace]
+    ends = [event.until_s if event.at_epoch is None else event.until_epoch for event in trace]
+    return {
+        "event_kind": np.array([kinds], dtype=np.int8).reshape(1, -1),
+        "event_by_epoch": np.array([[event.at_epoch is not None for event in trace]], dtype=bool).reshape(1, -1),
+        "event_from": np.array([begins], dtype=np.float32).reshape(1, -1),
+        "event_until": np.array([[np.inf if end is None else end for end in ends]], dtype=np.float32).reshape(1, -1),
+        "event_value": value[None],
+    }
+
+
+def _bursts(bursts: Sequence[Burst], n: int) -> tuple[Reals, Reals, Reals]:
+    shape = (1, len(BURST_KINDS), n)
+    gap_s, length_s = np.full(shape, np.inf, dtype=np.float32), np.ones(shape, dtype=np.float32)
+    value = np.tile(NEUTRAL[list(BURST_KINDS)][:, None], (1, 1, n))
+    for burst in bursts:
+        where = (
+            0,
+            BURST_KINDS.index(Kind[burst.what.upper()]),
+            slice(None) if burst.workers is None else list(burst.workers),
+        )
+        gap_s[where], length_s[where], value[where] = burst.every_s, burst.for_s, burst.value
+    return gap_s, length_s, value

@@ -1,0 +1,115 @@
+"""The sections of a scenario's YAML. Names and units are those of Parameters, which explains each quantity."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+NotNegative = Annotated[float, Field(ge=0)]
+Positive = Annotated[float, Field(gt=0)]
+Part = Annotated[float, Field(ge=0, le=1)]
+Count = Annotated[int, Field(ge=1)]
+What = Literal["compute", "bandwidth", "loss", "latency", "server"]
+
+# Typical shapes of training; a scenario may change single values. Orders of magnitude of the noise scales from
+# arXiv 1812.06162 (figure 4); the rest is chosen by us.
+PROFILES: dict[str, dict[str, float | str]] = {
+    "cnn": {},
+    "transformer": {
+        "noise_scale": 1500.0,
+        "noise_growth": 1.0,
+        "decay": 0.7,
+        "progress_scale": 120.0,
+        "first_loss": 9.2,
+        "last_loss": 1.7,
+        "chance": 0.0001,
+        "best_accuracy": 0.6,
+        "gap": 0.005,
+        "directions": 60.0,
+        "data_samples": 500_000.0,
+    },
+}
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
+
+class Worker(Section):
+    """One worker, or `count` of them alike."""
+
+    count: Count = 1
+    fixed_s: NotNegative = 0.01
+    per_sample_s: Positive = 2e-4
+    memory_limit: Positive = 16384.0
+    bytes_per_s: Positive = 1.25e9
+    latency_s: Positive = 5e-4
+    loss: Annotated[float, Field(ge=0, lt=0.5)] = 0.0
+    initial: Count | None = None  # none: the scenario's
+
+
+class Servers(Section):
+    count: Count = 2
+    bytes_per_s: Positive = 2.5e9  # each
+
+
+class Bounds(Section):
+    min: Annotated[int, Field(ge=0)] = 8
+    max: Count = 4096
+
+
+class Training(Section):
+    """How learning goes (learning.py). `profile` gives the values that are not written."""
+
+    profile: Literal["cnn", "transformer"] = "cnn"
+    tuning: Annotated[float, Field(gt=0, le=2)] = 0.7
+    noise_scale: Positive = 200.0
+    noise_growth: NotNegative = 1.3
+    progress_scale: Positive = 250.0
+    decay: Positive = 1.0
+    accuracy_power: Positive = 1.0
+    first_loss: Positive = 2.3
+    last_loss: NotNegative = 0.05
+    chance: Part = 0.1
+    best_accuracy: Annotated[float, Field(gt=0, le=1)] = 0.95
+    gap: Annotated[float, Field(ge=0, lt=1)] = 0.015
+    gap_batch: Positive = 1500.0
+    gradient_sq: Positive = 1.0
+    directions: Positive = 60.0
+    data_samples: Positive = 50_000.0
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_profile(cls, given: Any) -> Any:
+        return {**PROFILES.get(given.get("profile", ""), {}), **given} if isinstance(given, dict) else given
+
+
+class Event(Section):
+    """A change that the scenario foresees, by the clock or by epochs of the training."""
+
+    at_s: NotNegative | None = None
+    at_epoch: NotNegative | None = None
+    until_s: Positive | None = None  # none: to the end
+    until_epoch: Positive | None = None
+    what: What
+    workers: tuple[Annotated[int, Field(ge=0)], ...] | None = None  # none: all
+    value: NotNegative | tuple[NotNegative, ...]  # a factor, for loss what is added; several: one per worker
+
+    @model_validator(mode="after")
+    def _one_clock(self) -> Event:
+        if (self.at_s is None) == (self.at_epoch is None):
+            raise ValueError("needs either at_s or at_epoch")
+        if (self.until_epoch if self.at_epoch is None else self.until_s) is not None:
+            raise ValueError("begins and ends by the same clock: at_s with until_s, at_epoch with until_epoch")
+        return self
+
+
+class Burst(Section):
+    """A change that comes and goes at random, on each of its workers by itself."""
+
+    what: Literal["compute", "bandwidth", "loss"]
+    every_s: Positive  # mean time between two
+    for_s: Positive  # mean length
+    workers: tuple[Annotated[int, Field(ge=0)], ...] | None = None
+    value: NotNegative
