@@ -1,149 +1,193 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+import threading
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from dynamix_ps.config import Ppo
-from dynamix_ps.messages import Plan
-from dynamix_ps.policy.ppo.agent import ACTIONS, PpoPolicy, make_ppo
-from dynamix_ps.policy.ppo.reward import reward
-from dynamix_ps.policy.state import State
-from tests.control_plane import record, run_under, view
+from dynamix_ps.errors import PolicyError
+from dynamix_ps.policy.ppo.agent import Agent, Weights
+from dynamix_ps.policy.ppo.network import log_softmax
+from dynamix_ps.policy.ppo.rollout import Batch, Rollout
+from dynamix_ps.policy.ppo.settings import Settings
 
-
-def agent(workers: int = 3, seed: int = 0, learn: bool = True, **ppo: Any) -> PpoPolicy:
-    return make_ppo(Ppo(**ppo), workers, np.random.default_rng(seed), learn=learn)
-
-
-def state(**changes: Any) -> State:
-    values: dict[str, Any] = {
-        "local": (),
-        "accuracy": 0.6,
-        "accuracy_gain": 0.1,
-        "iteration_time": 1.2,
-        "batch_size": 128,
-        "gradient_std": 0.3,
-        "gradient_variance": 0.5,
-    }
-    return State(**(values | changes))
+FEATURES, ACTIONS = 3, 4
 
 
-def test_reward_is_the_published_formula() -> None:
-    weights = Ppo(alpha=2.0, beta=0.5, delta=0.1, eta=0.25)
-    expected = 0.6 + 2.0 * 0.1 - 0.5 * 1.2 - 0.1 * (7 - 5) - 0.25 * (0.5 + 0.3)
-    assert reward(state(), weights) == pytest.approx(expected)
-    falling = reward(state(accuracy_gain=-0.4), weights)
-    assert falling == pytest.approx(expected - 0.2)
-    assert reward(state(batch_size=32), Ppo(alpha=0, beta=0, delta=1)) == pytest.approx(0.6)
+def agent(seed: int = 0, **changes: object) -> Agent:
+    return Agent.fresh(FEATURES, ACTIONS, Settings(**changes), np.random.default_rng(seed))  # type: ignore[arg-type]
 
 
-def test_unknown_and_absurd_quantities_keep_the_reward_finite() -> None:
-    unknown = state(
-        accuracy=math.nan, accuracy_gain=math.nan, iteration_time=math.nan, gradient_std=math.nan, batch_size=0
-    )
-    assert reward(unknown, Ppo(delta=0.02)) == pytest.approx(0.1)
-    assert reward(state(iteration_time=1e9), Ppo()) == -10
-    assert reward(state(accuracy=math.inf), Ppo()) < 1
+def observations(n: int, seed: int = 1) -> np.ndarray:
+    rows = np.random.default_rng(seed).normal(100, 9, (n, FEATURES))
+    rows[::3, 1] = np.nan
+    return rows
 
 
-def test_actions_are_the_five_published_steps_within_the_bounds() -> None:
-    policy = agent(workers=200)
-    plan = Plan(0, (400,) * 200)
-    seen = {size - 400 for size in policy.decide(view(plan, run_under(plan, 0))).batch_sizes}
-    assert seen == set(ACTIONS)
-    low = agent(workers=200).decide(view(Plan(0, (40,) * 200), run_under(Plan(0, (40,) * 200), 0))).batch_sizes
-    assert set(low) == {32, 40, 65, 140}
-    high = agent(workers=200).decide(view(Plan(0, (1020,) * 200), run_under(Plan(0, (1020,) * 200), 0))).batch_sizes
-    assert set(high) == {920, 995, 1020, 1024}
+def collect(acting: Agent, steps: int = 8, n: int = 6) -> Batch:
+    """Action 2 pays."""
+    rollout, everyone = Rollout(Settings()), np.ones(n, dtype=bool)
+    for step in range(steps):
+        acted = acting.act(observations(n, step), explore=True, learn_normaliser=True)
+        rollout.add(acted, (acted.actions == 2) * 1.0, ~everyone, np.zeros(n), everyone)
+    return rollout.batch(acting.values(observations(n, steps)))
 
 
-def test_keeps_the_plan_in_windows_that_are_not_clean() -> None:
-    policy, plan = agent(), Plan(4, (100, 200, 300))
-    clean = run_under(plan, 0)
-    old = [*clean[:2], record(2, plan_version=3)]
-    flagged = [*clean[:2], record(2, plan_version=4, flagged=True)]
-    for records in (old, flagged, [None, None, None]):
-        assert policy.decide(view(plan, records)).batch_sizes == plan.batch_sizes  # type: ignore[arg-type]
+def test_first_policy_draws_all_actions_alike_and_greedy_does_not_draw() -> None:
+    acting, rows = agent(), observations(4000)
+    acted = acting.act(rows, explore=True, learn_normaliser=True)
+    counts = np.bincount(acted.actions, minlength=ACTIONS)
+    assert (np.abs(counts - 1000) < 120).all()
+    np.testing.assert_allclose(acted.log_probs, math.log(1 / ACTIONS), atol=0.1)
+    assert acted.rows.shape == (4000, 2 * FEATURES)
+    assert acted.rows.dtype == acted.log_probs.dtype == acted.values.dtype == np.float32
+    greedy = [acting.act(rows, explore=False) for _ in range(2)]
+    np.testing.assert_array_equal(greedy[0].actions, greedy[1].actions)
+    assert (greedy[0].log_probs >= acted.log_probs).all()
 
 
-def test_an_absent_worker_keeps_its_size_and_the_others_act() -> None:
-    plan = Plan(0, (400,) * 40)
-    records = run_under(plan, 0)
-    records[7] = None
-    sizes = agent(workers=40).decide(view(plan, records)).batch_sizes
-    assert sizes[7] == 400
-    assert len(set(sizes)) > 1
+def test_log_probs_are_those_of_the_actions_drawn() -> None:
+    acting = agent()
+    acting.weights.params.actor[-1][1][:] = [0.0, 2.0, 1.0, -1.0]
+    acted = acting.act(observations(3000), explore=True)
+    expected = log_softmax(np.array([[0.0, 2.0, 1.0, -1.0]]))[0]
+    np.testing.assert_allclose(acted.log_probs, expected[acted.actions], atol=0.1)
+    np.testing.assert_allclose(np.bincount(acted.actions) / 3000, np.exp(expected), atol=0.03)
 
 
-def test_reward_is_credited_to_the_plan_that_asked_for_it() -> None:
-    policy, plan = agent(windows_per_update=2), Plan(0, (400, 400, 400))
-    first = policy.decide(view(plan, run_under(plan, 0)))
-    assert first.reward is None
-    asked = Plan(1, first.batch_sizes)
-    # the plan is not in force yet, then only partly: nothing is credited, the decision stays open
-    waiting = [record(rank, 1, plan_version=0, batch_size=400) for rank in range(3)]
-    assert policy.decide(view(asked, waiting)).reward is None  # type: ignore[arg-type]
-    mixed = [record(rank, 2, plan_version=1, flagged=True) for rank in range(3)]
-    assert policy.decide(view(asked, mixed)).reward is None  # type: ignore[arg-type]
-    second = policy.decide(view(asked, run_under(asked, 3)))
-    assert second.reward is not None
-    # a plan of somebody else: the open decision is dropped
-    foreign = Plan(9, (77, 77, 77))
-    assert policy.decide(view(foreign, run_under(foreign, 4))).reward is None
-    assert not policy.update_due
+@pytest.mark.parametrize("explore", [True, False])
+def test_only_allowed_actions_are_chosen(explore: bool) -> None:
+    allowed = np.random.default_rng(0).random((500, ACTIONS)) < 0.4
+    allowed[:, 1] |= ~allowed.any(axis=1)
+    acted = agent().act(observations(500), explore=explore, allowed=allowed)
+    assert allowed[np.arange(500), acted.actions].all()
+    single = allowed.sum(axis=1) == 1
+    np.testing.assert_array_equal(acted.log_probs[single], 0)
+    assert acted.allowed is allowed
 
 
-def drive(policy: PpoPolicy, windows: int, plan: Plan) -> tuple[Plan, list[float]]:
-    """A cluster that adopts every plan at once; reward as configured. Updates as they fall due."""
-    rewards = []
-    for window in range(windows):
-        decision = policy.decide(view(plan, run_under(plan, window)))
-        rewards += [] if decision.reward is None else [decision.reward]
-        if decision.batch_sizes != plan.batch_sizes:
-            plan = Plan(plan.version + 1, decision.batch_sizes)
-        if policy.update_due:
-            assert policy.update()["accepted"] == 1
-    return plan, rewards
+def test_a_mask_that_allows_nothing_is_refused() -> None:
+    allowed = np.array([[True] * ACTIONS, [False] * ACTIONS])
+    with pytest.raises(PolicyError, match="expected at least one"):
+        agent().act(observations(2), explore=False, allowed=allowed)
 
 
-def test_updates_every_so_many_windows() -> None:
-    policy = agent(windows_per_update=4)
-    plan, _ = drive(policy, 4, Plan(0, (400, 400, 400)))
-    assert not policy.update_due
-    policy.decide(view(plan, run_under(plan, 4)))
-    assert policy.update_due
-    diagnostics = policy.update()
-    assert diagnostics["samples"] == 12
-    assert diagnostics["updates"] == 1
-    assert {"approx_kl", "clip_fraction", "entropy", "explained_variance"} <= diagnostics.keys()
-    assert not policy.update_due
+def test_normaliser_learns_only_when_told() -> None:
+    acting = agent()
+    acting.act(observations(5), explore=True)
+    acting.values(observations(5))
+    assert acting.weights.normaliser is not None
+    assert (acting.weights.normaliser.count == 0).all()
+    acting.act(observations(6), explore=True, learn_normaliser=True)
+    np.testing.assert_array_equal(acting.weights.normaliser.count, [6, 4, 6])
 
 
-def test_learns_online_what_the_reward_says() -> None:
-    # only the size penalty counts: small batches are best
-    policy = agent(seed=1, alpha=0, beta=0, delta=1, gamma=0.0, learning_rate=5e-3, windows_per_update=8)
-    plan, rewards = drive(policy, 240, Plan(0, (500, 500, 500)))
-    assert np.mean(rewards[-20:]) > np.mean(rewards[:20]) + 1
-    assert max(plan.batch_sizes) <= 157
+def test_without_normaliser_observations_are_used_as_they_are() -> None:
+    acting = agent(normalise=False)
+    rows = np.ones((2, FEATURES))
+    np.testing.assert_array_equal(acting.act(rows, explore=False, learn_normaliser=True).rows, rows)
+    rows[1, 1] = np.nan
+    with pytest.raises(PolicyError, match="expected finite"):
+        acting.act(rows, explore=False)
+    with pytest.raises(PolicyError, match="expected finite"):
+        acting.values(rows)
 
 
-def test_same_seed_same_decisions() -> None:
-    runs = [drive(agent(seed=seed), 12, Plan(0, (300, 300, 300))) for seed in (3, 3, 4)]
-    assert runs[0] == runs[1]
-    assert runs[0] != runs[2]
+def test_simple_has_no_critic() -> None:
+    acting = agent(learner="simple")
+    np.testing.assert_array_equal(acting.values(observations(4)), 0)
+    np.testing.assert_array_equal(acting.act(observations(4), explore=True).values, 0)
 
 
-@pytest.mark.parametrize("workers", [1, 2, 7, 32])
-def test_any_number_of_workers(workers: int) -> None:
-    drive(agent(workers=workers), 6, Plan(0, (64,) * workers))
+def test_learns_and_goes_on_with_the_same_bits() -> None:
+    runs = []
+    for seed in (3, 3, 4):
+        acting = agent(seed, learning_rate=3e-3)
+        first = acting.act(observations(200), explore=True).log_probs
+        for _ in range(12):
+            found = acting.update(collect(acting))
+            assert found["accepted"] == 1
+        assert (acting.act(observations(200), explore=False).actions == 2).all()
+        assert first.min() > math.log(0.2)
+        runs.append(acting.weights.params.flat.tobytes())
+    assert runs[0] == runs[1] != runs[2]
 
 
-def test_without_learning_nothing_changes() -> None:
-    policy, plan = agent(learn=False), Plan(0, (400, 400, 400))
-    for window in range(10):
-        policy.decide(view(plan, run_under(plan, window)))
-    assert not policy.update_due
-    assert (policy._normaliser.count == 0).all()
+def test_a_refused_update_keeps_weights_and_adam() -> None:
+    acting = agent()
+    batch = collect(acting)
+    before = acting.weights
+    batch.rows[5] = np.nan
+    assert acting.update(batch)["accepted"] == 0
+    assert acting.weights.params is before.params
+    assert acting.weights.adam is before.adam
+
+
+def test_learning_rate_can_be_given() -> None:
+    acting = agent()
+    batch = collect(acting)
+    before = acting.weights.params.flat
+    assert acting.update(batch, learning_rate=0.0)["accepted"] == 1
+    np.testing.assert_array_equal(acting.weights.params.flat, before)
+    acting.update(batch)
+    assert np.abs(acting.weights.params.flat - before).max() > 1e-5
+
+
+def test_weights_without_adam_can_be_trained_on() -> None:
+    stored = agent().weights
+    acting = Agent(Weights(stored.params, None, stored.normaliser), Settings(), np.random.default_rng(0))
+    acting.update(collect(acting))
+    assert acting.weights.adam is not None
+    assert acting.weights.adam.step == 16
+
+
+def test_a_copy_learns_in_another_thread_while_the_agent_acts_on() -> None:
+    acting = agent()
+    batch = collect(acting)
+    learned, before = acting.copy(), acting.weights.params.flat.copy()
+    thread = threading.Thread(target=learned.update, args=(batch,))
+    thread.start()
+    acting.act(observations(10), explore=True, learn_normaliser=True)
+    thread.join(timeout=30)
+    np.testing.assert_array_equal(acting.weights.params.flat, before)
+    normaliser = acting.weights.normaliser
+    acting.adopt(learned)
+    assert acting.weights.params is learned.weights.params
+    assert acting.weights.adam is learned.weights.adam
+    assert acting.weights.normaliser is normaliser
+
+
+def test_copies_draw_other_numbers() -> None:
+    acting = agent()
+    first, second = (acting.copy().act(observations(50), explore=True).actions for _ in range(2))
+    assert (first != second).any()
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.lists(st.lists(st.floats() | st.just(math.nan), min_size=FEATURES, max_size=FEATURES), min_size=1, max_size=5),
+    st.data(),
+)
+def test_any_observations_and_masks_give_allowed_actions_and_finite_weights(
+    rows: list[list[float]], data: st.DataObject
+) -> None:
+    n = len(rows)
+    flags = st.lists(st.booleans(), min_size=ACTIONS, max_size=ACTIONS).filter(any)
+    allowed = np.array(data.draw(st.lists(flags, min_size=n, max_size=n)))
+    present = np.array(data.draw(st.lists(st.booleans(), min_size=n, max_size=n)))
+    acting, rollout = agent(), Rollout(Settings())
+    with np.errstate(all="raise", under="ignore"):
+        for seen in (np.array(rows), -np.array(rows)):
+            acted = acting.act(seen, explore=True, learn_normaliser=True, allowed=allowed)
+            assert allowed[np.arange(n), acted.actions].all()
+            assert np.isfinite(acted.rows).all()
+            assert np.isfinite(acted.log_probs).all()
+            assert np.isfinite(acted.values).all()
+            rewards = np.where(present, 1.0, math.nan)
+            rollout.add(acted, rewards, ~present, np.zeros(n), present)
+        found = acting.update(rollout.batch(acting.values(np.array(rows))))
+    assert found["accepted"] == float(present.any())
+    assert np.isfinite(acting.weights.params.flat).all()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 import pickle
@@ -9,26 +10,34 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dynamix_ps.config import Ppo
 from dynamix_ps.errors import PolicyError
-from dynamix_ps.policy.features import NAMES
 from dynamix_ps.policy.ppo import policy_file
-from dynamix_ps.policy.ppo.adam import AdamState, adam_step
-from dynamix_ps.policy.ppo.agent import ACTIONS, make_ppo
-from dynamix_ps.policy.ppo.network import initialise
-from dynamix_ps.policy.ppo.normalise import Normaliser
+from dynamix_ps.policy.ppo.agent import Agent, Weights
 from dynamix_ps.policy.ppo.policy_file import Spaces, StoredPolicy, load_policy, save_policy
+from dynamix_ps.policy.ppo.rollout import Batch
+from dynamix_ps.policy.ppo.settings import Settings
 
-SPACES = Spaces(("a", "b"), (-1, 0, 1), 8)
+SPACES = Spaces("test", {"big": ("a", "b"), "small": ("c",)}, {"big": (-1, 0, 1), "small": (0.5, "stay")}, 8)
+
+
+def network(name: str, normalise: bool = True) -> Weights:
+    """Something learned: nothing in it is still zero."""
+    rng = np.random.default_rng(4)
+    n_features = len(SPACES.features[name])
+    settings = Settings(hidden=SPACES.hidden, normalise=normalise)
+    agent = Agent.fresh(n_features, len(SPACES.actions[name]), settings, rng)
+    acted = agent.act(rng.standard_normal((9, n_features)), explore=True, learn_normaliser=True)
+    numbers = rng.standard_normal(9).astype(np.float32)
+    agent.update(Batch(acted.rows, acted.actions, acted.log_probs, numbers, numbers, acted.values))
+    return agent.weights
 
 
 def stored() -> StoredPolicy:
-    rng = np.random.default_rng(4)
-    params = initialise(4, 8, 3, rng)
-    gradients = {name: rng.standard_normal(value.shape).astype(np.float32) for name, value in params.items()}
-    params, adam = adam_step(params, gradients, AdamState.zero(params), 1e-3)
-    normaliser = Normaliser.empty(2).updated(rng.standard_normal((9, 2)))
-    return StoredPolicy(params, adam, normaliser, SPACES, {"origin": "test", "updates": 7})
+    return StoredPolicy({name: network(name) for name in SPACES.features}, SPACES, {"origin": "test", "updates": 7})
+
+
+def weight(policy: StoredPolicy) -> np.ndarray:
+    return policy.networks["big"].params.actor[0][0]
 
 
 @pytest.fixture
@@ -53,15 +62,48 @@ def about(file: Path, **change: object) -> dict[str, np.ndarray]:
 
 def test_round_trip_keeps_every_bit(saved: Path) -> None:
     before, after = stored(), load_policy(saved, SPACES)
-    for name, value in before.params.items():
-        assert after.params[name].tobytes() == value.tobytes()
-        assert after.params[name].dtype == np.float32
-        assert after.adam.mean[name].tobytes() == before.adam.mean[name].tobytes()
-        assert after.adam.square[name].tobytes() == before.adam.square[name].tobytes()
-    assert after.adam.step == 1
-    for part in ("count", "mean", "spread"):
-        np.testing.assert_array_equal(getattr(after.normaliser, part), getattr(before.normaliser, part))
+    assert list(after.networks) == ["big", "small"]
+    for name, old in before.networks.items():
+        new = after.networks[name]
+        assert new.params.flat.tobytes() == old.params.flat.tobytes()
+        assert new.params.flat.dtype == np.float32
+        assert new.params.shape == old.params.shape
+        assert new.adam is not None
+        assert old.adam is not None
+        assert new.adam.mean.tobytes() == old.adam.mean.tobytes()
+        assert new.adam.square.tobytes() == old.adam.square.tobytes()
+        assert new.adam.step == old.adam.step > 0
+        for part in ("count", "mean", "spread"):
+            np.testing.assert_array_equal(getattr(new.normaliser, part), getattr(old.normaliser, part))
     assert after.provenance == {"origin": "test", "updates": 7}
+    assert after.spaces == SPACES
+
+
+def test_any_spaces_can_be_looked_at(saved: Path) -> None:
+    assert load_policy(saved, None).spaces == SPACES
+
+
+@pytest.mark.parametrize("normalise", [True, False])
+def test_exported_without_adam_or_normaliser(tmp_path: Path, normalise: bool) -> None:
+    full = {name: network(name, normalise) for name in SPACES.features}
+    small = {name: Weights(one.params, None, one.normaliser) for name, one in full.items()}
+    save_policy(tmp_path / "full.npz", StoredPolicy(full, SPACES, {}))
+    save_policy(tmp_path / "small.npz", StoredPolicy(small, SPACES, {}))
+    after = load_policy(tmp_path / "small.npz", SPACES).networks["big"]
+    assert after.adam is None
+    assert (after.normaliser is not None) == normalise
+    assert after.params.flat.tobytes() == full["big"].params.flat.tobytes()
+    assert (tmp_path / "small.npz").stat().st_size < (tmp_path / "full.npz").stat().st_size
+
+
+def test_a_loaded_network_acts_as_before(saved: Path) -> None:
+    rows = np.random.default_rng(0).standard_normal((20, 2))
+    acted = [
+        Agent(policy.networks["big"], Settings(hidden=8), np.random.default_rng(1)).act(rows, explore=True)
+        for policy in (stored(), load_policy(saved, SPACES))
+    ]
+    np.testing.assert_array_equal(acted[0].actions, acted[1].actions)
+    np.testing.assert_array_equal(acted[0].values, acted[1].values)
 
 
 def test_nothing_else_is_left_in_the_folder(saved: Path) -> None:
@@ -107,11 +149,11 @@ def test_any_flipped_byte_of_the_arrays_is_noticed(saved: Path) -> None:
             found = load_policy(saved, SPACES)
         except PolicyError:
             continue
-        np.testing.assert_array_equal(found.params["actor.0.weight"], stored().params["actor.0.weight"])
+        np.testing.assert_array_equal(weight(found), weight(stored()))
 
 
 def test_damaged_with_valid_archive(saved: Path) -> None:
-    rewrite(saved, {"normaliser/mean": np.array([9.0, 9.0])}, rehash=False)
+    rewrite(saved, {"big/normaliser.mean": np.array([9.0, 9.0])}, rehash=False)
     with pytest.raises(PolicyError, match=r"expected sha256 [0-9a-f]{64}, found [0-9a-f]{64}"):
         load_policy(saved, SPACES)
 
@@ -146,41 +188,61 @@ def test_foreign_archives(saved: Path) -> None:
         load_policy(saved, SPACES)
 
 
-def test_other_version_or_spaces(saved: Path) -> None:
-    rewrite(saved, about(saved, version=9))
-    with pytest.raises(PolicyError, match="found dynamix-ppo version 9, expected dynamix-ppo version 1"):
+@pytest.mark.parametrize("version", [1, 9])
+def test_other_version(saved: Path, version: int) -> None:
+    rewrite(saved, about(saved, version=version))
+    with pytest.raises(PolicyError, match=f"found dynamix-ppo version {version}, expected dynamix-ppo version 2"):
+        load_policy(saved, None)
+
+
+def test_other_spaces(saved: Path) -> None:
+    for changes, message in (
+        ({"hidden": 16}, r"hidden: found 8, expected 16"),
+        ({"kind": "paper"}, r"kind: found test, expected paper"),
+        ({"actions": SPACES.actions | {"big": (0, 1)}}, r"actions: found .*\(-1, 0, 1\).*, expected .*\(0, 1\)"),
+        ({"features": {"big": ("a", "b")}}, r"features: found .*small.*, expected"),
+    ):
+        with pytest.raises(PolicyError, match=message):
+            load_policy(saved, dataclasses.replace(SPACES, **changes))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("big/actor.0.weight", np.zeros((2, 2), np.float32), r"found float32 \(2, 2\), expected float32 \(4, 8\)"),
+        ("big/actor.0.bias", np.zeros(8), r"found float64 \(8,\), expected float32 \(8,\)"),
+        ("small/actor.2.bias", np.array([0, np.inf], np.float32), "NaN or infinite"),
+        ("small/adam.square", np.zeros(3, np.float32), r"small/adam.square does not fit"),
+        ("big/normaliser.mean", np.array([0, np.nan]), "NaN or infinite"),
+    ],
+)
+def test_shapes_types_and_finiteness(saved: Path, name: str, value: np.ndarray, message: str) -> None:
+    rewrite(saved, {name: value})
+    with pytest.raises(PolicyError, match=message):
         load_policy(saved, SPACES)
-    save_policy(saved, stored())
-    with pytest.raises(PolicyError, match=r"hidden: found 8, expected 16"):
-        load_policy(saved, Spaces(SPACES.features, SPACES.actions, 16))
-    with pytest.raises(PolicyError, match=r"actions: found \[-1, 0, 1\], expected \(0, 1\)"):
-        load_policy(saved, Spaces(SPACES.features, (0, 1), 8))
 
 
-def test_shapes_and_finiteness(saved: Path) -> None:
-    rewrite(saved, {"params/actor.0.weight": np.zeros((2, 2), np.float32)})
-    with pytest.raises(PolicyError, match="do not fit"):
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"adam_steps": {"big": "x"}},
+        {"adam_steps": None},
+        {"features": ["a"]},
+        {"features": {"big": ["a", "b"], "other": ["c"]}},
+        {"hidden": 10**15},
+        {"hidden": -1},
+        {"provenance": 3},
+    ],
+)
+def test_malformed_description(saved: Path, change: dict[str, object]) -> None:
+    rewrite(saved, about(saved, **change))
+    with pytest.raises(PolicyError, match=r"incomplete|does not fit"):
+        load_policy(saved, None)
+
+
+def test_missing_array(saved: Path) -> None:
+    with np.load(saved) as loaded:
+        arrays = {name: loaded[name] for name in loaded.files if name not in ("big/critic.1.bias", "sha256")}
+    np.savez(saved, **arrays, sha256=np.array(policy_file._digest(arrays)))
+    with pytest.raises(PolicyError, match=r"incomplete: 'critic.1.bias'"):
         load_policy(saved, SPACES)
-    save_policy(saved, stored())
-    rewrite(saved, {"params/actor.2.bias": np.array([0, np.inf, 0], np.float32)})
-    with pytest.raises(PolicyError, match="NaN or infinite"):
-        load_policy(saved, SPACES)
-    save_policy(saved, stored())
-    rewrite(saved, about(saved, adam_step="x"))
-    with pytest.raises(PolicyError, match="incomplete"):
-        load_policy(saved, SPACES)
-
-
-def test_agent_saves_what_it_loads(tmp_path: Path) -> None:
-    agent = make_ppo(Ppo(), 3, np.random.default_rng(0), learn=True)
-    agent.save(tmp_path / "a.npz")
-    again = make_ppo(Ppo(file=str(tmp_path / "a.npz"), learn=False), 5, np.random.default_rng(1), learn=True)
-    again.save(tmp_path / "b.npz")
-    spaces = Spaces(NAMES, ACTIONS, 64)
-    first, second = load_policy(tmp_path / "a.npz", spaces), load_policy(tmp_path / "b.npz", spaces)
-    assert all(first.params[name].tobytes() == second.params[name].tobytes() for name in first.params)
-
-
-def test_nothing_learned_and_nothing_to_learn_is_refused() -> None:
-    with pytest.raises(PolicyError, match=r"policy\.ppo\.file"):
-        make_ppo(Ppo(learn=False), 3, np.random.default_rng(0), learn=True)

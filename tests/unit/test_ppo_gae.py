@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import pytest
 
 from dynamix_ps.policy.ppo.gae import advantages
-from dynamix_ps.policy.ppo.rollout import Outcome, Step, to_batch
+from dynamix_ps.policy.ppo.rollout import Acted, Batch, Rollout
+from dynamix_ps.policy.ppo.settings import Settings
 
 
 def column(*values: float) -> np.ndarray:
@@ -20,13 +24,13 @@ def test_hand_computed_table() -> None:
     np.testing.assert_allclose(result[:, 0], [0.875, -0.5, 4])
 
 
-def test_a_gap_is_a_truncation() -> None:
+def test_a_gap_cuts_the_sum() -> None:
     linked = np.array([[True], [False], [True]])
     result = advantages(column(1, 0, 3), column(1, 2, 1), column(2, 1, 4), linked, 0.5, 0.5)
     np.testing.assert_allclose(result[:, 0], [1 + 0.25 * -1.5, -1.5, 4])
 
 
-def test_workers_do_not_mix() -> None:
+def test_actors_do_not_mix() -> None:
     linked = np.array([[True, False], [True, True]])
     rewards = np.array([[1.0, 1.0], [2.0, 2.0]])
     zeros = np.zeros((2, 2))
@@ -34,28 +38,64 @@ def test_workers_do_not_mix() -> None:
     np.testing.assert_allclose(result, [[3, 1], [2, 2]])
 
 
-def outcome(number: int, present: list[bool], reward: float) -> Outcome:
-    step = Step(
-        number=number,
-        rows=np.full((2, 3), number, dtype=np.float32),
-        actions=np.array([0, 1]),
-        log_probs=np.zeros(2, dtype=np.float32),
-        values=np.zeros(2, dtype=np.float32),
-        present=np.array(present),
-    )
-    return Outcome(step, np.full(2, reward), np.zeros(2, dtype=np.float32), np.array(present))
+def collect(settings: Settings, *steps: dict[str, Any], last: float = 4.0) -> Batch:
+    """One actor. A step is value and reward, and where they matter cut, bootstrap, present; t is what it saw."""
+    rollout = Rollout(settings)
+    for t, step in enumerate(steps):
+        acted = Acted(np.full((1, 2), t), np.array([t % 2]), np.array([-0.5]), np.array([step["value"]], np.float32))
+        rollout.add(
+            acted,
+            np.array([step["reward"]]),
+            np.array([step.get("cut", False)]),
+            np.array([step.get("bootstrap", np.nan)]),
+            np.array([step.get("present", True)]),
+        )
+    assert len(rollout) == len(steps)
+    return rollout.batch(np.array([last]))
 
 
-def test_batch_leaves_out_absent_workers_and_cuts_at_missing_decisions() -> None:
-    batch = to_batch(
-        [outcome(1, [True, True], 1.0), outcome(2, [True, False], 2.0), outcome(4, [True, True], 8.0)], 1.0, 1.0
-    )
-    assert len(batch) == 5
-    np.testing.assert_allclose(batch.returns, [1 + 2, 1, 2, 8, 8])
-    assert abs(batch.advantages.mean()) < 1e-6
-    assert abs(batch.advantages.std() - 1) < 1e-5
+HALF = Settings(gamma=0.5, gae_lambda=0.5)
+
+
+def test_batch_of_the_hand_computed_table() -> None:
+    batch = collect(HALF, {"value": 1, "reward": 1}, {"value": 2, "reward": 0}, {"value": 1, "reward": 3})
+    gains = np.array([0.875, -0.5, 4])
+    np.testing.assert_allclose(batch.returns - batch.values, gains)
+    np.testing.assert_array_equal(batch.values, [1, 2, 1])
+    np.testing.assert_allclose(batch.advantages, (gains - gains.mean()) / gains.std(), rtol=1e-6)
+    np.testing.assert_array_equal(batch.rows[:, 0], [0, 1, 2])
+    assert batch.advantages.dtype == batch.returns.dtype == batch.values.dtype == np.float32
+
+
+@pytest.mark.parametrize("bootstrap", [0.0, 6.0])
+def test_an_episode_that_ends_uses_its_bootstrap_and_nothing_later(bootstrap: float) -> None:
+    end = {"value": 2, "reward": 0, "cut": True, "bootstrap": bootstrap}
+    batch = collect(HALF, {"value": 1, "reward": 1}, end, {"value": 1, "reward": 3})
+    delta = 0 + 0.5 * bootstrap - 2
+    np.testing.assert_allclose(batch.returns - batch.values, [1 + 0.25 * delta, delta, 4])
+
+
+def test_the_end_of_the_last_step_counts() -> None:
+    batch = collect(HALF, {"value": 1, "reward": 3, "cut": True, "bootstrap": 0.0})
+    np.testing.assert_allclose(batch.returns, [3])
+
+
+def test_an_absent_step_is_left_out_and_breaks_off_what_came_before() -> None:
+    absent = {"value": 2, "reward": np.nan, "present": False}
+    batch = collect(HALF, {"value": 1, "reward": 1}, absent, {"value": 1, "reward": 3})
+    assert len(batch) == 2
+    np.testing.assert_allclose(batch.returns - batch.values, [1 + 0.5 * 2 - 1, 4])
+    np.testing.assert_array_equal(batch.rows[:, 0], [0, 2])
+
+
+def test_simple_returns_are_discounted_rewards_inside_the_episode() -> None:
+    settings = Settings(learner="simple", gamma=0.5)
+    end = {"value": 9, "reward": 2, "cut": True, "bootstrap": 7.0}
+    batch = collect(settings, {"value": 9, "reward": 1}, end, {"value": 9, "reward": 3}, {"value": 9, "reward": 8})
+    np.testing.assert_allclose(batch.returns, [1 + 0.5 * 2, 2, 3 + 0.5 * 8, 8])
+    np.testing.assert_array_equal(batch.advantages, batch.returns)
 
 
 def test_a_single_row_keeps_its_advantage() -> None:
-    batch = to_batch([outcome(1, [True, False], 3.0)], 1.0, 1.0)
+    batch = collect(HALF, {"value": 0, "reward": 3}, last=0.0)
     np.testing.assert_allclose(batch.advantages, [3.0])

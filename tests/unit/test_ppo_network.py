@@ -3,23 +3,24 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dynamix_ps.config import Ppo
 from dynamix_ps.policy.ppo.adam import AdamState, adam_step, clip_norm
-from dynamix_ps.policy.ppo.network import Params, forward, initialise, log_softmax
+from dynamix_ps.policy.ppo.network import Params, Shape, forward, initialise, log_softmax
 from dynamix_ps.policy.ppo.rollout import Batch
-from dynamix_ps.policy.ppo.update import loss_and_gradients
+from dynamix_ps.policy.ppo.settings import Settings
+from dynamix_ps.policy.ppo.update import loss_and_gradient, masked
 
-INPUTS, HIDDEN, ACTIONS, ROWS = 7, 9, 5, 11
+SHAPE = Shape(n_inputs=7, hidden=9, n_actions=5)
+ROWS = 11
 
 
 def double(params: Params) -> Params:
-    return {name: value.astype(np.float64) for name, value in params.items()}
+    return Params(params.shape, params.flat.astype(np.float64))
 
 
-def random_batch(rng: np.random.Generator, params: Params) -> Batch:
-    rows = rng.standard_normal((ROWS, INPUTS))
-    actions = rng.integers(0, ACTIONS, ROWS)
-    log_probs = log_softmax(forward(params, rows).logits)[np.arange(ROWS), actions]
+def random_batch(rng: np.random.Generator, params: Params, allowed: np.ndarray | None) -> Batch:
+    rows = rng.standard_normal((ROWS, SHAPE.n_inputs))
+    actions = np.full(ROWS, 2) if allowed is not None else rng.integers(0, SHAPE.n_actions, ROWS)
+    log_probs = log_softmax(masked(forward(params.actor, rows)[-1], allowed))[np.arange(ROWS), actions]
     return Batch(
         rows=rows,
         actions=actions,
@@ -27,46 +28,59 @@ def random_batch(rng: np.random.Generator, params: Params) -> Batch:
         advantages=np.resize([1.3, 0.7, 0.4, -0.9, -1.1, -0.6], ROWS),  # each of them with both signs
         returns=rng.standard_normal(ROWS),
         values=rng.standard_normal(ROWS),
+        allowed=allowed,
     )
 
 
-def test_gradients_agree_with_finite_differences() -> None:
+@pytest.mark.parametrize("learner", ["clip", "simple"])
+@pytest.mark.parametrize("mask", [False, True])
+def test_gradients_agree_with_finite_differences(learner: str, mask: bool) -> None:
     rng = np.random.default_rng(3)
-    params = double(initialise(INPUTS, HIDDEN, ACTIONS, rng))
-    params["actor.2.weight"] *= 100  # away from the uniform start
-    batch, ppo = random_batch(rng, params), Ppo(entropy=0.1, value_weight=0.7)
-    losses, gradients = loss_and_gradients(params, batch, ppo)
+    params = double(initialise(SHAPE, rng))
+    params.actor[-1][0][:] *= 100  # away from the uniform start
+    allowed = np.array([[True, False, True, True, False]] * ROWS) if mask else None
+    batch = random_batch(rng, params, allowed)
+    settings = Settings(learner=learner, entropy=0.1, value_weight=0.7)  # type: ignore[arg-type]
+    losses, gradient = loss_and_gradient(params, batch, settings)
     assert losses.clip_fraction == pytest.approx(8 / 11)
+    assert gradient.dtype == np.float64
     step = 1e-6
-    for name, value in params.items():
-        for index in np.ndindex(value.shape):
-            kept = value[index]
-            value[index] = kept + step
-            above = loss_and_gradients(params, batch, ppo)[0].total
-            value[index] = kept - step
-            below = loss_and_gradients(params, batch, ppo)[0].total
-            value[index] = kept
-            assert gradients[name][index] == pytest.approx((above - below) / (2 * step), abs=1e-5), (name, index)
+    for index, kept in enumerate(params.flat.copy()):
+        params.flat[index] = kept + step
+        above = loss_and_gradient(params, batch, settings)[0].total
+        params.flat[index] = kept - step
+        below = loss_and_gradient(params, batch, settings)[0].total
+        params.flat[index] = kept
+        assert gradient[index] == pytest.approx((above - below) / (2 * step), abs=1e-5), index
+    critic = np.concatenate([part.ravel() for layer in Params(SHAPE, gradient).critic for part in layer])
+    assert np.any(critic != 0) == (learner == "clip")
+
+
+def test_every_weight_belongs_to_one_layer() -> None:
+    params = Params(SHAPE, np.zeros(SHAPE.size))
+    for _, view in params.named():
+        np.add(view, 1, out=view)
+    np.testing.assert_array_equal(params.flat, 1)
+    assert [name for name, _ in params.named()][:3] == ["actor.0.weight", "actor.0.bias", "actor.1.weight"]
 
 
 def test_first_policy_is_nearly_uniform_and_weights_are_orthogonal() -> None:
-    params = initialise(30, 64, ACTIONS, np.random.default_rng(0))
+    params = initialise(Shape(30, 64, 5), np.random.default_rng(0))
     rows = np.random.default_rng(1).standard_normal((100, 30)).astype(np.float32)
-    probabilities = np.exp(log_softmax(forward(params, rows).logits))
-    assert np.abs(probabilities - 1 / ACTIONS).max() < 0.02
-    weight = params["actor.1.weight"]
+    output = forward(params.actor, rows)[-1]
+    assert np.abs(np.exp(log_softmax(output)) - 1 / 5).max() < 0.02
+    weight = params.actor[1][0]
     np.testing.assert_allclose(weight.T @ weight, 2 * np.eye(64), atol=1e-5)
-    assert all(value.dtype == np.float32 for value in params.values())
+    assert params.flat.dtype == output.dtype == np.float32
 
 
 def test_rows_do_not_influence_each_other() -> None:
-    params = double(initialise(INPUTS, HIDDEN, ACTIONS, np.random.default_rng(0)))
-    rows = np.random.default_rng(1).standard_normal((32, INPUTS))
-    together = forward(params, rows)
-    for i in (0, 31):
-        alone = forward(params, rows[i : i + 1])
-        np.testing.assert_allclose(alone.logits[0], together.logits[i], atol=1e-12)
-        np.testing.assert_allclose(alone.values[0], together.values[i], atol=1e-12)
+    params = double(initialise(SHAPE, np.random.default_rng(0)))
+    rows = np.random.default_rng(1).standard_normal((32, SHAPE.n_inputs))
+    for layers in (params.actor, params.critic):
+        together = forward(layers, rows)[-1]
+        for i in (0, 31):
+            np.testing.assert_allclose(forward(layers, rows[i : i + 1])[-1][0], together[i], atol=1e-12)
 
 
 def test_log_softmax_survives_extreme_logits() -> None:
@@ -75,19 +89,22 @@ def test_log_softmax_survives_extreme_logits() -> None:
     assert not np.isnan(result).any()
 
 
-def test_adam_first_step_is_the_learning_rate_and_keeps_its_arguments() -> None:
-    params: Params = {"w": np.array([1.0, -2.0])}
-    state = AdamState.zero(params)
-    new, after = adam_step(params, {"w": np.array([0.5, -30.0])}, state, 0.1)
-    np.testing.assert_allclose(new["w"], [0.9, -1.9], rtol=1e-2)
-    assert after.step == 1
-    assert state.step == 0
-    np.testing.assert_array_equal(params["w"], [1.0, -2.0])
+def test_adam_is_algorithm_1() -> None:
+    weights, state = np.array([1.0, -2.0]), AdamState.zero(np.zeros(2))
+    mean, square, expected = np.zeros(2), np.zeros(2), weights.copy()
+    for t, gradient in enumerate((np.array([0.5, -30.0]), np.array([-0.1, 4.0]), np.array([0.0, 1.0])), start=1):
+        mean = 0.9 * mean + 0.1 * gradient
+        square = 0.999 * square + 0.001 * gradient**2
+        expected -= 0.1 * (mean / (1 - 0.9**t)) / (np.sqrt(square / (1 - 0.999**t)) + 1e-5)
+        adam_step(weights, gradient, state, 0.1)
+        np.testing.assert_allclose(weights, expected, rtol=1e-9)
+    assert state.step == 3
 
 
-def test_clip_norm_scales_all_parts_together() -> None:
-    clipped, norm = clip_norm({"a": np.array([3.0]), "b": np.array([4.0])}, 1.0)
-    assert norm == pytest.approx(5)
-    np.testing.assert_allclose([clipped["a"][0], clipped["b"][0]], [0.6, 0.8])
-    same, _ = clip_norm({"a": np.array([0.3])}, 1.0)
-    assert same["a"][0] == 0.3
+def test_clip_norm_scales_down_only() -> None:
+    gradient = np.array([3.0, 4.0])
+    assert clip_norm(gradient, 1.0) == pytest.approx(5)
+    np.testing.assert_allclose(gradient, [0.6, 0.8])
+    small = np.array([0.3])
+    assert clip_norm(small, 1.0) == pytest.approx(0.3)
+    assert small[0] == 0.3

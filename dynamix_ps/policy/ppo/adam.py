@@ -1,4 +1,4 @@
-"""Adam (arXiv 1412.6980, algorithm 1, in the form at the end of its section 2) and clipping of the gradient's norm."""
+"""Adam (arXiv 1412.6980, algorithm 1) and clipping of the gradient's norm."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def adam_step(weights: Array, gradient: Array, state: AdamState, learning_rate: 
     state.step += 1
     state.mean += (1 - BETA1) * (gradient - state.mean)
     state.square += (1 - BETA2) * (gradient * gradient - state.square)
-    rate = learning_rate * math.sqrt(1 - BETA2**state.step) / (1 - BETA1**state.step)
-    scale = np.sqrt(state.square)
+    scale = state.square / (1 - BETA2**state.step)
+    np.sqrt(scale, out=scale)
     scale += EPSILON
-    weights -= rate * state.mean / scale
+    weights -= learning_rate / (1 - BETA1**state.step) * state.mean / scale
 
 
 def clip_norm(gradient: Array, largest: float) -> float:

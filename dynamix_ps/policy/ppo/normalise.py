@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 LIMIT = 5.0  # normalised values are cut off here
 _SMALLEST_STD = 1e-6
+_LARGEST = 1e30  # beyond it a value counts as unknown: its square would leave the range of numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +26,7 @@ class Normaliser:
 
     def updated(self, rows: NDArray[np.floating]) -> Normaliser:
         """With `rows` (NaN: unknown) taken in; the pairwise update of Chan, Golub and LeVeque (1979)."""
-        known = np.isfinite(rows)
+        known = np.abs(rows) < _LARGEST
         filled = np.where(known, rows, 0.0).astype(np.float64, copy=False)
         count = known.sum(axis=0).astype(np.float64)
         mean = filled.sum(axis=0) / np.maximum(count, 1)
@@ -48,12 +49,12 @@ class Normaliser:
         n_features = rows.shape[1]
         std = np.sqrt(self.spread / np.maximum(self.count, 1))
         varied = std > _SMALLEST_STD
-        known = np.isfinite(rows) & varied
+        known = (np.abs(rows) < _LARGEST) & varied
         result = np.empty((len(rows), 2 * n_features), dtype=np.float32)
         values = result[:, :n_features]
-        with np.errstate(over="ignore"):  # beyond float32 is beyond LIMIT
+        with np.errstate(over="ignore"):  # of unknown values
             np.subtract(rows, self.mean, out=values, casting="same_kind")
-            values *= np.where(varied, 1 / np.where(varied, std, 1.0), 1.0).astype(np.float32)
+            values *= (1 / np.where(varied, std, 1.0)).astype(np.float32)
         np.clip(values, -LIMIT, LIMIT, out=values)
         np.copyto(values, 0, where=~known)
         result[:, n_features:] = known
