@@ -7,6 +7,7 @@ scalar NaN, which broadcasts.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,30 +77,30 @@ class WindowArrays:
         return np.asarray(self.planned.sum(axis=-1))
 
 
-_OF_RECORD = (
+OF_RECORD = (
     "samples", "compute_s", "push_pull_s", "wait_s", "loss", "accuracy_std", "grad_sq_local", "grad_norm_std",
     "cpu_ratio", "cpu_cores", "throttled", "memory_bytes", "memory_ratio", "gpu_utilisation", "gpu_memory_ratio",
     "push_bytes_per_s", "pull_bytes_per_s", "retransmits_per_s", "rtt_s", "push_busy",
 )  # fmt: skip
-_OF_CLUSTER = (
+OF_CLUSTER = (
     "iterations", "duration_s", "global_loss", "global_accuracy", "grad_sq_global", "noise_variance", "noise_signal",
     "epoch",
 )  # fmt: skip
-_OF_LINK = ("pull_retransmits_per_s", "pull_busy", "push_difference")
+OF_LINK = ("pull_retransmits_per_s", "pull_busy", "push_difference")
 
 
 def arrays_of(view: View) -> WindowArrays:
     """A live view as arrays; it must have at least one record."""
     first = view.reported[0]
     bounds = np.array(view.bounds, dtype=np.int64)
-    columns: dict[str, Any] = {name: _column(view.records, name) for name in _OF_RECORD}
+    columns: dict[str, Any] = {name: _column(view.records, name) for name in OF_RECORD}
     accuracy = _column(view.records, "accuracy")
     present = np.array([record is not None for record in view.records])
     columns["accuracy"] = np.where(present & np.isnan(accuracy), first.global_accuracy, accuracy)
-    columns |= {name: np.float64(getattr(first, name)) for name in _OF_CLUSTER}
-    columns |= {name: _column(view.links, name) if view.links else NAN for name in _OF_LINK}
+    columns |= {name: np.float64(getattr(first, name)) for name in OF_CLUSTER}
+    columns |= {name: _column(view.links, name) if view.links else NAN for name in OF_LINK}
     if view.links:  # of an absent worker nothing is known
-        for name in _OF_LINK:
+        for name in OF_LINK:
             columns[name] = np.where(present, columns[name], NAN)
     return WindowArrays(
         present=present,
@@ -122,4 +123,4 @@ def _ratio(value: float, unit: float) -> float:
 
 
 def _largest(values: list[float]) -> float:
-    return max((value for value in values if value == value), default=NAN)
+    return max((value for value in values if not math.isnan(value)), default=NAN)

@@ -100,10 +100,11 @@ def exposed(parameters: Parameters, conditions: Conditions, computing_s: Reals, 
     """
     hidden_s = (parameters.overlap * BACKWARD)[:, None] * computing_s
     push_s = np.maximum(transfer_s - hidden_s, LAST_BUCKET * transfer_s)
-    return push_s + np.where(parameters.ring[:, None], 0, LAST_BUCKET * transfer_s)
+    pull_s = np.where(parameters.ring[:, None], 0, LAST_BUCKET * transfer_s)
+    return np.asarray(push_s + pull_s)
 
 
 def _mean_of_largest(mean_s: Reals, largest_s: Reals, spread_s: Reals) -> Reals:
     """E max of Gumbel variables of these means and one scale."""
     weight = np.exp((mean_s - largest_s[:, None]) / spread_s[:, None])
-    return largest_s + spread_s * np.log(weight.sum(axis=-1))
+    return np.asarray(largest_s + spread_s * np.log(weight.sum(axis=-1)))

@@ -51,7 +51,8 @@ def step_progress(parameters: Parameters, noise: Reals, batch: Reals) -> Reals:
     factor = np.where(rule == _LINEAR, ratio, np.where(rule == _SQRT, np.sqrt(ratio), 1))
     scaled = parameters.tuning * factor * per_step / (1 + noise / reference)
     step = np.minimum(np.where(rule == _ADASCALE, parameters.tuning, scaled), LARGEST_STEP)
-    return step * (2 - step) / per_step
+    gained: Reals = step * (2 - step) / per_step
+    return gained
 
 
 def training_loss(parameters: Parameters, excess: Reals) -> Reals:

@@ -93,7 +93,7 @@ def noise_estimate(sizes: Reals, local: Reals, whole: Reals) -> tuple[Reals, Rea
 def links(
     parameters: Parameters, conditions: Conditions, times: Times, draw: Reals
 ) -> tuple[Reals, Reals, Reals, Reals]:
-    """(bytes per second one way (E, 1), retransmits per second, round trip in s, part of the time busy), NaN unknown."""
+    """(bytes/s one way (E, 1), retransmits/s, round trip in s, part of the time busy); (E, W), NaN unknown."""
     known = _known(parameters.knows_network)
     rate = (times.bytes / times.iteration_s)[:, None] * known
     duration_s = (times.iteration_s * parameters.window)[:, None]
@@ -107,8 +107,8 @@ def links(
 
 def machines(
     parameters: Parameters, conditions: Conditions, times: Times, sizes: Reals
-) -> tuple[Reals, Reals, Reals, Reals]:
-    """(CPU seconds per second, resident bytes, memory in use over its limit, GPU use); (E, W), NaN unknown.
+) -> tuple[Reals, Reals, Reals, Reals, Reals]:
+    """(CPU seconds per second, cores (E, 1), resident bytes, memory in use over its limit, GPU use); (E, W), NaN unknown.
 
     A slowed process gets less CPU. A GPU's process keeps one core busy.
     """
@@ -120,7 +120,7 @@ def machines(
     memory = (base + each * sizes) * known
     use = np.minimum(memory / (base + each * parameters.memory_limit), 1)
     gpu = computing * _known(parameters.gpu)
-    return cpu, memory, use, gpu
+    return cpu, parameters.cores[:, None] * known, memory, use, gpu
 
 
 def servers(parameters: Parameters, conditions: Conditions, times: Times) -> tuple[Reals, Reals, Reals]:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from dynamix_ps.sim.scenario import Scenario
 from dynamix_ps.sim.scenario_parts import Burst, Event
 
-Reals = NDArray[np.float32]
+Reals = NDArray[np.floating[Any]]
 Whole = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
@@ -113,7 +113,8 @@ class Parameters:
     @property
     def reference_batch(self) -> Reals:
         """B of plan 0; shape (E,)."""
-        return self.initial.sum(axis=-1).astype(np.float32)
+        batch: Reals = self.initial.sum(axis=-1).astype(np.float32)
+        return batch
 
     def replaced(self, which: Mask, others: Parameters) -> Parameters:
         """These, with the environments where `which` is true replaced by those of `others`, in order."""
@@ -168,7 +169,9 @@ def _one(scenario: Scenario) -> Parameters:
     def yes(value: bool) -> Mask:
         return np.array([value])
 
-    trained = {field: all_(getattr(training, field)) for field in type(training).model_fields if field != "profile"}
+    trained: dict[str, Any] = {
+        field: all_(getattr(training, field)) for field in type(training).model_fields if field != "profile"
+    }
     return Parameters(
         fixed_s=workers("fixed_s"),
         per_sample_s=workers("per_sample_s"),

@@ -161,4 +161,5 @@ def _severity(rng: np.random.Generator, kind: np.ndarray, shape: tuple[int, ...]
     lost = np.exp(np.log(1e-4) + np.log(500) * much)
     late = np.exp(3 * much)
     choices = [kind == Kind.COMPUTE, kind == Kind.LOSS, kind == Kind.LATENCY]
-    return np.select(choices, [slow, lost, late], thin).astype(np.float32)
+    value: Reals = np.select(choices, [slow, lost, late], thin).astype(np.float32)
+    return value

@@ -79,7 +79,8 @@ class Scenario(Section):
     @model_validator(mode="after")
     def _fits_together(self) -> Scenario:
         n = self.n_workers
-        for change in (*self.trace, *self.bursts):
+        changes: tuple[Event | Burst, ...] = (*self.trace, *self.bursts)
+        for change in changes:
             concerned = range(n) if change.workers is None else change.workers
             if any(rank >= n for rank in concerned):
                 raise ValueError(f"{change.what}: workers {list(concerned)}, there are only 0 to {n - 1}")

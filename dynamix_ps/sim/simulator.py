@@ -1,6 +1,6 @@
 """Synchronous training in many simulated clusters at once: one call, one window of k iterations in each.
 
-    sizes -> how long (cost.py, under the conditions of traces.py) -> how far (learning.py) -> what is reported (measure.py)
+    sizes -> how long (cost.py, in the conditions of traces.py) -> how far (learning.py) -> what is seen (measure.py)
 
 What comes out are the WindowArrays of a live cluster, so state, rewards and policies are the same code there and
 here. Deterministic: the same parameters, generator and sizes give the same bits.
@@ -11,11 +11,13 @@ from __future__ import annotations
 import numpy as np
 
 from dynamix_ps.messages import NAN
+from dynamix_ps.policy.base import View
 from dynamix_ps.policy.window_arrays import WindowArrays
 from dynamix_ps.sim import learning, measure
 from dynamix_ps.sim.cost import Times, iteration_times
 from dynamix_ps.sim.parameters import Mask, Parameters, Reals, Whole
 from dynamix_ps.sim.traces import Conditions
+from dynamix_ps.sim.views import views_of
 
 
 class Simulator:
@@ -45,6 +47,8 @@ class Simulator:
         self.done: Mask = np.zeros(shape, dtype=bool)
         self.times: Times | None = None
         self._smoothed_batch = parameters.reference_batch
+        self._versions = np.zeros(shape, dtype=np.int64)
+        self._report: WindowArrays | None = None
 
     @property
     def test_accuracy(self) -> Reals:
@@ -59,7 +63,15 @@ class Simulator:
     def restart(self, which: Mask) -> None:
         """Begin a new run in some environments, on the same clusters."""
         self.sizes = np.where(which[:, None], self.parameters.initial, self.sizes)
-        for array in (self.time_s, self.samples, self.windows, self.progress, self.true_progress, self.done):
+        for array in (
+            self.time_s,
+            self.samples,
+            self.windows,
+            self.progress,
+            self.true_progress,
+            self.done,
+            self._versions,
+        ):
             array[which] = 0
         self._smoothed_batch = np.where(which, self.parameters.reference_batch, self._smoothed_batch)
         self._conditions.replace(self.parameters, which)
@@ -80,15 +92,27 @@ class Simulator:
             raise ValueError(f"sizes have shape {sizes.shape}, this simulator needs {parameters.initial.shape}")
         if ((sizes < parameters.low) | (sizes > parameters.high)).any():
             raise ValueError("sizes lie outside the bounds of their workers; clip them to parameters.low and high")
+        self._versions += (sizes != self.sizes).any(axis=-1)
         self.sizes = sizes.astype(np.int64)
         real = sizes.astype(np.float32)
         draws = self._rng.standard_normal((measure.DRAWS, *sizes.shape), dtype=np.float32)
         luck = self._rng.standard_normal((2, sizes.shape[0]), dtype=np.float32)
         times = iteration_times(parameters, self._conditions, real, draws[measure.COMPUTE])
         training = self._train(real.sum(axis=-1), luck[0])
-        report = self._report(times, training, real, draws, luck[1])
+        self._report = self._measure(times, training, real, draws, luck[1])
         self._pass(times)
-        return report
+        return self._report
+
+    def views(self) -> list[View]:
+        """The last window of every environment as the arbitrator of a live cluster would show it to a policy.
+
+        Raises:
+            ValueError: no window was stepped yet.
+        """
+        if self._report is None or self.times is None:
+            raise ValueError("views() shows the last window; there was none yet, call step() first")
+        pushed = (self.times.bytes * self.parameters.window).astype(np.int64)
+        return views_of(self._report, pushed, self.windows, self._versions)
 
     def _train(self, batch: Reals, luck: Reals) -> measure.Training:
         """k iterations forward. The noise scale is that of the start of the window."""
@@ -113,7 +137,7 @@ class Simulator:
         epoch = measure.epoch(self.parameters, self.samples)
         self._conditions.advance(self.time_s.astype(np.float32), epoch, elapsed_s)
 
-    def _report(
+    def _measure(
         self, times: Times, training: measure.Training, sizes: Reals, draws: Reals, luck: Reals
     ) -> WindowArrays:
         parameters, conditions = self.parameters, self._conditions
@@ -123,7 +147,7 @@ class Simulator:
         loss, accuracy = measure.batches(parameters, training, sizes, draws[measure.LOSS])
         norms = measure.gradients(parameters, training, sizes, draws, luck)
         rate, retransmits, rtt_s, busy = measure.links(parameters, conditions, times, draws[measure.RETRANSMITS])
-        cpu, memory, memory_use, gpu = measure.machines(parameters, conditions, times, sizes)
+        cpu, cores, memory, memory_use, gpu = measure.machines(parameters, conditions, times, sizes)
         server_cpu, unread, unsent = measure.servers(parameters, conditions, times)
         both = measure.both_sides(parameters)
         return WindowArrays(
@@ -141,7 +165,7 @@ class Simulator:
             grad_sq_local=norms.local,
             grad_norm_std=norms.spread,
             cpu_ratio=cpu,
-            cpu_cores=parameters.cores[:, None],
+            cpu_cores=cores,
             throttled=NAN,
             memory_bytes=memory,
             memory_ratio=memory_use,
