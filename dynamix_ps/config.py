@@ -124,7 +124,7 @@ class Config(_Section):
     cluster: Cluster
     batch: BatchBounds = BatchBounds()
     window: PositiveInt = 20  # iterations per decision (k in the paper)
-    lr_rule: Literal["none", "linear", "sqrt"] = "none"
+    lr_rule: Literal["none", "linear", "sqrt", "adascale"] = "none"
     prefetch: Annotated[int, Field(ge=0, le=64)] = 0  # batches prepared ahead = iterations a plan takes effect later
     bucket_bytes: PositiveInt = 4_000_000
     emulation: Literal["auto", "cgroup", "hook", "none"] = "auto"

@@ -115,6 +115,9 @@ def _cluster(config: Config) -> Iterator[Finding]:
     if cluster.port and cluster.port == cluster.arbitrator_port:
         message = "is already the scheduler's port (cluster.port)"
         yield Finding(("cluster", "arbitrator_port"), message, cluster.arbitrator_port, (("cluster", "port"),))
+    if config.lr_rule == "adascale" and len(cluster.workers) == 1:
+        message = "needs two workers or more, whose gradients tell the noise that it follows; use linear or sqrt"
+        yield Finding(("lr_rule",), message, config.lr_rule, (_COUNT,))
     if config.prefetch >= config.window:
         message = f"must be below window = {config.window}, or a plan shows only after the next decision"
         yield Finding(("prefetch",), message, config.prefetch, (("window",),))

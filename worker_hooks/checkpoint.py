@@ -13,6 +13,7 @@ import torch
 
 from dynamix_ps.errors import CheckpointError
 from dynamix_ps.messages import Plan
+from worker_hooks.learning_rate import Noise
 from worker_hooks.sampler import Cursor
 
 FORMAT = 1
@@ -25,6 +26,7 @@ class Position:
     iteration: int
     cursor: Cursor
     plan: Plan
+    noise: Noise = (0.0, 0.0)  # what the learning rate follows
 
     def pack(self) -> dict[str, Any]:
         """As plain values, fit for a checkpoint."""
@@ -33,7 +35,9 @@ class Position:
     @classmethod
     def unpack(cls, packed: dict[str, Any]) -> Position:
         plan = packed["plan"]
-        return cls(packed["iteration"], Cursor(**packed["cursor"]), Plan(plan["version"], tuple(plan["batch_sizes"])))
+        variance, signal = packed.get("noise", (0.0, 0.0))
+        place, held = Cursor(**packed["cursor"]), Plan(plan["version"], tuple(plan["batch_sizes"]))
+        return cls(packed["iteration"], place, held, (variance, signal))
 
 
 def save_checkpoint(path: Path, state: dict[str, Any]) -> None:

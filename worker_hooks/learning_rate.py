@@ -1,17 +1,62 @@
-"""How the learning rate follows the global batch. Pure."""
+"""How the learning rate follows the global batch: a factor on the script's own rate. Pure.
+
+B0 is the global batch that the script was tuned for (plan 0), s = B / B0.
+
+    none      1
+    linear    s          SGD with small batches
+    sqrt      sqrt(s)    Adam and the like
+    adascale  r = (V/B0 + S) / (V/B + S), between 1 and s: AdaScale SGD (arXiv 2007.05105, eq. 3)
+
+with V the variance of one sample's gradient and S the squared norm of the true one (metrics/noise.py). Where noise
+dominates, r is s, and where it does not matter, r is 1. V and S are exponential means with the paper's weight
+1 - n/1000 per iteration for n workers; as its estimates are cut off at 0. Until there is one, r is 1. Every worker
+must come to the same factor bit by bit, so all that goes in here comes out of the summed tail.
+"""
 
 from __future__ import annotations
 
 import math
 from typing import Literal
 
-Rule = Literal["none", "linear", "sqrt"]
+from dynamix_ps.metrics.noise import GradientNoise
+
+Rule = Literal["none", "linear", "sqrt", "adascale"]
+Noise = tuple[float, float]  # means of V and S, up to a common factor
 
 
-def learning_rate_factor(rule: Rule, global_batch: int, reference_batch: int) -> float:
-    """Factor on the script's own learning rate when B differs from the B the script was tuned for (plan 0).
+class LearningRate:
+    """The rule of one run.
 
-    `linear` suits SGD with small batches, `sqrt` Adam-like optimizers; `none` leaves it alone.
+    Args:
+        reference_batch: B0.
+        workers: how many gradients an estimate is made of.
+        noise: of the run that this one continues.
     """
-    ratio = global_batch / reference_batch
-    return {"none": 1.0, "linear": ratio, "sqrt": math.sqrt(ratio)}[rule]
+
+    def __init__(self, rule: Rule, reference_batch: int, workers: int, noise: Noise = (0.0, 0.0)) -> None:
+        self._rule = rule
+        self._reference_batch = reference_batch
+        self._memory = max(0.0, 1 - workers / 1000)
+        self.noise = noise
+
+    def see(self, estimate: GradientNoise, iterations: int) -> None:
+        """Take an estimate in, which stands for so many iterations; an unknown one changes nothing."""
+        if math.isfinite(estimate.variance) and math.isfinite(estimate.signal):
+            kept = self._memory**iterations
+            variance, signal = self.noise
+            self.noise = (
+                kept * variance + (1 - kept) * estimate.variance,
+                kept * signal + (1 - kept) * estimate.signal,
+            )
+
+    def factor(self, global_batch: int) -> float:
+        """Factor on the script's own learning rate at this B."""
+        if self._rule == "adascale":
+            return self._gain(global_batch)
+        scale = global_batch / self._reference_batch
+        return {"none": 1.0, "linear": scale, "sqrt": math.sqrt(scale)}[self._rule]
+
+    def _gain(self, global_batch: int) -> float:
+        variance, signal = (max(part, 0.0) for part in self.noise)
+        below = variance / global_batch + signal
+        return (variance / self._reference_batch + signal) / below if below > 0 else 1.0

@@ -5,6 +5,7 @@ Layout, all values of the buffer's own float type, summed over workers like the 
     loss           b_i times the mean loss of worker i                                       1
     correct        correctly classified samples                                              1
     judged         samples for which the script told how many were correct                   1
+    global_sq      |g|^2 of the iteration before, as worker 0 computed it; 0: not measured   1
     votes          bits of the newest plan held (switch.py)                       VERSION_BITS
     samples        b_i really processed, in the slot of worker i; their sum is B              N
     grad_sq        |g_i|^2, g_i the mean gradient of worker i; 0: not measured                N
@@ -24,7 +25,7 @@ from numpy.typing import NDArray
 
 from worker_hooks.switch import VERSION_BITS, agreed_version, version_bits
 
-_VOTES = 3
+_VOTES = 4
 _SLOTS = _VOTES + VERSION_BITS  # here the parts with one value per worker begin
 _PARTS = 4
 
@@ -38,6 +39,7 @@ class Contribution(NamedTuple):
     grad_sq: float  # NaN: not measured in this iteration
     plan_version: int
     waited_s: float
+    global_sq: float = math.nan  # |g|^2 of the iteration before; NaN: not measured; only worker 0's travels
 
 
 class GlobalView(NamedTuple):
@@ -51,6 +53,7 @@ class GlobalView(NamedTuple):
     grad_sq: tuple[float, ...]  # |g_i|^2 of every worker, NaN where it was not measured
     waited_s: tuple[float, ...]
     broken_ranks: tuple[int, ...]
+    global_sq: float = math.nan  # |g|^2 of the iteration before, NaN where it was not measured
 
 
 def length(workers: int) -> int:
@@ -62,6 +65,7 @@ def encode(mine: Contribution, rank: int, workers: int, out: NDArray[np.floating
     """Write the tail of worker `rank` to `out`, shape (length(workers),). A broken loss becomes a mark, not a NaN."""
     finite = math.isfinite(mine.loss_sum)
     told = not math.isnan(mine.correct)
+    global_sq = mine.global_sq if rank == 0 and math.isfinite(mine.global_sq) else 0.0
     grad_sq = mine.grad_sq if math.isfinite(mine.grad_sq) else 0.0
     slots = [0.0] * (_PARTS * workers)
     slots[rank::workers] = (mine.samples, grad_sq, mine.waited_s, 0.0 if finite else 1.0)
@@ -69,6 +73,7 @@ def encode(mine: Contribution, rank: int, workers: int, out: NDArray[np.floating
         mine.loss_sum if finite else 0.0,
         mine.correct if told else 0.0,
         mine.samples if told else 0.0,
+        global_sq,
         *version_bits(mine.plan_version),
         *slots,
     ]
@@ -77,7 +82,7 @@ def encode(mine: Contribution, rank: int, workers: int, out: NDArray[np.floating
 def decode(total: NDArray[np.floating], workers: int) -> GlobalView:
     """Read the summed tail. Means over nothing are NaN."""
     values = total.tolist()  # once: on plain lists this is several times faster than array by array
-    loss, correct, judged = values[:_VOTES]
+    loss, correct, judged, global_sq = values[:_VOTES]
     sizes, grad_sq, waited_s, broken = (
         values[start : start + workers] for start in range(_SLOTS, len(values), workers)
     )
@@ -91,4 +96,5 @@ def decode(total: NDArray[np.floating], workers: int) -> GlobalView:
         grad_sq=tuple(square or math.nan for square in grad_sq),
         waited_s=tuple(waited_s),
         broken_ranks=tuple(rank for rank in range(workers) if broken[rank]) if any(broken) else (),
+        global_sq=global_sq or math.nan,
     )

@@ -32,13 +32,14 @@ import torch
 
 from dynamix_ps.errors import TrainingError
 from dynamix_ps.messages import Plan
+from dynamix_ps.metrics.noise import estimate
 from worker_hooks import failure
 from worker_hooks.batches import Batch, BatchStream
 from worker_hooks.broadcast import broadcast_training_state, total
 from worker_hooks.checkpoint import Position, load_checkpoint, save_checkpoint
 from worker_hooks.evaluation import evaluate_share
 from worker_hooks.gradients import GradientExchange
-from worker_hooks.learning_rate import learning_rate_factor
+from worker_hooks.learning_rate import LearningRate
 from worker_hooks.sampler import Cursor, GlobalSampler
 from worker_hooks.session import Session
 from worker_hooks.settings import Settings
@@ -107,13 +108,13 @@ class Run:
         self._evaluation_key = f"{prefix}.evaluation"
         comm.declare(self._evaluation_key)
         first_plan = settings.first_plan(self.size, batch_size)
-        self._reference_batch = first_plan.global_batch
         start = self._start(prefix, first_plan)
         self._check_dataset(dataset, start.plan)
         self.iteration, self._cursor = start.iteration, start.cursor
         sampler = GlobalSampler(len(dataset), settings.seed if seed is None else seed)
         self._switch = PlanSwitch(start.plan, settings.prefetch)
         self._stream = BatchStream(dataset, sampler, self.rank, self._switch.plan_at, settings.prefetch)
+        self._rate = LearningRate(settings.lr_rule, first_plan.global_batch, self.size, start.noise)
         self._watch = Stopwatch()
         self._meter = WindowMeter(self.rank, settings.window, self._exchange.bytes_per_iteration)
         self._stall = StallWatch(self.rank, session.reporter, settings.timeouts)
@@ -123,6 +124,7 @@ class Run:
         self._batch: Batch | None = None  # in work since `batches` handed it out
         self._sent = False
         self._view: GlobalView | None = None  # what the sum of this iteration said
+        self._view_before: GlobalView | None = None
         self._loss = self._correct = self._grad_sq = self._global_grad_sq = math.nan
         self._applied_version = start.plan.version
         self._base_rates: list[Any] = []
@@ -189,7 +191,7 @@ class Run:
         for batch in self._stream.run(self._cursor, self.iteration, epochs, iterations):
             if batch.plan.version != self._applied_version:
                 self._announce(batch.plan)
-            self._batch, self._sent, self._view = batch, False, None
+            self._batch, self._sent, self._view_before, self._view = batch, False, self._view, None
             self._watch.batch_ready()
             yield batch.data
             if self.iteration == batch.iteration:
@@ -218,8 +220,9 @@ class Run:
 
         def contribute(grad_sq: float) -> Contribution:
             self._grad_sq = grad_sq
-            loss_sum = self._loss * batch.samples
-            return Contribution(batch.samples, loss_sum, self._correct, grad_sq, voted.version, self._watch.blocked_s)
+            loss_sum, waited_s = self._loss * batch.samples, self._watch.blocked_s
+            global_sq = self._global_grad_sq  # still of the iteration before
+            return Contribution(batch.samples, loss_sum, self._correct, grad_sq, voted.version, waited_s, global_sq)
 
         self._exchange.send_rest(contribute)
         self._sent = True
@@ -242,18 +245,30 @@ class Run:
                 "no weight was changed by it: lower the learning rate, or look at the data of that worker"
             )
         if self._adaptive:
+            self._see_noise(view)
             self._global_grad_sq = self._exchange.squared_norm() if self._measures_norms(batch) else math.nan
             self._switch.decide(batch.iteration, view.agreed_version)
         self._view = view
 
     def _measures_norms(self, batch: Batch) -> bool:
-        return self._adaptive and batch.iteration % min(NORM_EVERY, self._settings.window) == 0
+        return self._adaptive and batch.iteration % self._norm_every == 0
+
+    @property
+    def _norm_every(self) -> int:
+        return min(NORM_EVERY, self._settings.window)
+
+    def _see_noise(self, view: GlobalView) -> None:
+        """The noise of the iteration before, from what tails told alone: the same bits on every worker."""
+        before = self._view_before
+        if before is not None and math.isfinite(view.global_sq):
+            noise = estimate(before.worker_samples, before.grad_sq, view.global_sq)
+            self._rate.see(noise, self._norm_every)
 
     def _before_step(self) -> None:
         self.synchronize()
         assert self._batch is not None
         self._base_rates = [group["lr"] for group in self.optimizer.param_groups]
-        factor = self._rate_factor(self._batch.plan)
+        factor = self._rate.factor(self._batch.plan.global_batch)
         if factor != 1.0:
             for group in self.optimizer.param_groups:
                 group["lr"] = group["lr"] * factor  # for this step; a scheduler never sees it
@@ -279,11 +294,8 @@ class Run:
             version=plan.version,
             iteration=self.iteration,
             batch_sizes=list(plan.batch_sizes),
-            lr_factor=self._rate_factor(plan),
+            lr_factor=self._rate.factor(plan.global_batch),
         )
-
-    def _rate_factor(self, plan: Plan) -> float:
-        return learning_rate_factor(self._settings.lr_rule, plan.global_batch, self._reference_batch)
 
     # -- records ----------------------------------------------------------------------------------------------------
 
@@ -356,7 +368,7 @@ class Run:
                 raise TrainingError("run.save() needs a path when there is no run folder")
             path = self._session.folder.checkpoints_dir / "last.pt"
         with self.paused():
-            position = Position(self.iteration, self._cursor, self._switch.newest_scheduled)
+            position = Position(self.iteration, self._cursor, self._switch.newest_scheduled, self._rate.noise)
             save_checkpoint(
                 Path(path),
                 {

@@ -17,11 +17,13 @@ from tests.integration.byteps_cluster import Cluster
 SIZES = (16, 32, 80)
 SAMPLES = 20_000
 ITERATIONS = 2_500
+SCALES = (0.5, 2, 8)  # B / B0 at which the gain of AdaScale is asked for
 
 WORKER = """
+import json
 import torch
 import worker_hooks.torch as dynamix
-from tests.integration.test_noise_scale import ITERATIONS, Point, make_data
+from tests.integration.test_noise_scale import ITERATIONS, SCALES, SIZES, Point, make_data
 
 model = Point()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.0)  # stays where it is, and so does the noise scale
@@ -31,7 +33,7 @@ for (points,) in run.batches(iterations=ITERATIONS):
     run.backward(((model(points) ** 2).sum(dim=1) / 2).mean())
     optimizer.step()
 run.close()
-print("{}")
+print(json.dumps([run._rate.factor(scale * sum(SIZES)) for scale in SCALES]))
 """
 
 
@@ -57,15 +59,14 @@ def test_the_estimate_is_within_five_percent_of_the_truth(tmp_path: Path) -> Non
     (points,) = make_data().tensors
     signal = float((points.mean(dim=0) ** 2).sum())
     variance = float(points.var(dim=0).sum())
-    config = Config.model_validate(
-        {"cluster": {"workers": tuple({"batch": size} for size in SIZES)}, "batch": {"min": 1}, "mode": "observe"}
-    )
+    cluster_file = {"cluster": {"workers": tuple({"batch": size} for size in SIZES)}, "batch": {"min": 1}}
+    config = Config.model_validate(cluster_file | {"mode": "observe", "lr_rule": "adascale"})
     (tmp_path / "cluster.yaml").write_text(dump_config(config))
     folder = RunFolder(tmp_path)
     folder.workers_dir.mkdir()
     env = {"DYNAMIX_CONFIG": str(tmp_path / "cluster.yaml"), "DYNAMIX_RUN_DIR": str(tmp_path)}
     with Cluster(WORKER, workers=len(SIZES), env=env) as cluster:
-        cluster.results(timeout_s=90)
+        factors = cluster.results(timeout_s=90)
     estimates = []
     for rank in range(len(SIZES)):
         lines = map(json.loads, folder.worker_file(rank).read_text().splitlines())
@@ -77,3 +78,7 @@ def test_the_estimate_is_within_five_percent_of_the_truth(tmp_path: Path) -> Non
     assert found_variance == pytest.approx(variance, rel=0.05)
     assert found_signal == pytest.approx(signal, rel=0.05)
     assert found_variance / found_signal == pytest.approx(variance / signal, rel=0.05)
+
+    assert factors[0] == factors[1] == factors[2], "all workers step with the same rate, bit by bit"
+    noise = variance / sum(SIZES)
+    assert factors[0] == pytest.approx([(noise + signal) / (noise / scale + signal) for scale in SCALES], rel=0.05)

@@ -117,6 +117,7 @@ env:
         (MINIMAL + "env: {DYNAMIX_TOKEN: x}\n", 2, "env.DYNAMIX_TOKEN: is set by the launcher"),
         (MINIMAL + "comm: local\n", 2, "comm: is for one worker, the cluster has 2"),
         (MINIMAL + "prefetch: 20\n", 2, "prefetch: must be below window = 20"),
+        ("cluster: {workers: [{}]}\nlr_rule: adascale\n", 2, "lr_rule: needs two workers or more"),
         (
             "cluster: {workers: [{}]}\nbatch:\n  max: 60\n",
             1,

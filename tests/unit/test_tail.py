@@ -20,6 +20,7 @@ contribution = st.builds(
     grad_sq=st.just(math.nan) | st.floats(1e-30, 100),
     plan_version=st.integers(0, 3),
     waited_s=st.floats(0, 100),
+    global_sq=st.just(math.nan) | st.floats(1e-30, 100),
 )
 
 
@@ -40,6 +41,7 @@ def test_the_sum_tells_every_worker_the_same_global_state(parts):
     assert view.agreed_version == (parts[0].plan_version if len({p.plan_version for p in parts}) == 1 else None)
     assert view.waited_s == pytest.approx([p.waited_s for p in parts], rel=1e-6)
     assert view.broken_ranks == ()
+    assert view.global_sq == pytest.approx(parts[0].global_sq, rel=1e-6, nan_ok=True)  # worker 0's alone
     judged = [p for p in parts if not math.isnan(p.correct)]
     if sum(p.samples for p in judged):
         assert view.accuracy == pytest.approx(sum(p.correct for p in judged) / sum(p.samples for p in judged), rel=1e-5)

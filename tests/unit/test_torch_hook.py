@@ -253,9 +253,11 @@ def test_a_checkpoint_goes_on_exactly(tmp_path):
         first.optimizer.zero_grad()
         first.backward(nn.functional.cross_entropy(first.model(inputs), targets))
         first.optimizer.step()
+    first._rate.noise = (3.0, 1.0)
     first.save(tmp_path / "at-10.pt")
     second = make_run(resume=tmp_path / "at-10.pt")
     assert (second.iteration, second.epoch) == (10, 1)
+    assert second._rate.noise == (3.0, 1.0)
     train(second, epochs=3)
     assert torch.equal(weights(whole), weights(second))
     for run in (whole, first, second):
