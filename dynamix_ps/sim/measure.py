@@ -108,7 +108,7 @@ def links(
 def machines(
     parameters: Parameters, conditions: Conditions, times: Times, sizes: Reals
 ) -> tuple[Reals, Reals, Reals, Reals, Reals]:
-    """(CPU seconds per second, cores (E, 1), resident bytes, memory in use over its limit, GPU use); (E, W), NaN unknown.
+    """(CPU seconds per second, cores (E, 1), resident bytes, memory over its limit, GPU use); (E, W), NaN unknown.
 
     A slowed process gets less CPU. A GPU's process keeps one core busy.
     """
