@@ -1,0 +1,118 @@
+"""`dynamix replay`: what another policy would have decided on the windows of a recorded run."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import get_args
+
+import click
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from dynamix_ps.arbitrator.planner import guard
+from dynamix_ps.cli.launch import with_overrides
+from dynamix_ps.config import Config, Policy
+from dynamix_ps.errors import UsageError
+from dynamix_ps.policy.base import Policy as Decider
+from dynamix_ps.policy.choose import make_policy
+from dynamix_ps.sim.recorded import RecordedRun, read_run
+
+POLICIES = get_args(Policy.model_fields["name"].annotation)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One window: the sizes it ran under, those the run went on with, and those the other policy asks for."""
+
+    window: int
+    before: tuple[int, ...]
+    recorded: tuple[int, ...]
+    other: tuple[int, ...]  # within the bounds
+    note: str
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("run", type=click.Path(path_type=Path))
+@click.option("--policy", "chosen", required=True, help=f"{', '.join(POLICIES)}, or a policy file (*.npz).")
+@click.option("--csv", "csv_file", type=click.Path(path_type=Path, dir_okay=False), help="Write the sizes here.")
+def command(run: Path, chosen: str, csv_file: Path | None) -> int:
+    """Show what another policy would have decided in the windows of RUN, a run folder or a recording.
+
+    The policy sees each window as it was recorded, with the sizes that were really in force: its answers are
+    those of a first step, whose consequences nobody has measured. It does not learn.
+
+    \b
+    Example:
+      dynamix replay runs/latest --policy proportional
+    """
+    recorded = read_run(run)
+    config = with_policy(recorded.config, chosen)
+    policy = make_policy(config, recorded.n_workers, np.random.default_rng(config.seed))
+    answers = tuple(replay(recorded, policy))
+    Console().print(_table(recorded.name, Path(chosen).name, answers))
+    differing = sum(answer.other != answer.recorded for answer in answers)
+    click.echo(f"{Path(chosen).name} differs in {differing} of {len(answers)} windows")
+    if csv_file:
+        _write(csv_file, answers)
+    return 0
+
+
+def with_policy(config: Config, chosen: str) -> Config:
+    """The configuration of the run with another policy, which does not learn.
+
+    Raises:
+        UsageError: `chosen` is neither the name of a policy nor a policy file.
+        ConfigError: the policy does not fit the rest of the file.
+    """
+    file = Path(chosen)
+    if chosen not in POLICIES and file.suffix != ".npz":
+        raise UsageError(f"--policy: got {chosen!r}, expected {', '.join(POLICIES)}, or a policy file (*.npz)")
+    config = with_overrides(config, None, "ppo" if file.suffix == ".npz" else chosen, None, ())
+    changes = {"learn": False} | ({"file": str(file)} if file.suffix == ".npz" else {})
+    ppo = config.policy.ppo.model_copy(update=changes)
+    return config.model_copy(update={"policy": config.policy.model_copy(update={"ppo": ppo})})
+
+
+def replay(run: RecordedRun, policy: Decider) -> Iterator[Answer]:
+    """The policy's answer to every window of the run, in order."""
+    for one in run.decided:
+        view = one.view
+        decision = policy.decide(view)
+        guarded = guard(decision.batch_sizes, view.plan.batch_sizes, view.bounds)
+        yield Answer(view.window, view.plan.batch_sizes, one.batch_sizes, guarded.batch_sizes, decision.note)
+
+
+def _table(run: str, policy: str, answers: Sequence[Answer]) -> Table:
+    table = Table(title=f"{run}, and what {policy} would have decided")
+    for column in ("window", "in force", "the run went on with", "B", policy, "B", "note"):
+        table.add_column(column, justify="left" if column == "note" else "right")
+    for answer in answers:
+        recorded, other = (_sizes(sizes) for sizes in (answer.recorded, answer.other))
+        style = "" if answer.other == answer.recorded else "bold"
+        totals = (str(sum(answer.recorded)), str(sum(answer.other)))
+        row = (str(answer.window), _sizes(answer.before), recorded, totals[0], other, totals[1], answer.note)
+        table.add_row(*row, style=style)
+    return table
+
+
+def _sizes(sizes: Sequence[int]) -> str:
+    return " ".join(str(size) for size in sizes)
+
+
+def _write(file: Path, answers: Sequence[Answer]) -> None:
+    """One line per window; a column per worker. Raises UsageError if it cannot be written."""
+    groups = ("before", "recorded", "other")
+    header = [f"{group}_{rank}" for group in groups for rank in range(len(answers[0].before))]
+    try:
+        with file.open("w", encoding="utf-8", newline="") as out:
+            writer = csv.writer(out, lineterminator="\n")
+            writer.writerow(["window", *header, "note"])
+            for answer in answers:
+                sizes = [size for group in groups for size in getattr(answer, group)]
+                writer.writerow([answer.window, *sizes, answer.note])
+    except OSError as error:
+        raise UsageError(f"--csv {file}: {error.strerror or error}; give a file that can be written") from error

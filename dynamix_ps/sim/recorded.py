@@ -1,0 +1,173 @@
+"""A real run read back, decision by decision: what calibration and replay start from.
+
+It comes from a run folder, or from a recording: one compressed JSON-lines file with the lines of the run folder
+that matter here (windows, evaluations, decisions, links) after a head line with the configuration.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from dynamix_ps.arbitrator.journal import DECISIONS
+from dynamix_ps.config import Config
+from dynamix_ps.config_file import load_config
+from dynamix_ps.errors import UsageError
+from dynamix_ps.messages import LinkView, Plan, ServerView, WindowRecord
+from dynamix_ps.policy.base import View
+from dynamix_ps.report.model import Evaluation
+from dynamix_ps.report.recorder import RoleFiles
+from dynamix_ps.report.run_folder import RunFolder
+from dynamix_ps.report.tail import Line
+from dynamix_ps.report.values import filled, number
+
+SUFFIX = ".jsonl.gz"
+_KINDS = frozenset({"window", "evaluation", "links", *DECISIONS})
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """What the arbitrator saw when a window closed, and the batch sizes in force after its decision."""
+
+    view: View
+    batch_sizes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedRun:
+    """One run; `decided` in order of time, evaluations of the test set with seconds since training began."""
+
+    name: str
+    config: Config
+    decided: tuple[Decided, ...]
+    evaluations: tuple[Evaluation, ...]
+
+    @property
+    def n_workers(self) -> int:
+        return len(self.config.cluster.workers)
+
+    @property
+    def complete(self) -> Iterator[View]:
+        """The windows that every worker reported and no stall lies in."""
+        for one in self.decided:
+            if all(record is not None and not record.flagged for record in one.view.records):
+                yield one.view
+
+
+def read_run(path: Path) -> RecordedRun:
+    """Read a run folder, or a recording that `write_recording` made.
+
+    Raises:
+        UsageError: it is neither, it is damaged, or the run closed no window.
+    """
+    if path.is_dir():
+        folder = RunFolder.open(path)
+        run = _run(folder.path.name, load_config(folder.config_file), _lines_of(folder))
+    else:
+        run = _read_recording(path)
+    if not run.decided:
+        raise UsageError(
+            f"{path}: got a run without a decided window, expected at least one; "
+            "train longer, and with `mode: adapt` or `observe`"
+        )
+    return run
+
+
+def write_recording(folder: RunFolder, file: Path) -> None:
+    """Write the lines of a run folder that matter here into one small file; the same run gives the same bytes.
+
+    Raises OSError if it cannot be written.
+    """
+    config = load_config(folder.config_file).model_dump(mode="json", exclude_defaults=True)
+    head = {"kind": "run", "name": folder.path.name, "config": config}
+    text = "".join(json.dumps(line) + "\n" for line in (head, *_lines_of(folder)))
+    file.write_bytes(gzip.compress(text.encode(), mtime=0))
+
+
+def _lines_of(folder: RunFolder) -> Iterator[Line]:
+    for _, _, line in RoleFiles(folder).read():
+        if line["kind"] in _KINDS or (line["kind"] == "started" and "rank" in line):
+            yield line
+
+
+def _read_recording(file: Path) -> RecordedRun:
+    try:
+        head, *lines = (json.loads(text) for text in gzip.decompress(file.read_bytes()).splitlines())
+        config = Config.model_validate_json(json.dumps(head["config"]))
+        return _run(str(head["name"]), config, lines)
+    except FileNotFoundError as error:
+        raise UsageError(f"{file}: no such file; give a run folder such as runs/latest, or a *{SUFFIX}") from error
+    except (OSError, EOFError, ValueError, KeyError, TypeError, ValidationError) as error:
+        raise UsageError(
+            f"{file}: not a recording, or damaged ({type(error).__name__}: {error}); "
+            f"expected a run folder, or a *{SUFFIX} that was made from one"
+        ) from error
+
+
+@dataclass(slots=True)
+class _Window:
+    """What the lines of a run tell of one window."""
+
+    records: dict[int, WindowRecord] = field(default_factory=dict)
+    decision: Line | None = None
+    links: tuple[LinkView, ...] = ()
+    servers: tuple[ServerView, ...] = ()
+
+
+def _run(name: str, config: Config, lines: Iterable[Line]) -> RecordedRun:
+    """Put the lines of one run in order; those of workers and journal may come in any."""
+    windows: dict[int, _Window] = {}
+    evaluated: list[Line] = []
+    started: dict[int, Line] = {}
+    for line in lines:
+        kind = line["kind"]
+        if kind == "started":
+            started.setdefault(line["rank"], line)
+        elif kind == "evaluation":
+            evaluated.append(line)
+        elif "window" in line:
+            window = windows.setdefault(line["window"], _Window())
+            if kind == "window":
+                window.records.setdefault(line["rank"], filled(WindowRecord, line))
+            elif kind == "links":
+                window.links = tuple(filled(LinkView, link) for link in line["links"])
+                window.servers = tuple(filled(ServerView, server) for server in line["servers"])
+            else:
+                window.decision = line
+    return RecordedRun(
+        name=name,
+        config=config,
+        decided=tuple(_decisions(config, started, windows)),
+        evaluations=tuple(_evaluation(line, started[0]["time_s"]) for line in evaluated if 0 in started),
+    )
+
+
+def _decisions(config: Config, started: dict[int, Line], windows: dict[int, _Window]) -> Iterator[Decided]:
+    ranks = range(len(config.cluster.workers))
+    if len(started) < len(ranks):  # nobody trained
+        return
+    bounds = tuple(config.bounds(rank) for rank in ranks)
+    plan = Plan(0, tuple(started[rank]["batch_size"] for rank in ranks))  # a static policy's own sizes, if it has some
+    for number_of, window in sorted(windows.items()):
+        if window.decision is None:
+            continue
+        records = tuple(window.records.get(rank) for rank in ranks)
+        view = View(number_of, plan, bounds, records, window.links, window.servers)
+        if window.decision["kind"] == "plan":
+            plan = Plan(window.decision["version"], tuple(window.decision["batch_sizes"]))
+        yield Decided(view, plan.batch_sizes)
+
+
+def _evaluation(line: Line, began_s: float) -> Evaluation:
+    return Evaluation(
+        iteration=line["iteration"],
+        epoch=line["epoch"],
+        elapsed_s=line["time_s"] - began_s,
+        accuracy=number(line["accuracy"]),
+        loss=number(line["loss"]),
+    )

@@ -1,0 +1,116 @@
+"""A recorded run as arrays: what the fits of calibrate.py need of it. Pure.
+
+`need_s` is how long a worker takes for one iteration of its own, computing and its part of the network. For the
+worker that came last this is measured; for one that waits it is at least its computing and the exposed network
+time. Under a CPU quota even that is too little: after a wait a process computes at full speed until the quota of
+the period is used up. What it can keep up is its CPU time over the cores it may use, if that is more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import isotonic_regression
+
+from dynamix_ps.errors import UsageError
+from dynamix_ps.messages import WindowRecord
+from dynamix_ps.sim.recorded import RecordedRun
+
+Array = NDArray[np.float64]
+FEWEST_WINDOWS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """T windows, W workers, A evaluations, n iterations. Times of windows are means over their iterations."""
+
+    name: str
+    sizes: Array  # (T, W), samples per iteration
+    iteration_s: Array  # (T,)
+    need_s: Array  # (T, W)
+    push_pull_s: Array  # (T,)
+    first: NDArray[np.int64]  # (T,), first iteration
+    loss: Array  # (T,), of training
+    accuracy: Array  # (T,), of training
+    variance: Array  # (T,), V and S of metrics/noise.py
+    signal: Array
+    sizes_at: Array  # (n, W), by iteration
+    clock_s: Array  # (n + 1,), time spent in training before iteration i; pauses are in none
+    evaluated: Array  # (A,), iterations trained before the evaluation
+    test_accuracy: Array  # (A,)
+
+    def reaches(self, target: float) -> float:
+        """After how many iterations the test accuracy is at `target`; NaN if it never is.
+
+        Single evaluations scatter by about a percent, so the accuracy is made monotone first (isotonic regression)
+        and interpolated.
+        """
+        if not len(self.evaluated):
+            return float("nan")
+        monotone = isotonic_regression(self.test_accuracy).x
+        if monotone[-1] < target:
+            return float("nan")
+        index = int(np.argmax(monotone >= target))
+        if index == 0:
+            return float(self.evaluated[0])
+        (low, high), (before, after) = monotone[index - 1 : index + 1], self.evaluated[index - 1 : index + 1]
+        return float(before + (target - low) / (high - low) * (after - before))
+
+    def time_to(self, target: float) -> float:
+        """Seconds of training until then."""
+        return float(np.interp(self.reaches(target), np.arange(len(self.clock_s)), self.clock_s))
+
+
+def series_of(run: RecordedRun) -> Series:
+    """The arrays of a run.
+
+    Raises:
+        UsageError: too few windows tell anything.
+    """
+    windows: list[tuple[WindowRecord, ...]] = [view.reported for view in run.complete]
+    if len(windows) < FEWEST_WINDOWS:
+        raise UsageError(
+            f"{run.name}: got {len(windows)} windows that all workers reported without a stall, "
+            f"expected at least {FEWEST_WINDOWS}; train longer"
+        )
+
+    def of_workers(name: str) -> Array:
+        return np.array([[getattr(record, name) for record in window] for window in windows], dtype=np.float64)
+
+    def of_cluster(name: str) -> Array:
+        return of_workers(name)[:, 0]
+
+    k = of_cluster("iterations")
+    iteration_s = of_workers("duration_s").mean(axis=1) / k
+    push_pull_s = of_workers("push_pull_s").min(axis=1) / k
+    own_s = (of_workers("compute_s") + of_workers("input_s")) / k[:, None] + push_pull_s[:, None]
+    sustained_s = of_workers("cpu_ratio") * iteration_s[:, None] / of_workers("cpu_cores")
+    sizes, first = of_workers("samples") / k[:, None], of_cluster("first_iteration").astype(np.int64)
+    evaluated = np.array([point.iteration for point in run.evaluations], dtype=np.float64)
+    last = int(max([*(first + k), *evaluated]))
+    at = _window_of(first, k.astype(np.int64), last)
+    return Series(
+        name=run.name,
+        sizes=sizes,
+        iteration_s=iteration_s,
+        need_s=np.fmax(own_s, sustained_s),
+        push_pull_s=push_pull_s,
+        first=first,
+        loss=of_cluster("global_loss"),
+        accuracy=of_cluster("global_accuracy"),
+        variance=of_cluster("noise_variance"),
+        signal=of_cluster("noise_signal"),
+        sizes_at=sizes[at],
+        clock_s=np.concatenate(([0.0], np.cumsum(iteration_s[at]))),
+        evaluated=evaluated,
+        test_accuracy=np.array([point.accuracy for point in run.evaluations], dtype=np.float64),
+    )
+
+
+def _window_of(first: NDArray[Any], lengths: NDArray[Any], last: int) -> NDArray[np.int64]:
+    """For every iteration before `last`, the window it lies in; one between two windows counts to the later."""
+    ends = first + lengths
+    return np.minimum(np.searchsorted(ends, np.arange(last), side="right"), len(ends) - 1)
