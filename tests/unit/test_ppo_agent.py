@@ -160,10 +160,25 @@ def test_a_copy_learns_in_another_thread_while_the_agent_acts_on() -> None:
     assert acting.weights.normaliser is normaliser
 
 
-def test_copies_draw_other_numbers() -> None:
-    acting = agent()
+def test_copies_draw_numbers_of_their_own() -> None:
+    acting, twin = agent(), agent()
     first, second = (acting.copy().act(observations(50), explore=True).actions for _ in range(2))
     assert (first != second).any()
+    after = [one.act(observations(50), explore=True).actions for one in (acting, twin)]
+    np.testing.assert_array_equal(after[0], after[1])
+
+
+def test_masks_come_along_into_the_batch() -> None:
+    acting, rollout = agent(), Rollout(Settings())
+    masks = [np.array([[True, False, True, True], [False, True, step == 0, True]]) for step in range(2)]
+    present = np.array([True, False])
+    for mask in masks:
+        acted = acting.act(observations(2), explore=True, allowed=mask)
+        rollout.add(acted, np.ones(2), ~present, np.zeros(2), present)
+    rollout.add(acted, np.ones(2), present, np.zeros(2), ~present)
+    allowed = rollout.batch(np.zeros(2)).allowed
+    assert allowed is not None
+    np.testing.assert_array_equal(allowed, [masks[0][0], masks[1][0], masks[1][1]])
 
 
 @settings(max_examples=30, deadline=None)

@@ -99,3 +99,15 @@ def test_simple_returns_are_discounted_rewards_inside_the_episode() -> None:
 def test_a_single_row_keeps_its_advantage() -> None:
     batch = collect(HALF, {"value": 0, "reward": 3}, last=0.0)
     np.testing.assert_allclose(batch.advantages, [3.0])
+
+
+def test_batches_can_be_joined() -> None:
+    first = collect(HALF, {"value": 1, "reward": 1}, {"value": 2, "reward": 0})
+    second = collect(HALF, {"value": 3, "reward": 5})
+    both = Batch.joined([first, second])
+    assert len(both) == 3
+    for index, one in (([0, 1], first), ([2], second)):
+        part = both.take(np.array(index))
+        for name in ("rows", "actions", "log_probs", "advantages", "returns", "values"):
+            np.testing.assert_array_equal(getattr(part, name), getattr(one, name))
+    assert both.allowed is None

@@ -83,6 +83,18 @@ def test_diagnostics_of_a_first_pass() -> None:
     assert found["explained_variance"] == pytest.approx(1 - spread, rel=1e-5)
 
 
+def test_the_gradient_is_cut_to_its_largest_norm() -> None:
+    rng = np.random.default_rng(0)
+    params = fresh(rng)
+    batch, _ = bandit_round(params, rng)
+    for limit in (1e-3, 1e3):
+        result = learn(params, batch, rng, epochs=1, minibatches=1, max_grad_norm=limit)
+        norm = result.diagnostics["grad_norm"]
+        assert 1e-3 < norm < 1e3
+        taken = np.linalg.norm(result.adam.mean) / 0.1  # Adam's mean after one step is a tenth of the gradient
+        assert taken == pytest.approx(min(norm, limit), rel=1e-4)
+
+
 def test_an_update_ends_when_the_policy_has_moved_far_enough() -> None:
     rng = np.random.default_rng(0)
     params = fresh(rng)

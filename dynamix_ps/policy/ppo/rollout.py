@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -48,6 +49,20 @@ class Batch:
             self.returns[index],
             self.values[index],
             None if self.allowed is None else self.allowed[index],
+        )
+
+    @staticmethod
+    def joined(several: Sequence[Batch]) -> Batch:
+        """All rows of all; either none or each of them has `allowed`."""
+        masks = [batch.allowed for batch in several if batch.allowed is not None]
+        return Batch(
+            np.concatenate([batch.rows for batch in several]),
+            np.concatenate([batch.actions for batch in several]),
+            np.concatenate([batch.log_probs for batch in several]),
+            np.concatenate([batch.advantages for batch in several]),
+            np.concatenate([batch.returns for batch in several]),
+            np.concatenate([batch.values for batch in several]),
+            np.concatenate(masks) if masks else None,
         )
 
 
@@ -97,7 +112,7 @@ class Rollout:
         """
         settings = self._settings
         present = np.stack(self._present)
-        rewards = np.where(present, np.stack(self._rewards), 0.0)
+        rewards = np.stack(self._rewards)
         linked = ~np.stack(self._cut)
         linked[:-1] &= present[1:]
         if settings.learner == "simple":

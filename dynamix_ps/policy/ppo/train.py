@@ -111,7 +111,6 @@ class _Environments:
         count = len(self._envs)
         rewards, ended = np.zeros(count), np.zeros(count, dtype=np.bool_)
         broken_off = {}
-        self.observations = np.empty_like(self.observations)
         for number, (env, action) in enumerate(zip(self._envs, actions.tolist(), strict=True)):
             observation, reward, terminated, truncated, _ = env.step(self._first_action + action)
             rewards[number] = reward
