@@ -21,7 +21,8 @@ import numpy as np
 from dynamix_ps.metrics.noise import GradientNoise, SmoothedNoise
 from dynamix_ps.policy.apportion import Whole, split
 from dynamix_ps.policy.base import Decision, View
-from dynamix_ps.policy.step_times import Array, StepTimes
+from dynamix_ps.policy.compute_times import Array
+from dynamix_ps.policy.step_times import StepTimes
 
 CANDIDATES = 50
 SWITCH = 1.05  # times the present goodput
@@ -49,7 +50,7 @@ class GoodputPolicy:
         self._times.observe(view)
         first = view.reported[0]
         noise_scale = scale_of(self._noise.update(GradientNoise(first.noise_variance, first.noise_signal)))
-        known = self._times.known
+        known = self._times.compute.known
         if not known.any():
             return keep
         sizes = np.array(view.plan.batch_sizes)
@@ -58,7 +59,7 @@ class GoodputPolicy:
         balanced_s = self._times.balanced_s(totals, low, high)
         rest = int(sizes[~known].sum())  # of workers never measured, which keep their sizes
         promised = self._goodput(totals + rest, balanced_s, noise_scale)
-        present = self._goodput(sizes.sum(), self._times.compute_s(sizes)[known].max(), noise_scale)
+        present = self._goodput(sizes.sum(), self._times.compute.seconds(sizes)[known].max(), noise_scale)
         best = int(promised.argmax())
         if not promised[best] > SWITCH * present:
             return keep

@@ -98,7 +98,7 @@ class SafetyNet:
 
     def _shortfall(self, view: View) -> float:
         """Part of the reference goodput that this window lacked; NaN if it cannot be told."""
-        known = self._times.known
+        known = self._times.compute.known
         step_s = np.median([record.duration_s / max(record.iterations, 1) for record in view.reported])
         if not known.any() or not step_s > 0:
             return math.nan

@@ -125,16 +125,16 @@ def test_two_sizes_tell_the_fixed_part_and_the_network() -> None:
     cluster = SmallCluster([4000, 1000], network_s=0.2, overlap=2.0)
     times = seen_at(cluster, (64, 64), (256, 128), (512, 512))
     for sizes in ((128, 300), (1000, 32)):
-        assert times.compute_s(sizes) == pytest.approx(cluster.compute_s(sizes), rel=0.01)
-        longest_s = times.compute_s(sizes).max()
+        assert times.compute.seconds(sizes) == pytest.approx(cluster.compute_s(sizes), rel=0.01)
+        longest_s = times.compute.seconds(sizes).max()
         assert times.iteration_s(longest_s) == pytest.approx(cluster.step_s(sizes), rel=0.05)
 
 
 def test_one_size_counts_as_half_fixed() -> None:
     cluster = SmallCluster([1000.0], fixed_s=0.0)
     times = seen_at(cluster, (100,))
-    assert times.compute_s([100]) == pytest.approx(0.1)
-    assert times.compute_s([300]) == pytest.approx(0.2)
+    assert times.compute.seconds([100]) == pytest.approx(0.1)
+    assert times.compute.seconds([300]) == pytest.approx(0.2)
 
 
 @given(
@@ -152,8 +152,8 @@ def test_balanced_shares_add_up_and_take_the_time_they_promise(
     total = 32 * n + part * (1024 - 32) * n
     balanced_s = float(times.balanced_s(total, low, high))
     sizes = np.clip(times.balanced_sizes(balanced_s), low, high)
-    assert times.compute_s(sizes).max() <= balanced_s * (1 + 1e-6)
-    slowest_at_low = times.compute_s(low).max()
+    assert times.compute.seconds(sizes).max() <= balanced_s * (1 + 1e-6)
+    slowest_at_low = times.compute.seconds(low).max()
     if balanced_s > slowest_at_low * (1 + 1e-6):
         assert sizes.sum() == pytest.approx(total, rel=1e-3)
     else:
