@@ -16,6 +16,9 @@ from dynamix_ps.cli.report import exit_code_of
 _COMMANDS = {
     "launch": ("dynamix_ps.cli.launch", "Run all roles of a cluster file on this machine."),
     "doctor": ("dynamix_ps.cli.doctor", "Tick off what this machine has, with the fix for what it has not."),
+    "policy": ("dynamix_ps.cli.policy", "Train a policy in the simulator, compare policies, look into their files."),
+    "sim": ("dynamix_ps.cli.sim", "Make the simulator resemble a recorded run."),
+    "replay": ("dynamix_ps.cli.replay", "Show what another policy would have decided in a recorded run."),
     "probe": ("dynamix_ps.cli.probe", "Show who talks to whom on this host, as the kernel counts it."),
     "build-byteps": ("dynamix_ps.cli.build_byteps", "Build BytePS from its source package and install it."),
 }

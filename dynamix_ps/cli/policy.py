@@ -1,0 +1,193 @@
+"""`dynamix policy`: train a policy in the simulator, compare it with others, look into its file, make it small."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shlex
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import click
+
+from dynamix_ps.cli.progress import progress_bar
+from dynamix_ps.config import Policy, Ppo
+from dynamix_ps.errors import EnvironmentNotReady
+from dynamix_ps.launch.logs import make_console
+from dynamix_ps.policy.ppo.policy_file import StoredPolicy, load_policy, save_policy
+
+TUNED = "tuned-static"
+RIVALS = ("static", "proportional", "pid", "goodput", TUNED)
+SPACES = ("structured", "paper")
+_FILE = click.Path(path_type=Path, dir_okay=False)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def command() -> None:
+    """Policies that learn: train in the simulator, compare, inspect, export."""
+
+
+@command.command()
+@click.option("-o", "--out", required=True, type=click.Path(path_type=Path, file_okay=False), help="Folder of results.")
+@click.option("--space", type=click.Choice(["structured", "paper"]), default="structured", show_default=True)
+@click.option("--reward", type=click.Choice(["goodput", "paper"]), help="Default: goodput for structured, else paper.")
+@click.option("--learner", type=click.Choice(["clip", "simple"]), default="clip", show_default=True)
+@click.option("--workers", multiple=True, type=click.IntRange(1, 1024), help="Cluster size; several: in turn.")
+@click.option("--windows", type=click.IntRange(1), help="Cluster windows to learn from.")
+@click.option("--environments", type=click.IntRange(1, 4096), help="Simulated clusters side by side.")
+@click.option("--scenario", "scenarios", multiple=True, help="Train on these in place of random clusters.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
+@click.option("--resume", is_flag=True, help="Go on from the checkpoint in the folder.")
+def train(out: Path, resume: bool, scenarios: tuple[str, ...], **chosen: Any) -> None:
+    """Train a policy on simulated clusters.
+
+    OUT gets policy.npz, learning.csv, learning.png, tensorboard/ and checkpoint.npz. Ctrl-C keeps the checkpoint;
+    the same command with --resume goes on from there.
+    """
+    _need_simulator()
+    from dynamix_ps.cli.policy_train import settings_of, train_policy
+    from dynamix_ps.sim.scenario import load_scenario
+    from dynamix_ps.sim.scenario_draw import draw_from
+
+    draw = draw_from([load_scenario(name) for name in scenarios]) if scenarios else None
+    train_policy(settings_of(**chosen), draw, out, resume, shlex.join(["dynamix", *sys.argv[1:]]), make_console())
+
+
+@command.command("eval")
+@click.argument("files", nargs=-1, type=_FILE)
+@click.option("--scenario", "scenarios", multiple=True, help="A shipped one or a YAML file; default: all shipped.")
+@click.option("--against", multiple=True, type=click.Choice(RIVALS), help="Other policies; default: all but the last.")
+@click.option("--workers", type=click.IntRange(1, 1024), help="The same clusters with so many workers.")
+@click.option("--seeds", type=click.IntRange(2), default=20, show_default=True)
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="What all random numbers come from.")
+@click.option("--csv", "csv_file", type=_FILE, help="One line per run.")
+@click.option("--png", "png_file", type=_FILE, help="Picture of times relative to the first of the other policies.")
+def evaluate(
+    files: tuple[Path, ...],
+    scenarios: tuple[str, ...],
+    against: tuple[str, ...],
+    workers: int | None,
+    seeds: int,
+    seed: int,
+    csv_file: Path | None,
+    png_file: Path | None,
+) -> None:
+    """Compare policies on simulated clusters: time to the target accuracy, over seeds.
+
+    FILES are policy files; without any, the ones that ship take part.
+    """
+    _need_simulator()
+    from dynamix_ps.sim.contest import compete
+    from dynamix_ps.sim.contest_report import contest_table, draw_contest, write_rows
+    from dynamix_ps.sim.scenario import load_scenario, shipped
+
+    chosen = [load_scenario(name) for name in scenarios or shipped()]
+    if workers is not None:
+        chosen = [scenario.with_workers(workers) for scenario in chosen]
+    rivals = against or RIVALS[:-1]
+    policies = {name: Policy(name="static" if name == TUNED else name) for name in rivals} | _learned(files)  # type: ignore[arg-type]
+    console = make_console()
+    with progress_bar(console) as bar:
+        task = bar.add_task("policies on scenarios")
+        contest = compete(
+            chosen,
+            policies,
+            seeds=seeds,
+            seed=seed,
+            on_done=lambda done, total: bar.update(task, completed=done, total=total),
+        )
+    console.print(contest_table(contest))
+    if csv_file is not None:
+        write_rows(csv_file, contest)
+    if png_file is not None:
+        reference = {scenario.name: contest.counted_s(rivals[0], scenario.name) for scenario in chosen}
+        draw_contest(png_file, contest, reference, rivals[0])
+
+
+def _learned(files: tuple[Path, ...]) -> dict[str, Policy]:
+    """The policies of these files, or the ones that ship. Raises PolicyError."""
+    if not files:
+        return {f"ppo-{space}": Policy(name="ppo", ppo=Ppo.model_validate({"space": space})) for space in SPACES}
+    return {str(file): policy_of(file) for file in files}
+
+
+def policy_of(file: Path) -> Policy:
+    """A policy file as the cluster file would name it. Raises PolicyError."""
+    spaces = load_policy(file, None).spaces
+    ppo = Ppo.model_validate({"space": spaces.kind, "file": str(file), "hidden": spaces.hidden})
+    return Policy(name="ppo", ppo=ppo)
+
+
+@command.command()
+@click.argument("file", type=_FILE)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object in place of the text.")
+def inspect(file: Path, as_json: bool) -> None:
+    """Show what a policy file is: where its weights come from, what it sees and what it does."""
+    about = description(file, load_policy(file, None))
+    if as_json:
+        click.echo(json.dumps(about, indent=2))
+        return
+    lines = _flat(about)
+    width = max(len(name) for name, _ in lines)
+    for name, text in lines:
+        click.echo(f"{name:<{width}}  {text}")
+
+
+def description(file: Path, stored: StoredPolicy) -> dict[str, Any]:
+    """What `inspect` shows."""
+    networks = {
+        name: {
+            "features": len(stored.spaces.features[name]),
+            "never known in training": [
+                feature
+                for feature, count in zip(stored.spaces.features[name], weights.normaliser.count, strict=True)
+                if count == 0
+            ]
+            if weights.normaliser is not None
+            else [],
+            "actions": list(stored.spaces.actions[name]),
+            "weights": int(weights.params.flat.size),
+            "optimizer state": weights.adam is not None,
+        }
+        for name, weights in stored.networks.items()
+    }
+    return {
+        "file": str(file),
+        "bytes": file.stat().st_size,
+        "kind": stored.spaces.kind,
+        "hidden": stored.spaces.hidden,
+        "networks": networks,
+        "provenance": dict(stored.provenance),
+    }
+
+
+def _flat(value: Any, name: str = "") -> list[tuple[str, str]]:
+    """Nested names as one path each."""
+    if isinstance(value, dict):
+        return [pair for key, inner in value.items() for pair in _flat(inner, f"{name}.{key}" if name else str(key))]
+    if isinstance(value, list):
+        return [(name, ", ".join(map(str, value)) or "none")]
+    return [(name, f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value))]
+
+
+@command.command()
+@click.argument("file", type=_FILE)
+@click.argument("target", type=_FILE)
+def export(file: Path, target: Path) -> None:
+    """Copy a policy file for use: without the optimizer's state, about a third of the size.
+
+    A policy may still be fine-tuned from it; the optimizer then begins anew.
+    """
+    stored = load_policy(file, None)
+    networks = {name: dataclasses.replace(weights, adam=None) for name, weights in stored.networks.items()}
+    save_policy(target, dataclasses.replace(stored, networks=networks))
+    click.echo(f"{target}: {target.stat().st_size:,} bytes, from {file.stat().st_size:,}")
+
+
+def _need_simulator() -> None:
+    """Raises EnvironmentNotReady where a package is missing that only simulations need."""
+    missing = [name for name in ("scipy", "gymnasium", "matplotlib", "tensorboardX") if find_spec(name) is None]
+    if missing:
+        raise EnvironmentNotReady(f"not installed: {', '.join(missing)}; pip install 'dynamix-ps[sim,plots]'")
