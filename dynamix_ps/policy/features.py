@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
-from dynamix_ps.policy.window_arrays import Array, Known, WindowArrays
+from dynamix_ps.policy.window_arrays import Array, Known, Whole, WindowArrays
 
 _GIB = 2.0**30
 
@@ -51,10 +51,10 @@ class Feature:
     value: Callable[[Seen], Known]
 
 
-def ratio(value: Known, unit: Known) -> Array:
+def ratio(value: Known | Whole, unit: Known | Whole) -> Array:
     """value / unit, NaN where unit is not positive."""
-    usable = np.asarray(unit) > 0
-    return np.asarray(value) / np.where(usable, unit, np.nan)
+    result: Array = value / np.where(np.asarray(unit) > 0, unit, np.nan)
+    return result
 
 
 def _log(value: Known) -> Array:
@@ -185,19 +185,17 @@ SHARED: tuple[Feature, ...] = (
 
 ALL: tuple[Feature, ...] = (*LOCAL, *SHARED)  # in the order of a row
 NAMES = tuple(feature.name for feature in ALL)
-_LOW = np.array([feature.low for feature in ALL])
-_HIGH = np.array([feature.high for feature in ALL])
 
 
 def rows(seen: Seen) -> Array:
-    """One row of LOCAL + SHARED values per worker, NaN where unknown; shape (..., workers, len(NAMES))."""
-    shape = seen.window.planned.shape
-    result = np.empty((*shape, len(ALL)))
-    for column, feature in enumerate(LOCAL):
-        result[..., column] = feature.value(seen)
-    for column, feature in enumerate(SHARED, start=len(LOCAL)):
-        result[..., column] = np.asarray(feature.value(seen))[..., None]
-    return np.clip(result, _LOW, _HIGH, out=result)
+    """One float32 row of LOCAL + SHARED values per worker, NaN where unknown; shape (..., workers, len(NAMES))."""
+    result = np.empty((*seen.window.planned.shape, len(ALL)), dtype=np.float32)
+    for column, feature in enumerate(ALL):
+        value = np.asarray(feature.value(seen))
+        if column >= len(LOCAL):
+            value = value[..., None]
+        np.minimum(np.maximum(value, feature.low), feature.high, out=result[..., column], casting="same_kind")
+    return result
 
 
 def table() -> str:

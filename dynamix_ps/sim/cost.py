@@ -50,7 +50,7 @@ def iteration_times(parameters: Parameters, conditions: Conditions, sizes: Reals
         unit_noise: (E, W), standard normal: luck of the workers in this window.
     """
     mean_s = compute_s(parameters, conditions, sizes)
-    luck = unit_noise * (parameters.jitter / np.sqrt(parameters.window.astype(np.float32)))[:, None]
+    luck = unit_noise * (parameters.jitter / np.sqrt(parameters.iterations))[:, None]
     computing_s = mean_s * np.maximum(1 + luck, 0.1)
     bytes_, transfer_s = transfers(parameters, conditions)
     exposed_s = exposed(parameters, conditions, computing_s, transfer_s)

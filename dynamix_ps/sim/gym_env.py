@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dynamix_ps.policy import actions
+from dynamix_ps.policy.advice import Advisor
 from dynamix_ps.policy.features import ALL, LOCAL
 from dynamix_ps.policy.rewards import GoodputReward, PaperReward, Reward
-from dynamix_ps.policy.speeds import Speeds
 from dynamix_ps.policy.state import State, StateBuilder
 from dynamix_ps.sim.parameters import Parameters, Whole, parameters_of
 from dynamix_ps.sim.randomise import draw
@@ -73,7 +73,7 @@ class ClusterEnv(gymnasium.Env[Observation, Action]):
         parameters: Parameters = draw(self.np_random, 1, self._workers) if self._fixed is None else self._fixed
         self._simulator = Simulator(parameters, self.np_random)
         self._states = StateBuilder(1, self._workers)
-        self._speeds = Speeds(1, self._workers)
+        self._advisor = Advisor(1, self._workers)
         self._state = self._window(self._simulator.sizes)
         return self._observation(), self._info()
 
@@ -86,16 +86,15 @@ class ClusterEnv(gymnasium.Env[Observation, Action]):
 
     def _window(self, sizes: Whole) -> State:
         state = self._states.observe(self._simulator.step(sizes))
-        self._speeds.update(state.speed)
+        self._advisor.observe(state)
         return state
 
     def _sizes(self, action: Action) -> Whole:
         window, chosen = self._state.window, np.asarray(action)[None]
         if self._space == "paper":
             return actions.paper_sizes(window.planned, chosen, window.low, window.high)
-        return actions.structured_sizes(
-            window.planned, chosen[:, 0], chosen[:, 1:], self._speeds.weights, window.present, window.low, window.high
-        )
+        total = actions.batch_target(window, chosen[:, 0])
+        return actions.structured_sizes(window, total, self._advisor.balanced(total), chosen[:, 1:])
 
     def _observation(self) -> Observation:
         rows = self._state.rows[0]

@@ -72,5 +72,5 @@ def test_accuracy(parameters: Parameters, excess: Reals, smoothed_batch: Reals) 
 
 def smoothed_batch(parameters: Parameters, before: Reals, batch: Reals) -> Reals:
     """B~ after a window."""
-    kept = np.exp(-parameters.window / GAP_MEMORY).astype(np.float32)
-    return batch + (before - batch) * kept
+    kept = np.exp(-parameters.iterations / GAP_MEMORY)
+    return np.asarray(batch + (before - batch) * kept)

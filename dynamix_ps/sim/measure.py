@@ -49,7 +49,7 @@ def batches(parameters: Parameters, training: Training, sizes: Reals, draw: Real
     """Loss and accuracy of every worker's samples in this window; (E, W) both."""
     loss = learning.training_loss(parameters, training.excess)[:, None]
     accuracy = learning.training_accuracy(parameters, training.excess)[:, None]
-    luck = draw / np.sqrt(np.maximum(sizes, 1) * parameters.window.astype(np.float32)[:, None])
+    luck = draw / np.sqrt(np.maximum(sizes, 1) * parameters.iterations[:, None])
     unlucky = accuracy - luck * np.sqrt(accuracy * (1 - accuracy))  # whose loss is high
     return np.maximum(loss * (1 + LOSS_SPREAD * luck), 0), np.clip(unlucky, 0, 1)
 
@@ -71,7 +71,7 @@ def gradients(parameters: Parameters, training: Training, sizes: Reals, draws: R
     per_direction = 1 / parameters.directions
     scatter = np.sqrt(2 * per_direction)[:, None] * each
     along = np.sqrt((4 * signal * per_direction)[:, None] * each)
-    measured = np.sqrt(np.ceil(parameters.window / NORM_EVERY)).astype(np.float32)
+    measured = np.sqrt(np.ceil(parameters.iterations / NORM_EVERY))
     mean = signal[:, None] + each
     leaning = along * draws[SIGNAL] / measured[:, None]
     local = np.maximum(mean + leaning + scatter * draws[VARIANCE] / measured[:, None], 0)
@@ -96,7 +96,7 @@ def links(
     """(bytes/s one way (E, 1), retransmits/s, round trip in s, part of the time busy); (E, W), NaN unknown."""
     known = _known(parameters.knows_network)
     rate = (times.bytes / times.iteration_s)[:, None] * known
-    duration_s = (times.iteration_s * parameters.window)[:, None]
+    duration_s = (times.iteration_s * parameters.iterations)[:, None]
     lost = (parameters.loss + conditions.loss) * (rate / SEGMENT_BYTES) * duration_s
     counted = np.maximum(lost + np.sqrt(lost) * draw, 0) / duration_s
     busy = np.minimum(times.transfer_s / times.iteration_s[:, None], 1) * known

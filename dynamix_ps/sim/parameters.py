@@ -111,6 +111,11 @@ class Parameters:
         return int(self.initial.shape[1])
 
     @property
+    def iterations(self) -> Reals:
+        """`window` as real numbers; (E,)."""
+        return self.window.astype(np.float32)
+
+    @property
     def reference_batch(self) -> Reals:
         """B of plan 0; shape (E,)."""
         batch: Reals = self.initial.sum(axis=-1).astype(np.float32)

@@ -116,7 +116,7 @@ class Simulator:
 
     def _train(self, batch: Reals, luck: Reals) -> measure.Training:
         """k iterations forward. The noise scale is that of the start of the window."""
-        parameters, window = self.parameters, self.parameters.window.astype(np.float32)
+        parameters, window = self.parameters, self.parameters.iterations
         batch = np.maximum(batch, 1)
         noise = learning.noise_scale(parameters, learning.excess_loss(parameters, self.progress))
         gained = window * learning.step_progress(parameters, noise, batch) * (1 + learning.LUCK * luck)
@@ -130,7 +130,7 @@ class Simulator:
 
     def _pass(self, times: Times) -> None:
         """Let the time of the window go by."""
-        elapsed_s = times.iteration_s * self.parameters.window.astype(np.float32)
+        elapsed_s = times.iteration_s * self.parameters.iterations
         self.time_s += elapsed_s
         self.windows += 1
         self.times = times
@@ -141,7 +141,7 @@ class Simulator:
         self, times: Times, training: measure.Training, sizes: Reals, draws: Reals, luck: Reals
     ) -> WindowArrays:
         parameters, conditions = self.parameters, self._conditions
-        iterations = parameters.window.astype(np.float32)
+        iterations = parameters.iterations
         k = iterations[:, None]
         batch = np.maximum(sizes.sum(axis=-1), 1)
         loss, accuracy = measure.batches(parameters, training, sizes, draws[measure.LOSS])

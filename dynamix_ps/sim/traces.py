@@ -32,6 +32,7 @@ class Conditions:
         """Begin a new run in some environments, whose parameters may be others than before."""
         self._parameters = parameters
         self._bursty = bool(np.isfinite(parameters.burst_gap_s).any())
+        self._beginning_per_s, self._ending_per_s = 1 / parameters.burst_gap_s, 1 / parameters.burst_length_s
         self._drifting = bool((parameters.drift > 0).any())
         mean_on = parameters.burst_length_s / (parameters.burst_gap_s + parameters.burst_length_s)
         self._on = np.where(which[:, None, None], self._rng.random(self._on.shape) < mean_on, self._on)
@@ -51,9 +52,8 @@ class Conditions:
             self._active = active
             self._trace(changed)
         if self._bursty:
-            mean_s = np.where(self._on, parameters.burst_length_s, parameters.burst_gap_s)
-            turned = self._rng.random(mean_s.shape, dtype=np.float32) < -np.expm1(-elapsed_s[:, None, None] / mean_s)
-            self._on ^= turned
+            turns = elapsed_s[:, None, None] * np.where(self._on, self._ending_per_s, self._beginning_per_s)
+            self._on ^= self._rng.standard_exponential(turns.shape, dtype=np.float32) < turns
         if self._drifting:
             kept = np.exp(-elapsed_s / parameters.drift_s)
             fresh = parameters.drift * np.sqrt(1 - kept**2)
