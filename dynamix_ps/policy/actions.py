@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dynamix_ps.policy.apportion import Whole, split
-from dynamix_ps.policy.window_arrays import Array
+from dynamix_ps.policy.window_arrays import Array, WindowArrays
 
 PAPER_STEPS = (-100, -25, 0, 25, 100)  # samples
 PAPER_BOUNDS = (32, 1024)
@@ -25,7 +25,7 @@ DEAD_BAND = 0.02  # while B stays, no worker's size changes by less than this: a
 def paper_sizes(planned: Whole, actions: NDArray[np.int64], low: Whole, high: Whole) -> Whole:
     """Sizes plus steps, within the paper's bounds where those leave something, and the worker's own."""
     wanted = np.clip(planned + np.array(PAPER_STEPS)[actions], *PAPER_BOUNDS)
-    return np.clip(wanted, low, high)
+    return np.asarray(np.clip(wanted, low, high))
 
 
 def batch_allowed(global_batch: Whole, low: Whole, high: Whole) -> NDArray[np.bool_]:
@@ -33,26 +33,23 @@ def batch_allowed(global_batch: Whole, low: Whole, high: Whole) -> NDArray[np.bo
     steps = np.array(BATCH_STEPS)
     smallest, largest = low.sum(axis=-1)[..., None], high.sum(axis=-1)[..., None]
     now = global_batch[..., None]
-    return (steps == 0) | ((steps < 0) & (now > smallest)) | ((steps > 0) & (now < largest))
+    return np.asarray((steps == 0) | ((steps < 0) & (now > smallest)) | ((steps > 0) & (now < largest)))
 
 
-def structured_sizes(
-    planned: Whole,
-    batch_actions: NDArray[np.int64],
-    share_actions: NDArray[np.int64],
-    speeds: Array,
-    present: NDArray[np.bool_],
-    low: Whole,
-    high: Whole,
-) -> Whole:
-    """B times its factor, split by speed times each worker's factor. Absent workers keep their size."""
+def batch_target(window: WindowArrays, batch_actions: NDArray[np.int64]) -> Whole:
+    """The global batch times its factor, within the bounds of the workers that are there; shape (...,)."""
     factor = np.exp2(np.array(BATCH_STEPS)[batch_actions])
-    absent = np.where(present, 0, planned)
-    lowest, highest = np.where(present, low, planned), np.where(present, high, planned)
-    total = np.rint(planned.sum(axis=-1) * factor)
-    total = np.clip(total, lowest.sum(axis=-1), highest.sum(axis=-1)).astype(np.int64)
-    weights = np.where(present, speeds * np.exp2(np.array(SHARE_STEPS)[share_actions]), absent)
+    lowest = np.where(window.present, window.low, window.planned).sum(axis=-1)
+    highest = np.where(window.present, window.high, window.planned).sum(axis=-1)
+    return np.clip(np.rint(window.global_batch * factor), lowest, highest).astype(np.int64)
+
+
+def structured_sizes(window: WindowArrays, total: Whole, balanced: Array, share_actions: NDArray[np.int64]) -> Whole:
+    """`total` split as `balanced` (all finish together), times each worker's factor. Absent workers keep their size."""
+    planned, present = window.planned, window.present
+    lowest, highest = np.where(present, window.low, planned), np.where(present, window.high, planned)
+    weights = np.where(present, balanced * np.exp2(np.array(SHARE_STEPS)[share_actions]), 0)
     sizes = split(total, weights, lowest, highest)
-    little = (np.abs(sizes - planned) <= DEAD_BAND * planned).all(axis=-1) & (total == planned.sum(axis=-1))
-    inside = ((planned >= low) & (planned <= high)).all(axis=-1)
+    little = (np.abs(sizes - planned) <= DEAD_BAND * planned).all(axis=-1) & (total == window.global_batch)
+    inside = ((planned >= window.low) & (planned <= window.high)).all(axis=-1)
     return np.where((little & inside)[..., None], planned, sizes)

@@ -17,14 +17,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dynamix_ps.policy import actions
+from dynamix_ps.policy.advice import ADVICE, Advisor
 from dynamix_ps.policy.apportion import Whole
 from dynamix_ps.policy.features import LOCAL, NAMES, SHARED
-from dynamix_ps.policy.ppo.agent import Acted, Agent
+from dynamix_ps.policy.ppo.agent import Agent
 from dynamix_ps.policy.ppo.policy_file import Spaces
+from dynamix_ps.policy.ppo.rollout import Acted
 from dynamix_ps.policy.rewards import Reward
-from dynamix_ps.policy.speeds import Speeds
 from dynamix_ps.policy.state import State
 from dynamix_ps.policy.window_arrays import Array
+
+VALUE_SCALE = 0.1  # of rewards in rollouts: values, sums of about ten of them, stay near one (chosen by us)
 
 _SHARED_NAMES = tuple(feature.name for feature in SHARED)
 _LOCAL_NAMES = tuple(feature.name for feature in LOCAL)
@@ -32,6 +35,7 @@ _POOLED_NAMES = (
     *_SHARED_NAMES,
     *(f"mean {name}" for name in _LOCAL_NAMES),
     *(f"max {name}" for name in _LOCAL_NAMES),
+    *ADVICE,
 )
 
 
@@ -98,7 +102,7 @@ class PaperBrain:
         return Decided(np.where(window.present, wanted, window.planned), {"worker": acted})
 
     def rewards(self, state: State, before: Whole) -> dict[str, Array]:
-        return {"worker": self._reward(state, before).reshape(-1)}
+        return {"worker": self._reward.of_worker(state, before).reshape(-1)}
 
     def present(self, state: State) -> dict[str, NDArray[np.bool_]]:
         return {"worker": state.window.present.reshape(-1)}
@@ -113,54 +117,47 @@ class StructuredBrain:
     def __init__(self, agents: dict[str, Agent], reward: Reward, *shape: int) -> None:
         self.agents = agents
         self._reward = reward
-        self._speeds = Speeds(*shape)
+        self._advisor = Advisor(*shape)
 
     def decide(self, state: State, *, explore: bool, learn_normaliser: bool = False) -> Decided:
         window = state.window
-        self._speeds.update(state.speed)
+        advice = self._advisor.observe(state)
         allowed = actions.batch_allowed(window.global_batch, window.low, window.high)
         batch = self.agents["batch"].act(
-            _pooled(state),
+            _pooled(state, advice),
             explore=explore,
             learn_normaliser=learn_normaliser,
             allowed=allowed.reshape(-1, allowed.shape[-1]),
         )
         share = self.agents["share"].act(_flat(state.rows), explore=explore, learn_normaliser=learn_normaliser)
-        sizes = actions.structured_sizes(
-            window.planned,
-            batch.actions.reshape(window.planned.shape[:-1]),
-            share.actions.reshape(window.planned.shape),
-            self._speeds.weights,
-            window.present,
-            window.low,
-            window.high,
-        )
+        total = actions.batch_target(window, batch.actions.reshape(window.planned.shape[:-1]))
+        shares = share.actions.reshape(window.planned.shape)
+        sizes = actions.structured_sizes(window, total, self._advisor.balanced(total), shares)
         return Decided(sizes, {"batch": batch, "share": share})
 
     def rewards(self, state: State, before: Whole) -> dict[str, Array]:
-        """The global batch is rewarded with the mean over the workers that are there."""
-        each = self._reward(state, before)
-        there = state.window.present
-        mean = np.where(there, each, 0.0).sum(axis=-1) / np.maximum(there.sum(axis=-1), 1)
-        return {"batch": mean.reshape(-1), "share": each.reshape(-1)}
+        return {
+            "batch": self._reward.of_cluster(state, before).reshape(-1),
+            "share": self._reward.of_share(state, before).reshape(-1),
+        }
 
     def present(self, state: State) -> dict[str, NDArray[np.bool_]]:
         there = state.window.present
         return {"batch": there.any(axis=-1).reshape(-1), "share": there.reshape(-1)}
 
     def restart(self, which: NDArray[np.bool_]) -> None:
-        self._speeds.restart(which)
+        self._advisor.restart(which)
 
 
 def _flat(rows: Array) -> Array:
     return rows.reshape(-1, rows.shape[-1])
 
 
-def _pooled(state: State) -> Array:
-    """One row per cluster: shared values, and mean and largest of the workers' known ones."""
+def _pooled(state: State, advice: Array) -> Array:
+    """One row per cluster: shared values, mean and largest of the workers' known ones, and the advice."""
     local = state.rows[..., : len(LOCAL)]
     known = np.isfinite(local)
     count = known.sum(axis=-2)
     mean = np.where(known, local, 0.0).sum(axis=-2) / np.where(count > 0, count, np.nan)
     largest = np.where(count > 0, np.where(known, local, -np.inf).max(axis=-2), np.nan)
-    return _flat(np.concatenate([state.rows[..., 0, len(LOCAL) :], mean, largest], axis=-1))
+    return _flat(np.concatenate([state.rows[..., 0, len(LOCAL) :], mean, largest, advice], axis=-1))

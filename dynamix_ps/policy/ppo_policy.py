@@ -17,19 +17,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dynamix_ps.config import Ppo
 from dynamix_ps.errors import PolicyError
 from dynamix_ps.policy.apportion import Whole
 from dynamix_ps.policy.base import Decision, View
-from dynamix_ps.policy.brain import Brain, Decided, make_brain, spaces_of
+from dynamix_ps.policy.brain import VALUE_SCALE, Brain, Decided, make_brain, spaces_of
 from dynamix_ps.policy.ppo.agent import Agent
 from dynamix_ps.policy.ppo.policy_file import Spaces, StoredPolicy, load_policy, save_policy
-from dynamix_ps.policy.ppo.rollout import Batch, Rollout
+from dynamix_ps.policy.ppo.rollout import Rollout
 from dynamix_ps.policy.ppo.settings import Settings
 from dynamix_ps.policy.rewards import GoodputReward, PaperReward, Reward
 from dynamix_ps.policy.state import State, StateBuilder
-from dynamix_ps.policy.window_arrays import arrays_of
+from dynamix_ps.policy.window_arrays import Array, arrays_of
 
 FRESH = "fresh"  # in place of a file: untrained weights
 PRETRAINED = Path(__file__).parent / "pretrained"
@@ -39,10 +40,19 @@ PRETRAINED = Path(__file__).parent / "pretrained"
 class _Pending:
     """The last decision, not yet rewarded."""
 
-    number: int
     decided: Decided
     before: Whole
     state: State
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """The last decision that was rewarded; it joins the rollout once it is known whether another follows it directly."""
+
+    decided: Decided
+    rewards: dict[str, Array]
+    values_after: dict[str, Array]
+    present: dict[str, NDArray[np.bool_]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +60,7 @@ class Finished:
     """What an update on copies brought: the agents that learned, and per network the diagnostics."""
 
     agents: dict[str, Agent]
-    diagnostics: dict[str, Mapping[str, float]]
+    diagnostics: Mapping[str, Mapping[str, float]]
 
 
 class PpoPolicy:
@@ -72,7 +82,7 @@ class PpoPolicy:
         self._explore = explore
         self._states = StateBuilder(n_workers)
         self._pending: _Pending | None = None
-        self._decisions = 0
+        self._outcome: _Outcome | None = None
         self._rollouts = self._empty()
 
     def decide(self, view: View) -> Decision:
@@ -82,19 +92,20 @@ class PpoPolicy:
         state = self._states.observe(arrays_of(view))
         decided = self._brain.decide(state, explore=self._explore, learn_normaliser=self._learn)
         earned = self._settle(state, decided)
-        self._decisions += 1
-        self._pending = _Pending(self._decisions, decided, state.window.planned, state)
+        self._pending = _Pending(decided, state.window.planned, state)
         return Decision(tuple(int(size) for size in decided.sizes), earned)
 
     @property
     def update_due(self) -> bool:
-        return self._learn and len(next(iter(self._rollouts.values()))) >= self._windows_per_update
+        return len(next(iter(self._rollouts.values()))) >= self._windows_per_update
 
     def begin_update(self) -> Callable[[], Finished]:
         """Take out what was collected; the function returned learns from it on copies, in any thread."""
         rollouts, self._rollouts = self._rollouts, self._empty()
         agents = {name: agent.copy() for name, agent in self._brain.agents.items()}
-        batches: dict[str, Batch] = {name: rollout.batch() for name, rollout in rollouts.items()}
+        assert self._outcome is not None  # the last one, whose state is where these ended
+        last = self._outcome.decided.acted
+        batches = {name: rollout.batch(last[name].values) for name, rollout in rollouts.items()}
 
         def learn() -> Finished:
             diagnostics = {name: agent.update(batches[name]) for name, agent in agents.items()}
@@ -105,7 +116,7 @@ class PpoPolicy:
     def finish_update(self, finished: Finished) -> Mapping[str, Any]:
         """Go on with what was learned. `accepted` is 0 where any network kept its old weights."""
         for name, agent in self._brain.agents.items():
-            agent.take_weights(finished.agents[name])
+            agent.adopt(finished.agents[name])
         accepted = min(one["accepted"] for one in finished.diagnostics.values())
         self._provenance["updates"] = int(self._provenance.get("updates", 0)) + int(accepted)
         flat = {f"{name}_{key}": value for name, one in finished.diagnostics.items() for key, value in one.items()}
@@ -127,19 +138,29 @@ class PpoPolicy:
         """
         pending, self._pending = self._pending, None
         if pending is None or not np.array_equal(pending.decided.sizes, state.window.planned):
+            self._collect(None)
             return None
         rewards = self._brain.rewards(state, pending.before)
         was_there, is_there = self._brain.present(pending.state), self._brain.present(state)
         both = {name: was_there[name] & is_there[name] for name in rewards}
         if not any(there.any() for there in both.values()):
+            self._collect(None)
             return None
-        if self._learn:
-            for name, rollout in self._rollouts.items():
-                cut = np.ones(len(rewards[name]), dtype=bool)
-                values = decided.acted[name].values
-                rollout.add(pending.decided.acted[name], rewards[name], cut, values, both[name])
+        values_after = {name: acted.values for name, acted in decided.acted.items()}
+        self._collect(_Outcome(pending.decided, rewards, values_after, both))
         name = next(iter(rewards))
         return float(rewards[name][both[name]].mean())
+
+    def _collect(self, outcome: _Outcome | None) -> None:
+        """Put the outcome before into the rollouts, broken off where this one does not follow it."""
+        before, self._outcome = self._outcome, outcome if self._learn else None
+        if before is None:
+            return
+        for name, rollout in self._rollouts.items():
+            cut = np.full(len(before.rewards[name]), outcome is None)
+            after = before.values_after[name]
+            scaled = VALUE_SCALE * before.rewards[name]
+            rollout.add(before.decided.acted[name], scaled, cut, after, before.present[name])
 
 
 def settings_of(ppo: Ppo) -> Settings:

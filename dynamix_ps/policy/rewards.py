@@ -1,4 +1,7 @@
-"""What a window was worth. Pure; one reward per worker, shape (..., workers). A weight of 0 leaves a term out.
+"""What a window was worth, to the cluster (...,) and to each worker (..., workers). Pure.
+
+A weight of 0 leaves a term out; a term whose quantity is unknown is 0. `before` are the sizes before the decision that
+the window ran under.
 
 `paper`: DYNAMIX (arXiv 2510.08522, IV-D).
 `goodput` (ours): training progress per second, on a log scale.
@@ -9,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dynamix_ps.policy.apportion import Whole
 from dynamix_ps.policy.features import ratio
@@ -24,7 +28,7 @@ class PaperReward:
 
     A and dA are the mean accuracy of this worker's batches and its gain, T_iter the iteration time in units of
     the reference (first windows), b the batch size (at least 1), var and std the normalised gradient variance
-    and standard deviation. eta is for adaptive optimizers. A term whose quantity is unknown is 0.
+    and standard deviation. eta is for adaptive optimizers.
     """
 
     alpha: float = 1.0
@@ -32,46 +36,81 @@ class PaperReward:
     delta: float = 0.02
     eta: float = 0.0
 
-    def __call__(self, state: State, before: Whole) -> Array:
-        """`before`: sizes before the decision, which this reward does not look at."""
+    def of_cluster(self, state: State, before: Whole) -> Array:
+        """The mean over the workers that are there."""
+        return _mean(self.of_worker(state, before), state.window.present)
+
+    def of_worker(self, state: State, before: Whole) -> Array:
         window = state.window
         gain = np.maximum(0.0, np.nan_to_num(state.accuracy_gain))
         size = np.log2(np.maximum(window.planned, 1)) - 5
         noise = np.nan_to_num(state.gradient_variance) + np.nan_to_num(window.grad_norm_std)
         total = np.nan_to_num(window.accuracy) + self.alpha * gain - self.delta * size - self.eta * noise
-        total = total - self.beta * np.nan_to_num(state.iteration_time)[..., None]
-        return np.clip(total, -LARGEST, LARGEST)
+        return _cut(total - self.beta * np.nan_to_num(state.iteration_time)[..., None])
+
+    def of_share(self, state: State, before: Whole) -> Array:
+        """To the worker's share alone; the paper makes no difference."""
+        return self.of_worker(state, before)
 
 
 @dataclass(frozen=True, slots=True)
 class GoodputReward:
-    """efficiency * log2(e) + throughput * log2(T_ref / T) - change * |log2 of sizes| - balance * lateness.
+    """Cluster: efficiency * log2(e) + throughput * log2(T_ref / T) - change * |log2 of sizes|.
 
     e = 1 / (1 + N/B) is the progress of one iteration relative to a noiseless one, N the gradient noise scale
     (arXiv 1812.06162, eq. 2.7; the goodput of Pollux, OSDI 2021, is progress per iteration over its time). T is the
-    iteration time, T_ref its reference. The change is the mean over workers of |log2(b_new / b_old)|: what a switch costs. Lateness is per
-    worker: |t_i - mean t| / mean t of the computing times, which tells each worker its own part in the waiting.
-    A term whose quantity is unknown is 0.
+    iteration time, T_ref its reference; while N is unknown, the first global batch stands for it: then the user's
+    choice is as good as any. The change is the mean over workers of |log2(b_new / b_old)|: what a
+    switch costs.
+
+    A worker's share moves neither N nor B, so what it is worth is told without them: log2 of the samples per second over
+    what all workers could compute without ever waiting, in place of the first two terms, and
+    - balance * |t_i - mean t| / mean t, t_i the computing times: each worker's own part in the waiting.
     """
 
     efficiency: float = 1.0
     throughput: float = 1.0
     change: float = 0.02
-    balance: float = 0.5
+    balance: float = 0.1
 
-    def __call__(self, state: State, before: Whole) -> Array:
-        """`before`: sizes before the decision that this window ran under."""
-        window = state.window
-        noise = ratio(state.noise_scale, np.maximum(window.global_batch, 1))
+    def of_cluster(self, state: State, before: Whole) -> Array:
+        noise_scale = np.where(np.isfinite(state.noise_scale), state.noise_scale, state.reference_batch)
+        noise = noise_scale / np.maximum(state.window.global_batch, 1)
         efficient = -np.log2(1 + noise)
         fast = -np.log2(np.maximum(state.iteration_time, 1e-9))
-        changed = np.abs(np.log2(np.maximum(window.planned, 1) / np.maximum(before, 1))).mean(axis=-1)
-        known = np.isfinite(window.compute_s)
-        mean_s = np.where(known, window.compute_s, 0.0).sum(axis=-1) / np.maximum(known.sum(axis=-1), 1)
-        late = np.abs(ratio(window.compute_s, mean_s[..., None]) - 1)
-        shared = self.efficiency * np.nan_to_num(efficient) + self.throughput * np.nan_to_num(fast)
-        total = (shared - self.change * changed)[..., None] - self.balance * np.nan_to_num(late)
-        return np.clip(total, -LARGEST, LARGEST)
+        progress = self.efficiency * np.nan_to_num(efficient) + self.throughput * np.nan_to_num(fast)
+        return _cut(progress - self.change * _changed(state, before))
+
+    def of_worker(self, state: State, before: Whole) -> Array:
+        """The cluster's and its own part in the waiting."""
+        return _cut(self.of_cluster(state, before)[..., None] - self.balance * _lateness(state))
+
+    def of_share(self, state: State, before: Whole) -> Array:
+        window = state.window
+        capacity_per_s = np.nansum(state.speed, axis=-1)
+        samples_per_s = np.nansum(window.samples, axis=-1) / window.duration_s
+        used = np.log2(np.maximum(np.nan_to_num(ratio(samples_per_s, capacity_per_s), nan=1.0), 1e-3))
+        shared = self.throughput * used - self.change * _changed(state, before)
+        return _cut(shared[..., None] - self.balance * _lateness(state))
 
 
 Reward = PaperReward | GoodputReward
+
+
+def _changed(state: State, before: Whole) -> Array:
+    now = np.maximum(state.window.planned, 1)
+    return np.asarray(np.abs(np.log2(now / np.maximum(before, 1))).mean(axis=-1))
+
+
+def _lateness(state: State) -> Array:
+    computing_s = state.window.compute_s
+    mean_s = _mean(np.nan_to_num(computing_s), np.isfinite(computing_s))
+    return np.nan_to_num(np.abs(ratio(computing_s, mean_s[..., None]) - 1))
+
+
+def _mean(values: Array, known: NDArray[np.bool_]) -> Array:
+    return np.where(known, values, 0.0).sum(axis=-1) / np.maximum(known.sum(axis=-1), 1)
+
+
+def _cut(reward: Array) -> Array:
+    return np.asarray(np.clip(reward, -LARGEST, LARGEST))

@@ -1,0 +1,98 @@
+"""How long workers compute at batch sizes that were not tried, from the windows seen so far. Pure.
+
+    t_i(b) = level_i * (fixed_i + per_sample_i * b)
+
+One model per worker as in Cannikin (arXiv 2402.05302), fitted as AdaptDL does: relative errors count, and a worker
+that was seen at one size only gets half of its time as fixed part. Chosen by us, because clusters change: windows
+are forgotten (FORGETTING), level_i follows the newest ones (SMOOTHING), and does so at once where it jumps (JUMP).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Array = NDArray[np.float64]
+
+JUMP = 0.15  # a relative change beyond this is a new speed, not noise
+SMOOTHING = 0.5  # weight of the newest window in the level
+FORGETTING = 0.97  # weight of a window, one window later, in the line
+SAME_SIZE = 0.05  # relative spread of sizes below which a worker was seen at one size only
+SHORTEST_S, LONGEST_S = 1e-6, 1e6  # other times than between these were not measured
+
+
+class ComputeTimes:
+    """Models of all workers, shape (workers,) or (environments, workers)."""
+
+    def __init__(self, *shape: int) -> None:
+        self._sums = np.zeros((5, *shape))  # of w, w b, w b^2, w t, w b t with w = 1 / t^2
+        self._level = np.ones(shape)
+        self._fixed_s = np.zeros(shape)
+        self._per_sample_s = np.full(shape, np.nan)
+
+    def restart(self, which: NDArray[np.bool_]) -> None:
+        """Forget some environments."""
+        self._sums[:, which] = 0.0
+        self._level[which] = 1.0
+        self._fixed_s[which] = 0.0
+        self._per_sample_s[which] = np.nan
+
+    @property
+    def known(self) -> NDArray[np.bool_]:
+        """Which workers were ever measured."""
+        return np.asarray(np.isfinite(self._per_sample_s))
+
+    def observe(self, sizes: ArrayLike, times_s: ArrayLike) -> None:
+        """Samples and computing seconds per iteration of every worker; one without samples or time teaches nothing."""
+        size, time_s = np.asarray(sizes, dtype=np.float64), np.asarray(times_s, dtype=np.float64)
+        seen = (size > 0) & (time_s >= SHORTEST_S) & (time_s <= LONGEST_S)
+        size, time_s = np.where(seen, size, 1.0), np.where(seen, time_s, 1.0)
+        weight = time_s**-2
+        fresh = np.stack((weight, weight * size, weight * size**2, weight * time_s, weight * size * time_s))
+        self._sums = np.where(seen, FORGETTING * self._sums + fresh, self._sums)
+        first = ~self.known
+        fixed_s, per_sample_s = _lines(np.where(self._sums[0] > 0, self._sums, 1.0))
+        self._fixed_s = np.where(seen, fixed_s, self._fixed_s)
+        self._per_sample_s = np.where(seen, per_sample_s, self._per_sample_s)
+        level = time_s / (fixed_s + per_sample_s * size)
+        at_once = first | (np.abs(level / self._level - 1) > JUMP)
+        followed = self._level + np.where(at_once, 1.0, SMOOTHING) * (level - self._level)
+        self._level = np.where(seen, followed, self._level)
+
+    def seconds(self, sizes: ArrayLike) -> Array:
+        """Computing seconds per iteration at these sizes, (..., workers); NaN for workers never measured."""
+        return np.asarray(self._level * (self._fixed_s + self._per_sample_s * np.asarray(sizes)))
+
+    @property
+    def fixed_s(self) -> Array:
+        """Seconds per iteration that do not depend on the size."""
+        return self._level * self._fixed_s
+
+    @property
+    def rates_per_s(self) -> Array:
+        """Samples per second beyond the fixed part; NaN for workers never measured."""
+        return np.asarray(1 / (self._level * self._per_sample_s))
+
+
+def balance(totals: ArrayLike, fixed_s: Array, rates_per_s: Array) -> tuple[Array, Array]:
+    """The computing time at which all workers finish together, (...,), and the sizes for it, (..., workers).
+
+    Sizes are real numbers >= 0 that sum to `totals` where nobody's would be negative; bounds are left to who
+    rounds them (apportion.split). Fixed parts and rates must be known.
+    """
+    together_s = (np.asarray(totals) + (fixed_s * rates_per_s).sum(axis=-1)) / rates_per_s.sum(axis=-1)
+    return together_s, np.maximum((together_s[..., None] - fixed_s) * rates_per_s, 0.0)
+
+
+def _lines(sums: Array) -> tuple[Array, Array]:
+    """(fixed, per sample) of every worker, both at least 0, by least squares; see the head of the file."""
+    weight, size, size_sq, time, product = sums
+    mean_size, mean_time = size / weight, time / weight
+    spread = np.maximum(size_sq / weight - mean_size**2, 0.0)
+    told = spread > (SAME_SIZE * mean_size) ** 2
+    slope = (product / weight - mean_size * mean_time) / np.where(told, spread, 1.0)
+    fixed = mean_time - slope * mean_size
+    half = ~told | (slope <= 0)
+    proportional = ~half & (fixed < 0)
+    slope = np.where(half, mean_time / mean_size / 2, np.where(proportional, product / size_sq, slope))
+    return np.where(half, mean_time / 2, np.where(proportional, 0.0, fixed)), slope
