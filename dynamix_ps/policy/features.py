@@ -17,7 +17,8 @@ from typing import Literal
 
 import numpy as np
 
-from dynamix_ps.policy.window_arrays import Array, Known, Whole, WindowArrays
+from dynamix_ps.policy.apportion import Whole
+from dynamix_ps.policy.window_arrays import Array, Known, WindowArrays
 
 _GIB = 2.0**30
 

@@ -19,7 +19,6 @@ from dynamix_ps.policy.base import View
 
 Array = NDArray[np.floating[Any]]
 Known = Array | float  # an array, or one value for all
-Whole = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)

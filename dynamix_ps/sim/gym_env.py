@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 
 from dynamix_ps.policy import actions
 from dynamix_ps.policy.advice import Advisor
+from dynamix_ps.policy.apportion import Whole
 from dynamix_ps.policy.features import ALL, LOCAL
 from dynamix_ps.policy.rewards import GoodputReward, PaperReward, Reward
 from dynamix_ps.policy.state import State, StateBuilder
-from dynamix_ps.sim.parameters import Parameters, Whole, parameters_of
+from dynamix_ps.sim.parameters import Parameters, parameters_of
 from dynamix_ps.sim.randomise import draw
 from dynamix_ps.sim.scenario import Scenario, load_scenario
 from dynamix_ps.sim.simulator import Simulator

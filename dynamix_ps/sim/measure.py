@@ -11,9 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dynamix_ps.policy.apportion import Whole
 from dynamix_ps.sim import learning
 from dynamix_ps.sim.cost import SEGMENT_BYTES, Times
-from dynamix_ps.sim.parameters import Mask, Parameters, Reals, Whole
+from dynamix_ps.sim.parameters import Mask, Parameters, Reals
 from dynamix_ps.sim.traces import Conditions
 
 NORM_EVERY = 10  # iterations between measured gradient norms, as in worker_hooks/torch.py

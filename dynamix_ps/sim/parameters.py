@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dynamix_ps.policy.apportion import Whole
 from dynamix_ps.sim.scenario import Scenario
 from dynamix_ps.sim.scenario_parts import Burst, Event
 
 Reals = NDArray[np.floating[Any]]
-Whole = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 LR_RULES = ("none", "linear", "sqrt", "adascale")

@@ -11,11 +11,12 @@ from __future__ import annotations
 import numpy as np
 
 from dynamix_ps.messages import NAN
+from dynamix_ps.policy.apportion import Whole
 from dynamix_ps.policy.base import View
 from dynamix_ps.policy.window_arrays import WindowArrays
 from dynamix_ps.sim import learning, measure
 from dynamix_ps.sim.cost import Times, iteration_times
-from dynamix_ps.sim.parameters import Mask, Parameters, Reals, Whole
+from dynamix_ps.sim.parameters import Mask, Parameters, Reals
 from dynamix_ps.sim.traces import Conditions
 from dynamix_ps.sim.views import views_of
 

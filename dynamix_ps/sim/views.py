@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from dynamix_ps.messages import LinkView, Plan, ServerView, SystemSample, WindowRecord
+from dynamix_ps.policy.apportion import Whole
 from dynamix_ps.policy.base import View
 from dynamix_ps.policy.window_arrays import OF_CLUSTER, OF_LINK, OF_RECORD, WindowArrays
-from dynamix_ps.sim.parameters import Whole
 
 SOURCE = "simulated"
 _OF_WORKER = (*OF_RECORD, "accuracy")
