@@ -12,26 +12,15 @@ by its own clock. Clocks of different machines are never compared; ages count fr
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from dynamix_ps.messages import NAN, Flow, LinkView, RoleReport, ServerView
+from dynamix_ps.arbitrator.flow_rates import Ends, FlowRate, Total, flow_rates
+from dynamix_ps.messages import NAN, LinkView, RoleReport, ServerView
 
 STALE_S = 10.0  # a role that was not heard for so long may come back with an earlier clock (chosen by us)
 SPARE_ROLES = 8  # more servers and schedulers than the cluster has, from processes that were replaced
-
-_Ends = tuple[str, str]  # local, remote
-
-
-class FlowRate(NamedTuple):
-    """One connection seen from one end, between two reports."""
-
-    out_per_s: float
-    in_per_s: float
-    retransmits_per_s: float
-    busy: float  # 0..1
-    rtt_s: float
 
 
 @dataclass(slots=True)
@@ -42,7 +31,7 @@ class _Role:
     from_s: float = 0.0  # when `before` was received
     interval_s: float = 0.0  # between its last two reports
     closed_since: int = 0  # windows that were closed since `last` came
-    rates: dict[_Ends, FlowRate] = field(default_factory=dict)  # between `before` and `last`
+    rates: dict[Ends, FlowRate] = field(default_factory=dict)  # between `before` and `last`, by the worker's ends
 
     def age_s(self, now_s: float) -> float:
         return now_s - self.received_s + self.last.network_age_s
@@ -53,12 +42,12 @@ class _Role:
         return self.closed_since >= 3 and now_s - self.received_s > patience_s
 
 
-@dataclass(slots=True)
-class _Sides:
-    """A worker's connections to servers, by the worker's ends: as it sees them, and as the servers do."""
+class _Connection(NamedTuple):
+    """A worker's connection to a server, as it sees it and as the server does; None: that side does not tell."""
 
-    mine: dict[_Ends, FlowRate] = field(default_factory=dict)
-    theirs: dict[_Ends, tuple[_Role, FlowRate]] = field(default_factory=dict)
+    mine: FlowRate | None
+    server: _Role | None
+    theirs: FlowRate | None
 
 
 class Links:
@@ -72,7 +61,7 @@ class Links:
         self._n_servers = n_servers
         self._workers: dict[int, _Role] = {}
         self._others: dict[str, _Role] = {}  # servers and schedulers
-        self._owners: dict[_Ends, int] = {}  # rank of a worker by its ends of connections that servers see
+        self._ends: dict[int, tuple[Ends, ...]] = {}  # of each worker's connections when it last knew any
 
     def add(self, report: RoleReport, now_s: float) -> None:
         """Take a report in; one that is not newer than what is known changes nothing.
@@ -81,6 +70,9 @@ class Links:
         """
         if report.role == "worker":
             _take(self._workers, report.rank, report, now_s)
+            if report.flows:  # else its source has failed, and servers may still see what it had
+                flows = self._workers[report.rank].last.flows
+                self._ends[report.rank] = tuple((flow.local, flow.remote) for flow in flows)
             return
         _take(self._others, report.name, report, now_s)
         if len(self._others) > self._n_servers + SPARE_ROLES:
@@ -98,62 +90,74 @@ class Links:
         servers = [role for role in others if role.last.role == "server"]
         if not any(role.last.flows for role in (*workers.values(), *servers)):
             return ()
-        theirs = {
-            (remote, local): (server, rate) for server in servers for (local, remote), rate in server.rates.items()
-        }
-        self._remember_owners(theirs)
-        sides = [_Sides() for _ in range(self._n_workers)]
-        for ends, rank in self._owners.items():
-            sides[rank].theirs[ends] = theirs[ends]
         elsewhere = {
             (flow.remote, flow.local) for role in others if role.last.role != "server" for flow in role.last.flows
         }
-        for rank, worker in workers.items():
-            side = sides[rank]
-            complete = len({id(server) for server, _ in side.theirs.values()}) == self._n_servers
-            for ends, rate in worker.rates.items():
-                # where all servers are known, what none of them sees goes somewhere else
-                if ends in side.theirs or not (complete or ends in elsewhere):
-                    side.mine[ends] = rate
-        return tuple(_link_view(rank, workers.get(rank), side, now_s) for rank, side in enumerate(sides))
+        return tuple(
+            _link_view(rank, workers.get(rank), self._connections(rank, workers.get(rank), servers, elsewhere), now_s)
+            for rank in range(self._n_workers)
+        )
+
+    def _connections(
+        self, rank: int, worker: _Role | None, servers: list[_Role], elsewhere: set[Ends]
+    ) -> list[_Connection]:
+        """Those to servers. Where all servers are known, what none of them sees goes somewhere else."""
+        mine = worker.rates if worker is not None else {}
+        known = self._ends.get(rank, ())
+        found: list[_Connection] = []
+        seeing = 0
+        for server in servers:
+            before = len(found)
+            for ends in known:
+                if ends in server.rates:
+                    found.append(_Connection(mine.get(ends), server, server.rates[ends]))
+            seeing += len(found) > before
+        if seeing < self._n_servers:
+            seen = {ends for ends in known for server in servers if ends in server.rates}
+            alone = (rate for ends, rate in mine.items() if ends not in seen and ends not in elsewhere)
+            found += (_Connection(rate, None, None) for rate in alone)
+        return found
 
     def servers(self, now_s: float) -> tuple[ServerView, ...]:
         """Servers and schedulers that still report, by name."""
         named = sorted(self._others.items())
         return tuple(_server_view(role, now_s) for _, role in named if not role.silent(now_s))
 
-    def _remember_owners(self, theirs: Mapping[_Ends, object]) -> None:
-        """Whose connections the servers see, also when a worker's own source has failed since it told."""
-        for rank, worker in self._workers.items():
-            for flow in worker.last.flows:
-                self._owners[flow.local, flow.remote] = rank
-        self._owners = {ends: self._owners[ends] for ends in theirs if ends in self._owners}
 
-
-def _link_view(rank: int, worker: _Role | None, sides: _Sides, now_s: float) -> LinkView:
-    mine = sides.mine.values()
-    theirs = [rate for _, rate in sides.theirs.values()]
-    servers = {id(server): server for server, _ in sides.theirs.values()}
-    alone = [rate for ends, rate in sides.mine.items() if ends not in sides.theirs]
-    comparable = {key for key, server in servers.items() if _same_time(worker, server)}
-    both = [
-        (rate.out_per_s, sides.theirs[ends][1].in_per_s)  # pushed, received
-        for ends, rate in sides.mine.items()
-        if ends in sides.theirs and id(sides.theirs[ends][0]) in comparable
-    ]
-    ages = [role.age_s(now_s) for role in (worker, *servers.values()) if role is not None]
+def _link_view(rank: int, worker: _Role | None, connections: list[_Connection], now_s: float) -> LinkView:
+    """One pass over the connections: there may be thousands of workers, and a decision waits for it."""
+    mine, theirs = Total(), Total()
+    push, pull = 0.0, 0.0
+    here, there, compared = 0.0, 0.0, 0
+    servers: dict[int, tuple[_Role, bool]] = {}
+    for own, server, other in connections:
+        if own is not None:
+            mine.add(own)
+        if server is None or other is None:
+            assert own is not None
+            push, pull = push + own.out_per_s, pull + own.in_per_s
+            continue
+        theirs.add(other)
+        push, pull = push + other.in_per_s, pull + other.out_per_s
+        if id(server) not in servers:
+            servers[id(server)] = (server, _same_time(worker, server))
+        if own is not None and servers[id(server)][1]:
+            here, there, compared = here + own.out_per_s, there + other.in_per_s, compared + 1
+    ages = [role.age_s(now_s) for role, _ in servers.values()]
+    if worker is not None:
+        ages.append(worker.age_s(now_s))
     return LinkView(
-        rank=rank,
-        push_bytes_per_s=_sum([*(rate.in_per_s for rate in theirs), *(rate.out_per_s for rate in alone)]),
-        pull_bytes_per_s=_sum([*(rate.out_per_s for rate in theirs), *(rate.in_per_s for rate in alone)]),
-        push_retransmits_per_s=_sum([rate.retransmits_per_s for rate in mine]),
-        pull_retransmits_per_s=_sum([rate.retransmits_per_s for rate in theirs]),
-        push_rtt_s=_busiest_rtt(mine),
-        pull_rtt_s=_busiest_rtt(theirs),
-        push_busy=_largest(rate.busy for rate in mine),
-        pull_busy=_largest(rate.busy for rate in theirs),
-        push_difference=_difference(_sum([received for _, received in both]), _sum([pushed for pushed, _ in both])),
-        source=next((server.last.network_source for server in servers.values()), "none"),
+        rank,
+        push_bytes_per_s=push if connections else NAN,
+        pull_bytes_per_s=pull if connections else NAN,
+        push_retransmits_per_s=mine.retransmits_per_s if mine.count else NAN,
+        pull_retransmits_per_s=theirs.retransmits_per_s if theirs.count else NAN,
+        push_rtt_s=mine.busiest_rtt_s,
+        pull_rtt_s=theirs.busiest_rtt_s,
+        push_busy=mine.busy,
+        pull_busy=theirs.busy,
+        push_difference=_difference(there, here) if compared else NAN,
+        source=next((server.last.network_source for server, _ in servers.values()), "none"),
         age_s=max(ages, default=NAN),
     )
 
@@ -195,55 +199,13 @@ def _take(roles: dict[int, _Role] | dict[str, _Role], key: int | str, report: Ro
         return
     starts = role.closed_since > 0
     before, from_s = (last, role.received_s) if starts or role.before is None else (role.before, role.from_s)
-    rates = _flow_rates(before, report)  # here and not when a window closes: decisions shall be quick
+    rates = flow_rates(before, report)  # here and not when a window closes: decisions shall be quick
     known[key] = _Role(report, now_s, before, from_s, report.time_s - last.time_s, rates=rates)
-
-
-def _flow_rates(before: RoleReport, last: RoleReport) -> dict[_Ends, FlowRate]:
-    """Of all connections that are open at the end; one that was not there before counts from 0."""
-    seconds = last.time_s - before.time_s
-    earlier = {(flow.local, flow.remote): flow for flow in before.flows}
-    rates = {}
-    for flow in last.flows:
-        ends = (flow.local, flow.remote)
-        was = earlier.get(ends)
-        if was is None or flow.bytes_out < was.bytes_out or flow.bytes_in < was.bytes_in:
-            was = _NEW  # also another connection between the same endpoints
-        rates[ends] = FlowRate(
-            _growth(flow.bytes_out, was.bytes_out) / seconds,
-            _growth(flow.bytes_in, was.bytes_in) / seconds,
-            _growth(flow.retransmits, was.retransmits) / seconds,
-            _at_most_one(_growth(flow.busy_s, was.busy_s) / seconds),
-            flow.rtt_s,
-        )
-    return rates
-
-
-_NEW = Flow("", "", 0.0, 0.0, 0.0, 0.0)
-
-
-def _growth(now: float, before: float) -> float:
-    """NaN if either is unknown or it fell."""
-    return now - before if now >= before else NAN
-
-
-def _at_most_one(fraction: float) -> float:
-    return 1.0 if fraction > 1 else fraction  # unlike min, this keeps NaN
 
 
 def _sum(values: Collection[float]) -> float:
     """Unknown as soon as one of them is, or if there are none."""
     return math.fsum(values) if values else NAN
-
-
-def _largest(values: Iterable[float]) -> float:
-    """Of those that are known. Servers are reached at the same time, so their busy times are not added up."""
-    return max((value for value in values if not math.isnan(value)), default=NAN)
-
-
-def _busiest_rtt(rates: Iterable[FlowRate]) -> float:
-    known = [(rate.out_per_s, rate.rtt_s) for rate in rates if not math.isnan(rate.rtt_s)]
-    return max(known, default=(NAN, NAN))[1]
 
 
 def _difference(received: float, pushed: float) -> float:
