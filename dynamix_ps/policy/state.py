@@ -18,6 +18,7 @@ from dynamix_ps.policy.features import Seen
 from dynamix_ps.policy.window_arrays import Array, WindowArrays
 
 REFERENCE_WINDOWS = 3  # the mean iteration time of this many first windows is the unit of iteration time
+LARGEST_NOISE = 64.0  # global batches; a noise scale beyond that cannot be told from no signal at all (chosen by us)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,8 @@ class State:
     speed: Array  # (..., workers), samples per second of computing
     iteration_time: Array  # (...,), in units of the reference
     reference_s: Array  # (...,)
-    noise_scale: Array  # (...,), samples
+    noise_scale: Array  # (...,), samples, NaN until it was first estimated
+    reference_batch: Array  # (...,), the global batch of the first window
 
 
 class StateBuilder:
@@ -49,6 +51,7 @@ class StateBuilder:
         self._global_loss = np.full(whole, np.nan)
         self._reference_sum_s = np.zeros(whole)
         self._reference_windows = np.zeros(whole)
+        self._reference_batch = np.zeros(whole)
         self._variance, self._signal, self._weight = np.zeros(whole), np.zeros(whole), np.zeros(whole)
 
     def restart(self, which: NDArray[np.bool_]) -> None:
@@ -82,6 +85,7 @@ class StateBuilder:
             iteration_time=features.iteration_time(seen),
             reference_s=seen.reference_s,
             noise_scale=seen.noise_scale,
+            reference_batch=self._reference_batch,
         )
         self._accuracy = np.where(window.present, window.accuracy, self._accuracy)
         self._loss = np.where(window.present, window.loss, self._loss)
@@ -89,18 +93,23 @@ class StateBuilder:
         return state
 
     def _take_reference(self, window: WindowArrays) -> None:
+        self._reference_batch = np.where(self._reference_windows == 0, window.global_batch, self._reference_batch)
         early = self._reference_windows < REFERENCE_WINDOWS
         self._reference_sum_s = self._reference_sum_s + np.where(early, window.duration_s / window.iterations, 0.0)
         self._reference_windows = self._reference_windows + early
 
     def _smoothed_noise_scale(self, window: WindowArrays) -> Array:
-        """V / S, each smoothed apart as in metrics/noise.py; an unknown estimate changes nothing."""
+        """V / S, each smoothed apart as in metrics/noise.py; an unknown estimate changes nothing.
+
+        A signal that drowns in noise makes a large noise scale, not an unknown one.
+        """
         fresh = (1 - SMOOTHING) * (np.isfinite(window.noise_variance) & np.isfinite(window.noise_signal))
         self._variance = self._variance + fresh * (np.nan_to_num(window.noise_variance) - self._variance)
         self._signal = self._signal + fresh * (np.nan_to_num(window.noise_signal) - self._signal)
         self._weight = self._weight + fresh * (1 - self._weight)
-        known = (self._variance > 0) & (self._signal > 0)
-        return features.ratio(self._variance, np.where(known, self._signal, 0.0))
+        smallest = self._variance / (LARGEST_NOISE * np.maximum(window.global_batch, 1))
+        variance = np.maximum(self._variance, 0.0)
+        return features.ratio(variance, np.maximum(self._signal, smallest))
 
 
 def _mean(values: Array) -> Array:
