@@ -52,7 +52,8 @@ def calibrate(runs: Sequence[Path], out: Path | None, name: str, seed: int) -> N
     console = Console()
     console.print(table("runs used for the fit", [predict(scenario, run, rng) for run in series]))
     if len(series) >= FEWEST_TO_LEAVE_OUT:
-        foretold = leave_one_out(template, series, rng)
+        others = zip(leave_one_out(template, series), series, strict=True)
+        foretold = [predict(of_others, run, rng) for of_others, run in others]
         console.print(table("each run foretold from the others", foretold))
     if out is None:
         click.echo(dump_scenario(scenario), nl=False)

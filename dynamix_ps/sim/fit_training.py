@@ -6,6 +6,7 @@ sizes. Weights and priors are chosen by us. Pure.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -45,10 +46,10 @@ _UNKNOWN = {
 def fit_training(scenario: Scenario, runs: Sequence[Series]) -> Scenario:
     """The scenario with `training` as in these runs."""
     first_loss = max(float(run.loss[0]) for run in runs)
-    chance = float(np.exp(-first_loss))  # of an even guess with this loss
     last_loss = min(float(run.loss.min()) for run in runs)
     best = max(max(run.accuracy.max(), run.test_accuracy.max(initial=0)) for run in runs)
     unknown = _UNKNOWN | {
+        "first_loss": _Unknown(1.2 * first_loss, 0.3, first_loss, 3 * first_loss, log=True),
         "last_loss": _Unknown(0.5 * last_loss, last_loss, 0.0, last_loss),
         "best_accuracy": _Unknown((1 + 3 * best) / 4, 1 - best, best, 0.5 * (1 + 0.999)),
     }
@@ -58,11 +59,12 @@ def fit_training(scenario: Scenario, runs: Sequence[Series]) -> Scenario:
         np.array([getattr(one, part) for one in unknown.values()]) for part in ("start", "unlikely", "low", "high")
     )
     start, low, high = (np.where(logs, np.log(np.where(logs, edge, 1)), edge) for edge in (start, low, high))
-    base = with_values(parameters_of((scenario,)), {"first_loss": first_loss, "chance": chance})
+    base = parameters_of((scenario,))
     noise = [pooled_noise(run) for run in runs]
 
     def values(x: Array) -> dict[str, Any]:
-        return dict(zip(names, np.where(logs, np.exp(np.where(logs, x, 0)), x).tolist(), strict=True))
+        found = dict(zip(names, np.where(logs, np.exp(np.where(logs, x, 0)), x).tolist(), strict=True))
+        return found | {"chance": math.exp(-found["first_loss"])}  # of an even guess with this loss
 
     def residuals(x: Array) -> Array:
         parameters = with_values(base, values(x))
@@ -78,7 +80,6 @@ def fit_training(scenario: Scenario, runs: Sequence[Series]) -> Scenario:
         return np.concatenate(parts)
 
     found = values(least(residuals, Prior(start, unlikely, low, high)))
-    found |= {"first_loss": first_loss, "chance": chance}
     signal = np.concatenate([run.signal / Curve(with_values(base, found), run).excess(run.first) for run in runs])
     found["gradient_sq"] = max(float(np.nanmedian(signal)), 1e-12)
     return scenario.model_copy(update={"training": scenario.training.model_copy(update=found)})

@@ -10,9 +10,10 @@ from rich.table import Table
 
 from dynamix_ps.sim.calibrate import calibrate
 from dynamix_ps.sim.fit_cost import predict_times
+from dynamix_ps.sim.fitting import Array
 from dynamix_ps.sim.parameters import parameters_of
 from dynamix_ps.sim.scenario import Scenario
-from dynamix_ps.sim.series import Series
+from dynamix_ps.sim.series import Series, crossing
 from dynamix_ps.sim.simulator import Simulator
 
 SEEDS = 16
@@ -38,40 +39,45 @@ class Prediction:
 def predict(scenario: Scenario, run: Series, rng: np.random.Generator) -> Prediction:
     """Simulate the scenario with the sizes of a real run, and compare."""
     iteration_s = predict_times(scenario, run.sizes).iteration_s
+    time_s, accuracy = simulate(scenario, run, rng)
     return Prediction(
         name=run.name,
         windows=len(run.iteration_s),
         iteration_error=float(np.median(np.abs(iteration_s / run.iteration_s - 1))),
         measured_s=run.time_to(scenario.target_accuracy),
-        predicted_s=simulated_time_s(scenario, run, rng),
+        predicted_s=time_to(scenario.target_accuracy, time_s, accuracy),
     )
 
 
-def leave_one_out(scenario: Scenario, runs: Sequence[Series], rng: np.random.Generator) -> list[Prediction]:
-    """Every run predicted by a scenario that was calibrated with all the others."""
-    return [predict(calibrate(scenario, [other for other in runs if other is not run]), run, rng) for run in runs]
+def leave_one_out(scenario: Scenario, runs: Sequence[Series]) -> list[Scenario]:
+    """For every run, the scenario calibrated with all the others."""
+    return [calibrate(scenario, [other for other in runs if other is not run]) for run in runs]
 
 
-def simulated_time_s(scenario: Scenario, run: Series, rng: np.random.Generator) -> float:
-    """Seconds to the target accuracy with the run's sizes, its last ones from its end on; NaN if most never get there.
+def simulate(scenario: Scenario, run: Series, rng: np.random.Generator) -> tuple[Array, Array]:
+    """(seconds of training, test accuracy) under the sizes of a run, its last ones from its end on.
 
-    Median over SEEDS simulated runs. Within a window, time is interpolated by the accuracy.
+    Arrays are (windows + 1, SEEDS), from the start until the run ended and all reached the target.
     """
     simulator = Simulator(parameters_of((scenario,) * SEEDS), rng)
     low, high = simulator.parameters.low[0], simulator.parameters.high[0]
     k, end = scenario.window, len(run.sizes_at)
-    reached_s = np.full(SEEDS, np.nan)
-    for window in range(LONGEST * (1 + end // k)):
-        before, before_s = simulator.test_accuracy, simulator.time_s.copy()
-        now = run.sizes_at[min(window * k + k // 2, end - 1)]
-        simulator.step(np.tile(np.clip(np.rint(now), low, high).astype(np.int64), (SEEDS, 1)))
-        after = simulator.test_accuracy
-        newly = np.isnan(reached_s) & (after >= scenario.target_accuracy)
-        part = np.clip((scenario.target_accuracy - before) / np.maximum(after - before, 1e-9), 0, 1)
-        reached_s[newly] = (before_s + part * (simulator.time_s - before_s))[newly]
-        if not np.isnan(reached_s).any():
+    time_s, accuracy = [simulator.time_s.copy()], [simulator.test_accuracy]
+    for window in range(LONGEST * -(-end // k)):
+        if window * k >= end and simulator.done.all():
             break
-    return float(np.median(np.nan_to_num(reached_s, nan=np.inf))) if np.isfinite(reached_s).any() else float("nan")
+        sizes = run.sizes_at[min(window * k + k // 2, end - 1)]
+        simulator.step(np.tile(np.clip(np.rint(sizes), low, high).astype(np.int64), (SEEDS, 1)))
+        time_s.append(simulator.time_s.copy())
+        accuracy.append(simulator.test_accuracy)
+    return np.array(time_s), np.array(accuracy, dtype=np.float64)
+
+
+def time_to(target: float, time_s: Array, accuracy: Array) -> float:
+    """Median over the columns of the time at which the accuracy first is at the target; NaN if most never get there."""
+    reached_s = [crossing(target, times, values) for times, values in zip(time_s.T, accuracy.T, strict=True)]
+    middle = float(np.median(np.nan_to_num(reached_s, nan=np.inf)))
+    return middle if np.isfinite(middle) else float("nan")
 
 
 def table(title: str, predictions: Sequence[Prediction]) -> Table:

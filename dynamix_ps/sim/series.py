@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
-from scipy.optimize import isotonic_regression
 
 from dynamix_ps.errors import UsageError
 from dynamix_ps.messages import WindowRecord
@@ -21,6 +21,7 @@ from dynamix_ps.sim.recorded import RecordedRun
 
 Array = NDArray[np.float64]
 FEWEST_WINDOWS = 3
+FEWEST_EVALUATIONS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,25 +44,28 @@ class Series:
     test_accuracy: Array  # (A,)
 
     def reaches(self, target: float) -> float:
-        """After how many iterations the test accuracy is at `target`; NaN if it never is.
+        """After how many iterations the test accuracy first is at `target`; NaN if it never is.
 
-        Single evaluations scatter by about a percent, so the accuracy is made monotone first (isotonic regression)
-        and interpolated.
+        Single evaluations scatter by half a percent, and a lucky one would count: each is the median of itself
+        and its neighbours. Interpolated.
         """
-        if not len(self.evaluated):
+        if len(self.test_accuracy) < FEWEST_EVALUATIONS:
             return float("nan")
-        monotone = isotonic_regression(self.test_accuracy).x
-        if monotone[-1] < target:
-            return float("nan")
-        index = int(np.argmax(monotone >= target))
-        if index == 0:
-            return float(self.evaluated[0])
-        (low, high), (before, after) = monotone[index - 1 : index + 1], self.evaluated[index - 1 : index + 1]
-        return float(before + (target - low) / (high - low) * (after - before))
+        of_three = sliding_window_view(np.pad(self.test_accuracy, 1, mode="edge"), 3)
+        return crossing(target, self.evaluated, np.median(of_three, axis=1))
 
     def time_to(self, target: float) -> float:
         """Seconds of training until then."""
         return float(np.interp(self.reaches(target), np.arange(len(self.clock_s)), self.clock_s))
+
+
+def crossing(target: float, at: Array, values: Array) -> float:
+    """Where values, (n,), taken `at` growing places first reach the target, interpolated; NaN if they never do."""
+    reached = np.flatnonzero(values >= target)
+    if not len(reached):
+        return float("nan")
+    rows = slice(max(int(reached[0]) - 1, 0), int(reached[0]) + 1)
+    return float(np.interp(target, values[rows], at[rows]))
 
 
 def series_of(run: RecordedRun) -> Series:
