@@ -19,7 +19,7 @@ import math
 import numpy as np
 
 from dynamix_ps.metrics.noise import GradientNoise, SmoothedNoise
-from dynamix_ps.policy.apportion import Whole, split
+from dynamix_ps.policy.apportion import Whole
 from dynamix_ps.policy.base import Decision, View
 from dynamix_ps.policy.compute_times import Array
 from dynamix_ps.policy.step_times import StepTimes
@@ -63,9 +63,7 @@ class GoodputPolicy:
         best = int(promised.argmax())
         if not promised[best] > SWITCH * present:
             return keep
-        shares = np.clip(self._times.balanced_sizes(float(balanced_s[best])), low, high)[known]
-        sizes[known] = split(totals[best], shares, low[known], high[known])
-        return Decision(tuple(sizes.tolist()))
+        return Decision(tuple(self._times.shares(int(totals[best]), sizes, low, high).tolist()))
 
     def _candidates(self, present: int, low: Whole, high: Whole, noise_scale: float) -> Whole:
         """Totals of the known workers, whole numbers within their bounds."""

@@ -18,36 +18,22 @@ SHORTEST_S = 1e-6  # less compute time than this was not measured
 
 
 class ProportionalPolicy:
-    """Splits the global batch so that all workers finish together.
-
-    Args:
-        global_batch: what to split; None: the batch of the present plan.
-    """
+    """Splits the present global batch so that all workers finish together."""
 
     name = "proportional"
 
-    def __init__(self, n_workers: int, global_batch: int | None = None) -> None:
+    def __init__(self, n_workers: int) -> None:
         self._throughput_per_s: list[float | None] = [None] * n_workers
-        self._global_batch = global_batch
 
     def decide(self, view: View) -> Decision:
         """New sizes, or the present ones where the window is not clean, little would change, or bounds forbid it."""
         if not view.clean:
             return Decision(view.plan.batch_sizes)
-        self.observe(view)
-        return Decision(self.shares(view))
-
-    def observe(self, view: View) -> None:
-        """Measure throughputs in a clean window."""
         for record in view.reported:
             if record.samples > 0 and SHORTEST_S <= record.compute_s < math.inf:
                 self._measure(record.rank, record.samples / record.compute_s)
-
-    def shares(self, view: View) -> tuple[int, ...]:
-        """The split, or the present sizes where it differs by no more than the dead-band."""
-        sizes = view.plan.batch_sizes
         wanted = self._split(view)
-        return wanted if largest_change(sizes, wanted) > DEAD_BAND else sizes
+        return Decision(wanted if largest_change(view.plan.batch_sizes, wanted) > DEAD_BAND else view.plan.batch_sizes)
 
     def _measure(self, rank: int, throughput_per_s: float) -> None:
         before = self._throughput_per_s[rank]
@@ -60,8 +46,7 @@ class ProportionalPolicy:
         sizes = list(view.plan.batch_sizes)
         known = [(rank, speed) for rank, speed in enumerate(self._throughput_per_s) if speed is not None]
         low, high = zip(*(view.bounds[rank] for rank, _ in known), strict=True) if known else ((), ())
-        unmeasured = sum(sizes) - sum(sizes[rank] for rank, _ in known)
-        total = (self._global_batch or sum(sizes)) - unmeasured
+        total = sum(sizes[rank] for rank, _ in known)
         if not sum(low) <= total <= sum(high) or not known:
             return view.plan.batch_sizes
         shares = apportion(total, [speed for _, speed in known], low, high)

@@ -24,7 +24,7 @@ from dynamix_ps.config import Safety
 from dynamix_ps.metrics.noise import GradientNoise, SmoothedNoise
 from dynamix_ps.policy.base import Decision, Learner, Policy, View
 from dynamix_ps.policy.goodput import efficiency
-from dynamix_ps.policy.proportional import ProportionalPolicy
+from dynamix_ps.policy.proportional import DEAD_BAND, largest_change
 from dynamix_ps.policy.step_times import StepTimes
 
 MEMORY_CEILING = 0.95  # of the memory that a worker may use
@@ -42,7 +42,6 @@ class SafetyNet:
         self._policy = policy
         self._safety = safety
         self._initial_batch = initial_batch
-        self._proportional = ProportionalPolicy(n_workers, initial_batch)
         self._times = StepTimes(n_workers)
         self._noise = SmoothedNoise()
         self._asked: tuple[int, ...] | None = None  # by the policy, for the plan in force
@@ -91,25 +90,31 @@ class SafetyNet:
         first = view.reported[0]
         self._noise.update(GradientNoise(first.noise_variance, first.noise_signal))
         self._times.observe(view)
-        self._proportional.observe(view)
 
     def _proportional_shares(self, view: View, answer: Decision, note: str = "") -> Decision:
-        return Decision(self._proportional.shares(view), answer.reward, note, fallback=True)
+        """B0 by measured speeds, or the present sizes where those differ by no more than the dead-band."""
+        sizes = view.plan.batch_sizes
+        if self._times.compute.known.any():
+            total = max(self._initial_batch - self._unmeasured(view), 0)
+            wanted = tuple(self._times.shares(total, np.array(sizes), *np.array(view.bounds).T).tolist())
+            sizes = wanted if largest_change(sizes, wanted) > DEAD_BAND else sizes
+        return Decision(sizes, answer.reward, note, fallback=True)
 
     def _shortfall(self, view: View) -> float:
         """Part of the reference goodput that this window lacked; NaN if it cannot be told."""
-        known = self._times.compute.known
         step_s = np.median([record.duration_s / max(record.iterations, 1) for record in view.reported])
-        if not known.any() or not step_s > 0:
+        if not self._times.compute.known.any() or not step_s > 0:
             return math.nan
         present, noise_scale = view.plan.global_batch, self._noise.value.scale
         reference = present if math.isnan(noise_scale) else self._initial_batch
-        low, high = np.array(view.bounds).T
-        unmeasured = int(np.array(view.plan.batch_sizes)[~known].sum())
-        balanced_s = self._times.balanced_s(max(reference - unmeasured, 0), low, high)
+        balanced_s = self._times.balanced_s(max(reference - self._unmeasured(view), 0), *np.array(view.bounds).T)
         would_be = reference / self._times.iteration_s(balanced_s) * efficiency(reference, reference, noise_scale)
         measured = present / step_s * efficiency(present, reference, noise_scale)
         return float(1 - measured / would_be)
+
+    def _unmeasured(self, view: View) -> int:
+        """Samples per iteration of workers whose speed is not known."""
+        return int(np.array(view.plan.batch_sizes)[~self._times.compute.known].sum())
 
 
 def _guarded(sizes: tuple[int, ...], view: View) -> tuple[int, ...]:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
+from dynamix_ps.policy.apportion import Whole, split
 from dynamix_ps.policy.base import View
 from dynamix_ps.policy.compute_times import FORGETTING, LONGEST_S, SHORTEST_S, SMOOTHING, Array, ComputeTimes
 
@@ -50,8 +51,8 @@ class StepTimes:
     def balanced_s(self, totals: ArrayLike, low: ArrayLike, high: ArrayLike) -> Array:
         """The compute time that all workers need when each of `totals` is split so that they finish together.
 
-        Only workers that are known take part; `low` and `high` bound their sizes, shape (workers,). Totals outside
-        of the sums of the bounds count as the nearest inside. Same shape as `totals`.
+        Only workers that are known take part, of which there must be one; `low` and `high` bound their sizes, shape
+        (workers,). Totals outside of the sums of the bounds count as the nearest inside. Same shape as `totals`.
         """
         known = self.compute.known
         rates = self.compute.rates_per_s[known]
@@ -65,9 +66,15 @@ class StepTimes:
         together_s = np.interp(np.asarray(totals, dtype=np.float64), np.asarray(low)[known].sum() + grown, times)
         return np.asarray(np.maximum(together_s, from_s.max()))  # a slow worker at its lower bound holds up all
 
-    def balanced_sizes(self, balanced_s: float) -> Array:
-        """Real-valued sizes at which every known worker computes for `balanced_s`, bounds apart; at least 0."""
-        return np.asarray(np.maximum((balanced_s - self.compute.fixed_s) * self.compute.rates_per_s, 0.0))
+    def shares(self, total: int, planned: Whole, low: Whole, high: Whole) -> Whole:
+        """That split of `total` in whole samples; workers that are not known keep what is planned, beside it."""
+        known = self.compute.known
+        together_s = self.balanced_s(total, low, high)
+        wanted = np.clip((together_s - self.compute.fixed_s) * self.compute.rates_per_s, low, high)[known]
+        inside = np.clip(total, low[known].sum(), high[known].sum())
+        sizes = planned.copy()
+        sizes[known] = split(inside, wanted, low[known], high[known])
+        return sizes
 
     def _fit_network(self, longest_s: float, step_s: float) -> None:
         self._steps = [*self._steps[1 - _WINDOWS_KEPT :], (longest_s, max(step_s, longest_s))]

@@ -112,9 +112,3 @@ def test_every_policy_of_the_configuration_can_be_made(name: str) -> None:
     for window in range(2):
         closed = view(plan, run_under(plan, window))
         assert_valid(policy.decide(closed), closed)
-
-
-def test_shares_of_a_global_batch_other_than_the_present_one() -> None:
-    policy, plan = ProportionalPolicy(2, global_batch=300), Plan(5, (50, 50))
-    records = [record(rank, plan_version=5, compute_s=1.0 + rank) for rank in range(2)]
-    assert policy.decide(view(plan, list(records))).batch_sizes == (200, 100)
