@@ -15,6 +15,7 @@ from rich.table import Table
 
 from dynamix_ps.arbitrator.planner import guard
 from dynamix_ps.cli.launch import with_overrides
+from dynamix_ps.cli.policy import policy_of
 from dynamix_ps.config import Config, Policy
 from dynamix_ps.errors import UsageError
 from dynamix_ps.policy.base import Policy as Decider
@@ -66,14 +67,14 @@ def with_policy(config: Config, chosen: str) -> Config:
 
     Raises:
         UsageError: `chosen` is neither the name of a policy nor a policy file.
-        ConfigError: the policy does not fit the rest of the file.
+        PolicyError: the policy file is unusable.
     """
-    file = Path(chosen)
-    if chosen not in POLICIES and file.suffix != ".npz":
+    if chosen.endswith(".npz"):
+        return config.model_copy(update={"policy": policy_of(Path(chosen))})
+    if chosen not in POLICIES:
         raise UsageError(f"--policy: got {chosen!r}, expected {', '.join(POLICIES)}, or a policy file (*.npz)")
-    config = with_overrides(config, None, "ppo" if file.suffix == ".npz" else chosen, None, ())
-    changes = {"learn": False} | ({"file": str(file)} if file.suffix == ".npz" else {})
-    ppo = config.policy.ppo.model_copy(update=changes)
+    config = with_overrides(config, None, chosen, None, ())
+    ppo = config.policy.ppo.model_copy(update={"learn": False})
     return config.model_copy(update={"policy": config.policy.model_copy(update={"ppo": ppo})})
 
 

@@ -12,9 +12,13 @@ from click.testing import CliRunner
 from dynamix_ps.cli.main import cli
 from dynamix_ps.cli.replay import replay, with_policy
 from dynamix_ps.config_file import dump_config
-from dynamix_ps.errors import UsageError
+from dynamix_ps.errors import PolicyError, UsageError
 from dynamix_ps.policy.base import Decision, View
+from dynamix_ps.policy.brain import spaces_of
 from dynamix_ps.policy.choose import make_policy
+from dynamix_ps.policy.ppo.policy_file import StoredPolicy, save_policy
+from dynamix_ps.policy.ppo.settings import Settings
+from dynamix_ps.policy.ppo_policy import fresh_agents
 from dynamix_ps.sim.recorded import read_run
 from tests.unit.simulated_run import simulated_run
 from tests.unit.synthetic_run import config, new_folder, whole_run
@@ -58,9 +62,22 @@ def test_a_policy_of_another_name_drops_the_sizes_of_static() -> None:
     assert with_policy(static, "static").policy.sizes == (40, 50, 60)
 
 
-def test_a_policy_file_is_used_for_inference(tmp_path: Path) -> None:
-    chosen = with_policy(config(), str(tmp_path / "mine.npz")).policy
-    assert (chosen.name, chosen.ppo.file, chosen.ppo.learn) == ("ppo", str(tmp_path / "mine.npz"), False)
+@pytest.mark.parametrize("kind", ["structured", "paper"])
+def test_a_policy_file_decides_in_its_own_space_and_does_not_learn(tmp_path: Path, kind: str) -> None:
+    file, rng = tmp_path / "mine.npz", np.random.default_rng(0)
+    spaces = spaces_of(kind, 8)
+    agents = fresh_agents(spaces, Settings(hidden=8), rng)
+    save_policy(file, StoredPolicy({name: agent.weights for name, agent in agents.items()}, spaces, {}))
+    run = simulated_run("run", (128, 128, 128), windows=4)
+    chosen = with_policy(run.config, str(file))
+    assert (chosen.policy.ppo.space, chosen.policy.ppo.learn) == (kind, False)
+    answers = list(replay(run, make_policy(chosen, 3, rng)))
+    assert all(16 <= size <= 512 for answer in answers for size in answer.other)
+
+
+def test_a_policy_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(PolicyError, match=r"none\.npz"):
+        with_policy(config(), str(tmp_path / "none.npz"))
 
 
 def test_an_unknown_policy_is_refused() -> None:
