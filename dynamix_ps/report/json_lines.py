@@ -47,6 +47,8 @@ def plain(value: Any) -> Any:
     """Values as JSON has them: NaN and infinities become null, tuples lists, dataclasses objects."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
+    if isinstance(value, (int, str)):  # the most frequent ones first: a line may hold thousands
+        return value
     if isinstance(value, Mapping):
         return {key: plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
