@@ -237,7 +237,8 @@ class Arbitrator:
         now_s = self._clock()
         links, servers = labelled(closed.records, self._links.links(now_s)), self._links.servers(now_s)
         self._links.settle()
-        return View(closed.window, self._plan, self._bounds, closed.records, links, servers)
+        rule, reference_batch = self._config.lr_rule, sum(self._config.initial_sizes())
+        return View(closed.window, self._plan, self._bounds, closed.records, links, servers, rule, reference_batch)
 
     def _write_links(self, view: View) -> None:
         if view.links or view.servers:

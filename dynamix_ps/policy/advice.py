@@ -1,12 +1,12 @@
 """What a simple model of the cluster would do: the ground on which the structured policy stands.
 
-The model knows computing times (compute_times.py), the network time that nothing hides, and the gradient noise scale N.
-With all workers finishing together an iteration of global batch B lasts
+The model knows computing times (compute_times.py), the network time that nothing hides, the gradient noise scale and
+the learning-rate rule. With all workers finishing together an iteration of global batch B lasts
 
     T(B) = a + B / R        R: samples per second of all, a: fixed computing and exposed network
 
-and progress per second, B / (B + N) / T(B) (arXiv 1812.06162, eq. 2.7), is largest at B* = sqrt(a R N) (our
-derivation). The learned policy sees log2(B* / B) and the part of T that grows with B, and is free to disagree.
+and training progresses by f(B) / T(B) per second (progress.py). The learned policy sees where that is largest, B*,
+as log2(B* / B), the part of T that grows with B, and f(B); it is free to disagree.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ from numpy.typing import NDArray
 
 from dynamix_ps.policy.compute_times import ComputeTimes, balance
 from dynamix_ps.policy.features import ratio
+from dynamix_ps.policy.rewards import efficiency
 from dynamix_ps.policy.state import State
 from dynamix_ps.policy.window_arrays import Array
 
-ADVICE = ("advised_batch", "growing_part")  # log2(B* / B), and B / R over T
+ADVICE = ("advised_batch", "growing_part", "step_progress")  # log2(B* / B); B / R over T; f(B)
+CANDIDATES = np.exp2(np.arange(-12, 13) / 4)  # of B* / B, quarters of octaves
 SMOOTHING = 0.5  # weight of the newest window in the exposed network time (chosen by us)
-LARGEST = 6.0  # |log2(B* / B)| is cut off there
 
 
 class Advisor:
@@ -51,10 +52,15 @@ class Advisor:
         batch = np.maximum(window.global_batch, 1)
         rate_per_s = self._rates_per_s.sum(axis=-1)
         constant_s = (self._fixed_s * self._rates_per_s).sum(axis=-1) / rate_per_s + self._exposed_s
-        best = np.sqrt(constant_s * rate_per_s * state.noise_scale)
         growing_s = batch / rate_per_s
-        advised = np.clip(np.log2(ratio(best, batch)), -LARGEST, LARGEST)
-        advice = np.stack([advised, ratio(growing_s, constant_s + growing_s)], axis=-1)
+        factors = CANDIDATES.reshape(-1, *(1,) * batch.ndim)
+        candidates = np.clip(factors * batch, window.low.sum(axis=-1), window.high.sum(axis=-1))
+        per_s = efficiency(state, candidates) / (constant_s + candidates / rate_per_s)
+        best = np.take_along_axis(candidates, per_s.argmax(axis=0)[None], axis=0)[0]
+        advice = np.stack(
+            [np.log2(np.maximum(best, 1) / batch), ratio(growing_s, constant_s + growing_s), efficiency(state, batch)],
+            axis=-1,
+        )
         return np.where(known.any(axis=-1)[..., None], advice, np.nan)
 
     def balanced(self, totals: NDArray[np.int64]) -> Array:

@@ -16,9 +16,12 @@ from numpy.typing import NDArray
 
 from dynamix_ps.policy.apportion import Whole
 from dynamix_ps.policy.features import ratio
+from dynamix_ps.policy.progress import step_progress
 from dynamix_ps.policy.state import State
 from dynamix_ps.policy.window_arrays import Array
 
+TUNING = 0.7  # of the script's learning rate at the first global batch, over the best one (assumed)
+SMALLEST_PROGRESS = 1e-3  # of an iteration, relative to a noiseless one: less, or going backwards, counts as this
 LARGEST = 10.0  # rewards are cut off here, so that one outlier cannot dominate an update
 
 
@@ -57,10 +60,9 @@ class PaperReward:
 class GoodputReward:
     """Cluster: efficiency * log2(e) + throughput * log2(T_ref / T) - change * |log2 of sizes|.
 
-    e = 1 / (1 + N/B) is the progress of one iteration relative to a noiseless one, N the gradient noise scale
-    (arXiv 1812.06162, eq. 2.7; the goodput of Pollux, OSDI 2021, is progress per iteration over its time). T is the
-    iteration time, T_ref its reference; while N is unknown, the first global batch stands for it: then the user's
-    choice is as good as any. The change is the mean over workers of |log2(b_new / b_old)|: what a
+    e is the progress of one iteration at this global batch, under the learning-rate rule of the job, relative to a
+    noiseless one (progress.py; the goodput of Pollux, OSDI 2021, is progress per iteration over its time). T is the
+    iteration time, T_ref its reference. The change is the mean over workers of |log2(b_new / b_old)|: what a
     switch costs.
 
     A worker's share moves neither N nor B, so what it is worth is told without them: log2 of the samples per second over
@@ -74,9 +76,7 @@ class GoodputReward:
     balance: float = 0.1
 
     def of_cluster(self, state: State, before: Whole) -> Array:
-        noise_scale = np.where(np.isfinite(state.noise_scale), state.noise_scale, state.reference_batch)
-        noise = noise_scale / np.maximum(state.window.global_batch, 1)
-        efficient = -np.log2(1 + noise)
+        efficient = np.log2(np.maximum(efficiency(state, state.window.global_batch), SMALLEST_PROGRESS))
         fast = -np.log2(np.maximum(state.iteration_time, 1e-9))
         progress = self.efficiency * np.nan_to_num(efficient) + self.throughput * np.nan_to_num(fast)
         return _cut(progress - self.change * _changed(state, before))
@@ -92,6 +92,16 @@ class GoodputReward:
         used = np.log2(np.maximum(np.nan_to_num(ratio(samples_per_s, capacity_per_s), nan=1.0), 1e-3))
         shared = self.throughput * used - self.change * _changed(state, before)
         return _cut(shared[..., None] - self.balance * _lateness(state))
+
+
+def efficiency(state: State, batch: Whole) -> Array:
+    """Progress of one iteration at global batch `batch`, (...,) or (candidates, ...).
+
+    While the noise scale is unknown, the first global batch stands for it: then the user's choice is as good as any.
+    """
+    window = state.window
+    noise_scale = np.where(np.isfinite(state.noise_scale), state.noise_scale, window.reference_batch)
+    return step_progress(window.lr_rule, TUNING, window.reference_batch, noise_scale, np.maximum(batch, 1))
 
 
 Reward = PaperReward | GoodputReward

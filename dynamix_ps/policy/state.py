@@ -33,7 +33,6 @@ class State:
     iteration_time: Array  # (...,), in units of the reference
     reference_s: Array  # (...,)
     noise_scale: Array  # (...,), samples, NaN until it was first estimated
-    reference_batch: Array  # (...,), the global batch of the first window
 
 
 class StateBuilder:
@@ -51,7 +50,6 @@ class StateBuilder:
         self._global_loss = np.full(whole, np.nan)
         self._reference_sum_s = np.zeros(whole)
         self._reference_windows = np.zeros(whole)
-        self._reference_batch = np.zeros(whole)
         self._variance, self._signal, self._weight = np.zeros(whole), np.zeros(whole), np.zeros(whole)
 
     def restart(self, which: NDArray[np.bool_]) -> None:
@@ -85,7 +83,6 @@ class StateBuilder:
             iteration_time=features.iteration_time(seen),
             reference_s=seen.reference_s,
             noise_scale=seen.noise_scale,
-            reference_batch=self._reference_batch,
         )
         self._accuracy = np.where(window.present, window.accuracy, self._accuracy)
         self._loss = np.where(window.present, window.loss, self._loss)
@@ -93,7 +90,6 @@ class StateBuilder:
         return state
 
     def _take_reference(self, window: WindowArrays) -> None:
-        self._reference_batch = np.where(self._reference_windows == 0, window.global_batch, self._reference_batch)
         early = self._reference_windows < REFERENCE_WINDOWS
         self._reference_sum_s = self._reference_sum_s + np.where(early, window.duration_s / window.iterations, 0.0)
         self._reference_windows = self._reference_windows + early

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from dynamix_ps.messages import NAN, LinkView, WindowRecord
 from dynamix_ps.policy.base import View
+from dynamix_ps.policy.progress import LR_RULES
 
 Array = NDArray[np.floating[Any]]
 Known = Array | float  # an array, or one value for all
@@ -66,6 +67,9 @@ class WindowArrays:
     server_cpu: Known  # of the busiest server, over the cores it may use
     server_unread_bytes: Known
     server_unsent_bytes: Known
+    # the job
+    lr_rule: NDArray[np.int8]  # index into progress.LR_RULES
+    reference_batch: Array  # B of plan 0, for which the learning rate is tuned
 
     @property
     def n_workers(self) -> int:
@@ -110,6 +114,8 @@ def arrays_of(view: View) -> WindowArrays:
         server_cpu=_largest([_ratio(one.system.cpu_ratio, one.system.cpu_cores) for one in view.servers]),
         server_unread_bytes=_largest([one.unread_bytes for one in view.servers]),
         server_unsent_bytes=_largest([one.unsent_bytes for one in view.servers]),
+        lr_rule=np.array(LR_RULES.index(view.lr_rule), dtype=np.int8),
+        reference_batch=np.float64(view.reference_batch or view.plan.global_batch),
         **columns,
     )
 

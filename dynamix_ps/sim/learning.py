@@ -1,17 +1,9 @@
 """How far an iteration brings the model: the quadratic model of gradient noise. Pure, all shapes (E,).
 
-McCandlish et al. (arXiv 1812.06162, 2.2): a step of size e, in units of the largest noiseless optimal step,
-with a gradient averaged over B samples lowers the loss, in units of the best noiseless step, by
-
-    f = 2 e - e^2 (1 + N / B)               N: gradient noise scale, in samples
-
-best at e = 1 / (1 + N/B), where f = 1 / (1 + N/B); negative when e is twice that. `progress` is the sum of f.
+Progress of a step f is that of policy/progress.py; `progress` is the sum of f. The script's own learning-rate schedule
+keeps its step at `tuning` of the best one for B_0 while N grows.
 
 From here on chosen by us, with shapes commonly seen:
-- The script's own learning-rate schedule is tuned for B_0, the B of plan 0: it stays at `tuning` of the best
-  step there while N grows, e_0 = tuning / (1 + N/B_0). The rule then multiplies it by 1 (none), B/B_0 (linear),
-  sqrt(B/B_0), or the gain of AdaScale (arXiv 2007.05105) (1 + N/B_0) / (1 + N/B). With h = e (1 + N/B),
-  f = h (2 - h) / (1 + N/B); AdaScale keeps h = tuning at any B, which is what Pollux's efficiency assumes.
 - Excess loss falls as a power law of progress, x = (1 + progress / scale)^-decay.
 - N grows as a power of the excess loss, N = N_0 x^-growth (Kaplan et al., arXiv 2001.08361, 5.1, give
   a critical batch as a power of the loss).
@@ -24,12 +16,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from dynamix_ps.sim.parameters import LR_RULES, Parameters, Reals
+from dynamix_ps.policy import progress as model
+from dynamix_ps.sim.parameters import Parameters, Reals
 
 GAP_MEMORY = 500.0  # iterations
 LUCK = np.float32(0.1)  # standard deviation of a window's progress over its mean
-LARGEST_STEP = np.float32(3.0)  # h is cut off here: f >= -3 / (1 + N/B)
-_NONE, _LINEAR, _SQRT, _ADASCALE = range(len(LR_RULES))
 
 
 def excess_loss(parameters: Parameters, progress: Reals) -> Reals:
@@ -44,15 +35,7 @@ def noise_scale(parameters: Parameters, excess: Reals) -> Reals:
 
 def step_progress(parameters: Parameters, noise: Reals, batch: Reals) -> Reals:
     """f: mean progress of one iteration with global batch `batch`, negative where the learning rate is too large."""
-    reference = parameters.reference_batch
-    per_step = 1 + noise / batch
-    rule = parameters.lr_rule
-    ratio = batch / reference
-    factor = np.where(rule == _LINEAR, ratio, np.where(rule == _SQRT, np.sqrt(ratio), 1))
-    scaled = parameters.tuning * factor * per_step / (1 + noise / reference)
-    step = np.minimum(np.where(rule == _ADASCALE, parameters.tuning, scaled), LARGEST_STEP)
-    gained: Reals = step * (2 - step) / per_step
-    return gained
+    return model.step_progress(parameters.lr_rule, parameters.tuning, parameters.reference_batch, noise, batch)
 
 
 def training_loss(parameters: Parameters, excess: Reals) -> Reals:

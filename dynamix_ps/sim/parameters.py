@@ -16,13 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dynamix_ps.policy.apportion import Whole
+from dynamix_ps.policy.progress import LR_RULES
 from dynamix_ps.sim.scenario import Scenario
 from dynamix_ps.sim.scenario_parts import Burst, Event
 
 Reals = NDArray[np.floating[Any]]
 Mask = NDArray[np.bool_]
 
-LR_RULES = ("none", "linear", "sqrt", "adascale")
 
 
 class Kind(IntEnum):

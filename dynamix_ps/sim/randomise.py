@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from dynamix_ps.sim.parameters import BURST_KINDS, LR_RULES, NEUTRAL, Kind, Parameters, Reals
+from dynamix_ps.policy.progress import LR_RULES
+from dynamix_ps.sim.parameters import BURST_KINDS, NEUTRAL, Kind, Parameters, Reals
 
 LOW, HIGH = 8, 4096  # bounds of every worker's size
 MAX_WINDOWS = 400

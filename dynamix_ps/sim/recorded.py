@@ -157,7 +157,9 @@ def _decisions(config: Config, started: dict[int, Line], windows: dict[int, _Win
         if window.decision is None:
             continue
         records = tuple(window.records.get(rank) for rank in ranks)
-        view = View(number_of, plan, bounds, records, window.links, window.servers)
+        view = View(
+            number_of, plan, bounds, records, window.links, window.servers, config.lr_rule, sum(config.initial_sizes())
+        )
         if window.decision["kind"] == "plan":
             plan = Plan(window.decision["version"], tuple(window.decision["batch_sizes"]))
         yield Decided(view, plan.batch_sizes)

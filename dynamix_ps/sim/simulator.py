@@ -191,4 +191,6 @@ class Simulator:
             server_cpu=server_cpu,
             server_unread_bytes=unread,
             server_unsent_bytes=unsent,
+            lr_rule=parameters.lr_rule,
+            reference_batch=parameters.reference_batch,
         )

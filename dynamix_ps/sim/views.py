@@ -10,6 +10,7 @@ import numpy as np
 from dynamix_ps.messages import LinkView, Plan, ServerView, SystemSample, WindowRecord
 from dynamix_ps.policy.apportion import Whole
 from dynamix_ps.policy.base import View
+from dynamix_ps.policy.progress import LR_RULES
 from dynamix_ps.policy.window_arrays import OF_CLUSTER, OF_LINK, OF_RECORD, WindowArrays
 
 SOURCE = "simulated"
@@ -28,7 +29,9 @@ def views_of(report: WindowArrays, bytes_pushed: Whole, windows: Whole, versions
     """
     shape = report.planned.shape
     workers = {name: _list(report, name, shape) for name in (*_OF_WORKER, *OF_LINK, "low", "high", "planned")}
-    cluster_names = (*OF_CLUSTER, "server_cpu", "server_unread_bytes", "server_unsent_bytes")
+    cluster_names = (
+        *OF_CLUSTER, "server_cpu", "server_unread_bytes", "server_unsent_bytes", "lr_rule", "reference_batch",
+    )  # fmt: skip
     cluster = {name: _list(report, name, shape[:1]) for name in cluster_names}
     return [
         _view(
@@ -77,6 +80,8 @@ def _view(
         records=tuple(records),
         links=_links(workers),
         servers=_servers(cluster),
+        lr_rule=LR_RULES[int(cluster["lr_rule"])],
+        reference_batch=int(cluster["reference_batch"]),
     )
 
 

@@ -9,7 +9,8 @@ import pytest
 
 from dynamix_ps.metrics.noise import estimate
 from dynamix_ps.sim import learning, measure
-from dynamix_ps.sim.parameters import LR_RULES, Parameters, parameters_of
+from dynamix_ps.policy.progress import LR_RULES
+from dynamix_ps.sim.parameters import Parameters, parameters_of
 from dynamix_ps.sim.scenario import Scenario
 from dynamix_ps.sim.scenario_parts import Training, Worker
 from dynamix_ps.sim.simulator import Simulator
