@@ -135,8 +135,8 @@ def servers(parameters: Parameters, conditions: Conditions, times: Times) -> tup
 
 
 def both_sides(parameters: Parameters) -> Reals:
-    """1 where the servers' ends of the links are known, else NaN; (E, 1)."""
-    return _known(parameters.knows_both_sides & ~parameters.ring)
+    """1 where the links are known from both ends, else NaN; (E, 1)."""
+    return _known(parameters.knows_network & parameters.knows_both_sides & ~parameters.ring)
 
 
 def _known(which: Mask) -> Reals:

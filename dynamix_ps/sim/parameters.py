@@ -78,7 +78,7 @@ class Parameters:
     base_memory_bytes: Reals
     sample_memory_bytes: Reals
     knows_network: Mask  # the workers' own connections
-    knows_both_sides: Mask  # and the servers' ends of them
+    knows_both_sides: Mask  # and the servers' ends of those
     knows_servers: Mask
     knows_machine: Mask
     gpu: Mask

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from dynamix_ps.metrics.noise import estimate
-from dynamix_ps.sim import learning, measure
 from dynamix_ps.policy.progress import LR_RULES
+from dynamix_ps.sim import learning, measure
 from dynamix_ps.sim.parameters import Parameters, parameters_of
 from dynamix_ps.sim.scenario import Scenario
 from dynamix_ps.sim.scenario_parts import Training, Worker
@@ -92,6 +92,15 @@ def test_estimates_of_the_noise_scale_are_those_of_the_real_estimator_and_right_
         signal.append(got.signal[0])
     assert np.mean(signal) == pytest.approx(4.0 * 0.5, rel=0.05)
     assert np.mean(variance) == pytest.approx(800 * 4.0 * 0.5, rel=0.02)
+
+
+def test_estimates_of_the_variance_do_not_depend_on_how_large_the_true_gradient_is():
+    parameters, sizes, scatter = training(), [16, 32, 64, 288], []
+    for noise in (1.0, 1e5):
+        rng = np.random.default_rng(0)
+        variance = [gradients(parameters, sizes, noise, rng).variance[0] for _ in range(500)]
+        scatter.append(np.std(variance) / np.mean(variance))
+    assert scatter[0] == pytest.approx(scatter[1], rel=0.02)
 
 
 def test_more_workers_estimate_the_noise_better_and_one_alone_not_at_all():
