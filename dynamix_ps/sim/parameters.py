@@ -24,7 +24,6 @@ Reals = NDArray[np.floating[Any]]
 Mask = NDArray[np.bool_]
 
 
-
 class Kind(IntEnum):
     """What an event or a burst changes while it lasts, and how its value applies."""
 
