@@ -3,9 +3,10 @@
     python -m benchmarks.ppo_reference --json FILE [--png FILE]
 
 Both learn with the same hyper-parameters (HYPER_PARAMETERS; those that rl-baselines3-zoo publishes for CartPole, but
-with the clip range constant), the same number of environments, networks and budget of steps. Every training is a
-process of its own with one thread, torch's included, on the CPU; trainings of the two take turns, and who goes first
-changes from seed to seed. Both step plain `gymnasium.make("CartPole-v1")`, one environment after the other.
+10 passes over a batch in place of 20 and a constant clip range), the same number of environments, networks and budget
+of steps. Every training is a process of its own with one thread, torch's included, on the CPU; trainings of the two
+take turns, and who goes first changes from seed to seed. Both step plain `gymnasium.make("CartPole-v1")`, one
+environment after the other.
 
 - `solved`: seeds whose mean return over the last 100 episodes of training (with exploration) is at least 475, the
   threshold that gymnasium registers for this environment.
@@ -21,6 +22,7 @@ import os
 import subprocess
 import sys
 import time
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +51,7 @@ HYPER_PARAMETERS: dict[str, Any] = {
     "value_weight": 0.5,
     "max_grad_norm": 0.5,
     "target_kl": None,
-    "epochs": 20,
+    "epochs": 10,
     "minibatches": 1,
 }
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
@@ -125,7 +127,7 @@ def main() -> None:
     show(figures, trainings)
     if args.json:
         about = {"environment": ENVIRONMENT, "steps": args.steps, "hyper_parameters": HYPER_PARAMETERS}
-        found = versions() | {"gymnasium": gymnasium.__version__}
+        found = versions() | {name: version(name) for name in ("gymnasium", "stable-baselines3")}
         rows = [{name: value for name, value in one.items() if name != "episodes"} for one in trainings]
         result = {**figures, "trainings": rows, **about, "machine": machine(), "versions": found}
         args.json.write_text(json.dumps(result, indent=2) + "\n")
