@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from dynamix_ps.messages import Plan, WindowRecord
 from dynamix_ps.policy.base import Decision, Policy, View
+from dynamix_ps.policy.progress import LR_RULES
 from tests.control_plane import record
 
 WINDOW = 20  # iterations
@@ -30,6 +31,7 @@ class SmallCluster:
     low: int = 32
     high: int = 1024
     jitter: float = 0.0
+    lr_rule: str = "adascale"
     plan: Plan = field(init=False)
     window: int = 0
 
@@ -44,9 +46,10 @@ class SmallCluster:
         longest = float(self.compute_s(sizes).max())
         return float((longest**self.overlap + self.network_s**self.overlap) ** (1 / self.overlap))
 
-    def goodput(self, sizes: Sequence[float], initial: int) -> float:
+    def goodput(self, sizes: Sequence[float]) -> float:
+        """As Pollux has it, up to a constant."""
         total = sum(sizes)
-        return total / self.step_s(sizes) * (self.noise_scale + initial) / (self.noise_scale + total)
+        return total / self.step_s(sizes) / (self.noise_scale + total)
 
     def view(self) -> View:
         """The next window under the present plan."""
@@ -67,7 +70,9 @@ class SmallCluster:
             for rank, size in enumerate(self.plan.batch_sizes)
         )
         self.window += 1
-        return View(self.window - 1, self.plan, ((self.low, self.high),) * len(self.speeds), records)
+        bounds = ((self.low, self.high),) * len(self.speeds)
+        initial = self.start * len(self.speeds)
+        return View(self.window - 1, self.plan, bounds, records, lr_rule=self.lr_rule, reference_batch=initial)
 
     def step(self, policy: Policy) -> Decision:
         """One window, and the policy's next plan."""
@@ -93,7 +98,8 @@ def any_views(draw: st.DrawFn, windows: int = 4) -> list[View]:
         sizes = tuple(draw(st.integers(low, high)) for low, high in bounds)
         plan = Plan(version := version + draw(st.integers(0, 1)), sizes)
         records = tuple(draw(_records(rank, window, plan)) if draw(st.booleans()) else None for rank in range(workers))
-        views.append(View(window, plan, bounds, records))
+        rule, reference = draw(st.sampled_from(LR_RULES)), draw(st.integers(0, 5000))
+        views.append(View(window, plan, bounds, records, lr_rule=rule, reference_batch=reference))
     return views
 
 

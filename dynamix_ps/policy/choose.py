@@ -26,14 +26,14 @@ def make_policy(config: Config, n_workers: int, rng: np.random.Generator, resume
     Raises:
         PolicyError: the policy file is unusable, or the parameters contradict each other.
     """
-    chosen, initial = config.policy, config.initial_sizes()
+    chosen = config.policy
     if chosen.name == "static":
-        return StaticPolicy(chosen.sizes or initial)
+        return StaticPolicy(chosen.sizes or config.initial_sizes())
     if chosen.name == "proportional":
         return ProportionalPolicy(n_workers)
     if chosen.name == "pid":
         return PidPolicy(n_workers)
     if chosen.name == "goodput":
-        return GoodputPolicy(n_workers, sum(initial))
+        return GoodputPolicy(n_workers)
     learned = make_ppo(chosen.ppo, n_workers, rng, learn=config.mode == "adapt", resume=resume)
-    return SafetyNet(learned, n_workers, sum(initial), chosen.safety) if chosen.safety.enabled else learned
+    return SafetyNet(learned, n_workers, chosen.safety) if chosen.safety.enabled else learned

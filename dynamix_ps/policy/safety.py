@@ -1,14 +1,14 @@
 """The safety net under a learned policy: when it does worse than proportional shares would, they take over for a while.
 
-    measured   goodput of the window that ran under the policy's plan:  B / T * efficiency(B)
+    measured   goodput of the window that ran under the policy's plan: progress per second, as in goodput.py
     reference  the same of the initial global batch B0, split so that all finish together, at the speeds and the
                network time measured until now (step_times.py)
 
 `worse_windows` windows in a row below (1 - margin) * reference: proportional shares of B0 for `rest_windows` windows,
 then the policy decides again and is judged anew. Only windows that ran under what the policy asked for are judged.
 An answer that is no sizes at all counts as the last of those windows. Guards besides: sizes stay within their bounds,
-and a worker whose memory is nearly full does not grow. Efficiency is that of goodput.py; where the noise scale is
-not known, goodputs at different B cannot be compared, and the reference is the present B. All chosen by us.
+and a worker whose memory is nearly full does not grow. Where the noise scale is not known, different B cannot be
+compared, and the reference is the present B. All chosen by us.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import numpy as np
 from dynamix_ps.config import Safety
 from dynamix_ps.metrics.noise import GradientNoise, SmoothedNoise
 from dynamix_ps.policy.base import Decision, Learner, Policy, View
-from dynamix_ps.policy.goodput import efficiency
+from dynamix_ps.policy.goodput import goodput, initial_batch
 from dynamix_ps.policy.proportional import DEAD_BAND, largest_change
 from dynamix_ps.policy.step_times import StepTimes
 
@@ -31,17 +31,12 @@ MEMORY_CEILING = 0.95  # of the memory that a worker may use
 
 
 class SafetyNet:
-    """A policy, watched. Learns if the one inside does, also while it rests.
+    """A policy, watched. Learns if the one inside does, also while it rests."""
 
-    Args:
-        initial_batch: B0.
-    """
-
-    def __init__(self, policy: Policy, n_workers: int, initial_batch: int, safety: Safety) -> None:
+    def __init__(self, policy: Policy, n_workers: int, safety: Safety) -> None:
         self.name = policy.name
         self._policy = policy
         self._safety = safety
-        self._initial_batch = initial_batch
         self._times = StepTimes(n_workers)
         self._noise = SmoothedNoise()
         self._asked: tuple[int, ...] | None = None  # by the policy, for the plan in force
@@ -95,7 +90,7 @@ class SafetyNet:
         """B0 by measured speeds, or the present sizes where those differ by no more than the dead-band."""
         sizes = view.plan.batch_sizes
         if self._times.compute.known.any():
-            total = max(self._initial_batch - self._unmeasured(view), 0)
+            total = max(initial_batch(view) - self._unmeasured(view), 0)
             wanted = tuple(self._times.shares(total, np.array(sizes), *np.array(view.bounds).T).tolist())
             sizes = wanted if largest_change(sizes, wanted) > DEAD_BAND else sizes
         return Decision(sizes, answer.reward, note, fallback=True)
@@ -106,11 +101,10 @@ class SafetyNet:
         if not self._times.compute.known.any() or not step_s > 0:
             return math.nan
         present, noise_scale = view.plan.global_batch, self._noise.value.scale
-        reference = present if math.isnan(noise_scale) else self._initial_batch
+        reference = present if math.isnan(noise_scale) else initial_batch(view)
         balanced_s = self._times.balanced_s(max(reference - self._unmeasured(view), 0), *np.array(view.bounds).T)
-        would_be = reference / self._times.iteration_s(balanced_s) * efficiency(reference, reference, noise_scale)
-        measured = present / step_s * efficiency(present, reference, noise_scale)
-        return float(1 - measured / would_be)
+        would_be = goodput(view, reference, self._times.iteration_s(balanced_s), noise_scale)
+        return float(1 - goodput(view, present, step_s, noise_scale) / would_be)
 
     def _unmeasured(self, view: View) -> int:
         """Samples per iteration of workers whose speed is not known."""

@@ -10,18 +10,18 @@ from hypothesis import strategies as st
 from dynamix_ps.messages import Plan
 from dynamix_ps.metrics.noise import GradientNoise
 from dynamix_ps.policy.base import View
-from dynamix_ps.policy.goodput import GoodputPolicy, efficiency, scale_of
+from dynamix_ps.policy.goodput import GoodputPolicy, goodput, scale_of
 from dynamix_ps.policy.step_times import StepTimes
 from tests.policy_cluster import SmallCluster, any_views, assert_valid
 
 
-def best_goodput(cluster: SmallCluster, initial: int) -> float:
+def best_goodput(cluster: SmallCluster) -> float:
     """By trying: every B from B0 on, split so that all finish together."""
     found = 0.0
     for together_s in np.geomspace(1e-3, 10, 4000):
         sizes = np.clip((together_s - cluster.fixed_s) * np.array(cluster.speeds), cluster.low, cluster.high)
-        if sizes.sum() >= initial:
-            found = max(found, cluster.goodput(sizes.tolist(), initial))
+        if sizes.sum() >= cluster.start * len(sizes):
+            found = max(found, cluster.goodput(sizes.tolist()))
     return found
 
 
@@ -34,27 +34,27 @@ def test_it_comes_near_the_best_goodput_within_a_few_windows(
     cluster = SmallCluster(
         [4000, 2000, 1000], network_s=network_s, overlap=overlap, noise_scale=noise_scale, jitter=0.02
     )
-    policy = GoodputPolicy(3, 192)
+    policy = GoodputPolicy(3)
     for _ in range(6):
         cluster.step(policy)
-    assert cluster.goodput(cluster.plan.batch_sizes, 192) > 0.93 * best_goodput(cluster, 192)
+    assert cluster.goodput(cluster.plan.batch_sizes) > 0.93 * best_goodput(cluster)
 
 
 def test_a_worker_that_slows_down_is_relieved_in_the_next_window() -> None:
     cluster = SmallCluster([4000, 2000, 1000], noise_scale=2000)
-    policy = GoodputPolicy(3, 192)
+    policy = GoodputPolicy(3)
     for _ in range(8):
         cluster.step(policy)
     cluster.speeds[0] /= 4
     cluster.fixed_s = 0.02  # of all; the speed alone falls
     for _ in range(3):
         cluster.step(policy)
-    assert cluster.goodput(cluster.plan.batch_sizes, 192) > 0.93 * best_goodput(cluster, 192)
+    assert cluster.goodput(cluster.plan.batch_sizes) > 0.93 * best_goodput(cluster)
 
 
 def test_sizes_stay_where_a_change_promises_little() -> None:
     cluster = SmallCluster([1000, 1000], noise_scale=300.0)
-    policy = GoodputPolicy(2, 128)
+    policy = GoodputPolicy(2)
     for _ in range(5):
         cluster.step(policy)
     plan = cluster.plan
@@ -66,7 +66,7 @@ def test_sizes_stay_where_a_change_promises_little() -> None:
 
 def test_without_a_noise_scale_the_global_batch_stays() -> None:
     cluster = SmallCluster([4000, 1000])
-    policy = GoodputPolicy(2, 128)
+    policy = GoodputPolicy(2)
     for _ in range(4):
         cluster.step(policy)
     assert cluster.plan.global_batch == 128
@@ -77,7 +77,7 @@ def test_the_batch_grows_with_the_noise_and_never_below_the_first() -> None:
     totals = []
     for noise_scale in (1.0, 300.0, 3000.0, 1e9):
         cluster = SmallCluster([2000, 2000, 1000, 1000], noise_scale=noise_scale)
-        policy = GoodputPolicy(4, 256)
+        policy = GoodputPolicy(4)
         for _ in range(5):
             cluster.step(policy)
         totals.append(cluster.plan.global_batch)
@@ -86,13 +86,36 @@ def test_the_batch_grows_with_the_noise_and_never_below_the_first() -> None:
     assert totals[-1] > 3 * 1024  # all there is, within a candidate
 
 
-def test_efficiency_is_adascales_gain_over_the_scale() -> None:
-    variance_per_sample, signal, initial, batch = 500.0, 2.0, 100, 400
+def test_under_adascale_it_is_throughput_times_pollux_efficiency() -> None:
+    variance_per_sample, signal, initial = 500.0, 2.0, 100
     variance = variance_per_sample / initial  # of the mean of B0 samples, as AdaptDL counts it
-    scale = batch / initial
-    gain = (variance + signal) / (variance / scale + signal)
-    assert efficiency(batch, initial, variance_per_sample / signal) == pytest.approx(gain / scale)
-    assert efficiency(batch, initial, math.inf) == 1.0
+    seen = SmallCluster([1000.0], start=initial).view()
+    noise_scale = variance_per_sample / signal
+
+    def published(batch: int, iteration_s: float) -> float:
+        scale = batch / initial
+        gain = (variance + signal) / (variance / scale + signal)
+        return batch / iteration_s * gain / scale
+
+    ours = goodput(seen, np.array([100, 400, 3000]), np.array([0.1, 0.3, 2.0]), noise_scale)
+    theirs = np.array([published(100, 0.1), published(400, 0.3), published(3000, 2.0)])
+    assert ours / ours[0] == pytest.approx(theirs / theirs[0])
+    noisy = goodput(seen, np.array([100, 400]), np.array([1.0, 1.0]), math.inf)
+    assert noisy[1] / noisy[0] == pytest.approx(4.0)
+
+
+def test_a_learning_rate_that_would_diverge_is_not_asked_for() -> None:
+    """Linear scaling far beyond the noise scale diverges; AdaScale does not."""
+    totals = {}
+    for rule in ("adascale", "linear", "none"):
+        cluster = SmallCluster([1000, 1000], network_s=5.0, noise_scale=100, lr_rule=rule)
+        policy = GoodputPolicy(2)
+        for _ in range(6):
+            cluster.step(policy)
+        totals[rule] = cluster.plan.global_batch
+    assert totals["adascale"] > 1000
+    assert totals["linear"] < 500
+    assert totals["none"] > 128
 
 
 def test_a_signal_that_is_not_positive_is_an_infinite_noise_scale() -> None:
@@ -104,7 +127,7 @@ def test_a_signal_that_is_not_positive_is_an_infinite_noise_scale() -> None:
 
 @given(any_views())
 def test_any_windows_give_valid_sizes(views: list[View]) -> None:
-    policy = GoodputPolicy(len(views[0].bounds), 100)
+    policy = GoodputPolicy(len(views[0].bounds))
     for view in views:
         assert_valid(policy.decide(view), view)
 

@@ -39,7 +39,7 @@ def run(net: SafetyNet, cluster: SmallCluster, windows: int) -> list[Decision]:
 
 
 def net_over(policy: Any, cluster: SmallCluster, safety: Safety = SAFETY) -> SafetyNet:
-    return SafetyNet(policy, len(cluster.speeds), cluster.start * len(cluster.speeds), safety)
+    return SafetyNet(policy, len(cluster.speeds), safety)
 
 
 def test_a_bad_policy_is_replaced_for_a_while_and_judged_anew() -> None:
@@ -60,9 +60,9 @@ def test_a_bad_policy_is_replaced_for_a_while_and_judged_anew() -> None:
 
 def test_a_good_policy_is_left_alone_also_through_noise_and_a_slow_worker() -> None:
     cluster = SmallCluster([4000, 1000], noise_scale=2000, start=128, jitter=0.03)
-    decisions = run(net_over(GoodputPolicy(2, 256), cluster), cluster, 30)
+    decisions = run(net_over(GoodputPolicy(2), cluster), cluster, 30)
     cluster.speeds[0] /= 5
-    decisions += run(net_over(GoodputPolicy(2, 256), cluster), cluster, 30)
+    decisions += run(net_over(GoodputPolicy(2), cluster), cluster, 30)
     assert not any(d.fallback for d in decisions)
 
 
@@ -160,7 +160,7 @@ def test_any_windows_and_any_answers_give_valid_sizes(views: list[View], data: s
     workers = len(views[0].bounds)
     sizes = st.one_of(st.integers(-(2**60), 2**60), st.floats(), st.integers(0, 1000))
     policy = Stubborn(())
-    net = SafetyNet(policy, workers, 100, Safety(worse_windows=1, margin=0.0, rest_windows=2))
+    net = SafetyNet(policy, workers, Safety(worse_windows=1, margin=0.0, rest_windows=2))
     for view in views:
         policy.sizes = tuple(data.draw(st.lists(sizes, min_size=workers, max_size=workers)))
         assert_valid(net.decide(view), view)

@@ -484,7 +484,7 @@ def test_flagged_and_mixed_windows_are_not_learned_from(tmp_path: Path) -> None:
 def test_what_the_safety_net_does_is_written_down(tmp_path: Path) -> None:
     async def story() -> None:
         cluster = config()
-        net = SafetyNet(Scripted((1,), *[(100, 100, 100)] * 3), 3, 192, Safety(rest_windows=2))
+        net = SafetyNet(Scripted((1,), *[(100, 100, 100)] * 3), 3, Safety(rest_windows=2))
         bench = Bench(tmp_path, net, cluster)
         bench.register_all()
         for number in range(4):
