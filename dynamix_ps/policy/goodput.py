@@ -89,10 +89,10 @@ def goodput(view: View, global_batch: ArrayLike, iteration_s: ArrayLike, noise_s
     Any shapes. While the noise scale is not known, what counts is samples per second.
     """
     if math.isnan(noise_scale):
-        return np.asarray(global_batch) / np.asarray(iteration_s)
+        return np.asarray(np.asarray(global_batch) / np.asarray(iteration_s))
     rule, reference = np.asarray(LR_RULES.index(view.lr_rule), dtype=np.int8), np.asarray(max(initial_batch(view), 1.0))
     noise, batch = np.asarray(min(noise_scale, NOISIEST)), np.maximum(np.asarray(global_batch), 1.0)
-    return np.asarray(step_progress(rule, TUNING, reference, noise, batch) / iteration_s)
+    return np.asarray(step_progress(rule, TUNING, reference, noise, batch) / np.asarray(iteration_s))
 
 
 def scale_of(noise: GradientNoise) -> float:
