@@ -1,0 +1,102 @@
+"""Trained with 8 workers, used with 8 to 1,024 (simulated).
+
+    python -m benchmarks.studies.scaling
+
+Policies that have never seen another size than 8 workers, and the one that ships, on the same clusters grown: every
+worker keeps its speed and link, while the servers' bandwidth, the noise scale and the data set grow with the workers
+(Scenario.with_workers). Time to target accuracy over that of the best rival (proportional, pid, goodput) of the same
+scenario and size, interquartile mean over scenarios and seeds; below 1 is faster. Without a safety net.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from benchmarks.studies.page import Study, run_study
+from benchmarks.studies.trainings import (
+    RIVALS,
+    Training,
+    alone,
+    in_words,
+    over_trainings,
+    relative,
+    run_contest,
+    shortened,
+    train_all,
+)
+from dynamix_ps.config import Policy, Safety
+from dynamix_ps.sim.comparison import Estimate
+from dynamix_ps.sim.contest import Contest
+from dynamix_ps.sim.pictures import lines
+from dynamix_ps.sim.scenario import load_scenario
+from dynamix_ps.sim.trainer import TrainSettings
+
+TRAINED_AT = 8
+SIZES = (8, 16, 32, 64, 128, 256, 1024)
+SCENARIOS = ("homogeneous", "h-level-8", "noisy-neighbour", "spot-slowdown")
+SEEDS = 4  # of every scenario and size
+TRAININGS = 3
+WINDOWS = 400_000
+HERE, SHIPPED = f"ppo, trained with {TRAINED_AT} workers", "ppo, as it ships"
+
+
+def measure(quick: bool) -> Study:
+    trainings, windows = (2, 2_000) if quick else (TRAININGS, WINDOWS)
+    sizes, seeds = ((8, 16), 2) if quick else (SIZES, SEEDS)
+    scenarios = [load_scenario(name) for name in SCENARIOS]
+    if quick:
+        scenarios = [shortened(scenarios[0])]
+    jobs = [
+        Training(HERE, TrainSettings(n_workers=(TRAINED_AT,), total_windows=windows, seed=seed))
+        for seed in range(trainings)
+    ]
+    with tempfile.TemporaryDirectory(prefix="dynamix-scaling-") as name:
+        folder = Path(name)
+        train_all(jobs, folder)
+        policies = {job.run: alone(job.file(folder)) for job in jobs}
+        if not quick:
+            policies[SHIPPED] = Policy(name="ppo", safety=Safety(enabled=False))
+        contests = {
+            size: run_contest([one.with_workers(size) for one in scenarios], RIVALS | policies, seeds) for size in sizes
+        }
+    return report(contests, list(policies))
+
+
+def report(contests: dict[int, Contest], learned: list[str]) -> Study:
+    """Figures of all sizes; names of trained policies end with their seed."""
+    groups = {HERE: [name for name in learned if name.startswith(HERE)], SHIPPED: [n for n in learned if n == SHIPPED]}
+    lines_by_name: dict[str, tuple[list[int], list[Estimate]]] = {}
+    for group, members in groups.items():
+        if members:
+            found = [over_trainings([relative(contest, name) for name in members]) for contest in contests.values()]
+            lines_by_name[group] = (list(contests), found)
+    rivals: dict[str, tuple[list[int], list[Estimate]]] = {
+        name: (list(contests), [over_trainings([relative(contest, name)]) for contest in contests.values()])
+        for name in RIVALS
+    }
+    series = lines_by_name | rivals
+
+    def draw(figure: Any) -> None:
+        figure.set_size_inches(8, 4.6)
+        axes = figure.subplots()
+        lines(axes, series)
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(list(contests), [f"{size:,}" for size in contests])
+        axes.set_ylim(bottom=0)
+        axes.set_xlabel("workers")
+        axes.set_ylabel("time to target / best rival's (below 1 is faster)")
+        axes.set_title("Policies trained with 8 workers (simulated); band: single trainings", loc="left", fontsize=10)
+        axes.legend(fontsize="small")
+
+    rows = [{"workers": size, **row} for size, contest in contests.items() for row in contest.rows()]
+    table = [
+        {"workers": f"{size:,}"} | {name: in_words(found[1][place]) for name, found in series.items()}
+        for place, size in enumerate(contests)
+    ]
+    return Study(rows, table, draw)
+
+
+if __name__ == "__main__":
+    run_study("scaling", __doc__, measure)

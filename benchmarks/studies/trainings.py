@@ -1,0 +1,124 @@
+"""Policies trained for a study, and how they fare on simulated clusters beside the best rival."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+
+from dynamix_ps.cli.policy import policy_of
+from dynamix_ps.cli.progress import progress_bar
+from dynamix_ps.config import Policy, Safety
+from dynamix_ps.policy.ppo.policy_file import save_policy
+from dynamix_ps.sim.comparison import Array, Estimate, interquartile_mean
+from dynamix_ps.sim.contest import Contest, compete
+from dynamix_ps.sim.parallel import parallel
+from dynamix_ps.sim.scenario import Scenario
+from dynamix_ps.sim.scenario_draw import draw_from
+from dynamix_ps.sim.trainer import Trainer, TrainSettings
+
+RIVALS = {name: Policy.model_validate({"name": name}) for name in ("proportional", "pid", "goodput")}
+
+SEED = 1000  # of everything but the trainings
+
+LearningRows = list[dict[str, float]]  # one per update; `windows` is among the names
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """One training. Several of a name differ in their seeds."""
+
+    name: str
+    settings: TrainSettings
+    scenarios: tuple[Scenario, ...] = ()  # clusters to train on; none: the full variety
+
+    @property
+    def run(self) -> str:
+        """Its name among several of the same name."""
+        return f"{self.name} {self.settings.seed}"
+
+    def file(self, folder: Path) -> Path:
+        """Its policy, once it is done."""
+        return folder / f"{self.run}.npz"
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    training: Training
+    folder: Path
+
+
+def train_all(trainings: Sequence[Training], folder: Path) -> dict[Training, LearningRows]:
+    """Run all, each in a process of its own; the policies are in `folder` afterwards."""
+    jobs = [_Job(training, folder) for training in trainings]
+    console = Console(stderr=True)
+    rows: dict[Training, LearningRows] = {}
+    with progress_bar(console) as bar:
+        for index, found in bar.track(parallel(_train, jobs), total=len(jobs), description="trainings"):
+            rows[trainings[index]] = found
+    return {training: rows[training] for training in trainings}
+
+
+def _train(job: _Job) -> LearningRows:
+    training = job.training
+    draw = draw_from(training.scenarios) if training.scenarios else None
+    trainer = Trainer(training.settings, np.random.default_rng(training.settings.seed), draw_=draw)
+    rows = []
+    began_s = time.monotonic()
+    while not trainer.finished:
+        rows.append(dict(trainer.iterate()) | {"windows": float(trainer.windows)})
+    save_policy(training.file(job.folder), trainer.stored({"seconds": round(time.monotonic() - began_s, 1)}))
+    return rows
+
+
+def shortened(scenario: Scenario) -> Scenario:
+    """For --quick: so few windows that nobody arrives."""
+    return scenario.model_copy(update={"max_windows": 20})
+
+
+def run_contest(scenarios: Sequence[Scenario], policies: Mapping[str, Policy], seeds: int) -> Contest:
+    """All on all, in several processes. The random numbers are none of those of the trainings."""
+    with progress_bar(Console(stderr=True)) as bar:
+        task = bar.add_task("policies on scenarios")
+        return compete(
+            scenarios,
+            policies,
+            seeds=seeds,
+            seed=SEED,
+            on_done=lambda done, total: bar.update(task, completed=done, total=total),
+        )
+
+
+def alone(file: Path) -> Policy:
+    """The policy of a file without a safety net: a study is about the policy itself."""
+    return policy_of(file).model_copy(update={"safety": Safety(enabled=False)})
+
+
+def best_rival_s(contest: Contest, scenario: str) -> Array:
+    """Times of the rival that is best in a scenario, one per seed."""
+    return contest.counted_s(contest.best_rival(tuple(RIVALS), scenario), scenario)
+
+
+def relative(contest: Contest, policy: str, reference: Contest | None = None) -> Array:
+    """Times over those of the best rival, (scenarios, seeds); the rivals may have run in another contest."""
+    rivals = reference or contest
+    return np.stack([contest.counted_s(policy, one) / best_rival_s(rivals, one) for one in contest.scenarios])
+
+
+def over_trainings(ratios: Sequence[Array]) -> Estimate:
+    """Interquartile mean over everything, and the smallest and largest of single trainings.
+
+    Args:
+        ratios: per training, relative times of shape (scenarios, seeds).
+    """
+    each = [float(interquartile_mean(one)) for one in ratios]
+    return Estimate(float(interquartile_mean(np.concatenate(ratios, axis=-1))), min(each), max(each))
+
+
+def in_words(found: Estimate) -> str:
+    """Value, and the range of single trainings where there are several."""
+    return f"{found.value:.2f}" + ("" if found.low == found.high else f" ({found.low:.2f} to {found.high:.2f})")

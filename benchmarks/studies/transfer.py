@@ -1,0 +1,147 @@
+"""Trained on one family of clusters, used on another (simulated).
+
+    python -m benchmarks.studies.transfer
+
+A family is the same set of clusters (SCENARIOS, 8 workers) with another training on it:
+
+- `sgd`: a small CNN under SGD, as the scenarios are written; the learning rate follows AdaScale.
+- `adam`: the same model under Adam: the learning rate follows sqrt(B/B0), and the noise scale begins higher and grows
+  less (chosen by us; Adam's preconditioning evens out the gradient's noise).
+- `large`: a model ten times as large: ten times the computing and bytes, three times the noise scale.
+- `transformer`: the profile of that name (sim/scenario_parts.py), higher noise scale, slower decay; twice the
+  computing, four times the bytes.
+
+What a family takes longer, its events take longer too. Policies are trained on one family alone, and used on all: time
+to target accuracy over that of the best rival (proportional, pid, goodput) there, interquartile mean over scenarios and
+seeds, and the range of single trainings; below 1 is faster. Without a safety net.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.studies.page import Study, run_study
+from benchmarks.studies.trainings import (
+    RIVALS,
+    Training,
+    alone,
+    in_words,
+    over_trainings,
+    relative,
+    run_contest,
+    shortened,
+    train_all,
+)
+from dynamix_ps.config import Policy, Safety
+from dynamix_ps.sim.comparison import Estimate
+from dynamix_ps.sim.contest import Contest
+from dynamix_ps.sim.pictures import dots
+from dynamix_ps.sim.scenario import Scenario, load_scenario
+from dynamix_ps.sim.scenario_parts import PROFILES
+from dynamix_ps.sim.trainer import TrainSettings
+
+SCENARIOS = ("homogeneous", "h-level-8", "bandwidth-drop", "spot-slowdown")
+SEEDS = 5
+TRAININGS = 2
+WINDOWS = 200_000
+TRANSFORMER_TARGET = 0.46
+SHIPPED = "everything (as it ships)"
+
+
+def families(names: Sequence[str]) -> dict[str, tuple[Scenario, ...]]:
+    """Scenarios by family."""
+    plain = [load_scenario(name) for name in names]
+    return {
+        "sgd": tuple(plain),
+        "adam": tuple(trained(one, lr_rule="sqrt", noise_scale=3.0, noise_growth=0.6) for one in plain),
+        "large": tuple(trained(heavier(one, 10, 10), noise_scale=3.0) for one in plain),
+        "transformer": tuple(as_transformer(heavier(one, 2, 4)) for one in plain),
+    }
+
+
+def trained(
+    scenario: Scenario, lr_rule: str = "adascale", noise_scale: float = 1.0, noise_growth: float = 1.0
+) -> Scenario:
+    """Another learning rate rule, and factors on noise scale and its growth."""
+    training = scenario.training
+    changed = {"noise_scale": training.noise_scale * noise_scale, "noise_growth": training.noise_growth * noise_growth}
+    return scenario.model_copy(update={"training": training.model_copy(update=changed), "lr_rule": lr_rule})
+
+
+def as_transformer(scenario: Scenario) -> Scenario:
+    """Another shape of training, with a target that the new curve reaches after a similar number of windows."""
+    training = scenario.training.model_copy(update=PROFILES["transformer"])
+    return scenario.model_copy(update={"training": training, "target_accuracy": TRANSFORMER_TARGET})
+
+
+def heavier(scenario: Scenario, computing: float, model: float) -> Scenario:
+    """So many times the computing and bytes; what the scenario foresees takes `computing` times as long."""
+
+    def later(change: Any) -> Any:
+        names = [name for name in ("at_s", "until_s", "every_s", "for_s") if getattr(change, name, None) is not None]
+        return change.model_copy(update={name: getattr(change, name) * computing for name in names})
+
+    workers = tuple(
+        worker.model_copy(
+            update={"fixed_s": worker.fixed_s * computing, "per_sample_s": worker.per_sample_s * computing}
+        )
+        for worker in scenario.workers
+    )
+    return scenario.model_copy(
+        update={
+            "workers": workers,
+            "model_bytes": scenario.model_bytes * model,
+            "drift_s": scenario.drift_s * computing,
+            "trace": tuple(later(event) for event in scenario.trace),
+            "bursts": tuple(later(burst) for burst in scenario.bursts),
+        }
+    )
+
+
+def measure(quick: bool) -> Study:
+    trainings, windows, seeds = (1, 1_500, 2) if quick else (TRAININGS, WINDOWS, SEEDS)
+    sources = families(SCENARIOS)
+    if quick:
+        sources = {name: (shortened(scenarios[0]),) for name, scenarios in list(sources.items())[:2]}
+    settings = [
+        TrainSettings(n_workers=(8,), environments=32, total_windows=windows, seed=seed) for seed in range(trainings)
+    ]
+    jobs = [Training(source, one, scenarios) for source, scenarios in sources.items() for one in settings]
+    with tempfile.TemporaryDirectory(prefix="dynamix-transfer-") as name:
+        folder = Path(name)
+        train_all(jobs, folder)
+        policies = {job.run: alone(job.file(folder)) for job in jobs}
+        if not quick:
+            policies[SHIPPED] = Policy(name="ppo", safety=Safety(enabled=False))
+        contests = {target: run_contest(scenarios, RIVALS | policies, seeds) for target, scenarios in sources.items()}
+    return report(jobs, contests, [] if quick else [SHIPPED])
+
+
+def report(jobs: Sequence[Training], contests: dict[str, Contest], further: Sequence[str]) -> Study:
+    members = {job.name: [one.run for one in jobs if one.name == job.name] for job in jobs}
+    members |= {name: [name] for name in (*further, *RIVALS)}
+    found: dict[str, list[Estimate]] = {
+        name: [over_trainings([relative(contest, run) for run in runs]) for contest in contests.values()]
+        for name, runs in members.items()
+    }
+
+    def draw(figure: Any) -> None:
+        columns = {name: found[name] for name in (*{job.name: None for job in jobs}, *further)}
+        label = "time to target / best rival's (log scale; left is faster)"
+        title = "Used on (rows), trained on (marks); simulated; bars: single trainings"
+        dots(figure, list(contests), columns, label, title)
+
+    rows = [{"family": target, **row} for target, contest in contests.items() for row in contest.rows()]
+    table = [
+        {"trained on": f"({name})" if name in RIVALS else name}
+        | {f"used on {target}": in_words(one) for target, one in zip(contests, estimates, strict=True)}
+        for name, estimates in found.items()
+    ]
+    return Study(rows, table, draw)
+
+
+if __name__ == "__main__":
+    run_study("transfer", __doc__, measure)
