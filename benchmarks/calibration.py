@@ -79,29 +79,23 @@ def draw(figure: Any, runs: Sequence[Series], scenarios: Sequence[Scenario]) -> 
     figure.suptitle("Real runs (dots) foretold by a simulator calibrated with the other runs")
     left, right = figure.subplots(1, 2)
     rng = np.random.default_rng(SEED)
-    ends_ms = np.array([10.0, 200.0])
+    longest_ms = 1.1e3 * max(float(run.iteration_s.max()) for run in runs)
+    ends_ms = np.array([0.0, longest_ms])
     left.fill_between(ends_ms, 0.9 * ends_ms, 1.1 * ends_ms, color="#dddddd", label="10 % off")
     for colour, scenario, run in zip(WORKER_COLOURS, scenarios, runs, strict=False):
         foretold_ms = 1e3 * predict_times(scenario, run.sizes).iteration_s
-        left.plot(1e3 * run.iteration_s, foretold_ms, ".", color=colour, label=_short(run))
+        left.plot(1e3 * run.iteration_s, foretold_ms, ".", color=colour, label=run.name)
         time_s, accuracy = simulate(scenario, run, rng)
-        right.plot(np.median(time_s, axis=1), np.median(accuracy, axis=1), color=colour, label=_short(run))
+        right.plot(np.median(time_s, axis=1), np.median(accuracy, axis=1), color=colour, label=run.name)
         measured_s = np.interp(run.evaluated, np.arange(len(run.clock_s)), run.clock_s)
         right.plot(measured_s, run.test_accuracy, ".", color=colour)
     right.axhline(scenarios[0].target_accuracy, color="#777777", linewidth=0.8)
-    spread_ms = 1e3 * np.concatenate([run.iteration_s for run in runs])
-    left.set(xscale="log", yscale="log", xlim=(0.8 * spread_ms.min(), 1.25 * spread_ms.max()))
-    left.set(ylim=left.get_xlim(), xlabel="measured ms per iteration", ylabel="simulated ms per iteration")
+    left.set(xlim=ends_ms, ylim=ends_ms, xlabel="measured ms per iteration", ylabel="simulated ms per iteration")
     right.set(ylim=(0.6, 0.92), xlabel="training time (s)", ylabel="test accuracy, target as a line", xlim=(0, None))
     for axes in (left, right):
         axes.grid(color="#e5e5e5", which="both")
         axes.set_axisbelow(True)
         axes.legend(fontsize="small")
-
-
-def _short(run: Series) -> str:
-    """The name of the run without date and id."""
-    return run.name.rsplit("-", 2)[0]
 
 
 def main() -> None:

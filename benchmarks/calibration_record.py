@@ -49,6 +49,7 @@ RUNS = (
     Recorded("inverse-320", 4, (64, 96, 160), epochs=2),
     Recorded("proportional-384", 5, (128, 128, 128), "proportional"),
     Recorded("proportional-768", 6, (256, 256, 256), "proportional", epochs=4),
+    Recorded("uneven-640", 7, (352, 192, 96), epochs=4),
 )
 
 

@@ -83,8 +83,9 @@ def time_to(target: float, time_s: Array, accuracy: Array) -> float:
 def table(title: str, predictions: Sequence[Prediction]) -> Table:
     """For people; unknown is `-`."""
     result = Table(title=title)
-    for column in ("run", "windows", "iteration time off by", "measured s to target", "simulated s", "off by"):
-        result.add_column(column, justify="left" if column == "run" else "right")
+    result.add_column("run", overflow="fold")
+    for column in ("windows", "iteration\noff by", "s to\ntarget", "simulated", "off by"):
+        result.add_column(column, justify="right", no_wrap=True)
     for one in predictions:
         seconds = (f"{value:.1f}" if np.isfinite(value) else "-" for value in (one.measured_s, one.predicted_s))
         error = f"{one.time_error:.1%}" if np.isfinite(one.time_error) else "-"

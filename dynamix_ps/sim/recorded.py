@@ -79,12 +79,14 @@ def read_run(path: Path) -> RecordedRun:
 
 
 def write_recording(folder: RunFolder, file: Path) -> None:
-    """Write the lines of a run folder that matter here into one small file; the same run gives the same bytes.
+    """Write the lines of a run folder that matter here into one small file, after which the run is named.
+
+    The same run gives the same bytes.
 
     Raises OSError if it cannot be written.
     """
     config = load_config(folder.config_file).model_dump(mode="json", exclude_defaults=True)
-    head = {"kind": "run", "name": folder.path.name, "config": config}
+    head = {"kind": "run", "name": file.name.removesuffix(SUFFIX), "config": config}
     text = "".join(json.dumps(line) + "\n" for line in (head, *_lines_of(folder)))
     file.write_bytes(gzip.compress(text.encode(), mtime=0))
 

@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from benchmarks import calibration
+from benchmarks.calibration_record import RUNS
 from dynamix_ps.cli.main import cli
 from dynamix_ps.config_file import dump_config
 from dynamix_ps.errors import UsageError
@@ -47,6 +49,15 @@ def test_every_worker_costs_what_it_really_costs_also_those_that_always_wait(fit
     sizes = np.array([[100.0, 100, 100], [300, 300, 300]])
     found, truth = predict_times(fitted, sizes).compute_s, predict_times(TRUTH, sizes).compute_s
     assert np.abs(found / truth - 1).max() < 0.15
+
+
+def test_the_recorded_real_runs_are_foretold_each_from_the_others() -> None:
+    _, _, predictions = calibration.measure(calibration.FOLDER)
+    assert len(predictions) == len(RUNS)
+    figures = calibration.figures_of(predictions)
+    assert figures["median_iteration_error"] <= calibration.ITERATION_BAR
+    assert figures["median_time_error"] <= calibration.TIME_BAR
+    assert figures["within_both"] >= len(RUNS) // 2
 
 
 def test_what_the_runs_tell_directly_is_taken_over(fitted: Scenario) -> None:
