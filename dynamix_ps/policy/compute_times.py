@@ -4,7 +4,9 @@
 
 One model per worker as in Cannikin (arXiv 2402.05302), fitted as AdaptDL does: relative errors count, and a worker
 that was seen at one size only gets half of its time as fixed part. Chosen by us, because clusters change: windows
-are forgotten (FORGETTING), level_i follows the newest ones (SMOOTHING), and does so at once where it jumps (JUMP).
+are forgotten (FORGETTING), and level_i follows the newest ones (SMOOTHING), at once where it jumps (JUMP). Which of
+the two has changed is told by the size: at an unchanged size it is the level, at a new one the line. Otherwise a worker
+whose size falls because it has become slow would seem to have a large fixed part.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ class ComputeTimes:
         self._level = np.ones(shape)
         self._fixed_s = np.zeros(shape)
         self._per_sample_s = np.full(shape, np.nan)
+        self._size = np.full(shape, np.nan)  # in the window before
 
     def restart(self, which: NDArray[np.bool_]) -> None:
         """Forget some environments."""
@@ -36,6 +39,7 @@ class ComputeTimes:
         self._level[which] = 1.0
         self._fixed_s[which] = 0.0
         self._per_sample_s[which] = np.nan
+        self._size[which] = np.nan
 
     @property
     def known(self) -> NDArray[np.bool_]:
@@ -47,17 +51,20 @@ class ComputeTimes:
         size, time_s = np.asarray(sizes, dtype=np.float64), np.asarray(times_s, dtype=np.float64)
         seen = (size > 0) & (time_s >= SHORTEST_S) & (time_s <= LONGEST_S)
         size, time_s = np.where(seen, size, 1.0), np.where(seen, time_s, 1.0)
-        weight = time_s**-2
-        fresh = np.stack((weight, weight * size, weight * size**2, weight * time_s, weight * size * time_s))
+        same = np.abs(size / np.where(seen, self._size, size) - 1) <= SAME_SIZE
+        level = time_s / np.where(self.known, self._fixed_s + self._per_sample_s * size, time_s)
+        at_once = np.abs(level / self._level - 1) > JUMP
+        followed = self._level + np.where(at_once, 1.0, SMOOTHING) * (level - self._level)
+        self._level = np.where(seen & same, followed, self._level)
+        self._size = np.where(seen, size, self._size)
+
+        line_s = time_s / self._level
+        weight = line_s**-2
+        fresh = np.stack((weight, weight * size, weight * size**2, weight * line_s, weight * size * line_s))
         self._sums = np.where(seen, FORGETTING * self._sums + fresh, self._sums)
-        first = ~self.known
         fixed_s, per_sample_s = _lines(np.where(self._sums[0] > 0, self._sums, 1.0))
         self._fixed_s = np.where(seen, fixed_s, self._fixed_s)
         self._per_sample_s = np.where(seen, per_sample_s, self._per_sample_s)
-        level = time_s / (fixed_s + per_sample_s * size)
-        at_once = first | (np.abs(level / self._level - 1) > JUMP)
-        followed = self._level + np.where(at_once, 1.0, SMOOTHING) * (level - self._level)
-        self._level = np.where(seen, followed, self._level)
 
     def seconds(self, sizes: ArrayLike) -> Array:
         """Computing seconds per iteration at these sizes, (..., workers); NaN for workers never measured."""
