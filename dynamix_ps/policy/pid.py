@@ -19,7 +19,8 @@ from collections.abc import Sequence
 
 from dynamix_ps.policy.apportion import apportion
 from dynamix_ps.policy.base import Decision, View
-from dynamix_ps.policy.proportional import DEAD_BAND, SHORTEST_S, SMOOTHING, largest_change
+from dynamix_ps.policy.compute_times import LONGEST_S, SHORTEST_S
+from dynamix_ps.policy.proportional import DEAD_BAND, SMOOTHING, largest_change
 
 
 class PidPolicy:
@@ -43,7 +44,7 @@ class PidPolicy:
         if view.plan.version != self._version:
             self._begin(view)
         for record in view.reported:
-            if record.samples > 0 and record.iterations > 0 and SHORTEST_S <= record.compute_s < math.inf:
+            if record.samples > 0 and record.iterations > 0 and SHORTEST_S <= record.compute_s <= LONGEST_S:
                 self._measure(record.rank, record.compute_s / record.iterations, sizes[record.rank])
         wanted = self._wanted(view)
         return Decision(wanted if largest_change(sizes, wanted) > DEAD_BAND else sizes)

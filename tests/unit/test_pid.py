@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import pytest
 from hypothesis import given
@@ -90,3 +91,13 @@ def test_any_windows_give_valid_sizes(keep_global: bool) -> None:
             assert_valid(policy.decide(view), view)
 
     check()
+
+
+def test_absurd_times_are_not_measured() -> None:
+    cluster = SmallCluster([100.0, 100.0, 50.0], fixed_s=0.0)
+    seen = cluster.view()
+    first = seen.records[0]
+    assert first is not None
+    for absurd in (1e308, 5e-324, math.inf, math.nan, -1.0):
+        records = (dataclasses.replace(first, compute_s=absurd), *seen.records[1:])
+        assert PidPolicy(3, keep_global=True).decide(dataclasses.replace(seen, records=records)).batch_sizes[0] == 64
