@@ -26,13 +26,13 @@ TRUTH = Scenario(
     ),
     model_bytes=8e5,
     overlap=0.0,
-    jitter=0.05,
+    jitter=0.25,
     batch=Bounds(min=16, max=512),
     initial_batch=128,
     window=20,
     lr_rule="none",
     training=Training(
-        tuning=0.5, noise_scale=60.0, noise_growth=1.0, progress_scale=60.0, decay=1.2, best_accuracy=0.92
+        tuning=0.6, noise_scale=250.0, noise_growth=0.7, progress_scale=30.0, decay=1.2, best_accuracy=0.96, gap=0.2
     ),
     target_accuracy=TARGET,
 )

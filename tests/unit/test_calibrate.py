@@ -19,6 +19,8 @@ from dynamix_ps.errors import UsageError
 from dynamix_ps.report.run_folder import RunFolder
 from dynamix_ps.sim.calibrate import calibrate, scenario_of
 from dynamix_ps.sim.fit_cost import predict_times
+from dynamix_ps.sim.fit_training import Curve
+from dynamix_ps.sim.parameters import parameters_of
 from dynamix_ps.sim.prediction import predict, time_to
 from dynamix_ps.sim.recorded import SUFFIX, Decided, RecordedRun, read_run, write_recording
 from dynamix_ps.sim.scenario import Scenario, load_scenario
@@ -43,6 +45,15 @@ def test_a_run_not_used_for_the_fit_is_foretold(fitted: Scenario) -> None:
     assert found.iteration_error < 0.05
     assert found.time_error < 0.1
     assert math.isfinite(found.measured_s)
+
+
+def test_its_network_time_loss_and_accuracy_of_training_are_foretold_too(fitted: Scenario) -> None:
+    unseen = series_of(simulated_run("unseen", UNSEEN))
+    push_pull_s = predict_times(fitted, unseen.sizes).push_pull_s
+    assert np.median(push_pull_s) == pytest.approx(np.median(unseen.push_pull_s), rel=0.15)
+    curve = Curve(parameters_of((fitted,)), unseen)
+    assert curve.loss(unseen.first) == pytest.approx(unseen.loss, rel=0.1)
+    assert np.abs(curve.accuracy(unseen.first) - unseen.accuracy).max() < 0.025
 
 
 def test_every_worker_costs_what_it_really_costs_also_those_that_always_wait(fitted: Scenario) -> None:
