@@ -22,13 +22,15 @@ setup(
             "rpc/*.pyi",
             "metrics/network/headers/**/*",
             "metrics/network/*.c",
+            "policy/pretrained/*",
+            "sim/scenarios/*.yaml",
         ]
     },
     install_requires=[
         "click>=8.1",
         "grpcio>=1.80",
         "grpcio-health-checking>=1.80",
-        "numpy>=1.24",
+        "numpy>=1.25",
         "prometheus-client>=0.20",
         "protobuf>=6.31",
         "psutil>=5.9",
@@ -41,6 +43,7 @@ setup(
         "torch": ["torch>=2.3", "setuptools>=68", "wheel"],  # the last two build BytePS's plugin
         "plots": ["matplotlib>=3.8", "tensorboardX>=2.6"],
         "gpu": ["nvidia-ml-py>=12"],
+        "sim": ["gymnasium>=1.0", "scipy>=1.11"],  # environments for other libraries; calibration
         "workloads": ["torch>=2.3", "scikit-learn>=1.4"],
         "dev": [
             "grpcio-tools>=1.80",
@@ -49,6 +52,7 @@ setup(
             "pytest>=8.0",
             "pytest-timeout>=2.3",
             "ruff>=0.6",
+            "stable-baselines3>=2.3",  # beside which benchmarks.ppo_reference runs
             "types-PyYAML",
             "types-grpcio",
             "types-grpcio-health-checking",
