@@ -91,7 +91,7 @@ def report(learning: Mapping[Training, LearningRows], contests: Mapping[int, Con
                     "learner": learner,
                     "reward at the end": f"{np.mean(end):.2f} ({min(end):.2f} to {max(end):.2f})",
                     "lost": f"{np.mean(np.subtract(best, end)):.2f}",
-                    "worst KL": f"{max(worst_kl(learning[job]) for job in jobs):.3g}",
+                    "worst KL": f"{max(largest_kl(row) for job in jobs for row in learning[job]):.3g}",
                     "relative time": in_words(found),
                     "missed": f"{100 * (1 - float(np.mean(reached))):.0f} %",
                 }
@@ -113,16 +113,17 @@ def draw(figure: Any, learning: Mapping[Training, LearningRows], sizes: Sequence
                 look = {"color": colour, "linewidth": 1.3, "label": learner if not first else None}
                 windows = column(learning[job], "windows")
                 above.plot(windows, smoothed(column(learning[job], "reward")), **look)
-                kl = np.maximum(column(learning[job], "share/approx_kl"), 1e-6)
-                below.plot(windows, kl, **look | {"linewidth": 0.8})
+                kl = [largest_kl(row) for row in learning[job]]
+                below.plot(windows, np.maximum(kl, 1e-5), **look | {"linewidth": 0.8})
         above.set_title(f"{n} workers", loc="left")
         below.set_yscale("log")
         below.set_xlabel("cluster windows")
         below.xaxis.set_major_formatter("{x:,.0f}")
+        below.locator_params(axis="x", nbins=5)
         for axes in (above, below):
             axes.grid(color="#e5e5e5")
     grid[0, 0].set_ylabel("mean reward of a window")
-    grid[1, 0].set_ylabel("KL of an update, network `share`")
+    grid[1, 0].set_ylabel("KL of an update (nats)")
     grid[0, 0].legend(fontsize="small")
 
 
@@ -137,8 +138,9 @@ def best_and_end(rewards: Array) -> tuple[float, float]:
     return float(means.max()), float(means[-1])
 
 
-def worst_kl(rows: LearningRows) -> float:
-    return max(float(value) for row in rows for name, value in row.items() if name.endswith("/approx_kl"))
+def largest_kl(row: Mapping[str, float]) -> float:
+    """Of any network in one update."""
+    return max(value for name, value in row.items() if name.endswith("/approx_kl"))
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from dynamix_ps.policy.window_arrays import Array, WindowArrays
 PAPER_STEPS = (-100, -25, 0, 25, 100)  # samples
 PAPER_BOUNDS = (32, 1024)
 BATCH_STEPS = (-1.0, -0.25, 0.0, 0.25, 1.0)  # log2 of the factor on B (chosen by us)
-SHARE_STEPS = (-1.5, -0.75, -0.3, -0.1, 0.0, 0.1, 0.3)  # log2 of the factor on a worker's share (chosen by us)
+SHARE_STEPS = (-1.0, -0.4, -0.15, -0.05, 0.0, 0.05, 0.15)  # log2 of the factor on a worker's share (chosen by us)
 DEAD_BAND = 0.02  # while B stays, no worker's size changes by less than this: a switch for nothing (chosen by us)
 
 

@@ -1,7 +1,7 @@
 """What a simple model of the cluster would do: the ground on which the structured policy stands.
 
-The model knows computing times (compute_times.py), the network time that nothing hides, the gradient noise scale and
-the learning-rate rule. With all workers finishing together an iteration of global batch B lasts
+The model knows each worker's computing time (compute_times.py) and the network time that nothing hides, the gradient
+noise scale and the learning-rate rule. With all workers finishing together an iteration of global batch B lasts
 
     T(B) = a + B / R        R: samples per second of all, a: fixed computing and exposed network
 
@@ -14,15 +14,15 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dynamix_ps.policy.compute_times import ComputeTimes, balance
+from dynamix_ps.policy.compute_times import JUMP, ComputeTimes, balance
 from dynamix_ps.policy.features import ratio
 from dynamix_ps.policy.rewards import efficiency
 from dynamix_ps.policy.state import State
-from dynamix_ps.policy.window_arrays import Array
+from dynamix_ps.policy.window_arrays import Array, WindowArrays
 
 ADVICE = ("advised_batch", "growing_part", "step_progress")  # log2(B* / B); B / R over T; f(B)
 CANDIDATES = np.exp2(np.arange(-12, 13) / 4)  # of B* / B, quarters of octaves
-SMOOTHING = 0.5  # weight of the newest window in the exposed network time (chosen by us)
+SMOOTHING = 0.5  # weight of the newest window in the exposed network time, unless it jumps (chosen by us)
 
 
 class Advisor:
@@ -30,7 +30,7 @@ class Advisor:
 
     def __init__(self, *shape: int) -> None:
         self._times = ComputeTimes(*shape)
-        self._exposed_s = np.full(shape[:-1], np.nan)
+        self._exposed_s = np.full(shape, np.nan)
         self._fixed_s = np.zeros(shape)
         self._rates_per_s = np.ones(shape)
 
@@ -45,13 +45,13 @@ class Advisor:
         iterations = window.iterations[..., None]
         self._times.observe(window.samples / iterations, window.compute_s / iterations)
         known = self._times.known
-        self._fixed_s = _filled(self._times.fixed_s, known)
+        self._follow_exposed(window, window.compute_s / iterations)
+        self._fixed_s = _filled(self._times.fixed_s, known) + _filled(self._exposed_s, np.isfinite(self._exposed_s))
         self._rates_per_s = _filled(self._times.rates_per_s, known, otherwise=1.0)
-        self._follow_exposed(window.duration_s / window.iterations, window.compute_s / iterations)
 
         batch = np.maximum(window.global_batch, 1)
         rate_per_s = self._rates_per_s.sum(axis=-1)
-        constant_s = (self._fixed_s * self._rates_per_s).sum(axis=-1) / rate_per_s + self._exposed_s
+        constant_s = (self._fixed_s * self._rates_per_s).sum(axis=-1) / rate_per_s
         growing_s = batch / rate_per_s
         factors = CANDIDATES.reshape(-1, *(1,) * batch.ndim)
         candidates = np.clip(factors * batch, window.low.sum(axis=-1), window.high.sum(axis=-1))
@@ -68,13 +68,25 @@ class Advisor:
         _, sizes = balance(totals, self._fixed_s, self._rates_per_s)
         return np.maximum(sizes, 1e-9)
 
-    def _follow_exposed(self, iteration_s: Array, compute_s: Array) -> None:
-        """T less the longest computing time, smoothed."""
-        longest_s = np.where(np.isfinite(compute_s), compute_s, -np.inf).max(axis=-1)
-        exposed_s = np.where(np.isfinite(longest_s), np.maximum(iteration_s - longest_s, 0.0), np.nan)
+    def _follow_exposed(self, window: WindowArrays, compute_s: Array) -> None:
+        """Network time that each worker adds to its computing, smoothed.
+
+        Data are on the way for transfer_i seconds, of which the overlap with computing hides h, the same for all. Nobody
+        takes longer than the iteration, c_i + transfer_i - h <= T, and somebody takes as long: that tells h.
+        Where transfers are not measured, all have the same, T - max c_i.
+        """
+        iteration_s = (window.duration_s / window.iterations)[..., None]
+        transfer_s = np.where(np.isfinite(window.push_busy), window.push_busy, 0.0) * iteration_s
+        alone_s = np.where(np.isfinite(compute_s), compute_s + transfer_s, -np.inf)
+        hidden_s = np.maximum(alone_s.max(axis=-1, keepdims=True) - iteration_s, 0.0)
+        own_s = np.maximum(transfer_s - hidden_s, 0.0)
+        longest_s = np.where(np.isfinite(compute_s), compute_s + own_s, -np.inf).max(axis=-1, keepdims=True)
+        exposed_s = own_s + np.maximum(iteration_s - longest_s, 0.0)
+        known = np.isfinite(exposed_s)
         before_s = np.where(np.isfinite(self._exposed_s), self._exposed_s, exposed_s)
-        after_s = before_s + SMOOTHING * (exposed_s - before_s)
-        self._exposed_s = np.where(np.isfinite(exposed_s), after_s, self._exposed_s)
+        at_once = np.abs(exposed_s - before_s) > JUMP * iteration_s
+        after_s = np.where(at_once, exposed_s, before_s + SMOOTHING * (exposed_s - before_s))
+        self._exposed_s = np.where(known, after_s, self._exposed_s)
 
 
 def _filled(values: Array, known: NDArray[np.bool_], otherwise: float = 0.0) -> Array:

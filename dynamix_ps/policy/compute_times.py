@@ -4,9 +4,9 @@
 
 One model per worker as in Cannikin (arXiv 2402.05302), fitted as AdaptDL does: relative errors count, and a worker
 that was seen at one size only gets half of its time as fixed part. Chosen by us, because clusters change: windows
-are forgotten (FORGETTING), and level_i follows the newest ones (SMOOTHING), at once where it jumps (JUMP). Which of
-the two has changed is told by the size: at an unchanged size it is the level, at a new one the line. Otherwise a worker
-whose size falls because it has become slow would seem to have a large fixed part.
+are forgotten (FORGETTING), and level_i follows the newest ones (SMOOTHING), at once where it jumps (JUMP). The line is
+fitted to times over level, so a worker whose size falls because it has become slow does not seem to have a large fixed
+part.
 """
 
 from __future__ import annotations
@@ -51,11 +51,8 @@ class ComputeTimes:
         size, time_s = np.asarray(sizes, dtype=np.float64), np.asarray(times_s, dtype=np.float64)
         seen = (size > 0) & (time_s >= SHORTEST_S) & (time_s <= LONGEST_S)
         size, time_s = np.where(seen, size, 1.0), np.where(seen, time_s, 1.0)
-        same = np.abs(size / np.where(seen, self._size, size) - 1) <= SAME_SIZE
-        level = time_s / np.where(self.known, self._fixed_s + self._per_sample_s * size, time_s)
-        at_once = np.abs(level / self._level - 1) > JUMP
-        followed = self._level + np.where(at_once, 1.0, SMOOTHING) * (level - self._level)
-        self._level = np.where(seen & same, followed, self._level)
+        own = self._own_change(size, time_s, seen & self.known)
+        self._level = self._level * np.where(np.abs(own - 1) > JUMP, own, 1 + SMOOTHING * (own - 1))
         self._size = np.where(seen, size, self._size)
 
         line_s = time_s / self._level
@@ -65,6 +62,18 @@ class ComputeTimes:
         fixed_s, per_sample_s = _lines(np.where(self._sums[0] > 0, self._sums, 1.0))
         self._fixed_s = np.where(seen, fixed_s, self._fixed_s)
         self._per_sample_s = np.where(seen, per_sample_s, self._per_sample_s)
+
+    def _own_change(self, size: Array, time_s: Array, comparable: NDArray[np.bool_]) -> Array:
+        """By what factor each worker took longer than expected, less what sizes explain; 1 where that is not known.
+
+        Where sizes moved, what most workers have in common (the median) is the fault of the line.
+        """
+        error = np.where(comparable, time_s / np.where(comparable, self.seconds(size), 1.0), 1.0)
+        moved = np.abs(size / np.where(comparable, self._size, size) - 1) > SAME_SIZE
+        if not moved.any():
+            return error
+        common = np.median(np.where(moved, error, 1.0), axis=-1, keepdims=True)
+        return np.asarray(error / np.where(moved, common, 1.0))
 
     def seconds(self, sizes: ArrayLike) -> Array:
         """Computing seconds per iteration at these sizes, (..., workers); NaN for workers never measured."""
