@@ -103,9 +103,11 @@ class PpoPolicy:
         """Take out what was collected; the function returned learns from it on copies, in any thread."""
         rollouts, self._rollouts = self._rollouts, self._empty()
         agents = {name: agent.copy() for name, agent in self._brain.agents.items()}
-        assert self._outcome is not None  # the last one, whose state is where these ended
-        last = self._outcome.decided.acted
-        batches = {name: rollout.batch(last[name].values) for name, rollout in rollouts.items()}
+        following = self._outcome.decided.acted if self._outcome else {}  # none: the last step was broken off
+        batches = {
+            name: rollout.batch(following[name].values if name in following else None)
+            for name, rollout in rollouts.items()
+        }
 
         def learn() -> Finished:
             diagnostics = {name: agent.update(batches[name]) for name, agent in agents.items()}

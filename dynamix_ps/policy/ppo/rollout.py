@@ -104,8 +104,10 @@ class Rollout:
         self._bootstrap.append(bootstrap)
         self._present.append(present)
 
-    def batch(self, last_values: Array) -> Batch:
+    def batch(self, last_values: Array | None) -> Batch:
         """Everything so far as one batch; `last_values` (N,) are those of the states after the last step.
+
+        They may be missing where all episodes were cut after it.
 
         `clip`: advantages by GAE, normalised to mean 0 and deviation 1 over the batch. `simple`: advantages and
         returns are the plain discounted rewards up to the end of the episode or of the rollout.
@@ -120,7 +122,8 @@ class Rollout:
             gains = advantages(rewards, values, values, linked, settings.gamma, 1.0)[present]
         else:
             values = np.stack([acted.values for acted in self._acted]).astype(np.float64)
-            following = np.concatenate([values[1:], last_values[None]])
+            last = np.zeros(values.shape[1]) if last_values is None else last_values
+            following = np.concatenate([values[1:], last[None]])
             after = np.where(self._cut, np.stack(self._bootstrap), following)
             gains = advantages(rewards, values, after, linked, settings.gamma, settings.gae_lambda)[present]
         known = values[present]
