@@ -31,7 +31,7 @@ class ComputeTimes:
         self._level = np.ones(shape)
         self._fixed_s = np.zeros(shape)
         self._per_sample_s = np.full(shape, np.nan)
-        self._size = np.full(shape, np.nan)  # in the window before
+        self._size, self._time_s = np.ones(shape), np.ones(shape)  # in the last window
 
     def restart(self, which: NDArray[np.bool_]) -> None:
         """Forget some environments."""
@@ -39,7 +39,6 @@ class ComputeTimes:
         self._level[which] = 1.0
         self._fixed_s[which] = 0.0
         self._per_sample_s[which] = np.nan
-        self._size[which] = np.nan
 
     @property
     def known(self) -> NDArray[np.bool_]:
@@ -53,7 +52,7 @@ class ComputeTimes:
         size, time_s = np.where(seen, size, 1.0), np.where(seen, time_s, 1.0)
         own = self._own_change(size, time_s, seen & self.known)
         self._level = self._level * np.where(np.abs(own - 1) > JUMP, own, 1 + SMOOTHING * (own - 1))
-        self._size = np.where(seen, size, self._size)
+        self._size, self._time_s = np.where(seen, size, self._size), np.where(seen, time_s, self._time_s)
 
         line_s = time_s / self._level
         weight = line_s**-2
@@ -64,16 +63,17 @@ class ComputeTimes:
         self._per_sample_s = np.where(seen, per_sample_s, self._per_sample_s)
 
     def _own_change(self, size: Array, time_s: Array, comparable: NDArray[np.bool_]) -> Array:
-        """By what factor each worker took longer than expected, less what sizes explain; 1 where that is not known.
+        """By what factor each worker itself has become slower; 1 where its new size explains its new time.
 
-        Where sizes moved, what most workers have in common (the median) is the fault of the line.
+        A line through the last window, with any fixed part whatever, changes the time by a factor between 1 and that of
+        the size. What lies outside is the worker's own.
         """
-        error = np.where(comparable, time_s / np.where(comparable, self.seconds(size), 1.0), 1.0)
-        moved = np.abs(size / np.where(comparable, self._size, size) - 1) > SAME_SIZE
-        if not moved.any():
-            return error
-        common = np.median(np.where(moved, error, 1.0), axis=-1, keepdims=True)
-        return np.asarray(error / np.where(moved, common, 1.0))
+        grown = size / np.where(comparable, self._size, size)
+        longer = time_s / np.where(comparable, self._time_s, time_s)
+        moved = np.abs(grown - 1) > SAME_SIZE
+        explained = (longer > np.minimum(grown, 1) * (1 - JUMP)) & (longer < np.maximum(grown, 1) * (1 + JUMP))
+        error = time_s / np.where(comparable, self.seconds(size), time_s)
+        return np.where(comparable & ~(moved & explained), error, 1.0)
 
     def seconds(self, sizes: ArrayLike) -> Array:
         """Computing seconds per iteration at these sizes, (..., workers); NaN for workers never measured."""
