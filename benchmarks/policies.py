@@ -1,6 +1,6 @@
 """Time to accuracy of all policies on all shipped scenarios (simulated).
 
-    python -m benchmarks.policies --json FILE [--csv FILE] [--png FILE]
+    python -m benchmarks.policies --json FILE --out docs/results
 
 The contenders are the policies of the arbitrator, run as there (dynamix_ps/sim/evaluate.py):
 
@@ -30,6 +30,7 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
+from benchmarks.page import markdown, update_page, where
 from dynamix_ps.cli.progress import progress_bar
 from dynamix_ps.config import Policy, Ppo, Safety
 from dynamix_ps.launch.logs import make_console
@@ -46,8 +47,10 @@ RIVALS = {
     "goodput": Policy(name="goodput"),
 }
 ALONE = Safety(enabled=False)
+SHIPPED = "ppo-structured"
+GROUPS = ("changing", "constant", "all")  # of scenarios; each scenario by itself is one, too
 LEARNED = {
-    "ppo-structured": Policy(name="ppo"),
+    SHIPPED: Policy(name="ppo"),
     "ppo-structured-alone": Policy(name="ppo", safety=ALONE),
     "ppo-paper": Policy(name="ppo", ppo=Ppo(space="paper"), safety=ALONE),
 }
@@ -56,38 +59,43 @@ LEARNED = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here")
-    parser.add_argument("--csv", type=Path, metavar="FILE", help="write one line per run here")
-    parser.add_argument("--png", type=Path, metavar="FILE", help="draw times relative to the best rival here")
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help="write page, picture and a line per run here")
     parser.add_argument("--seeds", type=int, default=SEEDS)
     parser.add_argument("--seed", type=int, default=0, help="what all random numbers come from")
     parser.add_argument("--scenario", action="append", help="only these; default: all that ship")
     parser.add_argument("--rivals-only", action="store_true", help="leave the learned policies out")
     args = parser.parse_args()
     scenarios = [load_scenario(name) for name in args.scenario or shipped()]
-    policies = RIVALS if args.rivals_only else RIVALS | LEARNED
     console = make_console()
     began_s = time.monotonic()
     with progress_bar(console) as bar:
         task = bar.add_task("cells")
         contest = compete(
             scenarios,
-            policies,
+            RIVALS if args.rivals_only else RIVALS | LEARNED,
             seeds=args.seeds,
             seed=args.seed,
             on_done=lambda done, total: bar.update(task, completed=done, total=total),
         )
-    figures = report(contest, scenarios) | {"seeds": args.seeds, "seconds": round(time.monotonic() - began_s, 1)}
+    seconds = round(time.monotonic() - began_s, 1)
+    figures = report(contest, scenarios) | {"seeds": args.seeds, "seconds": seconds}
     console.print(contest_table(contest))
-    for group, found in figures["groups"].items():
-        console.print(group_table(group, found))
+    for group in GROUPS:
+        if group in figures["groups"]:
+            console.print(group_table(group, figures["groups"][group]))
     if args.json:
         args.json.write_text(json.dumps(figures, indent=2) + "\n")
-    if args.csv:
-        write_rows(args.csv, contest)
-    if args.png:
+    if args.out:
+        args.out.mkdir(parents=True, exist_ok=True)
+        command = f"python -m benchmarks.policies --out {args.out}"
+        block = (
+            f"`{command}`: {args.seeds} seeds, {seconds:,.0f} s on {where()}. Simulated.\n\n{page_tables(figures)}\n"
+        )
+        update_page(args.out / "policies.md", block)
+        write_rows(args.out / "policies.csv", contest)
         rivals = tuple(RIVALS)
-        reference = {name: contest.against_best(rivals[0], rivals, (name,))[1][0] for name in contest.scenarios}
-        draw_contest(args.png, contest, reference, "the best rival of the scenario")
+        reference = {name: contest.counted_s(contest.best_rival(rivals, name), name) for name in contest.scenarios}
+        draw_contest(args.out / "policies.png", contest, reference, "the best rival of the scenario")
 
 
 def report(contest: Contest, scenarios: list[Scenario]) -> dict[str, Any]:
@@ -141,18 +149,52 @@ def _against(contest: Contest, policy: str, scenarios: list[str], rng: np.random
     }
 
 
+def page_tables(figures: dict[str, Any]) -> str:
+    """Per scenario the times, per group of scenarios the comparisons, in Markdown."""
+    times = [
+        {"scenario": name, "": "constant" if one["constant"] else "changing"}
+        | {policy: _in_words(policy, one, found) for policy, found in one["policies"].items()}
+        for name, one in figures["scenarios"].items()
+    ]
+    comparisons = [
+        {"scenarios": group, "policy": policy} | dict(zip(_COLUMNS, _against_in_words(found), strict=True))
+        for group, policies in figures["groups"].items()
+        for policy, found in policies.items()
+        if group in GROUPS or policy == SHIPPED
+    ]
+    tables = [f"Time to target in s, interquartile mean:\n\n{markdown(times)}"]
+    if comparisons:
+        tables.append(
+            f"Time relative to the best rival, below 1 is faster, with 95 % intervals:\n\n{markdown(comparisons)}"
+        )
+    return "\n\n".join(tables)
+
+
+def _in_words(policy: str, scenario: dict[str, Any], found: dict[str, Any]) -> str:
+    size = f" (b = {scenario['tuned_size']})" if policy == TUNED else ""
+    missed = f", {found['missed']} missed" if found["missed"] else ""
+    text = f"{found['time_s']['value']:,.0f}{size}{missed}"
+    return f"**{text}**" if policy == scenario["best_rival"] else text
+
+
+_COLUMNS = ("best rival of the scenario", "improvement", "best rival of every seed", "improvement over it")
+
+
+def _against_in_words(one: dict[str, Any]) -> list[str]:
+    return [
+        f"{figure['value']:.3f} [{figure['low']:.3f}, {figure['high']:.3f}]"
+        for rival in ("best_rival", "best_of_seed")
+        for figure in (one[rival]["relative_time"], one[rival]["improvement"])
+    ]
+
+
 def group_table(group: str, found: dict[str, Any]) -> Table:
     """One group of scenarios: every learned policy against the best rival."""
     table = Table(title=f"{group}: time relative to the best rival (simulated, below 1 is faster), 95 % interval")
-    for column in ("policy", "best rival of the scenario", "improvement", "best rival of every seed", "improvement"):
+    for column in ("policy", *_COLUMNS):
         table.add_column(column, justify="left" if column == "policy" else "right")
     for policy, one in found.items():
-        figures = [
-            f"{figure['value']:.3f} [{figure['low']:.3f}, {figure['high']:.3f}]"
-            for rival in ("best_rival", "best_of_seed")
-            for figure in (one[rival]["relative_time"], one[rival]["improvement"])
-        ]
-        table.add_row(policy, *figures)
+        table.add_row(policy, *_against_in_words(one))
     return table
 
 

@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from benchmarks.studies.page import Study, run_study
+from benchmarks.studies.study import Study, run_study
 from benchmarks.studies.trainings import (
     RIVALS,
     LearningRows,

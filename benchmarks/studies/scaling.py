@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from benchmarks.studies.page import Study, run_study
+from benchmarks.studies.study import Study, run_study
 from benchmarks.studies.trainings import (
     RIVALS,
     Training,

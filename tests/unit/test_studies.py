@@ -7,8 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.studies import clip_simple, page, transfer
+from benchmarks import page
+from benchmarks.studies import clip_simple, transfer
 from benchmarks.studies.reward_k import at_k, variants
+from benchmarks.studies.study import run_study
 from benchmarks.studies.trainings import in_words, over_trainings
 from dynamix_ps.sim.evaluate import Cell, evaluate
 from dynamix_ps.sim.parameters import parameters_of
@@ -77,7 +79,7 @@ def test_families_can_be_trained() -> None:
 @pytest.mark.timeout(60)
 def test_a_study_leaves_table_figures_and_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.argv", ["clip_simple", "--quick", "--out", str(tmp_path)])
-    page.run_study("clip_simple", clip_simple.__doc__, clip_simple.measure)
+    run_study("clip_simple", clip_simple.__doc__, clip_simple.measure)
     assert {file.name for file in tmp_path.iterdir()} == {"clip-simple.md", "clip-simple.csv", "clip-simple.png"}
     text = (tmp_path / "clip-simple.md").read_text()
     assert "`python -m benchmarks.studies.clip_simple --quick`" in text
