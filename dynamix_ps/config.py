@@ -75,7 +75,7 @@ class Ppo(_Section):
     efficiency: Annotated[float, Field(ge=0)] = 1.0  # reward `goodput`: weights of its terms
     throughput: Annotated[float, Field(ge=0)] = 1.0
     change: Annotated[float, Field(ge=0)] = 0.02
-    balance: Annotated[float, Field(ge=0)] = 0.1
+    balance: Annotated[float, Field(ge=0)] = 0.3
 
 
 class Safety(_Section):

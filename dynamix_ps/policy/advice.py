@@ -1,6 +1,6 @@
 """What a simple model of the cluster would do: the ground on which the structured policy stands.
 
-The model knows each worker's computing time (compute_times.py) and the network time that nothing hides, the gradient
+The model knows each worker's computing time (compute_times.py) and the network time that nothing hides (exposed.py), the gradient
 noise scale and the learning-rate rule. With all workers finishing together an iteration of global batch B lasts
 
     T(B) = a + B / R        R: samples per second of all, a: fixed computing and exposed network
@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dynamix_ps.policy.compute_times import JUMP, ComputeTimes, balance
+from dynamix_ps.policy.exposed import exposed_s
 from dynamix_ps.policy.features import ratio
 from dynamix_ps.policy.rewards import efficiency
 from dynamix_ps.policy.state import State
@@ -45,7 +46,7 @@ class Advisor:
         iterations = window.iterations[..., None]
         self._times.observe(window.samples / iterations, window.compute_s / iterations)
         known = self._times.known
-        self._follow_exposed(window, window.compute_s / iterations)
+        self._follow_exposed(window)
         self._fixed_s = _filled(self._times.fixed_s, known) + _filled(self._exposed_s, np.isfinite(self._exposed_s))
         self._rates_per_s = _filled(self._times.rates_per_s, known, otherwise=1.0)
 
@@ -68,25 +69,12 @@ class Advisor:
         _, sizes = balance(totals, self._fixed_s, self._rates_per_s)
         return np.maximum(sizes, 1e-9)
 
-    def _follow_exposed(self, window: WindowArrays, compute_s: Array) -> None:
-        """Network time that each worker adds to its computing, smoothed.
-
-        Data are on the way for transfer_i seconds, of which the overlap with computing hides h, the same for all. Nobody
-        takes longer than the iteration, c_i + transfer_i - h <= T, and somebody takes as long: that tells h.
-        Where transfers are not measured, all have the same, T - max c_i.
-        """
-        iteration_s = (window.duration_s / window.iterations)[..., None]
-        transfer_s = np.where(np.isfinite(window.push_busy), window.push_busy, 0.0) * iteration_s
-        alone_s = np.where(np.isfinite(compute_s), compute_s + transfer_s, -np.inf)
-        hidden_s = np.maximum(alone_s.max(axis=-1, keepdims=True) - iteration_s, 0.0)
-        own_s = np.maximum(transfer_s - hidden_s, 0.0)
-        longest_s = np.where(np.isfinite(compute_s), compute_s + own_s, -np.inf).max(axis=-1, keepdims=True)
-        exposed_s = own_s + np.maximum(iteration_s - longest_s, 0.0)
-        known = np.isfinite(exposed_s)
-        before_s = np.where(np.isfinite(self._exposed_s), self._exposed_s, exposed_s)
-        at_once = np.abs(exposed_s - before_s) > JUMP * iteration_s
-        after_s = np.where(at_once, exposed_s, before_s + SMOOTHING * (exposed_s - before_s))
-        self._exposed_s = np.where(known, after_s, self._exposed_s)
+    def _follow_exposed(self, window: WindowArrays) -> None:
+        exposed = exposed_s(window)
+        before_s = np.where(np.isfinite(self._exposed_s), self._exposed_s, exposed)
+        at_once = np.abs(exposed - before_s) > JUMP * (window.duration_s / window.iterations)[..., None]
+        after_s = np.where(at_once, exposed, before_s + SMOOTHING * (exposed - before_s))
+        self._exposed_s = np.where(np.isfinite(exposed), after_s, self._exposed_s)
 
 
 def _filled(values: Array, known: NDArray[np.bool_], otherwise: float = 0.0) -> Array:

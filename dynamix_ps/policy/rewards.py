@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dynamix_ps.policy.apportion import Whole
+from dynamix_ps.policy.exposed import exposed_s
 from dynamix_ps.policy.features import ratio
 from dynamix_ps.policy.progress import step_progress
 from dynamix_ps.policy.state import State
@@ -67,13 +68,13 @@ class GoodputReward:
 
     A worker's share moves neither N nor B, so what it is worth is told without them: log2 of the samples per second over
     what all workers could compute without ever waiting, in place of the first two terms, and
-    - balance * |t_i - mean t| / mean t, t_i the computing times: each worker's own part in the waiting.
+    - balance * |t_i - mean t| / mean t, t_i a worker's computing and exposed network time: its own part in the waiting.
     """
 
     efficiency: float = 1.0
     throughput: float = 1.0
     change: float = 0.02
-    balance: float = 0.1
+    balance: float = 0.3
 
     def of_cluster(self, state: State, before: Whole) -> Array:
         efficient = np.log2(np.maximum(efficiency(state, state.window.global_batch), SMALLEST_PROGRESS))
@@ -113,9 +114,10 @@ def _changed(state: State, before: Whole) -> Array:
 
 
 def _lateness(state: State) -> Array:
-    computing_s = state.window.compute_s
-    mean_s = _mean(np.nan_to_num(computing_s), np.isfinite(computing_s))
-    return np.nan_to_num(np.abs(ratio(computing_s, mean_s[..., None]) - 1))
+    window = state.window
+    chain_s = window.compute_s / window.iterations[..., None] + exposed_s(window)
+    mean_s = _mean(np.nan_to_num(chain_s), np.isfinite(chain_s))
+    return np.nan_to_num(np.abs(ratio(chain_s, mean_s[..., None]) - 1))
 
 
 def _mean(values: Array, known: NDArray[np.bool_]) -> Array:
