@@ -1,0 +1,26 @@
+"""Network time that a worker adds to its computing, told from one window. Pure."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dynamix_ps.policy.window_arrays import Array, WindowArrays
+
+
+def exposed_s(window: WindowArrays) -> Array:
+    """Seconds per iteration beyond a worker's computing, (..., workers); NaN for a worker that did not compute.
+
+    Data are on the way for transfer_i seconds, of which the overlap with computing hides h, the same for all. Nobody
+    takes longer than the iteration, c_i + transfer_i - h <= T, and somebody takes as long: that tells h. Where
+    transfers are not measured, all have the same, T - max c_i. Chosen by us.
+    """
+    iterations = window.iterations[..., None]
+    compute_s = window.compute_s / iterations
+    iteration_s = window.duration_s[..., None] / iterations
+    transfer_s = np.where(np.isfinite(window.push_busy), window.push_busy, 0.0) * iteration_s
+    computes = np.isfinite(compute_s)
+    alone_s = np.where(computes, compute_s + transfer_s, -np.inf)
+    hidden_s = np.maximum(alone_s.max(axis=-1, keepdims=True) - iteration_s, 0.0)
+    own_s = np.maximum(transfer_s - hidden_s, 0.0)
+    longest_s = np.where(computes, compute_s + own_s, -np.inf).max(axis=-1, keepdims=True)
+    return np.where(computes, own_s + np.maximum(iteration_s - longest_s, 0.0), np.nan)
