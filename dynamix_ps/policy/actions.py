@@ -41,7 +41,7 @@ def batch_target(window: WindowArrays, batch_actions: NDArray[np.int64]) -> Whol
     factor = np.exp2(np.array(BATCH_STEPS)[batch_actions])
     lowest = np.where(window.present, window.low, window.planned).sum(axis=-1)
     highest = np.where(window.present, window.high, window.planned).sum(axis=-1)
-    return np.clip(np.rint(window.global_batch * factor), lowest, highest).astype(np.int64)
+    return np.asarray(np.clip(np.rint(window.global_batch * factor), lowest, highest), dtype=np.int64)
 
 
 def structured_sizes(window: WindowArrays, total: Whole, balanced: Array, share_actions: NDArray[np.int64]) -> Whole:

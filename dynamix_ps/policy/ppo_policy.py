@@ -47,7 +47,7 @@ class _Pending:
 
 @dataclass(frozen=True, slots=True)
 class _Outcome:
-    """The last decision that was rewarded; it joins the rollout once it is known whether another follows it directly."""
+    """The last decision that was rewarded; it joins the rollout once it is known whether another follows directly."""
 
     decided: Decided
     rewards: dict[str, Array]

@@ -115,7 +115,7 @@ def arrays_of(view: View) -> WindowArrays:
         server_unread_bytes=_largest([one.unread_bytes for one in view.servers]),
         server_unsent_bytes=_largest([one.unsent_bytes for one in view.servers]),
         lr_rule=np.array(LR_RULES.index(view.lr_rule), dtype=np.int8),
-        reference_batch=np.float64(view.reference_batch or view.plan.global_batch),
+        reference_batch=np.asarray(view.reference_batch or view.plan.global_batch, dtype=np.float64),
         **columns,
     )
 

@@ -39,7 +39,7 @@ class TrainSettings:
     """One training. What is not said by the paper is chosen by us (docs/method.md)."""
 
     space: Literal["structured", "paper"] = "structured"
-    reward: Reward = GoodputReward()
+    reward: Reward = field(default_factory=GoodputReward)
     learner: Settings = field(default_factory=lambda: Settings(gamma=0.9, entropy=0.003, minibatches=8))
     n_workers: tuple[int, ...] = (2, 4, 8, 16)  # a group of clusters of each size
     environments: int = 64  # clusters at once, shared among the groups
@@ -56,7 +56,8 @@ class TrainSettings:
 
 def paper_settings(**changes: Any) -> TrainSettings:
     """The faithful mode: the paper's actions and reward."""
-    return TrainSettings(**({"space": "paper", "reward": PaperReward()} | changes))
+    chosen: dict[str, Any] = {"space": "paper", "reward": PaperReward()} | changes
+    return TrainSettings(**chosen)
 
 
 @dataclass(frozen=True, slots=True)

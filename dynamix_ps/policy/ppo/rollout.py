@@ -122,7 +122,7 @@ class Rollout:
             gains = advantages(rewards, values, values, linked, settings.gamma, 1.0)[present]
         else:
             values = np.stack([acted.values for acted in self._acted]).astype(np.float64)
-            last = np.zeros(values.shape[1]) if last_values is None else last_values
+            last = np.zeros_like(values[0]) if last_values is None else last_values
             following = np.concatenate([values[1:], last[None]])
             after = np.where(self._cut, np.stack(self._bootstrap), following)
             gains = advantages(rewards, values, after, linked, settings.gamma, settings.gae_lambda)[present]
