@@ -1,12 +1,15 @@
 """What a simple model of the cluster would do: the ground on which the structured policy stands.
 
-The model knows each worker's computing time (compute_times.py) and the network time that nothing hides (exposed.py), the gradient
-noise scale and the learning-rate rule. With all workers finishing together an iteration of global batch B lasts
+The model knows each worker's computing time (compute_times.py) and the network time that nothing hides (exposed.py),
+the gradient noise scale and the learning-rate rule. With all workers finishing together an iteration of global batch B
+lasts
 
     T(B) = a + B / R        R: samples per second of all, a: fixed computing and exposed network
 
-and training progresses by f(B) / T(B) per second (progress.py). The learned policy sees where that is largest, B*,
-as log2(B* / B), the part of T that grows with B, and f(B); it is free to disagree.
+as long as the same network time stays hidden. Computing hides network time in proportion to itself: of what a larger B
+adds to it, the part h / C (hidden over computing time now) is won back, until nothing is exposed. Training progresses
+by f(B) / T(B) per second (progress.py). The learned policy sees where that is largest, B*, as log2(B* / B), the part of
+T that grows with B, and f(B); it is free to disagree.
 """
 
 from __future__ import annotations
@@ -32,23 +35,25 @@ class Advisor:
     def __init__(self, *shape: int) -> None:
         self._times = ComputeTimes(*shape)
         self._exposed_s = np.full(shape, np.nan)
-        self._fixed_s = np.zeros(shape)
-        self._rates_per_s = np.ones(shape)
+        self._hiding = np.zeros(shape[:-1])  # h / C
+        self._fixed_s: Array = np.zeros(shape)
+        self._rates_per_s: Array = np.ones(shape)
 
     def restart(self, which: NDArray[np.bool_]) -> None:
         """Forget some environments."""
         self._times.restart(which)
         self._exposed_s[which] = np.nan
+        self._hiding[which] = 0.0
 
     def observe(self, state: State) -> Array:
-        """Take in a window. The advice, (..., 2), NaN where nothing is known yet."""
+        """Take in a window. The advice, (..., len(ADVICE)), NaN where nothing is known yet."""
         window = state.window
         iterations = window.iterations[..., None]
         self._times.observe(window.samples / iterations, window.compute_s / iterations)
         known = self._times.known
         self._follow_exposed(window)
-        self._fixed_s = _filled(self._times.fixed_s, known) + _filled(self._exposed_s, np.isfinite(self._exposed_s))
-        self._rates_per_s = _filled(self._times.rates_per_s, known, otherwise=1.0)
+        self._fixed_s = _filled(np.where(known, self._times.fixed_s, np.nan)) + _filled(self._exposed_s)
+        self._rates_per_s = _filled(self._times.rates_per_s, otherwise=1.0)
 
         batch = np.maximum(window.global_batch, 1)
         rate_per_s = self._rates_per_s.sum(axis=-1)
@@ -56,13 +61,15 @@ class Advisor:
         growing_s = batch / rate_per_s
         factors = CANDIDATES.reshape(-1, *(1,) * batch.ndim)
         candidates = np.clip(factors * batch, window.low.sum(axis=-1), window.high.sum(axis=-1))
-        per_s = efficiency(state, candidates) / (constant_s + candidates / rate_per_s)
+        longer_s = (candidates - batch) / rate_per_s * (1 - self._hiding)
+        alone_s = constant_s - _mean(self._exposed_s) + candidates / rate_per_s
+        per_s = efficiency(state, candidates) / np.maximum(constant_s + growing_s + longer_s, alone_s)
         best = np.take_along_axis(candidates, per_s.argmax(axis=0)[None], axis=0)[0]
         advice = np.stack(
             [np.log2(np.maximum(best, 1) / batch), ratio(growing_s, constant_s + growing_s), efficiency(state, batch)],
             axis=-1,
         )
-        return np.where(known.any(axis=-1)[..., None], advice, np.nan)
+        return np.where(known.any(axis=-1, keepdims=True), advice, np.nan)
 
     def balanced(self, totals: NDArray[np.int64]) -> Array:
         """Real-valued sizes, (..., workers), with which all would finish together; positive."""
@@ -70,15 +77,23 @@ class Advisor:
         return np.maximum(sizes, 1e-9)
 
     def _follow_exposed(self, window: WindowArrays) -> None:
-        exposed = exposed_s(window)
+        exposed, hidden_s = exposed_s(window)
+        computing_s = np.nan_to_num(window.compute_s).max(axis=-1) / window.iterations
+        hiding = np.clip(np.nan_to_num(ratio(hidden_s, computing_s)), 0.0, 1.0)
+        self._hiding = self._hiding + SMOOTHING * (hiding - self._hiding)
         before_s = np.where(np.isfinite(self._exposed_s), self._exposed_s, exposed)
         at_once = np.abs(exposed - before_s) > JUMP * (window.duration_s / window.iterations)[..., None]
         after_s = np.where(at_once, exposed, before_s + SMOOTHING * (exposed - before_s))
         self._exposed_s = np.where(np.isfinite(exposed), after_s, self._exposed_s)
 
 
-def _filled(values: Array, known: NDArray[np.bool_], otherwise: float = 0.0) -> Array:
+def _filled(values: Array, otherwise: float = 0.0) -> Array:
     """Unknown values are the mean of the workers' known ones."""
-    count = known.sum(axis=-1, keepdims=True)
-    mean = np.where(known, values, 0.0).sum(axis=-1, keepdims=True) / np.maximum(count, 1)
-    return np.where(known, values, np.where(count > 0, mean, otherwise))
+    return np.where(np.isfinite(values), values, _mean(values, otherwise)[..., None])
+
+
+def _mean(values: Array, otherwise: float = 0.0) -> Array:
+    """Over the workers, of what is known."""
+    known = np.isfinite(values)
+    count = known.sum(axis=-1)
+    return np.where(count > 0, np.where(known, values, 0.0).sum(axis=-1) / np.maximum(count, 1), otherwise)

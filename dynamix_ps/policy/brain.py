@@ -23,11 +23,14 @@ from dynamix_ps.policy.features import LOCAL, NAMES, SHARED
 from dynamix_ps.policy.ppo.agent import Agent
 from dynamix_ps.policy.ppo.policy_file import Spaces
 from dynamix_ps.policy.ppo.rollout import Acted
+from dynamix_ps.policy.ppo.settings import Settings
 from dynamix_ps.policy.rewards import Reward
 from dynamix_ps.policy.state import State
 from dynamix_ps.policy.window_arrays import Array
 
 VALUE_SCALE = 0.1  # of rewards in rollouts: values, sums of about ten of them, stay near one (chosen by us)
+
+PRIOR = {"batch": 1.0, "share": 3.0}  # logit by which an untrained structured network prefers to change nothing
 
 _SHARED_NAMES = tuple(feature.name for feature in SHARED)
 _LOCAL_NAMES = tuple(feature.name for feature in LOCAL)
@@ -79,6 +82,17 @@ def spaces_of(kind: str, hidden: int) -> Spaces:
         {"batch": actions.BATCH_STEPS, "share": actions.SHARE_STEPS},
         hidden,
     )
+
+
+def fresh_agents(spaces: Spaces, settings: Settings, rng: np.random.Generator) -> dict[str, Agent]:
+    """Untrained networks for these spaces. Those of the structured space begin near the balanced split (chosen by us)."""
+    agents = {}
+    for name, features in spaces.features.items():
+        steps = spaces.actions[name]
+        agents[name] = Agent.fresh(len(features), len(steps), settings, rng)
+        _, last_bias = agents[name].weights.params.actor[-1]
+        last_bias[steps.index(0)] = PRIOR.get(name, 0.0)
+    return agents
 
 
 def make_brain(kind: str, agents: dict[str, Agent], reward: Reward, *shape: int) -> Brain:

@@ -23,7 +23,7 @@ from dynamix_ps.config import Ppo
 from dynamix_ps.errors import PolicyError
 from dynamix_ps.policy.apportion import Whole
 from dynamix_ps.policy.base import Decision, View
-from dynamix_ps.policy.brain import VALUE_SCALE, Brain, Decided, make_brain, spaces_of
+from dynamix_ps.policy.brain import VALUE_SCALE, Brain, Decided, fresh_agents, make_brain, spaces_of
 from dynamix_ps.policy.ppo.agent import Agent
 from dynamix_ps.policy.ppo.policy_file import Spaces, StoredPolicy, load_policy, save_policy
 from dynamix_ps.policy.ppo.rollout import Rollout
@@ -188,14 +188,6 @@ def reward_of(ppo: Ppo) -> Reward:
     if (ppo.reward or ("paper" if ppo.space == "paper" else "goodput")) == "paper":
         return PaperReward(ppo.alpha, ppo.beta, ppo.delta, ppo.eta)
     return GoodputReward(ppo.efficiency, ppo.throughput, ppo.change, ppo.balance)
-
-
-def fresh_agents(spaces: Spaces, settings: Settings, rng: np.random.Generator) -> dict[str, Agent]:
-    """Untrained networks for these spaces."""
-    return {
-        name: Agent.fresh(len(features), len(spaces.actions[name]), settings, rng)
-        for name, features in spaces.features.items()
-    }
 
 
 def make_ppo(

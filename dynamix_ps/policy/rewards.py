@@ -66,8 +66,8 @@ class GoodputReward:
     iteration time, T_ref its reference. The change is the mean over workers of |log2(b_new / b_old)|: what a
     switch costs.
 
-    A worker's share moves neither N nor B, so what it is worth is told without them: log2 of the samples per second over
-    what all workers could compute without ever waiting, in place of the first two terms, and
+    A worker's share moves neither N nor B, so what it is worth is told without them: log2 of the samples per second
+    over what all workers could compute without ever waiting, in place of the first two terms, and
     - balance * |t_i - mean t| / mean t, t_i a worker's computing and exposed network time: its own part in the waiting.
     """
 
@@ -115,13 +115,13 @@ def _changed(state: State, before: Whole) -> Array:
 
 def _lateness(state: State) -> Array:
     window = state.window
-    chain_s = window.compute_s / window.iterations[..., None] + exposed_s(window)
+    chain_s = window.compute_s / window.iterations[..., None] + exposed_s(window)[0]
     mean_s = _mean(np.nan_to_num(chain_s), np.isfinite(chain_s))
     return np.nan_to_num(np.abs(ratio(chain_s, mean_s[..., None]) - 1))
 
 
 def _mean(values: Array, known: NDArray[np.bool_]) -> Array:
-    return np.where(known, values, 0.0).sum(axis=-1) / np.maximum(known.sum(axis=-1), 1)
+    return np.asarray(np.where(known, values, 0.0).sum(axis=-1) / np.maximum(known.sum(axis=-1), 1))
 
 
 def _cut(reward: Array) -> Array:

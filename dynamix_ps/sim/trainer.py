@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dynamix_ps.errors import PolicyError
-from dynamix_ps.policy.brain import VALUE_SCALE, Decided, make_brain, spaces_of
+from dynamix_ps.policy.brain import VALUE_SCALE, Decided, fresh_agents, make_brain, spaces_of
 from dynamix_ps.policy.ppo.agent import Agent
 from dynamix_ps.policy.ppo.policy_file import StoredPolicy, load_policy, save_policy
 from dynamix_ps.policy.ppo.rollout import Batch, Rollout
@@ -149,12 +149,11 @@ class Trainer:
         self.windows = 0
         self._rng = rng
         self.spaces = spaces_of(settings.space, settings.learner.hidden)
-        self.agents = {
-            name: Agent.fresh(len(features), len(self.spaces.actions[name]), settings.learner, rng)
+        self.agents = (
+            fresh_agents(self.spaces, settings.learner, rng)
             if stored is None
-            else Agent(stored.networks[name], settings.learner, rng)
-            for name, features in self.spaces.features.items()
-        }
+            else {name: Agent(weights, settings.learner, rng) for name, weights in stored.networks.items()}
+        )
         chosen: Draw = draw_ or (lambda rng, environments, n: draw(rng, environments, n, settings.window))
         each = max(settings.environments // len(settings.n_workers), 1)
         self._groups = [_Group(settings, n, each, self.agents, chosen, rng) for n in settings.n_workers]
