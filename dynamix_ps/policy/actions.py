@@ -3,8 +3,10 @@
 `paper`: every worker adds one of five steps to its size (DYNAMIX, arXiv 2510.08522, IV-C). It mixes two decisions: how
 large the global batch is, and how it is split.
 
-`structured` (ours) keeps them apart: one decision multiplies the global batch B, and one per worker shifts its share
-around the split proportional to throughput. Factors work at any scale, from 32 samples to millions of tokens.
+`structured` (ours) keeps them apart: one decision multiplies the global batch B that a simple model advises
+(policy/advice.py), and one per worker multiplies its share of the split with which, by the same model, all finish
+together. Doing nothing is following the model; what is learned is where it errs. Factors work at any scale, from 32
+samples to millions of tokens.
 """
 
 from __future__ import annotations
@@ -17,7 +19,9 @@ from dynamix_ps.policy.window_arrays import Array, WindowArrays
 
 PAPER_STEPS = (-100, -25, 0, 25, 100)  # samples
 PAPER_BOUNDS = (32, 1024)
-BATCH_STEPS = (-1.0, -0.25, 0.0, 0.25, 1.0)  # log2 of the factor on B (chosen by us)
+BATCH_STEPS = (-1.0, -0.4, -0.15, 0.0, 0.15, 0.4, 1.0)  # log2 of the factor on the advised B (chosen by us)
+LARGEST_MOVE = 1.0  # |log2| of what advice changes B by in one window (chosen by us)
+HOLD = 0.12  # advice to change log2 B by less is not followed: progress per second is flat there (chosen by us)
 SHARE_STEPS = (-1.0, -0.4, -0.15, -0.05, 0.0, 0.05, 0.15)  # log2 of the factor on a worker's share (chosen by us)
 DEAD_BAND = 0.02  # while B stays, no worker's size changes by less than this: a switch for nothing (chosen by us)
 
@@ -28,20 +32,26 @@ def paper_sizes(planned: Whole, actions: NDArray[np.int64], low: Whole, high: Wh
     return np.asarray(np.clip(wanted, low, high))
 
 
-def batch_allowed(global_batch: Whole, low: Whole, high: Whole) -> NDArray[np.bool_]:
-    """Which steps of B lead somewhere else than the bounds where it already is; (..., steps). 0 always does."""
+def batch_reference(window: WindowArrays, advised: Array) -> Array:
+    """The global batch that steps start from, (...,): B* = B * 2^advised, at most a factor of 2 away; B if unknown."""
+    away = np.clip(np.nan_to_num(advised), -LARGEST_MOVE, LARGEST_MOVE)
+    return np.asarray(np.maximum(window.global_batch, 1) * np.exp2(np.where(np.abs(away) < HOLD, 0.0, away)))
+
+
+def batch_allowed(window: WindowArrays, reference: Array) -> NDArray[np.bool_]:
+    """Which steps lead somewhere else than the bounds where the reference already is; (..., steps). 0 always does."""
     steps = np.array(BATCH_STEPS)
-    smallest, largest = low.sum(axis=-1)[..., None], high.sum(axis=-1)[..., None]
-    now = global_batch[..., None]
+    smallest, largest = window.low.sum(axis=-1)[..., None], window.high.sum(axis=-1)[..., None]
+    now = reference[..., None]
     return np.asarray((steps == 0) | ((steps < 0) & (now > smallest)) | ((steps > 0) & (now < largest)))
 
 
-def batch_target(window: WindowArrays, batch_actions: NDArray[np.int64]) -> Whole:
-    """The global batch times its factor, within the bounds of the workers that are there; shape (...,)."""
+def batch_target(window: WindowArrays, reference: Array, batch_actions: NDArray[np.int64]) -> Whole:
+    """The reference times the action's factor, within the bounds of the workers that are there; shape (...,)."""
     factor = np.exp2(np.array(BATCH_STEPS)[batch_actions])
     lowest = np.where(window.present, window.low, window.planned).sum(axis=-1)
     highest = np.where(window.present, window.high, window.planned).sum(axis=-1)
-    return np.asarray(np.clip(np.rint(window.global_batch * factor), lowest, highest), dtype=np.int64)
+    return np.clip(np.rint(reference * factor), lowest, highest).astype(np.int64)
 
 
 def structured_sizes(window: WindowArrays, total: Whole, balanced: Array, share_actions: NDArray[np.int64]) -> Whole:

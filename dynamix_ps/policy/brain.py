@@ -30,7 +30,7 @@ from dynamix_ps.policy.window_arrays import Array
 
 VALUE_SCALE = 0.1  # of rewards in rollouts: values, sums of about ten of them, stay near one (chosen by us)
 
-PRIOR = {"batch": 1.0, "share": 3.0}  # logit by which an untrained structured network prefers to change nothing
+PRIOR = {"batch": 2.0, "share": 3.0}  # logit by which an untrained structured network prefers to follow the model
 
 _SHARED_NAMES = tuple(feature.name for feature in SHARED)
 _LOCAL_NAMES = tuple(feature.name for feature in LOCAL)
@@ -85,7 +85,7 @@ def spaces_of(kind: str, hidden: int) -> Spaces:
 
 
 def fresh_agents(spaces: Spaces, settings: Settings, rng: np.random.Generator) -> dict[str, Agent]:
-    """Untrained networks for these spaces. Those of the structured space begin near the balanced split (chosen by us)."""
+    """Untrained networks for these spaces. Those of the structured space begin near the model (chosen by us)."""
     agents = {}
     for name, features in spaces.features.items():
         steps = spaces.actions[name]
@@ -126,7 +126,7 @@ class PaperBrain:
 
 
 class StructuredBrain:
-    """Network `batch` chooses a factor on the global batch, network `share` one on every worker's share."""
+    """Network `batch` chooses a factor on the advised global batch, network `share` one on every worker's share."""
 
     def __init__(self, agents: dict[str, Agent], reward: Reward, *shape: int) -> None:
         self.agents = agents
@@ -136,7 +136,8 @@ class StructuredBrain:
     def decide(self, state: State, *, explore: bool, learn_normaliser: bool = False) -> Decided:
         window = state.window
         advice = self._advisor.observe(state)
-        allowed = actions.batch_allowed(window.global_batch, window.low, window.high)
+        reference = actions.batch_reference(window, advice[..., 0])
+        allowed = actions.batch_allowed(window, reference)
         batch = self.agents["batch"].act(
             _pooled(state, advice),
             explore=explore,
@@ -144,7 +145,7 @@ class StructuredBrain:
             allowed=allowed.reshape(-1, allowed.shape[-1]),
         )
         share = self.agents["share"].act(_flat(state.rows), explore=explore, learn_normaliser=learn_normaliser)
-        total = actions.batch_target(window, batch.actions.reshape(window.planned.shape[:-1]))
+        total = actions.batch_target(window, reference, batch.actions.reshape(window.planned.shape[:-1]))
         shares = share.actions.reshape(window.planned.shape)
         sizes = actions.structured_sizes(window, total, self._advisor.balanced(total), shares)
         return Decided(sizes, {"batch": batch, "share": share})

@@ -87,14 +87,15 @@ class ClusterEnv(gymnasium.Env[Observation, Action]):
 
     def _window(self, sizes: Whole) -> State:
         state = self._states.observe(self._simulator.step(sizes))
-        self._advisor.observe(state)
+        self._advice = self._advisor.observe(state)
         return state
 
     def _sizes(self, action: Action) -> Whole:
         window, chosen = self._state.window, np.asarray(action)[None]
         if self._space == "paper":
             return actions.paper_sizes(window.planned, chosen, window.low, window.high)
-        total = actions.batch_target(window, chosen[:, 0])
+        reference = actions.batch_reference(window, self._advice[..., 0])
+        total = actions.batch_target(window, reference, chosen[:, 0])
         return actions.structured_sizes(window, total, self._advisor.balanced(total), chosen[:, 1:])
 
     def _observation(self) -> Observation:

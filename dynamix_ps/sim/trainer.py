@@ -34,17 +34,20 @@ Draw = Callable[[np.random.Generator, int, int], Parameters]  # rng, environment
 Mask = NDArray[np.bool_]
 
 
+LEARNER = Settings(learning_rate=1e-3, gamma=0.6, entropy=0.001, target_kl=0.02, minibatches=16)
+
+
 @dataclass(frozen=True, slots=True)
 class TrainSettings:
     """One training. What is not said by the paper is chosen by us (docs/method.md)."""
 
     space: Literal["structured", "paper"] = "structured"
     reward: Reward = field(default_factory=GoodputReward)
-    learner: Settings = field(default_factory=lambda: Settings(gamma=0.9, entropy=0.003, minibatches=8))
+    learner: Settings = LEARNER
     n_workers: tuple[int, ...] = (2, 4, 8, 16)  # a group of clusters of each size
-    environments: int = 64  # clusters at once, shared among the groups
+    environments: int = 128  # clusters at once, shared among the groups
     rollout_windows: int = 32
-    total_windows: int = 1_000_000  # of clusters
+    total_windows: int = 1_500_000  # of clusters
     episode_windows: int = 300  # a run is broken off there
     window: int = 20  # iterations per decision, k
     seed: int = 0
