@@ -42,7 +42,7 @@ K = 20
 SCENARIOS = ("homogeneous", "h-level-8", "hl-schedule", "spot-slowdown")
 SEEDS = 5
 TRAININGS = 2
-WINDOWS = 200_000
+WINDOWS = 150_000
 GOODPUT, PAPER = GoodputReward(), PaperReward()
 
 
