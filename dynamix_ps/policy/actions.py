@@ -51,7 +51,8 @@ def batch_target(window: WindowArrays, reference: Array, batch_actions: NDArray[
     factor = np.exp2(np.array(BATCH_STEPS)[batch_actions])
     lowest = np.where(window.present, window.low, window.planned).sum(axis=-1)
     highest = np.where(window.present, window.high, window.planned).sum(axis=-1)
-    return np.clip(np.rint(reference * factor), lowest, highest).astype(np.int64)
+    total: Whole = np.clip(np.rint(reference * factor), lowest, highest).astype(np.int64)
+    return total
 
 
 def structured_sizes(window: WindowArrays, total: Whole, balanced: Array, share_actions: NDArray[np.int64]) -> Whole:

@@ -11,6 +11,8 @@ part.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -90,7 +92,9 @@ class ComputeTimes:
         return np.asarray(1 / (self._level * self._per_sample_s))
 
 
-def balance(totals: ArrayLike, fixed_s: Array, rates_per_s: Array) -> tuple[Array, Array]:
+def balance(
+    totals: ArrayLike, fixed_s: NDArray[np.floating[Any]], rates_per_s: NDArray[np.floating[Any]]
+) -> tuple[Array, Array]:
     """The computing time at which all workers finish together, (...,), and the sizes for it, (..., workers).
 
     Sizes are real numbers >= 0 that sum to `totals` where nobody's would be negative; bounds are left to who
