@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
+from dynamix_ps.policy.compute_times import LONGEST_S
 from dynamix_ps.policy.window_arrays import Array, WindowArrays
 
 
 def exposed_s(window: WindowArrays) -> tuple[Array, Array]:
     """Seconds per iteration beyond a worker's computing, (..., workers), and seconds that computing hides, (...,).
 
-    NaN for a worker that did not compute.
+    NaN for a worker that did not compute, and for times beyond LONGEST_S, which were not measured.
 
     Data are on the way for transfer_i seconds, of which the overlap with computing hides h, the same for all. Nobody
     takes longer than the iteration, c_i + transfer_i - h <= T, and somebody takes as long: that tells h. Where
@@ -25,5 +26,5 @@ def exposed_s(window: WindowArrays) -> tuple[Array, Array]:
     hidden_s = np.maximum(alone_s.max(axis=-1, keepdims=True) - iteration_s, 0.0)
     own_s = np.maximum(transfer_s - hidden_s, 0.0)
     longest_s = np.where(computes, compute_s + own_s, -np.inf).max(axis=-1, keepdims=True)
-    exposed = np.where(computes, own_s + np.maximum(iteration_s - longest_s, 0.0), np.nan)
-    return exposed, hidden_s[..., 0]
+    exposed = own_s + np.maximum(iteration_s - longest_s, 0.0)
+    return np.where(computes & (exposed <= LONGEST_S), exposed, np.nan), hidden_s[..., 0]
