@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
+
+import numpy as np
 
 from dynamix_ps.config import BatchBounds, Cluster, Config, Policy, Ppo, Timeouts, Worker
 from dynamix_ps.messages import Plan, Registration, WindowRecord
 from dynamix_ps.policy.base import View
+from dynamix_ps.policy.window_arrays import OF_LINK, OF_RECORD, WindowArrays
 
 
 def record(rank: int = 0, window: int = 0, **changes: Any) -> WindowRecord:
@@ -52,6 +56,18 @@ def run_under(plan: Plan, window: int, **changes: Any) -> list[WindowRecord | No
         record(rank, window, plan_version=plan.version, batch_size=size, samples=20 * size, **changes)
         for rank, size in enumerate(plan.batch_sizes)
     ]
+
+
+def stacked(windows: Sequence[WindowArrays]) -> WindowArrays:
+    """Windows of several live clusters as one of as many environments."""
+    of_worker = {"present", "low", "high", "planned", "accuracy", *OF_RECORD, *OF_LINK}
+
+    def values(name: str) -> Any:
+        return np.stack(
+            [np.broadcast_to(getattr(one, name), one.planned.shape if name in of_worker else ()) for one in windows]
+        )
+
+    return WindowArrays(**{field.name: values(field.name) for field in dataclasses.fields(WindowArrays)})
 
 
 def config(workers: int = 3, policy: str = "proportional", mode: str = "adapt", **ppo: Any) -> Config:
