@@ -18,7 +18,7 @@ emulation: none
 cluster:
   workers: [{batch: 24}, {batch: 24}]
 batch: {min: 12, max: 64}  # fewer samples and this learning rate diverges, with or without an arbitrator
-policy: {name: ppo}
+policy: {name: ppo, ppo: {file: fresh, learn: true}}
 """
 COMMAND = ["python", "-m", "benchmarks.workloads.train", "--data", "digits", "--model", "mlp"]
 COMMAND += ["--epochs", "60", "--eval-every", "500"]

@@ -121,7 +121,8 @@ def test_leaving_is_noted(arbitrator: ArbitratorProcess, workers: list[Worker]) 
 
 
 def test_ppo_lives_in_the_process_and_goes_on_after_a_kill(tmp_path: Path) -> None:
-    arbitrator = ArbitratorProcess(tmp_path / "run", config(policy="ppo", windows_per_update=2))
+    learning = config(policy="ppo", space="paper", file="fresh", learn=True, windows_per_update=2)
+    arbitrator = ArbitratorProcess(tmp_path / "run", learning)
     workers = [Worker(arbitrator.address, rank) for rank in range(3)]
     plan, window = START, 0
 
@@ -142,14 +143,14 @@ def test_ppo_lives_in_the_process_and_goes_on_after_a_kill(tmp_path: Path) -> No
         arbitrator.wait_listening()
         for worker in workers:
             worker.client.start()
-        for _ in range(5):
+        for _ in range(6):  # a window is rewarded in the next one, and collected when another follows
             one_more_window()
         wait_until(lambda: updates() == [1, 2], "two updates")
         arbitrator.signal(signal.SIGKILL)
         arbitrator.wait()
         arbitrator.start()
         arbitrator.wait_listening()
-        for _ in range(4):
+        for _ in range(5):  # the first is kept out: it began before the restart
             one_more_window()
         wait_until(lambda: updates() == [1, 2, 3], "an update that counts on")
         versions = [line["version"] for line in arbitrator.lines("plan")]
