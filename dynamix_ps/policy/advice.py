@@ -7,7 +7,8 @@ lasts
     T(B) = a + B / R        R: samples per second of all, a: fixed computing and exposed network
 
 as long as the same network time stays hidden. Computing hides network time in proportion to itself: of what a larger B
-adds to it, the part h / C (hidden over computing time now) is won back, until nothing is exposed. Training progresses
+adds to it, the part h / C (hidden over computing time now) is won back, until nothing is exposed. No iteration is
+shorter than that of a slow worker at its lower bound. Training progresses
 by f(B) / T(B) per second (progress.py). The learned policy sees where that is largest, B*, as log2(B* / B), the part of
 T that grows with B, and f(B); it is free to disagree.
 """
@@ -63,7 +64,9 @@ class Advisor:
         candidates = np.clip(factors * batch, window.low.sum(axis=-1), window.high.sum(axis=-1))
         longer_s = (candidates - batch) / rate_per_s * (1 - self._hiding)
         alone_s = constant_s - _mean(self._exposed_s) + candidates / rate_per_s
-        per_s = efficiency(state, candidates) / np.maximum(constant_s + growing_s + longer_s, alone_s)
+        pinned_s = (self._fixed_s + window.low / self._rates_per_s).max(axis=-1)
+        balanced_s = np.maximum(constant_s + growing_s + longer_s, alone_s)
+        per_s = efficiency(state, candidates) / np.maximum(balanced_s, pinned_s)
         best = np.take_along_axis(candidates, per_s.argmax(axis=0)[None], axis=0)[0]
         advice = np.stack(
             [np.log2(np.maximum(best, 1) / batch), ratio(growing_s, constant_s + growing_s), efficiency(state, batch)],
