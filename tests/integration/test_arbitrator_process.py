@@ -150,7 +150,7 @@ def test_ppo_lives_in_the_process_and_goes_on_after_a_kill(tmp_path: Path) -> No
         arbitrator.wait()
         arbitrator.start()
         arbitrator.wait_listening()
-        for _ in range(5):  # the first is kept out: it began before the restart
+        for _ in range(5):  # the first after a restart only settles things
             one_more_window()
         wait_until(lambda: updates() == [1, 2, 3], "an update that counts on")
         versions = [line["version"] for line in arbitrator.lines("plan")]
