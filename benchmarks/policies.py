@@ -8,6 +8,8 @@ The contenders are the policies of the arbitrator, run as there (dynamix_ps/sim/
   of the scenario) by mean time over the very seeds that are reported. Nobody gets so much tuning in practice.
 - proportional, pid (dynamic batching as published), goodput (Pollux's batch size, split for equal finish).
 - ppo-structured: the policy that ships, as it ships, with its safety net; ppo-structured-alone: without the net.
+- model-alone: an untrained structured policy, which does what the model advises (dynamix_ps/policy/advice.py): what is
+  not learned in ppo-structured.
 - ppo-paper: the paper's actions and reward, trained by us, without a safety net.
 
 `relative_time` is the interquartile mean, over seeds and scenarios, of a policy's time to target over that of its best
@@ -25,6 +27,7 @@ import dataclasses
 import json
 import time
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -34,6 +37,9 @@ from benchmarks.page import markdown, update_page, where
 from dynamix_ps.cli.progress import progress_bar
 from dynamix_ps.config import Policy, Ppo, Safety
 from dynamix_ps.launch.logs import make_console
+from dynamix_ps.policy.brain import fresh_agents, spaces_of
+from dynamix_ps.policy.ppo.policy_file import StoredPolicy, save_policy
+from dynamix_ps.policy.ppo.settings import Settings
 from dynamix_ps.sim.comparison import estimate, interquartile_mean
 from dynamix_ps.sim.contest import TUNED, Contest, compare, compete
 from dynamix_ps.sim.contest_report import contest_table, draw_contest, write_rows
@@ -68,11 +74,11 @@ def main() -> None:
     scenarios = [load_scenario(name) for name in args.scenario or shipped()]
     console = make_console()
     began_s = time.monotonic()
-    with progress_bar(console) as bar:
+    with TemporaryDirectory() as folder, progress_bar(console) as bar:
         task = bar.add_task("cells")
         contest = compete(
             scenarios,
-            RIVALS if args.rivals_only else RIVALS | LEARNED,
+            RIVALS if args.rivals_only else RIVALS | LEARNED | {"model-alone": untrained(Path(folder) / "policy.npz")},
             seeds=args.seeds,
             seed=args.seed,
             on_done=lambda done, total: bar.update(task, completed=done, total=total),
@@ -96,6 +102,15 @@ def main() -> None:
         rivals = tuple(RIVALS)
         reference = {name: contest.counted_s(contest.best_rival(rivals, name), name) for name in contest.scenarios}
         draw_contest(args.out / "policies.png", contest, reference, "the best rival of the scenario")
+
+
+def untrained(file: Path) -> Policy:
+    """A structured policy that has learned nothing, which is the model that it stands on."""
+    spaces = spaces_of("structured", Ppo().hidden)
+    agents = fresh_agents(spaces, Settings(), np.random.default_rng(0))
+    networks = {name: agent.weights for name, agent in agents.items()}
+    save_policy(file, StoredPolicy(networks, spaces, {"origin": "untrained"}))
+    return Policy(name="ppo", ppo=Ppo(file=str(file)), safety=ALONE)
 
 
 def report(contest: Contest, scenarios: list[Scenario]) -> dict[str, Any]:

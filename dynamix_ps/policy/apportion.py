@@ -43,7 +43,13 @@ def apportion(
 
 
 def split(total: Whole, weights: Real, low: Whole, high: Whole) -> Whole:
-    """`apportion` for many splits at once: total (...,), the others (..., parts). Arguments are not checked."""
+    """`apportion` for many splits at once: total (...,), the others (..., parts).
+
+    Raises:
+        ValueError: a weight is NaN or infinite. Nothing else is checked.
+    """
+    if not np.isfinite(weights).all():
+        raise ValueError("split: a weight is NaN or infinite, expected finite numbers")
     scaled = _scaled(weights)
     shares = _shares(total, scaled, low, high)
     parts = np.clip(np.floor(shares), low, high).astype(np.int64)

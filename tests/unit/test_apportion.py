@@ -3,11 +3,12 @@ from __future__ import annotations
 import itertools
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dynamix_ps.policy.apportion import apportion
+from dynamix_ps.policy.apportion import apportion, split
 
 weights_lists = st.lists(st.floats(0, 1e300, allow_nan=False), min_size=1, max_size=12)
 
@@ -59,6 +60,12 @@ def test_what_a_bound_takes_goes_to_the_free_parts() -> None:
 def test_impossible_requests_say_why(arguments: tuple[object, ...], text: str) -> None:
     with pytest.raises(ValueError, match=text):
         apportion(*arguments)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("weight", [math.nan, math.inf])
+def test_many_splits_at_once_refuse_weights_that_would_never_end(weight: float) -> None:
+    with pytest.raises(ValueError, match="NaN or infinite"):
+        split(np.array([4]), np.array([[1.0, weight]]), np.zeros((1, 2), dtype=int), np.full((1, 2), 4))
 
 
 @given(bounded_splits())
