@@ -21,8 +21,9 @@ batch: {min: 12, max: 64}  # fewer samples and this learning rate diverges, with
 policy: {name: ppo, ppo: {file: fresh, learn: true}}
 """
 COMMAND = ["python", "-m", "benchmarks.workloads.train", "--data", "digits", "--model", "mlp"]
-COMMAND += ["--epochs", "60", "--eval-every", "500"]
-ITERATIONS_AT_LEAST = 60 * 1437 // 128  # with both workers at their largest size
+COMMAND += ["--epochs", "150", "--eval-every", "500"]
+DECISION = '"decision_ms"'  # in the journal's line of every decision, whether it changed the sizes or not
+ITERATIONS_AT_LEAST = 150 * 1437 // 128  # with both workers at their largest size
 
 
 def arbitrators(launcher: psutil.Process) -> list[psutil.Process]:
@@ -47,7 +48,7 @@ def test_killing_the_arbitrator_costs_nothing_but_a_line_in_the_summary(tmp_path
         launcher = psutil.Process(launch.pid)
         journal = wait_for_plan(tmp_path, launch)
         (killed,) = arbitrators(launcher)
-        plans_before = journal.read_text().count('"plan"')
+        decisions_before = journal.read_text().count(DECISION)
         killed.kill()
         assert launch.wait(150) == 0, (tmp_path / "output").read_text()[-3000:]
     finally:
@@ -61,7 +62,7 @@ def test_killing_the_arbitrator_costs_nothing_but_a_line_in_the_summary(tmp_path
     assert summary["final_accuracy"] > 0.9
     assert any("arbitrator" in entry for entry in summary["degraded"]), summary["degraded"]
     assert journal.read_text().count('"started"') >= 2, "it was restarted from its journal"
-    assert journal.read_text().count('"plan"') > plans_before, "and decided again"
+    assert journal.read_text().count(DECISION) > decisions_before, "and decided again"
     for rank in range(2):
         events = (tmp_path / "runs" / "latest" / "workers" / f"worker-{rank}.jsonl").read_text().splitlines()
         lost = [event for event in map(json.loads, events) if event["kind"] == "degraded"]
