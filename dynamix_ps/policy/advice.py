@@ -8,9 +8,9 @@ lasts
 
 as long as the same network time stays hidden. Computing hides network time in proportion to itself: of what a larger B
 adds to it, the part h / C (hidden over computing time now) is won back, until nothing is exposed. No iteration is
-shorter than that of a slow worker at its lower bound. Training progresses
-by f(B) / T(B) per second (progress.py). The learned policy sees where that is largest, B*, as log2(B* / B), the part of
-T that grows with B, and f(B); it is free to disagree.
+shorter than that of a slow worker at its lower bound. Training progresses by f(B) / T(B) per second (progress.py). The
+learned policy sees where that is largest, B*, as log2(B* / B), the part of T that grows with B, and f(B); it is free to
+disagree. Chosen by us.
 """
 
 from __future__ import annotations

@@ -25,14 +25,12 @@ from dynamix_ps.policy.ppo.rollout import Batch, Rollout
 from dynamix_ps.policy.ppo.settings import Settings
 from dynamix_ps.policy.rewards import GoodputReward, PaperReward, Reward
 from dynamix_ps.policy.state import State, StateBuilder
-from dynamix_ps.policy.window_arrays import Array
 from dynamix_ps.sim.parameters import Parameters
 from dynamix_ps.sim.randomise import draw
 from dynamix_ps.sim.simulator import Simulator
 
 Draw = Callable[[np.random.Generator, int, int], Parameters]  # rng, environments, workers
 Mask = NDArray[np.bool_]
-
 
 LEARNER = Settings(learning_rate=1e-3, gamma=0.6, entropy=0.001, target_kl=0.02, minibatches=16)
 
@@ -89,7 +87,7 @@ class _Group:
         self._pending: _Pending | None = None
 
     def rollout(self, windows: int, learn_normaliser: bool) -> tuple[dict[str, Batch], dict[str, float]]:
-        """Act for so many windows; the batches per network, and the mean reward and entropy of what happened."""
+        """Act for so many windows; the batches per network, and the mean reward."""
         rollouts = {name: Rollout(self._settings.learner) for name in self.brain.agents}
         rewards: list[float] = []
         if self._pending is None:
@@ -205,8 +203,3 @@ class Trainer:
         trainer = Trainer(settings, rng, stored, draw_)
         trainer.windows = int(stored.provenance["windows"])
         return trainer
-
-
-def mean_rewards(history: list[dict[str, float]]) -> Array:
-    """The learning curve: windows so far and mean reward of every iteration; shape (iterations, 2)."""
-    return np.array([[one["windows"], one["reward"]] for one in history])
