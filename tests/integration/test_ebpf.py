@@ -12,20 +12,22 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dynamix_ps.metrics.network import ebpf
+from dynamix_ps.metrics.network.bcc_loader import load_bcc
 from dynamix_ps.metrics.network.btf import Btf
 from dynamix_ps.metrics.network.connection import Connection, SourceError
-from dynamix_ps.metrics.network.ebpf import CLOSED_KEPT_S, EbpfCollector
+from dynamix_ps.metrics.network.ebpf import CLOSED_KEPT_S, STATE_CHANGES, EbpfCollector
 from tests.integration.tcp_pairs import WAYS, connect, listener, name, pair
 
 pytestmark = pytest.mark.timeout(90)
 
+PROGRAMS = len(STATE_CHANGES) + 4  # use of a connection (2), refresh, adopt
 _BUSY_TIME = slice(168, 176)  # tcpi_busy_time in struct tcp_info, include/uapi/linux/tcp.h
 
 
@@ -326,7 +328,8 @@ def test_too_many_processes_are_refused(monkeypatch: pytest.MonkeyPatch, loaded:
         small.close()
 
 
-def test_a_missed_end_is_found_and_counted_as_lost(loaded: EbpfCollector) -> None:
+@pytest.mark.parametrize("blind_to_the_next", (True, False))
+def test_a_missed_end_is_found_and_counted_as_lost(loaded: EbpfCollector, blind_to_the_next: bool) -> None:
     """Detached for a moment, it does not see that a connection closes and its socket becomes another one."""
     collector = EbpfCollector()
     try:
@@ -335,11 +338,14 @@ def test_a_missed_end_is_found_and_counted_as_lost(loaded: EbpfCollector) -> Non
             ends = connect(listening)
             ends.send(there=30, back=4)
             collector.read()
-            collector._bpf.detach_raw_tracepoint(tp=b"inet_sock_set_state")
+            _detach(collector, STATE_CHANGES)
             ends.close()
-            later = connect(listening)
+            if blind_to_the_next:
+                later = connect(listening)
+            _attach(collector, STATE_CHANGES)
+            if not blind_to_the_next:
+                later = connect(listening)
             later.send(there=500, back=0)
-            collector._bpf.attach_raw_tracepoint(tp=b"inet_sock_set_state", fn_name=b"on_state")
             assert {(each.bytes_out, each.closed) for each in collector.read()} >= {(30, True), (4, True)}
             assert collector.lost == 2
             later.send(there=1, back=0)
@@ -348,6 +354,35 @@ def test_a_missed_end_is_found_and_counted_as_lost(loaded: EbpfCollector) -> Non
             later.close()
     finally:
         collector.close()
+
+
+@pytest.mark.parametrize("left", STATE_CHANGES)
+def test_one_of_the_programs_that_see_an_end_is_enough(loaded: EbpfCollector, left: str) -> None:
+    """The kernel leaves one out while it is running on that CPU already."""
+    collector = EbpfCollector()
+    try:
+        _detach(collector, [name for name in STATE_CHANGES if name != left])
+        collector.watch(os.getpid())
+        with listener() as listening:
+            for size in range(1, 20):
+                ends = connect(listening)
+                ends.send(there=size, back=0)
+                ends.close()
+        seen = sorted(each.bytes_out for each in collector.read() if each.closed)
+        assert seen == [0] * 19 + list(range(1, 20))
+        assert collector.lost == 0
+    finally:
+        collector.close()
+
+
+def _detach(collector: EbpfCollector, functions: Sequence[str]) -> None:
+    for function in functions:
+        collector._bpf.detach_raw_tracepoint(tp=function.encode())
+
+
+def _attach(collector: EbpfCollector, functions: Sequence[str]) -> None:
+    for function in functions:
+        ebpf._attach(load_bcc(), collector._bpf, "inet_sock_set_state", function)
 
 
 _HOLDER = """
@@ -365,7 +400,7 @@ def test_nothing_stays_in_the_kernel_after_a_kill(loaded: EbpfCollector) -> None
     try:
         assert holder.stdout and holder.stdout.readline() == b"loaded\n"
         held = _programs_of(holder.pid)
-        assert len(held) == 5
+        assert len(held) == PROGRAMS
         assert held <= _programs()
     finally:
         holder.send_signal(signal.SIGKILL)
@@ -377,7 +412,7 @@ def test_nothing_stays_in_the_kernel_after_close(loaded: EbpfCollector) -> None:
     before = _programs_of(os.getpid())
     collector = EbpfCollector()
     held = _programs_of(os.getpid()) - before
-    assert len(held) == 5
+    assert len(held) == PROGRAMS
     collector.close()
     _wait_until_gone(held)
 

@@ -30,6 +30,7 @@ from dynamix_ps.metrics.network.connection import Connection, SourceError, endpo
 from dynamix_ps.metrics.network.permission import check_permitted, refused
 
 CLOSED_KEPT_S = 60.0  # readers that ask every few seconds still get the last values
+STATE_CHANGES = ("on_state", "on_state_2", "on_state_3")  # see program.c why there is more than one
 
 _SOURCE = Path(__file__).with_name("program.c")
 _MAX_PROCESSES = 1024
@@ -209,14 +210,15 @@ class EbpfCollector:
         )
 
 
-def _load(flags: list[str], hooks: dict[str, str]) -> Any:
+def _load(flags: list[str], hooks: dict[str, tuple[str, ...]]) -> Any:
     bcc = load_bcc()
     program: Any = None
     with quiet() as lines, own_headers():
         try:
             program = bcc.BPF(text=_SOURCE.read_bytes(), cflags=flags)
-            for tracepoint, function in hooks.items():
-                program.attach_raw_tracepoint(tp=tracepoint.encode(), fn_name=function.encode())
+            for tracepoint, functions in hooks.items():
+                for function in functions:
+                    _attach(bcc, program, tracepoint, function)
             for on_demand in (b"refresh", b"adopt"):
                 program.load_func(on_demand, bcc.BPF.RAW_TRACEPOINT)
             problem = ""
@@ -229,6 +231,15 @@ def _load(flags: list[str], hooks: dict[str, str]) -> Any:
     return program
 
 
+def _attach(bcc: Any, program: Any, tracepoint: str, function: str) -> None:
+    """As bcc does it, which allows but one function for a tracepoint; kept where its `cleanup` finds it."""
+    loaded = program.load_func(function.encode(), bcc.BPF.RAW_TRACEPOINT)
+    descriptor = bcc.lib.bpf_attach_raw_tracepoint(loaded.fd, tracepoint.encode())
+    if descriptor < 0:
+        raise OSError(f"{function} cannot be attached to the tracepoint {tracepoint}")
+    program.raw_tracepoint_fds[function.encode()] = descriptor
+
+
 def _explained(problem: str, lines: list[str]) -> SourceError:
     """What bcc, the compiler or the verifier had to say, in one line."""
     if "super-user" in problem:  # that is how bcc reports any EPERM
@@ -239,11 +250,12 @@ def _explained(problem: str, lines: list[str]) -> SourceError:
     return SourceError(reason, f"report it, with the kernel's version ({platform.release()})")
 
 
-def _hooks(btf: Btf) -> dict[str, str]:
-    """Tracepoint: function of program.c."""
-    hooks = {"inet_sock_set_state": "on_state", "sock_send_length": "on_send", "sock_recv_length": "on_receive"}
+def _hooks(btf: Btf) -> dict[str, tuple[str, ...]]:
+    """Tracepoint: functions of program.c."""
+    changes: dict[str, tuple[str, ...]] = {"inet_sock_set_state": STATE_CHANGES}
+    hooks = changes | {"sock_send_length": ("on_send",), "sock_recv_length": ("on_receive",)}
     if not all(btf.has_tracepoint(name) for name in hooks):
-        hooks = {"inet_sock_set_state": "on_state", "tcp_rcv_space_adjust": "on_receive"}
+        hooks = changes | {"tcp_rcv_space_adjust": ("on_receive",)}
     missing = [name for name in hooks if not btf.has_tracepoint(name)]
     if missing:
         raise SourceError(f"this kernel has no tracepoint {' and no '.join(missing)}", NEWER_KERNEL)

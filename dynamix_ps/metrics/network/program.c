@@ -157,8 +157,23 @@ INLINE void read_counters(u64 socket, struct connection *c)
         read_addresses(socket, c);
 }
 
+/* Under the key of the socket's address and the time of birth, as the address is used again. */
+INLINE void keep_closed(u64 socket, struct connection *c)
+{
+    struct closed_key key = {.socket = socket, .born_ns = c->born_ns};
+    if (closed.update(&key, c))
+        count_lost();
+}
+
 INLINE void note(u64 socket, u32 pid)
 {
+    struct connection *before = connections.lookup(&socket);
+    if (before) {
+        if (is_same(socket, before))
+            return;
+        count_lost(); /* its end was missed, its last values with it */
+        keep_closed(socket, before);
+    }
     struct connection c = {};
     c.born_ns = bpf_ktime_get_ns();
     c.pid = pid;
@@ -182,7 +197,7 @@ INLINE void note_if_new(u64 socket, u32 pid)
     if ((family != FAMILY_IPV4 && family != FAMILY_IPV6) || (u16)peek(socket + AT_PROTOCOL, 2) != PROTOCOL_TCP)
         return;
     u8 state = peek(socket + AT_STATE, 1);
-    if (state != STATE_CLOSE && state != STATE_LISTEN && !connections.lookup(&socket))
+    if (state != STATE_CLOSE && state != STATE_LISTEN)
         note(socket, pid);
 }
 
@@ -208,7 +223,7 @@ int on_receive(struct bpf_raw_tracepoint_args *ctx)
 }
 
 /* Arguments: socket, old state, new state. The socket's own state is still the old one. */
-int on_state(struct bpf_raw_tracepoint_args *ctx)
+INLINE int state_changes(struct bpf_raw_tracepoint_args *ctx)
 {
     u64 socket = ctx->args[0];
     int state = ctx->args[2];
@@ -225,11 +240,27 @@ int on_state(struct bpf_raw_tracepoint_args *ctx)
         return 0;
     if (is_same(socket, c))
         read_counters(socket, c);
-    struct closed_key key = {.socket = socket, .born_ns = c->born_ns};
-    if (closed.update(&key, c))
-        count_lost();
+    keep_closed(socket, c);
     connections.delete(&socket);
     return 0;
+}
+
+/* The kernel leaves a program out that already runs on this CPU, and an interrupt or another process may come in while
+ * it does: such an end would be missed. So there are several, one after the other; what the first has done the others
+ * find done. */
+int on_state(struct bpf_raw_tracepoint_args *ctx)
+{
+    return state_changes(ctx);
+}
+
+int on_state_2(struct bpf_raw_tracepoint_args *ctx)
+{
+    return state_changes(ctx);
+}
+
+int on_state_3(struct bpf_raw_tracepoint_args *ctx)
+{
+    return state_changes(ctx);
 }
 
 /* The next two are run on demand by user space, never attached. */
