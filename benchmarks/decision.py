@@ -10,8 +10,8 @@ by up to a third from window to window, so that nearly every window gets a new p
     path     last report in -> window closed -> policy -> guard -> journal -> plan at the watching worker
     disk     the same with the journal brought to the disk (fsync) before the plan goes out, as in a real run
 
-`ppo` decides with fresh weights, which takes as long as with trained ones. `ppo learning` is fine-tuned meanwhile,
-every four windows; these follow each other at once here and not after seconds, so that nearly all meet an update.
+`ppo` and `ppo paper` decide with the weights that ship. `ppo learning` is fine-tuned meanwhile, every four windows;
+these follow each other at once here and not after seconds, so that nearly all meet an update.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from rich.console import Console
@@ -43,7 +43,6 @@ POLICIES = ("proportional", "pid", "goodput", "ppo", "ppo learning", "ppo paper"
 LIMITS_MS = {32: 2.0, 1024: 20.0}  # p99 of `decide` and `path` by the number of workers
 WINDOW = 20  # iterations
 WARM_UP = 5  # windows that are not counted
-NEVER = 1_000_000  # windows
 PAUSE_S = 0.01  # before the last report: what came before is settled
 WINDOWS = {32: 600, 1024: 200}
 
@@ -153,12 +152,8 @@ async def watch(plans: AsyncIterator[Plan], published: list[tuple[float, Plan]])
 
 def cluster(name: str, workers: int) -> Config:
     kind, _, variant = name.partition(" ")
-    ppo = Ppo(
-        space="paper" if variant == "paper" else "structured",
-        file="fresh",
-        learn=True,
-        windows_per_update=4 if variant == "learning" else NEVER,
-    )
+    space: Literal["paper", "structured"] = "paper" if variant == "paper" else "structured"
+    ppo = Ppo(space=space, learn=variant == "learning", windows_per_update=4)
     return Config(
         cluster=Cluster(workers=tuple(Worker(batch=64) for _ in range(workers))),
         policy=Policy(name=kind, ppo=ppo),  # type: ignore[arg-type]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from dynamix_ps.messages import Plan
@@ -25,13 +25,12 @@ def guard(proposed: Sequence[float], current: Sequence[int], bounds: Bounds) -> 
     A value that is no number keeps that worker's current size; an answer of the wrong length, or one that
     leaves nobody anything to do, keeps all of them. The result is always within the bounds.
     """
-    kept = tuple(_within(math.nan, now, *bounds[rank]) for rank, now in enumerate(current))
-    if len(proposed) != len(current):
-        return Guarded(kept, corrected=True)
-    sizes = tuple(_within(value, kept[rank], *bounds[rank]) for rank, value in enumerate(proposed))
-    if sum(sizes) == 0:
-        sizes = kept
-    return Guarded(sizes, corrected=any(a != b for a, b in zip(sizes, proposed, strict=True)))
+    if len(proposed) == len(current):
+        numbers = (now if math.isnan(value) else value for value, now in zip(proposed, current, strict=True))
+        sizes = _within(numbers, bounds)
+        if any(sizes):
+            return Guarded(sizes, corrected=any(a != b for a, b in zip(sizes, proposed, strict=True)))
+    return Guarded(_within(current, bounds), corrected=True)
 
 
 def next_plan(sizes: tuple[int, ...], current: Plan, newest_version: int) -> Plan | None:
@@ -45,7 +44,5 @@ def next_plan(sizes: tuple[int, ...], current: Plan, newest_version: int) -> Pla
     return Plan(max(current.version, newest_version) + 1, sizes)
 
 
-def _within(value: float, now: int, low: int, high: int) -> int:
-    if math.isnan(value):
-        value = now
-    return round(min(max(value, low), high))
+def _within(values: Iterable[float], bounds: Bounds) -> tuple[int, ...]:
+    return tuple(round(min(max(value, low), high)) for value, (low, high) in zip(values, bounds, strict=True))

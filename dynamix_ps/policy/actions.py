@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dynamix_ps.policy.apportion import Whole, split
-from dynamix_ps.policy.window_arrays import Array, WindowArrays
+from dynamix_ps.policy.window_arrays import Array, WindowArrays, known_or
 
 PAPER_STEPS = (-100, -25, 0, 25, 100)  # samples
 PAPER_BOUNDS = (32, 1024)
@@ -34,7 +34,7 @@ def paper_sizes(planned: Whole, actions: NDArray[np.int64], low: Whole, high: Wh
 
 def batch_reference(window: WindowArrays, advised: Array) -> Array:
     """The global batch that steps start from, (...,): B* = B * 2^advised, at most a factor of 2 away; B if unknown."""
-    away = np.clip(np.nan_to_num(advised), -LARGEST_MOVE, LARGEST_MOVE)
+    away = np.clip(known_or(advised), -LARGEST_MOVE, LARGEST_MOVE)
     return np.asarray(np.maximum(window.global_batch, 1) * np.exp2(np.where(np.abs(away) < HOLD, 0.0, away)))
 
 

@@ -19,11 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dynamix_ps.policy.compute_times import JUMP, ComputeTimes, balance
-from dynamix_ps.policy.exposed import exposed_s
 from dynamix_ps.policy.features import ratio
 from dynamix_ps.policy.rewards import efficiency
 from dynamix_ps.policy.state import State
-from dynamix_ps.policy.window_arrays import Array, WindowArrays
+from dynamix_ps.policy.window_arrays import Array, known_or
 
 ADVICE = ("advised_batch", "growing_part", "step_progress")  # log2(B* / B); B / R over T; f(B)
 CANDIDATES = np.exp2(np.arange(-12, 13) / 4)  # of B* / B, quarters of octaves
@@ -52,7 +51,7 @@ class Advisor:
         iterations = window.iterations[..., None]
         self._times.observe(window.samples / iterations, window.compute_s / iterations)
         known = self._times.known
-        self._follow_exposed(window)
+        self._follow_exposed(state)
         self._fixed_s = _filled(np.where(known, self._times.fixed_s, np.nan)) + _filled(self._exposed_s)
         self._rates_per_s = _filled(self._times.rates_per_s, otherwise=1.0)
 
@@ -79,10 +78,10 @@ class Advisor:
         _, sizes = balance(totals, self._fixed_s, self._rates_per_s)
         return np.maximum(sizes, 1e-9)
 
-    def _follow_exposed(self, window: WindowArrays) -> None:
-        exposed, hidden_s = exposed_s(window)
-        computing_s = np.nan_to_num(window.compute_s).max(axis=-1) / window.iterations
-        hiding = np.clip(np.nan_to_num(ratio(hidden_s, computing_s)), 0.0, 1.0)
+    def _follow_exposed(self, state: State) -> None:
+        window, exposed = state.window, state.exposed_s
+        computing_s = known_or(window.compute_s).max(axis=-1) / window.iterations
+        hiding = np.clip(known_or(ratio(state.hidden_s, computing_s)), 0.0, 1.0)
         self._hiding = self._hiding + SMOOTHING * (hiding - self._hiding)
         before_s = np.where(np.isfinite(self._exposed_s), self._exposed_s, exposed)
         at_once = np.abs(exposed - before_s) > JUMP * (window.duration_s / window.iterations)[..., None]

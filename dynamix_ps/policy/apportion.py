@@ -96,9 +96,10 @@ def _shares(total: Whole, weights: Real, low: Whole, high: Whole) -> Real:
     free = np.ones(weights.shape, dtype=bool)
     while True:
         rest = (total - np.where(free, 0.0, shares).sum(axis=-1))[..., None]
-        weight_sum = np.where(free, weights, 0.0).sum(axis=-1, keepdims=True)
+        weighing = np.where(free, weights, 0.0)
+        weight_sum = weighing.sum(axis=-1, keepdims=True)
         even = rest / np.maximum(free.sum(axis=-1, keepdims=True), 1)
-        wanted = np.where(weight_sum > 0, rest * weights / np.where(weight_sum > 0, weight_sum, 1.0), even)
+        wanted = np.where(weight_sum > 0, rest * weighing / np.where(weight_sum > 0, weight_sum, 1.0), even)
         below, above = free & (wanted < low), free & (wanted > high)
         if not (below | above).any():
             return np.where(free, wanted, shares)

@@ -15,11 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dynamix_ps.policy.apportion import Whole
-from dynamix_ps.policy.exposed import exposed_s
 from dynamix_ps.policy.features import ratio
 from dynamix_ps.policy.progress import step_progress
 from dynamix_ps.policy.state import State
-from dynamix_ps.policy.window_arrays import Array
+from dynamix_ps.policy.window_arrays import Array, known_or
 
 TUNING = 0.7  # of the script's learning rate at the first global batch, over the best one (assumed)
 SMALLEST_PROGRESS = 1e-3  # of an iteration, relative to a noiseless one: less, or going backwards, counts as this
@@ -46,11 +45,11 @@ class PaperReward:
 
     def of_worker(self, state: State, before: Whole) -> Array:
         window = state.window
-        gain = np.maximum(0.0, np.nan_to_num(state.accuracy_gain))
+        gain = np.maximum(0.0, known_or(state.accuracy_gain))
         size = np.log2(np.maximum(window.planned, 1)) - 5
-        noise = np.nan_to_num(state.gradient_variance) + np.nan_to_num(window.grad_norm_std)
-        total = np.nan_to_num(window.accuracy) + self.alpha * gain - self.delta * size - self.eta * noise
-        return _cut(total - self.beta * np.nan_to_num(state.iteration_time)[..., None])
+        noise = known_or(state.gradient_variance) + known_or(window.grad_norm_std)
+        total = known_or(window.accuracy) + self.alpha * gain - self.delta * size - self.eta * noise
+        return _cut(total - self.beta * known_or(state.iteration_time)[..., None])
 
     def of_share(self, state: State, before: Whole) -> Array:
         """To the worker's share alone; the paper makes no difference."""
@@ -79,7 +78,7 @@ class GoodputReward:
     def of_cluster(self, state: State, before: Whole) -> Array:
         efficient = np.log2(np.maximum(efficiency(state, state.window.global_batch), SMALLEST_PROGRESS))
         fast = -np.log2(np.maximum(state.iteration_time, 1e-9))
-        progress = self.efficiency * np.nan_to_num(efficient) + self.throughput * np.nan_to_num(fast)
+        progress = self.efficiency * known_or(efficient) + self.throughput * known_or(fast)
         return _cut(progress - self.change * _changed(state, before))
 
     def of_worker(self, state: State, before: Whole) -> Array:
@@ -90,7 +89,7 @@ class GoodputReward:
         window = state.window
         capacity_per_s = np.nansum(state.speed, axis=-1)
         samples_per_s = np.nansum(window.samples, axis=-1) / window.duration_s
-        used = np.log2(np.maximum(np.nan_to_num(ratio(samples_per_s, capacity_per_s), nan=1.0), 1e-3))
+        used = np.log2(np.maximum(known_or(ratio(samples_per_s, capacity_per_s), 1.0), 1e-3))
         shared = self.throughput * used - self.change * _changed(state, before)
         return _cut(shared[..., None] - self.balance * _lateness(state))
 
@@ -115,9 +114,9 @@ def _changed(state: State, before: Whole) -> Array:
 
 def _lateness(state: State) -> Array:
     window = state.window
-    chain_s = window.compute_s / window.iterations[..., None] + exposed_s(window)[0]
-    mean_s = _mean(np.nan_to_num(chain_s), np.isfinite(chain_s))
-    return np.nan_to_num(np.abs(ratio(chain_s, mean_s[..., None]) - 1))
+    chain_s = window.compute_s / window.iterations[..., None] + state.exposed_s
+    mean_s = _mean(known_or(chain_s), np.isfinite(chain_s))
+    return known_or(np.abs(ratio(chain_s, mean_s[..., None]) - 1))
 
 
 def _mean(values: Array, known: NDArray[np.bool_]) -> Array:

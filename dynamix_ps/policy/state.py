@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 
 from dynamix_ps.metrics.noise import SMOOTHING
 from dynamix_ps.policy import features
+from dynamix_ps.policy.exposed import exposed_s
 from dynamix_ps.policy.features import Seen
-from dynamix_ps.policy.window_arrays import Array, WindowArrays
+from dynamix_ps.policy.window_arrays import Array, WindowArrays, known_or
 
 REFERENCE_WINDOWS = 3  # the mean iteration time of this many first windows is the unit of iteration time
 LARGEST_NOISE = 64.0  # global batches; a noise scale beyond that cannot be told from no signal at all (chosen by us)
@@ -33,6 +34,8 @@ class State:
     iteration_time: Array  # (...,), in units of the reference
     reference_s: Array  # (...,)
     noise_scale: Array  # (...,), samples, NaN until it was first estimated
+    exposed_s: Array  # (..., workers), network time beyond computing, per iteration (exposed.py)
+    hidden_s: Array  # (...,), network time that computing hides, per iteration
 
 
 class StateBuilder:
@@ -63,6 +66,7 @@ class StateBuilder:
         """The state at the end of a clean window. Call once per window, in order."""
         self._take_reference(window)
         speed = features.speed(window)
+        exposed, hidden_s = exposed_s(window)
         seen = Seen(
             window=window,
             accuracy_before=self._accuracy,
@@ -83,6 +87,8 @@ class StateBuilder:
             iteration_time=features.iteration_time(seen),
             reference_s=seen.reference_s,
             noise_scale=seen.noise_scale,
+            exposed_s=exposed,
+            hidden_s=hidden_s,
         )
         self._accuracy = np.where(window.present, window.accuracy, self._accuracy)
         self._loss = np.where(window.present, window.loss, self._loss)
@@ -100,8 +106,8 @@ class StateBuilder:
         A signal that drowns in noise makes a large noise scale, not an unknown one.
         """
         fresh = (1 - SMOOTHING) * (np.isfinite(window.noise_variance) & np.isfinite(window.noise_signal))
-        self._variance = self._variance + fresh * (np.nan_to_num(window.noise_variance) - self._variance)
-        self._signal = self._signal + fresh * (np.nan_to_num(window.noise_signal) - self._signal)
+        self._variance = self._variance + fresh * (known_or(window.noise_variance) - self._variance)
+        self._signal = self._signal + fresh * (known_or(window.noise_signal) - self._signal)
         self._weight = self._weight + fresh * (1 - self._weight)
         smallest = self._variance / (LARGEST_NOISE * np.maximum(window.global_batch, 1))
         variance = np.maximum(self._variance, 0.0)

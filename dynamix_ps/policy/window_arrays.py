@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -82,9 +83,9 @@ class WindowArrays:
 
 
 OF_RECORD = (
-    "samples", "compute_s", "push_pull_s", "wait_s", "loss", "accuracy_std", "grad_sq_local", "grad_norm_std",
-    "cpu_ratio", "cpu_cores", "throttled", "memory_bytes", "memory_ratio", "gpu_utilisation", "gpu_memory_ratio",
-    "push_bytes_per_s", "pull_bytes_per_s", "retransmits_per_s", "rtt_s", "push_busy",
+    "samples", "compute_s", "push_pull_s", "wait_s", "loss", "accuracy", "accuracy_std", "grad_sq_local",
+    "grad_norm_std", "cpu_ratio", "cpu_cores", "throttled", "memory_bytes", "memory_ratio", "gpu_utilisation",
+    "gpu_memory_ratio", "push_bytes_per_s", "pull_bytes_per_s", "retransmits_per_s", "rtt_s", "push_busy",
 )  # fmt: skip
 OF_CLUSTER = (
     "iterations", "duration_s", "global_loss", "global_accuracy", "grad_sq_global", "noise_variance", "noise_signal",
@@ -93,19 +94,21 @@ OF_CLUSTER = (
 OF_LINK = ("pull_retransmits_per_s", "pull_busy", "push_difference")
 
 
+def known_or(values: Known, otherwise: float = 0.0) -> Array:
+    """The values with `otherwise` in place of what is unknown or infinite."""
+    return np.where(np.isfinite(values), values, otherwise)
+
+
 def arrays_of(view: View) -> WindowArrays:
     """A live view as arrays; it must have at least one record."""
     first = view.reported[0]
     bounds = np.array(view.bounds, dtype=np.int64)
-    columns: dict[str, Any] = {name: _column(view.records, name) for name in OF_RECORD}
-    accuracy = _column(view.records, "accuracy")
     present = np.array([record is not None for record in view.records])
-    columns["accuracy"] = np.where(present & np.isnan(accuracy), first.global_accuracy, accuracy)
+    columns: dict[str, Any] = _columns(view.records, present, OF_RECORD)
+    columns["accuracy"] = np.where(present & np.isnan(columns["accuracy"]), first.global_accuracy, columns["accuracy"])
     columns |= {name: np.float64(getattr(first, name)) for name in OF_CLUSTER}
-    columns |= {name: _column(view.links, name) if view.links else NAN for name in OF_LINK}
-    if view.links:  # of an absent worker nothing is known
-        for name in OF_LINK:
-            columns[name] = np.where(present, columns[name], NAN)
+    # of an absent worker nothing is known
+    columns |= _columns(view.links, present, OF_LINK) if view.links else dict.fromkeys(OF_LINK, NAN)
     return WindowArrays(
         present=present,
         low=bounds[:, 0],
@@ -120,8 +123,14 @@ def arrays_of(view: View) -> WindowArrays:
     )
 
 
-def _column(rows: tuple[WindowRecord | None, ...] | tuple[LinkView, ...], name: str) -> NDArray[np.float64]:
-    return np.array([NAN if row is None else getattr(row, name) for row in rows], dtype=np.float64)
+def _columns(
+    rows: tuple[WindowRecord | None, ...] | tuple[LinkView, ...], present: NDArray[np.bool_], names: tuple[str, ...]
+) -> dict[str, NDArray[np.float64]]:
+    """One array per field, NaN for absent workers."""
+    fields = attrgetter(*names)
+    table = np.full((len(names), len(present)), NAN)
+    table[:, present] = np.array([fields(row) for row, there in zip(rows, present, strict=True) if there]).T
+    return dict(zip(names, table, strict=True))
 
 
 def _ratio(value: float, unit: float) -> float:

@@ -14,7 +14,7 @@ from dynamix_ps.policy.progress import LR_RULES
 from dynamix_ps.policy.window_arrays import OF_CLUSTER, OF_LINK, OF_RECORD, WindowArrays
 
 SOURCE = "simulated"
-_OF_WORKER = (*OF_RECORD, "accuracy")
+
 _SERVER_CORES = 1.0  # a server's CPU use is known, not its cores
 
 
@@ -28,7 +28,7 @@ def views_of(report: WindowArrays, bytes_pushed: Whole, windows: Whole, versions
         versions: (E,), of the plan that ran.
     """
     shape = report.planned.shape
-    workers = {name: _list(report, name, shape) for name in (*_OF_WORKER, *OF_LINK, "low", "high", "planned")}
+    workers = {name: _list(report, name, shape) for name in (*OF_RECORD, *OF_LINK, "low", "high", "planned")}
     cluster_names = (
         *OF_CLUSTER, "server_cpu", "server_unread_bytes", "server_unsent_bytes", "lr_rule", "reference_batch",
     )  # fmt: skip
@@ -69,7 +69,7 @@ def _view(
     }
     records = []
     for rank, size in enumerate(plan.batch_sizes):
-        own: dict[str, Any] = {name: workers[name][rank] for name in _OF_WORKER}
+        own: dict[str, Any] = {name: workers[name][rank] for name in OF_RECORD}
         own["samples"] = iterations * size
         source = "none" if math.isnan(own["push_bytes_per_s"]) else SOURCE
         records.append(WindowRecord(rank=rank, batch_size=size, network_source=source, **own, **common))

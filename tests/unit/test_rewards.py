@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from dynamix_ps.messages import Plan
+from dynamix_ps.policy.exposed import exposed_s
 from dynamix_ps.policy.rewards import LARGEST, SMALLEST_PROGRESS, TUNING, GoodputReward, PaperReward, Reward
 from dynamix_ps.policy.state import State, StateBuilder
 from dynamix_ps.policy.window_arrays import arrays_of
@@ -25,7 +26,8 @@ def state(sizes: tuple[int, ...] = (64, 128), **changes: Any) -> State:
     seen = StateBuilder(len(sizes)).observe(arrays_of(view(Plan(0, sizes), list(records))))
     in_window = {name: value for name, value in changes.items() if hasattr(seen.window, name)}
     window = dataclasses.replace(seen.window, **in_window)
-    others = {name: value for name, value in changes.items() if name not in in_window}
+    others: dict[str, Any] = dict(zip(("exposed_s", "hidden_s"), exposed_s(window), strict=True))
+    others |= {name: value for name, value in changes.items() if name not in in_window}
     return dataclasses.replace(seen, window=window, **others)
 
 
@@ -82,7 +84,8 @@ def test_goodput_term_by_term() -> None:
     assert goodput(change=0.1).of_cluster(seen, sizes(16, 128)) == pytest.approx(-0.1)
     assert goodput(change=0.1).of_cluster(seen, same) == 0
     # computing 1 s and 3 s: both are half of the mean away from it
-    uneven = dataclasses.replace(seen, window=dataclasses.replace(seen.window, compute_s=np.array([1.0, 3.0])))
+    computing = dataclasses.replace(seen.window, compute_s=np.array([1.0, 3.0]))
+    uneven = dataclasses.replace(seen, window=computing, exposed_s=np.zeros(2))
     np.testing.assert_allclose(goodput(balance=0.1).of_worker(uneven, same), [-0.05, -0.05])
     everything = GoodputReward(1.0, 0.5, 0.1, 0.1)
     total = math.log2(EFFICIENCY / 4) - 0.5 - 0.1 - 0.05
@@ -113,7 +116,7 @@ def test_unknown_noise_takes_the_first_global_batch_for_it_and_standing_still_ha
     "name",
     [
         "accuracy", "accuracy_gain", "gradient_variance", "grad_norm_std", "compute_s", "samples", "speed",
-        "iteration_time", "noise_scale", "duration_s", "reference_batch",
+        "iteration_time", "noise_scale", "duration_s", "reference_batch", "exposed_s",
     ],
 )  # fmt: skip
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
