@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from dynamix_ps.messages import LinkView, Plan, ServerView, WindowRecord
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class View:
     """What is known when window `window` closes."""
 
@@ -27,12 +28,12 @@ class View:
     lr_rule: str = "none"  # how the learning rate follows B (progress.LR_RULES)
     reference_batch: int = 0  # B of plan 0, for which the learning rate is tuned; 0: that of the newest plan
 
-    @property
+    @cached_property
     def reported(self) -> tuple[WindowRecord, ...]:
         """The records that are there."""
         return tuple(record for record in self.records if record is not None)
 
-    @property
+    @cached_property
     def clean(self) -> bool:
         """Whether the window tells what `plan` does: it ran under that plan alone, without pauses."""
         return bool(self.reported) and all(

@@ -30,11 +30,12 @@ class Seen:
     """What the formulas read: the window, and what is remembered of those before. Shapes as in WindowArrays."""
 
     window: WindowArrays
-    accuracy_before: Array  # per worker, in the window seen before
+    accuracy_gain: Array  # per worker, since the window seen before
     loss_before: Array
     global_accuracy_before: Array
     global_loss_before: Array
-    reference_s: Array  # iteration time that counts as 1
+    iteration_time: Array  # in units of the reference
+    gradient_variance: Array  # per worker
     noise_scale: Array  # samples, smoothed
     speed: Array  # per worker, samples per second of computing
     mean_speed: Array  # over the workers
@@ -82,11 +83,6 @@ def gradient_variance(window: WindowArrays) -> Array:
     return 1.0 - np.minimum(ratio(window.grad_sq_global[..., None], window.grad_sq_local), 1.0)
 
 
-def iteration_time(seen: Seen) -> Array:
-    """Seconds per iteration in units of the reference; shape (...,)."""
-    return ratio(seen.window.duration_s / seen.window.iterations, seen.reference_s)
-
-
 def _share(part_s: Array, seen: Seen) -> Array:
     return ratio(part_s, seen.window.duration_s[..., None])
 
@@ -130,7 +126,7 @@ LOCAL: tuple[Feature, ...] = (
     Feature("accuracy", "1", 0, 1, "hook", True, "mean accuracy of this worker's batches",
             lambda s: s.window.accuracy),
     Feature("accuracy_gain", "1", -1, 1, "hook", True, "its change since the window seen before",
-            lambda s: s.window.accuracy - s.accuracy_before),
+            lambda s: s.accuracy_gain),
     Feature("accuracy_std", "1", 0, 1, "hook", False, "its standard deviation over the window",
             lambda s: s.window.accuracy_std),
     Feature("local_loss", "log(loss)", 0, 20, "hook", False, "log1p of the mean loss of this worker's samples",
@@ -138,7 +134,7 @@ LOCAL: tuple[Feature, ...] = (
     Feature("local_loss_fall", "1", -1, 1, "hook", False, "relative fall of that loss since the window seen before",
             lambda s: _fall(s.loss_before, s.window.loss)),
     Feature("iteration_time", "1", 0, 1000, "hook", True, "iteration time over the reference iteration time",
-            lambda s: np.where(s.window.present, iteration_time(s)[..., None], np.nan)),
+            lambda s: np.where(s.window.present, s.iteration_time[..., None], np.nan)),
     Feature("compute_share", "1", 0, 1, "hook", False, "part of the window spent computing",
             lambda s: _share(s.window.compute_s, s)),
     Feature("push_pull_share", "1", 0, 1, "hook", False, "part in which nobody but the network was waited for",
@@ -150,7 +146,7 @@ LOCAL: tuple[Feature, ...] = (
     Feature("gradient_std", "1", 0, 10, "hook", True, "standard deviation of |g_i| over the window, over its mean",
             lambda s: s.window.grad_norm_std),
     Feature("gradient_variance", "1", 0, 1, "hook", True, "1 - |g|^2 / |g_i|^2: the part of |g_i|^2 that is noise",
-            lambda s: gradient_variance(s.window)),
+            lambda s: s.gradient_variance),
     Feature("batch", "log2/10", 0, 3, "plan", False, "log2 of the batch size over 10",
             lambda s: _planned(s, np.log2(np.maximum(s.window.planned, 1)) / 10)),
     Feature("batch_share", "1", 0, 100, "plan", False, "batch size over the workers' mean",
@@ -186,17 +182,18 @@ SHARED: tuple[Feature, ...] = (
 
 ALL: tuple[Feature, ...] = (*LOCAL, *SHARED)  # in the order of a row
 NAMES = tuple(feature.name for feature in ALL)
+_LOW = np.array([feature.low for feature in ALL], dtype=np.float32)
+_HIGH = np.array([feature.high for feature in ALL], dtype=np.float32)
 
 
 def rows(seen: Seen) -> Array:
     """One float32 row of LOCAL + SHARED values per worker, NaN where unknown; shape (..., workers, len(NAMES))."""
     result = np.empty((*seen.window.planned.shape, len(ALL)), dtype=np.float32)
-    for column, feature in enumerate(ALL):
-        value = np.asarray(feature.value(seen))
-        if column >= len(LOCAL):
-            value = value[..., None]
-        np.minimum(np.maximum(value, feature.low), feature.high, out=result[..., column], casting="same_kind")
-    return result
+    with np.errstate(over="ignore"):  # what is too large for float32 is cut off below
+        for column, feature in enumerate(ALL):
+            value = feature.value(seen)
+            result[..., column] = value if column < len(LOCAL) else np.asarray(value)[..., None]
+    return np.clip(result, _LOW, _HIGH, out=result)
 
 
 def table() -> str:

@@ -25,7 +25,7 @@ from dynamix_ps.metrics.noise import GradientNoise, SmoothedNoise
 from dynamix_ps.policy.base import Decision, Learner, Policy, View
 from dynamix_ps.policy.goodput import goodput, initial_batch
 from dynamix_ps.policy.proportional import DEAD_BAND, largest_change
-from dynamix_ps.policy.step_times import StepTimes
+from dynamix_ps.policy.step_times import StepTimes, typical_step_s
 
 MEMORY_CEILING = 0.95  # of the memory that a worker may use
 
@@ -97,7 +97,7 @@ class SafetyNet:
 
     def _shortfall(self, view: View) -> float:
         """Part of the reference goodput that this window lacked; NaN if it cannot be told."""
-        step_s = np.median([record.duration_s / max(record.iterations, 1) for record in view.reported])
+        step_s = typical_step_s(view.reported)
         if not self._times.compute.known.any() or not step_s > 0:
             return math.nan
         present, noise_scale = view.plan.global_batch, self._noise.value.scale

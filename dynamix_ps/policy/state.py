@@ -67,13 +67,15 @@ class StateBuilder:
         self._take_reference(window)
         speed = features.speed(window)
         exposed, hidden_s = exposed_s(window)
+        reference_s = features.ratio(self._reference_sum_s, self._reference_windows)
         seen = Seen(
             window=window,
-            accuracy_before=self._accuracy,
+            accuracy_gain=window.accuracy - self._accuracy,
             loss_before=self._loss,
             global_accuracy_before=self._global_accuracy,
             global_loss_before=self._global_loss,
-            reference_s=features.ratio(self._reference_sum_s, self._reference_windows),
+            iteration_time=features.ratio(window.duration_s / window.iterations, reference_s),
+            gradient_variance=features.gradient_variance(window),
             noise_scale=self._smoothed_noise_scale(window),
             speed=speed,
             mean_speed=_mean(speed),
@@ -81,11 +83,11 @@ class StateBuilder:
         state = State(
             rows=features.rows(seen),
             window=window,
-            accuracy_gain=window.accuracy - self._accuracy,
-            gradient_variance=features.gradient_variance(window),
+            accuracy_gain=seen.accuracy_gain,
+            gradient_variance=seen.gradient_variance,
             speed=speed,
-            iteration_time=features.iteration_time(seen),
-            reference_s=seen.reference_s,
+            iteration_time=seen.iteration_time,
+            reference_s=reference_s,
             noise_scale=seen.noise_scale,
             exposed_s=exposed,
             hidden_s=hidden_s,

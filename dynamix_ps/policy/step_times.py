@@ -12,9 +12,14 @@ tell. Chosen by us, because clusters change: windows are forgotten, and the netw
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from statistics import median
+
 import numpy as np
 from numpy.typing import ArrayLike
 
+from dynamix_ps.messages import WindowRecord
 from dynamix_ps.policy.apportion import Whole, split
 from dynamix_ps.policy.base import View
 from dynamix_ps.policy.compute_times import FORGETTING, LONGEST_S, SHORTEST_S, SMOOTHING, Array, ComputeTimes
@@ -91,15 +96,21 @@ class StepTimes:
         self._network_s = float((network[best] * recent).sum() / recent.sum())
 
 
+def typical_step_s(records: Sequence[WindowRecord]) -> float:
+    """Median over workers of the duration of an iteration; NaN if nobody tells."""
+    steps_s = (record.duration_s / max(record.iterations, 1) for record in records)
+    return median([step_s for step_s in steps_s if math.isfinite(step_s)] or [math.nan])
+
+
 def _measured(view: View) -> tuple[Array, Array, float]:
     """Samples and computing seconds per iteration, by rank, NaN where not reported; and the iteration's duration."""
-    rows = np.full((3, len(view.records)), np.nan)
-    for record in view.reported:
-        if record.iterations > 0:
-            count = record.iterations
-            rows[:, record.rank] = (record.samples / count, record.compute_s / count, record.duration_s / count)
-    steps = rows[2][np.isfinite(rows[2])]
-    return rows[0], rows[1], float(np.median(steps)) if len(steps) else np.nan
+    records = [record for record in view.reported if record.iterations > 0]
+    rows = np.full((2, len(view.records)), np.nan)
+    rows[:, [record.rank for record in records]] = [
+        [record.samples / record.iterations for record in records],
+        [record.compute_s / record.iterations for record in records],
+    ]
+    return rows[0], rows[1], typical_step_s(records)
 
 
 def _apart(compute: Array, total: Array, power: Array) -> Array:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import chain
 from operator import attrgetter
 from typing import Any
 
@@ -129,7 +130,8 @@ def _columns(
     """One array per field, NaN for absent workers."""
     fields = attrgetter(*names)
     table = np.full((len(names), len(present)), NAN)
-    table[:, present] = np.array([fields(row) for row, there in zip(rows, present, strict=True) if there]).T
+    values = chain.from_iterable(fields(row) for row, there in zip(rows, present.tolist(), strict=True) if there)
+    table[:, present] = np.fromiter(values, dtype=np.float64).reshape(-1, len(names)).T
     return dict(zip(names, table, strict=True))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +13,7 @@ _SMALLEST_STD = 1e-6
 _LARGEST = 1e30  # beyond it a value counts as unknown: its square would leave the range of numbers
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Normaliser:
     """Statistics per feature, float64: how often it was known, its mean, and the sum of squared differences."""
 
@@ -47,15 +48,21 @@ class Normaliser:
         learned from it, and what it would be worth in other units is unknown.
         """
         n_features = rows.shape[1]
-        std = np.sqrt(self.spread / np.maximum(self.count, 1))
-        varied = std > _SMALLEST_STD
+        varied, per_std = self._units
         known = (np.abs(rows) < _LARGEST) & varied
         result = np.empty((len(rows), 2 * n_features), dtype=np.float32)
         values = result[:, :n_features]
         with np.errstate(over="ignore"):  # of unknown values
             np.subtract(rows, self.mean, out=values, casting="same_kind")
-            values *= (1 / np.where(varied, std, 1.0)).astype(np.float32)
+            values *= per_std
         np.clip(values, -LIMIT, LIMIT, out=values)
         np.copyto(values, 0, where=~known)
         result[:, n_features:] = known
         return result
+
+    @cached_property
+    def _units(self) -> tuple[NDArray[np.bool_], NDArray[np.float32]]:
+        """Which features ever varied, and one over the standard deviation of those that did."""
+        std = np.sqrt(self.spread / np.maximum(self.count, 1))
+        varied = std > _SMALLEST_STD
+        return varied, (1 / np.where(varied, std, 1.0)).astype(np.float32)
