@@ -86,11 +86,13 @@ def lines(axes: Any, series: Mapping[str, tuple[Sequence[float], Sequence[Estima
 
 
 def _log_axis(axes: Any) -> None:
-    from matplotlib.ticker import FuncFormatter, NullLocator
+    from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
     axes.set_xscale("log")
     low, high = axes.get_xlim()
     ticks = [tick for tick in (0.25, 0.33, 0.5, 0.67, 0.8, 1, 1.25, 1.5, 2, 3, 4, 6, 8, 12, 16) if low <= tick <= high]
+    if len(ticks) < 4:  # a range too narrow for them
+        ticks = [tick for tick in MaxNLocator(6).tick_values(low, high) if low <= tick <= high]
     axes.set_xticks(ticks)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.xaxis.set_minor_locator(NullLocator())
