@@ -59,11 +59,27 @@ class Emulation:
             EnvironmentNotReady: the kernel refused.
         """
         if self.controller is not None:
-            for group, cores in zip(self.groups, self.cores, strict=True):
-                try:
-                    self.controller.limit(group, cores)
-                except OSError as error:
-                    raise EnvironmentNotReady(f"emulation: cannot limit {group}: {error.strerror}") from error
+            self._limit(self.controller, self.cores)
+
+    def change(self, speeds: Sequence[float]) -> None:
+        """From now on these are the workers' speeds, in units of those that were planned.
+
+        Raises:
+            EnvironmentNotReady: the kernel refused, or speeds do not come from quotas.
+        """
+        if self.controller is None:
+            raise EnvironmentNotReady(
+                f"emulation: speeds that change while training runs need CPU quotas (root, cgroups), got {self.method}"
+            )
+        now = zip(self.cores, speeds, self.speeds, strict=True)
+        self._limit(self.controller, [cores * speed / planned for cores, speed, planned in now])
+
+    def _limit(self, controller: CpuController, quotas: Sequence[float]) -> None:
+        for group, cores in zip(self.groups, quotas, strict=True):
+            try:
+                controller.limit(group, cores)
+            except OSError as error:
+                raise EnvironmentNotReady(f"emulation: cannot limit {group}: {error.strerror}") from error
 
 
 def choose_emulation(config: Config, run_id: str, cores: float) -> Emulation:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import secrets
 import sys
 from collections.abc import Mapping, Sequence
@@ -27,8 +26,8 @@ from dynamix_ps.launch.logs import PrefixedOutput, print_line
 from dynamix_ps.launch.network_probe import network_probe
 from dynamix_ps.launch.observe import Observer
 from dynamix_ps.launch.plan import RunPlace, as_shell, plan_roles
-from dynamix_ps.launch.ports import choose_ports
 from dynamix_ps.launch.preflight import preflight
+from dynamix_ps.launch.stage import Stage, ThisMachine
 from dynamix_ps.launch.supervise import Supervisor
 from dynamix_ps.launch.verdict import Ending, Limits, interrupted
 from dynamix_ps.report.live import LiveView
@@ -38,11 +37,16 @@ from dynamix_ps.report.recorder import Recorder
 from dynamix_ps.report.run_folder import RunFolder
 from dynamix_ps.report.summary import Outcome, write_summary
 
+ON_THIS_MACHINE = ThisMachine()
 
-def run_job(config: Config, argv: Sequence[str], resume: Path | None, console: Console) -> int:
+
+def run_job(
+    config: Config, argv: Sequence[str], resume: Path | None, console: Console, stage: Stage = ON_THIS_MACHINE
+) -> int:
     """Run all roles of `config` on this machine to their end; returns the launcher's exit code.
 
-    `argv` is the command line, for the manifest. Everything a run leaves is in its run folder.
+    `argv` is the command line, for the manifest. `stage` places the roles and changes what is around them.
+    Everything a run leaves is in its run folder.
 
     Raises:
         DynamixError: it could not even begin; there is no run folder then.
@@ -54,7 +58,7 @@ def run_job(config: Config, argv: Sequence[str], resume: Path | None, console: C
     _say(console, f"run folder: {folder.path}")
     recorder = Recorder(folder, config)
     with Interrupts() as interrupts:
-        run = _Run(config, folder, recorder, run_id, resume, console, interrupts)
+        run = _Run(config, folder, recorder, run_id, resume, console, interrupts, stage)
         try:
             ending = run.to_its_end()
         except DynamixError as error:
@@ -65,7 +69,9 @@ def run_job(config: Config, argv: Sequence[str], resume: Path | None, console: C
 def dry_run(config: Config, config_file: Path, resume: Path | None, console: Console) -> None:
     """Print the environment and the command line of every role, one line each, ready for a shell. Starts nothing."""
     run_id = secrets.token_hex(4)
-    place = _make_place(config, run_id, config_file.absolute(), Path(config.run_dir).absolute() / "dry-run", resume)
+    ports = ON_THIS_MACHINE.ports(config.cluster)
+    run_dir = Path(config.run_dir).absolute() / "dry-run"
+    place = _make_place(run_id, config_file.absolute(), run_dir, resume, ports)
     emulation = Emulation("none", "", ())
     if config.emulation == "hook":
         emulation = choose_emulation(config, run_id, available_cores())
@@ -85,8 +91,8 @@ def _make_folder(config: Config, run_id: str, argv: Sequence[str]) -> RunFolder:
     return folder
 
 
-def _make_place(config: Config, run_id: str, config_file: Path, run_dir: Path, resume: Path | None) -> RunPlace:
-    port, arbitrator_port = choose_ports(config.cluster, random.Random())
+def _make_place(run_id: str, config_file: Path, run_dir: Path, resume: Path | None, ports: tuple[int, int]) -> RunPlace:
+    port, arbitrator_port = ports
     return RunPlace(
         run_id=run_id,
         token=secrets.token_hex(16),
@@ -113,10 +119,11 @@ class _Run:
         resume: Path | None,
         console: Console,
         interrupts: Interrupts,
+        stage: Stage,
     ) -> None:
         self._config, self._folder, self._recorder = config, folder, recorder
         self._run_id, self._resume = run_id, resume
-        self._console, self._interrupts = console, interrupts
+        self._console, self._interrupts, self._stage = console, interrupts, stage
         self._heterogeneity = "none: the run did not begin"
         self._tails: dict[str, tuple[str, ...]] = {}
         self._notes: list[str] = []
@@ -124,7 +131,8 @@ class _Run:
     def to_its_end(self) -> Ending:
         """Raises DynamixError when the roles could not be started."""
         config, folder = self._config, self._folder
-        place = _make_place(config, self._run_id, folder.config_file, folder.path, self._resume)
+        ports = self._stage.ports(config.cluster)
+        place = _make_place(self._run_id, folder.config_file, folder.path, self._resume, ports)
         emulation = choose_emulation(config, self._run_id, available_cores())
         self._heterogeneity = emulation.description
         place = replace(place, slowdowns=emulation.slowdowns)
@@ -156,9 +164,10 @@ class _Run:
         ):
             if self._interrupts.count:
                 return interrupted(self._interrupts.first)
-            roles = plan_roles(self._config, replace(place, probe=probe), os.environ, sys.executable)
+            planned = plan_roles(self._config, replace(place, probe=probe), os.environ, sys.executable)
+            roles = tuple(map(self._stage.place, planned))
             self._recorder.event("launch", roles=[role.name for role in roles], emulation=emulation.description)
-            observer = Observer(self._recorder, live, emulation)
+            observer = Observer(self._recorder, live, emulation, self._stage)
             supervisor = Supervisor(
                 roles=roles,
                 environ=os.environ,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from dynamix_ps.launch.emulate import Emulation
+from dynamix_ps.launch.stage import Stage
 from dynamix_ps.launch.verdict import Progress
 from dynamix_ps.report.live import LiveView
 from dynamix_ps.report.recorder import Recorder
@@ -16,28 +17,31 @@ REFRESH_S = 0.5
 class Observer:
     """Called by the supervisor. A recorder that cannot write (disk full) never ends the run; `problem` says so."""
 
-    def __init__(self, recorder: Recorder, live: LiveView, emulation: Emulation) -> None:
+    def __init__(self, recorder: Recorder, live: LiveView, emulation: Emulation, stage: Stage) -> None:
         self._recorder = recorder
         self._live = live
         self._emulation = emulation
-        self._engaged = False
+        self._stage = stage
+        self._engaged_s: float | None = None
         self._watch = JsonLinesTail(recorder.folder.arbitrator_dir / "watch.jsonl")
         self._refreshed_s = 0.0
         self.problem: str | None = None
 
     def __call__(self) -> Progress:
-        """Take in what is new. Raises EnvironmentNotReady when the emulated speeds cannot be set."""
+        """Take in what is new. Raises EnvironmentNotReady when speeds or links cannot be set."""
         try:
             self._recorder.poll()
             self._record_watch()
         except OSError as error:
             self.problem = f"recording: {error.strerror or error}; part of the record is lost"
         progress = self._progress()
-        if not self._engaged and len(progress.started) == len(self._recorder.state.workers):
+        now_s = time.monotonic()
+        if self._engaged_s is None and len(progress.started) == len(self._recorder.state.workers):
             # Not earlier: on a quota of a fifth of a core, importing torch alone takes many seconds.
             self._emulation.engage()
-            self._engaged = True
-        now_s = time.monotonic()
+            self._engaged_s = now_s
+        if self._engaged_s is not None and not progress.finished:
+            self._stage.tick(now_s - self._engaged_s, self._emulation)
         if now_s - self._refreshed_s >= REFRESH_S:
             self._refreshed_s = now_s
             self._live.refresh()
