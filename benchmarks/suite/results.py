@@ -104,7 +104,7 @@ def read_result(file: Path) -> CellResult:
     """Raises OSError, and ValueError naming the file where it holds no result."""
     try:
         raw: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-        nested = {
+        nested: dict[str, Any] = {
             "name": CellName(**raw.pop("name")),
             "thresholds": tuple(raw.pop("thresholds")),
             "curve": tuple(CurvePoint(**point) for point in raw.pop("curve")),

@@ -100,7 +100,7 @@ class Bed:
 
     def popen(self, host: str, argv: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
         """subprocess.Popen inside the host's network. The file systems, /sys included, stay those of the machine."""
-        process: subprocess.Popen[Any] = subprocess.Popen((*self._inside(host), *argv), **options)
+        process: subprocess.Popen[Any] = subprocess.Popen((*self.inside(host), *argv), **options)
         self._processes.append(process)
         return process
 
@@ -153,7 +153,7 @@ class Bed:
 
     def snmp(self, host: str) -> Counters:
         """The kernel's own counters of the host's namespace."""
-        lines = run(*self._inside(host), "cat", "/proc/net/snmp").splitlines()
+        lines = run(*self.inside(host), "cat", "/proc/net/snmp").splitlines()
         titles, values = (line.split()[1:] for line in lines if line.startswith("Tcp:"))
         tcp = dict(zip(titles, map(int, values), strict=True))
         return Counters(tcp["OutSegs"], tcp["RetransSegs"])
@@ -163,7 +163,7 @@ class Bed:
         run("ip", "-n", self._switch, "link", "add", "bridge", "type", "bridge")
         run("ip", "-n", self._switch, "link", "set", "bridge", "up")
         with suppress(BedError):  # not there unless the kernel's bridge filter is
-            run(*self._inside(names.SWITCH), "sysctl", "-qw", *(f"net.bridge.{name}=0" for name in _BRIDGE_FILTERS))
+            run(*self.inside(names.SWITCH), "sysctl", "-qw", *(f"net.bridge.{name}=0" for name in _BRIDGE_FILTERS))
         for host, link in self._links.items():
             self._add_host(host, link)
 
@@ -231,7 +231,8 @@ class Bed:
     def _port(self, host: str) -> str:
         return f"port{self._number[host]}"
 
-    def _inside(self, host: str) -> tuple[str, ...]:
+    def inside(self, host: str) -> tuple[str, ...]:
+        """What to put before a command line that is to run in the host's network."""
         return ("nsenter", f"--net={names.NAMESPACES / self.namespace(host)}", "--")
 
 

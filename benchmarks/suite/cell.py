@@ -1,0 +1,105 @@
+"""One cell: a scenario, a workload, a contender and a seed become one training on real BytePS, and a result file.
+
+    python -m benchmarks.suite.cell h-level-4 fashion-cnn ppo 1 --out bench-runs/mine/cells
+
+The run itself is an ordinary `dynamix launch` on a stage (stage.py); its run folder is kept only with --keep.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from benchmarks.suite.contenders import contender
+from benchmarks.suite.measured import measured
+from benchmarks.suite.results import CellName, write_result
+from benchmarks.suite.scenario import Scenario, load_scenario
+from benchmarks.suite.stage import Scheduled, stage_for
+from benchmarks.suite.workloads import Workload, load_workload
+from dynamix_ps.cli.report import exit_code_of
+from dynamix_ps.config import BatchBounds, Cluster, Config, Metrics, Timeouts, Worker
+from dynamix_ps.errors import TimedOut
+from dynamix_ps.launch.cgroup import find_controller
+from dynamix_ps.launch.job import run_job
+from dynamix_ps.launch.logs import make_console
+from dynamix_ps.report.run_folder import RunFolder
+
+# The C library gives memory back after an iteration or keeps it, by what was asked for before; giving it back costs
+# up to a third of an iteration. Here it keeps it, so that cells differ in their batch sizes alone.
+ENVIRONMENT = {
+    "OMP_NUM_THREADS": "1",
+    "MALLOC_TRIM_THRESHOLD_": "4000000000",
+    "MALLOC_MMAP_THRESHOLD_": "4000000000",
+}
+
+
+def main() -> int:
+    return exit_code_of(_main)
+
+
+def _main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name in ("scenario", "workload", "contender"):
+        parser.add_argument(name)
+    parser.add_argument("seed", type=int)
+    parser.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="for the result")
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep the run folder below this one")
+    args = parser.parse_args()
+    name = CellName(args.scenario, args.workload, args.contender, args.seed)
+    scenario, workload = load_scenario(name.scenario), load_workload(name.workload)
+    args.out.mkdir(parents=True, exist_ok=True)
+    base = args.keep or Path(tempfile.mkdtemp(prefix="dx-cell-"))
+    try:
+        return run_cell(name, scenario, workload, base, args.out)
+    finally:
+        if args.keep is None:
+            shutil.rmtree(base, ignore_errors=True)
+
+
+def run_cell(name: CellName, scenario: Scenario, workload: Workload, base: Path, out: Path) -> int:
+    """Train and write the result, also of a training that timed out; otherwise the exit code of the launcher.
+
+    Raises:
+        DynamixError: the cell could not even begin.
+    """
+    with stage_for(scenario, workload.limit_s) as stage:
+        config = config_of(name, scenario, workload, base, stage)
+        code = run_job(config, sys.argv, None, make_console(), stage)
+    if code not in (0, TimedOut.exit_code):
+        return code
+    folder = RunFolder.open(base / "latest")
+    write_result(out, measured(name, folder, config, workload, stage.network))
+    return 0
+
+
+def config_of(name: CellName, scenario: Scenario, workload: Workload, base: Path, stage: Scheduled) -> Config:
+    """The cluster file of a cell. Raises ConfigError for an unknown contender."""
+    chosen = contender(name.contender)
+    size = chosen.batch or workload.batch
+    return Config(
+        name=str(name)[:64],
+        run_dir=str(base),
+        seed=name.seed,
+        cluster=Cluster(
+            host=stage.host,
+            servers=scenario.servers,
+            workers=tuple(Worker(batch=size, speed=cores) for cores in scenario.cores),
+        ),
+        batch=BatchBounds(min=workload.min, max=workload.max),
+        window=workload.window,
+        lr_rule=workload.lr_rule,
+        emulation="cgroup" if scenario.schedule or find_controller().usable else "auto",
+        target_accuracy=workload.thresholds[-1],
+        policy=chosen.policy,
+        metrics=Metrics(tensorboard=False, prometheus_port=None),
+        timeouts=Timeouts(),
+        command=(*workload.command, "--seed", str(name.seed)),
+        env=ENVIRONMENT,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

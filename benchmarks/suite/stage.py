@@ -1,0 +1,92 @@
+"""A scenario around the roles of a run: on hosts of their own in network namespaces, or all on loopback."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from benchmarks.suite.scenario import LinkSettings, Scenario
+from benchmarks.testbed.bed import Bed, permitted
+from benchmarks.testbed.commands import BedError
+from benchmarks.testbed.link import Link
+from dynamix_ps.config import Cluster
+from dynamix_ps.errors import EnvironmentNotReady, TimedOut
+from dynamix_ps.launch.emulate import Emulation
+from dynamix_ps.launch.plan import RoleSpec
+from dynamix_ps.launch.stage import ThisMachine, inside
+
+SCHEDULER_PORT, ARBITRATOR_PORT = 23_000, 23_001  # nobody else is in the scheduler's namespace
+
+
+class Scheduled(ThisMachine):
+    """Roles on this machine's loopback; cores change by the schedule, and training ends at the limit."""
+
+    network, host = "loopback", "127.0.0.1"
+
+    def __init__(self, scenario: Scenario, limit_s: float) -> None:
+        self._scenario = scenario
+        self._limit_s = limit_s
+        self._cores = scenario.cores
+
+    def tick(self, trained_s: float, emulation: Emulation) -> None:
+        """Raises TimedOut at the limit, EnvironmentNotReady where speeds cannot change."""
+        if trained_s > self._limit_s:
+            raise TimedOut(f"training did not end within the limit of {self._limit_s:g} s")
+        cores = self._scenario.at(trained_s).cores
+        if cores is not None and cores != self._cores:
+            emulation.change(cores)
+            self._cores = cores
+
+
+class OnHosts(Scheduled):
+    """Every role on a host of a test bed; links change as well."""
+
+    network = "namespaces"
+
+    def __init__(self, scenario: Scenario, limit_s: float, bed: Bed) -> None:
+        super().__init__(scenario, limit_s)
+        self._bed = bed
+        self.host = bed.address("scheduler")
+
+    def ports(self, cluster: Cluster) -> tuple[int, int]:
+        return SCHEDULER_PORT, ARBITRATOR_PORT
+
+    def place(self, role: RoleSpec) -> RoleSpec:
+        return inside(role, self._bed.inside(role.name), self._bed.address(role.name))
+
+    def tick(self, trained_s: float, emulation: Emulation) -> None:
+        super().tick(trained_s, emulation)
+        for host, settings in self._scenario.at(trained_s).links.items():
+            link = link_of(settings)
+            if link != self._bed.link(host):
+                try:
+                    self._bed.set_link(host, link)
+                except BedError as error:
+                    raise EnvironmentNotReady(f"test bed: the link of {host} cannot be changed: {error}") from error
+
+
+@contextmanager
+def stage_for(scenario: Scenario, limit_s: float) -> Iterator[Scheduled]:
+    """Namespaces where they are permitted, else loopback, which limits no link.
+
+    Raises:
+        EnvironmentNotReady: the scenario limits links and namespaces are not permitted.
+    """
+    refusal = permitted()
+    if refusal is None:
+        with Bed({host: link_of(scenario.links.get(host, LinkSettings())) for host in scenario.hosts}) as bed:
+            yield OnHosts(scenario, limit_s, bed)
+    elif scenario.needs_namespaces:
+        raise EnvironmentNotReady(f"scenario {scenario.name} limits links, which is not possible here: {refusal}")
+    else:
+        yield Scheduled(scenario, limit_s)
+
+
+def link_of(settings: LinkSettings) -> Link:
+    return Link(
+        up_bits_per_s=math.inf if settings.up_mbit is None else 1e6 * settings.up_mbit,
+        down_bits_per_s=math.inf if settings.down_mbit is None else 1e6 * settings.down_mbit,
+        up_loss=settings.up_loss,
+        down_loss=settings.down_loss,
+    )
