@@ -78,6 +78,18 @@ class Ppo(_Section):
     balance: Annotated[float, Field(ge=0)] = 0.3
 
 
+class Pid(_Section):
+    """The dynamic-batching controller (policy/pid.py)."""
+
+    keep_global: bool = False  # scale every answer back to the present global batch
+
+
+class LbBsp(_Section):
+    """LB-BSP (policy/lbbsp.py)."""
+
+    rule: Literal["cpu", "gpu"] = "cpu"  # shares by predicted speed, or moves from the straggler to the leader
+
+
 class Safety(_Section):
     """When a learned policy does worse than proportional shares would, they take over for a while (chosen by us)."""
 
@@ -88,8 +100,10 @@ class Safety(_Section):
 
 
 class Policy(_Section):
-    name: Literal["static", "proportional", "pid", "goodput", "ppo"] = "proportional"
+    name: Literal["static", "proportional", "pid", "lbbsp", "lbb", "goodput", "random", "ppo"] = "proportional"
     sizes: tuple[PositiveInt, ...] | None = None  # static: a vector in place of the initial sizes
+    pid: Pid = Pid()
+    lbbsp: LbBsp = LbBsp()
     ppo: Ppo = Ppo()
     safety: Safety = Safety()
 

@@ -9,9 +9,12 @@ import numpy as np
 from dynamix_ps.config import Config
 from dynamix_ps.policy.base import Policy
 from dynamix_ps.policy.goodput import GoodputPolicy
+from dynamix_ps.policy.lbb import LbbPolicy
+from dynamix_ps.policy.lbbsp import LbBspCpuPolicy, LbBspGpuPolicy
 from dynamix_ps.policy.pid import PidPolicy
 from dynamix_ps.policy.ppo_policy import make_ppo
 from dynamix_ps.policy.proportional import ProportionalPolicy
+from dynamix_ps.policy.random_sizes import RandomSizesPolicy
 from dynamix_ps.policy.safety import SafetyNet
 from dynamix_ps.policy.static import StaticPolicy
 
@@ -27,13 +30,23 @@ def make_policy(config: Config, n_workers: int, rng: np.random.Generator, resume
         PolicyError: the policy file is unusable, or the parameters contradict each other.
     """
     chosen = config.policy
-    if chosen.name == "static":
-        return StaticPolicy(chosen.sizes or config.initial_sizes())
-    if chosen.name == "proportional":
-        return ProportionalPolicy(n_workers)
-    if chosen.name == "pid":
-        return PidPolicy(n_workers)
-    if chosen.name == "goodput":
-        return GoodputPolicy(n_workers)
-    learned = make_ppo(chosen.ppo, n_workers, rng, learn=config.mode == "adapt", resume=resume)
-    return SafetyNet(learned, n_workers, chosen.safety) if chosen.safety.enabled else learned
+    policy: Policy
+    match chosen.name:
+        case "static":
+            policy = StaticPolicy(chosen.sizes or config.initial_sizes())
+        case "proportional":
+            policy = ProportionalPolicy(n_workers)
+        case "pid":
+            policy = PidPolicy(n_workers, chosen.pid.keep_global)
+        case "lbbsp":
+            policy = LbBspCpuPolicy(n_workers) if chosen.lbbsp.rule == "cpu" else LbBspGpuPolicy(n_workers)
+        case "lbb":
+            policy = LbbPolicy(n_workers)
+        case "goodput":
+            policy = GoodputPolicy(n_workers)
+        case "random":
+            policy = RandomSizesPolicy(rng)
+        case "ppo":
+            learned = make_ppo(chosen.ppo, n_workers, rng, learn=config.mode == "adapt", resume=resume)
+            policy = SafetyNet(learned, n_workers, chosen.safety) if chosen.safety.enabled else learned
+    return policy

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 
 from dynamix_ps.policy.apportion import apportion
 from dynamix_ps.policy.base import Decision, View
-from dynamix_ps.policy.compute_times import LONGEST_S, SHORTEST_S
+from dynamix_ps.policy.measured import compute_times_s
 from dynamix_ps.policy.proportional import DEAD_BAND, SMOOTHING, largest_change
 
 
@@ -43,9 +43,9 @@ class PidPolicy:
             return Decision(sizes)
         if view.plan.version != self._version:
             self._begin(view)
-        for record in view.reported:
-            if record.samples > 0 and record.iterations > 0 and SHORTEST_S <= record.compute_s <= LONGEST_S:
-                self._measure(record.rank, record.compute_s / record.iterations, sizes[record.rank])
+        for rank, time_s in enumerate(compute_times_s(view).tolist()):
+            if math.isfinite(time_s):
+                self._measure(rank, time_s, sizes[rank])
         wanted = self._wanted(view)
         return Decision(wanted if largest_change(sizes, wanted) > DEAD_BAND else sizes)
 

@@ -8,6 +8,7 @@ coefficient of the smoothing, and that it goes on over a change of sizes.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from dynamix_ps.policy.apportion import apportion
 from dynamix_ps.policy.base import Decision, View
@@ -32,7 +33,7 @@ class ProportionalPolicy:
         for record in view.reported:
             if record.samples > 0 and SHORTEST_S <= record.compute_s < math.inf:
                 self._measure(record.rank, record.samples / record.compute_s)
-        wanted = self._split(view)
+        wanted = shares_by_speed(view, self._throughput_per_s)
         return Decision(wanted if largest_change(view.plan.batch_sizes, wanted) > DEAD_BAND else view.plan.batch_sizes)
 
     def _measure(self, rank: int, throughput_per_s: float) -> None:
@@ -41,18 +42,20 @@ class ProportionalPolicy:
             throughput_per_s if before is None else before + SMOOTHING * (throughput_per_s - before)
         )
 
-    def _split(self, view: View) -> tuple[int, ...]:
-        """B shared by throughput; a worker that was never measured keeps its size."""
-        sizes = list(view.plan.batch_sizes)
-        known = [(rank, speed) for rank, speed in enumerate(self._throughput_per_s) if speed is not None]
-        low, high = zip(*(view.bounds[rank] for rank, _ in known), strict=True) if known else ((), ())
-        total = sum(sizes[rank] for rank, _ in known)
-        if not sum(low) <= total <= sum(high) or not known:
-            return view.plan.batch_sizes
-        shares = apportion(total, [speed for _, speed in known], low, high)
-        for (rank, _), share in zip(known, shares, strict=True):
-            sizes[rank] = share
-        return tuple(sizes)
+
+def shares_by_speed(view: View, speeds_per_s: Sequence[float | None]) -> tuple[int, ...]:
+    """B shared in proportion to speed, within bounds. A worker of unknown speed (None) keeps its size, and all do where
+    the bounds do not allow this B."""
+    sizes = list(view.plan.batch_sizes)
+    known = [(rank, speed) for rank, speed in enumerate(speeds_per_s) if speed is not None]
+    low, high = zip(*(view.bounds[rank] for rank, _ in known), strict=True) if known else ((), ())
+    total = sum(sizes[rank] for rank, _ in known)
+    if not sum(low) <= total <= sum(high) or not known:
+        return view.plan.batch_sizes
+    shares = apportion(total, [speed for _, speed in known], low, high)
+    for (rank, _), share in zip(known, shares, strict=True):
+        sizes[rank] = share
+    return tuple(sizes)
 
 
 def largest_change(now: tuple[int, ...], wanted: tuple[int, ...]) -> float:

@@ -24,10 +24,9 @@ from dynamix_ps.config import Safety
 from dynamix_ps.metrics.noise import GradientNoise, SmoothedNoise
 from dynamix_ps.policy.base import Decision, Learner, Policy, View
 from dynamix_ps.policy.goodput import goodput, initial_batch
+from dynamix_ps.policy.measured import memory_full
 from dynamix_ps.policy.proportional import DEAD_BAND, largest_change
 from dynamix_ps.policy.step_times import StepTimes, typical_step_s
-
-MEMORY_CEILING = 0.95  # of the memory that a worker may use
 
 
 class SafetyNet:
@@ -113,11 +112,7 @@ class SafetyNet:
 
 def _guarded(sizes: tuple[int, ...], view: View) -> tuple[int, ...]:
     """Within bounds, and not grown where memory is nearly full."""
-    full = {
-        record.rank
-        for record in view.reported
-        if record.memory_ratio >= MEMORY_CEILING or record.gpu_memory_ratio >= MEMORY_CEILING
-    }
+    full = {record.rank for record in view.reported if memory_full(record)}
     planned = view.plan.batch_sizes
     capped = (min(size, planned[rank]) if rank in full else size for rank, size in enumerate(sizes))
     return tuple(round(min(max(size, low), high)) for size, (low, high) in zip(capped, view.bounds, strict=True))

@@ -1,16 +1,13 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dynamix_ps.messages import Plan
-from dynamix_ps.policy.choose import make_policy
 from dynamix_ps.policy.proportional import ProportionalPolicy
 from dynamix_ps.policy.static import StaticPolicy
-from tests.control_plane import config, record, run_under, view
-from tests.policy_cluster import assert_valid
+from tests.control_plane import record, view
 
 
 def settle(
@@ -102,13 +99,3 @@ def test_total_over_any_measurements(measured: list[tuple[int, float]], sizes: l
 
 def test_static_answers_with_its_vector() -> None:
     assert StaticPolicy((1, 2, 3)).decide(view(Plan(0, (9, 9, 9)), [None] * 3)).batch_sizes == (1, 2, 3)
-
-
-@pytest.mark.parametrize("name", ["static", "proportional", "pid", "goodput", "ppo"])
-def test_every_policy_of_the_configuration_can_be_made(name: str) -> None:
-    policy = make_policy(config(policy=name, file="fresh", learn=True), 3, np.random.default_rng(0))
-    assert policy.name == name
-    plan = Plan(0, (64, 64, 64))
-    for window in range(2):
-        closed = view(plan, run_under(plan, window))
-        assert_valid(policy.decide(closed), closed)
