@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from dynamix_ps.config import Config
 from dynamix_ps.config_yaml import Path
+from dynamix_ps.model_file import Finding
 
 # The batch sizes travel in the float32 tail of the gradient buffer; up to here their sum is exact.
 MAX_GLOBAL_BATCH = 2**24
@@ -21,16 +21,6 @@ _OURS = re.compile(
     r"DMLC_.*|DYNAMIX_(CONFIG|RUN_DIR|RUN_ID|ARBITRATOR|TOKEN|RESUME|SLOWDOWN)"
     r"|BYTEPS_(SOCKET_PATH|SHM_PREFIX|LOCAL_RANK|LOCAL_SIZE|GLOBAL_RANK|FORCE_DISTRIBUTED|ENABLE_ASYNC)"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """A broken rule: the key to point at, and every key the rule looked at."""
-
-    path: Path
-    message: str
-    got: object
-    uses: tuple[Path, ...] = ()
 
 
 def findings(config: Config) -> Iterator[Finding]:
