@@ -1,0 +1,128 @@
+"""Who takes part: every contender's name, policy, origin, and how much it was tuned.
+
+Names are what a grid lists and what results carry. `static` is tuned by trying: `static-64` is a cell in which every
+worker keeps 64 samples, and the best size of a scenario and workload counts as `static` there. Formulas and defaults
+of every policy are at the head of its file in dynamix_ps/policy/.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import re
+from dataclasses import dataclass
+
+from dynamix_ps.config import LbBsp, Pid, Policy, Ppo, Safety
+from dynamix_ps.errors import ConfigError
+from dynamix_ps.policy.ppo_policy import PRETRAINED
+
+DEFAULTS = "none: published values, ours where none are"
+TRAINED = "in the simulator: 1.5 million windows of random clusters, none of these; not tuned to scenario or workload"
+ALONE = Safety(enabled=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """One way to choose batch sizes."""
+
+    policy: Policy
+    what: str
+    paper: str
+    tuning: str  # effort spent on it before its cells were run
+    batch: int | None = None  # every worker's first size; None: the workload's
+
+
+CONTENDERS = {
+    "static": Contender(
+        Policy(name="static"),
+        "the same size for every worker, all the time",
+        "none",
+        "every size tried, the best of the scenario and workload taken afterwards",
+    ),
+    "proportional": Contender(
+        Policy(name="proportional"),
+        "shares by measured throughput, global batch kept",
+        "dynamic batching, arXiv 2305.12213 (III-C)",
+        DEFAULTS,
+    ),
+    "pid": Contender(
+        Policy(name="pid"),
+        "dynamic batching as published: b <- b mean(t) / t, 5 % dead-band, learned maximum",
+        "dynamic batching, arXiv 2305.12213 (III-C)",
+        DEFAULTS,
+    ),
+    "pid-keep": Contender(
+        Policy(name="pid", pid=Pid(keep_global=True)),
+        "the same, scaled back to the present global batch",
+        "dynamic batching; scaling as in OmniLearn, arXiv 2503.17469",
+        DEFAULTS,
+    ),
+    "lbbsp-cpu": Contender(
+        Policy(name="lbbsp", lbbsp=LbBsp(rule="cpu")),
+        "shares by forecast speed; a linear forecast in place of the network",
+        "LB-BSP, arXiv 1806.02508 (SoCC 2020)",
+        DEFAULTS,
+    ),
+    "lbbsp-gpu": Contender(
+        Policy(name="lbbsp", lbbsp=LbBsp(rule="gpu")),
+        "moves samples from the straggler to the leader, in steps that shrink",
+        "LB-BSP, arXiv 1806.02508 (SoCC 2020)",
+        DEFAULTS,
+    ),
+    "lbb": Contender(
+        Policy(name="lbb"),
+        "solves for equal times where they are far apart, moves single samples where near; profile learned on line",
+        "LBB, The Journal of Supercomputing, 2023",
+        DEFAULTS,
+    ),
+    "goodput": Contender(
+        Policy(name="goodput"),
+        "global batch of largest goodput by the measured noise scale, split for equal finish",
+        "Pollux, OSDI 2021 (AdaptDL); split as in Cannikin, arXiv 2402.05302",
+        DEFAULTS,
+    ),
+    "random": Contender(
+        Policy(name="random"),
+        "every size drawn anew in every window; a control",
+        "none",
+        "none",
+    ),
+    "ppo-paper": Contender(
+        Policy(name="ppo", ppo=Ppo(space="paper"), safety=ALONE),
+        "DYNAMIX: five steps per worker, its reward, clipped PPO",
+        "DYNAMIX, arXiv 2510.08522",
+        TRAINED,
+    ),
+    "ppo-paper-simple": Contender(
+        Policy(
+            name="ppo",
+            ppo=Ppo(space="paper", learner="simple", file=str(PRETRAINED / "paper-simple.npz")),
+            safety=ALONE,
+        ),
+        "the same trained without clipping and without a critic, as its text says",
+        "DYNAMIX, arXiv 2510.08522 (IV-A)",
+        TRAINED,
+    ),
+    "ppo": Contender(
+        Policy(name="ppo"),
+        "ours: corrections to a model's global batch and to each share, safety net",
+        "none",
+        TRAINED,
+    ),
+}
+
+
+def contender(name: str) -> Contender:
+    """One of CONTENDERS, or `static-N`: every worker keeps N samples.
+
+    Raises:
+        ConfigError: there is none of this name.
+    """
+    fixed = re.fullmatch(r"static-([1-9][0-9]*)", name)
+    if fixed:
+        return dataclasses.replace(CONTENDERS["static"], batch=int(fixed[1]))
+    if name not in CONTENDERS:
+        close = difflib.get_close_matches(name, CONTENDERS, n=1)
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        raise ConfigError(f"contender {name!r}: expected static-N or one of {', '.join(CONTENDERS)}{hint}")
+    return CONTENDERS[name]
