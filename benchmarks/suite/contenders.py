@@ -54,7 +54,7 @@ CONTENDERS = {
     "pid-keep": Contender(
         Policy(name="pid", pid=Pid(keep_global=True)),
         "the same, scaled back to the present global batch",
-        "dynamic batching; scaling as in OmniLearn, arXiv 2503.17469",
+        "dynamic batching, arXiv 2305.12213; B kept as in OmniLearn, arXiv 2503.17469",
         DEFAULTS,
     ),
     "lbbsp-cpu": Contender(

@@ -6,6 +6,7 @@ import math
 import pytest
 from hypothesis import given
 
+from benchmarks import pid_published
 from dynamix_ps.messages import Plan
 from dynamix_ps.policy.base import View
 from dynamix_ps.policy.pid import PidPolicy
@@ -101,3 +102,12 @@ def test_absurd_times_are_not_measured() -> None:
     for absurd in (1e308, 5e-324, math.inf, math.nan, -1.0):
         records = (dataclasses.replace(first, compute_s=absurd), *seen.records[1:])
         assert PidPolicy(3, keep_global=True).decide(dataclasses.replace(seen, records=records)).batch_sizes[0] == 64
+
+
+def test_the_published_behaviour_in_the_simulator() -> None:
+    figures = pid_published.measure(seeds=2)
+    assert figures["passed"]
+    assert 0 < figures["settling"]["adjustments"] <= 3
+    three, five, twelve = figures["settling"]["sizes"]
+    assert three < five < twelve
+    assert figures["levels"][10]["pid_keep_speedup"] > 2 > figures["levels"][2]["pid_keep_speedup"] > 1
