@@ -13,8 +13,8 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from dynamix_ps.config_model import read_model
 from dynamix_ps.errors import ConfigError
+from dynamix_ps.model_file import load_model
 
 FOLDER = Path(__file__).parents[1] / "scenarios"
 
@@ -105,7 +105,7 @@ def load_scenario(name: str) -> Scenario:
     """One that ships, by name. Raises ConfigError."""
     if name not in shipped():
         raise ConfigError(f"no scenario {name!r}; there are {', '.join(shipped())}")
-    scenario = read_model(FOLDER / f"{name}.yaml", Scenario)
+    scenario = load_model(FOLDER / f"{name}.yaml", Scenario)
     if scenario.name != name:
         raise ConfigError(f"{FOLDER / name}.yaml: name: got {scenario.name!r}, expected the file's name")
     return scenario

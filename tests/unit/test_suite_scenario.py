@@ -80,7 +80,7 @@ def test_what_does_not_fit_is_refused(changes: dict[str, Any], expected: str) ->
 def test_errors_name_file_and_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "odd.yaml").write_text("name: odd\nabout: x\ncores: [0.5, 7.0]\n")
     monkeypatch.setattr(scenarios, "FOLDER", tmp_path)
-    with pytest.raises(ConfigError, match=r"odd\.yaml:3: cores\.1: "):
+    with pytest.raises(ConfigError, match=r"odd\.yaml:3: cores\[1\]: "):
         load_scenario("odd")
     with pytest.raises(ConfigError, match="no scenario 'even'; there are odd"):
         load_scenario("even")
