@@ -27,8 +27,8 @@ def forecast_errors(log_speeds: np.ndarray, uses: np.ndarray | None = None) -> t
 
 
 def test_steady_noise_is_forecast_better_than_by_the_last_speed() -> None:
-    errors, still = forecast_errors(0.03 * np.random.default_rng(0).standard_normal(400))
-    assert errors < 0.8 * still
+    errors, still = forecast_errors(0.05 * np.random.default_rng(0).standard_normal(2000))
+    assert errors < 0.72 * still  # one change alone would allow 0.75, two allow 0.67
 
 
 def test_cpu_use_that_runs_ahead_of_the_speed_is_made_use_of() -> None:
