@@ -24,7 +24,8 @@ setup(
             "metrics/network/*.c",
             "policy/pretrained/*",
             "sim/scenarios/*.yaml",
-        ]
+        ],
+        "benchmarks": ["grids/*.yaml", "scenarios/*.yaml", "suite/*.yaml"],
     },
     install_requires=[
         "click>=8.1",

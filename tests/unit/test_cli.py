@@ -47,7 +47,7 @@ def test_help_lists_every_command_and_imports_nothing_heavy() -> None:
     ("arguments", "code", "message"),
     [
         (("lunch",), 2, "no command 'lunch'; did you mean 'launch'?"),
-        (("xyz",), 2, "no command 'xyz'; there are: launch, doctor, policy, sim, replay, probe, build-byteps"),
+        (("xyz",), 2, "no command 'xyz'; there are: launch, doctor, policy, sim, replay, bench, probe, build-byteps"),
         (("launch",), 2, "Missing option '-c'"),
         (("launch", "-c", "none.yaml"), 2, "error: none.yaml: no such file"),
         (("launch", "--nonsense"), 2, "--nonsense"),

@@ -1,0 +1,109 @@
+"""A grid: which scenarios, workloads, contenders and seeds meet, and in which order the cells run.
+
+The grids that ship are in benchmarks/grids/.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from benchmarks.suite.contenders import contender
+from benchmarks.suite.results import CellName
+from benchmarks.suite.scenario import load_scenario
+from benchmarks.suite.workloads import load_workload
+from dynamix_ps.errors import ConfigError
+from dynamix_ps.model_file import Finding, load_model
+
+FOLDER = Path(__file__).parents[1] / "grids"
+STATIC = "static"  # tuned: in a grid it stands for one contender per size
+
+Names = Annotated[tuple[str, ...], Field(min_length=1, max_length=100)]
+
+
+class Grid(BaseModel):
+    """Every scenario with every workload, contender and seed."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=64)]
+    about: str = ""
+    seeds: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1, max_length=100)]
+    scenarios: Names
+    workloads: Names
+    contenders: Names
+    static_sizes: tuple[Annotated[int, Field(gt=0)], ...] = ()
+
+    @property
+    def single_contenders(self) -> tuple[str, ...]:
+        """As cells name them: `static` is `static-<size>` once per size."""
+        sizes = tuple(f"{STATIC}-{size}" for size in self.static_sizes)
+        return tuple(one for name in self.contenders for one in (sizes if name == STATIC else (name,)))
+
+    def cells(self) -> tuple[CellName, ...]:
+        """In the order in which they run.
+
+        All contenders of a scenario and workload run one after the other, once per seed, and with every seed another
+        begins: a machine that gets slower or faster over the hours does so for all alike.
+        """
+        names, result = self.single_contenders, []
+        for index, seed in enumerate(self.seeds):
+            first = index * len(names) // len(self.seeds)
+            turn = names[first:] + names[:first]
+            for scenario in self.scenarios:
+                for workload in self.workloads:
+                    result += [CellName(scenario, workload, name, seed) for name in turn]
+        return tuple(result)
+
+
+def shipped() -> tuple[str, ...]:
+    """Names of the grids that come along."""
+    return tuple(sorted(file.stem for file in FOLDER.glob("*.yaml")))
+
+
+def load_grid(name_or_path: str | Path) -> Grid:
+    """A grid that ships, by name, or one from a file.
+
+    Raises:
+        ConfigError: there is none, or one line per error in it, as FILE:LINE: key: what is wrong.
+    """
+    file = FOLDER / f"{name_or_path}.yaml" if str(name_or_path) in shipped() else Path(name_or_path)
+    return load_model(file, Grid, _findings, examples=f"grids that ship: {', '.join(shipped())}")
+
+
+def _findings(grid: Grid) -> Iterator[Finding]:
+    for key in ("seeds", "scenarios", "workloads", "contenders", "static_sizes"):
+        values = getattr(grid, key)
+        for index, value in enumerate(values):
+            if value in values[:index]:
+                yield Finding((key, index), "is in the list twice", value)
+    yield from _unknown("scenarios", grid.scenarios, load_scenario)
+    yield from _unknown("workloads", grid.workloads, load_workload)
+    yield from _unknown("contenders", grid.contenders, contender)
+    if (STATIC in grid.contenders) != bool(grid.static_sizes):
+        message = f"there must be sizes to tune `{STATIC}` by if, and only if, it is among the contenders"
+        yield Finding(("static_sizes",), message, list(grid.static_sizes), (("contenders",),))
+    for index, size in enumerate(grid.static_sizes):
+        for name in grid.workloads:
+            yield from _out_of_bounds(index, size, name)
+
+
+def _unknown(key: str, names: tuple[str, ...], find: Callable[[str], object]) -> Iterator[Finding]:
+    for index, name in enumerate(names):
+        try:
+            find(name)
+        except ConfigError as error:
+            yield Finding((key, index), str(error), name)
+
+
+def _out_of_bounds(index: int, size: int, workload: str) -> Iterator[Finding]:
+    try:
+        found = load_workload(workload)
+    except ConfigError:
+        return  # said already
+    if not found.min <= size <= found.max:
+        message = f"must lie within {found.min}..{found.max}, the bounds of workload {workload}"
+        yield Finding(("static_sizes", index), message, size, (("workloads",),))

@@ -1,0 +1,106 @@
+"""The folder of a grid: what was run, results, logs. One `bench run` at a time works in it."""
+
+from __future__ import annotations
+
+import fcntl
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import yaml
+
+from benchmarks.suite.grid import Grid, load_grid
+from benchmarks.suite.results import CellName, CellResult, read_result
+from dynamix_ps.config_yaml import Dumper
+from dynamix_ps.errors import EnvironmentNotReady, UsageError
+
+_PATIENCE_S = 60.0  # for the last cell of a runner that was killed
+_POLL_S = 0.2
+
+
+class GridFolder:
+    """`grid.yaml`, `cells/<cell>.json`, `logs/<cell>.log`, and what is made of them."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.cells = path / "cells"
+        self.logs = path / "logs"
+        self.grid_file = path / "grid.yaml"
+
+    def log_file(self, cell: CellName) -> Path:
+        return self.logs / f"{cell}.log"
+
+    def result_file(self, cell: CellName) -> Path:
+        return self.cells / f"{cell}.json"
+
+    def result(self, cell: CellName) -> CellResult | None:
+        """None: it has not run yet. Raises UsageError for a file that is none."""
+        file = self.result_file(cell)
+        if not file.exists():
+            return None
+        try:
+            return read_result(file)
+        except (OSError, ValueError) as error:
+            raise UsageError(str(error)) from error
+
+    def grid(self) -> Grid:
+        """The one that was run here. Raises ConfigError."""
+        return load_grid(self.grid_file)
+
+    def adopt(self, grid: Grid) -> None:
+        """Make the folder, which must be held, one of this grid. A grid may have grown since it was first run.
+
+        Raises:
+            UsageError: the folder holds another grid.
+            EnvironmentNotReady: it cannot be written.
+        """
+        if self.grid_file.exists():
+            lost = [str(cell) for cell in self.grid().cells() if cell not in set(grid.cells())]
+            if lost:
+                raise UsageError(
+                    f"{self.path}: holds a grid of which {len(lost)} cells are not in this one, {lost[0]} for example; "
+                    "give another folder by --out"
+                )
+        try:
+            for folder in (self.cells, self.logs):
+                folder.mkdir(exist_ok=True)
+            data = grid.model_dump(mode="json", exclude_defaults=True)
+            self.grid_file.write_text(yaml.dump(data, Dumper=Dumper, sort_keys=False, width=120), encoding="utf-8")
+        except OSError as error:
+            raise EnvironmentNotReady(f"{self.path}: cannot be written: {error}") from error
+
+    @contextmanager
+    def held(self, on_wait: Callable[[], None]) -> Iterator[int]:
+        """Nobody else works in the folder, which is made if need be, meanwhile.
+
+        Yields a descriptor that cells inherit: a cell whose runner was killed keeps the folder until it has ended.
+
+        Raises:
+            UsageError: somebody else works in it and does not come to an end.
+            EnvironmentNotReady: it cannot be written.
+        """
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            file = (self.path / "lock").open("w")
+        except OSError as error:
+            raise EnvironmentNotReady(f"{self.path}: cannot be written: {error}") from error
+        with file:
+            deadline = time.monotonic() + _PATIENCE_S
+            waited = False
+            while not _locked(file.fileno()):
+                if not waited:
+                    on_wait()
+                    waited = True
+                if time.monotonic() > deadline:
+                    raise UsageError(f"{self.path}: another `dynamix bench run` works here; wait for it or end it")
+                time.sleep(_POLL_S)
+            yield file.fileno()
+
+
+def _locked(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

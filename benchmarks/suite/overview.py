@@ -1,0 +1,57 @@
+"""What there is to run, and how far a grid has come, for the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.table import Table
+
+from benchmarks.suite import grid as grids
+from benchmarks.suite import scenario as scenarios
+from benchmarks.suite.contenders import CONTENDERS
+from benchmarks.suite.grid import Grid
+from benchmarks.suite.grid_folder import GridFolder
+from benchmarks.suite.results import CellName, CellResult
+from benchmarks.suite.workloads import load_workloads
+
+
+def outcome(result: CellResult) -> str:
+    """How a cell ended, in a few words."""
+    if result.ended != "done":
+        return result.ended
+    target = result.thresholds[-1]
+    reached_s = result.time_to_s(target)
+    return f"{target:.1%} not reached" if reached_s is None else f"{target:.1%} after {reached_s:.1f} s"
+
+
+def shipped_tables() -> Iterator[Table]:
+    """Grids, scenarios, workloads and contenders, each with a line about it."""
+    for title, lines in {
+        "grids": [(name, grids.load_grid(name).about) for name in grids.shipped()],
+        "scenarios": [(name, scenarios.load_scenario(name).about) for name in scenarios.shipped()],
+        "workloads": [(name, one.about) for name, one in load_workloads().items()],
+        "contenders": [(name, one.what) for name, one in CONTENDERS.items()],
+    }.items():
+        table = Table(title, "about", expand=False)
+        for line in lines:
+            table.add_row(*line)
+        yield table
+
+
+def cells_table(grid: Grid, folder: GridFolder) -> Table:
+    """A line per scenario, workload and contender, a column per seed. Raises UsageError for a damaged result."""
+    cells = grid.cells()
+    results = {cell: folder.result(cell) for cell in cells}
+    there = [result for result in results.values() if result is not None]
+    counts = {ended: sum(result.ended == ended for result in there) for ended in ("done", "timed out", "failed")}
+    told = ", ".join(f"{count} {ended}" for ended, count in counts.items())
+    table = Table(title=f"{folder.path}: {len(cells)} cells, {told}, {len(cells) - len(there)} to come")
+    for name in ("scenario", "workload", "contender", *(f"seed {seed}" for seed in grid.seeds)):
+        table.add_column(name)
+    for scenario in grid.scenarios:
+        for workload in grid.workloads:
+            for contender in grid.single_contenders:
+                row = (results[CellName(scenario, workload, contender, seed)] for seed in grid.seeds)
+                table.add_row(scenario, workload, contender, *("-" if one is None else outcome(one) for one in row))
+            table.add_section()
+    return table
