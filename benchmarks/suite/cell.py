@@ -77,8 +77,10 @@ def run_cell(name: CellName, scenario: Scenario, workload: Workload, base: Path,
 
 def config_of(name: CellName, scenario: Scenario, workload: Workload, base: Path, stage: Scheduled) -> Config:
     """The cluster file of a cell. Raises ConfigError for an unknown contender."""
-    chosen = contender(name.contender)
-    size = chosen.batch or workload.batch
+    chosen, n_workers = contender(name.contender), len(scenario.cores)
+    # A fixed size follows the first plan, for whose global batch the learning rate is; its rule then applies to it.
+    sizes = {"sizes": (chosen.batch,) * n_workers} if chosen.batch else {}
+    trained = workload.model_copy(update={"lr": workload.lr * chosen.lr_factor})
     return Config(
         name=str(name)[:64],
         run_dir=str(base),
@@ -86,17 +88,17 @@ def config_of(name: CellName, scenario: Scenario, workload: Workload, base: Path
         cluster=Cluster(
             host=stage.host,
             servers=scenario.servers,
-            workers=tuple(Worker(batch=size, speed=cores) for cores in scenario.cores),
+            workers=tuple(Worker(batch=workload.batch, speed=cores) for cores in scenario.cores),
         ),
         batch=BatchBounds(min=workload.min, max=workload.max),
         window=workload.window,
         lr_rule=workload.lr_rule,
         emulation="cgroup" if scenario.schedule or find_controller().usable else "auto",
         target_accuracy=workload.thresholds[-1],
-        policy=chosen.policy,
+        policy=chosen.policy.model_copy(update=sizes),
         metrics=Metrics(tensorboard=False, prometheus_port=None),
         timeouts=Timeouts(),
-        command=(*workload.command, "--seed", str(name.seed)),
+        command=(*trained.command, "--seed", str(name.seed)),
         env=ENVIRONMENT,
     )
 

@@ -1,7 +1,8 @@
 """Who takes part: every contender's name, policy, origin, and how much it was tuned.
 
 Names are what a grid lists and what results carry. `static` is tuned by trying: `static-64` is a cell in which every
-worker keeps 64 samples, and the best size of a scenario and workload counts as `static` there. Formulas and defaults
+worker keeps 64 samples, `static-64-x2` the same with twice the workload's learning rate, and the best of them in a
+scenario and workload counts as `static` there. Formulas and defaults
 of every policy are at the head of its file in dynamix_ps/policy/.
 """
 
@@ -29,7 +30,8 @@ class Contender:
     what: str
     paper: str
     tuning: str  # effort spent on it before its cells were run
-    batch: int | None = None  # every worker's first size; None: the workload's
+    batch: int | None = None  # every worker's size from the first window on; None: the policy's
+    lr_factor: float = 1.0  # on the workload's learning rate
 
 
 CONTENDERS = {
@@ -37,7 +39,7 @@ CONTENDERS = {
         Policy(name="static"),
         "the same size for every worker, all the time",
         "none",
-        "every size tried, the best of the scenario and workload taken afterwards",
+        "every size and learning rate tried, the best of the scenario and workload taken afterwards",
     ),
     "proportional": Contender(
         Policy(name="proportional"),
@@ -113,14 +115,14 @@ CONTENDERS = {
 
 
 def contender(name: str) -> Contender:
-    """One of CONTENDERS, or `static-N`: every worker keeps N samples.
+    """One of CONTENDERS, `static-N`: every worker keeps N samples, or `static-N-xF`: with F times the learning rate.
 
     Raises:
         ConfigError: there is none of this name.
     """
-    fixed = re.fullmatch(r"static-([1-9][0-9]*)", name)
+    fixed = re.fullmatch(r"static-([1-9][0-9]*)(?:-x([0-9]*\.?[0-9]*[1-9]))?", name)
     if fixed:
-        return dataclasses.replace(CONTENDERS["static"], batch=int(fixed[1]))
+        return dataclasses.replace(CONTENDERS["static"], batch=int(fixed[1]), lr_factor=float(fixed[2] or 1))
     if name not in CONTENDERS:
         close = difflib.get_close_matches(name, CONTENDERS, n=1)
         hint = f"; did you mean {close[0]!r}?" if close else ""

@@ -47,10 +47,15 @@ def test_only_our_own_learned_policy_has_a_safety_net() -> None:
 def test_static_with_a_size() -> None:
     assert contender("static-64").batch == 64
     assert contender("static-64").policy.name == "static"
+    assert contender("static-64").lr_factor == 1
+    assert contender("static-32-x0.5").batch == 32
+    assert contender("static-32-x0.5").lr_factor == 0.5
     assert contender("static").batch is None
 
 
-@pytest.mark.parametrize("name", ["static-", "static-0", "static-07", "static-x", "pid-", ""])
+@pytest.mark.parametrize(
+    "name", ["static-", "static-0", "static-07", "static-x", "static-32-x", "static-32-x0", "pid-", ""]
+)
 def test_an_unknown_name_is_refused(name: str) -> None:
     with pytest.raises(ConfigError, match="expected static-N or one of static, proportional"):
         contender(name)
