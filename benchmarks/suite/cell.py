@@ -42,8 +42,8 @@ def main() -> int:
 
 def _main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name in ("scenario", "workload", "contender"):
-        parser.add_argument(name)
+    for part in ("scenario", "workload", "contender"):
+        parser.add_argument(part)
     parser.add_argument("seed", type=int)
     parser.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="for the result")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep the run folder below this one")
