@@ -178,6 +178,17 @@ class Run:
         """True when the number of complete iterations is a multiple of `iterations` (the same on all workers)."""
         return self.iteration > 0 and self.iteration % iterations == 0
 
+    def every_samples(self, samples: int) -> bool:
+        """True after the iteration in which the samples of all workers pass a multiple of this.
+
+        Unlike `every`, this comes as often with large batches as with small ones.
+        """
+        if self._batch is None:
+            return False
+        length = self._stream.length
+        before, now = (at.epoch * length + at.position for at in (self._batch.step.cursor, self._cursor))
+        return before // samples < now // samples
+
     def batches(self, epochs: int | None = None, iterations: int | None = None) -> Iterator[Any]:
         """This worker's batches until `epochs` passes or `iterations` iterations are complete in all.
 

@@ -95,6 +95,21 @@ def test_a_run_is_plain_training_on_its_batches():
     assert torch.allclose(weights(run), torch.cat([p.detach().flatten() for p in model.parameters()]), atol=1e-6)
 
 
+def test_every_samples_counts_the_samples_of_all_passes():
+    run = make_run()
+    due = []
+    for inputs, targets in run.batches(epochs=2):  # batches of 8, the last of an epoch of 2
+        run.optimizer.zero_grad()
+        run.backward(nn.functional.cross_entropy(run.model(inputs), targets))
+        assert not run.every_samples(1)  # nothing is done in this iteration yet
+        run.optimizer.step()
+        if run.every_samples(20):
+            due.append(run.iteration)
+    run.close()
+    assert due == [3, 5, 9, 11, 14]  # 24, 40, 66, 82 and 100 samples
+    assert not run.every_samples(1)
+
+
 @pytest.mark.parametrize("prefetch", [0, 3])
 def test_observe_changes_nothing(tmp_path, prefetch):
     plain = make_run()
