@@ -1,4 +1,10 @@
-"""Small models for the workloads, by name. To add one: write a builder and enter it in MODELS."""
+"""Models for the workloads, by name. To add one: write a builder and enter it in MODELS.
+
+Where a model normalises, it does so within each sample (GroupNorm, LayerNorm). Batch normalisation would take its
+statistics from each worker's own share: the same samples, split otherwise, would then be another function with other
+gradients, and a policy would be judged by what its sizes do to statistics. For the same reason nothing here is random
+in training (dropout).
+"""
 
 from __future__ import annotations
 
@@ -11,6 +17,7 @@ from torch import nn
 from dynamix_ps.errors import UsageError
 
 Shape = tuple[int, int, int]  # channels, height, width
+_CIFAR: Shape = (3, 32, 32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +103,96 @@ def _cifar_cnn(shape: Shape, classes: int) -> nn.Module:
     )
 
 
+def _vgg11(divisor: int) -> Callable[[Shape, int], nn.Module]:
+    """Configuration A of arXiv 1409.1556 with every width divided, and one dense layer, as is usual for 32x32 images.
+
+    Weights begin as in arXiv 1502.01852; without that, eleven layers without normalisation do not start to learn.
+    """
+
+    def build(shape: Shape, classes: int) -> nn.Module:
+        layers: list[nn.Module] = [ChannelsLast()]
+        before = 3
+        for stage in ((64,), (128,), (256, 256), (512, 512), (512, 512)):
+            for width in (full // divisor for full in stage):
+                convolution = nn.Conv2d(before, width, 3, padding=1)
+                nn.init.kaiming_normal_(convolution.weight, nonlinearity="relu")
+                layers += [convolution, nn.ReLU()]
+                before = width
+            layers.insert(len(layers) - 1, nn.MaxPool2d(2))
+        return nn.Sequential(*layers, nn.Flatten(), nn.Linear(before, classes))
+
+    return build
+
+
+class ResidualBlock(nn.Module):
+    """relu(x + f(x)) with two 3x3 convolutions (arXiv 1512.03385, figure 2), GroupNorm with eight channels a group."""
+
+    def __init__(self, channels: int, width: int, stride: int) -> None:
+        super().__init__()
+        self.body = nn.Sequential(
+            nn.Conv2d(channels, width, 3, stride, padding=1, bias=False),
+            _group_norm(width),
+            nn.ReLU(),
+            nn.Conv2d(width, width, 3, padding=1, bias=False),
+            _group_norm(width),
+        )
+        self.shortcut: nn.Module = nn.Identity()
+        if stride > 1 or channels != width:
+            self.shortcut = nn.Sequential(nn.Conv2d(channels, width, 1, stride, bias=False), _group_norm(width))
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return torch.relu(self.body(inputs) + self.shortcut(inputs))
+
+
+def _resnet8(shape: Shape, classes: int) -> nn.Module:
+    """The CIFAR form of arXiv 1512.03385 (4.2) with n = 1, twice as wide, on images halved by its first layer."""
+    return nn.Sequential(
+        ChannelsLast(),
+        nn.Conv2d(3, 32, 3, stride=2, padding=1, bias=False),
+        _group_norm(32),
+        nn.ReLU(),
+        ResidualBlock(32, 32, stride=1),
+        ResidualBlock(32, 64, stride=2),
+        ResidualBlock(64, 128, stride=2),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(128, classes),
+    )
+
+
+def _group_norm(width: int) -> nn.GroupNorm:
+    return nn.GroupNorm(width // 8, width)
+
+
+class PatchTransformer(nn.Module):
+    """Classifier on 4x4 patches (arXiv 2010.11929), normalised before each part, mean over patches at the end."""
+
+    def __init__(self, shape: Shape, classes: int, width: int = 48, heads: int = 3, depth: int = 2) -> None:
+        super().__init__()
+        channels, height, image_width = shape
+        patches = (height // 4) * (image_width // 4)
+        self.patches = nn.Conv2d(channels, width, kernel_size=4, stride=4)
+        self.position = nn.Parameter(0.02 * torch.randn(patches, width))
+        layer = nn.TransformerEncoderLayer(
+            width, heads, 2 * width, dropout=0.0, activation="gelu", batch_first=True, norm_first=True
+        )
+        self.encoder = nn.TransformerEncoder(layer, depth, nn.LayerNorm(width), enable_nested_tensor=False)
+        self.head = nn.Linear(width, classes)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        tokens = self.patches(inputs).flatten(2).transpose(1, 2) + self.position
+        logits: torch.Tensor = self.head(self.encoder(tokens).mean(1))
+        return logits
+
+
 MODELS = {
     "cnn": ModelEntry(_cnn, ((1, 28, 28),), "two 5x5 convolutions, 215,370 parameters with 10 classes"),
     "mlp": ModelEntry(_mlp, (), "three dense layers on inputs halved in size, 17,418 parameters for 1x28x28"),
-    "cifar-cnn": ModelEntry(_cifar_cnn, ((3, 32, 32),), "three 3x3 convolutions, 188,810 parameters with 10 classes"),
+    "cifar-cnn": ModelEntry(_cifar_cnn, (_CIFAR,), "three 3x3 convolutions, 188,810 parameters with 10 classes"),
+    "vgg11": ModelEntry(_vgg11(1), (_CIFAR,), "VGG11 with one dense layer, 9,225,610 parameters with 10 classes"),
+    "vgg11-slim": ModelEntry(_vgg11(4), (_CIFAR,), "VGG11 of a quarter of the width, 578,410 parameters"),
+    "resnet8": ModelEntry(_resnet8, (_CIFAR,), "three residual blocks, 308,650 parameters with 10 classes"),
+    "patch-transformer": ModelEntry(PatchTransformer, (_CIFAR,), "two layers on 64 patches, 43,930 parameters"),
 }
 
 

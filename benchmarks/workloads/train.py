@@ -38,7 +38,7 @@ def main() -> None:
         loss = cross_entropy(logits, targets)
         run.backward(loss, correct=(logits.argmax(1) == targets).sum())  # 4, in place of loss.backward()
         optimizer.step()
-        if run.every(args.eval_every):
+        if run.every_samples(args.eval_samples) if args.eval_samples else run.every(args.eval_every):
             run.evaluate(images.test, score)  # 5
 
     accuracy, test_loss = run.evaluate(images.test, score)
@@ -63,6 +63,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--lr", type=float, default=0.05, help="learning rate (adam: try 0.001)")
     parser.add_argument("--momentum", type=float, default=0.9)
     parser.add_argument("--eval-every", type=int, default=100, metavar="N", help="iterations between evaluations")
+    parser.add_argument("--eval-samples", type=int, metavar="N", help="samples in place of iterations between them")
     parser.add_argument("--seed", type=int, default=0)
     return parser.parse_args()
 

@@ -7,18 +7,25 @@ import torch
 from benchmarks.workloads import models, train
 from dynamix_ps.errors import UsageError
 
+PARAMETERS = {  # with 10 classes, on the shape a model is made for
+    "cnn": 215_370,
+    "mlp": 17_418,
+    "cifar-cnn": 188_810,
+    "vgg11": 9_225_610,
+    "vgg11-slim": 578_410,
+    "resnet8": 308_650,
+    "patch-transformer": 43_930,
+}
+SHAPES = {name: (entry.shapes or ((1, 28, 28),))[0] for name, entry in models.MODELS.items()}
 
-@pytest.mark.parametrize(
-    ("name", "shape", "parameters"),
-    [("cnn", (1, 28, 28), 215_370), ("mlp", (1, 28, 28), 17_418), ("cifar-cnn", (3, 32, 32), 188_810)],
-)
-def test_sizes_are_those_of_the_description(name: str, shape: models.Shape, parameters: int) -> None:
-    model = models.make_model(name, shape, 10)
-    assert models.count_parameters(model) == parameters
-    assert f"{parameters:,}" in models.MODELS[name].about
+
+@pytest.mark.parametrize("name", models.MODELS)
+def test_sizes_are_those_of_the_description(name: str) -> None:
+    assert models.count_parameters(models.make_model(name, SHAPES[name], 10)) == PARAMETERS[name]
+    assert f"{PARAMETERS[name]:,}" in models.MODELS[name].about
 
 
-@pytest.mark.parametrize(("name", "shape"), [("cnn", (1, 28, 28)), ("mlp", (3, 32, 32)), ("cifar-cnn", (3, 32, 32))])
+@pytest.mark.parametrize(("name", "shape"), [*SHAPES.items(), ("mlp", (3, 32, 32))])
 def test_gradients_reach_every_parameter_and_lie_flat(name: str, shape: models.Shape) -> None:
     model = models.make_model(name, shape, 7)
     logits = model(torch.randn(5, *shape))
@@ -27,6 +34,45 @@ def test_gradients_reach_every_parameter_and_lie_flat(name: str, shape: models.S
     for parameter in model.parameters():
         assert parameter.grad is not None and parameter.grad.abs().sum() > 0
         assert parameter.grad.is_contiguous()
+
+
+def gradients(model: torch.nn.Module, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    model.zero_grad()
+    torch.nn.functional.cross_entropy(model(inputs), targets).backward()
+    return torch.cat([parameter.grad.flatten() for parameter in model.parameters() if parameter.grad is not None])
+
+
+@pytest.mark.parametrize("name", models.MODELS)
+def test_split_of_a_batch_changes_no_gradient(name: str) -> None:
+    torch.manual_seed(0)
+    model = models.make_model(name, SHAPES[name], 10).double()
+    inputs, targets = torch.randn(8, *SHAPES[name], dtype=torch.float64), torch.arange(8)
+    whole = gradients(model, inputs, targets)
+    parts = [gradients(model, inputs[rows], targets[rows]) * n / 8 for rows, n in ((slice(3), 3), (slice(3, 8), 5))]
+    torch.testing.assert_close(sum(parts), whole)
+
+
+@pytest.mark.parametrize("name", models.MODELS)
+def test_training_and_evaluation_compute_the_same(name: str) -> None:
+    model = models.make_model(name, SHAPES[name], 10)
+    inputs = torch.randn(3, *SHAPES[name])
+    training = model(inputs)
+    torch.testing.assert_close(model.eval()(inputs), training)
+
+
+@pytest.mark.parametrize("name", ["vgg11", "vgg11-slim"])
+def test_depth_does_not_extinguish_the_signal(name: str) -> None:
+    """With the usual initial weights the logits of different images would differ in the fifth digit only."""
+    torch.manual_seed(0)
+    logits = models.make_model(name, SHAPES[name], 10)(torch.randn(16, *SHAPES[name]))
+    assert logits.std(0).mean() > 0.05
+
+
+def test_transformer_sees_where_a_patch_is() -> None:
+    torch.manual_seed(0)
+    model = models.make_model("patch-transformer", (3, 32, 32), 10)
+    inputs = torch.randn(2, 3, 32, 32)
+    assert not torch.allclose(model(inputs), model(inputs.roll(4, dims=-1)), atol=1e-4)
 
 
 def test_channels_last_changes_no_number() -> None:
@@ -38,9 +84,9 @@ def test_channels_last_changes_no_number() -> None:
 
 
 def test_unknown_and_unfitting_models_name_what_fits() -> None:
-    with pytest.raises(UsageError, match=r"'cn'.*cifar-cnn, cnn, mlp"):
+    with pytest.raises(UsageError, match=r"'cn'.*cifar-cnn, cnn, mlp, "):
         models.make_model("cn", (1, 28, 28), 10)
-    with pytest.raises(UsageError, match=r"1x28x28, got 3x32x32.*: cifar-cnn, mlp"):
+    with pytest.raises(UsageError, match=r"1x28x28, got 3x32x32.*: cifar-cnn, mlp, patch-transformer, resnet8, vgg11"):
         models.make_model("cnn", (3, 32, 32), 10)
 
 
