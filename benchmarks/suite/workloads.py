@@ -1,0 +1,99 @@
+"""What is trained in a cell: data, model, optimizer and how far, from workloads.yaml beside this file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from benchmarks.workloads import models
+from dynamix_ps.errors import ConfigError
+from dynamix_ps.model_file import Finding, load_model
+
+FILE = Path(__file__).with_name("workloads.yaml")
+
+Positive = Annotated[float, Field(gt=0)]
+Count = Annotated[int, Field(gt=0)]
+Accuracy = Annotated[float, Field(gt=0, lt=1)]
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._]*(-[A-Za-z0-9._]+)*$", max_length=64)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
+
+class Workload(_Section):
+    """`lr` belongs to the global batch of the first sizes; `lr_rule` says how it follows another one.
+
+    Training ends after `epochs`, the same samples for every contender, or at `limit_s`.
+    """
+
+    about: str
+    data: Literal["fashion-mnist", "cifar-10"]
+    train_samples: Count  # one epoch
+    model: str
+    optimizer: Literal["sgd", "adam"]  # sgd with momentum 0.9
+    lr: Positive
+    lr_rule: Literal["none", "linear", "sqrt", "adascale"]
+    epochs: Count
+    eval_samples: Count  # of all workers between evaluations, so that large and small batches pay for as many
+    batch: Count  # first size of every worker
+    min: Count
+    max: Count
+    window: Count  # iterations per decision
+    thresholds: Annotated[tuple[Accuracy, ...], Field(min_length=1)]  # the last is the target
+    limit_s: Positive  # of training
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """What each worker runs; only the seed is missing."""
+        options = {
+            "--data": self.data,
+            "--model": self.model,
+            "--epochs": self.epochs,
+            "--optimizer": self.optimizer,
+            "--lr": self.lr,
+            "--eval-samples": self.eval_samples,
+        }
+        words = (str(word) for pair in options.items() for word in pair)
+        return ("python", "-m", "benchmarks.workloads.train", *words)
+
+
+class _File(_Section):
+    workloads: dict[Name, Workload]
+
+
+def load_workloads(file: Path = FILE) -> dict[str, Workload]:
+    """All of them by name. Raises ConfigError with one line per error in the file."""
+    return load_model(file, _File, _findings).workloads
+
+
+def load_workload(name: str) -> Workload:
+    """One of those that ship. Raises ConfigError."""
+    known = load_workloads()
+    if name not in known:
+        raise ConfigError(f"no workload {name!r}; there are {', '.join(known)}")
+    return known[name]
+
+
+def _findings(file: _File) -> Iterator[Finding]:
+    for name, one in file.workloads.items():
+        for key, message, *uses in _broken(one):
+            got = getattr(one, key)
+            where = ("workloads", name)
+            yield Finding((*where, key), message, got, tuple((*where, other) for other in uses))
+
+
+def _broken(one: Workload) -> Iterator[tuple[str, ...]]:
+    """A key, what is wrong with it, and the other keys that this is about."""
+    if one.model not in models.MODELS:
+        yield "model", f"must be one of {', '.join(sorted(models.MODELS))}"
+    if not one.min <= one.batch <= one.max:
+        yield "batch", f"must lie within {one.min}..{one.max}", "min", "max"
+    if list(one.thresholds) != sorted(set(one.thresholds)):
+        yield "thresholds", "must grow from one to the next"
+    samples = one.epochs * one.train_samples
+    if one.eval_samples > samples:
+        yield "eval_samples", f"must not exceed the {samples} samples of the training", "epochs", "train_samples"

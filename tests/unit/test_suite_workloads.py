@@ -1,0 +1,83 @@
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+from benchmarks.suite import workloads
+from benchmarks.suite.workloads import Workload, load_workload, load_workloads
+from benchmarks.workloads import models, train
+from dynamix_ps.errors import ConfigError
+
+SHAPES = {"fashion-mnist": (1, 28, 28), "cifar-10": (3, 32, 32)}
+SHIPPED = load_workloads()
+
+
+def test_every_kind_of_model_and_both_optimizers_take_part() -> None:
+    assert {"fashion-cnn", "fashion-cnn-adam", "cifar-vgg11", "cifar-resnet", "cifar-transformer"} == set(SHIPPED)
+    assert {one.optimizer for one in SHIPPED.values()} == {"sgd", "adam"}
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_model_fits_data(name: str) -> None:
+    workload = load_workload(name)
+    model = models.make_model(workload.model, SHAPES[workload.data], 10)
+    assert models.count_parameters(model) > 0
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_script_understands_the_command(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    workload = load_workload(name)
+    python, module, script, *options = workload.command
+    assert (python, module, script) == ("python", "-m", train.__name__)
+    monkeypatch.setattr("sys.argv", ["train", *options, "--seed", "7"])
+    args = train.parse_arguments()
+    assert (args.data, args.model, args.epochs, args.seed) == (workload.data, workload.model, workload.epochs, 7)
+    assert (args.lr, args.eval_samples) == (workload.lr, workload.eval_samples)
+    optimizer = train.make_optimizer(torch.nn.Linear(1, 1), args)
+    assert isinstance(optimizer, torch.optim.Adam if workload.optimizer == "adam" else torch.optim.SGD)
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_there_is_enough_to_see_and_to_decide(name: str) -> None:
+    workload = load_workload(name)
+    samples = workload.epochs * workload.train_samples
+    assert samples / workload.eval_samples >= 15  # points of a curve
+    assert samples / (3 * workload.batch * workload.window) >= 30  # decisions of three workers
+    assert workload.min <= 32 and workload.max >= 256  # a grid tunes static within
+
+
+def test_unknown_name_lists_what_there_is() -> None:
+    with pytest.raises(ConfigError, match=r"no workload 'fashion'; there are fashion-cnn, "):
+        load_workload("fashion")
+
+
+def changed(tmp_path: Path, old: str, new: str) -> Path:
+    text = workloads.FILE.read_text()
+    assert re.search(old, text)
+    file = tmp_path / "workloads.yaml"
+    file.write_text(re.sub(old, new, text, count=1))
+    return file
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("    model: cnn", "    model: cmm", r"\.model: must be one of cifar-cnn, cnn, .* \(got cmm\)"),
+        ("    batch: 64", "    batch: 8", r"\.batch: must lie within 16\.\.512 \(got 8\)"),
+        (r"thresholds: \[0\.\d+", "thresholds: [0.99", r"\.thresholds: must grow"),
+        (r"eval_samples: \d+", "eval_samples: 1000000", r"\.eval_samples: must not exceed the 180000 samples"),
+        ("    model: cnn", "    modle: cnn", r"workloads\.fashion-cnn\.modle: .*did you mean 'model'"),
+        ("    data: fashion-mnist", "    data: mnist", r"workloads\.fashion-cnn\.data: "),
+        ("lr: ", "lr: -", r"workloads\.fashion-cnn\.lr: "),
+    ],
+)
+def test_mistakes_are_told_with_their_line(tmp_path: Path, old: str, new: str, message: str) -> None:
+    file = changed(tmp_path, old, new)
+    with pytest.raises(ConfigError, match=message) as caught:
+        load_workloads(file)
+    assert re.match(rf"{re.escape(str(file))}:\d+: workloads\.fashion-cnn", str(caught.value))
+
+
+def test_command_holds_no_seed() -> None:
+    assert all("--seed" not in one.command for one in SHIPPED.values() if isinstance(one, Workload))
