@@ -1,0 +1,201 @@
+"""The report of a grid's folder: report.md, its pictures, and both in one file, report.html. All from the CSV tables.
+
+The same tables give the same bytes, with the same versions of this project and of matplotlib.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from benchmarks.page import draw, markdown
+from benchmarks.suite import pictures, scenario, workloads
+from benchmarks.suite.chapter import PICTURES, UNKNOWN, chapter, faster, interval, picture_name
+from benchmarks.suite.contenders import CONTENDERS
+from benchmarks.suite.grid import load_grid
+from benchmarks.suite.html import page
+from benchmarks.suite.results import CellName, CellResult
+from benchmarks.suite.statistics import OURS, STATIC, Race, improvement, races, relative_time
+from benchmarks.suite.tables import CELLS, read_tables
+from dynamix_ps.errors import EnvironmentNotReady, UsageError
+
+TITLE = "Controllers side by side on real BytePS"
+RELATIVE_PICTURE = "relative-time.png"
+FEW_SEEDS = 3
+SHOWN = 20  # cells without a result that are named one by one
+
+READING = f"""## How to read this
+
+- **Time to an accuracy**: seconds of training until the accuracy on the test data is first at least this, pauses for
+  evaluations included. A cell that never gets there counts with the limit of its workload, or with the longest time any
+  cell of the same scenario and workload needed where that is more. "Reached target" says how many did.
+- **Every figure is an interquartile mean over seeds** (of three or fewer, the mean), in brackets the 95 % interval of a
+  bootstrap stratified by scenario. Few seeds make coarse intervals; a single one, or equal ones, make none.
+- **t / t_ref** is the ratio of two such means, below 1 is faster, over several scenarios the geometric mean of the
+  ratios. **Faster** is 1 - t / t_ref throughout: 50 % faster is half the time, negative is slower.
+- **Probability of improvement**: how likely a run of the contender is shorter than one of the reference, all pairs of
+  seeds, ties count half (arXiv 2108.13264).
+- **`{STATIC}` is tuned afterwards**: of the fixed sizes tried, the one that did best in the very cells that are
+  reported. That is in its favour, and what the other sizes cost is not counted.
+- **Accuracy after a time and after some samples**: those that the first contender to arrive needs for the target, so
+  that all are compared on equal terms. A training that has ended keeps its last accuracy; {UNKNOWN} is before the first
+  evaluation. In the same way {UNKNOWN} stands for whatever is not known.
+- **Time waiting** is for other workers, mean over workers. **Spread of computing times** is (slowest - fastest) / mean
+  over workers, the median over windows. Failed cells count as never arrived, and in no other figure.
+- Raw data: `cells.csv`, `curves.csv`, `plans.csv`, `workers.csv`.
+"""
+
+
+def write_report(folder: Path) -> Path:
+    """Read the tables of the folder, write the report beside them, return report.html.
+
+    Raises:
+        UsageError: there are no tables, or they are damaged.
+        EnvironmentNotReady: the folder cannot be written.
+    """
+    results = read_tables(folder)
+    if not results:
+        raise UsageError(f"{folder / CELLS}: no cell has a result; first `dynamix bench run`")
+    all_races = races(results)
+    try:
+        for race in all_races:
+            for kind, (_, into) in PICTURES.items():
+                _picture(folder / picture_name(race, kind), into, race)
+        if _with_static(all_races):
+            into = partial(
+                pictures.relative_times, all_races=_with_static(all_races), contenders=_contenders(all_races)
+            )
+            draw(folder / RELATIVE_PICTURE, into)
+        text = report_text(results, _missing(folder, results))
+        (folder / "report.md").write_text(text, encoding="utf-8")
+        target = folder / "report.html"
+        target.write_text(page(text, TITLE, folder), encoding="utf-8")
+    except OSError as error:
+        raise EnvironmentNotReady(
+            f"{error.filename or folder}: cannot be written: {error.strerror or error}"
+        ) from error
+    return target
+
+
+def _picture(file: Path, into: Callable[[Any, Race], None], race: Race) -> None:
+    draw(file, lambda figure: into(figure, race))
+
+
+def report_text(results: Sequence[CellResult], missing: Sequence[CellName]) -> str:
+    """The whole report in Markdown.
+
+    Args:
+        missing: cells of the grid that have no result.
+    """
+    all_races = races(results)
+    parts = [f"# {TITLE}", _what_was_run(results), _troubles(results, missing), _ours(all_races), _relative(all_races)]
+    parts += [chapter(race) for race in all_races]
+    return "\n\n".join(part.strip() for part in (*parts, _taking_part(all_races), READING) if part) + "\n"
+
+
+def _what_was_run(results: Sequence[CellResult]) -> str:
+    seeds = sorted({cell.name.seed for cell in results})
+    counts = [f"{len(results)} cells, each a training of its own"]
+    counts.append(f"{len(seeds)} seed{'s' * (len(seeds) > 1)}")
+    networks, emulations = (sorted({getattr(cell, key) for cell in results}) for key in ("network", "emulation"))
+    lines = [f"{', '.join(counts)}. Network: {', '.join(networks)}. Speeds: {'; '.join(emulations)}."]
+    if len(seeds) < FEW_SEEDS:
+        lines.append(f"**Fewer than {FEW_SEEDS} seeds: a first impression, no ground for conclusions.**")
+    known = {name: scenario.load_scenario(name).about for name in scenario.shipped()}
+    known |= {name: one.about for name, one in workloads.load_workloads().items()}
+    names = sorted({cell.name.scenario for cell in results}), sorted({cell.name.workload for cell in results})
+    lines.append("\n".join(f"- `{name}`: {known[name]}" for kind in names for name in kind if name in known))
+    return "\n\n".join(line for line in lines if line)
+
+
+def _troubles(results: Sequence[CellResult], missing: Sequence[CellName]) -> str:
+    unfinished = [cell for cell in results if cell.ended != "done"]
+    lines = [f"- `{cell.name}` {cell.ended}: {_quoted(cell.reason)}" for cell in unfinished]
+    lines += [f"- `{name}`: no result" for name in missing[:SHOWN]]
+    if len(missing) > SHOWN:
+        lines.append(f"- and {len(missing) - SHOWN} more without a result")
+    if not lines:
+        return ""
+    counts = f"{len(unfinished)} did not end by themselves, {len(missing)} failed or have not been run"
+    return f"## Cells that are not done\n\n{counts}.\n\n" + "\n".join(lines)
+
+
+def _quoted(text: str) -> str:
+    return "`" + " ".join(text.replace("`", "'").split()) + "`"
+
+
+def _ours(all_races: Sequence[Race]) -> str:
+    """Ours against everybody else, over all races; where it loses is said by name."""
+    rivals = [name for name in _contenders(all_races) if name != OURS]
+    rows = [row for name in rivals if (row := _rival_row(all_races, name))]
+    if not rows:
+        return ""
+    return f"## `{OURS}` against every rival\n\nTime to the target, over all scenarios.\n\n{markdown(rows)}"
+
+
+def _rival_row(all_races: Sequence[Race], rival: str) -> dict[str, str] | None:
+    shared = [race for race in all_races if race.common_seeds(OURS, rival)]
+    found = {race.name: one for race in shared if (one := relative_time([race], OURS, rival))}
+    if not found:
+        return None
+    overall = relative_time(shared, OURS, rival)
+    slower = [f"{name} ({one.value:.2f})" for name, one in found.items() if one.value > 1]
+    return {
+        "rival": f"`{rival}`",
+        "t / t_rival": interval(overall),
+        "faster": faster(overall),
+        "probability of improvement": interval(improvement(shared, OURS, rival)),
+        "faster in": f"{sum(one.value < 1 for one in found.values())} of {len(found)}",
+        "slower in": ", ".join(slower) or "none",
+    }
+
+
+def _relative(all_races: Sequence[Race]) -> str:
+    """Everybody against tuned static."""
+    among = _with_static(all_races)
+    if not among:
+        return ""
+    contenders = [name for name in _contenders(among) if name != STATIC]
+
+    def row(title: str, some: Sequence[Race]) -> dict[str, str]:
+        found = {name: relative_time(some, name, STATIC) for name in contenders}
+        best = min((one.value for one in found.values() if one), default=None)
+        return {"scenario, workload": title, f"`{STATIC}` is": some[0].tuned if len(some) == 1 else ""} | {
+            f"`{name}`": f"**{interval(one)}**" if one and one.value == best else interval(one)
+            for name, one in found.items()
+        }
+
+    rows = [row(race.name, [race]) for race in among] + ([row("all", among)] if len(among) > 1 else [])
+    image = f"![Time to target relative to tuned {STATIC}]({RELATIVE_PICTURE})"
+    return f"## Everybody against tuned `{STATIC}`\n\nt / t_{STATIC}, the smallest bold.\n\n{markdown(rows)}\n\n{image}"
+
+
+def _taking_part(all_races: Sequence[Race]) -> str:
+    tried = max(len(race.sizes) for race in all_races)
+
+    def row(name: str) -> dict[str, str]:
+        one = CONTENDERS.get(name)
+        sizes = f" ({tried} sizes)" if name == STATIC else ""
+        about = (one.what, one.paper, one.tuning + sizes) if one else (UNKNOWN,) * 3
+        return dict(zip(("contender", "what it is", "origin", "tuning effort"), (f"`{name}`", *about), strict=True))
+
+    return f"## Who takes part, and what tuning it got\n\n{markdown([row(name) for name in _contenders(all_races)])}"
+
+
+def _contenders(among: Sequence[Race]) -> list[str]:
+    """All that are in any of them, in the order of the catalogue."""
+    names = {name for race in among for name in race.entries}
+    return sorted(names, key=lambda name: (list(CONTENDERS).index(name) if name in CONTENDERS else len(names), name))
+
+
+def _with_static(all_races: Sequence[Race]) -> list[Race]:
+    return [race for race in all_races if race.tuned]
+
+
+def _missing(folder: Path, results: Sequence[CellResult]) -> list[CellName]:
+    """Cells of the folder's grid, if it is there, that have no result."""
+    file = folder / "grid.yaml"
+    known = {cell.name for cell in results}
+    return [name for name in load_grid(file).cells() if name not in known] if file.exists() else []

@@ -1,0 +1,212 @@
+"""What a grid's results say about its contenders: one race per scenario and workload, and all races together.
+
+Definitions, all chosen by us:
+
+- Time to an accuracy: seconds of training until the test accuracy is first at least this, at an evaluation. A cell
+  that never gets there, for whatever reason, counts with its limit, or with the longest time that any cell of the race
+  needed where that is more: not arriving never looks better than arriving.
+- `static` is the best of the fixed sizes that were tried in the race: the one that misses the target least often, of
+  those the one with the smallest time. It is chosen by the seeds that are reported, which is in its favour.
+- Relative time: interquartile mean over seeds of the contender over that of the reference, t / t_ref; over several
+  races their geometric mean. "Faster" is 1 - t / t_ref. Intervals: see dynamix_ps/sim/comparison.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.stats import gmean
+
+from benchmarks.suite.results import CellResult
+from dynamix_ps.sim.comparison import Array, Estimate, estimate, interquartile_mean, probability_of_improvement
+
+STATIC = "static"  # the best of static-32, static-64, ...
+OURS = "ppo"
+
+Figure = Callable[[CellResult], float | None]
+Seeds = Mapping[int, CellResult]
+
+
+@dataclass(frozen=True, slots=True)
+class Race:
+    """All cells of one scenario and workload."""
+
+    scenario: str
+    workload: str
+    entries: Mapping[str, Seeds]  # by contender, `static` among them
+    sizes: Mapping[str, Seeds]  # every fixed size that was tried, by its cells' name
+    tuned: str  # which of them is `static`; empty where none was tried
+
+    @property
+    def name(self) -> str:
+        """In words, and unique within a grid."""
+        return f"{self.scenario}, {self.workload}"
+
+    @property
+    def thresholds(self) -> tuple[float, ...]:
+        """Accuracies whose times count; the last is the target."""
+        return next(iter(self._cells())).thresholds
+
+    @property
+    def target(self) -> float:
+        return self.thresholds[-1]
+
+    def counted_s(self, contender: str, accuracy: float, seeds: Iterable[int] | None = None) -> Array:
+        """Times that count (see above), one per seed."""
+        entry = self.entries[contender]
+        return self._counted_s([entry[seed] for seed in (entry if seeds is None else seeds)], accuracy)
+
+    def time_s(self, contender: str, accuracy: float) -> Estimate:
+        """Interquartile mean over seeds."""
+        return _estimate(interquartile_mean, self.counted_s(contender, accuracy)[None])
+
+    def size_s(self, size: str) -> float:
+        """Time to the target of one of the fixed sizes that were tried."""
+        return self._mean_s(self.sizes[size].values(), self.target)
+
+    def arrived(self, contender: str) -> int:
+        """How many cells reached the target."""
+        return _arrived(self.entries[contender].values(), self.target)
+
+    def ranking(self) -> list[str]:
+        """Contenders by time to the target, fastest first."""
+        return sorted(self.entries, key=lambda name: (self._mean_s(self.entries[name].values(), self.target), name))
+
+    def over_seeds(self, contender: str, figure: Figure) -> Estimate | None:
+        """Interquartile mean of what is known of the cells that did not fail; None: of none of them."""
+        found = [figure(cell) for cell in self.entries[contender].values() if cell.ended != "failed"]
+        known = [value for value in found if value is not None]
+        return _estimate(interquartile_mean, np.array([known])) if known else None
+
+    def common_seeds(self, *contenders: str) -> set[int]:
+        """Seeds that all of them ran; none where one of them did not run at all."""
+        return set.intersection(*(set(self.entries.get(name, {})) for name in contenders))
+
+    def first_arrival(self) -> tuple[float, float]:
+        """Time and samples that the one that is first there needs for the target, interquartile means; for equal terms.
+
+        Where nobody arrives: the counted time, and the fewest samples of any cell.
+        """
+        time_s = min(self._mean_s(entry.values(), self.target) for entry in self.entries.values())
+        arrivals = [self.over_seeds(name, lambda cell: samples_to(cell, self.target)) for name in self.entries]
+        samples = [one.value for one in arrivals if one is not None]
+        return time_s, min(samples or [float(cell.samples) for cell in self._cells()])
+
+    def _cells(self) -> Iterable[CellResult]:
+        for entry in (*self.entries.values(), *self.sizes.values()):
+            yield from entry.values()
+
+    def _counted_s(self, cells: Iterable[CellResult], accuracy: float) -> Array:
+        arrivals = [time for cell in self._cells() if (time := cell.time_to_s(accuracy)) is not None]
+        longest_s = max(arrivals, default=0.0)
+        times = [(cell.time_to_s(accuracy), max(cell.limit_s, longest_s)) for cell in cells]
+        return np.array([missed if time is None else time for time, missed in times])
+
+    def _mean_s(self, cells: Iterable[CellResult], accuracy: float) -> float:
+        return float(interquartile_mean(self._counted_s(cells, accuracy)[None]))
+
+
+def races(results: Iterable[CellResult]) -> tuple[Race, ...]:
+    """Sorted by scenario, then workload."""
+    found: dict[tuple[str, str], dict[str, dict[int, CellResult]]] = {}
+    for cell in sorted(results, key=lambda result: result.name):
+        race = found.setdefault((cell.name.scenario, cell.name.workload), {})
+        race.setdefault(cell.name.contender, {})[cell.name.seed] = cell
+    return tuple(_race(*key, entries) for key, entries in found.items())
+
+
+def relative_time(among: Sequence[Race], contender: str, reference: str) -> Estimate | None:
+    """t / t_ref to the target; None where no seed was run by both everywhere."""
+    return _against(_ratio_of_means, among, contender, reference)
+
+
+def improvement(among: Sequence[Race], contender: str, reference: str) -> Estimate | None:
+    """Probability that a cell of the contender is shorter than one of the reference."""
+    return _against(probability_of_improvement, among, contender, reference)
+
+
+def difference(race: Race, contender: str, reference: str, figure: Figure) -> Estimate | None:
+    """Of the interquartile means over the seeds that both ran and that did not fail."""
+    pairs = [
+        (figure(race.entries[contender][seed]), figure(race.entries[reference][seed]))
+        for seed in sorted(race.common_seeds(contender, reference))
+        if "failed" not in (race.entries[contender][seed].ended, race.entries[reference][seed].ended)
+    ]
+    known = [(ours, theirs) for ours, theirs in pairs if ours is not None and theirs is not None]
+    return _estimate(_difference_of_means, *np.array(known).T[:, None, :]) if known else None
+
+
+def final_accuracy(cell: CellResult) -> float | None:
+    """Of the last evaluation."""
+    return cell.curve[-1].accuracy if cell.curve else None
+
+
+def samples_per_s(cell: CellResult) -> float | None:
+    """Over all of training."""
+    return cell.samples / cell.train_s if cell.train_s else None
+
+
+def samples_to(cell: CellResult, accuracy: float) -> float | None:
+    """How many samples had been trained on when the test accuracy was first at least this."""
+    return next((float(point.samples) for point in cell.curve if point.accuracy >= accuracy), None)
+
+
+def accuracy_at_time(cell: CellResult, time_s: float) -> float | None:
+    """Between two evaluations on the line between them; a training that has ended keeps its last accuracy."""
+    return _between(time_s, [point.time_s for point in cell.curve], cell)
+
+
+def accuracy_at_samples(cell: CellResult, samples: float) -> float | None:
+    """The same over samples trained on."""
+    return _between(samples, [float(point.samples) for point in cell.curve], cell)
+
+
+def _race(scenario: str, workload: str, entries: Mapping[str, Seeds]) -> Race:
+    sizes = {name: seeds for name, seeds in entries.items() if name.partition("-")[0] == STATIC}
+    others = {name: seeds for name, seeds in entries.items() if name not in sizes}
+    untuned = Race(scenario, workload, others, sizes, "")
+    if not sizes:
+        return untuned
+
+    def standing(name: str) -> tuple[int, int, float]:
+        """Seeds first: of a grid that is still running, a lucky one would win."""
+        missed = len(sizes[name]) - _arrived(sizes[name].values(), untuned.target)
+        return -len(sizes[name]), missed, untuned.size_s(name)
+
+    tuned = min(sizes, key=standing)
+    return Race(scenario, workload, {STATIC: sizes[tuned], **others}, sizes, tuned)
+
+
+def _against(statistic: Callable[..., Array], among: Sequence[Race], contender: str, reference: str) -> Estimate | None:
+    seeds = sorted(set.intersection(*(race.common_seeds(contender, reference) for race in among))) if among else []
+    if not seeds:
+        return None
+    both = [[race.counted_s(name, race.target, seeds) for race in among] for name in (contender, reference)]
+    return _estimate(statistic, *np.array(both))
+
+
+def _estimate(statistic: Callable[..., Array], *samples: Array) -> Estimate:
+    """With random numbers of its own, so that no figure depends on which others there are."""
+    return estimate(statistic, *samples, rng=np.random.default_rng(0))
+
+
+def _ratio_of_means(ours: Array, theirs: Array) -> Array:
+    """(..., races, seeds) twice -> (...)."""
+    means = [interquartile_mean(samples[..., None, :]) for samples in (ours, theirs)]
+    return np.asarray(gmean(means[0] / means[1], axis=-1))
+
+
+def _difference_of_means(ours: Array, theirs: Array) -> Array:
+    return np.asarray(interquartile_mean(ours) - interquartile_mean(theirs))
+
+
+def _arrived(cells: Iterable[CellResult], accuracy: float) -> int:
+    return sum(cell.time_to_s(accuracy) is not None for cell in cells)
+
+
+def _between(at: float, places: Sequence[float], cell: CellResult) -> float | None:
+    if not places or at < places[0]:
+        return None
+    return float(np.interp(at, places, [point.accuracy for point in cell.curve]))

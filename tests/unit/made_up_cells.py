@@ -1,0 +1,46 @@
+"""Results of cells that no training made: accuracy grows along a line and is at 90 % at the time asked for."""
+
+from __future__ import annotations
+
+from benchmarks.suite.results import CellName, CellResult, CurvePoint, Ended, PlanPoint, WorkerTimes
+
+TARGET = 0.9
+LIMIT_S = 100.0
+TRAIN_S = 50.0
+
+
+def made_up(
+    contender: str,
+    arrives_s: float,
+    *,
+    seed: int = 1,
+    scenario: str = "h-level-4",
+    workload: str = "fashion-cnn",
+    ended: Ended = "done",
+    train_s: float = TRAIN_S,
+    samples_per_s: int = 1000,
+) -> CellResult:
+    """One evaluation every second; `arrives_s` beyond `train_s`: the target is missed."""
+    times = range(1, int(train_s) + 1)
+    curve = (CurvePoint(float(t), samples_per_s * t, t / 10, TARGET * min(t / arrives_s, 1), 1 / t) for t in times)
+    return CellResult(
+        name=CellName(scenario, workload, contender, seed),
+        ended=ended,
+        reason="" if ended == "done" else "worker 1 died, and `that` | is why",
+        network="namespaces",
+        emulation="CPU quotas",
+        thresholds=(0.45, TARGET),
+        limit_s=LIMIT_S,
+        train_s=train_s,
+        samples=int(samples_per_s * train_s),
+        iterations=500,
+        plans=3,
+        wait_fraction=0.25,
+        compute_spread=0.5,
+        decision_p50_ms=0.4,
+        decision_p99_ms=None,
+        fallback_windows=0,
+        curve=() if ended == "failed" else tuple(curve),
+        sizes=(PlanPoint(0.0, (64, 64)), PlanPoint(4.125, (32, 96))),
+        workers=(WorkerTimes(0, 0.5, 0.2, 0.25, 0.01), WorkerTimes(1, 0.7, 0.2, 0.0, 0.01)),
+    )
