@@ -21,7 +21,7 @@ from dynamix_ps.sim.recorded import RecordedRun, read_run
 def measured(name: CellName, folder: RunFolder, config: Config, workload: Workload, network: str) -> CellResult:
     """Raises OSError or UsageError where the run folder lacks what every run has."""
     summary: dict[str, Any] = json.loads(folder.summary_json.read_text(encoding="utf-8"))
-    run = read_run(folder)
+    run = read_run(folder.path)
     ended: Ended = "done" if summary["exit_code"] == 0 else "timed out"
     decisions_ms = [line["decision_ms"] for line in JsonLinesTail(folder.journal_file).read() if "decision_ms" in line]
     waits = [wait for wait in summary["wait_fraction"] if wait is not None]

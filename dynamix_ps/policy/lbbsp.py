@@ -97,7 +97,7 @@ class LbBspGpuPolicy:
 
     def _step(self, view: View) -> int:
         """Samples that the next move is worth."""
-        return max(round(FIRST_STEP * view.plan.global_batch / len(view.bounds) / 2**self._halvings), 1)
+        return max(round(FIRST_STEP * view.plan.global_batch / len(view.bounds) * 0.5**self._halvings), 1)
 
 
 def _from_slowest_to_fastest(view: View, times_s: list[float]) -> _Move | None:
