@@ -1,5 +1,6 @@
 # make demo   sets everything up and trains a real network on real BytePS with adaptive batch sizes
 # make test   sets everything up, checks style and types, runs all tests
+# make bench  sets everything up, runs every controller once on real BytePS (a quarter of an hour), writes a report
 
 PYTHON ?= python3
 VENV   := .venv
@@ -7,7 +8,7 @@ BIN    := $(VENV)/bin
 # A folder with the data sets, if there is one; otherwise they are downloaded once.
 export DYNAMIX_DATA ?= $(firstword $(abspath $(wildcard data ../shared/data)))
 
-.PHONY: setup system demo test lint bench clean
+.PHONY: setup system demo test lint bench bench-parts clean
 
 setup: $(VENV)/.ready
 
@@ -43,6 +44,10 @@ test: setup lint
 	$(BIN)/python -m pytest
 
 bench: setup
+	$(BIN)/dynamix bench run quick
+
+# What single parts cost and reach, each on its own.
+bench-parts: setup
 	$(BIN)/python -m benchmarks.comm --json bench-comm.json
 	$(BIN)/python -m benchmarks.hooks --json bench-hooks.json
 	$(BIN)/python -m benchmarks.probe --json bench-probe.json  # as root
