@@ -21,7 +21,6 @@ PAPER_STEPS = (-100, -25, 0, 25, 100)  # samples
 PAPER_BOUNDS = (32, 1024)
 BATCH_STEPS = (-1.0, -0.4, -0.15, 0.0, 0.15, 0.4, 1.0)  # log2 of the factor on the advised B (chosen by us)
 LARGEST_MOVE = 1.0  # |log2| of what advice changes B by in one window (chosen by us)
-HOLD = 0.12  # advice to change log2 B by less is not followed: progress per second is flat there (chosen by us)
 SHARE_STEPS = (-1.0, -0.4, -0.15, -0.05, 0.0, 0.05, 0.15)  # log2 of the factor on a worker's share (chosen by us)
 DEAD_BAND = 0.02  # while B stays, no worker's size changes by less than this: a switch for nothing (chosen by us)
 
@@ -35,7 +34,7 @@ def paper_sizes(planned: Whole, actions: NDArray[np.int64], low: Whole, high: Wh
 def batch_reference(window: WindowArrays, advised: Array) -> Array:
     """The global batch that steps start from, (...,): B* = B * 2^advised, at most a factor of 2 away; B if unknown."""
     away = np.clip(known_or(advised), -LARGEST_MOVE, LARGEST_MOVE)
-    return np.asarray(np.maximum(window.global_batch, 1) * np.exp2(np.where(np.abs(away) < HOLD, 0.0, away)))
+    return np.asarray(np.maximum(window.global_batch, 1) * np.exp2(away))
 
 
 def batch_allowed(window: WindowArrays, reference: Array) -> NDArray[np.bool_]:

@@ -25,7 +25,9 @@ from dynamix_ps.policy.state import State
 from dynamix_ps.policy.window_arrays import Array, known_or
 
 ADVICE = ("advised_batch", "growing_part", "step_progress")  # log2(B* / B); B / R over T; f(B)
-CANDIDATES = np.exp2(np.arange(-12, 13) / 4)  # of B* / B, quarters of octaves
+PRESENT = 12
+CANDIDATES = np.exp2((np.arange(2 * PRESENT + 1) - PRESENT) / 4)  # of B* / B, quarters of octaves
+WORTH = 0.05  # another B must promise so much more progress per second, which is flat around its best (chosen by us)
 SMOOTHING = 0.5  # weight of the newest window in the exposed network time, unless it jumps (chosen by us)
 
 
@@ -48,8 +50,7 @@ class Advisor:
     def observe(self, state: State) -> Array:
         """Take in a window. The advice, (..., len(ADVICE)), NaN where nothing is known yet."""
         window = state.window
-        iterations = window.iterations[..., None]
-        self._times.observe(window.samples / iterations, window.compute_s / iterations)
+        self._times.observe(window.samples / window.iterations[..., None], state.compute_s)
         known = self._times.known
         self._follow_exposed(state)
         self._fixed_s = _filled(np.where(known, self._times.fixed_s, np.nan)) + _filled(self._exposed_s)
@@ -67,6 +68,7 @@ class Advisor:
         balanced_s = np.maximum(constant_s + growing_s + longer_s, alone_s)
         per_s = efficiency(state, candidates) / np.maximum(balanced_s, pinned_s)
         best = np.take_along_axis(candidates, per_s.argmax(axis=0)[None], axis=0)[0]
+        best = np.where(per_s.max(axis=0) > per_s[PRESENT] * (1 + WORTH), best, candidates[PRESENT])
         advice = np.stack(
             [np.log2(np.maximum(best, 1) / batch), ratio(growing_s, constant_s + growing_s), efficiency(state, batch)],
             axis=-1,
@@ -80,7 +82,7 @@ class Advisor:
 
     def _follow_exposed(self, state: State) -> None:
         window, exposed = state.window, state.exposed_s
-        computing_s = known_or(window.compute_s).max(axis=-1) / window.iterations
+        computing_s = known_or(state.compute_s).max(axis=-1)
         hiding = np.clip(known_or(ratio(state.hidden_s, computing_s)), 0.0, 1.0)
         self._hiding = self._hiding + SMOOTHING * (hiding - self._hiding)
         before_s = np.where(np.isfinite(self._exposed_s), self._exposed_s, exposed)

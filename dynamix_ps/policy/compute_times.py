@@ -2,11 +2,15 @@
 
     t_i(b) = level_i * (fixed_i + per_sample_i * b)
 
-One model per worker as in Cannikin (arXiv 2402.05302), fitted as AdaptDL does: relative errors count, and a worker
-that was seen at one size only gets half of its time as fixed part. Chosen by us, because clusters change: windows
-are forgotten (FORGETTING), and level_i follows the newest ones (SMOOTHING), at once where it jumps (JUMP). The line is
-fitted to times over level, so a worker whose size falls because it has become slow does not seem to have a large fixed
-part.
+One model per worker as in Cannikin (arXiv 2402.05302), fitted as AdaptDL does: relative errors count. Chosen by us:
+
+- Sizes often differ by less than times scatter, and then a line through them says anything. So the fixed part is
+  expected to be FIXED_PART of the mean time, with the weight of PRIOR_WINDOWS windows; a worker that was seen at one
+  size only has just that.
+- The first window is slowed down by all that happens once; as soon as there are others it hardly counts (FIRST).
+- Clusters change: windows are forgotten (FORGETTING), and level_i follows the newest ones (SMOOTHING), at once where it
+  jumps (JUMP). The line is fitted to times over level, so a worker whose size falls because it has become slow does
+  not seem to have a large fixed part.
 """
 
 from __future__ import annotations
@@ -17,11 +21,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 Array = NDArray[np.float64]
+Times = NDArray[np.floating[Any]] | float
 
 JUMP = 0.15  # a relative change beyond this is a new speed, not noise
 SMOOTHING = 0.5  # weight of the newest window in the level
 FORGETTING = 0.97  # weight of a window, one window later, in the line
-SAME_SIZE = 0.05  # relative spread of sizes below which a worker was seen at one size only
+SAME_SIZE = 0.05  # relative change of a size below which it stayed the same
+FIXED_PART = 0.2  # of the mean time, give or take 0.3
+PRIOR_WINDOWS = 0.01  # times scatter by 3 % from window to window: (0.03 / 0.3)^2
+FIRST = 0.05  # weight of a worker's first window
 SHORTEST_S, LONGEST_S = 1e-6, 1e6  # other times than between these were not measured
 
 
@@ -57,7 +65,7 @@ class ComputeTimes:
         self._size, self._time_s = np.where(seen, size, self._size), np.where(seen, time_s, self._time_s)
 
         line_s = time_s / self._level
-        weight = line_s**-2
+        weight = np.where(self.known, 1.0, FIRST) * line_s**-2
         fresh = np.stack((weight, weight * size, weight * size**2, weight * line_s, weight * size * line_s))
         self._sums = np.where(seen, FORGETTING * self._sums + fresh, self._sums)
         fixed_s, per_sample_s = _lines(np.where(self._sums[0] > 0, self._sums, 1.0))
@@ -92,6 +100,18 @@ class ComputeTimes:
         return np.asarray(1 / (self._level * self._per_sample_s))
 
 
+def sustained_s(compute_s: Times, cpu_s: Times, cpu_cores: Times, throttled: Times) -> Array:
+    """How long workers would compute if they never waited: `compute_s` seconds, in which `cpu_s` CPU seconds were used.
+
+    A CPU quota holds up a process that has used its part of a period, and lets one that has waited run at full speed.
+    A worker that waits for others seems fast, is given more and is held up, so its measured time is not what to split
+    work by. In the long run it needs its CPU seconds over the cores of the quota, and that counts where it is longer.
+    Without a quota (never throttled) CPU time says nothing: threads may spin while they wait. Chosen by us.
+    """
+    longer = np.fmax(compute_s, cpu_s / np.where(np.asarray(cpu_cores) > 0, cpu_cores, np.nan))
+    return np.where(np.asarray(throttled) > 0, longer, compute_s)
+
+
 def balance(
     totals: ArrayLike, fixed_s: NDArray[np.floating[Any]], rates_per_s: NDArray[np.floating[Any]]
 ) -> tuple[Array, Array]:
@@ -105,14 +125,17 @@ def balance(
 
 
 def _lines(sums: Array) -> tuple[Array, Array]:
-    """(fixed, per sample) of every worker, both at least 0, by least squares; see the head of the file."""
+    """(fixed, per sample) of every worker, both at least 0, by least squares; see the head of the file.
+
+    What is expected is one more observation, of FIXED_PART of the mean time at size 0.
+    """
     weight, size, size_sq, time, product = sums
-    mean_size, mean_time = size / weight, time / weight
-    spread = np.maximum(size_sq / weight - mean_size**2, 0.0)
-    told = spread > (SAME_SIZE * mean_size) ** 2
-    slope = (product / weight - mean_size * mean_time) / np.where(told, spread, 1.0)
-    fixed = mean_time - slope * mean_size
-    half = ~told | (slope <= 0)
-    proportional = ~half & (fixed < 0)
-    slope = np.where(half, mean_time / mean_size / 2, np.where(proportional, product / size_sq, slope))
-    return np.where(half, mean_time / 2, np.where(proportional, 0.0, fixed)), slope
+    mean_s, mean_size = time / weight, size / weight
+    expected_s = FIXED_PART * mean_s
+    prior = PRIOR_WINDOWS / mean_s**2
+    whole = weight + prior
+    slope = (product - size * (time + prior * expected_s) / whole) / (size_sq - size**2 / whole)
+    fixed = (time + prior * expected_s - slope * size) / whole
+    falls = slope <= 0
+    slope = np.where(falls, (mean_s - expected_s) / mean_size, np.where(fixed < 0, product / size_sq, slope))
+    return np.where(falls, expected_s, np.maximum(fixed, 0.0)), slope

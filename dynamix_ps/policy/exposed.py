@@ -8,8 +8,10 @@ from dynamix_ps.policy.compute_times import LONGEST_S
 from dynamix_ps.policy.window_arrays import Array, WindowArrays
 
 
-def exposed_s(window: WindowArrays) -> tuple[Array, Array]:
+def exposed_s(window: WindowArrays, compute_s: Array) -> tuple[Array, Array]:
     """Seconds per iteration beyond a worker's computing, (..., workers), and seconds that computing hides, (...,).
+
+    `compute_s`, (..., workers), is how long the workers compute in an iteration.
 
     NaN for a worker that did not compute, and for times beyond LONGEST_S, which were not measured.
 
@@ -18,7 +20,6 @@ def exposed_s(window: WindowArrays) -> tuple[Array, Array]:
     transfers are not measured, all have the same, T - max c_i. Chosen by us.
     """
     iterations = window.iterations[..., None]
-    compute_s = window.compute_s / iterations
     iteration_s = window.duration_s[..., None] / iterations
     transfer_s = np.where(np.isfinite(window.push_busy), window.push_busy, 0.0) * iteration_s
     computes = np.isfinite(compute_s)

@@ -73,9 +73,9 @@ def _fall(before: Array, now: Array) -> Array:
     return (before - now) / np.maximum(np.abs(before), 1e-9)
 
 
-def speed(window: WindowArrays) -> Array:
-    """Samples per second of computing; NaN for a worker that had none."""
-    return ratio(window.samples, np.where(window.samples > 0, window.compute_s, 0.0))
+def speed(window: WindowArrays, compute_s: Array) -> Array:
+    """Samples per second of computing, `compute_s` seconds of the window; NaN for a worker that had none."""
+    return ratio(window.samples, np.where(window.samples > 0, compute_s, 0.0))
 
 
 def gradient_variance(window: WindowArrays) -> Array:

@@ -113,8 +113,7 @@ def _changed(state: State, before: Whole) -> Array:
 
 
 def _lateness(state: State) -> Array:
-    window = state.window
-    chain_s = window.compute_s / window.iterations[..., None] + state.exposed_s
+    chain_s = state.compute_s + state.exposed_s
     mean_s = _mean(known_or(chain_s), np.isfinite(chain_s))
     return known_or(np.abs(ratio(chain_s, mean_s[..., None]) - 1))
 

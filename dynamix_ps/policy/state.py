@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from dynamix_ps.metrics.noise import SMOOTHING
 from dynamix_ps.policy import features
+from dynamix_ps.policy.compute_times import sustained_s
 from dynamix_ps.policy.exposed import exposed_s
 from dynamix_ps.policy.features import Seen
 from dynamix_ps.policy.window_arrays import Array, WindowArrays, known_or
@@ -30,7 +31,8 @@ class State:
     window: WindowArrays
     accuracy_gain: Array  # (..., workers)
     gradient_variance: Array  # (..., workers)
-    speed: Array  # (..., workers), samples per second of computing
+    compute_s: Array  # (..., workers), computing per iteration, as a CPU quota allows it (compute_times.sustained_s)
+    speed: Array  # (..., workers), samples per second of that
     iteration_time: Array  # (...,), in units of the reference
     reference_s: Array  # (...,)
     noise_scale: Array  # (...,), samples, NaN until it was first estimated
@@ -65,8 +67,15 @@ class StateBuilder:
     def observe(self, window: WindowArrays) -> State:
         """The state at the end of a clean window. Call once per window, in order."""
         self._take_reference(window)
-        speed = features.speed(window)
-        exposed, hidden_s = exposed_s(window)
+        compute_s = sustained_s(
+            window.compute_s,
+            window.cpu_ratio * window.duration_s[..., None],
+            window.cpu_cores,
+            window.throttled,
+        )
+        speed = features.speed(window, compute_s)
+        compute_s = compute_s / window.iterations[..., None]
+        exposed, hidden_s = exposed_s(window, compute_s)
         reference_s = features.ratio(self._reference_sum_s, self._reference_windows)
         seen = Seen(
             window=window,
@@ -85,6 +94,7 @@ class StateBuilder:
             window=window,
             accuracy_gain=seen.accuracy_gain,
             gradient_variance=seen.gradient_variance,
+            compute_s=compute_s,
             speed=speed,
             iteration_time=seen.iteration_time,
             reference_s=reference_s,
@@ -105,11 +115,15 @@ class StateBuilder:
     def _smoothed_noise_scale(self, window: WindowArrays) -> Array:
         """V / S, each smoothed apart as in metrics/noise.py; an unknown estimate changes nothing.
 
-        A signal that drowns in noise makes a large noise scale, not an unknown one.
+        Both in units of the window's |g|^2: gradients shrink tenfold and more in the first windows, which otherwise
+        would outweigh all that follow. A signal that drowns in noise makes a large noise scale, not an unknown one.
         """
-        fresh = (1 - SMOOTHING) * (np.isfinite(window.noise_variance) & np.isfinite(window.noise_signal))
-        self._variance = self._variance + fresh * (known_or(window.noise_variance) - self._variance)
-        self._signal = self._signal + fresh * (known_or(window.noise_signal) - self._signal)
+        variance, signal = (
+            features.ratio(part, window.grad_sq_global) for part in (window.noise_variance, window.noise_signal)
+        )
+        fresh = (1 - SMOOTHING) * (np.isfinite(variance) & np.isfinite(signal))
+        self._variance = self._variance + fresh * (known_or(variance) - self._variance)
+        self._signal = self._signal + fresh * (known_or(signal) - self._signal)
         self._weight = self._weight + fresh * (1 - self._weight)
         smallest = self._variance / (LARGEST_NOISE * np.maximum(window.global_batch, 1))
         variance = np.maximum(self._variance, 0.0)

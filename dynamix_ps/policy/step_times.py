@@ -22,7 +22,15 @@ from numpy.typing import ArrayLike
 from dynamix_ps.messages import WindowRecord
 from dynamix_ps.policy.apportion import Whole, split
 from dynamix_ps.policy.base import View
-from dynamix_ps.policy.compute_times import FORGETTING, LONGEST_S, SHORTEST_S, SMOOTHING, Array, ComputeTimes
+from dynamix_ps.policy.compute_times import (
+    FORGETTING,
+    LONGEST_S,
+    SHORTEST_S,
+    SMOOTHING,
+    Array,
+    ComputeTimes,
+    sustained_s,
+)
 
 OVERLAPS = np.array([1.0, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0])  # values of g that are tried
 OVERLAP_PENALTY = 1e-3
@@ -108,9 +116,14 @@ def _measured(view: View) -> tuple[Array, Array, float]:
     rows = np.full((2, len(view.records)), np.nan)
     rows[:, [record.rank for record in records]] = [
         [record.samples / record.iterations for record in records],
-        [record.compute_s / record.iterations for record in records],
+        [_computing_s(record) / record.iterations for record in records],
     ]
     return rows[0], rows[1], typical_step_s(records)
+
+
+def _computing_s(record: WindowRecord) -> float:
+    cpu_s = record.cpu_ratio * record.duration_s
+    return float(sustained_s(record.compute_s, cpu_s, record.cpu_cores, record.throttled))
 
 
 def _apart(compute: Array, total: Array, power: Array) -> Array:

@@ -12,7 +12,7 @@ import numpy as np
 
 from dynamix_ps.errors import UsageError
 from dynamix_ps.messages import WindowRecord
-from dynamix_ps.sim.fit_cost import fit_cost
+from dynamix_ps.sim.fit_cost import fit_cost, predict_times
 from dynamix_ps.sim.fit_training import fit_training
 from dynamix_ps.sim.recorded import RecordedRun
 from dynamix_ps.sim.scenario import Scenario
@@ -24,7 +24,7 @@ NEARLY = 0.98  # of what all runs reached: the target, where none is configured
 
 def calibrate(scenario: Scenario, runs: Sequence[Series]) -> Scenario:
     """The scenario with workers, links and training as in these runs of its cluster."""
-    return fit_training(fit_cost(scenario, runs), runs)
+    return fit_training(_with_warm_up(fit_cost(scenario, runs), runs), runs)
 
 
 def scenario_of(name: str, runs: Sequence[RecordedRun], series: Sequence[Series]) -> Scenario:
@@ -48,13 +48,17 @@ def scenario_of(name: str, runs: Sequence[RecordedRun], series: Sequence[Series]
             f"target accuracy {target:.3g}: the runs reached {max(reached):.3g} at best, expected one of them to reach "
             "it; evaluate more often, train longer, or configure a lower target_accuracy"
         )
+    cores = _cores(records)
     return Scenario(
         name=name,
         about=f"Calibrated with {', '.join(run.name for run in runs)}.",
-        workers=tuple(Worker(latency_s=_latency_s(records, rank), initial=initial[rank]) for rank in ranks),
+        workers=tuple(
+            Worker(latency_s=_latency_s(records, rank), initial=initial[rank], quota=_quota(records, rank, cores))
+            for rank in ranks
+        ),
         servers=Servers(count=config.cluster.servers),
         model_bytes=float(records[0].bytes_pushed / records[0].iterations),
-        cores=_cores(records),
+        cores=cores,
         sees_network=any(record.network_source != "none" for record in records),
         batch=Bounds(min=min(low for low, _ in bounds), max=max(high for _, high in bounds)),
         window=config.window,
@@ -62,6 +66,12 @@ def scenario_of(name: str, runs: Sequence[RecordedRun], series: Sequence[Series]
         training=training.model_copy(update={"best_accuracy": 1.0}),
         target_accuracy=target,
     )
+
+
+def _with_warm_up(scenario: Scenario, runs: Sequence[Series]) -> Scenario:
+    """How much longer the first windows took than the fitted cluster would."""
+    longer = [run.iteration_s[0] / predict_times(scenario, run.sizes[:1]).iteration_s[0] for run in runs]
+    return scenario.model_copy(update={"warm_up": max(float(np.median(longer)), 1.0)})
 
 
 def _check_alike(first: RecordedRun, run: RecordedRun) -> None:
@@ -93,6 +103,12 @@ def _cores(records: Sequence[WindowRecord]) -> float:
     busy = {rank: [r.cpu_ratio * r.duration_s / r.compute_s for r in records if r.rank == rank] for rank in ranks}
     known = [float(np.median(values)) for values in busy.values() if np.isfinite(values).all()]
     return max(known) if known else Scenario.model_fields["cores"].default
+
+
+def _quota(records: Sequence[WindowRecord], rank: int, cores: float) -> float:
+    """CPU time that a worker may use over what it would while it computes; at most 1."""
+    usable = float(np.median([record.cpu_cores for record in records if record.rank == rank]))
+    return min(usable / cores, 1.0) if usable > 0 else 1.0
 
 
 def _data_samples(run: RecordedRun) -> float:

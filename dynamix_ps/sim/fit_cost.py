@@ -53,7 +53,7 @@ def fit_cost(scenario: Scenario, runs: Sequence[Series]) -> Scenario:
 
     def residuals(x: Array) -> Array:
         times = _times(with_values(base, values(x)), sizes)
-        needs = times.compute_s + np.exp(x[2 * n : 3 * n])
+        needs = times.sustained_s + np.exp(x[2 * n : 3 * n])
         return np.concatenate(
             (
                 np.log(times.iteration_s / iteration_s) / ITERATION,

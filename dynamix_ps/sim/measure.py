@@ -108,20 +108,23 @@ def links(
 
 def machines(
     parameters: Parameters, conditions: Conditions, times: Times, sizes: Reals
-) -> tuple[Reals, Reals, Reals, Reals, Reals]:
-    """(CPU seconds per second, cores (E, 1), resident bytes, memory over its limit, GPU use); (E, W), NaN unknown.
+) -> tuple[Reals, Reals, Reals, Reals, Reals, Reals]:
+    """(CPU seconds per second, cores, part of the time held back by a quota, resident bytes, memory over its limit, GPU
+    use); (E, W), NaN unknown.
 
-    A slowed process gets less CPU. A GPU's process keeps one core busy.
+    A slowed process gets less CPU. A GPU's process keeps one core busy. A quota is the number of cores.
     """
     known = _known(parameters.knows_machine)
-    computing = times.compute_s / times.iteration_s[:, None] * known
+    computing = times.sustained_s / times.iteration_s[:, None] * known
     given = computing / np.maximum(conditions.slow, 1)
-    cpu = np.where(parameters.gpu, 1, parameters.cores)[:, None] * given
+    cpu = np.where(parameters.gpu, 1, parameters.cores)[:, None] * parameters.quota * given
     base, each = parameters.base_memory_bytes[:, None], parameters.sample_memory_bytes[:, None]
     memory = (base + each * sizes) * known
     use = np.minimum(memory / (base + each * parameters.memory_limit), 1)
     gpu = computing * _known(parameters.gpu)
-    return cpu, parameters.cores[:, None] * known, memory, use, gpu
+    held = (times.compute_s - parameters.quota * times.sustained_s) / times.iteration_s[:, None]
+    throttled = np.where(parameters.quota < 1, held, 0) * known
+    return cpu, parameters.cores[:, None] * parameters.quota * known, throttled, memory, use, gpu
 
 
 def servers(parameters: Parameters, conditions: Conditions, times: Times) -> tuple[Reals, Reals, Reals]:

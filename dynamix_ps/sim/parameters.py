@@ -47,6 +47,7 @@ class Parameters:
     fixed_s: Reals  # compute time of an iteration that does not depend on the batch
     per_sample_s: Reals
     memory_limit: Reals  # samples beyond which computing gets steeply slower
+    quota: Reals  # CPU time that a worker may use over what it would; 1: no quota. Times above are under it
     link_bytes_per_s: Reals  # each way
     latency_s: Reals  # round trip without traffic
     loss: Reals  # part of the segments lost
@@ -65,6 +66,7 @@ class Parameters:
     event_value: Reals  # neutral for workers it does not concern
     # the cluster, (E,)
     window: Whole  # iterations per window (k)
+    warm_up: Reals  # compute time in the first window over that in later ones
     jitter: Reals  # of one iteration's compute time, standard deviation over mean
     drift: Reals  # of a worker's speed, standard deviation of its logarithm
     drift_s: Reals  # time over which it forgets
@@ -180,6 +182,7 @@ def _one(scenario: Scenario) -> Parameters:
         fixed_s=workers("fixed_s"),
         per_sample_s=workers("per_sample_s"),
         memory_limit=workers("memory_limit"),
+        quota=workers("quota"),
         link_bytes_per_s=workers("bytes_per_s"),
         latency_s=workers("latency_s"),
         loss=workers("loss"),
@@ -191,6 +194,7 @@ def _one(scenario: Scenario) -> Parameters:
         burst_value=value,
         **_events(scenario.trace, n),
         window=np.array([scenario.window]),
+        warm_up=all_(scenario.warm_up),
         jitter=all_(scenario.jitter),
         drift=all_(scenario.drift),
         drift_s=all_(scenario.drift_s),

@@ -70,10 +70,12 @@ def draw(rng: np.random.Generator, environments: int, n_workers: int, window: in
     classes = log_uniform(2, 1000)
     reached = 1 - (1 + bends) ** (-decay * accuracy_power)
     target = 1 / classes + (best_accuracy - 1 / classes) * reached * (1 - gap / 2)
+    gpu = chance(0.4)
     return Parameters(
         fixed_s=fixed_s.astype(np.float32),
         per_sample_s=per_sample_s.astype(np.float32),
         memory_limit=memory_limit.astype(np.float32),
+        quota=_quotas(rng, slower, gpu).astype(np.float32),
         link_bytes_per_s=links.astype(np.float32),
         latency_s=latency_s.astype(np.float32),
         loss=np.where(lossy, log_uniform(1e-5, 5e-3, all_), 0).astype(np.float32),
@@ -85,6 +87,7 @@ def draw(rng: np.random.Generator, environments: int, n_workers: int, window: in
         burst_value=burst_value,
         **events,
         window=np.full(one, window, dtype=np.int64),
+        warm_up=uniform(1, 1.6),
         jitter=log_uniform(0.005, 0.15),
         drift=np.where(chance(0.4), uniform(0.02, 0.3), 0).astype(np.float32),
         drift_s=window_s * log_uniform(5, 100),
@@ -100,7 +103,7 @@ def draw(rng: np.random.Generator, environments: int, n_workers: int, window: in
         knows_both_sides=chance(0.6),
         knows_servers=chance(0.7),
         knows_machine=chance(0.8),
-        gpu=chance(0.4),
+        gpu=gpu,
         lr_rule=rng.choice(len(LR_RULES), size=one, p=_RULE_PART).astype(np.int8),
         tuning=uniform(0.4, 1),
         noise_scale=noise_scale.astype(np.float32),
@@ -120,6 +123,13 @@ def draw(rng: np.random.Generator, environments: int, n_workers: int, window: in
         target_accuracy=target.astype(np.float32),
         max_windows=np.full(one, MAX_WINDOWS, dtype=np.int64),
     )
+
+
+def _quotas(rng: np.random.Generator, slower: np.ndarray, gpu: np.ndarray) -> Reals:
+    """In half of the clusters without GPU CPU quotas are what makes slow workers slow; the fastest may have one too."""
+    quota = slower.min(axis=-1, keepdims=True) / slower * rng.uniform(0.7, 1, (len(slower), 1))
+    there = (rng.random(len(slower)) < 0.5) & ~gpu
+    return np.where(there[:, None], quota, 1)
 
 
 def _bursts(rng: np.random.Generator, window_s: Reals, all_: tuple[int, int]) -> tuple[Reals, Reals, Reals]:

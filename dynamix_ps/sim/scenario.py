@@ -42,6 +42,7 @@ class Scenario(Section):
     architecture: Literal["ps", "ring"] = "ps"
     model_bytes: Positive = 2e7
     overlap: Part = 0.5
+    warm_up: Annotated[float, Field(ge=1)] = 1.0
     jitter: NotNegative = 0.03
     drift: NotNegative = 0.0
     drift_s: Positive = 60.0

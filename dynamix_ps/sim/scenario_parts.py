@@ -43,6 +43,7 @@ class Worker(Section):
     fixed_s: NotNegative = 0.01
     per_sample_s: Positive = 2e-4
     memory_limit: Positive = 16384.0
+    quota: Annotated[float, Field(gt=0, le=1)] = 1.0
     bytes_per_s: Positive = 1.25e9
     latency_s: Positive = 5e-4
     loss: Annotated[float, Field(ge=0, lt=0.5)] = 0.0

@@ -148,7 +148,7 @@ class Simulator:
         loss, accuracy = measure.batches(parameters, training, sizes, draws[measure.LOSS])
         norms = measure.gradients(parameters, training, sizes, draws, luck)
         rate, retransmits, rtt_s, busy = measure.links(parameters, conditions, times, draws[measure.RETRANSMITS])
-        cpu, cores, memory, memory_use, gpu = measure.machines(parameters, conditions, times, sizes)
+        cpu, cores, throttled, memory, memory_use, gpu = measure.machines(parameters, conditions, times, sizes)
         server_cpu, unread, unsent = measure.servers(parameters, conditions, times)
         both = measure.both_sides(parameters)
         return WindowArrays(
@@ -167,7 +167,7 @@ class Simulator:
             grad_norm_std=norms.spread,
             cpu_ratio=cpu,
             cpu_cores=cores,
-            throttled=NAN,
+            throttled=throttled,
             memory_bytes=memory,
             memory_ratio=memory_use,
             gpu_utilisation=gpu,

@@ -1,8 +1,8 @@
-"""How the machines and links are doing while time passes: events of a trace, bursts, drift.
+"""How the machines and links are doing while time passes: the first window, events of a trace, bursts, drift.
 
-Events are foreseen by the scenario and are the same for every seed; bursts begin and end at random (exponential
-times); drift is a slow random walk of a worker's speed around its own (Ornstein-Uhlenbeck, of its logarithm).
-Conditions hold for a whole window: those at its start.
+The first window of a run is slowed down by all that happens once. Events are foreseen by the scenario and are the same
+for every seed; bursts begin and end at random (exponential times); drift is a slow random walk of a worker's speed
+around its own (Ornstein-Uhlenbeck, of its logarithm). Conditions hold for a whole window: those at its start.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ class Conditions:
         self._rng = rng
         self._drift = np.zeros(parameters.initial.shape, dtype=np.float32)
         self._on = np.zeros(parameters.burst_gap_s.shape, dtype=bool)
+        self._warm_up = np.ones(parameters.environments, dtype=np.float32)
         self._traced = np.empty((len(Kind), *parameters.initial.shape), dtype=np.float32)
         self.replace(parameters, np.ones(parameters.environments, dtype=bool))
 
@@ -38,6 +39,7 @@ class Conditions:
         self._on = np.where(which[:, None, None], self._rng.random(self._on.shape) < mean_on, self._on)
         fresh = self._rng.standard_normal(self._drift.shape, dtype=np.float32) * parameters.drift[:, None]
         self._drift = np.where(which[:, None], fresh, self._drift)
+        self._warm_up = np.where(which, parameters.warm_up, self._warm_up)
         self._active = np.zeros(parameters.event_kind.shape, dtype=bool)
         self._trace(np.ones(parameters.environments, dtype=bool))
         self._combine()
@@ -45,6 +47,7 @@ class Conditions:
     def advance(self, time_s: Reals, epoch: Reals, elapsed_s: Reals) -> None:
         """To the state at `time_s` and `epoch`, `elapsed_s` after the last one; all (E,)."""
         parameters = self._parameters
+        self._warm_up = np.ones_like(self._warm_up)
         now = np.where(parameters.event_by_epoch, epoch[:, None], time_s[:, None])
         active = (parameters.event_from <= now) & (now < parameters.event_until)
         changed = (active != self._active).any(axis=-1)
@@ -77,4 +80,5 @@ class Conditions:
             slow, bandwidth, loss = slow * burst[:, 0], bandwidth * burst[:, 1], loss + burst[:, 2]
         if self._drifting:
             slow = slow * np.exp(self._drift)
+        slow = slow * self._warm_up[:, None]
         self.slow, self.bandwidth, self.loss, self.server = slow, bandwidth, np.minimum(loss, 0.5), server[:, 0]

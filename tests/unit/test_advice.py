@@ -14,6 +14,10 @@ from dynamix_ps.policy.advice import ADVICE, Advisor
 from dynamix_ps.policy.rewards import TUNING
 from dynamix_ps.policy.state import StateBuilder
 from dynamix_ps.policy.window_arrays import Array, arrays_of
+from dynamix_ps.sim.parameters import parameters_of
+from dynamix_ps.sim.scenario import Scenario
+from dynamix_ps.sim.scenario_parts import Worker
+from dynamix_ps.sim.simulator import Simulator
 from tests.control_plane import record, stacked, view
 from tests.policy_cluster import SmallCluster
 
@@ -30,14 +34,19 @@ def advised(cluster: SmallCluster, *plans: tuple[int, ...]) -> tuple[dict[str, f
 
 
 @pytest.mark.parametrize(("noise_scale", "network_s"), [(2000, 0.1), (300, 0.1), (800, 0.4), (300, 0.0)])
-def test_best_global_batch_is_that_of_the_model_up_to_a_step_between_candidates(
+def test_advised_global_batch_is_as_good_as_the_best_of_the_model_to_a_few_percent(
     noise_scale: float, network_s: float
 ) -> None:
     cluster = SmallCluster([2000] * 4, fixed_s=0.05, network_s=network_s, noise_scale=noise_scale, low=8)
     advice, _ = advised(cluster, (64,) * 4, (128,) * 4, (96,) * 4)
-    # f(B) / T(B) goes with 1 / ((1 + N / B) (a + B / R)), largest at sqrt(a R N)
+
+    def progress_per_s(batch: float) -> float:
+        return 1 / ((1 + noise_scale / batch) * (0.05 + network_s + batch / 8000))
+
     best = math.sqrt((0.05 + network_s) * 8000 * noise_scale)
-    assert advice["advised_batch"] == pytest.approx(math.log2(best / 384), abs=0.25)
+    assert progress_per_s(384 * 2 ** advice["advised_batch"]) > 0.94 * progress_per_s(best)
+    if progress_per_s(384) < 0.9 * progress_per_s(best):
+        assert advice["advised_batch"] == pytest.approx(math.log2(best / 384), abs=0.25)
     growing_s = 384 / 8000
     assert advice["growing_part"] == pytest.approx(growing_s / (growing_s + 0.05 + network_s), rel=0.05)
     assert advice["step_progress"] == pytest.approx(TUNING * (2 - TUNING) / (1 + noise_scale / 384))
@@ -72,9 +81,9 @@ def test_a_slow_link_takes_from_its_worker_what_overlap_does_not_hide() -> None:
         for rank, transfer_s in enumerate((0.05, 0.05, 0.05, 0.07))
     ]
     advisor.observe(states.observe(arrays_of(view(Plan(0, (100,) * 4), list(records)))))
-    # seen at one size: half of the 0.1 s is fixed, 2000 samples per second beyond. 0.055 s of that for three, 0.035 s
-    # for the slow one, which waits for its link by 0.02 s longer
-    np.testing.assert_allclose(advisor.balanced(np.array(400)), [110, 110, 110, 70])
+    # seen at one size: a fifth of the 0.1 s is fixed, 1250 samples per second beyond. 0.085 s of that for three,
+    # 0.065 s for the slow one, which waits for its link by 0.02 s longer
+    np.testing.assert_allclose(advisor.balanced(np.array(400)), [106.25, 106.25, 106.25, 81.25])
 
 
 def test_without_network_values_all_workers_have_the_same_network_time() -> None:
@@ -83,10 +92,26 @@ def test_without_network_values_all_workers_have_the_same_network_time() -> None
     records[1] = record(1, batch_size=100, samples=2000, compute_s=1.0, duration_s=4.0)
     advice = advisor.observe(states.observe(arrays_of(view(Plan(0, (100, 100)), list(records)))))
     assert np.isfinite(advice).all()
-    # 0.1 s and 0.05 s of computing, half of it fixed; 0.1 s of network for both change nothing about the split
-    together_s = (200 + 0.05 * 2000 + 0.025 * 4000) / 6000
-    expected = [(together_s - 0.05) * 2000, (together_s - 0.025) * 4000]
+    # 0.1 s and 0.05 s of computing, a fifth of it fixed; 0.1 s of network for both change nothing about the split
+    together_s = (200 + 0.02 * 1250 + 0.01 * 2500) / 3750
+    expected = [(together_s - 0.02) * 1250, (together_s - 0.01) * 2500]
     np.testing.assert_allclose(advisor.balanced(np.array(200)), expected)
+
+
+def test_cpu_quotas_do_not_make_a_waiting_worker_seem_fast() -> None:
+    """Quotas of 1, 1/2 and 1/4: all measure the same speed while they wait, and what they can sustain is 4 : 2 : 1."""
+    workers = tuple(Worker(fixed_s=0.0, per_sample_s=1e-4 / quota, quota=quota) for quota in (1.0, 0.5, 0.25))
+    scenario = Scenario(name="quotas", workers=workers, jitter=0.0, initial_batch=128)
+    simulator = Simulator(parameters_of([scenario]), np.random.default_rng(0))
+    states, advisor = StateBuilder(1, 3), Advisor(1, 3)
+    for sizes in ([128, 128, 128], [400, 300, 32], [300, 60, 200]):
+        window = simulator.step(np.array([sizes]))
+        advisor.observe(states.observe(window))
+        split = advisor.balanced(np.array([448]))[0]
+        assert split[0] > split[1] > split[2]
+    np.testing.assert_allclose(split, [256, 128, 64], rtol=0.15)
+    seen = window.compute_s[0] / window.samples[0]
+    assert seen[1] < 1.5 * seen[0]  # by measured time alone the second would be nearly as fast as the first
 
 
 def test_nothing_measured_is_no_advice_and_an_even_split() -> None:

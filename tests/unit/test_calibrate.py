@@ -262,3 +262,18 @@ def test_the_command_writes_a_scenario_that_can_be_loaded(tmp_path: Path) -> Non
     scenario = load_scenario(out)
     assert (scenario.name, scenario.n_workers, scenario.target_accuracy) == ("mine", 3, 0.5)
     assert str(out) in done.output
+
+
+def test_cpu_quotas_and_a_slow_start_are_found_too() -> None:
+    quotas = (1.0, 0.5, 0.25)
+    workers = tuple(
+        worker.model_copy(update={"quota": quota}) for worker, quota in zip(TRUTH.workers, quotas, strict=True)
+    )
+    truth = TRUTH.model_copy(update={"workers": workers, "jitter": 0.02, "warm_up": 1.4})
+    runs = [simulated_run(f"run-{number}", sizes, scenario=truth) for number, sizes in enumerate(SIZES)]
+    series = [series_of(run) for run in runs]
+    found = calibrate(scenario_of("fitted", runs, series), series)
+    assert [worker.quota for worker in found.workers] == pytest.approx(quotas, rel=0.05)
+    assert found.warm_up == pytest.approx(1.4, abs=0.1)
+    sizes = np.array([[100.0, 100, 100], [300, 300, 300]])
+    assert predict_times(found, sizes).sustained_s == pytest.approx(predict_times(truth, sizes).sustained_s, rel=0.15)

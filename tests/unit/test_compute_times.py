@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import ArrayLike, NDArray
 
-from dynamix_ps.policy.compute_times import Array, ComputeTimes, balance
+from dynamix_ps.policy.compute_times import FIXED_PART, Array, ComputeTimes, balance, sustained_s
 
 FIXED_S = np.array([0.02, 0.05, 0.01, 0.03])
 PER_SAMPLE_S = np.array([1e-3, 2e-4, 5e-4, 4e-3])
@@ -28,15 +28,41 @@ def explored(rng: np.random.Generator) -> NDArray[np.float64]:
 
 
 def test_tells_the_fixed_part_from_the_time_per_sample() -> None:
-    times = seen_at([100] * 4, [100] * 4, [150, 80, 120, 200], [50, 90, 300, 70])
-    np.testing.assert_allclose(times.fixed_s, FIXED_S, rtol=0.02)
-    np.testing.assert_allclose(times.rates_per_s, 1 / PER_SAMPLE_S, rtol=0.02)
-    np.testing.assert_allclose(times.seconds([500, 20, 64, 10]), seconds([500, 20, 64, 10]), rtol=0.02)
+    times = seen_at([100] * 4, [100] * 4, [150, 60, 120, 200], [50, 200, 300, 70])
+    np.testing.assert_allclose(times.fixed_s, FIXED_S, rtol=0.1)  # what was expected still counts a little
+    np.testing.assert_allclose(times.rates_per_s, 1 / PER_SAMPLE_S, rtol=0.05)
+    np.testing.assert_allclose(times.seconds([500, 20, 64, 10]), seconds([500, 20, 64, 10]), rtol=0.1)
 
 
-def test_one_size_counts_as_half_fixed() -> None:
-    times = seen_at([100] * 4, [101] * 4)
-    np.testing.assert_allclose(times.seconds([200] * 4), 1.5 * seconds([100] * 4), rtol=0.02)
+def test_one_size_tells_nothing_of_the_fixed_part() -> None:
+    times = seen_at([100] * 4, [100] * 4)
+    np.testing.assert_allclose(times.seconds([200] * 4), (2 - FIXED_PART) * seconds([100] * 4))
+
+
+def test_sizes_that_differ_by_less_than_times_scatter_tell_hardly_more() -> None:
+    rng, times = np.random.default_rng(3), ComputeTimes(4)
+    for _ in range(20):
+        sizes = np.rint(200 * (1 + 0.02 * rng.standard_normal(4)))
+        times.observe(sizes, 1e-3 * sizes * (1 + 0.05 * rng.standard_normal(4)))
+    assert (np.abs(times.fixed_s / 0.2 - FIXED_PART) < 0.15).all()
+
+
+def test_a_slow_first_window_is_soon_forgotten() -> None:
+    times = ComputeTimes(4)
+    times.observe([100] * 4, seconds([100] * 4, 1.5))
+    for sizes in ([150, 80, 120, 200], [80, 120, 90, 70], [120, 90, 160, 110]):
+        times.observe(sizes, seconds(sizes))
+    np.testing.assert_allclose(times.seconds([100] * 4), seconds([100] * 4), rtol=0.05)
+
+
+def test_a_quota_counts_by_cpu_time_and_only_where_it_throttles() -> None:
+    # 0.1 s measured; 0.08 CPU seconds need 0.32 s with a quarter of a core
+    assert sustained_s(0.1, 0.08, 0.25, 0.05) == pytest.approx(0.32)
+    assert sustained_s(0.1, 0.08, 0.25, 0.0) == pytest.approx(0.1)  # no quota: threads that spin
+    assert sustained_s(0.4, 0.08, 0.25, 0.7) == pytest.approx(0.4)  # held up by more than the quota
+    for unknown in ((np.nan, 0.25, 0.05), (0.08, np.nan, 0.05), (0.08, 0.0, 0.05), (0.08, 0.25, np.nan)):
+        assert sustained_s(0.1, *unknown) == pytest.approx(0.1)
+    assert np.isnan(sustained_s(np.nan, np.nan, np.nan, np.nan))
 
 
 def test_a_worker_that_becomes_slow_and_gets_smaller_batches_seems_slow_not_fixed() -> None:
@@ -66,7 +92,7 @@ def test_a_jump_shows_at_once_while_all_sizes_move(factor: float) -> None:
 def test_noise_is_smoothed_and_a_jump_at_one_size_is_not() -> None:
     times = seen_at([100] * 4, [150] * 4, [100] * 4)
     times.observe([100] * 4, seconds([100] * 4, 1.1))
-    np.testing.assert_allclose(times.seconds([100] * 4), seconds([100] * 4, 1.05), rtol=0.02)
+    np.testing.assert_allclose(times.seconds([100] * 4), seconds([100] * 4, 1.05), rtol=0.03)
     times.observe([100] * 4, seconds([100] * 4, 4.0))
     np.testing.assert_allclose(times.seconds([100] * 4), seconds([100] * 4, 4.0), rtol=0.01)
 

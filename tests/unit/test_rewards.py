@@ -26,7 +26,9 @@ def state(sizes: tuple[int, ...] = (64, 128), **changes: Any) -> State:
     seen = StateBuilder(len(sizes)).observe(arrays_of(view(Plan(0, sizes), list(records))))
     in_window = {name: value for name, value in changes.items() if hasattr(seen.window, name)}
     window = dataclasses.replace(seen.window, **in_window)
-    others: dict[str, Any] = dict(zip(("exposed_s", "hidden_s"), exposed_s(window), strict=True))
+    compute_s = window.compute_s / window.iterations
+    others: dict[str, Any] = dict(zip(("exposed_s", "hidden_s"), exposed_s(window, compute_s), strict=True))
+    others["compute_s"] = compute_s
     others |= {name: value for name, value in changes.items() if name not in in_window}
     return dataclasses.replace(seen, window=window, **others)
 
@@ -84,8 +86,7 @@ def test_goodput_term_by_term() -> None:
     assert goodput(change=0.1).of_cluster(seen, sizes(16, 128)) == pytest.approx(-0.1)
     assert goodput(change=0.1).of_cluster(seen, same) == 0
     # computing 1 s and 3 s: both are half of the mean away from it
-    computing = dataclasses.replace(seen.window, compute_s=np.array([1.0, 3.0]))
-    uneven = dataclasses.replace(seen, window=computing, exposed_s=np.zeros(2))
+    uneven = dataclasses.replace(seen, compute_s=np.array([1.0, 3.0]), exposed_s=np.zeros(2))
     np.testing.assert_allclose(goodput(balance=0.1).of_worker(uneven, same), [-0.05, -0.05])
     everything = GoodputReward(1.0, 0.5, 0.1, 0.1)
     total = math.log2(EFFICIENCY / 4) - 0.5 - 0.1 - 0.05

@@ -32,6 +32,18 @@ def test_computing_is_affine_in_the_batch_and_steep_beyond_the_memory_limit():
     assert got[0] == pytest.approx([0.2, 0.3, 0.6, 0.6 + 8 * 0.1])
 
 
+def test_a_quota_hides_how_long_a_waiting_worker_really_needs_and_cpu_time_tells():
+    """Worker 0 could do it all in 0.02 s at full speed, and has a quarter of a core."""
+    workers = Worker(fixed_s=0.0, per_sample_s=8e-4, quota=0.25), Worker(fixed_s=0.0, per_sample_s=2e-3)
+    waiting, late = times(cluster(*workers), 50, 100), times(cluster(*workers), 250, 100)
+    assert waiting.sustained_s[0] == pytest.approx([0.04, 0.2])
+    assert waiting.compute_s[0, 0] == pytest.approx(0.01, rel=0.1)  # a fifth of the time busy: nearly full speed
+    assert waiting.compute_s[0, 1] == pytest.approx(0.2)
+    assert late.compute_s[0] == pytest.approx([0.2, 0.2], rel=0.02)  # held up: it uses all of its quota
+    without = times(cluster(*(worker.model_copy(update={"quota": 1.0}) for worker in workers)), 50, 100)
+    assert waiting.iteration_s == pytest.approx(without.iteration_s)
+
+
 def test_the_three_times_cover_the_iteration_and_the_last_one_waits_for_nobody():
     got = times(cluster(), 32, 64, 128, 256)
     assert (got.compute_s + got.push_pull_s[:, None] + got.wait_s)[0] == pytest.approx([got.iteration_s[0]] * 4)

@@ -162,3 +162,14 @@ def test_the_documented_table_is_the_one_in_force():
 
 def test_names_are_unique():
     assert len(set(NAMES)) == len(NAMES)
+
+
+def test_the_noise_scale_follows_while_gradients_shrink() -> None:
+    """Early gradients are a hundred times larger and hardly noisy; they must not outweigh what follows."""
+    builder, found = StateBuilder(2), []
+    for signal, variance in [(25.0, 450.0)] * 2 + [(0.25, 75.0)] * 12:
+        norms = {"noise_signal": signal, "noise_variance": variance, "grad_sq_global": signal + variance / 128}
+        seen = view(Plan(0, (64, 64)), [record(rank, **norms) for rank in range(2)])
+        found.append(float(builder.observe(arrays_of(seen)).noise_scale))
+    assert found[0] == pytest.approx(18)
+    assert found[-1] > 150  # of 300
