@@ -31,7 +31,7 @@ class Workload(_Section):
     """
 
     about: str
-    data: Literal["fashion-mnist", "cifar-10"]
+    data: Literal["fashion-mnist", "cifar-10", "digits"]
     train_samples: Count  # one epoch
     model: str
     optimizer: Literal["sgd", "adam"]  # sgd with momentum 0.9

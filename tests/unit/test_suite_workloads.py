@@ -9,12 +9,13 @@ from benchmarks.suite.workloads import Workload, load_workload, load_workloads
 from benchmarks.workloads import models, train
 from dynamix_ps.errors import ConfigError
 
-SHAPES = {"fashion-mnist": (1, 28, 28), "cifar-10": (3, 32, 32)}
+SHAPES = {"fashion-mnist": (1, 28, 28), "cifar-10": (3, 32, 32), "digits": (1, 28, 28)}
 SHIPPED = load_workloads()
 
 
 def test_every_kind_of_model_and_both_optimizers_take_part() -> None:
-    assert {"fashion-cnn", "fashion-cnn-adam", "cifar-vgg11", "cifar-resnet", "cifar-transformer"} == set(SHIPPED)
+    expected = {"fashion-cnn", "fashion-cnn-adam", "cifar-vgg11", "cifar-resnet", "cifar-transformer", "digits-mlp"}
+    assert expected == set(SHIPPED)
     assert {one.optimizer for one in SHIPPED.values()} == {"sgd", "adam"}
 
 

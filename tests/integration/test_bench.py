@@ -1,0 +1,73 @@
+"""`dynamix bench run` with real cells: a grid whose runner is killed, and what becomes of it."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from benchmarks.suite.grid_folder import GridFolder
+from benchmarks.suite.results import CellName
+from benchmarks.testbed import names
+from tests.launching import dynamix, wait_for
+
+pytestmark = pytest.mark.timeout(300)
+
+FIRST, SECOND = (CellName("homogeneous", "digits-mlp", contender, 1) for contender in ("static-16", "proportional"))
+GRID = """\
+name: tiny
+seeds: [1]
+scenarios: [homogeneous]
+workloads: [digits-mlp]
+contenders: [static, proportional]
+static_sizes: [16]
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """With a grid in it. Its cells are ended if the test fails."""
+    (tmp_path / "tiny.yaml").write_text(GRID)
+    yield tmp_path
+    for process in _cells_of(tmp_path):
+        process.terminate()
+
+
+def _cells_of(folder: Path) -> list[psutil.Process]:
+    """Processes that run a cell of this folder."""
+    return [
+        process
+        for process in psutil.process_iter(["cmdline"])
+        if str(folder / "out" / "cells") in (process.info["cmdline"] or [])
+    ]
+
+
+def _beds() -> set[str]:
+    return {file.name for file in names.NAMESPACES.glob("dxbed.*")} if names.NAMESPACES.is_dir() else set()
+
+
+def test_a_grid_goes_on_after_its_runner_was_killed(folder: Path) -> None:
+    results, beds = GridFolder(folder / "out"), _beds()
+    command = ("bench", "run", "tiny.yaml", "--out", str(folder / "out"))
+    runner = dynamix(*command, cwd=folder)
+    wait_for(lambda: results.log_file(SECOND).exists() and _cells_of(folder), "the second cell", limit_s=120)
+    assert results.result(FIRST) is not None
+    written_ns = results.result_file(FIRST).stat().st_mtime_ns
+    os.kill(runner.pid, signal.SIGKILL)
+    runner.communicate()
+
+    again = dynamix(*command, cwd=folder)
+    output, _ = again.communicate()
+    assert again.returncode == 0, output
+    assert "2 cells, 1 done, 1 to run" in output
+    assert results.result_file(FIRST).stat().st_mtime_ns == written_ns
+    second = results.result(SECOND)
+    assert second is not None
+    assert (second.ended, second.plans > 0, len(second.curve) > 0) == ("done", True, True)
+    assert (folder / "out" / "report.html").exists()
+    assert _cells_of(folder) == []
+    assert _beds() <= beds
