@@ -9,12 +9,13 @@ import numpy as np
 
 from benchmarks.suite.contenders import CONTENDERS
 from benchmarks.suite.results import CellResult
-from benchmarks.suite.statistics import OURS, STATIC, Race, relative_time
+from benchmarks.suite.statistics import OURS, STATIC, Race, contenders_of, relative_time
 from dynamix_ps.report.look import LEGEND_LIMIT, WORKER_COLOURS, WORKER_STYLES, common_legend, nothing
 from dynamix_ps.report.panels import PART_COLOURS, PART_NAMES, STACKED
 from dynamix_ps.sim.comparison import Estimate
 
 COLUMNS = 4  # of small pictures side by side
+ROOM = 1.5  # above and below the sizes, so that at least one power of two is on the axis
 LONGEST_BAR = 3.0  # times the reference; longer ones are cut off, their value says how long they are
 CURVE_POINTS = 200
 OTHER_COLOUR = "#777777"  # the time that is none of the parts
@@ -74,7 +75,10 @@ def batch_sizes(figure: Any, race: Race) -> None:
         axes.set_title(name + other, loc="left", fontsize="small")
     panels[0].set_yscale("log", base=2)
     panels[0].yaxis.set_major_formatter("{x:g}")
-    figure.supxlabel("time since training began (s)", fontsize="small")
+    sizes = [size for name in names for point in race.entries[name][seeds[name]].sizes for size in point.sizes] or [1]
+    panels[0].set_ylim(min(sizes) / ROOM, max(sizes) * ROOM)
+    for axes in panels[-COLUMNS:]:
+        axes.set_xlabel("time since training began (s)", fontsize="small")
     common_legend(figure, panels)
 
 
@@ -98,11 +102,12 @@ def step_time(figure: Any, race: Race) -> None:
     common_legend(figure, [axes])
 
 
-def relative_times(figure: Any, all_races: Sequence[Race], contenders: Sequence[str]) -> None:
+def relative_times(figure: Any, among: Sequence[Race]) -> None:
     """Time to the target over that of tuned static: one panel per race, one bar with its interval per contender."""
-    panels = _panels(figure, len(all_races), height=0.26 * len(contenders) + 0.7, sharex=True, sharey=True)
+    contenders = [name for name in contenders_of(among) if name != STATIC]
+    panels = _panels(figure, len(among), height=0.26 * len(contenders) + 0.7, sharex=True, sharey=True)
     figure.suptitle(f"Time to target relative to tuned {STATIC}: left of the line is faster", fontsize="medium")
-    for axes, race in zip(panels, all_races, strict=True):
+    for axes, race in zip(panels, among, strict=True):
         axes.set_title(race.name, loc="left", fontsize="small")
         _bars(axes, {name: relative_time([race], name, STATIC) for name in contenders})
     panels[0].invert_yaxis()
@@ -115,11 +120,11 @@ def _bars(axes: Any, found: Mapping[str, Estimate | None]) -> None:
             axes.text(0.05, place, "no result", va="center", fontsize="x-small", color="#777777")
             continue
         axes.barh(place, min(one.value, LONGEST_BAR), color="#0072b2" if name == OURS else "#b5c7d3", height=0.75)
-        axes.plot([one.low, one.high], [place, place], color="#222222", linewidth=1.2, clip_on=True)
+        axes.plot([one.low, one.high], [place, place], color="#222222", linewidth=1.2)
         inside = one.high > 0.75 * LONGEST_BAR
-        where = {"x": 0.05, "ha": "left"} if inside else {"x": one.high + 0.05, "ha": "left"}
-        colour = "#ffffff" if inside and name == OURS else "#222222"
-        axes.text(y=place, s=f"{one.value:.2f}", va="center", fontsize="x-small", color=colour, **where)
+        ground = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 0.8}
+        where = 0.05 if inside else one.high + 0.05
+        axes.text(where, place, f"{one.value:.2f}", va="center", fontsize="x-small", bbox=ground, zorder=4)
     axes.axvline(1.0, color="#d55e00", linewidth=1)
     axes.set_yticks(range(len(found)), found, fontsize="small")
     axes.grid(axis="x", color="#e5e5e5")

@@ -17,7 +17,16 @@ from benchmarks.suite.contenders import CONTENDERS
 from benchmarks.suite.grid import load_grid
 from benchmarks.suite.html import page
 from benchmarks.suite.results import CellName, CellResult
-from benchmarks.suite.statistics import OURS, STATIC, Race, improvement, races, relative_time
+from benchmarks.suite.statistics import (
+    OURS,
+    STATIC,
+    Race,
+    contenders_of,
+    improvement,
+    races,
+    relative_time,
+    with_static,
+)
 from benchmarks.suite.tables import CELLS, read_tables
 from dynamix_ps.errors import EnvironmentNotReady, UsageError
 
@@ -43,7 +52,9 @@ READING = f"""## How to read this
   that all are compared on equal terms. A training that has ended keeps its last accuracy; {UNKNOWN} is before the first
   evaluation. In the same way {UNKNOWN} stands for whatever is not known.
 - **Time waiting** is for other workers, mean over workers. **Spread of computing times** is (slowest - fastest) / mean
-  over workers, the median over windows. Failed cells count as never arrived, and in no other figure.
+  over workers, the median over windows.
+- **Cells that failed or have no result** are named above and count in no figure: a crash tells nothing about speed.
+  Contenders are compared over the seeds that both have.
 - Raw data: `cells.csv`, `curves.csv`, `plans.csv`, `workers.csv`.
 """
 
@@ -63,11 +74,8 @@ def write_report(folder: Path) -> Path:
         for race in all_races:
             for kind, (_, into) in PICTURES.items():
                 _picture(folder / picture_name(race, kind), into, race)
-        if _with_static(all_races):
-            into = partial(
-                pictures.relative_times, all_races=_with_static(all_races), contenders=_contenders(all_races)
-            )
-            draw(folder / RELATIVE_PICTURE, into)
+        if among := with_static(all_races):
+            draw(folder / RELATIVE_PICTURE, partial(pictures.relative_times, among=among))
         text = report_text(results, _missing(folder, results))
         (folder / "report.md").write_text(text, encoding="utf-8")
         target = folder / "report.html"
@@ -128,7 +136,7 @@ def _quoted(text: str) -> str:
 
 def _ours(all_races: Sequence[Race]) -> str:
     """Ours against everybody else, over all races; where it loses is said by name."""
-    rivals = [name for name in _contenders(all_races) if name != OURS]
+    rivals = [name for name in contenders_of(all_races) if name != OURS]
     rows = [row for name in rivals if (row := _rival_row(all_races, name))]
     if not rows:
         return ""
@@ -154,25 +162,29 @@ def _rival_row(all_races: Sequence[Race], rival: str) -> dict[str, str] | None:
 
 def _relative(all_races: Sequence[Race]) -> str:
     """Everybody against tuned static."""
-    among = _with_static(all_races)
+    among = with_static(all_races)
     if not among:
         return ""
-    contenders = [name for name in _contenders(among) if name != STATIC]
+    contenders = [name for name in contenders_of(among) if name != STATIC]
 
     def row(title: str, some: Sequence[Race]) -> dict[str, str]:
         found = {name: relative_time(some, name, STATIC) for name in contenders}
-        best = min((one.value for one in found.values() if one), default=None)
-        return {"scenario, workload": title, f"`{STATIC}` is": some[0].tuned if len(some) == 1 else ""} | {
-            f"`{name}`": f"**{interval(one)}**" if one and one.value == best else interval(one)
-            for name, one in found.items()
-        }
+        best = min([1.0, *(one.value for one in found.values() if one)])
+        static = some[0].tuned if len(some) == 1 else STATIC
+        cells = {name: (interval(one), one.value if one else None) for name, one in found.items()}
+        marked = {f"`{name}`": f"**{text}**" if value == best else text for name, (text, value) in cells.items()}
+        return {"scenario, workload": title, f"`{STATIC}`": f"**{static}**" if best == 1 else static} | marked
 
     rows = [row(race.name, [race]) for race in among] + ([row("all", among)] if len(among) > 1 else [])
     image = f"![Time to target relative to tuned {STATIC}]({RELATIVE_PICTURE})"
-    return f"## Everybody against tuned `{STATIC}`\n\nt / t_{STATIC}, the smallest bold.\n\n{markdown(rows)}\n\n{image}"
+    return (
+        f"## Everybody against tuned `{STATIC}`\n\nt / t_{STATIC}, the fastest in bold.\n\n{markdown(rows)}\n\n{image}"
+    )
 
 
 def _taking_part(all_races: Sequence[Race]) -> str:
+    if not all_races:
+        return ""
     tried = max(len(race.sizes) for race in all_races)
 
     def row(name: str) -> dict[str, str]:
@@ -181,17 +193,7 @@ def _taking_part(all_races: Sequence[Race]) -> str:
         about = (one.what, one.paper, one.tuning + sizes) if one else (UNKNOWN,) * 3
         return dict(zip(("contender", "what it is", "origin", "tuning effort"), (f"`{name}`", *about), strict=True))
 
-    return f"## Who takes part, and what tuning it got\n\n{markdown([row(name) for name in _contenders(all_races)])}"
-
-
-def _contenders(among: Sequence[Race]) -> list[str]:
-    """All that are in any of them, in the order of the catalogue."""
-    names = {name for race in among for name in race.entries}
-    return sorted(names, key=lambda name: (list(CONTENDERS).index(name) if name in CONTENDERS else len(names), name))
-
-
-def _with_static(all_races: Sequence[Race]) -> list[Race]:
-    return [race for race in all_races if race.tuned]
+    return f"## Who takes part, and what tuning it got\n\n{markdown([row(name) for name in contenders_of(all_races)])}"
 
 
 def _missing(folder: Path, results: Sequence[CellResult]) -> list[CellName]:

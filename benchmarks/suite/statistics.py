@@ -3,8 +3,9 @@
 Definitions, all chosen by us:
 
 - Time to an accuracy: seconds of training until the test accuracy is first at least this, at an evaluation. A cell
-  that never gets there, for whatever reason, counts with its limit, or with the longest time that any cell of the race
-  needed where that is more: not arriving never looks better than arriving.
+  that never gets there counts with its limit, or with the longest time that any cell of the race needed where that is
+  more: not arriving never looks better than arriving.
+- Cells that failed count nowhere: a crash tells nothing about speed. Contenders are compared over seeds that both have.
 - `static` is the best of the fixed sizes that were tried in the race: the one that misses the target least often, of
   those the one with the smallest time. It is chosen by the seeds that are reported, which is in its favour.
 - Relative time: interquartile mean over seeds of the contender over that of the reference, t / t_ref; over several
@@ -19,6 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.stats import gmean
 
+from benchmarks.suite.contenders import CONTENDERS
 from benchmarks.suite.results import CellResult
 from dynamix_ps.sim.comparison import Array, Estimate, estimate, interquartile_mean, probability_of_improvement
 
@@ -31,7 +33,7 @@ Seeds = Mapping[int, CellResult]
 
 @dataclass(frozen=True, slots=True)
 class Race:
-    """All cells of one scenario and workload."""
+    """All cells of one scenario and workload that did not fail."""
 
     scenario: str
     workload: str
@@ -75,13 +77,13 @@ class Race:
         return sorted(self.entries, key=lambda name: (self._mean_s(self.entries[name].values(), self.target), name))
 
     def over_seeds(self, contender: str, figure: Figure) -> Estimate | None:
-        """Interquartile mean of what is known of the cells that did not fail; None: of none of them."""
-        found = [figure(cell) for cell in self.entries[contender].values() if cell.ended != "failed"]
+        """Interquartile mean of what is known; None: of no seed."""
+        found = [figure(cell) for cell in self.entries[contender].values()]
         known = [value for value in found if value is not None]
         return _estimate(interquartile_mean, np.array([known])) if known else None
 
     def common_seeds(self, *contenders: str) -> set[int]:
-        """Seeds that all of them ran; none where one of them did not run at all."""
+        """Seeds that all of them have; none where one of them does not take part."""
         return set.intersection(*(set(self.entries.get(name, {})) for name in contenders))
 
     def first_arrival(self) -> tuple[float, float]:
@@ -111,14 +113,26 @@ class Race:
 def races(results: Iterable[CellResult]) -> tuple[Race, ...]:
     """Sorted by scenario, then workload."""
     found: dict[tuple[str, str], dict[str, dict[int, CellResult]]] = {}
-    for cell in sorted(results, key=lambda result: result.name):
+    for cell in sorted((one for one in results if one.ended != "failed"), key=lambda result: result.name):
         race = found.setdefault((cell.name.scenario, cell.name.workload), {})
         race.setdefault(cell.name.contender, {})[cell.name.seed] = cell
     return tuple(_race(*key, entries) for key, entries in found.items())
 
 
+def contenders_of(among: Sequence[Race]) -> list[str]:
+    """All that are in any of these races, in the order of the catalogue."""
+    known = list(CONTENDERS)
+    names = {name for race in among for name in race.entries}
+    return sorted(names, key=lambda name: (known.index(name) if name in known else len(known), name))
+
+
+def with_static(among: Sequence[Race]) -> list[Race]:
+    """Those in which somebody can be compared with `static`."""
+    return [race for race in among if race.tuned and len(race.entries) > 1]
+
+
 def relative_time(among: Sequence[Race], contender: str, reference: str) -> Estimate | None:
-    """t / t_ref to the target; None where no seed was run by both everywhere."""
+    """t / t_ref to the target; None where there is no seed that both have everywhere."""
     return _against(_ratio_of_means, among, contender, reference)
 
 
@@ -128,11 +142,10 @@ def improvement(among: Sequence[Race], contender: str, reference: str) -> Estima
 
 
 def difference(race: Race, contender: str, reference: str, figure: Figure) -> Estimate | None:
-    """Of the interquartile means over the seeds that both ran and that did not fail."""
+    """Of the interquartile means over the seeds that both have."""
     pairs = [
         (figure(race.entries[contender][seed]), figure(race.entries[reference][seed]))
         for seed in sorted(race.common_seeds(contender, reference))
-        if "failed" not in (race.entries[contender][seed].ended, race.entries[reference][seed].ended)
     ]
     known = [(ours, theirs) for ours, theirs in pairs if ours is not None and theirs is not None]
     return _estimate(_difference_of_means, *np.array(known).T[:, None, :]) if known else None
@@ -171,7 +184,7 @@ def _race(scenario: str, workload: str, entries: Mapping[str, Seeds]) -> Race:
         return untuned
 
     def standing(name: str) -> tuple[int, int, float]:
-        """Seeds first: of a grid that is still running, a lucky one would win."""
+        """Seeds first: where some failed or have not run yet, a lucky one would win."""
         missed = len(sizes[name]) - _arrived(sizes[name].values(), untuned.target)
         return -len(sizes[name]), missed, untuned.size_s(name)
 

@@ -71,7 +71,7 @@ def read_tables(folder: Path) -> tuple[CellResult, ...]:
             if _key(line) not in cells:
                 raise UsageError(f"{where}: no such cell in {CELLS}; make the tables anew from the cells' results")
             cells[_key(line)][part].append({name: _split(name, line[name]) for name in _columns(kind)})
-    return tuple(_checked(folder, row) for _, row in sorted(cells.items()))
+    return tuple(sorted((_checked(folder, row) for row in cells.values()), key=lambda result: result.name))
 
 
 def _columns(kind: type[Any]) -> tuple[str, ...]:
@@ -123,7 +123,7 @@ def _checked(folder: Path, row: Row) -> CellResult:
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))
-        name = "--".join(row["name"].values())
+        name = CellName(**row["name"])
         raise UsageError(
             f"{folder}: cell {name}: {place} is {first['input']!r}: {first['msg']}; make the tables anew"
         ) from error

@@ -1,0 +1,171 @@
+"""What a grid's results say, on cells whose answer is known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from benchmarks.suite.results import CellResult
+from benchmarks.suite.statistics import (
+    STATIC,
+    Race,
+    accuracy_at_samples,
+    accuracy_at_time,
+    contenders_of,
+    difference,
+    final_accuracy,
+    improvement,
+    races,
+    relative_time,
+    samples_per_s,
+    samples_to,
+    with_static,
+)
+from tests.unit.made_up_cells import LIMIT_S, TARGET, made_up
+
+MISSED = 1000.0
+
+
+def seeds(contender: str, arrivals_s: Sequence[float], scenario: str = "h-level-4") -> list[CellResult]:
+    return [made_up(contender, time_s, seed=seed, scenario=scenario) for seed, time_s in enumerate(arrivals_s, 1)]
+
+
+def only(cells: Sequence[CellResult]) -> Race:
+    (race,) = races(cells)
+    return race
+
+
+class TestTimes:
+    def test_the_first_evaluation_that_is_good_enough_counts(self) -> None:
+        race = only(seeds("ppo", [20, 22]))
+        assert list(race.counted_s("ppo", TARGET)) == [20, 22]
+        assert list(race.counted_s("ppo", TARGET / 2)) == [10, 11]
+        assert race.time_s("ppo", TARGET).value == 21
+        assert race.arrived("ppo") == 2
+
+    def test_who_never_arrives_counts_with_the_limit(self) -> None:
+        race = only([made_up("ppo", 20), made_up("ppo", MISSED, seed=2, ended="timed out")])
+        assert list(race.counted_s("ppo", TARGET)) == [20, LIMIT_S]
+        assert race.arrived("ppo") == 1
+
+    def test_or_with_the_longest_arrival_if_that_is_later(self) -> None:
+        """Also one of a fixed size that is not the best."""
+        late = made_up("static-32", 140, train_s=150)
+        race = only([made_up("ppo", MISSED), made_up("static-64", 30), late])
+        assert list(race.counted_s("ppo", TARGET)) == [140]
+
+    def test_ranking(self) -> None:
+        assert only([made_up("a", 30), made_up("b", 20), made_up("c", MISSED)]).ranking() == ["b", "a", "c"]
+
+
+class TestStatic:
+    def test_the_best_size_is_static_and_the_others_are_no_contenders(self) -> None:
+        race = only(seeds("static-32", [40, 40]) + seeds("static-64", [30, 32]) + seeds("ppo", [20, 20]))
+        assert race.tuned == "static-64"
+        assert set(race.entries) == {STATIC, "ppo"}
+        assert race.time_s(STATIC, TARGET).value == 31
+        assert race.size_s("static-32") == 40
+
+    def test_arriving_always_is_better_than_arriving_early_once(self) -> None:
+        race = only(seeds("static-32", [49, 49, 49]) + seeds("static-64", [1, 1, MISSED]))
+        assert race.size_s("static-64") < race.size_s("static-32")
+        assert race.tuned == "static-32"
+
+    def test_a_size_of_which_seeds_are_missing_is_not_the_best(self) -> None:
+        assert only(seeds("static-32", [40, 40]) + seeds("static-64", [30])).tuned == "static-32"
+
+    def test_every_race_has_its_own(self) -> None:
+        cells = [made_up(f"static-{size}", time_s) for size, time_s in ((32, 40), (64, 30))]
+        cells += [made_up(f"static-{size}", time_s, scenario="spot") for size, time_s in ((32, 20), (64, 30))]
+        assert [(race.scenario, race.tuned) for race in races(cells)] == [
+            ("h-level-4", "static-64"),
+            ("spot", "static-32"),
+        ]
+
+    def test_a_race_without_fixed_sizes(self) -> None:
+        race = only([made_up("ppo", 20), made_up("pid", 20)])
+        assert race.tuned == "" and STATIC not in race.entries
+        assert with_static([race]) == []
+
+
+class TestRelativeTime:
+    def test_is_the_ratio_of_the_means(self) -> None:
+        race = only(seeds("ppo", [10, 20]) + seeds("pid", [20, 40]))
+        found = relative_time([race], "ppo", "pid")
+        assert found is not None and found.value == pytest.approx(0.5)
+        assert found.low < 0.5 < found.high
+
+    def test_over_races_it_is_the_geometric_mean(self) -> None:
+        """Twice as fast here and half as fast there is equal, however long the races are."""
+        among = races(
+            seeds("ppo", [4, 4])
+            + seeds("pid", [8, 8])
+            + seeds("ppo", [40, 40], "spot")
+            + seeds("pid", [20, 20], "spot")
+        )
+        found = relative_time(among, "ppo", "pid")
+        assert found is not None and found.value == pytest.approx(1.0)
+
+    def test_only_seeds_that_both_ran_count(self) -> None:
+        race = only(seeds("ppo", [10, 10, 40]) + seeds("pid", [20, 20]))
+        found = relative_time([race], "ppo", "pid")
+        assert found is not None and found.value == pytest.approx(0.5)
+
+    def test_nothing_to_compare(self) -> None:
+        race = only([made_up("ppo", 10, seed=1), made_up("pid", 10, seed=2)])
+        assert relative_time([race], "ppo", "pid") is None
+        assert relative_time([race], "ppo", "goodput") is None
+        assert relative_time([], "ppo", "pid") is None
+
+    def test_probability_of_improvement(self) -> None:
+        race = only(seeds("ppo", [10, 30]) + seeds("pid", [20, 20]))
+        found = improvement([race], "ppo", "pid")
+        assert found is not None and found.value == pytest.approx(0.5)
+
+    def test_a_figure_does_not_depend_on_who_else_took_part(self) -> None:
+        cells = seeds("ppo", [10, 20, 25]) + seeds("pid", [20, 30, 40])
+        alone, among = only(cells), only(cells + seeds("lbb", [11, 12, 13]))
+        assert relative_time([alone], "ppo", "pid") == relative_time([among], "ppo", "pid")
+
+
+class TestFigures:
+    def test_of_one_cell(self) -> None:
+        cell = made_up("ppo", 20)
+        assert final_accuracy(cell) == TARGET
+        assert samples_per_s(cell) == 1000
+        assert samples_to(cell, TARGET) == 20_000
+        assert samples_to(made_up("ppo", MISSED), TARGET) is None
+
+    def test_accuracy_on_equal_terms(self) -> None:
+        cell = made_up("ppo", 20, samples_per_s=2000)
+        assert accuracy_at_time(cell, 10.5) == pytest.approx(TARGET * 10.5 / 20)
+        assert accuracy_at_samples(cell, 21_000) == pytest.approx(TARGET * 10.5 / 20)
+        assert accuracy_at_time(cell, 1e6) == TARGET  # it keeps its last one
+        assert accuracy_at_time(cell, 0.5) is None  # nobody knows
+
+    def test_what_failed_counts_nowhere(self) -> None:
+        cells = [made_up("ppo", 20, seed=1), made_up("ppo", 20, seed=2, ended="failed")]
+        race = only([*cells, made_up("lbb", 10, ended="failed"), *seeds("pid", [10, 1000])])
+        assert set(race.entries) == {"ppo", "pid"}
+        assert list(race.counted_s("ppo", TARGET)) == [20]
+        found = relative_time([race], "ppo", "pid")
+        assert found is not None and found.value == 2
+
+    def test_what_no_seed_knows(self) -> None:
+        assert only([made_up("ppo", 20)]).over_seeds("ppo", lambda cell: cell.decision_p99_ms) is None
+
+    def test_difference_of_accuracies(self) -> None:
+        race = only(seeds("ppo", [20, 20]) + seeds("static-64", [100, 100]))
+        found = difference(race, "ppo", STATIC, final_accuracy)
+        assert found is not None and found.value == pytest.approx(TARGET / 2)
+
+    def test_the_first_arrival_gives_the_terms(self) -> None:
+        cells = [made_up("ppo", 20, samples_per_s=3000), made_up("pid", 30, samples_per_s=1000), made_up("lbb", MISSED)]
+        assert only(cells).first_arrival() == (20, 30_000)
+        nobody = [made_up("ppo", MISSED, samples_per_s=3000), made_up("pid", MISSED, samples_per_s=1000)]
+        assert only(nobody).first_arrival() == (LIMIT_S, 50_000)
+
+    def test_contenders_come_in_the_order_of_the_catalogue(self) -> None:
+        names = ("stranger", "ppo", "pid", "static-64")
+        assert contenders_of(races([made_up(name, 20) for name in names])) == [STATIC, "pid", "ppo", "stranger"]
