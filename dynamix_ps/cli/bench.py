@@ -42,10 +42,10 @@ def command() -> None:
 @click.option("-o", "--out", type=_FOLDER, help="Folder of results.  [default: bench-runs/NAME of the grid]")
 @click.option("--only", multiple=True, metavar="PATTERN", help="Cells with such a name; several: any of them.")
 def run(grid: str, out: Path | None, only: tuple[str, ...]) -> int:
-    """Run the cells of GRID that have no result yet, then write the report.
+    """Run the cells of GRID, then report.
 
-    GRID is the name of one that ships, or a YAML file. Cells that failed are tried again. Ctrl-C ends the cell that
-    runs and leaves it for the next time; the same command goes on from there.
+    GRID is the name of one that ships, or a YAML file. Cells that have a result are not run again, those that failed
+    are. Ctrl-C ends the cell that runs and leaves it for the next time; the same command goes on from there.
 
     \b
     Examples:
@@ -132,7 +132,7 @@ def _run_cells(todo: Sequence[CellName], runner: CellRunner, folder: GridFolder,
 @command.command()
 @click.argument("folder", type=_FOLDER)
 def report(folder: Path) -> None:
-    """Make tables, pictures and the report of what has been run in FOLDER."""
+    """Make tables, pictures and report of FOLDER."""
     _need_packages()
     from benchmarks.suite.grid_folder import GridFolder
 
@@ -142,7 +142,10 @@ def report(folder: Path) -> None:
 @command.command("list")
 @click.argument("what", required=False)
 def list_(what: str | None) -> None:
-    """Show what ships, or the state of every cell of WHAT, a grid or a folder of results."""
+    """Show what ships, or how far a grid has come.
+
+    WHAT is a grid or a folder of results.
+    """
     _need_packages()
     from benchmarks.suite import overview
     from benchmarks.suite.grid import load_grid
@@ -164,7 +167,10 @@ def list_(what: str | None) -> None:
 
 @command.command()
 def clean() -> None:
-    """Remove what killed cells left behind: hosts of test beds, processes, shared memory, control groups."""
+    """Remove what killed cells left behind.
+
+    Hosts of test beds and their processes; processes, shared memory and control groups of runs.
+    """
     from benchmarks.suite.leftovers import remove_leftovers
 
     click.echo("\n".join(f"removed {line}" for line in remove_leftovers()) or "nothing was left over")
