@@ -54,7 +54,7 @@ READING = f"""## How to read this
 - **Time waiting** is for other workers, mean over workers. **Spread of computing times** is (slowest - fastest) / mean
   over workers, the median over windows.
 - **Cells that failed or have no result** are named above and count in no figure: a crash tells nothing about speed.
-  Contenders are compared over the seeds that both have.
+  Contenders are compared over the seeds that both have; one whose trainings fail owes its figures to the rest.
 - Raw data: `cells.csv`, `curves.csv`, `plans.csv`, `workers.csv`.
 """
 
