@@ -113,17 +113,14 @@ def typical_step_s(records: Sequence[WindowRecord]) -> float:
 def _measured(view: View) -> tuple[Array, Array, float]:
     """Samples and computing seconds per iteration, by rank, NaN where not reported; and the iteration's duration."""
     records = [record for record in view.reported if record.iterations > 0]
-    rows = np.full((2, len(view.records)), np.nan)
-    rows[:, [record.rank for record in records]] = [
-        [record.samples / record.iterations for record in records],
-        [_computing_s(record) / record.iterations for record in records],
+    values = [
+        (r.rank, r.iterations, r.samples, r.compute_s, r.cpu_ratio * r.duration_s, r.cpu_cores, r.throttled)
+        for r in records
     ]
+    ranks, iterations, samples, *times = np.array(values, dtype=np.float64).reshape(-1, 7).T
+    rows = np.full((2, len(view.records)), np.nan)
+    rows[:, ranks.astype(int)] = samples / iterations, sustained_s(*times) / iterations
     return rows[0], rows[1], typical_step_s(records)
-
-
-def _computing_s(record: WindowRecord) -> float:
-    cpu_s = record.cpu_ratio * record.duration_s
-    return float(sustained_s(record.compute_s, cpu_s, record.cpu_cores, record.throttled))
 
 
 def _apart(compute: Array, total: Array, power: Array) -> Array:
