@@ -45,6 +45,7 @@ setup(
         "plots": ["matplotlib>=3.8", "tensorboardX>=2.6"],
         "gpu": ["nvidia-ml-py>=12"],
         "sim": ["gymnasium>=1.0", "scipy>=1.11"],  # environments for other libraries; calibration
+        "bench": ["markdown-it-py>=3.0", "matplotlib>=3.8", "scipy>=1.11"],  # report of `dynamix bench`
         "workloads": ["torch>=2.3", "scikit-learn>=1.4"],
         "dev": [
             "grpcio-tools>=1.80",

@@ -21,7 +21,6 @@ from benchmarks.suite.stage import Scheduled, stage_for
 from benchmarks.suite.workloads import Workload, load_workload
 from dynamix_ps.cli.report import exit_code_of
 from dynamix_ps.config import BatchBounds, Cluster, Config, Metrics, Timeouts, Worker
-from dynamix_ps.errors import TimedOut
 from dynamix_ps.launch.cgroup import find_controller
 from dynamix_ps.launch.job import run_job
 from dynamix_ps.launch.logs import make_console
@@ -60,7 +59,7 @@ def _main() -> int:
 
 
 def run_cell(name: CellName, scenario: Scenario, workload: Workload, base: Path, out: Path) -> int:
-    """Train and write the result, also of a training that timed out; otherwise the exit code of the launcher.
+    """Train and write the result, also of a training cut off at its limit; otherwise the exit code of the launcher.
 
     Raises:
         DynamixError: the cell could not even begin.
@@ -68,7 +67,7 @@ def run_cell(name: CellName, scenario: Scenario, workload: Workload, base: Path,
     with stage_for(scenario, workload.limit_s) as stage:
         config = config_of(name, scenario, workload, base, stage)
         code = run_job(config, sys.argv, None, make_console(), stage)
-    if code not in (0, TimedOut.exit_code):
+    if code and not stage.out_of_time:
         return code
     folder = RunFolder.open(base / "latest")
     write_result(out, measured(name, folder, config, workload, stage.network))

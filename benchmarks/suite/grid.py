@@ -36,11 +36,13 @@ class Grid(BaseModel):
     workloads: Names
     contenders: Names
     static_sizes: tuple[Annotated[int, Field(gt=0)], ...] = ()
+    static_lr_factors: Annotated[tuple[Annotated[float, Field(gt=0)], ...], Field(min_length=1)] = (1.0,)
 
     @property
     def single_contenders(self) -> tuple[str, ...]:
-        """As cells name them: `static` is `static-<size>` once per size."""
-        sizes = tuple(f"{STATIC}-{size}" for size in self.static_sizes)
+        """As cells name them: `static` is `static-<size>`, or `static-<size>-x<factor>`, once per size and factor."""
+        rates = ("" if factor == 1 else f"-x{factor:g}" for factor in self.static_lr_factors)
+        sizes = tuple(f"{STATIC}-{size}{rate}" for rate in rates for size in self.static_sizes)
         return tuple(one for name in self.contenders for one in (sizes if name == STATIC else (name,)))
 
     def cells(self) -> tuple[CellName, ...]:
@@ -75,7 +77,7 @@ def load_grid(name_or_path: str | Path) -> Grid:
 
 
 def _findings(grid: Grid) -> Iterator[Finding]:
-    for key in ("seeds", "scenarios", "workloads", "contenders", "static_sizes"):
+    for key in ("seeds", "scenarios", "workloads", "contenders", "static_sizes", "static_lr_factors"):
         values = getattr(grid, key)
         for index, value in enumerate(values):
             if value in values[:index]:

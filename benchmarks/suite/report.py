@@ -107,7 +107,7 @@ def _what_was_run(results: Sequence[CellResult]) -> str:
     seeds = sorted({cell.name.seed for cell in results})
     counts = [f"{len(results)} cells, each a training of its own"]
     counts.append(f"{len(seeds)} seed{'s' * (len(seeds) > 1)}")
-    networks, emulations = (sorted({getattr(cell, key) for cell in results}) for key in ("network", "emulation"))
+    networks, emulations = (sorted({getattr(cell, key) for cell in results} - {""}) for key in ("network", "emulation"))
     lines = [f"{', '.join(counts)}. Network: {', '.join(networks)}. Speeds: {'; '.join(emulations)}."]
     if len(seeds) < FEW_SEEDS:
         lines.append(f"**Fewer than {FEW_SEEDS} seeds: a first impression, no ground for conclusions.**")

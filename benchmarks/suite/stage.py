@@ -28,10 +28,12 @@ class Scheduled(ThisMachine):
         self._scenario = scenario
         self._limit_s = limit_s
         self._cores = scenario.cores
+        self.out_of_time = False
 
     def tick(self, trained_s: float, emulation: Emulation) -> None:
         """Raises TimedOut at the limit, EnvironmentNotReady where speeds cannot change."""
         if trained_s > self._limit_s:
+            self.out_of_time = True
             raise TimedOut(f"training did not end within the limit of {self._limit_s:g} s")
         cores = self._scenario.at(trained_s).cores
         if cores is not None and cores != self._cores:

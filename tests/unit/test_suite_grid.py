@@ -46,6 +46,12 @@ def test_every_combination_runs_once_and_static_once_per_size(tmp_path: Path) ->
     assert {cell.contender for cell in cells} == {"static-64", "static-128", "pid", "goodput", "ppo"}
 
 
+def test_static_is_tried_with_every_learning_rate(tmp_path: Path) -> None:
+    grid = grid_of(tmp_path, GOOD + "static_lr_factors: [1.0, 2.0, 0.5]\n")
+    static = [name for name in grid.single_contenders if name.startswith("static")]
+    assert static == [f"static-{size}{rate}" for rate in ("", "-x2", "-x0.5") for size in (64, 128)]
+
+
 def test_contenders_run_side_by_side_and_take_turns_in_beginning(tmp_path: Path) -> None:
     cells = grid_of(tmp_path).cells()
     blocks = [cells[first : first + 5] for first in range(0, len(cells), 5)]

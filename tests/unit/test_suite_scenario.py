@@ -105,8 +105,10 @@ def test_cores_change_once_per_step_and_training_ends_at_the_limit(tmp_path: Pat
         (group / "cpu.max").unlink()
     stage.tick(5.4, emulation)
     assert not (emulation.groups[0] / "cpu.max").exists()
+    assert not stage.out_of_time
     with pytest.raises(TimedOut, match="limit of 20 s"):
         stage.tick(20.1, emulation)
+    assert stage.out_of_time
 
 
 def test_speeds_that_change_need_quotas() -> None:
