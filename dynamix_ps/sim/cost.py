@@ -11,8 +11,8 @@ The hook calls the least time that anybody waited push_pull: T - max c_i. What a
 (worker_hooks/window.py).
 
 A CPU quota q does not make a slow machine: who has waited computes at full speed, q c_i, until the quota of the period
-is used up. The iteration lasts as long as if all were slow all the time; but a worker that is busy for the part u of
-it seems to compute for c_i (q + (1 - q) u^3) only. The power fits recorded runs of three workers (u 0.3 to 1).
+is used up. The iteration lasts as long as if all were slow all the time; but a worker whose chain is the part u of the
+longest seems to compute for c_i (q + (1 - q) u^3) only. The power fits recorded runs of three workers (u 0.3 to 1).
 Formulas without a source are chosen by us.
 """
 
@@ -64,7 +64,7 @@ def iteration_times(parameters: Parameters, conditions: Conditions, sizes: Reals
     spread_s = np.maximum(_GUMBEL * parameters.jitter, 1e-6) * computing_s.max(axis=-1)
     chain_s = computing_s + exposed_s
     iteration_s = _mean_of_largest(chain_s, chain_s.max(axis=-1), spread_s)
-    busy = np.minimum(chain_s / iteration_s[:, None], 1)
+    busy = chain_s / chain_s.max(axis=-1, keepdims=True)
     seen_s = computing_s * (parameters.quota + (1 - parameters.quota) * busy**THROTTLED_POWER)
     last_s = _mean_of_largest(seen_s, seen_s.max(axis=-1), spread_s)
     push_pull_s, wait_s = iteration_s - last_s, last_s[:, None] - seen_s

@@ -28,8 +28,9 @@ AMPLE = 100.0  # times what is needed: servers never hold anybody up here
 
 
 def predict_times(scenario: Scenario, sizes: Array) -> Times:
-    """Mean times of an iteration with these sizes (T, W), without bursts, events and drift."""
-    return _times(parameters_of((scenario.model_copy(update={"trace": (), "bursts": (), "drift": 0.0}),)), sizes)
+    """Mean times of an iteration with these sizes (T, W), without bursts, events, drift and warm-up."""
+    calm = scenario.model_copy(update={"trace": (), "bursts": (), "drift": 0.0, "warm_up": 1.0})
+    return _times(parameters_of((calm,)), sizes)
 
 
 def fit_cost(scenario: Scenario, runs: Sequence[Series]) -> Scenario:

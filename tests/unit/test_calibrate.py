@@ -275,5 +275,8 @@ def test_cpu_quotas_and_a_slow_start_are_found_too() -> None:
     found = calibrate(scenario_of("fitted", runs, series), series)
     assert [worker.quota for worker in found.workers] == pytest.approx(quotas, rel=0.05)
     assert found.warm_up == pytest.approx(1.4, abs=0.1)
+    calm = found.model_copy(update={"warm_up": 1.0})
+    windows = np.array([SIZES[0]] * 3, dtype=float)  # what is foretold of windows is not about the first one
+    assert predict_times(found, windows).iteration_s == pytest.approx(predict_times(calm, windows).iteration_s)
     sizes = np.array([[100.0, 100, 100], [300, 300, 300]])
     assert predict_times(found, sizes).sustained_s == pytest.approx(predict_times(truth, sizes).sustained_s, rel=0.15)
