@@ -1,6 +1,6 @@
 """How the learning rate follows the global batch: a factor on the script's own rate. Pure.
 
-B0 is the global batch that the script was tuned for (plan 0), s = B / B0.
+B0 is the global batch that the script was tuned for (the first sizes in the cluster file), s = B / B0.
 
     none      1
     linear    s          SGD with small batches

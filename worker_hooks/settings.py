@@ -24,6 +24,7 @@ class Settings:
     seed: int
     window: int
     lr_rule: Rule
+    reference_batch: int | None  # global batch that the learning rate is for; none: that of plan 0
     prefetch: int
     bucket_bytes: int
     checkpoint_every: int
@@ -50,6 +51,7 @@ class Settings:
             seed=config.seed if config else defaults["seed"].default,
             window=config.window if config else defaults["window"].default,
             lr_rule=config.lr_rule if config else defaults["lr_rule"].default,
+            reference_batch=sum(config.initial_sizes()) if config else None,
             prefetch=config.prefetch if config else defaults["prefetch"].default,
             bucket_bytes=config.bucket_bytes if config else defaults["bucket_bytes"].default,
             checkpoint_every=config.checkpoint_every if config else 0,

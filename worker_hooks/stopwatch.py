@@ -23,6 +23,7 @@ class Stopwatch:
 
     def __init__(self) -> None:
         self.blocked_s = 0.0  # of the iteration at hand, or the last complete one
+        self.pauses_s = 0.0  # all of them so far
         self._all_paused_s = self._paused_cpu_s = 0.0  # since the last cpu_ratio()
         self._asked_s, self._asked_cpu_s = time.perf_counter(), time.process_time()
         self.begin()
@@ -51,6 +52,7 @@ class Stopwatch:
             paused_s = time.perf_counter() - began_s
             self._paused_s += paused_s
             self._all_paused_s += paused_s
+            self.pauses_s += paused_s
             self._paused_cpu_s += time.process_time() - began_cpu_s
 
     @contextlib.contextmanager

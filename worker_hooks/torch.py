@@ -114,7 +114,8 @@ class Run:
         sampler = GlobalSampler(len(dataset), settings.seed if seed is None else seed)
         self._switch = PlanSwitch(start.plan, settings.prefetch)
         self._stream = BatchStream(dataset, sampler, self.rank, self._switch.plan_at, settings.prefetch)
-        self._rate = LearningRate(settings.lr_rule, first_plan.global_batch, self.size, start.noise)
+        reference_batch = settings.reference_batch or first_plan.global_batch
+        self._rate = LearningRate(settings.lr_rule, reference_batch, self.size, start.noise)
         self._watch = Stopwatch()
         self._meter = WindowMeter(self.rank, settings.window, self._exchange.bytes_per_iteration)
         self._stall = StallWatch(self.rank, session.reporter, settings.timeouts)
@@ -197,7 +198,7 @@ class Run:
         if epochs is None and iterations is None:
             raise TrainingError("run.batches() needs epochs=... or iterations=..., got neither")
         if self._training_began_s is None:
-            self._training_began_s = time.monotonic()
+            self._training_began_s = time.perf_counter()
         self._watch.begin()
         for batch in self._stream.run(self._cursor, self.iteration, epochs, iterations):
             if batch.plan.version != self._applied_version:
@@ -364,6 +365,8 @@ class Run:
                 accuracy=values[0],
                 loss=values[1],
                 samples=samples,
+                trained_samples=self._cursor.epoch * self._stream.length + self._cursor.position,
+                trained_s=self._trained_s() - self._watch.pauses_s,
             )
         return tuple(values)
 
@@ -399,9 +402,14 @@ class Run:
             self.abandon(error)
             failure.exit_now(error.exit_code)
         self._closed = True
-        train_s = 0.0 if self._training_began_s is None else time.monotonic() - self._training_began_s
-        self._session.reporter.event("finished", iterations=self.iteration, samples=self._samples, train_s=train_s)
+        self._session.reporter.event(
+            "finished", iterations=self.iteration, samples=self._samples, train_s=self._trained_s()
+        )
         self._session.close()
+
+    def _trained_s(self) -> float:
+        """Since training began, pauses included."""
+        return 0.0 if self._training_began_s is None else time.perf_counter() - self._training_began_s
 
     def abandon(self, error: BaseException) -> None:
         """Record why this worker fails; the other workers are not waited for."""

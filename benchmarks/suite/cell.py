@@ -77,7 +77,7 @@ def run_cell(name: CellName, scenario: Scenario, workload: Workload, base: Path,
 def config_of(name: CellName, scenario: Scenario, workload: Workload, base: Path, stage: Scheduled) -> Config:
     """The cluster file of a cell. Raises ConfigError for an unknown contender."""
     chosen, n_workers = contender(name.contender), len(scenario.cores)
-    # A fixed size follows the first plan, for whose global batch the learning rate is; its rule then applies to it.
+    # The learning rate is for the first sizes, whatever the policy: its rule applies to a fixed size as well.
     sizes = {"sizes": (chosen.batch,) * n_workers} if chosen.batch else {}
     trained = workload.model_copy(update={"lr": workload.lr * chosen.lr_factor})
     return Config(

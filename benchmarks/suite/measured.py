@@ -42,7 +42,7 @@ def measured(name: CellName, folder: RunFolder, config: Config, workload: Worklo
         decision_p50_ms=_percentile(decisions_ms, 50),
         decision_p99_ms=_percentile(decisions_ms, 99),
         fallback_windows=summary["safety_net"]["windows"],
-        curve=_curve(folder, run, workload),
+        curve=_curve(folder, workload),
         sizes=_sizes(folder, config),
         workers=tuple(
             WorkerTimes(row["rank"], *(_rounded(row[f"{part}_fraction"] or 0.0) for part in TIME_PARTS))
@@ -51,29 +51,19 @@ def measured(name: CellName, folder: RunFolder, config: Config, workload: Worklo
     )
 
 
-def _curve(folder: RunFolder, run: RecordedRun, workload: Workload) -> tuple[CurvePoint, ...]:
-    """Samples at an evaluation are interpolated between the ends of windows."""
+def _curve(folder: RunFolder, workload: Workload) -> tuple[CurvePoint, ...]:
     lines = JsonLinesTail(folder.worker_file(0)).read()
-    windows = [line for line in lines if line["kind"] == "window"]
-    iterations = [0.0, *(line["first_iteration"] + line["iterations"] for line in windows)]
-    samples = [0.0, *np.cumsum([line["global_samples"] for line in windows])]
-    points = []
-    for one in run.evaluations:
-        done = _extended(one.iteration, iterations, samples)
-        points.append(
-            CurvePoint(
-                round(one.elapsed_s, 3), round(done), _rounded(done / workload.train_samples), one.accuracy, one.loss
-            )
+    return tuple(
+        CurvePoint(
+            time_s=round(line["trained_s"], 3),
+            samples=line["trained_samples"],
+            epoch=_rounded(line["trained_samples"] / workload.train_samples),
+            accuracy=line["accuracy"],
+            loss=line["loss"],
         )
-    return tuple(points)
-
-
-def _extended(iteration: int, iterations: list[float], samples: list[float]) -> float:
-    """Linear between the ends of windows, and beyond the last one as in it."""
-    if iteration <= iterations[-1] or len(iterations) < 2:
-        return float(np.interp(iteration, iterations, samples))
-    per_iteration = (samples[-1] - samples[-2]) / (iterations[-1] - iterations[-2])
-    return samples[-1] + per_iteration * (iteration - iterations[-1])
+        for line in lines
+        if line["kind"] == "evaluation"
+    )
 
 
 def _sizes(folder: RunFolder, config: Config) -> tuple[PlanPoint, ...]:

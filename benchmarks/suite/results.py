@@ -35,7 +35,7 @@ class CellName:
 
 @dataclass(frozen=True, slots=True)
 class CurvePoint:
-    """One evaluation on the test data. Time counts from the start of training, pauses for evaluations included."""
+    """One evaluation on the test data. Time is that of training, without the evaluations."""
 
     time_s: float
     samples: int
@@ -74,7 +74,7 @@ class CellResult:
     emulation: str  # how speeds differed
     thresholds: tuple[float, ...]  # accuracies whose times count; the last is the target
     limit_s: float  # of training
-    train_s: float | None
+    train_s: float | None  # with the evaluations
     samples: int
     iterations: int
     plans: int  # that were applied

@@ -30,6 +30,7 @@ def settings_for(folder: Path | None = None, **changes: Any) -> Settings:
         "seed": 5,
         "window": 3,
         "lr_rule": "none",
+        "reference_batch": None,
         "prefetch": 0,
         "bucket_bytes": 4_000_000,
         "checkpoint_every": 0,
@@ -181,7 +182,19 @@ def test_evaluation_is_exact_and_leaves_records_and_mode_alone(tmp_path, monkeyp
     assert loss == pytest.approx(float(nn.functional.cross_entropy(logits, targets)), rel=1e-5)
     run.close()
     assert [w["duration_s"] for w in lines(tmp_path) if w["kind"] == "window"] == [1.0, 1.0, 1.0]
-    assert [e["iteration"] for e in lines(tmp_path) if e["kind"] == "evaluation"] == [1, 2, 3, 4]
+    told = [line for line in lines(tmp_path) if line["kind"] == "evaluation"]
+    assert [one["iteration"] for one in told] == [1, 2, 3, 4]
+    assert [one["trained_samples"] for one in told] == [8, 16, 24, 32]
+    assert [one["trained_s"] for one in told] == [1.0, 2.0, 3.0, 4.0]
+
+
+def test_the_learning_rate_is_for_the_first_sizes_of_the_cluster_file(tmp_path, monkeypatch):
+    run = make_run(tmp_path, mode="adapt", lr_rule="sqrt", reference_batch=2)
+    used = []
+    run.optimizer.register_step_pre_hook(lambda *_: used.append(run.optimizer.param_groups[0]["lr"]))
+    train(run, iterations=1)
+    assert used == [pytest.approx(0.2)]  # plan 0 has 8
+    run.close()
 
 
 @pytest.mark.parametrize(("rule", "factor"), [("none", 1.0), ("linear", 4.0), ("sqrt", 2.0)])
