@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
@@ -13,6 +14,7 @@ from dynamix_ps.policy.base import View
 from dynamix_ps.policy.compute_times import FIXED_PART
 from dynamix_ps.policy.goodput import GoodputPolicy, goodput, scale_of
 from dynamix_ps.policy.step_times import StepTimes
+from tests.control_plane import record, view
 from tests.policy_cluster import SmallCluster, any_views, assert_valid
 
 
@@ -129,8 +131,8 @@ def test_a_signal_that_is_not_positive_is_an_infinite_noise_scale() -> None:
 @given(any_views())
 def test_any_windows_give_valid_sizes(views: list[View]) -> None:
     policy = GoodputPolicy(len(views[0].bounds))
-    for view in views:
-        assert_valid(policy.decide(view), view)
+    for one in views:
+        assert_valid(policy.decide(one), one)
 
 
 # the step-time model
@@ -152,6 +154,15 @@ def test_two_sizes_tell_the_fixed_part_and_the_network() -> None:
         assert times.compute.seconds(sizes) == pytest.approx(cluster.compute_s(sizes), rel=0.01)
         longest_s = times.compute.seconds(sizes).max()
         assert times.iteration_s(longest_s) == pytest.approx(cluster.step_s(sizes), rel=0.05)
+
+
+def test_a_worker_under_a_quota_needs_its_cpu_time_over_its_cores() -> None:
+    held = record(1, batch_size=100, samples=2000, compute_s=1.0, duration_s=4.0, cpu_ratio=0.2, cpu_cores=0.25)
+    for throttled, needed_s in ((0.1, 0.16), (0.0, 0.05)):
+        times = StepTimes(2)
+        waited = dataclasses.replace(held, throttled=throttled)
+        times.observe(view(Plan(0, (100, 100)), [record(0, batch_size=100, samples=2000, compute_s=3.9), waited]))
+        assert times.compute.seconds([100, 100])[1] == pytest.approx(needed_s)
 
 
 def test_one_size_tells_nothing_of_the_fixed_part() -> None:
