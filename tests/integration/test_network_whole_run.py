@@ -99,7 +99,7 @@ def test_a_lossy_link_and_a_narrow_link_are_told_apart(bed: Bed, probe_socket: s
     assert retransmitted[1] > 100
 
     links = [line["links"] for line in lines(folder.journal_file, "links")]
-    assert len(links) == WINDOWS
+    assert WINDOWS - 1 <= len(links) <= WINDOWS  # on a busy machine the end of the run overtakes the last
     blamed = Counter((link["rank"], link["slow"]) for window in links for link in window if link["slow"])
     assert blamed[2, "link"] >= WINDOWS / 2, blamed
     assert sum(blamed.values()) - blamed[2, "link"] <= WINDOWS / 4, blamed
