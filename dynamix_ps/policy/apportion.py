@@ -50,8 +50,7 @@ def split(total: Whole, weights: Real, low: Whole, high: Whole) -> Whole:
     """
     if not np.isfinite(weights).all():
         raise ValueError("split: a weight is NaN or infinite, expected finite numbers")
-    scaled = _scaled(weights)
-    shares = _shares(total, scaled, low, high)
+    shares = _shares(total, weights, low, high)
     parts = np.clip(np.floor(shares), low, high).astype(np.int64)
     remainder = shares - parts
     while (missing := total - parts.sum(axis=-1)).any():
@@ -96,7 +95,7 @@ def _shares(total: Whole, weights: Real, low: Whole, high: Whole) -> Real:
     free = np.ones(weights.shape, dtype=bool)
     while True:
         rest = (total - np.where(free, 0.0, shares).sum(axis=-1))[..., None]
-        weighing = np.where(free, weights, 0.0)
+        weighing = np.where(free, _scaled(np.where(free, weights, 0.0)), 0.0)
         weight_sum = weighing.sum(axis=-1, keepdims=True)
         even = rest / np.maximum(free.sum(axis=-1, keepdims=True), 1)
         wanted = np.where(weight_sum > 0, rest * weighing / np.where(weight_sum > 0, weight_sum, 1.0), even)

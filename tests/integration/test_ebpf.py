@@ -7,6 +7,7 @@ import ctypes
 import itertools
 import os
 import platform
+import random
 import signal
 import socket
 import subprocess
@@ -18,6 +19,8 @@ from typing import Any
 
 import pytest
 
+from dynamix_ps.config import Cluster, Worker
+from dynamix_ps.launch.ports import choose_ports
 from dynamix_ps.metrics.network import ebpf
 from dynamix_ps.metrics.network.bcc_loader import load_bcc
 from dynamix_ps.metrics.network.btf import Btf
@@ -197,11 +200,10 @@ def test_closed_at_both_ends(collector: EbpfCollector) -> None:
 def test_a_port_used_again_is_another_connection(collector: EbpfCollector) -> None:
     """The kernel also gives the new socket the address of the old one, as a rule."""
     sizes = [3000, 20, 500, 1, 70_000]
-    port = 0
+    port, _ = choose_ports(Cluster(workers=(Worker(),)), random.Random())  # one that no outgoing connection can take
     with listener() as listening:
         for size in sizes:
             ends = connect(listening, source_port=port)
-            port = ends.dialled.getsockname()[1]
             ends.send(there=size, back=0)
             (now,) = [each for each in collector.read() if each.local == name(ends.dialled) and not each.closed]
             assert now.bytes_out == size
