@@ -91,7 +91,9 @@ def test_larger_weight_never_gets_less_under_equal_bounds(case: tuple[int, list[
     low, high = min(lows), max(highs)
     parts = apportion(total, weights, [low] * len(weights), [high] * len(weights))
     order = sorted(range(len(weights)), key=lambda i: (weights[i], -i))
-    assert all(parts[a] <= parts[b] for a, b in itertools.pairwise(order))
+    for a, b in itertools.pairwise(order):
+        rounding = weights[a] != weights[b] and math.isclose(weights[a], weights[b], rel_tol=1e-12)
+        assert parts[a] <= parts[b] + rounding
 
 
 @given(bounded_splits())
