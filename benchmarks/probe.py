@@ -24,6 +24,7 @@ import argparse
 import json
 import math
 import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -84,7 +85,11 @@ class ProbeProcess:
         """(CPU seconds, runs) of its programs in the kernel, counted while bpf_stats_enabled is 1."""
         programs = {}
         for file in Path(f"/proc/{self._process.pid}/fdinfo").iterdir():
-            facts = dict(line.split(":\t", 1) for line in file.read_text().splitlines() if ":\t" in line)
+            try:
+                lines = file.read_text().splitlines()
+            except FileNotFoundError:  # closed meanwhile: no program
+                continue
+            facts = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
             if "run_cnt" in facts:
                 programs[facts["prog_id"]] = int(facts["run_time_ns"]), int(facts["run_cnt"])
         return sum(run_ns for run_ns, _ in programs.values()) / 1e9, sum(runs for _, runs in programs.values())
@@ -248,6 +253,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here")
     parser.add_argument("--pairs", type=int, default=60, help="pairs of blocks, about 8 s each")
     args = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that roles and files go, too
     with tempfile.TemporaryDirectory(prefix="dx-probe-") as folder:
         figures = measure(Path(folder), args.pairs, Console(stderr=True))
     figures |= {"pairs": args.pairs, "block_s": BLOCK_S, "batch": BATCH, "workers": WORKERS, "cores": os.cpu_count()}

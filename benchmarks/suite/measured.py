@@ -10,7 +10,9 @@ import numpy as np
 
 from benchmarks.suite.results import CellName, CellResult, CurvePoint, Ended, PlanPoint, WorkerTimes
 from benchmarks.suite.workloads import Workload
+from dynamix_ps.cli.replay import replay
 from dynamix_ps.config import Config
+from dynamix_ps.policy.choose import make_policy, policy_rng
 from dynamix_ps.report.history import read_history
 from dynamix_ps.report.model import TIME_PARTS
 from dynamix_ps.report.run_folder import RunFolder
@@ -42,6 +44,8 @@ def measured(name: CellName, folder: RunFolder, config: Config, workload: Worklo
         decision_p50_ms=_percentile(decisions_ms, 50),
         decision_p99_ms=_percentile(decisions_ms, 99),
         fallback_windows=summary["safety_net"]["windows"],
+        windows=len(run.decided),
+        replayed=_replayed(run),
         curve=_curve(folder, workload),
         sizes=_sizes(folder, config),
         workers=tuple(
@@ -102,6 +106,11 @@ def _spread(run: RecordedRun) -> float | None:
         if times_s.mean() > 0:
             spreads.append(float(np.ptp(times_s) / times_s.mean()))
     return _rounded(np.median(spreads)) if spreads else None
+
+
+def _replayed(run: RecordedRun) -> int:
+    policy = make_policy(run.config, run.n_workers, policy_rng(run.config))
+    return sum(answer.other == answer.recorded for answer in replay(run, policy))
 
 
 def _percentile(values: list[float], share: float) -> float | None:

@@ -111,6 +111,10 @@ def _what_was_run(results: Sequence[CellResult]) -> str:
     lines = [f"{', '.join(counts)}. Network: {', '.join(networks)}. Speeds: {'; '.join(emulations)}."]
     if len(seeds) < FEW_SEEDS:
         lines.append(f"**Fewer than {FEW_SEEDS} seeds: a first impression, no ground for conclusions.**")
+    replayed, windows = sum(cell.replayed for cell in results), sum(cell.windows for cell in results)
+    lines.append(
+        f"Given the recorded reports again, a fresh policy makes the same plan in {replayed:,} of {windows:,} windows."
+    )
     known = {name: scenario.load_scenario(name).about for name in scenario.shipped()}
     known |= {name: one.about for name, one in workloads.load_workloads().items()}
     names = sorted({cell.name.scenario for cell in results}), sorted({cell.name.workload for cell in results})

@@ -83,6 +83,8 @@ class CellResult:
     decision_p50_ms: float | None
     decision_p99_ms: float | None
     fallback_windows: int  # in which the safety net decided
+    windows: int  # that ended in a decision
+    replayed: int  # of those, in how many a fresh policy decides the same from the same reports
     curve: tuple[CurvePoint, ...]
     sizes: tuple[PlanPoint, ...]
     workers: tuple[WorkerTimes, ...]

@@ -163,6 +163,8 @@ def _failed(cell: CellName, reason: str, workload: Judged) -> CellResult:
         decision_p50_ms=None,
         decision_p99_ms=None,
         fallback_windows=0,
+        windows=0,
+        replayed=0,
         curve=(),
         sizes=(),
         workers=(),

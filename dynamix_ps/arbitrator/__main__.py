@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
 
 from dynamix_ps import env
 from dynamix_ps.arbitrator.journal import Journal, replay
@@ -22,7 +21,7 @@ from dynamix_ps.arbitrator.service import Arbitrator
 from dynamix_ps.config import Config
 from dynamix_ps.config_file import load_config
 from dynamix_ps.errors import DynamixError, EnvironmentNotReady
-from dynamix_ps.policy.choose import make_policy
+from dynamix_ps.policy.choose import make_policy, policy_rng
 from dynamix_ps.report.run_folder import RunFolder
 from dynamix_ps.rpc.server import Server
 
@@ -81,7 +80,7 @@ async def serve(settings: Settings) -> None:
     n_workers = len(config.cluster.workers)
     policy_file = folder.arbitrator_dir / "policy.npz"
     resumed = replay(folder.journal_file)
-    rng = np.random.default_rng([config.seed, resumed.starts])
+    rng = policy_rng(config, resumed.starts)
     policy = make_policy(config, n_workers, rng, resume=policy_file if policy_file.exists() else None)
 
     stop = asyncio.Event()

@@ -57,18 +57,25 @@ def estimate(sizes: Sequence[int], grad_sq: Sequence[float], global_grad_sq: flo
 
 
 class SmoothedNoise:
-    """Exponentially weighted means of V and S, bias corrected at the start, with one weight per estimate."""
+    """Exponentially weighted means of V / |g|^2 and S / |g|^2, bias corrected at the start.
+
+    Relative to |g|^2 (of a window), as gradients shrink tenfold and more in the first windows, which otherwise would
+    outweigh all that follow.
+    """
 
     def __init__(self, smoothing: float = SMOOTHING) -> None:
         self._smoothing = smoothing
         self._variance = self._signal = self._weight = 0.0
 
-    def update(self, noise: GradientNoise) -> GradientNoise:
-        """Take an estimate in and return the smoothed one; an unknown estimate changes nothing."""
-        if math.isfinite(noise.variance) and math.isfinite(noise.signal):
+    def update(self, noise: GradientNoise, global_grad_sq: float) -> GradientNoise:
+        """Take an estimate in, with the |g|^2 that belongs to it, and return the smoothed one.
+
+        An unknown estimate changes nothing.
+        """
+        if math.isfinite(noise.variance) and math.isfinite(noise.signal) and global_grad_sq > 0:
             fresh = 1.0 - self._smoothing
-            self._variance += fresh * (noise.variance - self._variance)
-            self._signal += fresh * (noise.signal - self._signal)
+            self._variance += fresh * (noise.variance / global_grad_sq - self._variance)
+            self._signal += fresh * (noise.signal / global_grad_sq - self._signal)
             self._weight += fresh * (1.0 - self._weight)
         return self.value
 

@@ -50,3 +50,8 @@ def make_policy(config: Config, n_workers: int, rng: np.random.Generator, resume
             learned = make_ppo(chosen.ppo, n_workers, rng, learn=config.mode == "adapt", resume=resume)
             policy = SafetyNet(learned, n_workers, chosen.safety) if chosen.safety.enabled else learned
     return policy
+
+
+def policy_rng(config: Config, starts: int = 0) -> np.random.Generator:
+    """What the policy of a run draws from, after so many earlier starts of its arbitrator."""
+    return np.random.default_rng([config.seed, starts])

@@ -52,7 +52,8 @@ class GoodputPolicy:
             return keep
         self._times.observe(view)
         first = view.reported[0]
-        noise_scale = scale_of(self._noise.update(GradientNoise(first.noise_variance, first.noise_signal)))
+        noise = GradientNoise(first.noise_variance, first.noise_signal)
+        noise_scale = scale_of(self._noise.update(noise, first.grad_sq_global))
         known = self._times.compute.known
         if not known.any():
             return keep

@@ -82,7 +82,7 @@ class SafetyNet:
 
     def _measure(self, view: View) -> None:
         first = view.reported[0]
-        self._noise.update(GradientNoise(first.noise_variance, first.noise_signal))
+        self._noise.update(GradientNoise(first.noise_variance, first.noise_signal), first.grad_sq_global)
         self._times.observe(view)
 
     def _proportional_shares(self, view: View, answer: Decision, note: str = "") -> Decision:

@@ -112,7 +112,7 @@ def _add(history: History, line: Line, elapsed: float, noise: SmoothedNoise) -> 
         _add_window(worker, line, elapsed)
         if worker.rank == 0:
             fresh = GradientNoise(number(line.get("noise_variance")), number(line.get("noise_signal")))
-            history.noise_scale.append(noise.update(fresh).scale)
+            history.noise_scale.append(noise.update(fresh, number(line.get("grad_sq_global"))).scale)
             history.noise_s.append(elapsed)
     elif line["kind"] == "evaluation":
         history.accuracy.append(number(line["accuracy"]))

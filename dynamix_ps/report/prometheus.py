@@ -103,7 +103,7 @@ class _Newest(Collector):
             grown.extend(growth(record))
         self.count(grown)
         for record in view.reported[:1]:  # the same on every worker
-            self._noise.update(GradientNoise(record.noise_variance, record.noise_signal))
+            self._noise.update(GradientNoise(record.noise_variance, record.noise_signal), record.grad_sq_global)
         self._gauges = tuple(
             gauges(view, decision.reward, self._noise.value.scale)
         )  # one assignment: a scrape sees one window whole

@@ -125,7 +125,8 @@ class RunState:
         ):
             worker.means.setdefault(name, Mean()).add(value, number(line["duration_s"]))
         if worker.rank == 0:
-            self.noise.update(GradientNoise(number(line.get("noise_variance")), number(line.get("noise_signal"))))
+            noise = GradientNoise(number(line.get("noise_variance")), number(line.get("noise_signal")))
+            self.noise.update(noise, number(line.get("grad_sq_global")))
         worker.windows += 1
         worker.samples += line["samples"]
         seconds = {part: number(line[f"{part}_s"]) for part in TIME_PARTS} | {"duration": number(line["duration_s"])}

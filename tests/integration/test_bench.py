@@ -68,6 +68,7 @@ def test_a_grid_goes_on_after_its_runner_was_killed(folder: Path) -> None:
     second = results.result(SECOND)
     assert second is not None
     assert (second.ended, second.plans > 0, len(second.curve) > 0) == ("done", True, True)
+    assert second.replayed == second.windows > 0
     assert (folder / "out" / "report.html").exists()
     assert _cells_of(folder) == []
     assert _beds() <= beds

@@ -34,6 +34,8 @@ def result(name: CellName, ended: Ended = "done", reached_s: float = 12.0) -> Ce
         decision_p50_ms=1.0,
         decision_p99_ms=2.0,
         fallback_windows=0,
+        windows=0,
+        replayed=0,
         curve=(CurvePoint(reached_s, 500, 0.5, 0.8, 1.0),),
         sizes=(),
         workers=(),

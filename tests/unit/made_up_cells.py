@@ -40,6 +40,8 @@ def made_up(
         decision_p50_ms=0.4,
         decision_p99_ms=None,
         fallback_windows=0,
+        windows=40,
+        replayed=40,
         curve=() if ended == "failed" else tuple(curve),
         sizes=(PlanPoint(0.0, (64, 64)), PlanPoint(4.125, (32, 96))),
         workers=(WorkerTimes(0, 0.5, 0.2, 0.25, 0.01), WorkerTimes(1, 0.7, 0.2, 0.0, 0.01)),

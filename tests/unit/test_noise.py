@@ -50,9 +50,13 @@ def test_the_mean_is_right_and_the_spread_below_any_single_worker(drawn):
 
 
 def test_the_smoothed_scale_is_within_five_percent(drawn):
-    smoothed = SmoothedNoise(smoothing=0.999)
-    for local, whole in drawn:
-        smoothed.update(estimate(SIZES, local, whole))
+    """In windows of ten iterations, as workers report."""
+    smoothed = SmoothedNoise(smoothing=0.99)
+    for first in range(0, STEPS, 10):
+        window = drawn[first : first + 10]
+        noises = [estimate(SIZES, local, whole) for local, whole in window]
+        mean = GradientNoise(np.mean([one.variance for one in noises]), np.mean([one.signal for one in noises]))
+        smoothed.update(mean, np.mean([whole for _, whole in window]))
     assert smoothed.value.scale == pytest.approx(VARIANCE / SIGNAL, rel=0.05)
 
 
@@ -95,9 +99,17 @@ def test_a_scale_needs_both_parts_to_be_positive(noise):
 @given(st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=30), st.floats(0, 0.99))
 def test_smoothing_stays_within_what_it_saw_and_begins_with_the_first(values, smoothing):
     smoothed = SmoothedNoise(smoothing)
-    assert smoothed.update(GradientNoise(values[0], 1.0)).variance == pytest.approx(values[0])
-    smoothed.update(GradientNoise())
+    assert smoothed.update(GradientNoise(values[0], 1.0), 1.0).variance == pytest.approx(values[0])
+    smoothed.update(GradientNoise(), math.nan)
     for value in values[1:]:
-        smoothed.update(GradientNoise(value, 1.0))
+        smoothed.update(GradientNoise(value, 1.0), 1.0)
     assert min(values) - 1e-6 <= smoothed.value.variance <= max(values) + 1e-6
     assert smoothed.value.signal == pytest.approx(1.0)
+
+
+def test_large_early_gradients_do_not_outweigh_later_ones():
+    """The same noise scale at a hundredth of the gradient counts as much: 100, 100, ... then 400, 400, ..."""
+    smoothed = SmoothedNoise(smoothing=0.5)
+    for scale, size in [(100.0, 1e4)] * 10 + [(400.0, 1.0)] * 10:
+        smoothed.update(GradientNoise(scale * size, size), size * (1 + scale / 100))
+    assert smoothed.value.scale == pytest.approx(400.0, rel=0.01)
