@@ -37,13 +37,23 @@ class Grid(BaseModel):
     contenders: Names
     static_sizes: tuple[Annotated[int, Field(gt=0)], ...] = ()
     static_lr_factors: Annotated[tuple[Annotated[float, Field(gt=0)], ...], Field(min_length=1)] = (1.0,)
+    static_seeds: tuple[int, ...] = ()  # with these all sizes are tried, with others the best alone; none: with all
+
+    @property
+    def tuning_seeds(self) -> tuple[int, ...]:
+        """Seeds with which every fixed size runs."""
+        return self.static_seeds or self.seeds
+
+    @property
+    def static_entries(self) -> tuple[str, ...]:
+        """`static-<size>`, or `static-<size>-x<factor>`, once per size and factor."""
+        rates = ("" if factor == 1 else f"-x{factor:g}" for factor in self.static_lr_factors)
+        return tuple(f"{STATIC}-{size}{rate}" for rate in rates for size in self.static_sizes)
 
     @property
     def single_contenders(self) -> tuple[str, ...]:
-        """As cells name them: `static` is `static-<size>`, or `static-<size>-x<factor>`, once per size and factor."""
-        rates = ("" if factor == 1 else f"-x{factor:g}" for factor in self.static_lr_factors)
-        sizes = tuple(f"{STATIC}-{size}{rate}" for rate in rates for size in self.static_sizes)
-        return tuple(one for name in self.contenders for one in (sizes if name == STATIC else (name,)))
+        """As cells name them, with all fixed sizes in the place of `static`."""
+        return tuple(one for name in self.contenders for one in (self.static_entries if name == STATIC else (name,)))
 
     def cells(self) -> tuple[CellName, ...]:
         """In the order in which they run.
@@ -77,7 +87,7 @@ def load_grid(name_or_path: str | Path) -> Grid:
 
 
 def _findings(grid: Grid) -> Iterator[Finding]:
-    for key in ("seeds", "scenarios", "workloads", "contenders", "static_sizes", "static_lr_factors"):
+    for key in ("seeds", "scenarios", "workloads", "contenders", "static_sizes", "static_lr_factors", "static_seeds"):
         values = getattr(grid, key)
         for index, value in enumerate(values):
             if value in values[:index]:
@@ -88,6 +98,9 @@ def _findings(grid: Grid) -> Iterator[Finding]:
     if (STATIC in grid.contenders) != bool(grid.static_sizes):
         message = f"there must be sizes to tune `{STATIC}` by if, and only if, it is among the contenders"
         yield Finding(("static_sizes",), message, list(grid.static_sizes), (("contenders",),))
+    for index, seed in enumerate(grid.static_seeds):
+        if seed not in grid.seeds[: len(grid.static_seeds)]:
+            yield Finding(("static_seeds", index), "must be among the first of the seeds", seed, (("seeds",),))
     for index, size in enumerate(grid.static_sizes):
         for name in grid.workloads:
             yield from _out_of_bounds(index, size, name)

@@ -12,6 +12,7 @@ import yaml
 
 from benchmarks.suite.grid import Grid, load_grid
 from benchmarks.suite.results import CellName, CellResult, read_result
+from benchmarks.suite.tuning import beaten
 from dynamix_ps.config_yaml import Dumper
 from dynamix_ps.errors import EnvironmentNotReady, UsageError
 
@@ -43,6 +44,13 @@ class GridFolder:
             return read_result(file)
         except (OSError, ValueError) as error:
             raise UsageError(str(error)) from error
+
+    def beaten(self, grid: Grid) -> set[CellName]:
+        """Cells that need not run (tuning.py). Raises UsageError."""
+        if set(grid.tuning_seeds) == set(grid.seeds):
+            return set()
+        tried = (self.result(cell) for cell in grid.cells() if cell.seed in grid.tuning_seeds)
+        return beaten(grid, [result for result in tried if result is not None])
 
     def grid(self) -> Grid:
         """The one that was run here. Raises ConfigError."""

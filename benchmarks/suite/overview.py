@@ -12,6 +12,7 @@ from benchmarks.suite.contenders import CONTENDERS
 from benchmarks.suite.grid import Grid
 from benchmarks.suite.grid_folder import GridFolder
 from benchmarks.suite.results import CellName, CellResult
+from benchmarks.suite.tuning import beaten
 from benchmarks.suite.workloads import load_workloads
 
 
@@ -43,15 +44,23 @@ def cells_table(grid: Grid, folder: GridFolder) -> Table:
     cells = grid.cells()
     results = {cell: folder.result(cell) for cell in cells}
     there = [result for result in results.values() if result is not None]
+    lost = beaten(grid, there) - {result.name for result in there}
     counts = {ended: sum(result.ended == ended for result in there) for ended in ("done", "timed out", "failed")}
     told = ", ".join(f"{count} {ended}" for ended, count in counts.items())
-    table = Table(title=f"{folder.path}: {len(cells)} cells, {told}, {len(cells) - len(there)} to come")
+    table = Table(title=f"{folder.path}: {len(cells)} cells, {told}, {len(cells) - len(there) - len(lost)} to come")
     for name in ("scenario", "workload", "contender", *(f"seed {seed}" for seed in grid.seeds)):
         table.add_column(name)
     for scenario in grid.scenarios:
         for workload in grid.workloads:
             for contender in grid.single_contenders:
-                row = (results[CellName(scenario, workload, contender, seed)] for seed in grid.seeds)
-                table.add_row(scenario, workload, contender, *("-" if one is None else outcome(one) for one in row))
+                names = [CellName(scenario, workload, contender, seed) for seed in grid.seeds]
+                row = (_entry(results[name], name in lost) for name in names)
+                table.add_row(scenario, workload, contender, *row)
             table.add_section()
     return table
+
+
+def _entry(result: CellResult | None, lost: bool) -> str:
+    if result is None:
+        return "lost the tuning" if lost else "-"
+    return outcome(result)

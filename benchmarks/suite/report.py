@@ -28,6 +28,7 @@ from benchmarks.suite.statistics import (
     with_static,
 )
 from benchmarks.suite.tables import CELLS, read_tables
+from benchmarks.suite.tuning import beaten
 from dynamix_ps.errors import EnvironmentNotReady, UsageError
 
 TITLE = "Controllers side by side on real BytePS"
@@ -47,7 +48,8 @@ READING = f"""## How to read this
 - **Probability of improvement**: how likely a run of the contender is shorter than one of the reference, all pairs of
   seeds, ties count half (arXiv 2108.13264).
 - **`{STATIC}` is tuned afterwards**: of the fixed sizes tried, the one that did best in the very cells that are
-  reported. That is in its favour, and what the other sizes cost is not counted.
+  reported. That is in its favour, and what the other sizes cost is not counted. Where a grid tries them with some of
+  its seeds (`static_seeds`), the best of those runs with the rest.
 - **Accuracy after a time and after some samples**: those that the first contender to arrive needs for the target, so
   that all are compared on equal terms. A training that has ended keeps its last accuracy; {UNKNOWN} is before the first
   evaluation. In the same way {UNKNOWN} stands for whatever is not known.
@@ -201,7 +203,10 @@ def _taking_part(all_races: Sequence[Race]) -> str:
 
 
 def _missing(folder: Path, results: Sequence[CellResult]) -> list[CellName]:
-    """Cells of the folder's grid, if it is there, that have no result."""
+    """Cells of the folder's grid, if it is there, that have no result and need one."""
     file = folder / "grid.yaml"
-    known = {cell.name for cell in results}
-    return [name for name in load_grid(file).cells() if name not in known] if file.exists() else []
+    if not file.exists():
+        return []
+    grid = load_grid(file)
+    done = {cell.name for cell in results} | beaten(grid, results)
+    return [name for name in grid.cells() if name not in done]

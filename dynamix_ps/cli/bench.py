@@ -73,7 +73,7 @@ def run(grid: str, out: Path | None, only: tuple[str, ...]) -> int:
         with progress_bar(console, by_hand=True) as bar:
             runner = CellRunner(folder, held, interrupts, on_tick=bar.refresh)
             task = bar.add_task("", total=len(todo))
-            failed = _run_cells(todo, runner, folder, _Teller(console, bar, task))
+            failed = _run_cells(todo, runner, folder, chosen, _Teller(console, bar, task))
     if interrupts.count or failed:
         _remove_leftovers(console)
     if interrupts.count:
@@ -98,6 +98,11 @@ class _Teller:
         self._bar.update(self._task, description=str(cell))
         self._bar.refresh()
 
+    def passes(self) -> None:
+        """A cell that need not run."""
+        task = self._bar.tasks[self._task]
+        self._bar.update(self._task, total=(task.total or 1) - 1)
+
     def ended(self, result: CellResult, folder: GridFolder) -> None:
         from benchmarks.suite.overview import outcome
         from benchmarks.suite.runner import tail
@@ -113,12 +118,17 @@ class _Teller:
                 print_line(self._console, Text("    ") + printable(line))
 
 
-def _run_cells(todo: Sequence[CellName], runner: CellRunner, folder: GridFolder, teller: _Teller) -> list[CellName]:
-    """Run them until the end or an interrupt; those that failed."""
+def _run_cells(
+    todo: Sequence[CellName], runner: CellRunner, folder: GridFolder, grid: Grid, teller: _Teller
+) -> list[CellName]:
+    """Run them until the end or an interrupt, without sizes that lost the tuning; those that failed."""
     from benchmarks.suite.workloads import load_workload
 
     failed = []
     for cell in todo:
+        if cell in folder.beaten(grid):
+            teller.passes()
+            continue
         teller.begins(cell)
         result = runner.run(cell, load_workload(cell.workload))
         if result is None:
