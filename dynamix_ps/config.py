@@ -158,5 +158,5 @@ class Config(_Section):
         return low, high
 
     def initial_sizes(self) -> tuple[int, ...]:
-        """The batch sizes of plan 0."""
+        """First sizes of the workers; the learning rate is for their sum."""
         return tuple(worker.batch for worker in self.cluster.workers)

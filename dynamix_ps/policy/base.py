@@ -26,7 +26,7 @@ class View:
     links: tuple[LinkView, ...] = ()  # by rank, from both sides; empty: no role reported its connections
     servers: tuple[ServerView, ...] = ()
     lr_rule: str = "none"  # how the learning rate follows B (progress.LR_RULES)
-    reference_batch: int = 0  # B of plan 0, for which the learning rate is tuned; 0: that of the newest plan
+    reference_batch: int = 0  # sum of the first sizes, for which the learning rate is tuned; 0: that of the newest plan
 
     @cached_property
     def reported(self) -> tuple[WindowRecord, ...]:

@@ -71,7 +71,7 @@ class WindowArrays:
     server_unsent_bytes: Known
     # the job
     lr_rule: NDArray[np.int8]  # index into progress.LR_RULES
-    reference_batch: Array  # B of plan 0, for which the learning rate is tuned
+    reference_batch: Array  # sum of the first sizes, for which the learning rate is tuned
 
     @property
     def n_workers(self) -> int:

@@ -53,7 +53,7 @@ class Parameters:
     loss: Reals  # part of the segments lost
     low: Whole  # bounds of the batch size
     high: Whole
-    initial: Whole  # sizes of plan 0; their sum is the B that the learning rate is tuned for
+    initial: Whole  # first sizes; their sum is the B that the learning rate is tuned for
     # unforeseeable bursts, (E, len(BURST_KINDS), W): on and off with exponential times
     burst_gap_s: Reals  # mean time between two; infinite: never
     burst_length_s: Reals
