@@ -39,8 +39,10 @@ SHOWN = 20  # cells without a result that are named one by one
 READING = f"""## How to read this
 
 - **Time to an accuracy**: seconds of training until the accuracy on the test data is first at least this, evaluations
-  left out. A cell that never gets there counts with the limit of its workload, or with the longest time any
-  cell of the same scenario and workload needed where that is more. "Reached target" says how many did.
+  left out. The accuracy at an evaluation is the mean of it and its two neighbours, and between two the line counts:
+  single evaluations scatter by about half a point, and a lucky one should decide nothing. A cell that never gets
+  there counts with the limit of its workload, or with the longest time any cell of the same scenario and workload
+  needed where that is more. "Reached target" says how many did.
 - **Every figure is an interquartile mean over seeds** (of three or fewer, the mean), in brackets the 95 % interval of a
   bootstrap stratified by scenario. Few seeds make coarse intervals; a single one, or equal ones, make none.
 - **t / t_ref** is the ratio of two such means, below 1 is faster, over several scenarios the geometric mean of the

@@ -43,6 +43,10 @@ class CurvePoint:
     accuracy: float
     loss: float
 
+    def is_after(self, before: CurvePoint | None) -> bool:
+        """Whether anything was trained between the two."""
+        return before is None or self.samples > before.samples
+
 
 @dataclass(frozen=True, slots=True)
 class PlanPoint:
@@ -90,8 +94,27 @@ class CellResult:
     workers: tuple[WorkerTimes, ...]
 
     def time_to_s(self, accuracy: float) -> float | None:
-        """When the test accuracy was first at least this; None: never."""
-        return next((point.time_s for point in self.curve if point.accuracy >= accuracy), None)
+        """Seconds until the test accuracy was first at least this; None: never."""
+        found = self.arrival(accuracy)
+        return None if found is None else found[0]
+
+    def arrival(self, accuracy: float) -> tuple[float, float] | None:
+        """Seconds and samples until the test accuracy was first at least this, on the line between two evaluations.
+
+        The accuracy at an evaluation is the mean of it and its neighbours: single ones scatter by about half a
+        point, and the luckiest would be the one that counts.
+        """
+        points = [now for before, now in zip((None, *self.curve), self.curve, strict=False) if now.is_after(before)]
+        before: tuple[float, float, float] | None = None
+        for index, point in enumerate(points):
+            around = points[max(index - 1, 0) : index + 2]
+            mean = sum(one.accuracy for one in around) / len(around)
+            if mean >= accuracy:
+                time_s, samples, below = before or (point.time_s, float(point.samples), 0.0)
+                part = (accuracy - below) / (mean - below) if before else 1.0
+                return time_s + part * (point.time_s - time_s), samples + part * (point.samples - samples)
+            before = (point.time_s, point.samples, mean)
+        return None
 
 
 def write_result(folder: Path, result: CellResult) -> None:

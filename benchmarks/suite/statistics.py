@@ -2,9 +2,9 @@
 
 Definitions, all chosen by us:
 
-- Time to an accuracy: seconds of training until the test accuracy is first at least this, at an evaluation. A cell
-  that never gets there counts with its limit, or with the longest time that any cell of the race needed where that is
-  more: not arriving never looks better than arriving.
+- Time to an accuracy: seconds of training until the test accuracy, as the mean of three evaluations in a row, is first
+  at least this (results.py). A cell that never gets there counts with its limit, or with the longest time that any
+  cell of the race needed where that is more: not arriving never looks better than arriving.
 - Cells that failed count nowhere: a crash tells nothing about speed. Contenders are compared over seeds that both have.
 - `static` is the best of the fixed sizes that were tried in the race: the one that misses the target least often, of
   those the one with the smallest time. It is chosen by the seeds that are reported, which is in its favour.
@@ -163,7 +163,8 @@ def samples_per_s(cell: CellResult) -> float | None:
 
 def samples_to(cell: CellResult, accuracy: float) -> float | None:
     """How many samples had been trained on when the test accuracy was first at least this."""
-    return next((float(point.samples) for point in cell.curve if point.accuracy >= accuracy), None)
+    found = cell.arrival(accuracy)
+    return None if found is None else found[1]
 
 
 def accuracy_at_time(cell: CellResult, time_s: float) -> float | None:

@@ -6,7 +6,8 @@ One model per worker as in Cannikin (arXiv 2402.05302), fitted as AdaptDL does: 
 
 - Sizes often differ by less than times scatter, and then a line through them says anything. So the fixed part is
   expected to be FIXED_PART of the mean time, with the weight of PRIOR_WINDOWS windows; a worker that was seen at one
-  size only has just that.
+  size only has just that. Nor is it more than LARGEST_FIXED: a worker whose time seems hardly to grow would be given
+  nearly everything.
 - The first window is slowed down by all that happens once; as soon as there are others it hardly counts (FIRST).
 - Clusters change: windows are forgotten (FORGETTING), and level_i follows the newest ones (SMOOTHING), at once where it
   jumps (JUMP). The line is fitted to times over level, so a worker whose size falls because it has become slow does
@@ -28,7 +29,8 @@ SMOOTHING = 0.5  # weight of the newest window in the level
 FORGETTING = 0.97  # weight of a window, one window later, in the line
 SAME_SIZE = 0.05  # relative change of a size below which it stayed the same
 FIXED_PART = 0.2  # of the mean time, give or take 0.3
-PRIOR_WINDOWS = 0.01  # times scatter by 3 % from window to window: (0.03 / 0.3)^2
+PRIOR_WINDOWS = 0.02  # times scatter by 4 % from window to window: (0.04 / 0.3)^2
+LARGEST_FIXED = 0.8  # of the mean time
 FIRST = 0.05  # weight of a worker's first window
 SHORTEST_S, LONGEST_S = 1e-6, 1e6  # other times than between these were not measured
 
@@ -136,6 +138,6 @@ def _lines(sums: Array) -> tuple[Array, Array]:
     whole = weight + prior
     slope = (product - size * (time + prior * expected_s) / whole) / (size_sq - size**2 / whole)
     fixed = (time + prior * expected_s - slope * size) / whole
-    falls = slope <= 0
-    slope = np.where(falls, (mean_s - expected_s) / mean_size, np.where(fixed < 0, product / size_sq, slope))
-    return np.where(falls, expected_s, np.maximum(fixed, 0.0)), slope
+    fixed = np.minimum(fixed, LARGEST_FIXED * mean_s)
+    slope = np.where(fixed > 0, (mean_s - fixed) / mean_size, product / size_sq)
+    return np.maximum(fixed, 0.0), slope

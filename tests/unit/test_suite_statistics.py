@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 import pytest
 
-from benchmarks.suite.results import CellResult
+from benchmarks.suite.results import CellResult, CurvePoint
 from benchmarks.suite.statistics import (
     STATIC,
     Race,
@@ -22,7 +23,7 @@ from benchmarks.suite.statistics import (
     samples_to,
     with_static,
 )
-from tests.unit.made_up_cells import LIMIT_S, TARGET, made_up
+from tests.unit.made_up_cells import HIGHEST, LIMIT_S, TARGET, made_up
 
 MISSED = 1000.0
 
@@ -99,8 +100,8 @@ class TestRelativeTime:
     def test_over_races_it_is_the_geometric_mean(self) -> None:
         """Twice as fast here and half as fast there is equal, however long the races are."""
         among = races(
-            seeds("ppo", [4, 4])
-            + seeds("pid", [8, 8])
+            seeds("ppo", [10, 10])
+            + seeds("pid", [20, 20])
             + seeds("ppo", [40, 40], "spot")
             + seeds("pid", [20, 20], "spot")
         )
@@ -132,16 +133,34 @@ class TestRelativeTime:
 class TestFigures:
     def test_of_one_cell(self) -> None:
         cell = made_up("ppo", 20)
-        assert final_accuracy(cell) == TARGET
+        assert final_accuracy(cell) == HIGHEST
         assert samples_per_s(cell) == 1000
         assert samples_to(cell, TARGET) == 20_000
         assert samples_to(made_up("ppo", MISSED), TARGET) is None
+
+    @pytest.mark.parametrize(
+        ("accuracies", "arrival_s"),
+        [
+            ([0.80, 0.82, 0.95, 0.82, 0.84, 0.88, 0.92, 0.94], 6.6),  # a lucky evaluation decides nothing
+            ([0.80, 0.82, 0.84, 0.86, 0.88, 0.90, 0.92, 0.94], 6.0),  # on a line it is the line
+            ([0.91, 0.92], 1.0),
+            ([0.95], 1.0),
+            ([0.80, 0.95], None),
+        ],
+    )
+    def test_the_target_is_reached_by_the_mean_of_neighbours(
+        self, accuracies: list[float], arrival_s: float | None
+    ) -> None:
+        curve = [CurvePoint(float(t), 1000 * t, 0.0, one, 0.0) for t, one in enumerate(accuracies, start=1)]
+        cell = dataclasses.replace(made_up("ppo", 20), curve=(*curve, dataclasses.replace(curve[-1], time_s=99.0)))
+        expected = None if arrival_s is None else pytest.approx((arrival_s, 1000 * arrival_s))
+        assert cell.arrival(0.90) == expected
 
     def test_accuracy_on_equal_terms(self) -> None:
         cell = made_up("ppo", 20, samples_per_s=2000)
         assert accuracy_at_time(cell, 10.5) == pytest.approx(TARGET * 10.5 / 20)
         assert accuracy_at_samples(cell, 21_000) == pytest.approx(TARGET * 10.5 / 20)
-        assert accuracy_at_time(cell, 1e6) == TARGET  # it keeps its last one
+        assert accuracy_at_time(cell, 1e6) == HIGHEST  # it keeps its last one
         assert accuracy_at_time(cell, 0.5) is None  # nobody knows
 
     def test_what_failed_counts_nowhere(self) -> None:
@@ -158,7 +177,7 @@ class TestFigures:
     def test_difference_of_accuracies(self) -> None:
         race = only(seeds("ppo", [20, 20]) + seeds("static-64", [100, 100]))
         found = difference(race, "ppo", STATIC, final_accuracy)
-        assert found is not None and found.value == pytest.approx(TARGET / 2)
+        assert found is not None and found.value == pytest.approx(HIGHEST - TARGET / 2)
 
     def test_the_first_arrival_gives_the_terms(self) -> None:
         cells = [made_up("ppo", 20, samples_per_s=3000), made_up("pid", 30, samples_per_s=1000), made_up("lbb", MISSED)]
