@@ -133,7 +133,7 @@ class Config(_Section):
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=64)] = "run"
     run_dir: str = "runs"
     seed: Annotated[int, Field(ge=0)] = 0
-    comm: Literal["byteps", "local"] = "byteps"
+    comm: Literal["byteps", "gloo", "local"] = "byteps"  # parameter server; ring all-reduce; one worker alone
     mode: Mode = "adapt"
     cluster: Cluster
     batch: BatchBounds = BatchBounds()

@@ -97,6 +97,7 @@ class GradientExchange:
         self._measure = False
         self._weighted_sq = 0.0
         self._open = False
+        self._next = 0  # bucket to send; all workers send in the same order, as a ring knows no names
         for bucket in self.buckets:
             comm.declare(bucket.name)
         for parameter in self._bucket_of:
@@ -113,7 +114,7 @@ class GradientExchange:
         for bucket in self.buckets:
             bucket.missing = set(bucket.views)
             bucket.handle = None
-        self._open = True
+        self._open, self._next = True, 0
 
     def _on_gradient(self, parameter: torch.nn.Parameter) -> None:
         if not self._open:
@@ -124,14 +125,17 @@ class GradientExchange:
             raise TrainingError("a gradient arrived twice in one run.backward(); call it once per optimizer.step()")
         torch.mul(gradient, self._weight, out=bucket.views[parameter])
         bucket.missing.discard(parameter)
-        if not bucket.missing and bucket is not self.buckets[-1]:
-            self._send(bucket)
+        if not bucket.missing:
+            self._send_full()
 
-    def _send(self, bucket: Bucket) -> None:
-        if self._measure:
-            gradients = bucket.gradients
-            self._weighted_sq += float(torch.dot(gradients, gradients))
-        bucket.handle = self._comm.push_pull(bucket.name, bucket.buffer)
+    def _send_full(self) -> None:
+        """Send what is full and not yet sent, up to the first bucket that is not, and never the last."""
+        while self._next < len(self.buckets) - 1 and not self.buckets[self._next].missing:
+            bucket = self.buckets[self._next]
+            if self._measure:
+                self._weighted_sq += float(torch.dot(bucket.gradients, bucket.gradients))
+            bucket.handle = self._comm.push_pull(bucket.name, bucket.buffer)
+            self._next += 1
 
     def send_rest(self, contribute: Callable[[float], tail_layout.Contribution]) -> None:
         """Send what backward did not fill, as zeros where there is no gradient, and the last bucket with the tail.
@@ -147,8 +151,8 @@ class GradientExchange:
                     bucket.views[parameter].zero_()
                 else:  # accumulated by an earlier backward, which was not exchanged
                     torch.mul(parameter.grad, self._weight, out=bucket.views[parameter])
-            if bucket.handle is None and bucket is not last:
-                self._send(bucket)
+            bucket.missing.clear()
+        self._send_full()
         if self._measure:
             self._weighted_sq += float(torch.dot(last.gradients, last.gradients))
         grad_sq = self._weighted_sq / self._weight**2 if self._measure and self._weight else float("nan")

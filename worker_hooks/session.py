@@ -48,7 +48,7 @@ class Session:
         self.reporter.event(
             "started",
             comm=self.comm.name,
-            byteps_version=self.comm.version(),
+            comm_version=self.comm.version(),
             torch_version=framework_version,
             pid=os.getpid(),
             batch_size=plan.batch_sizes[self.comm.rank],

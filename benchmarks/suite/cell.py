@@ -64,7 +64,7 @@ def run_cell(name: CellName, scenario: Scenario, workload: Workload, base: Path,
     Raises:
         DynamixError: the cell could not even begin.
     """
-    with stage_for(scenario, workload.limit_s) as stage:
+    with stage_for(scenario, workload.limit_s, workload.comm) as stage:
         config = config_of(name, scenario, workload, base, stage)
         code = run_job(config, sys.argv, None, make_console(), stage)
     if code and not stage.out_of_time:
@@ -84,6 +84,7 @@ def config_of(name: CellName, scenario: Scenario, workload: Workload, base: Path
         name=str(name)[:64],
         run_dir=str(base),
         seed=name.seed,
+        comm=workload.comm,
         cluster=Cluster(
             host=stage.host,
             servers=scenario.servers,

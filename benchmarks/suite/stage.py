@@ -1,4 +1,7 @@
-"""A scenario around the roles of a run: on hosts of their own in network namespaces, or all on loopback."""
+"""A scenario around the roles of a run: on hosts of their own in network namespaces, or all on loopback.
+
+Workers meet at the scheduler's host, where the arbitrator is, too; in a ring both are at worker 0's.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from dynamix_ps.launch.emulate import Emulation
 from dynamix_ps.launch.plan import RoleSpec
 from dynamix_ps.launch.stage import ThisMachine, inside
 
-SCHEDULER_PORT, ARBITRATOR_PORT = 23_000, 23_001  # nobody else is in the scheduler's namespace
+SCHEDULER_PORT, ARBITRATOR_PORT = 23_000, 23_001  # nobody else is in that namespace
 
 
 class Scheduled(ThisMachine):
@@ -46,16 +49,17 @@ class OnHosts(Scheduled):
 
     network = "namespaces"
 
-    def __init__(self, scenario: Scenario, limit_s: float, bed: Bed) -> None:
+    def __init__(self, scenario: Scenario, limit_s: float, bed: Bed, home: str) -> None:
         super().__init__(scenario, limit_s)
-        self._bed = bed
-        self.host = bed.address("scheduler")
+        self._bed, self._home = bed, home
+        self.host = bed.address(home)
 
     def ports(self, cluster: Cluster) -> tuple[int, int]:
         return SCHEDULER_PORT, ARBITRATOR_PORT
 
     def place(self, role: RoleSpec) -> RoleSpec:
-        return inside(role, self._bed.inside(role.name), self._bed.address(role.name))
+        host = self._home if role.role == "arbitrator" else role.name
+        return inside(role, self._bed.inside(host), self._bed.address(host))
 
     def tick(self, trained_s: float, emulation: Emulation) -> None:
         super().tick(trained_s, emulation)
@@ -69,8 +73,8 @@ class OnHosts(Scheduled):
 
 
 @contextmanager
-def stage_for(scenario: Scenario, limit_s: float) -> Iterator[Scheduled]:
-    """Namespaces where they are permitted, else loopback, which limits no link.
+def stage_for(scenario: Scenario, limit_s: float, comm: str = "byteps") -> Iterator[Scheduled]:
+    """Namespaces where they are permitted, else loopback, which limits no link. `comm` as in a cluster file.
 
     Raises:
         EnvironmentNotReady: the scenario limits links and namespaces are not permitted.
@@ -78,7 +82,7 @@ def stage_for(scenario: Scenario, limit_s: float) -> Iterator[Scheduled]:
     refusal = permitted()
     if refusal is None:
         with Bed({host: link_of(scenario.links.get(host, LinkSettings())) for host in scenario.hosts}) as bed:
-            yield OnHosts(scenario, limit_s, bed)
+            yield OnHosts(scenario, limit_s, bed, home="scheduler" if comm == "byteps" else "worker-0")
     elif scenario.needs_namespaces:
         raise EnvironmentNotReady(f"scenario {scenario.name} limits links, which is not possible here: {refusal}")
     else:

@@ -31,6 +31,7 @@ class Workload(_Section):
     """
 
     about: str
+    comm: Literal["byteps", "gloo"] = "byteps"
     data: Literal["fashion-mnist", "cifar-10", "digits"]
     train_samples: Count  # one epoch
     model: str

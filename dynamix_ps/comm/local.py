@@ -19,7 +19,7 @@ class LocalComm(Comm):
     def push_pull(self, name: str, buffer: Any) -> int:
         return 0
 
-    def wait(self, handle: int, timeout_s: float) -> bool:
+    def _wait(self, handle: int, timeout_s: float) -> bool:
         return True
 
     def version(self) -> str:

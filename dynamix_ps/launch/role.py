@@ -36,7 +36,7 @@ def read_role(environ: Mapping[str, str]) -> RoleSettings:
     distributed = workers != 1 or environ.get("BYTEPS_FORCE_DISTRIBUTED") == "1"
     host, port = environ.get("DMLC_PS_ROOT_URI", ""), 0
     if distributed:
-        _integer(environ, "DMLC_NUM_SERVER", 1, 100_000, problems)
+        _integer(environ, "DMLC_NUM_SERVER", 0 if role == "worker" else 1, 100_000, problems)  # 0: ring all-reduce
         port = _integer(environ, "DMLC_PS_ROOT_PORT", 1, 65535, problems) or 0
         if not host:
             problems.append(_complaint(environ, "DMLC_PS_ROOT_URI", "the scheduler's host name or address"))

@@ -6,9 +6,9 @@ with a gradient averaged over B samples lowers the loss, in units of the best no
     f = 2 e - e^2 (1 + N / B) = h (2 - h) / (1 + N / B),    h = e (1 + N / B)    N: gradient noise scale, in samples
 
 best at h = 1, negative beyond h = 2. The script's learning rate is taken to be tuned for B_0, the sum of the first
-sizes: h = `tuning` there, while N changes (chosen by us). Elsewhere the learning-rate rule multiplies e by 1 (none), B/B_0
-(linear), sqrt(B/B_0), or AdaScale's gain (arXiv 2007.05105) (1 + N/B_0) / (1 + N/B), which keeps h = `tuning` at
-any B, as Pollux's efficiency assumes.
+sizes: h = `tuning` there, while N changes (chosen by us). Elsewhere the learning-rate rule multiplies e by 1 (none),
+B/B_0 (linear), sqrt(B/B_0), or AdaScale's gain (arXiv 2007.05105) (1 + N/B_0) / (1 + N/B), which keeps h = `tuning`
+at any B, as Pollux's efficiency assumes.
 """
 
 from __future__ import annotations

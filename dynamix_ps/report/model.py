@@ -63,7 +63,7 @@ class WorkerState:
     started_s: float | None = None  # unix time
     last_s: float | None = None  # unix time of its last window
     comm: str | None = None
-    byteps_version: str | None = None
+    comm_version: str | None = None
     samples: int = 0
     windows: int = 0
     totals: dict[str, float] = field(default_factory=dict)  # seconds over all windows by part, and "duration"

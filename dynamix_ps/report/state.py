@@ -102,7 +102,7 @@ class RunState:
     def _started(self, line: Line) -> None:
         worker = self._worker(line)
         worker.phase, worker.error = "running", None
-        worker.comm, worker.byteps_version = line["comm"], line["byteps_version"]
+        worker.comm, worker.comm_version = line["comm"], line["comm_version"]
         worker.iteration = max(worker.iteration, line["iteration"])
         if worker.started_s is None:
             worker.started_s = line["time_s"]

@@ -79,7 +79,7 @@ def summarise(run: str, state: RunState, config: Config, outcome: Outcome) -> di
         "exit_code": outcome.exit_code,
         "reason": outcome.reason,
         "comm": _first(worker.comm for worker in workers) or config.comm,
-        "byteps_version": _first(worker.byteps_version for worker in workers),
+        "comm_version": _first(worker.comm_version for worker in workers),
         "workers": len(workers),
         "policy": config.policy.name,
         "mode": config.mode,

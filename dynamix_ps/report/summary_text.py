@@ -44,7 +44,7 @@ def _result(summary: dict[str, Any]) -> str:
 
 
 def _figures(summary: dict[str, Any]) -> Iterable[tuple[str, str]]:
-    version = summary["byteps_version"]
+    version = summary["comm_version"]
     yield "data plane", summary["comm"] + (f" {version}" if version and version != "none" else "")
     yield "policy", f"{summary['policy']} (mode {summary['mode']})"
     yield "workers", f"{summary['workers']} ({summary['heterogeneity']})"

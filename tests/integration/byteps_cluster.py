@@ -48,7 +48,7 @@ class Cluster:
     """Scheduler, servers and one worker per script. A context manager: nothing outlives it.
 
     `script` is Python source; every worker gets its rank as DMLC_WORKER_ID. `shm_prefix=None` gives the
-    workers no prefix of their own, as BytePS is shipped.
+    workers no prefix of their own, as BytePS is shipped. Without servers there is no scheduler: a ring.
     """
 
     def __init__(
@@ -81,7 +81,8 @@ class Cluster:
         }
         base |= dict(env or {})
         server_command = [sys.executable, "-c", "import byteps.server"]
-        self._start("scheduler", server_command, base | {"DMLC_ROLE": "scheduler"})
+        if servers:
+            self._start("scheduler", server_command, base | {"DMLC_ROLE": "scheduler"})
         for rank in range(servers):
             self._start(f"server-{rank}", server_command, base | {"DMLC_ROLE": "server"})
         for rank in range(workers):

@@ -1,4 +1,7 @@
-"""Invariants 1 to 3 over real BytePS processes: exact gradient, one switch, every sample once, also after a resume."""
+"""Invariants 1 to 3 over real processes, on BytePS and on the ring.
+
+Exact gradient, one switch, every sample once, also after a resume; and all workers have the same bits.
+"""
 
 from __future__ import annotations
 
@@ -86,7 +89,7 @@ def run_workers(folder: Path, job: dict[str, Any], sizes: tuple[int, ...], **set
     file.write_text(dump_config(config))
     job.setdefault("deliveries", [{}] * len(sizes))
     env = {"DYNAMIX_CONFIG": str(file), "TEST_JOB": json.dumps(job), **job.pop("env", {})}
-    with Cluster(WORKER, workers=len(sizes), env=env) as cluster:
+    with Cluster(WORKER, workers=len(sizes), servers=int(config.comm == "byteps"), env=env) as cluster:
         return cluster.results(timeout_s=90)
 
 
@@ -123,15 +126,16 @@ PLANS = {0: (8, 8, 8), 1: (3, 0, 21), 2: (16, 5, 2), 3: (0, 0, 30)}
 
 
 @pytest.mark.timeout(150)
-@pytest.mark.parametrize("prefetch", [0, 2])
-def test_exact_gradient_one_switch_and_every_sample_once(tmp_path: Path, prefetch: int) -> None:
+@pytest.mark.parametrize(("comm", "prefetch"), [("byteps", 0), ("byteps", 2), ("gloo", 2)])
+def test_exact_gradient_one_switch_and_every_sample_once(tmp_path: Path, comm: str, prefetch: int) -> None:
     """Plans arrive late on one worker (1), never on another (2), and on all (3)."""
     deliveries = [
         {2: (1, PLANS[1]), 9: (2, PLANS[2]), 14: (3, PLANS[3])},
         {5: (1, PLANS[1]), 14: (3, PLANS[3])},
         {2: (1, PLANS[1]), 9: (2, PLANS[2]), 15: (3, PLANS[3])},
     ]
-    results = run_workers(tmp_path, {"deliveries": deliveries, "epochs": 3}, PLANS[0], prefetch=prefetch)
+    job = {"deliveries": deliveries, "epochs": 3}
+    results = run_workers(tmp_path, job, PLANS[0], comm=comm, prefetch=prefetch)
     history = results[0]["history"]
     assert all(result["history"] == history for result in results), "workers ran different plans in one iteration"
     assert history.index(1) == 6 + prefetch, "plan 1 starts after its last worker got it, later by the prefetch"
@@ -145,10 +149,12 @@ def test_exact_gradient_one_switch_and_every_sample_once(tmp_path: Path, prefetc
     alone = train_alone(batches)
     for result in results:
         assert result["weights"] == pytest.approx(alone, rel=1e-6, abs=1e-9)
+        assert result["weights"] == results[0]["weights"], "not the same bits on all workers"
 
 
 @pytest.mark.timeout(200)
-def test_a_resume_in_mid_epoch_goes_on_exactly_where_it_stopped(tmp_path: Path) -> None:
+@pytest.mark.parametrize("comm", ["byteps", "gloo"])
+def test_a_resume_in_mid_epoch_goes_on_exactly_where_it_stopped(tmp_path: Path, comm: str) -> None:
     checkpoint = str(tmp_path / "last.pt")
     plans = {0: (10, 4, 2), 1: (4, 9, 1)}
     deliveries = [{3: (1, plans[1])}] * WORKERS
@@ -156,8 +162,9 @@ def test_a_resume_in_mid_epoch_goes_on_exactly_where_it_stopped(tmp_path: Path) 
         tmp_path,
         {"deliveries": deliveries, "iterations": 8, "save_at": 7, "checkpoint": checkpoint},
         plans[0],
+        comm=comm,
     )
-    second = run_workers(tmp_path, {"epochs": 2, "env": {"DYNAMIX_RESUME": checkpoint}}, plans[0])
+    second = run_workers(tmp_path, {"epochs": 2, "env": {"DYNAMIX_RESUME": checkpoint}}, plans[0], comm=comm)
     assert second[0]["sizes"] == list(plans[1]), "the plan in force is part of a checkpoint"
     assert [set(result["history"]) for result in second] == [{1}] * WORKERS
 

@@ -1,4 +1,7 @@
-"""`dynamix launch` over real BytePS: scheduler, server, two workers with the torch hook, and what kills them."""
+"""`dynamix launch` over real BytePS: scheduler, server, two workers with the torch hook, and what kills them.
+
+And over the ring, which needs neither scheduler nor server.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +23,7 @@ pytestmark = pytest.mark.timeout(180)
 CLUSTER = """\
 name: t
 run_dir: {runs}
+comm: {comm}
 cluster: {{workers: [{{batch: 24}}, {{batch: 8, speed: 0.5}}]}}
 batch: {{min: 4, max: 64}}
 window: 5
@@ -43,9 +47,9 @@ run.close()
 
 
 class Running:
-    def __init__(self, folder: Path, iterations: int, policy: str = "proportional") -> None:
+    def __init__(self, folder: Path, iterations: int, policy: str = "proportional", comm: str = "byteps") -> None:
         file, script = folder / "cluster.yaml", folder / "train.py"
-        file.write_text(CLUSTER.format(runs=folder / "runs", policy=policy))
+        file.write_text(CLUSTER.format(runs=folder / "runs", policy=policy, comm=comm))
         script.write_text(TRAIN.format(iterations=iterations))
         self.process = dynamix("launch", "-c", str(file), "--", "python", "train.py", cwd=folder)
         self.output = read_until(self.process, "run folder")
@@ -93,24 +97,34 @@ def started(tmp_path: Path) -> Iterator[list[Running]]:
         assert_nothing_left(run.run_id)
 
 
-def test_a_whole_run_adapts_and_leaves_nothing(tmp_path: Path, started: list[Running]) -> None:
-    started.append(run := Running(tmp_path, iterations=200))
+@pytest.mark.parametrize(
+    ("comm", "version", "roles"),
+    [("byteps", "0.2.5", {"scheduler", "server-0"}), ("gloo", "torch", {"arbitrator"})],
+)
+def test_a_whole_run_adapts_and_leaves_nothing(
+    tmp_path: Path, started: list[Running], comm: str, version: str, roles: set[str]
+) -> None:
+    started.append(run := Running(tmp_path, iterations=200, comm=comm))
     output = run.end()
     assert run.process.returncode == 0, output
     summary = run.summary()
     assert summary["reason"] == "all workers finished"
-    assert (summary["comm"], summary["workers"], summary["iterations"]) == ("byteps", 2, 200)
-    assert summary["byteps_version"].startswith("0.2.5")
+    assert (summary["comm"], summary["workers"], summary["iterations"]) == (comm, 2, 200)
+    assert summary["comm_version"].startswith(version)
     assert summary["plans_applied"] >= 1
     assert all("stall" not in note for note in summary["degraded"])
     logs = {path.stem for path in run.folder.logs_dir.iterdir()}
-    assert logs - {"probe"} == {"scheduler", "server-0", "worker-0", "worker-1"}
+    assert logs - {"probe"} == {"worker-0", "worker-1"} | roles
     assert_nothing_left(run.run_id)
 
 
-@pytest.mark.parametrize("role", ["worker-1", "server-0", "scheduler"])
-def test_a_role_that_is_killed_stops_the_job_and_is_named(tmp_path: Path, started: list[Running], role: str) -> None:
-    started.append(run := Running(tmp_path, iterations=1_000_000))
+@pytest.mark.parametrize(
+    ("comm", "role"), [("byteps", "worker-1"), ("byteps", "server-0"), ("byteps", "scheduler"), ("gloo", "worker-1")]
+)
+def test_a_role_that_is_killed_stops_the_job_and_is_named(
+    tmp_path: Path, started: list[Running], comm: str, role: str
+) -> None:
+    started.append(run := Running(tmp_path, iterations=1_000_000, comm=comm))
     run.output += read_until(run.process, "in training")
     os.kill(run.pid_of(role), signal.SIGKILL)
     output = run.end()

@@ -53,6 +53,12 @@ def test_all_that_is_wrong_is_told_at_once() -> None:
     ]
 
 
+def test_a_worker_of_a_ring_has_no_server() -> None:
+    assert read_role({**WORKER, "DMLC_NUM_SERVER": "0"}).distributed
+    with pytest.raises(UsageError, match="DMLC_NUM_SERVER is '0'; expected an integer from 1"):
+        read_role({**WORKER, "DMLC_NUM_SERVER": "0", "DMLC_ROLE": "scheduler"})
+
+
 def test_a_worker_id_must_be_below_the_number_of_workers() -> None:
     with pytest.raises(UsageError, match="DMLC_WORKER_ID is '2'; expected an integer from 0 to 1"):
         read_role(without(DMLC_WORKER_ID="2"))

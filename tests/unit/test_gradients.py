@@ -46,7 +46,7 @@ class SumInMemory(Comm):
 
     received: dict[str, torch.Tensor]
 
-    def wait(self, handle: int, timeout_s: float) -> bool:
+    def _wait(self, handle: int, timeout_s: float) -> bool:
         return True
 
 
@@ -115,6 +115,24 @@ def test_full_buckets_leave_while_backward_runs_and_the_tail_leaves_last():
     assert comms[0].order == [b.name for b in exchange.buckets[:-1]]
     exchange.send_rest(lambda grad_sq: Contribution(4, 1.0, 0.0, grad_sq, 0, 0.0))
     assert comms[0].order[-1] == exchange.buckets[-1].name
+
+
+def test_every_worker_sends_in_the_same_order_whatever_its_model_does_first():
+    """A ring knows no names: what is sent as number 2 is summed with the others' number 2."""
+    orders = []
+    for samples, used in ((4, ("first", "second")), (4, ("second", "first")), (0, ()), (4, ("second",))):
+        torch.manual_seed(0)
+        net = nn.ModuleDict({name: nn.Linear(2, 1) for name in ("first", "second", "last")}).double()
+        comms: list[SumInMemory] = []
+        comms.append(SumInMemory(0, comms))
+        exchange = GradientExchange(net, comms[0], 1, "t")
+        comms[0].received = {bucket.name: bucket.buffer for bucket in exchange.buckets}
+        exchange.begin(samples, measure_norm=False)
+        for name in used:
+            net[name](torch.ones(4, 2, dtype=torch.float64)).mean().backward()
+        exchange.send_rest(lambda grad_sq, samples=samples: Contribution(samples, 1.0, 0.0, grad_sq, 0, 0.0))
+        orders.append(comms[0].order)
+    assert orders == [[bucket.name for bucket in exchange.buckets]] * 4
 
 
 def test_a_parameter_without_gradient_counts_as_zero():

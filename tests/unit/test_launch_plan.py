@@ -64,6 +64,14 @@ def test_every_role_gets_what_byteps_needs() -> None:
     assert specs["worker-1"].argv == (PYTHON, "-m", "dynamix_ps.cli.bpslaunch", "python", "t.py")
 
 
+def test_a_ring_has_no_scheduler_and_no_server_but_the_arbitrator() -> None:
+    specs = plan(comm="gloo")
+    assert list(specs) == ["arbitrator", "worker-0", "worker-1"]
+    for spec in specs.values():
+        assert (spec.env["DMLC_NUM_SERVER"], spec.env["DMLC_PS_ROOT_PORT"]) == ("0", "20001")
+        assert "BYTEPS_FORCE_DISTRIBUTED" not in spec.env
+
+
 def test_workers_of_one_machine_share_neither_sockets_nor_segments() -> None:
     specs = plan()
     one, other = specs["worker-0"], specs["worker-1"]

@@ -14,7 +14,7 @@ SHIPPED = load_workloads()
 
 
 def test_every_kind_of_model_and_both_optimizers_take_part() -> None:
-    expected = {"fashion-cnn", "fashion-cnn-short", "fashion-cnn-adam", "digits-mlp"}
+    expected = {"fashion-cnn", "fashion-cnn-short", "fashion-cnn-ring", "fashion-cnn-adam", "digits-mlp"}
     expected |= {"cifar-vgg11", "cifar-resnet", "cifar-transformer"}
     assert expected == set(SHIPPED)
     assert {one.optimizer for one in SHIPPED.values()} == {"sgd", "adam"}

@@ -27,7 +27,7 @@ from tests.unit.synthetic_run import (
 
 GOOD = Outcome(0, "all workers finished", "none: equal speeds")
 REQUIRED = {
-    "comm", "byteps_version", "workers", "policy", "iterations", "plans_applied", "samples_per_s", "final_accuracy",
+    "comm", "comm_version", "workers", "policy", "iterations", "plans_applied", "samples_per_s", "final_accuracy",
     "time_to_accuracy_s", "wait_fraction", "heterogeneity", "degraded",
 }  # fmt: skip
 
@@ -57,7 +57,7 @@ def test_figures_of_a_run(folder: RunFolder) -> None:
     append(folder.worker_file(1), finished(1, 60, 2000, 12.5))
     summary = write_summary(folder, config(2, target_accuracy=0.85, seed=3), GOOD)
     assert set(summary) >= REQUIRED
-    assert (summary["comm"], summary["byteps_version"]) == ("byteps", "0.2.5")
+    assert (summary["comm"], summary["comm_version"]) == ("byteps", "0.2.5")
     assert (summary["workers"], summary["policy"], summary["mode"]) == (2, "proportional", "adapt")
     assert (summary["exit_code"], summary["reason"], summary["run"]) == (0, "all workers finished", folder.path.name)
     assert summary["iterations"] == 60

@@ -1,0 +1,120 @@
+"""The data plane without servers: ring all-reduce by torch.distributed, over gloo, and over NCCL for GPU tensors.
+
+Workers find each other at DMLC_PS_ROOT_URI:DMLC_PS_ROOT_PORT, where rank 0 listens.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from datetime import timedelta
+from typing import Any
+
+import psutil
+
+from dynamix_ps.comm.base import Comm, check_buffer, interruptible
+from dynamix_ps.errors import EnvironmentNotReady, TrainingError
+from dynamix_ps.launch.role import read_role
+
+_PATIENCE = timedelta(days=7)  # of the library; a stall is ours to notice
+_INTERFACE = "GLOO_SOCKET_IFNAME"
+
+
+class GlooComm(Comm):
+    """Buffers are contiguous torch tensors: float16/32/64, uint8, int8/32/64; on the GPU where torch has NCCL."""
+
+    name = "gloo"
+
+    def init(self) -> None:
+        """Join the other workers.
+
+        Raises:
+            EnvironmentNotReady: torch lacks gloo, or the script uses torch.distributed itself.
+            UsageError: variables that a launcher sets are missing.
+        """
+        role = read_role({**os.environ, "DMLC_ROLE": "worker", "BYTEPS_FORCE_DISTRIBUTED": "1"})
+        import torch
+        import torch.distributed as dist
+
+        if not dist.is_available() or not dist.is_gloo_available():
+            raise EnvironmentNotReady("this torch comes without gloo; install one that has it, or use comm: byteps")
+        if dist.is_initialized():
+            raise EnvironmentNotReady(
+                "torch.distributed is in use already, and comm: gloo needs it; "
+                "leave init_process_group() and DistributedDataParallel out of the script"
+            )
+        with_gpu = torch.cuda.is_available() and dist.is_nccl_available()
+        self._dist = dist
+        self._devices = {"cpu", "cuda"} if with_gpu else {"cpu"}
+        self._types = {
+            torch.float16,
+            torch.float32,
+            torch.float64,
+            torch.uint8,
+            torch.int8,
+            torch.int32,
+            torch.int64,
+        }
+        self._works: dict[int, Any] = {}
+        self._started = 0
+        if (interface := _interface(os.environ.get("DMLC_NODE_HOST", ""))) is not None:
+            os.environ.setdefault(_INTERFACE, interface)
+        self.rank, self.size = role.worker_id, role.workers
+        interruptible(
+            lambda: dist.init_process_group(
+                "cpu:gloo,cuda:nccl" if with_gpu else "gloo",
+                init_method=f"tcp://{role.root}",
+                rank=self.rank,
+                world_size=self.size,
+                timeout=_PATIENCE,
+            )
+        )
+
+    def declare(self, name: str) -> None:
+        """Nothing to do: what belongs together is told by the order alone."""
+
+    def push_pull(self, name: str, buffer: Any) -> int:
+        """Raises ValueError for a buffer that cannot be summed."""
+        check_buffer(name, buffer, self._types, self._devices)
+        self._started += 1
+        self._works[self._started] = self._dist.all_reduce(buffer, async_op=True)
+        return self._started
+
+    def _wait(self, handle: int, timeout_s: float) -> bool:
+        """Raises TrainingError when another worker is gone."""
+        work = self._works[handle]
+        try:
+            work.wait(timedelta(seconds=max(timeout_s, 1e-3)))  # 0 would mean for ever
+        except RuntimeError as error:
+            if not work.is_completed():
+                return False
+            said = str(error).strip().splitlines()[-1:]
+            raise TrainingError(
+                f"worker {self.rank} lost the ring ({''.join(said)}): another worker is gone; see its log"
+            ) from error
+        del self._works[handle]
+        return True
+
+    def version(self) -> str:
+        import torch
+
+        return f"torch {torch.__version__}"
+
+    def shutdown(self) -> None:
+        """Waits until all workers have come here too."""
+
+        def leave() -> None:
+            self._dist.barrier()
+            self._dist.destroy_process_group()
+
+        interruptible(leave)
+
+
+def _interface(host: str) -> str | None:
+    """The network interface with the address of `host`; None: none of this machine's, or no host is given."""
+    try:
+        wanted = {str(found[4][0]) for found in socket.getaddrinfo(host, None)} if host else set()
+    except OSError:
+        return None
+    owners = (name for name, addresses in psutil.net_if_addrs().items() if {one.address for one in addresses} & wanted)
+    return next(owners, None)
