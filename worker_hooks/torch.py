@@ -335,9 +335,12 @@ class Run:
     @contextmanager
     def paused(self) -> Iterator[None]:
         """`with run.paused():` around what is not training, so that it does not count as training time."""
+        reporter = self._session.reporter
+        reporter.event("paused")
         with self._watch.paused():
             yield
-        self._session.reporter.begin_window()
+        reporter.event("resumed")
+        reporter.begin_window()
 
     # -- evaluation, checkpoints, end ---------------------------------------------------------------------------------
 

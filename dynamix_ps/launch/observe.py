@@ -35,14 +35,15 @@ class Observer:
         except OSError as error:
             self.problem = f"recording: {error.strerror or error}; part of the record is lost"
         progress = self._progress()
-        now_s = time.monotonic()
+        now_s = time.time()  # the clock of the workers' lines
         if self._engaged_s is None and len(progress.started) == len(self._recorder.state.workers):
             # Not earlier: on a quota of a fifth of a core, importing torch alone takes many seconds.
             self._emulation.engage()
             self._engaged_s = now_s
         if self._engaged_s is not None and not progress.finished:
-            self._stage.tick(now_s - self._engaged_s, self._emulation)
-        if now_s - self._refreshed_s >= REFRESH_S:
+            trained_s = now_s - self._engaged_s - self._recorder.state.paused_s(now_s)
+            self._stage.tick(max(trained_s, 0.0), self._emulation)
+        if abs(now_s - self._refreshed_s) >= REFRESH_S:
             self._refreshed_s = now_s
             self._live.refresh()
         return progress

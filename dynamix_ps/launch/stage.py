@@ -24,7 +24,10 @@ class Stage(Protocol):
         ...
 
     def tick(self, trained_s: float, emulation: Emulation) -> None:
-        """Called again and again while all workers train. Raises EnvironmentNotReady when a change is refused."""
+        """Called again and again while all workers train; `trained_s` leaves out evaluations and checkpoints.
+
+        Raises EnvironmentNotReady when a change is refused.
+        """
         ...
 
 

@@ -16,7 +16,7 @@ from dynamix_ps.report.tables import Tables
 from dynamix_ps.report.tail import JsonLinesTail, Line
 from dynamix_ps.report.tensorboard import TensorBoard
 
-_NOT_EVENTS = frozenset({"window", "update", "role", "links"})
+_NOT_EVENTS = frozenset({"window", "update", "role", "links", "paused", "resumed"})
 
 
 class Told(NamedTuple):

@@ -44,6 +44,8 @@ class RunState:
         self.events: deque[Line] = deque(maxlen=EVENTS_KEPT)
         self.n_events = 0
         self.plan_version = 0
+        self._paused_from_s: float | None = None  # Unix time, of rank 0's pause at hand
+        self._pauses_s = 0.0  # those that are over
         self.fallbacks = 0  # times the safety net took over from the policy
         self.fallback_windows = 0  # decisions it made in the policy's place
         self.arbitrator_starts = 0
@@ -62,6 +64,10 @@ class RunState:
     def started_s(self) -> float | None:
         """Unix time at which training began: rank 0's, whose clock also stamps the evaluations."""
         return self.workers[0].started_s
+
+    def paused_s(self, now_s: float) -> float:
+        """Seconds until `now_s` (Unix time) that were no training: evaluations, checkpoints. Rank 0's."""
+        return self._pauses_s + (0.0 if self._paused_from_s is None else max(now_s - self._paused_from_s, 0.0))
 
     @property
     def safety_net(self) -> str:
@@ -148,6 +154,15 @@ class RunState:
         plan.iteration = line["iteration"]
         plan.applied_by.add(worker.rank)
         plan.applied_s = max(plan.applied_s or 0.0, line["time_s"])
+
+    def _paused(self, line: Line) -> None:
+        if line["rank"] == 0:
+            self._paused_from_s = line["time_s"]
+
+    def _resumed(self, line: Line) -> None:
+        if line["rank"] == 0:
+            self._pauses_s = self.paused_s(line["time_s"])
+            self._paused_from_s = None
 
     def _evaluation(self, line: Line) -> None:
         began = self.started_s if self.started_s is not None else line["time_s"]
@@ -241,6 +256,8 @@ _WORKER = {
     "started": RunState._started,
     "window": RunState._window,
     "plan_applied": RunState._plan_applied,
+    "paused": RunState._paused,
+    "resumed": RunState._resumed,
     "evaluation": RunState._evaluation,
     "stall": RunState._stall,
     "finished": RunState._finished,

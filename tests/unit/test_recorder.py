@@ -187,6 +187,22 @@ def test_state_changes_are_events_with_their_source(folder: RunFolder, recorder:
     assert found[4]["time_s"] == 1.0
 
 
+def test_pauses_are_counted_as_they_go_on(folder: RunFolder, recorder: Recorder) -> None:
+    """Only those of rank 0; every worker has the same."""
+    state = recorder.state
+    append(folder.worker_file(0), started(0), {"kind": "paused", "rank": 0, "time_s": START_S + 10})
+    append(folder.worker_file(1), started(1), {"kind": "paused", "rank": 1, "time_s": START_S + 11})
+    recorder.poll()
+    assert (state.paused_s(START_S + 9), state.paused_s(START_S + 13)) == (0.0, 3.0)
+    append(folder.worker_file(0), {"kind": "resumed", "rank": 0, "time_s": START_S + 14})
+    recorder.poll()
+    assert state.paused_s(START_S + 100) == 4.0
+    append(folder.worker_file(0), {"kind": "paused", "rank": 0, "time_s": START_S + 20})
+    recorder.poll()
+    assert state.paused_s(START_S + 21) == 5.0
+    assert {event["kind"] for event in events(folder)} == {"started"}
+
+
 def test_lines_of_another_form_are_events_and_the_rest_is_read(folder: RunFolder, recorder: Recorder) -> None:
     folder.worker_file(0).write_text("half a li\n")
     append(folder.worker_file(0), {"kind": "window", "rank": 0}, {"kind": "plan_applied", "rank": 7, "version": "x"})

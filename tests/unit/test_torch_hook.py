@@ -186,6 +186,12 @@ def test_evaluation_is_exact_and_leaves_records_and_mode_alone(tmp_path, monkeyp
     assert [one["iteration"] for one in told] == [1, 2, 3, 4]
     assert [one["trained_samples"] for one in told] == [8, 16, 24, 32]
     assert [one["trained_s"] for one in told] == [1.0, 2.0, 3.0, 4.0]
+    kinds = [line["kind"] for line in lines(tmp_path)]
+    assert [kind for kind in kinds if kind in ("paused", "evaluation", "resumed")][:3] == [
+        "paused",
+        "resumed",
+        "evaluation",
+    ]
 
 
 def test_the_learning_rate_is_for_the_first_sizes_of_the_cluster_file(tmp_path, monkeypatch):
