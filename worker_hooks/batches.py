@@ -1,4 +1,4 @@
-"""Samples to tensors: fetches what the sampler names, ahead of time if asked to."""
+"""Samples to batches: fetches what the sampler names, ahead of time if asked to."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch.utils.data import TensorDataset, default_collate
 
 from dynamix_ps.messages import Plan
 from worker_hooks.sampler import Cursor, GlobalSampler, Step
@@ -28,22 +26,6 @@ class Batch:
     data: Any
 
 
-def fetch(dataset: Any, indices: NDArray[np.int64]) -> Any:
-    """Collated samples of a map-style data set.
-
-    Tensor data sets are indexed at once; a data set with `__getitems__` gets the whole list; any other is
-    asked sample by sample. For no indices at all the first sample is returned, so that the script's forward
-    pass has something to run on; such a batch carries no weight.
-    """
-    chosen = indices if len(indices) else np.zeros(1, dtype=np.int64)
-    if isinstance(dataset, TensorDataset):
-        rows = torch.from_numpy(chosen)
-        return tuple(tensor[rows] for tensor in dataset.tensors)
-    if hasattr(dataset, "__getitems__"):
-        return default_collate(dataset.__getitems__(chosen.tolist()))
-    return default_collate([dataset[i] for i in chosen.tolist()])
-
-
 class BatchStream:
     """Batches of one worker, `prefetch` of them prepared ahead by a thread.
 
@@ -54,12 +36,14 @@ class BatchStream:
     def __init__(
         self,
         dataset: Any,
+        fetch: Callable[[Any, NDArray[np.int64]], Any],
         sampler: GlobalSampler,
         rank: int,
         plan_at: Callable[[int], Plan],
         prefetch: int,
     ) -> None:
         self._dataset = dataset
+        self._fetch = fetch
         self._sampler = sampler
         self._rank = rank
         self._plan_at = plan_at
@@ -96,4 +80,4 @@ class BatchStream:
                 yield ahead.popleft().result()
 
     def _load(self, iteration: int, plan: Plan, step: Step, indices: NDArray[np.int64]) -> Batch:
-        return Batch(iteration, plan, step, len(indices), fetch(self._dataset, indices))
+        return Batch(iteration, plan, step, len(indices), self._fetch(self._dataset, indices))

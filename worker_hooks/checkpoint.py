@@ -1,43 +1,17 @@
-"""Save and resume: a checkpoint is whole or absent."""
+"""Save and resume with torch: a checkpoint is whole or absent."""
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from dynamix_ps.errors import CheckpointError
-from dynamix_ps.messages import Plan
-from worker_hooks.learning_rate import Noise
-from worker_hooks.sampler import Cursor
 
 FORMAT = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Position:
-    """Where a training is, besides its weights: all that is needed to go on."""
-
-    iteration: int
-    cursor: Cursor
-    plan: Plan
-    noise: Noise = (0.0, 0.0)  # what the learning rate follows
-
-    def pack(self) -> dict[str, Any]:
-        """As plain values, fit for a checkpoint."""
-        return dataclasses.asdict(self)
-
-    @classmethod
-    def unpack(cls, packed: dict[str, Any]) -> Position:
-        plan = packed["plan"]
-        variance, signal = packed.get("noise", (0.0, 0.0))
-        place, held = Cursor(**packed["cursor"]), Plan(plan["version"], tuple(plan["batch_sizes"]))
-        return cls(packed["iteration"], place, held, (variance, signal))
 
 
 def save_checkpoint(path: Path, state: dict[str, Any]) -> None:

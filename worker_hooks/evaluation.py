@@ -6,44 +6,37 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import torch
+from numpy.typing import NDArray
 
 from dynamix_ps.errors import TrainingError
 from dynamix_ps.policy.apportion import apportion
-from worker_hooks.batches import fetch
 
 EVALUATION_VALUES = 9  # the number of samples, up to seven sums, and the number of sums (times the samples)
 
 
 def evaluate_share(
-    model: torch.nn.Module,
     dataset: Any,
+    fetch: Callable[[Any, NDArray[np.int64]], Any],
     score: Callable[[Any, Any], Sequence[Any]],
     shares: Sequence[int],
     rank: int,
     batch_size: int,
-) -> torch.Tensor:
-    """Sums of `score` over this worker's part of `dataset`, without gradients and in evaluation mode.
+) -> NDArray[np.float64]:
+    """Sums of `score` over this worker's part of `dataset`.
 
-    The parts follow the present batch sizes, so that uneven workers finish together. Returns float64, shape
+    The parts follow the present batch sizes, so that uneven workers finish together. Returns shape
     (EVALUATION_VALUES,): the number of samples, then the sums, then zeros; last, the number of sums times that of
     samples, so that a worker without a share learns it too.
     """
     parts = apportion(len(dataset), shares)
     first, last = sum(parts[:rank]), sum(parts[: rank + 1])
-    sums = torch.zeros(EVALUATION_VALUES, dtype=torch.float64)
-    was_training = model.training
-    model.eval()
-    try:
-        with torch.no_grad():
-            for start in range(first, last, batch_size):
-                rows = np.arange(start, min(start + batch_size, last), dtype=np.int64)
-                values = [float(value) for value in score(*fetch(dataset, rows))]
-                if not 2 <= len(values) <= EVALUATION_VALUES - 2:
-                    raise TrainingError(f"score() returned {len(values)} values, expected 2 to {EVALUATION_VALUES - 2}")
-                sums[0] += len(rows)
-                sums[-1] += len(rows) * len(values)
-                sums[1 : 1 + len(values)] += torch.tensor(values, dtype=torch.float64)
-    finally:
-        model.train(was_training)
+    sums = np.zeros(EVALUATION_VALUES)
+    for start in range(first, last, batch_size):
+        rows = np.arange(start, min(start + batch_size, last), dtype=np.int64)
+        values = [float(value) for value in score(*fetch(dataset, rows))]
+        if not 2 <= len(values) <= EVALUATION_VALUES - 2:
+            raise TrainingError(f"score() returned {len(values)} values, expected 2 to {EVALUATION_VALUES - 2}")
+        sums[0] += len(rows)
+        sums[-1] += len(rows) * len(values)
+        sums[1 : 1 + len(values)] += values
     return sums
