@@ -20,7 +20,7 @@ from dynamix_ps.policy.window_arrays import Array, WindowArrays, known_or
 PAPER_STEPS = (-100, -25, 0, 25, 100)  # samples
 PAPER_BOUNDS = (32, 1024)
 BATCH_STEPS = (-1.0, -0.4, -0.15, 0.0, 0.15, 0.4, 1.0)  # log2 of the factor on the advised B (chosen by us)
-LARGEST_MOVE = 1.0  # |log2| of what advice changes B by in one window (chosen by us)
+LARGEST_MOVE = 1.0  # |log2| of what B changes by in one window, by advice, and by advice and step (chosen by us)
 SHARE_STEPS = (-1.0, -0.4, -0.15, -0.05, 0.0, 0.05, 0.15)  # log2 of the factor on a worker's share (chosen by us)
 DEAD_BAND = 0.02  # while B stays, no worker's size changes by less than this: a switch for nothing (chosen by us)
 
@@ -46,11 +46,13 @@ def batch_allowed(window: WindowArrays, reference: Array) -> NDArray[np.bool_]:
 
 
 def batch_target(window: WindowArrays, reference: Array, batch_actions: NDArray[np.int64]) -> Whole:
-    """The reference times the action's factor, within the bounds of the workers that are there; shape (...,)."""
-    factor = np.exp2(np.array(BATCH_STEPS)[batch_actions])
+    """The reference times the action's factor, at most LARGEST_MOVE away, within the bounds of the workers; (...,)."""
+    wanted = reference * np.exp2(np.array(BATCH_STEPS)[batch_actions])
+    now, largest = np.maximum(window.global_batch, 1), np.exp2(LARGEST_MOVE)
+    moved = np.clip(wanted, now / largest, now * largest)
     lowest = np.where(window.present, window.low, window.planned).sum(axis=-1)
     highest = np.where(window.present, window.high, window.planned).sum(axis=-1)
-    total: Whole = np.clip(np.rint(reference * factor), lowest, highest).astype(np.int64)
+    total: Whole = np.clip(np.rint(moved), lowest, highest).astype(np.int64)
     return total
 
 

@@ -20,6 +20,7 @@ from dynamix_ps.policy.features import Seen
 from dynamix_ps.policy.window_arrays import Array, WindowArrays, known_or
 
 REFERENCE_WINDOWS = 3  # the mean iteration time of this many first windows is the unit of iteration time
+PRIOR_NOISE = 1 - SMOOTHING**3  # as if three windows had said it (chosen by us)
 LARGEST_NOISE = 64.0  # global batches; a noise scale beyond that cannot be told from no signal at all (chosen by us)
 
 
@@ -115,13 +116,21 @@ class StateBuilder:
     def _smoothed_noise_scale(self, window: WindowArrays) -> Array:
         """V / S, each smoothed apart as in metrics/noise.py; an unknown estimate changes nothing.
 
+        A window estimates it once, which says little. So before the first estimate, PRIOR_NOISE stands for V / S = B0:
+        the global batch of the first sizes is as good as its user thinks.
+
         Both in units of the window's |g|^2: gradients shrink tenfold and more in the first windows, which otherwise
         would outweigh all that follow. A signal that drowns in noise makes a large noise scale, not an unknown one.
         """
         variance, signal = (
             features.ratio(part, window.grad_sq_global) for part in (window.noise_variance, window.noise_signal)
         )
-        fresh = (1 - SMOOTHING) * (np.isfinite(variance) & np.isfinite(signal))
+        known = np.isfinite(variance) & np.isfinite(signal)
+        first = known & (self._weight == 0)
+        self._variance = np.where(first, PRIOR_NOISE * window.reference_batch / 2, self._variance)
+        self._signal = np.where(first, PRIOR_NOISE / 2, self._signal)
+        self._weight = np.where(first, PRIOR_NOISE, self._weight)
+        fresh = (1 - SMOOTHING) * known
         self._variance = self._variance + fresh * (known_or(variance) - self._variance)
         self._signal = self._signal + fresh * (known_or(signal) - self._signal)
         self._weight = self._weight + fresh * (1 - self._weight)
