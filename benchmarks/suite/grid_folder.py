@@ -11,7 +11,8 @@ from pathlib import Path
 import yaml
 
 from benchmarks.suite.grid import Grid, load_grid
-from benchmarks.suite.results import CellName, CellResult, read_result
+from benchmarks.suite.results import CellName, CellResult, read_result, write_result
+from benchmarks.suite.tables import CELLS, read_tables
 from benchmarks.suite.tuning import beaten
 from dynamix_ps.config_yaml import Dumper
 from dynamix_ps.errors import EnvironmentNotReady, UsageError
@@ -59,6 +60,8 @@ class GridFolder:
     def adopt(self, grid: Grid) -> None:
         """Make the folder, which must be held, one of this grid. A grid may have grown since it was first run.
 
+        Where only the tables of an earlier run are left, as in docs/results, they are what has been run.
+
         Raises:
             UsageError: the folder holds another grid.
             EnvironmentNotReady: it cannot be written.
@@ -74,9 +77,16 @@ class GridFolder:
             for folder in (self.cells, self.logs):
                 folder.mkdir(exist_ok=True)
             data = grid.model_dump(mode="json", exclude_defaults=True)
+            self._restore()
             self.grid_file.write_text(yaml.dump(data, Dumper=Dumper, sort_keys=False, width=120), encoding="utf-8")
         except OSError as error:
             raise EnvironmentNotReady(f"{self.path}: cannot be written: {error}") from error
+
+    def _restore(self) -> None:
+        if any(self.cells.iterdir()) or not (self.path / CELLS).exists():
+            return
+        for result in read_tables(self.path):
+            write_result(self.cells, result)
 
     @contextmanager
     def held(self, on_wait: Callable[[], None]) -> Iterator[int]:

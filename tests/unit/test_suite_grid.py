@@ -15,8 +15,10 @@ from benchmarks.suite.grid import Grid, load_grid, shipped
 from benchmarks.suite.grid_folder import GridFolder
 from benchmarks.suite.overview import cells_table, outcome, shipped_tables
 from benchmarks.suite.results import CellName, write_result
+from benchmarks.suite.tables import export, read_tables, write_tables
 from dynamix_ps.errors import ConfigError, UsageError
 from tests.unit.fake_cell import result
+from tests.unit.made_up_cells import made_up
 
 GOOD = """\
 name: mine
@@ -38,6 +40,19 @@ def errors_of(folder: Path, text: str) -> list[str]:
     with pytest.raises(ConfigError) as caught:
         grid_of(folder, text)
     return [line.removeprefix(f"{folder / 'mine.yaml'}:") for line in str(caught.value).splitlines()]
+
+
+def test_a_folder_with_tables_alone_goes_on_from_them(tmp_path: Path) -> None:
+    """What is committed is enough."""
+    grid = grid_of(tmp_path)
+    results = [made_up("pid", 20.0, seed=2), made_up("ppo", 10.0)]
+    write_tables(tmp_path, results)
+    folder = GridFolder(tmp_path)
+    folder.adopt(grid)
+    assert [folder.result(one.name) for one in results] == list(read_tables(tmp_path))
+    before = {file.name: file.read_bytes() for file in tmp_path.glob("*.csv")}
+    export(tmp_path)
+    assert {file.name: file.read_bytes() for file in tmp_path.glob("*.csv")} == before
 
 
 def test_every_combination_runs_once_and_static_once_per_size(tmp_path: Path) -> None:
