@@ -128,9 +128,8 @@ class Run(Training):
 
     def _before_step(self) -> None:
         self.synchronize()
-        assert self._batch is not None
         self._base_rates = [group["lr"] for group in self.optimizer.param_groups]
-        factor = self._rate.factor(self._batch.plan.global_batch)
+        factor = self._rate_factor()
         if factor != 1.0:
             for group in self.optimizer.param_groups:
                 group["lr"] = group["lr"] * factor  # for this step; a scheduler never sees it

@@ -270,6 +270,14 @@ class Training(ABC):
             noise = estimate(before.worker_samples, before.grad_sq, view.global_sq)
             self._rate.see(noise, self._norm_every)
 
+    def _rate_factor(self) -> float:
+        """On the script's learning rate, for the samples that were really summed: the last ones of an epoch are few.
+
+        A step of full length along the gradient of a few samples can undo hundreds of others.
+        """
+        assert self._view is not None
+        return self._rate.factor(max(self._view.samples, 1))
+
     def _stepped(self) -> None:
         """The optimizer has taken its step: an iteration is complete."""
         assert self._batch is not None

@@ -194,6 +194,16 @@ def test_evaluation_is_exact_and_leaves_records_and_mode_alone(tmp_path, monkeyp
     ]
 
 
+def test_the_learning_rate_follows_the_few_samples_at_the_end_of_an_epoch(tmp_path):
+    run = make_run(tmp_path, mode="adapt", lr_rule="sqrt")
+    used = []
+    run.optimizer.register_step_pre_hook(lambda *_: used.append(run.optimizer.param_groups[0]["lr"]))
+    train(run, iterations=8)
+    assert SAMPLES % 8 == 2
+    assert used == [pytest.approx(0.1)] * 6 + [pytest.approx(0.1 * math.sqrt(2 / 8)), pytest.approx(0.1)]
+    run.close()
+
+
 def test_the_learning_rate_is_for_the_first_sizes_of_the_cluster_file(tmp_path, monkeypatch):
     run = make_run(tmp_path, mode="adapt", lr_rule="sqrt", reference_batch=2)
     used = []
