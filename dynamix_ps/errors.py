@@ -51,6 +51,12 @@ class TrainingError(JobFailed):
     pass
 
 
+class PeerLostError(TrainingError):
+    """This worker cannot go on because another one is gone, who is the one to look at."""
+
+    exit_code = 6
+
+
 class TimedOut(DynamixError):
     exit_code = 5
 

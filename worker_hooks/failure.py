@@ -6,11 +6,14 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import time
 from types import TracebackType
 from typing import NoReturn, Protocol
 
 from dynamix_ps.comm import Comm
-from dynamix_ps.errors import INTERRUPTED_EXIT_CODE, DynamixError, StallError
+from dynamix_ps.errors import INTERRUPTED_EXIT_CODE, DynamixError, PeerLostError, StallError
+
+LOST_GRACE_S = 2.0  # a launcher that ends the job at the first failure is to see the worker that was lost first
 
 
 class Abandonable(Protocol):
@@ -34,6 +37,8 @@ def install() -> None:
             run.abandon(error)
         if isinstance(error, DynamixError):
             print(f"error: {error}", file=sys.stderr)
+            if isinstance(error, PeerLostError):
+                time.sleep(LOST_GRACE_S)
             exit_now(error.exit_code)
         before(kind, error, trace)
         if _runs:

@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 
 from dynamix_ps.comm.base import Comm, check_buffer, interruptible
-from dynamix_ps.errors import EnvironmentNotReady, TrainingError
+from dynamix_ps.errors import EnvironmentNotReady, PeerLostError
 from dynamix_ps.launch.role import read_role
 
 _PATIENCE = timedelta(days=7)  # of the library; a stall is ours to notice
@@ -81,7 +81,7 @@ class GlooComm(Comm):
         return self._started
 
     def _wait(self, handle: int, timeout_s: float) -> bool:
-        """Raises TrainingError when another worker is gone."""
+        """Raises PeerLostError when another worker is gone."""
         work = self._works[handle]
         try:
             work.wait(timedelta(seconds=max(timeout_s, 1e-3)))  # 0 would mean for ever
@@ -89,7 +89,7 @@ class GlooComm(Comm):
             if not work.is_completed():
                 return False
             said = str(error).strip().splitlines()[-1:]
-            raise TrainingError(
+            raise PeerLostError(
                 f"worker {self.rank} lost the ring ({''.join(said)}): another worker is gone; see its log"
             ) from error
         del self._works[handle]

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dynamix_ps.config import Timeouts
-from dynamix_ps.errors import INTERRUPTED_EXIT_CODE, JobFailed, TimedOut
+from dynamix_ps.errors import INTERRUPTED_EXIT_CODE, JobFailed, PeerLostError, TimedOut
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +77,14 @@ def _crashed(roles: Sequence[RoleStatus], progress: Progress) -> Ending | None:
     failed = [role for role in roles if role.exit_code not in (None, 0)]
     if not failed:
         return None
-    # Of those noticed in the same moment, one that said what went wrong explains more than its victims.
-    first = min(failed, key=lambda role: (role.ended_s, role.rank not in progress.errors, role.name))
+
+    # Who ended because another worker was gone is never the reason. Of those noticed in the same moment, one that said
+    # what went wrong explains more than its victims.
+    def order(role: RoleStatus) -> tuple[bool, float, bool, str]:
+        lost_others = role.exit_code == PeerLostError.exit_code
+        return lost_others, role.ended_s, role.rank not in progress.errors, role.name
+
+    first = min(failed, key=order)
     reason = f"{first.name} {how_it_ended(first.exit_code)}{_when(first, progress)}"
     if first.rank is not None and first.rank in progress.errors:
         reason += f": {progress.errors[first.rank]}"

@@ -175,7 +175,7 @@ def test_a_launcher_killed_with_9_takes_the_whole_cluster_along(tmp_path: Path, 
 
 def test_a_script_without_hooks_runs_too(tmp_path: Path) -> None:
     """Plain BytePS: nothing tells the launcher that it started or finished, but servers leave after it in order."""
-    (tmp_path / "cluster.yaml").write_text(CLUSTER.format(runs=tmp_path / "runs", policy="proportional"))
+    (tmp_path / "cluster.yaml").write_text(CLUSTER.format(runs=tmp_path / "runs", policy="proportional", comm="byteps"))
     (tmp_path / "plain.py").write_text(
         "import byteps.torch as bps, torch\nbps.init()\nx = bps.push_pull(torch.ones(10), average=False, name='x')\n"
         "assert x.tolist() == [2.0] * 10, x\nprint('sum is right', flush=True)\nbps.shutdown()\n"

@@ -64,7 +64,7 @@ env:
         "1: name: must be text; put it in quotes (got yes)",
         "2: widow: unknown key; did you mean 'window'?",
         "3: batch.min: must not exceed batch.max = 32 (got 64)",
-        "4: comm: must be one of byteps, local; did you mean 'byteps'? (got 'bytesp')",
+        "4: comm: must be one of byteps, gloo, local; did you mean 'byteps'? (got 'bytesp')",
         "5: window: must be an integer (got '64')",
         "6: window: duplicate key, first set on line 5",
         "8: cluster.port: must be at most 65535 (got 99999)",

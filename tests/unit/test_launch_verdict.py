@@ -67,6 +67,14 @@ def test_of_crashes_noticed_together_the_one_that_explained_itself_is_shown() ->
     assert ending.culprits == ("worker-1",)
 
 
+def test_who_lost_another_worker_is_not_the_one_to_look_at() -> None:
+    """In a ring everybody fails when one does, and some may be noticed before it."""
+    progress = Progress(frozenset({0, 1}), errors={0: "worker 0 lost the ring"}, iterations={1: 5})
+    ending = judge(roles(w0=(6, 8.0), w1=(-9, 9.0)), progress, 9.0, LIMITS)
+    assert ending is not None
+    assert ending.culprits == ("worker-1",)
+
+
 def test_a_clean_end_needs_all_roles_to_leave_by_themselves() -> None:
     workers_gone = roles(w0=(0, 50.0), w1=(0, 50.5))
     assert judge(workers_gone, DONE, 60, LIMITS) is None

@@ -36,7 +36,7 @@ def test_a_second_solution_knows_the_fixed_part() -> None:
         assert before[0] - cluster.plan.batch_sizes[0] == WINDOW  # observing: fine moves only
     assert effect(cluster) > 0.3
     cluster.step(policy)
-    assert effect(cluster) < 0.05
+    assert effect(cluster) < 0.1  # what was expected of the fixed part still counts a little
     assert cluster.plan.global_batch == 2048
 
 
