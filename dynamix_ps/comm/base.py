@@ -61,6 +61,14 @@ class Comm(ABC):
         """Leave. All workers must call it; nothing of this process stays behind (sockets, shared memory)."""
 
 
+def summable_types() -> frozenset[Any]:
+    """Types of torch tensors that the data planes can sum."""
+    import torch
+
+    floats, whole = (torch.float16, torch.float32, torch.float64), (torch.uint8, torch.int8, torch.int32, torch.int64)
+    return frozenset((*floats, *whole))
+
+
 def check_buffer(name: str, buffer: Any, types: Collection[Any], devices: Collection[str]) -> None:
     """Raises ValueError for a torch tensor that cannot be summed."""
     if buffer.dtype not in types or buffer.device.type not in devices:

@@ -7,7 +7,7 @@ import os
 from typing import Any
 
 from dynamix_ps.byteps_build.install import installed_info
-from dynamix_ps.comm.base import Comm, check_buffer, interruptible
+from dynamix_ps.comm.base import Comm, check_buffer, interruptible, summable_types
 from dynamix_ps.errors import EnvironmentNotReady
 
 _REQUIRED = (
@@ -35,7 +35,6 @@ class BytePSComm(Comm):
         """
         _check_environment()
         import byteps.torch as bps
-        import torch
         from byteps.torch import c_lib, ops
 
         self._bps = bps
@@ -44,15 +43,7 @@ class BytePSComm(Comm):
         # the plugin has one function per tensor type, which are all the same one
         self._push_pull = c_lib.byteps_torch_push_pull_async_torch_FloatTensor
         self._devices = {"cpu", "cuda"} if hasattr(c_lib, _CUDA_FUNCTION) else {"cpu"}
-        self._types = {
-            torch.float16,
-            torch.float32,
-            torch.float64,
-            torch.uint8,
-            torch.int8,
-            torch.int32,
-            torch.int64,
-        }
+        self._types = summable_types()
         interruptible(lambda: ops.init(lazy=False))
         self.rank, self.size = bps.rank(), bps.size()
 

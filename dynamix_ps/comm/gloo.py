@@ -12,7 +12,7 @@ from typing import Any
 
 import psutil
 
-from dynamix_ps.comm.base import Comm, check_buffer, interruptible
+from dynamix_ps.comm.base import Comm, check_buffer, interruptible, summable_types
 from dynamix_ps.errors import EnvironmentNotReady, PeerLostError
 from dynamix_ps.launch.role import read_role
 
@@ -46,15 +46,7 @@ class GlooComm(Comm):
         with_gpu = torch.cuda.is_available() and dist.is_nccl_available()
         self._dist = dist
         self._devices = {"cpu", "cuda"} if with_gpu else {"cpu"}
-        self._types = {
-            torch.float16,
-            torch.float32,
-            torch.float64,
-            torch.uint8,
-            torch.int8,
-            torch.int32,
-            torch.int64,
-        }
+        self._types = summable_types()
         self._works: dict[int, Any] = {}
         self._started = 0
         if (interface := _interface(os.environ.get("DMLC_NODE_HOST", ""))) is not None:
