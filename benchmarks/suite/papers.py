@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.page import RESULTS, markdown, update_page, where
+from benchmarks.page import RESULTS, markdown, update_page
 from benchmarks.suite.chapter import UNKNOWN, interval
 from benchmarks.suite.statistics import (
     OURS,
@@ -77,7 +77,7 @@ def figures(among: Sequence[Race], folder: str) -> str:
     dynamix = [*_published(DYNAMIX), *_measured(among, OURS), *_measured(among, "ppo-paper")]
     batching = [*_published(DYNAMIC_BATCHING), *_measured(among, "pid"), *_measured(among, OURS)]
     return (
-        f"`python -m benchmarks.suite.papers {folder} --out docs/results`; measured on {where()}.\n\n"
+        f"`python -m benchmarks.suite.papers {folder} --out docs/results`.\n\n"
         f"### DYNAMIX (arXiv 2510.08522)\n\n{markdown(dynamix)}\n\n"
         f"### Dynamic batching (arXiv 2305.12213)\n\n{markdown(batching)}\n\n"
     )

@@ -69,6 +69,7 @@ def test_global_batch_is_the_reference_times_the_step_within_the_bounds() -> Non
     totals = [int(actions.batch_target(seen, np.array(200.0), np.array(step))) for step in range(len(BATCH_STEPS))]
     assert totals == [100, 152, 180, 200, 222, 264, 360]
     last = np.array(len(BATCH_STEPS) - 1)
+    assert int(actions.batch_target(window(100, 100, low=8, high=999), np.array(400.0), last)) == 400  # at most doubled
     assert int(actions.batch_target(window(50, 50, low=32, high=180), np.array(80.0), np.array(0))) == 64
     # who is absent keeps its size, so the others cannot make up for more than their own bounds
     alone = window(100, 100, low=32, high=180, absent=(1,))

@@ -48,10 +48,9 @@ def test_sizes_that_differ_by_less_than_times_scatter_tell_hardly_more() -> None
 
 
 def test_a_worker_whose_times_seem_not_to_grow_is_not_given_nearly_everything() -> None:
-    """Times that scatter may fall while sizes grow."""
-    times = seen_at([100] * 4, [100] * 4)
-    for size in range(100, 130, 5):
-        times.observe([size] * 4, seconds([100] * 4) * 0.998 ** (size - 100))
+    times = ComputeTimes(4)
+    for size in (80, 120) * 10:
+        times.observe([size] * 4, seconds([100] * 4))
     assert (times.seconds([1000] * 4) > 2 * seconds([100] * 4)).all()
 
 
