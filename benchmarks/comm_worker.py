@@ -110,11 +110,11 @@ def timed(step: Step, iterations: int) -> float:
 
 def make_ours(model: str, data: list[tuple[torch.Tensor, torch.Tensor]], comm: Any) -> tuple[Step, list[torch.Tensor]]:
     """The gradient exchange of the hook: flat buckets that leave while backward runs, with the tail."""
-    from worker_hooks.gradients import GradientExchange
     from worker_hooks.tail import Contribution
+    from worker_hooks.torch_gradients import TorchExchange
 
     module, optimizer = fresh(model)
-    exchange = GradientExchange(module, comm, BUCKET_BYTES, f"bench.{model}")
+    exchange = TorchExchange(module, comm, BUCKET_BYTES, f"bench.{model}")
 
     def step(i: int) -> None:
         inputs, targets = data[i % BATCHES]

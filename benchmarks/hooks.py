@@ -135,7 +135,7 @@ def iterate(mode: str, settings: Settings, images: Any, iterations: int) -> Iter
     """Train a model of its own in `mode`; yields the seconds of each iteration, what follows a step included."""
     model = models.make_model("cnn", (1, 28, 28), 10)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    run = Run(model, optimizer, images, Session(dataclasses.replace(settings, mode=mode)))
+    run = Run(model, optimizer, images, Session(dataclasses.replace(settings, mode=mode), "torch"))
     batches = run.batches(iterations=iterations)
     for _ in range(iterations):
         began_s = time.perf_counter()

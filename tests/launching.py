@@ -24,7 +24,7 @@ def say(kind, **fields):
     with open(os.path.join(os.environ["DYNAMIX_RUN_DIR"], "workers", f"worker-{rank}.jsonl"), "a") as out:
         out.write(json.dumps({"kind": kind, "rank": rank, "time_s": time.time(), **fields}) + "\\n")
 def started():
-    versions = {"comm_version": "none", "torch_version": "none"}
+    versions = {"comm_version": "none", "framework": "none"}
     say("started", comm="local", pid=os.getpid(), batch_size=64, iteration=0, **versions)
 def finished():
     say("finished", iterations=3, samples=192, train_s=0.1)

@@ -1,26 +1,27 @@
-"""Save and resume with torch: a checkpoint is whole or absent."""
+"""Checkpoints on disk: whole or absent. What is in them is the framework's affair (torch_state.py, mxnet_state.py)."""
 
 from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
-
-import torch
+from typing import TypeVar
 
 from dynamix_ps.errors import CheckpointError
 
 FORMAT = 1
 
+T = TypeVar("T")
 
-def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
+
+def save_checkpoint(path: Path, state: bytes) -> None:
     """Write `state` to `path` atomically: a temporary file in the same folder, flushed, then renamed over it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as out:
-            torch.save({"format": FORMAT, **state}, out)
+            out.write(state)
             out.flush()
             os.fsync(out.fileno())
         os.replace(temporary, path)
@@ -34,15 +35,17 @@ def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
         os.close(folder)
 
 
-def load_checkpoint(path: Path) -> dict[str, Any]:
-    """Read a checkpoint. Raises CheckpointError if it is missing, damaged or of another format."""
+def load_checkpoint(path: Path, restore: Callable[[bytes], T]) -> T:
+    """What `restore` makes of a checkpoint. Raises CheckpointError, with the path, if it is missing or unusable."""
     try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
+        return restore(path.read_bytes())
     except FileNotFoundError:
         raise CheckpointError(f"{path}: no such checkpoint; give the path of a file that run.save() wrote") from None
-    except Exception as error:  # torch.load raises many types for a damaged file
-        raise CheckpointError(f"{path}: not a complete checkpoint ({type(error).__name__}: {error})") from error
-    found = state.get("format") if isinstance(state, dict) else None
+    except CheckpointError as error:
+        raise CheckpointError(f"{path}: {error}") from error
+
+
+def check_format(found: object) -> None:
+    """Raises CheckpointError unless a state is of this format."""
     if found != FORMAT:
-        raise CheckpointError(f"{path}: checkpoint format {found!r}, expected {FORMAT}; it is of another version")
-    return dict(state)
+        raise CheckpointError(f"checkpoint format {found!r}, expected {FORMAT}; it is of another version")

@@ -18,6 +18,7 @@ def evaluate_share(
     dataset: Any,
     fetch: Callable[[Any, NDArray[np.int64]], Any],
     score: Callable[[Any, Any], Sequence[Any]],
+    number: Callable[[Any], float],
     shares: Sequence[int],
     rank: int,
     batch_size: int,
@@ -33,7 +34,7 @@ def evaluate_share(
     sums = np.zeros(EVALUATION_VALUES)
     for start in range(first, last, batch_size):
         rows = np.arange(start, min(start + batch_size, last), dtype=np.int64)
-        values = [float(value) for value in score(*fetch(dataset, rows))]
+        values = [number(value) for value in score(*fetch(dataset, rows))]
         if not 2 <= len(values) <= EVALUATION_VALUES - 2:
             raise TrainingError(f"score() returned {len(values)} values, expected 2 to {EVALUATION_VALUES - 2}")
         sums[0] += len(rows)

@@ -29,10 +29,10 @@ _users: dict[str, int] = {}  # open sessions per data plane; the last one to clo
 class Session:
     """Opened when a model is attached, closed when its training is over."""
 
-    def __init__(self, settings: Settings) -> None:
-        """Join the other workers; blocks until all are there."""
+    def __init__(self, settings: Settings, framework: str) -> None:
+        """Join the other workers; blocks until all are there. `framework`: whose arrays are to be summed."""
         if settings.comm not in _comms:
-            comm, before = open_comm(settings.comm), own_sockets()
+            comm, before = open_comm(settings.comm, framework), own_sockets()
             comm.init()
             _comms[settings.comm] = comm
             _data_planes[settings.comm] = opened_between(before, own_sockets())
@@ -43,13 +43,13 @@ class Session:
         self.reporter = Reporter(self.comm.rank, self.folder)
         self._refused_version = -1
 
-    def start(self, plan: Plan, iteration: int, framework_version: str) -> None:
+    def start(self, plan: Plan, iteration: int, framework: str) -> None:
         """Announce that training begins with `plan` at `iteration`, and start listening for plans."""
         self.reporter.event(
             "started",
             comm=self.comm.name,
             comm_version=self.comm.version(),
-            torch_version=framework_version,
+            framework=framework,
             pid=os.getpid(),
             batch_size=plan.batch_sizes[self.comm.rank],
             iteration=iteration,

@@ -9,28 +9,25 @@
         optimizer.step()
 
 Here is what is torch's alone; training.py tells the story. Gradients leave while backward still computes
-(gradients.py), and the optimizer's own hooks wait for their sum and follow the batch with the learning rate.
+(torch_gradients.py), and the optimizer's own hooks wait for their sum and follow the batch with the learning rate.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from worker_hooks import failure
-from worker_hooks.broadcast import broadcast_training_state, total
-from worker_hooks.checkpoint import load_checkpoint, save_checkpoint
-from worker_hooks.gradients import GradientExchange
+from worker_hooks import failure, torch_state
 from worker_hooks.position import Position
 from worker_hooks.session import Session
 from worker_hooks.settings import Settings
 from worker_hooks.torch_batches import fetch
+from worker_hooks.torch_gradients import TorchExchange
 from worker_hooks.training import Training
 
 __all__ = ["Run", "attach"]
@@ -60,12 +57,13 @@ def attach(
         TrainingError: data set, model or number of workers do not fit together.
         CheckpointError: the checkpoint to resume from is unusable.
     """
-    return Run(model, optimizer, dataset, Session(Settings.from_environment()), batch_size, seed)
+    return Run(model, optimizer, dataset, Session(Settings.from_environment(), Run.framework), batch_size, seed)
 
 
 class Run(Training):
     """One torch model in training."""
 
+    framework = "torch"
     framework_version = torch.__version__
 
     def __init__(
@@ -83,17 +81,14 @@ class Run(Training):
         optimizer.register_step_pre_hook(lambda *_: self._before_step())
         optimizer.register_step_post_hook(lambda *_: self._after_step())
 
-    def _make_exchange(self, prefix: str) -> GradientExchange:
-        return GradientExchange(self.model, self._comm, self._settings.bucket_bytes, prefix)
+    def _make_exchange(self, prefix: str) -> TorchExchange:
+        return TorchExchange(self.model, self._comm, self._settings.bucket_bytes, prefix)
 
-    def _same_start(self, prefix: str, position: Position) -> Position:
-        if self._settings.resume and self.rank == 0:
-            saved = load_checkpoint(self._settings.resume)
-            self.model.load_state_dict(saved["model"])
-            self.optimizer.load_state_dict(saved["optimizer"])
-            position = Position.unpack(saved["position"])
-        packed = broadcast_training_state(self._comm, prefix, self.model, self.optimizer, position.pack())
-        return Position.unpack(packed)
+    def _pack(self, position: Position) -> bytes:
+        return torch_state.pack(self.model, self.optimizer, position)
+
+    def _restore(self, packed: bytes) -> Position:
+        return torch_state.restore(packed, self.model, self.optimizer)
 
     def _fetch(self, dataset: Any, indices: NDArray[np.int64]) -> Any:
         return fetch(dataset, indices)
@@ -113,18 +108,6 @@ class Run(Training):
                 yield
         finally:
             self.model.train(was_training)
-
-    def _total(self, key: str, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        total(self._comm, key, torch.from_numpy(values))  # the same memory
-        return values
-
-    def _write_checkpoint(self, path: Path, position: Position) -> None:
-        state = {
-            "model": self.model.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-            "position": position.pack(),
-        }
-        save_checkpoint(path, state)
 
     def _before_step(self) -> None:
         self.synchronize()

@@ -20,7 +20,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +30,10 @@ from dynamix_ps.messages import Plan
 from dynamix_ps.metrics.noise import estimate
 from worker_hooks import failure
 from worker_hooks.batches import Batch, BatchStream
+from worker_hooks.broadcast import broadcast
+from worker_hooks.checkpoint import load_checkpoint, save_checkpoint
 from worker_hooks.evaluation import evaluate_share
+from worker_hooks.exchange import GradientExchange
 from worker_hooks.learning_rate import LearningRate
 from worker_hooks.position import Position
 from worker_hooks.sampler import Cursor, GlobalSampler
@@ -41,29 +44,16 @@ from worker_hooks.switch import PlanSwitch
 from worker_hooks.tail import Contribution, GlobalView
 from worker_hooks.window import Iteration, WindowMeter
 
+FRAMEWORKS = ("torch", "mxnet")
 NORM_EVERY = 10  # iterations; gradient norms cost a pass over all gradients and change slowly (chosen by us)
 
 _attached = itertools.count()  # several models in one process get keys of their own
 
 
-class Exchange(Protocol):
-    """Sums the weighted gradients of one model over all workers, once per iteration (gradients.py is torch's)."""
-
-    @property
-    def bytes_per_iteration(self) -> int: ...
-
-    def begin(self, samples: int, measure_norm: bool) -> None: ...
-
-    def send_rest(self, contribute: Callable[[float], Contribution]) -> None: ...
-
-    def receive(self, on_slow: Callable[[float], None]) -> GlobalView: ...
-
-    def squared_norm(self) -> float: ...
-
-
 class Training(ABC):
     """One model in training. `rank`, `size`, `iteration` (complete ones) and `epoch` may be read at any time."""
 
+    framework: ClassVar[str]
     framework_version: ClassVar[str]
 
     def __init__(self, dataset: Any, session: Session, batch_size: int, seed: int | None) -> None:
@@ -76,6 +66,7 @@ class Training(ABC):
         failure.exit_on_failure(self)
 
         prefix = f"dynamix.{next(_attached)}"
+        self._check_frameworks(f"{prefix}.frameworks")
         self._exchange = self._make_exchange(prefix)
         self._evaluation_key = f"{prefix}.evaluation"
         comm.declare(self._evaluation_key)
@@ -101,7 +92,7 @@ class Training(ABC):
         self._applied_version = start.plan.version
         self._samples = 0
         self._training_began_s: float | None = None
-        session.start(start.plan, start.iteration, self.framework_version)
+        session.start(start.plan, start.iteration, f"{self.framework} {self.framework_version}")
         if getattr(dataset, "degraded", None):  # the data set itself says that it is not what was asked for
             session.reporter.event("degraded", what="data", detail=dataset.degraded)
         atexit.register(self.close)
@@ -109,12 +100,16 @@ class Training(ABC):
     # -- what a framework adds ----------------------------------------------------------------------------------------
 
     @abstractmethod
-    def _make_exchange(self, prefix: str) -> Exchange:
+    def _make_exchange(self, prefix: str) -> GradientExchange:
         """For this model; declares its keys."""
 
     @abstractmethod
-    def _same_start(self, prefix: str, position: Position) -> Position:
-        """Make weights and optimizer rank 0's on every worker, from its checkpoint if one is given; where it stands."""
+    def _pack(self, position: Position) -> bytes:
+        """Model, optimizer and position, bit for bit."""
+
+    @abstractmethod
+    def _restore(self, packed: bytes) -> Position:
+        """Put what `_pack` made into model and optimizer. Raises CheckpointError when it does not fit."""
 
     @abstractmethod
     def _fetch(self, dataset: Any, indices: NDArray[np.int64]) -> Any:
@@ -126,21 +121,31 @@ class Training(ABC):
 
     @abstractmethod
     def _number(self, value: Any) -> float:
-        """Of the framework's scalars."""
+        """Of one of the framework's scalars, or of a plain one."""
 
     @abstractmethod
     def _inference(self) -> AbstractContextManager[None]:
         """The model for evaluation, without gradients."""
 
-    @abstractmethod
-    def _total(self, key: str, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Sums over all workers."""
-
-    @abstractmethod
-    def _write_checkpoint(self, path: Path, position: Position) -> None:
-        """Model, optimizer and position, whole or not at all."""
-
     # -- start --------------------------------------------------------------------------------------------------------
+
+    def _check_frameworks(self, key: str) -> None:
+        """Before anything else is summed: what means a gradient here may mean something else in another framework."""
+        self._comm.declare(key)
+        mine = np.array([float(name == self.framework) for name in FRAMEWORKS])
+        workers = dict(zip(FRAMEWORKS, self._comm.total(key, mine).tolist(), strict=True))
+        if workers[self.framework] != self.size:
+            found = ", ".join(f"{number:.0f} with {name}" for name, number in workers.items() if number)
+            raise TrainingError(f"workers of one job need one framework, found {found}; start them with one script")
+
+    def _same_start(self, prefix: str, position: Position) -> Position:
+        """Make weights and optimizer rank 0's on every worker, from its checkpoint if one is given; where it stands."""
+        if self.rank != 0:
+            return self._restore(broadcast(self._comm, f"{prefix}.state", b""))
+        if self._settings.resume:
+            position = load_checkpoint(self._settings.resume, self._restore)
+        broadcast(self._comm, f"{prefix}.state", self._pack(position))
+        return position
 
     def _check_workers(self, plan: Plan) -> None:
         saved_size = len(plan.batch_sizes)
@@ -349,8 +354,8 @@ class Training(ABC):
         with self.paused():
             shares = self._switch.newest_scheduled.batch_sizes
             with self._inference():
-                sums = evaluate_share(dataset, self._fetch, score, shares, self.rank, batch_size)
-            sums = self._total(self._evaluation_key, sums)
+                sums = evaluate_share(dataset, self._fetch, score, self._number, shares, self.rank, batch_size)
+            sums = self._comm.total(self._evaluation_key, sums)
             samples = int(sums[0])
             values = (sums[1 : 1 + int(sums[-1]) // samples] / samples).tolist()
         if self.rank == 0:
@@ -379,7 +384,7 @@ class Training(ABC):
             path = self._session.folder.checkpoints_dir / "last.pt"
         with self.paused():
             position = Position(self.iteration, self._cursor, self._switch.newest_scheduled, self._rate.noise)
-            self._write_checkpoint(Path(path), position)
+            save_checkpoint(Path(path), self._pack(position))
 
     def close(self) -> None:
         """Say good-bye: to the arbitrator, the run folder and the other workers. Also runs at exit. Collective."""

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import torch
-from torch.utils.data import TensorDataset
+from numpy.typing import NDArray
 
 from benchmarks.workloads.download import RemoteFile, fetch
 from benchmarks.workloads.formats import IDX_FILES, RawImages, read_cifar_archive, read_idx, read_npz
@@ -66,16 +65,21 @@ _KNOWN = {
 NAMES = (*_KNOWN, "digits")
 
 
-class ImageSet(TensorDataset):
+@dataclass(frozen=True, slots=True)
+class Images:
     """Images as float32 (samples, channels, height, width) with mean 0 and deviation 1, labels as int64.
 
-    `source` and `degraded` travel with the set, so that a run records what it really trained on.
+    `source` and `degraded` travel with the set, so that a run records what it really trained on. Each framework has a
+    data set of its own made of these (torch_images.py, mxnet_images.py).
     """
 
-    def __init__(self, inputs: torch.Tensor, labels: torch.Tensor, source: str, degraded: str | None) -> None:
-        super().__init__(inputs, labels)
-        self.source = source
-        self.degraded = degraded
+    inputs: NDArray[np.float32]
+    labels: NDArray[np.int64]
+    source: str
+    degraded: str | None
+
+    def __len__(self) -> int:
+        return len(self.labels)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,15 +88,15 @@ class DataSet:
 
     name: str
     source: str
-    train: ImageSet
-    test: ImageSet
+    train: Images
+    test: Images
     degraded: str | None = None
     classes: int = 10
 
     @property
     def shape(self) -> tuple[int, int, int]:
         """Channels, height, width of one sample."""
-        channels, height, width = self.train.tensors[0].shape[1:]
+        channels, height, width = self.train.inputs.shape[1:]
         return channels, height, width
 
 
@@ -154,19 +158,19 @@ def _data_set(known: _Known, raw: RawImages, where: str, degraded: str | None = 
     subset = ", a subset" if known.title == "CIFAR-10" and len(raw.x_train) < 50_000 else ""
     source = f"{known.title} from {where} ({samples}{subset})"
     parts = [
-        ImageSet(_normalised(pixels, known.mean, known.std), torch.from_numpy(labels), source, degraded)
+        Images(_normalised(pixels, known.mean, known.std), labels, source, degraded)
         for pixels, labels in ((raw.x_train, raw.y_train), (raw.x_test, raw.y_test))
     ]
     return DataSet(known.title, source, parts[0], parts[1], degraded)
 
 
-def _normalised(pixels: np.ndarray, mean: tuple[float, ...], std: tuple[float, ...]) -> torch.Tensor:
+def _normalised(pixels: np.ndarray, mean: tuple[float, ...], std: tuple[float, ...]) -> NDArray[np.float32]:
     """NHWC uint8 to NCHW float32, changed in place after the one copy it needs."""
     planes = np.ascontiguousarray(pixels.transpose(0, 3, 1, 2), dtype=np.float32)
-    images = torch.from_numpy(planes)
     for channel, (centre, spread) in enumerate(zip(mean, std, strict=True)):
-        images[:, channel].sub_(255 * centre).div_(255 * spread)
-    return images
+        planes[:, channel] -= np.float32(255 * centre)
+        planes[:, channel] /= np.float32(255 * spread)
+    return planes
 
 
 def _stand_in(known: _Known, places: list[Path], error: DataError) -> DataSet:
@@ -193,9 +197,9 @@ def _digits(shape: tuple[int, int, int], title: str, shifts: int, degraded: str 
         ) from error
     bundle = load_digits()
     height, width, channels = shape
-    small = torch.from_numpy(bundle.images.astype(np.float32) * (255 / 16)).unsqueeze(1)
-    large = torch.nn.functional.interpolate(small, size=(height, width), mode="bilinear", align_corners=False)
-    pixels = large.round().to(torch.uint8).permute(0, 2, 3, 1).expand(-1, -1, -1, channels).numpy()
+    small = bundle.images.astype(np.float32) * np.float32(255 / 16)
+    large = _between(height, 8) @ small @ _between(width, 8).T
+    pixels = np.broadcast_to(np.rint(large)[..., None], (*large.shape, channels)).astype(np.uint8)
     labels = bundle.target.astype(np.int64)
     test = np.arange(len(labels)) % 5 == 0
     moves = range(-shifts, shifts + 1)
@@ -206,3 +210,10 @@ def _digits(shape: tuple[int, int, int], title: str, shifts: int, degraded: str 
         title, shape, (float(scaled.mean()),) * channels, (float(scaled.std()),) * channels, (), (), read_idx
     )
     return _data_set(known, raw, "the installed package", degraded)
+
+
+def _between(length: int, before: int) -> NDArray[np.float32]:
+    """What each of `length` pixels takes from those of a row of `before`, by distance; shape (length, before)."""
+    places = np.clip((np.arange(length) + 0.5) * before / length - 0.5, 0, before - 1)
+    weights: NDArray[np.float32] = np.maximum(0, 1 - np.abs(places[:, None] - np.arange(before))).astype(np.float32)
+    return weights

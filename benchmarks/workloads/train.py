@@ -9,24 +9,26 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 
 import torch
 from torch.nn.functional import cross_entropy
 
 import worker_hooks.torch as dynamix  # 1
 from benchmarks.workloads import data, models
+from benchmarks.workloads.arguments import parse_arguments
+from benchmarks.workloads.torch_images import ImageSet
 
 
 def main() -> None:
-    args = parse_arguments()
+    args = parse_arguments(__doc__, models.MODELS)
     torch.manual_seed(args.seed)
     images = data.load(args.data, args.path)
     print(f"data: {images.source}", file=sys.stderr, flush=True)
     model = models.make_model(args.model, images.shape, images.classes)
     optimizer = make_optimizer(model, args)
+    train_set, test_set = ImageSet(images.train), ImageSet(images.test)
 
-    run = dynamix.attach(model, optimizer, images.train)  # 2
+    run = dynamix.attach(model, optimizer, train_set)  # 2
 
     def score(inputs: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         logits = model(inputs)
@@ -39,9 +41,9 @@ def main() -> None:
         run.backward(loss, correct=(logits.argmax(1) == targets).sum())  # 4, in place of loss.backward()
         optimizer.step()
         if run.every_samples(args.eval_samples) if args.eval_samples else run.every(args.eval_every):
-            run.evaluate(images.test, score)  # 5
+            run.evaluate(test_set, score)  # 5
 
-    accuracy, test_loss = run.evaluate(images.test, score)
+    accuracy, test_loss = run.evaluate(test_set, score)
     if run.rank == 0:
         print(f"final: iteration {run.iteration}, test accuracy {accuracy:.4f}, test loss {test_loss:.4f}", flush=True)
     run.close()
@@ -51,21 +53,6 @@ def make_optimizer(model: torch.nn.Module, args: argparse.Namespace) -> torch.op
     if args.optimizer == "adam":
         return torch.optim.Adam(model.parameters(), lr=args.lr)
     return torch.optim.SGD(model.parameters(), lr=args.lr, momentum=args.momentum)
-
-
-def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", choices=data.NAMES, default="fashion-mnist")
-    parser.add_argument("--path", type=Path, help="file or folder of the data set (otherwise it is searched for)")
-    parser.add_argument("--model", choices=sorted(models.MODELS), default="cnn")
-    parser.add_argument("--epochs", type=int, default=3)
-    parser.add_argument("--optimizer", choices=("sgd", "adam"), default="sgd")
-    parser.add_argument("--lr", type=float, default=0.05, help="learning rate (adam: try 0.001)")
-    parser.add_argument("--momentum", type=float, default=0.9)
-    parser.add_argument("--eval-every", type=int, default=100, metavar="N", help="iterations between evaluations")
-    parser.add_argument("--eval-samples", type=int, metavar="N", help="samples in place of iterations between them")
-    parser.add_argument("--seed", type=int, default=0)
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

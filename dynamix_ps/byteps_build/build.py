@@ -18,6 +18,7 @@ from dynamix_ps.byteps_build.install import check_import, install, installed_inf
 from dynamix_ps.byteps_build.progress import Progress
 from dynamix_ps.byteps_build.recipe import Recipe
 from dynamix_ps.byteps_build.toolchain import BUILD_BYTES, CACHE_BYTES, check_build_packages, check_free_space
+from dynamix_ps.byteps_build.wheels import join_wheels
 from dynamix_ps.errors import BuildError
 
 _SHOWN_LINES = 25
@@ -52,7 +53,8 @@ def build_byteps(recipe: Recipe, progress: Progress, target: Path | None = None,
                 wheel = _build(recipe, cache, progress)
             with progress.phase("install"):
                 install(wheel, target)
-                check_import(recipe.plugin.name, target)
+                for plugin in recipe.plugins:
+                    check_import(plugin.name, target)
     except OSError as error:
         raise _explain(error) from error
     return Built(wheel, cached, installed=True)
@@ -66,22 +68,27 @@ def _build(recipe: Recipe, cache: WheelCache, progress: Progress) -> Path:
         archive = source.fetch(cache.sdist_folder)
     with tempfile.TemporaryDirectory(prefix="dynamix-byteps-") as scratch:
         folder = Path(scratch)
-        with progress.phase("unpack and edit"):
-            tree = source.unpack(archive, folder / "tree")
-            recipe.prepare(tree)
-            recipe.make_home(folder / "home")
-        log = cache.logs_folder / f"build-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{os.getpid()}.log"
-        with progress.phase(f"compile server and {recipe.plugin.name} plugin (log: {log})"):
-            wheel = _compile(recipe, tree, folder, log, progress)
+        home = folder / "home"
+        recipe.make_home(home)
+        stamp = f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{os.getpid()}"
+        wheels = []
+        for plugin in recipe.plugins:
+            place = folder / plugin.name
+            with progress.phase("unpack and edit"):
+                tree = source.unpack(archive, place)
+                recipe.prepare(tree)
+            log = cache.logs_folder / f"build-{stamp}-{plugin.name}.log"
+            what = f"{plugin.name} plugin" if wheels else f"server and {plugin.name} plugin"
+            with progress.phase(f"compile {what} (log: {log})"):
+                environment = recipe.environment(plugin, home, os.cpu_count() or 1)
+                wheels.append(_compile(environment, tree, place / "wheel", log, progress))
         with progress.phase("store the wheel"):
-            return cache.store(recipe.key, wheel)
+            return cache.store(recipe.key, join_wheels(wheels, folder / "joined"))
 
 
-def _compile(recipe: Recipe, tree: Path, folder: Path, log: Path, progress: Progress) -> Path:
-    out = folder / "wheel"
+def _compile(environment: dict[str, str], tree: Path, out: Path, log: Path, progress: Progress) -> Path:
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input"]
     command = [*pip, "wheel", "-v", "--no-deps", "--no-index", "--no-build-isolation", "-w", str(out), str(tree)]
-    environment = recipe.environment(folder / "home", os.cpu_count() or 1)
     tail: deque[str] = deque(maxlen=4000)
     with (
         log.open("w", encoding="utf-8") as file,

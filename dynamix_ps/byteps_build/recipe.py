@@ -13,6 +13,11 @@ from dynamix_ps.byteps_build.edits import Variant, apply_edits, for_variant
 from dynamix_ps.byteps_build.toolchain import Toolchain
 
 HERE = Path(__file__).parent
+ADDED = (  # files of ours that join the sources, and as what
+    (HERE / "sources" / "pre_setup_local.py", "pre_setup_local.py"),
+    (HERE.parent / "numpy_names.py", "numpy_names.py"),
+    (HERE.parent / "numpy_names.py", "byteps/mxnet/numpy_names.py"),
+)
 MARKER = "dynamix_build.json"  # inside the installed package `byteps`
 
 
@@ -20,17 +25,29 @@ MARKER = "dynamix_build.json"  # inside the installed package `byteps`
 class Plugin:
     """A framework BytePS is built for, and the variables by which its setup.py builds that one and no other.
 
-    This is the place of the MXNet plugin. Its wheel uses the old C++ ABI, torch the new one, so it takes a
-    second build of everything with `-D_GLIBCXX_USE_CXX11_ABI=0`, whose `byteps/mxnet/c_lib` then joins the
-    same wheel.
+    Each is a build of its own, as C++ libraries of two ABIs cannot be linked: torch's has the new one, MXNet's the
+    old one. What they make goes into one wheel; the server, which knows no framework, comes from the first.
     """
 
     name: str
     env: tuple[tuple[str, str], ...]
+    compiler_flags: str = ""
 
 
 TORCH = Plugin(
     "torch", (("BYTEPS_WITH_PYTORCH", "1"), ("BYTEPS_WITHOUT_MXNET", "1"), ("BYTEPS_WITHOUT_TENSORFLOW", "1"))
+)
+_OLD_ABI = "-D_GLIBCXX_USE_CXX11_ABI=0"
+MXNET = Plugin(
+    "mxnet",
+    (
+        ("BYTEPS_WITH_MXNET", "1"),
+        ("BYTEPS_WITHOUT_PYTORCH", "1"),
+        ("BYTEPS_WITHOUT_TENSORFLOW", "1"),
+        ("DYNAMIX_WITHOUT_SERVER", "1"),
+        ("ADD_CFLAGS", _OLD_ABI),  # of ps-lite
+    ),
+    f"{_OLD_ABI} -include memory -include thread",  # which the sources forget
 )
 
 
@@ -40,7 +57,7 @@ class Recipe:
 
     variant: Variant
     toolchain: Toolchain
-    plugin: Plugin = TORCH
+    plugins: tuple[Plugin, ...] = (TORCH,)
     cuda_home: str = ""
     nccl_home: str = ""
 
@@ -51,14 +68,15 @@ class Recipe:
     @property
     def key(self) -> str:
         """Digest of everything that decides what the wheel contains."""
+        headers = sorted(HERE.glob("headers/**/*.h"))
         parts = {
             "source": source.SHA256,
             "edits": [asdict(edit) for edit in for_variant(self.variant)],
             "files": {
-                str(path.relative_to(HERE)): hashlib.sha256(path.read_bytes()).hexdigest()
-                for path in sorted([*HERE.glob("headers/**/*.h"), HERE / "sources" / "pre_setup_local.py"])
+                name: hashlib.sha256(path.read_bytes()).hexdigest()
+                for path, name in [*((path, str(path.relative_to(HERE))) for path in headers), *ADDED]
             },
-            "plugin": asdict(self.plugin),
+            "plugins": [asdict(plugin) for plugin in self.plugins],
             "toolchain": self.toolchain.describe(),
             "variant": self.variant,
             "cuda": [self.cuda_home, self.nccl_home],
@@ -71,7 +89,7 @@ class Recipe:
             "key": self.key,
             "version": source.VERSION,
             "variant": self.variant,
-            "plugins": [self.plugin.name],
+            "plugins": [plugin.name for plugin in self.plugins],
             "cuda": self.cuda,
             "toolchain": self.toolchain.describe(),
             "edits": sorted({edit.why for edit in for_variant(self.variant)}),
@@ -80,15 +98,16 @@ class Recipe:
     def prepare(self, tree: Path) -> None:
         """Turn the unpacked source package in `tree` into the one to build. Raises BuildError (see apply_edits)."""
         apply_edits(tree, for_variant(self.variant))
-        (tree / "pre_setup_local.py").write_bytes((HERE / "sources" / "pre_setup_local.py").read_bytes())
+        for path, name in ADDED:
+            (tree / name).write_bytes(path.read_bytes())
         (tree / "byteps" / MARKER).write_text(json.dumps(self.marker(), indent=1), encoding="utf-8")
 
-    def environment(self, home: Path, jobs: int) -> dict[str, str]:
-        """Variables of the build. `home` is a folder for the stand-ins (`make_home`)."""
+    def environment(self, plugin: Plugin, home: Path, jobs: int) -> dict[str, str]:
+        """Variables of the build of one plugin. `home` is a folder for the stand-ins (`make_home`)."""
         own = {
             "DYNAMIX_BUILD_JOBS": str(jobs),
             "CI": "true",  # or it calls make with -j and no limit
-            "CXXFLAGS": "-DNDEBUG -fwrapv",  # in place of Python's own: no debug information
+            "CXXFLAGS": f"-DNDEBUG -fwrapv {plugin.compiler_flags}",  # in place of Python's own: no debug information
             # the variant with ZeroMQ: use the copy inside the package in place of a download
             "WGET": "cp -t .",
             "ZMQ_URL": "../../zeromq-4.1.4.tar.gz",
@@ -98,7 +117,7 @@ class Recipe:
         }
         if self.cuda:
             own["CUDA_HOME"] = self.cuda_home
-        return {**os.environ, **own, **dict(self.plugin.env)}
+        return {**os.environ, **own, **dict(plugin.env)}
 
     def make_home(self, home: Path) -> None:
         """Headers and libraries under one folder, where BytePS's setup.py looks for NCCL (and CUDA)."""

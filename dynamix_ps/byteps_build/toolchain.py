@@ -25,6 +25,7 @@ class Toolchain:
 
     python: str
     torch: str
+    mxnet: str  # empty: not installed
     compiler: str
     cpu: str  # the build uses -march=native
 
@@ -55,6 +56,7 @@ def check() -> Toolchain:
     return Toolchain(
         python=f"{sys.implementation.cache_tag}-{platform.machine()}",
         torch=_package("torch", "pip install torch"),
+        mxnet=_version("mxnet") or "",
         compiler=_compiler_version(compiler),
         cpu=_cpu(),
     )
@@ -89,13 +91,20 @@ def _compiler_version(compiler: str) -> str:
 
 
 def _package(name: str, next_step: str) -> str:
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
+    version = _version(name)
+    if version is None:
         raise BuildError(
             f"the Python package {name} is not installed in {sys.prefix}, and BytePS is built against it.\n"
             f"Next: {next_step}"
-        ) from None
+        )
+    return version
+
+
+def _version(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
 
 
 def _cpu() -> str:

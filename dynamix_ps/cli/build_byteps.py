@@ -21,6 +21,7 @@ import click
 def command(cuda: bool, variant: str, target: Path | None, rebuild: bool) -> None:
     """Build BytePS from its source package for this machine and install it.
 
+    For torch, and for MXNet as well where it is installed (not with --cuda: MXNet's package is without).
     The wheel is kept outside the repository ($DYNAMIX_CACHE), so the next build takes seconds.
     """
     from typing import cast
@@ -31,13 +32,15 @@ def command(cuda: bool, variant: str, target: Path | None, rebuild: bool) -> Non
     from dynamix_ps.byteps_build.cuda import find_cuda, find_nccl
     from dynamix_ps.byteps_build.edits import Variant
     from dynamix_ps.byteps_build.progress import Progress
-    from dynamix_ps.byteps_build.recipe import Recipe
+    from dynamix_ps.byteps_build.recipe import MXNET, TORCH, Recipe
     from dynamix_ps.byteps_build.toolchain import check
 
     console = Console()
+    toolchain = check()
     recipe = Recipe(
         variant=cast(Variant, variant),
-        toolchain=check(),
+        toolchain=toolchain,
+        plugins=(TORCH, MXNET) if toolchain.mxnet and variant == "ours" and not cuda else (TORCH,),
         cuda_home=str(find_cuda()) if cuda else "",
         nccl_home=str(find_nccl()) if cuda else "",
     )

@@ -5,9 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Any
 
+from numpy.typing import NDArray
+
+from dynamix_ps.errors import StallError
+
+PATIENCE_S = 600.0  # with the others, in sums that are not training's
 _SIGNAL_CHECK_S = 0.5  # what waits comes back to Python this often, so that Ctrl-C works
 
 
@@ -52,6 +57,24 @@ class Comm(ABC):
     def _wait(self, handle: int, timeout_s: float) -> bool:
         """The same in one go, deaf to signals."""
 
+    def total(self, name: str, values: NDArray[Any]) -> NDArray[Any]:
+        """Blocking sum of `values` over all workers under the (declared) key `name`, perhaps in place.
+
+        Raises StallError when the others do not take part.
+        """
+        buffer = self._buffer(values)
+        if not self.wait(self.push_pull(name, buffer), PATIENCE_S):
+            raise StallError(f"the other workers did not take part in {name!r} within {PATIENCE_S:.0f} s")
+        return self._values(buffer)
+
+    @abstractmethod
+    def _buffer(self, values: NDArray[Any]) -> Any:
+        """A buffer with these values, in the memory of the array if possible."""
+
+    @abstractmethod
+    def _values(self, buffer: Any) -> NDArray[Any]:
+        """What is in a buffer."""
+
     @abstractmethod
     def version(self) -> str:
         """Version of the library behind it, for the manifest."""
@@ -59,25 +82,6 @@ class Comm(ABC):
     @abstractmethod
     def shutdown(self) -> None:
         """Leave. All workers must call it; nothing of this process stays behind (sockets, shared memory)."""
-
-
-def summable_types() -> frozenset[Any]:
-    """Types of torch tensors that the data planes can sum."""
-    import torch
-
-    floats, whole = (torch.float16, torch.float32, torch.float64), (torch.uint8, torch.int8, torch.int32, torch.int64)
-    return frozenset((*floats, *whole))
-
-
-def check_buffer(name: str, buffer: Any, types: Collection[Any], devices: Collection[str]) -> None:
-    """Raises ValueError for a torch tensor that cannot be summed."""
-    if buffer.dtype not in types or buffer.device.type not in devices:
-        raise ValueError(
-            f"{name}: cannot sum {buffer.dtype} on {buffer.device.type}; "
-            f"this build takes {sorted(map(str, types))} on {sorted(devices)}"
-        )
-    if not buffer.is_contiguous() or buffer.numel() == 0:
-        raise ValueError(f"{name}: needs a contiguous buffer with elements, got shape {tuple(buffer.shape)}")
 
 
 def interruptible(blocking: Callable[[], object]) -> None:

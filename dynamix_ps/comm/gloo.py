@@ -12,7 +12,8 @@ from typing import Any
 
 import psutil
 
-from dynamix_ps.comm.base import Comm, check_buffer, interruptible, summable_types
+from dynamix_ps.comm.base import interruptible
+from dynamix_ps.comm.torch_buffers import TorchBuffers
 from dynamix_ps.errors import EnvironmentNotReady, PeerLostError
 from dynamix_ps.launch.role import read_role
 
@@ -20,8 +21,8 @@ _PATIENCE = timedelta(days=7)  # of the library; a stall is ours to notice
 _INTERFACE = "GLOO_SOCKET_IFNAME"
 
 
-class GlooComm(Comm):
-    """Buffers are contiguous torch tensors: float16/32/64, uint8, int8/32/64; on the GPU where torch has NCCL."""
+class GlooComm(TorchBuffers):
+    """On the GPU where torch has NCCL."""
 
     name = "gloo"
 
@@ -46,7 +47,7 @@ class GlooComm(Comm):
         with_gpu = torch.cuda.is_available() and dist.is_nccl_available()
         self._dist = dist
         self._devices = {"cpu", "cuda"} if with_gpu else {"cpu"}
-        self._types = summable_types()
+        self._learn_types()
         self._works: dict[int, Any] = {}
         self._started = 0
         if (interface := _interface(os.environ.get("DMLC_NODE_HOST", ""))) is not None:
@@ -67,7 +68,7 @@ class GlooComm(Comm):
 
     def push_pull(self, name: str, buffer: Any) -> int:
         """Raises ValueError for a buffer that cannot be summed."""
-        check_buffer(name, buffer, self._types, self._devices)
+        self._check(name, buffer)
         self._started += 1
         self._works[self._started] = self._dist.all_reduce(buffer, async_op=True)
         return self._started

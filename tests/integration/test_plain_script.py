@@ -14,6 +14,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from benchmarks.workloads import data, models
+from benchmarks.workloads.torch_images import ImageSet
 from tests.integration.byteps_cluster import REPOSITORY, free_port
 
 WORKERS, STEPS, BATCH, RATE = 2, 60, 32, 0.05
@@ -23,7 +24,7 @@ def expected_checksum() -> tuple[float, float]:
     """One process on the concatenated batches: what the mean of the workers' gradients must lead to."""
     torch.manual_seed(0)
     digits = data.load("digits")
-    images, labels = digits.train.tensors
+    images, labels = ImageSet(digits.train).tensors
     model = models.make_model("mlp", digits.shape, digits.classes)
     optimizer = torch.optim.SGD(model.parameters(), lr=RATE, momentum=0.9)
     for step in range(STEPS):

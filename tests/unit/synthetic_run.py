@@ -34,7 +34,7 @@ def append(path: Path, *lines: dict[str, Any]) -> None:
 
 def started(rank: int, batch_size: int = 64, **fields: Any) -> dict[str, Any]:
     line = {"kind": "started", "rank": rank, "time_s": START_S, "comm": "byteps", "comm_version": "0.2.5"}
-    return line | {"torch_version": "2", "pid": 1, "batch_size": batch_size, "iteration": 0} | fields
+    return line | {"framework": "2", "pid": 1, "batch_size": batch_size, "iteration": 0} | fields
 
 
 def window(rank: int, number: int, batch_size: int = 64, **fields: Any) -> dict[str, Any]:

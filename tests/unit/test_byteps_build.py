@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import errno
 import hashlib
@@ -11,6 +12,7 @@ import shutil
 import stat
 import tarfile
 import threading
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -23,9 +25,11 @@ from dynamix_ps.byteps_build.edits import Edit, apply_edits, for_variant
 from dynamix_ps.byteps_build.progress import Progress
 from dynamix_ps.byteps_build.recipe import Recipe
 from dynamix_ps.byteps_build.toolchain import Toolchain
+from dynamix_ps.byteps_build.wheels import join_wheels
 from dynamix_ps.errors import BuildError
 
-TOOLS = Toolchain(python="cpython-311-x86_64", torch="2.13.0", compiler="g++ 12", cpu="some cpu")
+TOOLS = Toolchain(python="cpython-311-x86_64", torch="2.13.0", mxnet="1.9.1", compiler="g++ 12", cpu="some cpu")
+BOTH = (recipe.TORCH, recipe.MXNET)
 OURS = Recipe("ours", TOOLS)
 
 
@@ -48,13 +52,14 @@ def test_same_parts_give_the_same_key() -> None:
     assert OURS.key == Recipe("ours", TOOLS).key
 
 
-@pytest.mark.parametrize("field", ["python", "torch", "compiler", "cpu"])
+@pytest.mark.parametrize("field", ["python", "torch", "mxnet", "compiler", "cpu"])
 def test_key_depends_on_the_tools(field: str) -> None:
     assert Recipe("ours", dataclasses.replace(TOOLS, **{field: "other"})).key != OURS.key
 
 
-def test_key_depends_on_variant_and_cuda() -> None:
-    assert len({OURS.key, Recipe("stock", TOOLS).key, Recipe("ours", TOOLS, cuda_home="/cuda").key}) == 3
+def test_key_depends_on_variant_plugins_and_cuda() -> None:
+    others = [Recipe("stock", TOOLS), Recipe("ours", TOOLS, BOTH), Recipe("ours", TOOLS, cuda_home="/cuda")]
+    assert len({OURS.key, *(other.key for other in others)}) == 4
 
 
 def test_key_depends_on_the_edits_and_the_source(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,7 +72,44 @@ def test_key_depends_on_the_edits_and_the_source(monkeypatch: pytest.MonkeyPatch
     assert len({before, edited, OURS.key}) == 3
 
 
+def test_each_plugin_is_built_alone_and_mxnets_with_the_old_abi(tmp_path: Path) -> None:
+    for plugin, other, abi in ((*BOTH, False), (*BOTH[::-1], True)):
+        env = OURS.environment(plugin, tmp_path, jobs=2)
+        switches = {"torch": "PYTORCH", "mxnet": "MXNET"}
+        assert env[f"BYTEPS_WITH_{switches[plugin.name]}"] == env[f"BYTEPS_WITHOUT_{switches[other.name]}"] == "1"
+        assert ("-D_GLIBCXX_USE_CXX11_ABI=0" in env["CXXFLAGS"]) == ("ADD_CFLAGS" in env) == abi
+
+
+def test_one_wheel_has_the_files_of_both_builds(tmp_path: Path) -> None:
+    wheels = []
+    for name, files in (("one", {"p/both.txt": "one", "p/a.so": "a"}), ("two", {"p/both.txt": "two", "p/b.so": "b"})):
+        wheels.append(tmp_path / name / "p-1-py3-none-any.whl")
+        wheels[-1].parent.mkdir()
+        about = {
+            "p-1.dist-info/METADATA": "Metadata-Version: 2.1\nName: p\nVersion: 1\n",
+            "p-1.dist-info/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        }
+        rows = [f"{file},sha256={_digest(text)},{len(text)}" for file, text in (files | about).items()]
+        with zipfile.ZipFile(wheels[-1], "w") as archive:
+            for file, text in (files | about | {"p-1.dist-info/RECORD": "\n".join(rows) + "\n"}).items():
+                archive.writestr(file, text)
+    joined = join_wheels(wheels, tmp_path / "joined")
+    with zipfile.ZipFile(joined) as archive:
+        assert archive.read("p/both.txt") == b"one"
+        assert (archive.read("p/a.so"), archive.read("p/b.so")) == (b"a", b"b")
+        assert b"p/b.so,sha256=" in archive.read("p-1.dist-info/RECORD")
+    assert join_wheels(wheels[:1], tmp_path / "alone") == wheels[0]
+    wheels[1].write_bytes(b"torn")
+    with pytest.raises(BuildError, match="python -m wheel unpack"):
+        join_wheels(wheels, tmp_path / "again")
+
+
+def _digest(text: str) -> str:
+    return base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).decode().rstrip("=")
+
+
 def test_marker_tells_what_was_built() -> None:
+    assert Recipe("ours", TOOLS, BOTH).marker()["plugins"] == ["torch", "mxnet"]
     marker = json.loads(json.dumps(OURS.marker()))
     assert (marker["key"], marker["variant"], marker["plugins"]) == (OURS.key, "ours", ["torch"])
     assert len(marker["edits"]) > 10

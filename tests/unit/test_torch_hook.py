@@ -58,7 +58,7 @@ def make_run(folder: Path | None = None, **changes: Any) -> Run:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     if folder is not None:
         (folder / "workers").mkdir(exist_ok=True)
-    return Run(model, optimizer, make_data(), Session(settings_for(folder, **changes)))
+    return Run(model, optimizer, make_data(), Session(settings_for(folder, **changes), "torch"))
 
 
 def train(run: Run, **limits: int) -> list[torch.Tensor]:
@@ -310,34 +310,43 @@ def test_a_checkpoint_goes_on_exactly(tmp_path):
 
 def test_a_save_that_fails_leaves_the_old_checkpoint(tmp_path, monkeypatch):
     target = tmp_path / "last.pt"
-    checkpoint.save_checkpoint(target, {"value": 1})
+    checkpoint.save_checkpoint(target, b"old")
 
-    def torn(content, out):
-        out.write(b"half")
+    def torn(handle):
         raise OSError("disk full")
 
-    monkeypatch.setattr(torch, "save", torn)
+    monkeypatch.setattr(checkpoint.os, "fsync", torn)
     with pytest.raises(OSError, match="disk full"):
-        checkpoint.save_checkpoint(target, {"value": 2})
-    assert checkpoint.load_checkpoint(target)["value"] == 1
+        checkpoint.save_checkpoint(target, b"new")
+    assert checkpoint.load_checkpoint(target, bytes) == b"old"
     assert [path.name for path in tmp_path.iterdir()] == ["last.pt"]
 
 
 @pytest.mark.parametrize(
-    ("content", "message"), [(None, "no such checkpoint"), (b"PK\x03\x04 torn", "not a complete checkpoint")]
+    ("content", "message"), [(None, "no such checkpoint"), (b"PK\x03\x04 torn", "x.pt: not a complete checkpoint")]
 )
 def test_unusable_checkpoints_are_refused(tmp_path, content, message):
     file = tmp_path / "x.pt"
     if content is not None:
         file.write_bytes(content)
     with pytest.raises(CheckpointError, match=message):
-        checkpoint.load_checkpoint(file)
+        make_run(resume=file)
 
 
 def test_a_checkpoint_of_another_format_is_refused(tmp_path):
     torch.save({"format": 99}, tmp_path / "x.pt")
     with pytest.raises(CheckpointError, match="format 99, expected 1"):
-        checkpoint.load_checkpoint(tmp_path / "x.pt")
+        make_run(resume=tmp_path / "x.pt")
+
+
+def test_a_checkpoint_of_another_model_is_refused(tmp_path):
+    run = make_run()
+    train(run, iterations=1)
+    run.model.add_module("more", nn.Linear(2, 2))
+    run.save(tmp_path / "x.pt")
+    run.close()
+    with pytest.raises(CheckpointError, match=r"x.pt: not of this model"):
+        make_run(resume=tmp_path / "x.pt")
 
 
 def test_a_worker_without_samples_runs_but_does_not_count(monkeypatch):
@@ -350,6 +359,6 @@ def test_a_worker_without_samples_runs_but_does_not_count(monkeypatch):
     assert len(batch.data[0]) == 1
     run._batch = batch
     run.backward(nn.functional.cross_entropy(run.model(batch.data[0]), batch.data[1]))
-    assert all(float(bucket.gradients.abs().sum()) == 0 for bucket in run._exchange.buckets)
+    assert all(float(bucket._gradients.abs().sum()) == 0 for bucket in run._exchange.buckets)
     run._batch = None
     run.close()

@@ -16,6 +16,7 @@ import torch
 from benchmarks.workloads import data, download
 from benchmarks.workloads.download import RemoteFile, fetch
 from benchmarks.workloads.formats import IDX_FILES
+from benchmarks.workloads.torch_images import ImageSet
 from dynamix_ps.errors import DataError, UsageError
 
 FASHION = (28, 28, 1)
@@ -82,7 +83,7 @@ class TestFormats:
     def test_npz_is_normalised_planar_and_typed(self, tmp_path: Path) -> None:
         path = write_npz(tmp_path / "fashion_mnist.npz", FASHION)
         found = data.load("fashion-mnist", path)
-        inputs, targets = found.train.tensors
+        inputs, targets = ImageSet(found.train).tensors
         assert inputs.dtype == torch.float32 and targets.dtype == torch.int64
         assert found.shape == (1, 28, 28) and len(found.train) == 30 and len(found.test) == 10
         raw = torch.from_numpy(pixels(30, FASHION, 1)).permute(0, 3, 1, 2) / 255
@@ -94,22 +95,22 @@ class TestFormats:
         write_npz(tmp_path / "cifar10.npz", CIFAR)
         found = data.load("cifar-10", tmp_path)
         raw = torch.from_numpy(pixels(10, CIFAR, 2)).permute(0, 3, 1, 2) / 255
-        torch.testing.assert_close(found.test.tensors[0][:, 2], (raw[:, 2] - 0.4465) / 0.2616)
+        torch.testing.assert_close(torch.from_numpy(found.test.inputs[:, 2]), (raw[:, 2] - 0.4465) / 0.2616)
         assert "a subset" in found.source
 
     def test_idx_equals_npz(self, tmp_path: Path) -> None:
         write_npz(tmp_path / "a" / "fashion_mnist.npz", FASHION)
         one = data.load("fashion-mnist", tmp_path / "a")
         two = data.load("fashion-mnist", write_idx(tmp_path / "b"))
-        for a, b in zip((*one.train.tensors, *one.test.tensors), (*two.train.tensors, *two.test.tensors), strict=True):
-            assert torch.equal(a, b)
+        for a, b in ((one.train, two.train), (one.test, two.test)):
+            assert np.array_equal(a.inputs, b.inputs) and np.array_equal(a.labels, b.labels)
 
     def test_cifar_archive(self, tmp_path: Path) -> None:
         write_cifar(tmp_path)
         found = data.load("cifar-10", tmp_path / "cifar-10-python.tar.gz")
         assert (len(found.train), len(found.test)) == (30, 6)
         raw = torch.from_numpy(pixels(6, CIFAR, 2)[0]) / 255  # first of the second batch
-        torch.testing.assert_close(found.train.tensors[0][6, 1], (raw[..., 1] - 0.4822) / 0.2435)
+        torch.testing.assert_close(torch.from_numpy(found.train.inputs[6, 1]), (raw[..., 1] - 0.4822) / 0.2435)
 
     def test_archive_of_old_pickles(self, tmp_path: Path) -> None:
         """Numpy's former module name, and bytes rebuilt through _codecs.encode, as in the published archive's kind."""
@@ -262,12 +263,21 @@ class TestSearch:
         assert found.train.source == found.source and found.train.degraded == found.degraded
         assert found.shape == (1, 28, 28)
         assert len(found.train) > 30_000  # a run made for 60,000 samples finds enough of them
-        assert found.train.tensors[0].std().item() == pytest.approx(1.0, abs=0.01)
+        assert found.train.inputs.std() == pytest.approx(1.0, abs=0.01)
 
     def test_digits_by_name_are_no_stand_in(self, capsys: pytest.CaptureFixture[str]) -> None:
         found = data.load("digits")
         assert (len(found.train), len(found.test), found.degraded) == (1437, 360, None)
         assert capsys.readouterr().err == ""
+
+    def test_digits_are_enlarged_as_torch_does_it(self) -> None:
+        from sklearn.datasets import load_digits
+
+        small = torch.from_numpy(load_digits().images * (255 / 16)).unsqueeze(1)
+        large = torch.nn.functional.interpolate(small, size=(28, 28), mode="bilinear", align_corners=False)
+        wanted = large[np.arange(len(large)) % 5 == 0].round() / 255
+        got = torch.from_numpy(data.load("digits").test.inputs).double()
+        assert torch.corrcoef(torch.stack([wanted.flatten(), got.flatten()]))[0, 1].item() == pytest.approx(1, abs=1e-6)
 
     def test_stand_in_for_colour_images_has_their_shape(self) -> None:
         assert data.load("cifar-10").shape == (3, 32, 32)

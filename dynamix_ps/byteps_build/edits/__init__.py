@@ -6,6 +6,7 @@ from typing import Literal
 
 from dynamix_ps.byteps_build.edits import (
     direct,
+    mxnet_waiting,
     python_side,
     server,
     shared_memory,
@@ -27,5 +28,12 @@ def for_variant(variant: Variant) -> tuple[Edit, ...]:
     if variant == "stock":
         return needed
     return (
-        needed + torch_waiting.EDITS + transport.EDITS + stages.EDITS + direct.EDITS + server.EDITS + python_side.EDITS
+        needed
+        + torch_waiting.EDITS
+        + mxnet_waiting.EDITS
+        + transport.EDITS
+        + stages.EDITS
+        + direct.EDITS
+        + server.EDITS
+        + python_side.EDITS
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -9,6 +10,9 @@ from typing import Any
 JOBS = int(os.environ["DYNAMIX_BUILD_JOBS"])
 
 ucx_path = ""
+
+if importlib.util.find_spec("mxnet"):
+    importlib.import_module("numpy_names")  # setup.py imports mxnet next
 
 
 def extra_make_option() -> str:

@@ -1,0 +1,15 @@
+"""Images for MXNet."""
+
+from __future__ import annotations
+
+from mxnet.gluon.data import ArrayDataset
+
+from benchmarks.workloads.data import Images
+
+
+class ImageSet(ArrayDataset):  # type: ignore[misc]  (MXNet has no types)
+    """Images and labels, in the memory of the arrays."""
+
+    def __init__(self, images: Images) -> None:
+        super().__init__(images.inputs, images.labels)
+        self.source, self.degraded = images.source, images.degraded
