@@ -28,6 +28,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+from numpy.typing import NDArray
 from rich.table import Table
 
 from dynamix_ps.cli.progress import progress_bar
@@ -215,7 +216,7 @@ def draw(target: Path, trainings: list[dict[str, Any]], steps: int) -> None:
     figure.savefig(target)
 
 
-def _curve(episodes: Episodes, places: np.ndarray) -> np.ndarray:
+def _curve(episodes: Episodes, places: NDArray[Any]) -> NDArray[Any]:
     """At every place the mean return of the 20 episodes that ended last; NaN before the first."""
     ends, totals = np.array([end for end, _ in episodes]), np.array([total for _, total in episodes])
     counts = np.searchsorted(ends, places, side="right")

@@ -33,7 +33,7 @@ class MXNetBucket(Bucket):
         self.buffer = mx.nd.zeros(values + tail_values, ctx=first.list_ctx()[0], dtype=first.dtype)
         self.size_bytes = self.buffer.size * np.dtype(first.dtype).itemsize
         self._gradients = self.buffer[:values]
-        self._tail = self.buffer[values:] if tail_values else None
+        self._tail: Any = self.buffer[values:] if tail_values else None
         self._places: list[tuple[Any, Any]] = []  # a parameter's weights, and its gradient in the buffer
         start = 0
         for parameter in parameters:
@@ -61,10 +61,10 @@ class MXNetBucket(Bucket):
         return float(mx.nd.dot(self._gradients, self._gradients).asscalar())
 
     def write_tail(self, values: NDArray[np.float64]) -> None:
-        self._tail[:] = values  # type: ignore[index]
+        self._tail[:] = values
 
-    def read_tail(self) -> NDArray[np.floating]:
-        values: NDArray[np.floating] = self._tail.asnumpy()  # type: ignore[union-attr]
+    def read_tail(self) -> NDArray[np.floating[Any]]:
+        values: NDArray[np.floating[Any]] = self._tail.asnumpy()
         return values
 
     def deliver(self, factor: float) -> None:

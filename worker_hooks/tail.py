@@ -18,7 +18,7 @@ Counts stay exact in float32 up to 2^24 samples per worker and iteration.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,7 +61,7 @@ def length(workers: int) -> int:
     return _SLOTS + _PARTS * workers
 
 
-def encode(mine: Contribution, rank: int, workers: int, out: NDArray[np.floating]) -> None:
+def encode(mine: Contribution, rank: int, workers: int, out: NDArray[np.floating[Any]]) -> None:
     """Write the tail of worker `rank` to `out`, shape (length(workers),). A broken loss becomes a mark, not a NaN."""
     finite = math.isfinite(mine.loss_sum)
     told = not math.isnan(mine.correct)
@@ -79,7 +79,7 @@ def encode(mine: Contribution, rank: int, workers: int, out: NDArray[np.floating
     ]
 
 
-def decode(total: NDArray[np.floating], workers: int) -> GlobalView:
+def decode(total: NDArray[np.floating[Any]], workers: int) -> GlobalView:
     """Read the summed tail. Means over nothing are NaN."""
     values = total.tolist()  # once: on plain lists this is several times faster than array by array
     loss, correct, judged, global_sq = values[:_VOTES]

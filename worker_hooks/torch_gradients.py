@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -60,8 +61,8 @@ class TorchBucket(Bucket):
     def write_tail(self, values: NDArray[np.float64]) -> None:
         self._tail.copy_(torch.from_numpy(values))
 
-    def read_tail(self) -> NDArray[np.floating]:
-        values: NDArray[np.floating] = self._tail.cpu().numpy()
+    def read_tail(self) -> NDArray[np.floating[Any]]:
+        values: NDArray[np.floating[Any]] = self._tail.cpu().numpy()
         return values
 
     def deliver(self, factor: float) -> None:

@@ -164,7 +164,7 @@ def _data_set(known: _Known, raw: RawImages, where: str, degraded: str | None = 
     return DataSet(known.title, source, parts[0], parts[1], degraded)
 
 
-def _normalised(pixels: np.ndarray, mean: tuple[float, ...], std: tuple[float, ...]) -> NDArray[np.float32]:
+def _normalised(pixels: NDArray[np.uint8], mean: tuple[float, ...], std: tuple[float, ...]) -> NDArray[np.float32]:
     """NHWC uint8 to NCHW float32, changed in place after the one copy it needs."""
     planes = np.ascontiguousarray(pixels.transpose(0, 3, 1, 2), dtype=np.float32)
     for channel, (centre, spread) in enumerate(zip(mean, std, strict=True)):

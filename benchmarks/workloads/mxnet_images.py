@@ -7,7 +7,7 @@ from mxnet.gluon.data import ArrayDataset
 from benchmarks.workloads.data import Images
 
 
-class ImageSet(ArrayDataset):  # type: ignore[misc]  (MXNet has no types)
+class ImageSet(ArrayDataset):  # type: ignore[misc]
     """Images and labels, in the memory of the arrays."""
 
     def __init__(self, images: Images) -> None:

@@ -71,7 +71,7 @@ def _build(recipe: Recipe, cache: WheelCache, progress: Progress) -> Path:
         home = folder / "home"
         recipe.make_home(home)
         stamp = f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{os.getpid()}"
-        wheels = []
+        wheels: list[Path] = []
         for plugin in recipe.plugins:
             place = folder / plugin.name
             with progress.phase("unpack and edit"):

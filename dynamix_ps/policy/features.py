@@ -61,16 +61,16 @@ def ratio(value: Known | Whole, unit: Known | Whole) -> Array:
 
 def _log(value: Known) -> Array:
     known = np.asarray(value)
-    return np.log1p(np.where(known >= 0, known, np.nan))
+    return np.asarray(np.log1p(np.where(known >= 0, known, np.nan)))
 
 
 def _log2(value: Known) -> Array:
     known = np.asarray(value)
-    return np.log2(np.where(known > 0, known, np.nan))
+    return np.asarray(np.log2(np.where(known > 0, known, np.nan)))
 
 
 def _fall(before: Array, now: Array) -> Array:
-    return (before - now) / np.maximum(np.abs(before), 1e-9)
+    return np.asarray((before - now) / np.maximum(np.abs(before), 1e-9))
 
 
 def speed(window: WindowArrays, compute_s: Array) -> Array:

@@ -75,7 +75,8 @@ def compute_s(parameters: Parameters, conditions: Conditions, sizes: Reals) -> R
     """(fixed + per sample * b) * slow-down, with samples beyond the memory limit OVER_MEMORY times dearer."""
     beyond = np.maximum(sizes - parameters.memory_limit, 0)
     samples = np.maximum(sizes, 1) + (OVER_MEMORY - 1) * beyond  # the hook runs at least one sample
-    return (parameters.fixed_s + parameters.per_sample_s * samples) * conditions.slow
+    seconds: Reals = (parameters.fixed_s + parameters.per_sample_s * samples) * conditions.slow
+    return seconds
 
 
 def transfers(parameters: Parameters, conditions: Conditions) -> tuple[Reals, Reals]:

@@ -102,7 +102,8 @@ class ClusterEnv(gymnasium.Env[Observation, Action]):
         rows = self._state.rows[0]
         scaled = np.where(_WIDE, np.sign(rows) * np.log1p(np.abs(rows)) / np.log1p(_REACH), rows / _REACH)
         values = np.concatenate([scaled[0, len(LOCAL) :], scaled[:, : len(LOCAL)].reshape(-1)])
-        return np.concatenate([np.nan_to_num(values), np.isfinite(values)]).astype(np.float32)
+        observation: Observation = np.concatenate([np.nan_to_num(values), np.isfinite(values)]).astype(np.float32)
+        return observation
 
     def _info(self) -> dict[str, Any]:
         simulator = self._simulator

@@ -25,7 +25,8 @@ LUCK = np.float32(0.1)  # standard deviation of a window's progress over its mea
 
 def excess_loss(parameters: Parameters, progress: Reals) -> Reals:
     """x: 1 at the start, 0 at the end."""
-    return np.exp(-parameters.decay * np.log1p(progress / parameters.progress_scale))
+    excess: Reals = np.exp(-parameters.decay * np.log1p(progress / parameters.progress_scale))
+    return excess
 
 
 def noise_scale(parameters: Parameters, excess: Reals) -> Reals:

@@ -7,7 +7,10 @@ good policy takes 60 to 300 windows.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 from dynamix_ps.policy.progress import LR_RULES
 from dynamix_ps.sim.parameters import BURST_KINDS, NEUTRAL, Kind, Parameters, Reals
@@ -23,12 +26,13 @@ def draw(rng: np.random.Generator, environments: int, n_workers: int, window: in
     one, all_ = (environments,), (environments, n_workers)
 
     def log_uniform(low: float, high: float, shape: tuple[int, ...] = one) -> Reals:
-        return np.exp(rng.uniform(np.log(low), np.log(high), shape)).astype(np.float32)
+        drawn: Reals = np.exp(rng.uniform(np.log(low), np.log(high), shape)).astype(np.float32)
+        return drawn
 
     def uniform(low: float, high: float, shape: tuple[int, ...] = one) -> Reals:
         return rng.uniform(low, high, shape).astype(np.float32)
 
-    def chance(part: float, shape: tuple[int, ...] = one) -> np.ndarray:
+    def chance(part: float, shape: tuple[int, ...] = one) -> NDArray[Any]:
         return rng.random(shape) < part
 
     # speeds: from equal workers to 10 times apart
@@ -125,7 +129,7 @@ def draw(rng: np.random.Generator, environments: int, n_workers: int, window: in
     )
 
 
-def _quotas(rng: np.random.Generator, slower: np.ndarray, gpu: np.ndarray) -> Reals:
+def _quotas(rng: np.random.Generator, slower: NDArray[Any], gpu: NDArray[Any]) -> Reals:
     """In half of the clusters without GPU CPU quotas are what makes slow workers slow; the fastest may have one too."""
     quota = slower.min(axis=-1, keepdims=True) / slower * rng.uniform(0.7, 1, (len(slower), 1))
     there = (rng.random(len(slower)) < 0.5) & ~gpu
@@ -142,7 +146,7 @@ def _bursts(rng: np.random.Generator, window_s: Reals, all_: tuple[int, int]) ->
     return np.where(hit, gap, np.inf).astype(np.float32), length.astype(np.float32), value
 
 
-def _events(rng: np.random.Generator, window_s: Reals, all_: tuple[int, int]) -> dict[str, np.ndarray]:
+def _events(rng: np.random.Generator, window_s: Reals, all_: tuple[int, int]) -> dict[str, NDArray[Any]]:
     """In half of the clusters up to EVENTS changes that last: slow-downs, speed-ups, thinner links, slower servers."""
     n, workers = all_
     shape = (n, EVENTS)
@@ -164,7 +168,7 @@ def _events(rng: np.random.Generator, window_s: Reals, all_: tuple[int, int]) ->
     }
 
 
-def _severity(rng: np.random.Generator, kind: np.ndarray, shape: tuple[int, ...]) -> Reals:
+def _severity(rng: np.random.Generator, kind: NDArray[Any], shape: tuple[int, ...]) -> Reals:
     """A value for every kind: computing 0.6 to 6 times as long, links and servers down to 10 %, losses up to 5 %."""
     much = rng.random(shape)
     slow = np.exp(-0.5 + 2.3 * much)

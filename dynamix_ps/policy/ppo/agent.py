@@ -9,6 +9,7 @@ other threads can hold on to what they have.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,7 +58,7 @@ class Agent:
 
     def act(
         self,
-        raw: NDArray[np.floating],
+        raw: NDArray[np.floating[Any]],
         *,
         explore: bool,
         learn_normaliser: bool = False,
@@ -84,7 +85,7 @@ class Agent:
         actions = self._draw(log_probs) if explore else log_probs.argmax(axis=1)
         return Acted(rows, actions, log_probs[np.arange(len(rows)), actions], self._judge(rows), allowed)
 
-    def values(self, raw: NDArray[np.floating]) -> Array:
+    def values(self, raw: NDArray[np.floating[Any]]) -> Array:
         """The critic's value of every row (N, features); 0 for a learner without critic. Raises as `act` does."""
         return self._judge(self._rows(raw))
 
@@ -109,7 +110,7 @@ class Agent:
         """Take over what a copy has learned; the normaliser, which went on here meanwhile, stays."""
         self._weights = Weights(learned.weights.params, learned.weights.adam, self._weights.normaliser)
 
-    def _rows(self, raw: NDArray[np.floating]) -> Array:
+    def _rows(self, raw: NDArray[np.floating[Any]]) -> Array:
         if self._weights.normaliser is not None:
             return self._weights.normaliser.apply(raw)
         rows = raw.astype(np.float32)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
 
 def advantages(
-    rewards: NDArray[np.floating],
-    values: NDArray[np.floating],
-    next_values: NDArray[np.floating],
+    rewards: NDArray[np.floating[Any]],
+    values: NDArray[np.floating[Any]],
+    next_values: NDArray[np.floating[Any]],
     linked: NDArray[np.bool_],
     gamma: float,
     gae_lambda: float,

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-Array = NDArray[np.floating]
+Array = NDArray[np.floating[Any]]
 Layers = tuple[tuple[Array, Array], ...]  # (weight (inputs, outputs), bias (outputs,)) of each layer
 
 
@@ -118,5 +119,5 @@ def _orthogonal(n_inputs: int, n_outputs: int, rng: np.random.Generator) -> NDAr
     """A matrix with orthonormal rows or columns, whichever are fewer."""
     tall = (max(n_inputs, n_outputs), min(n_inputs, n_outputs))
     basis, triangle = np.linalg.qr(rng.standard_normal(tall))
-    basis = basis * np.sign(np.diag(triangle))
-    return basis if n_inputs >= n_outputs else basis.T
+    signed: NDArray[np.float64] = basis * np.sign(np.diag(triangle))
+    return signed if n_inputs >= n_outputs else signed.T

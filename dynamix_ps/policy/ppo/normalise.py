@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +26,7 @@ class Normaliser:
     def empty(n_features: int) -> Normaliser:
         return Normaliser(np.zeros(n_features), np.zeros(n_features), np.zeros(n_features))
 
-    def updated(self, rows: NDArray[np.floating]) -> Normaliser:
+    def updated(self, rows: NDArray[np.floating[Any]]) -> Normaliser:
         """With `rows` (NaN: unknown) taken in; the pairwise update of Chan, Golub and LeVeque (1979)."""
         known = np.abs(rows) < _LARGEST
         filled = np.where(known, rows, 0.0).astype(np.float64, copy=False)
@@ -41,7 +42,7 @@ class Normaliser:
             total, self.mean + difference * share, self.spread + spread + difference**2 * self.count * share
         )
 
-    def apply(self, rows: NDArray[np.floating]) -> NDArray[np.float32]:
+    def apply(self, rows: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
         """Normalised rows (N, F), with one mask column per feature (1: known) appended: (N, 2 F), always finite.
 
         An unknown value is 0 with mask 0. So is every value of a feature that never varied: nothing can have been

@@ -70,7 +70,8 @@ def save_policy(file: Path, stored: StoredPolicy) -> None:
     arrays["about"] = np.array(json.dumps(about, sort_keys=True))
     arrays["sha256"] = np.array(_digest(arrays))
     content = io.BytesIO()
-    np.savez(content, **arrays)  # type: ignore[arg-type]
+    named: dict[str, Any] = dict(arrays)
+    np.savez(content, **named)
     _replace(file, content.getvalue())
 
 

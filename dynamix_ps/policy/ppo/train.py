@@ -106,7 +106,7 @@ class _Environments:
 
     def step(
         self, actions: NDArray[np.int64]
-    ) -> tuple[NDArray[np.float64], NDArray[np.bool_], dict[int, NDArray[np.floating]]]:
+    ) -> tuple[NDArray[np.float64], NDArray[np.bool_], dict[int, NDArray[np.floating[Any]]]]:
         """Rewards, whose episode ended, and the last observations of those that were broken off by a limit."""
         count = len(self._envs)
         rewards, ended = np.zeros(count), np.zeros(count, dtype=np.bool_)
@@ -133,5 +133,5 @@ class _Environments:
             env.close()
 
 
-def _flat(observation: Any) -> NDArray[np.floating]:
+def _flat(observation: Any) -> NDArray[np.floating[Any]]:
     return np.asarray(observation, dtype=np.float32).reshape(-1)
