@@ -2,11 +2,16 @@
 # make test   sets everything up, checks style and types, runs all tests
 # make bench  sets everything up, runs every controller once on real BytePS (a quarter of an hour), writes a report
 
+# MXNET=no leaves MXNet and its plugin of BytePS out (in a fresh clone, or after make clean).
+
 PYTHON ?= python3
+MXNET  ?= yes
 VENV   := .venv
 BIN    := $(VENV)/bin
 # A folder with the data sets, if there is one; otherwise they are downloaded once.
 export DYNAMIX_DATA ?= $(firstword $(abspath $(wildcard data ../shared/data)))
+
+PINNED := requirements.txt $(if $(filter no,$(MXNET)),requirements-without-mxnet.txt,requirements-mxnet.txt)
 
 .PHONY: setup system demo test lint bench bench-parts clean
 
@@ -24,9 +29,9 @@ system:
 	    echo "error: as root, run: apt-get install $$packages" >&2; exit 3; fi; \
 	$$sudo apt-get update -q && $$sudo apt-get install -y -q $$packages
 
-$(VENV)/.ready: setup.py requirements.txt pyproject.toml | system
+$(VENV)/.ready: setup.py $(PINNED) pyproject.toml | system
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install -q -r requirements.txt
+	$(BIN)/python -m pip install -q $(addprefix -r ,$(PINNED))
 	$(BIN)/python -m pip install -q --no-deps --no-build-isolation -e .
 	$(BIN)/dynamix build-byteps
 	@touch $@

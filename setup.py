@@ -42,6 +42,7 @@ setup(
     ],
     extras_require={
         "torch": ["torch>=2.3", "setuptools>=68", "wheel"],  # the last two build BytePS's plugin
+        "mxnet": ["mxnet>=1.9,<2", "numpy<2", "setuptools>=68", "wheel"],
         "plots": ["matplotlib>=3.8", "tensorboardX>=2.6"],
         "gpu": ["nvidia-ml-py>=12"],
         "sim": ["gymnasium>=1.0", "scipy>=1.11"],  # environments for other libraries; calibration

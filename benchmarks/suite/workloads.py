@@ -14,6 +14,9 @@ from dynamix_ps.model_file import Finding, load_model
 
 FILE = Path(__file__).with_name("workloads.yaml")
 
+MXNET_MODELS = ("cnn", "mlp")  # models that are there in both frameworks
+_SCRIPTS = {"torch": "benchmarks.workloads.train", "mxnet": "benchmarks.workloads.train_mxnet"}
+
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(gt=0)]
 Accuracy = Annotated[float, Field(gt=0, lt=1)]
@@ -31,6 +34,7 @@ class Workload(_Section):
     """
 
     about: str
+    framework: Literal["torch", "mxnet"] = "torch"
     comm: Literal["byteps", "gloo"] = "byteps"
     data: Literal["fashion-mnist", "cifar-10", "digits"]
     train_samples: Count  # one epoch
@@ -59,7 +63,7 @@ class Workload(_Section):
             "--eval-samples": self.eval_samples,
         }
         words = (str(word) for pair in options.items() for word in pair)
-        return ("python", "-m", "benchmarks.workloads.train", *words)
+        return ("python", "-m", _SCRIPTS[self.framework], *words)
 
 
 class _File(_Section):
@@ -89,8 +93,11 @@ def _findings(file: _File) -> Iterator[Finding]:
 
 def _broken(one: Workload) -> Iterator[tuple[str, ...]]:
     """A key, what is wrong with it, and the other keys that this is about."""
-    if one.model not in models.MODELS:
-        yield "model", f"must be one of {', '.join(sorted(models.MODELS))}"
+    known = MXNET_MODELS if one.framework == "mxnet" else tuple(sorted(models.MODELS))
+    if one.model not in known:
+        yield "model", f"must be one of {', '.join(known)}", "framework"
+    if one.comm == "gloo" and one.framework == "mxnet":
+        yield "comm", "must be byteps for MXNet; gloo is torch's", "framework"
     if not one.min <= one.batch <= one.max:
         yield "batch", f"must lie within {one.min}..{one.max}", "min", "max"
     if list(one.thresholds) != sorted(set(one.thresholds)):

@@ -119,12 +119,17 @@ def _byteps(info: InstalledInfo, needed: bool) -> Iterator[Check]:
         yield Check("byteps", status, f"{info.version} is installed, but not built by this project", fix)
     else:
         yield Check("byteps", "ok", f"{info.version}, built {'with' if info.cuda else 'without'} CUDA")
-        if "torch" not in info.plugins:
-            yield Check("byteps torch", status, "built without the torch plugin", fix)
-        elif problem := _import_problem("byteps.torch"):
-            yield Check("byteps torch", status, f"cannot be loaded: {problem}", fix)
-        else:
-            yield Check("byteps torch", "ok", "can be loaded")
+        yield _plugin("torch", info, status)
+        if _version("mxnet"):
+            yield _plugin("mxnet", info, "warning")
+
+
+def _plugin(framework: str, info: InstalledInfo, missing: Status) -> Check:
+    name, fix = f"byteps {framework}", "dynamix build-byteps"
+    if framework not in info.plugins:
+        return Check(name, missing, f"built without the {framework} plugin", fix)
+    problem = _import_problem(f"byteps.{framework}")
+    return Check(name, missing, f"cannot be loaded: {problem}", fix) if problem else Check(name, "ok", "can be loaded")
 
 
 def _ports(config: Config | None) -> Check:

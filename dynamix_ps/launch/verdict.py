@@ -114,7 +114,7 @@ def _completed(
     return None
 
 
-_ATTACH = "does the script call worker_hooks.torch.attach()?"
+_ATTACH = "does the script call attach() of worker_hooks.torch or .mxnet?"
 
 
 def _left_early(

@@ -18,7 +18,7 @@ import psutil
 from dynamix_ps.config import Config
 from dynamix_ps.report.run_folder import RunFolder
 
-_PACKAGES = ("torch", "numpy", "byteps", "grpcio", "protobuf", "pydantic")
+_PACKAGES = ("torch", "mxnet", "numpy", "byteps", "grpcio", "protobuf", "pydantic")
 _OWN_PACKAGE = "dynamix-ps"
 
 

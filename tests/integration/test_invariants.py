@@ -18,9 +18,9 @@ from dynamix_ps.errors import TrainingError
 from dynamix_ps.policy.apportion import apportion
 from tests.integration.byteps_cluster import Cluster
 from tests.integration.small_training import (
-    HAVE_MXNET,
     LEARNING_RATE,
     MOMENTUM,
+    NEEDS_MXNET,
     SAMPLES,
     TorchTraining,
     make_data,
@@ -61,7 +61,7 @@ run.close()
 print(json.dumps({"history": history, "taken": taken, "first": first, "weights": weights, "sizes": sizes}))
 """
 
-mxnet = pytest.param("mxnet", "byteps", 2, marks=pytest.mark.skipif(not HAVE_MXNET, reason="MXNet was left out"))
+mxnet = pytest.param("mxnet", "byteps", 2, marks=NEEDS_MXNET)
 PLANES = [("torch", "byteps", 0), ("torch", "byteps", 2), ("torch", "gloo", 2), mxnet]  # framework, comm, prefetch
 
 
@@ -182,7 +182,7 @@ def test_all_workers_have_the_same_bits_after_the_broadcast_and_after_200_steps(
 
 
 @pytest.mark.timeout(90)
-@pytest.mark.skipif(not HAVE_MXNET, reason="MXNet was left out")
+@NEEDS_MXNET
 def test_a_job_of_two_frameworks_is_refused_by_every_worker() -> None:
     env = {"TEST_JOB": json.dumps({"frameworks": ["torch", "mxnet", "torch"]})}
     with Cluster(WORKER, workers=WORKERS, env=env) as cluster:

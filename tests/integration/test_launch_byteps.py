@@ -1,6 +1,6 @@
-"""`dynamix launch` over real BytePS: scheduler, server, two workers with the torch hook, and what kills them.
+"""`dynamix launch` over real BytePS: scheduler, server, two workers with a hook, and what kills them.
 
-And over the ring, which needs neither scheduler nor server.
+With torch and with MXNet; and over the ring, which needs neither scheduler nor server.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import pytest
 
 from dynamix_ps.launch.cleanup import processes_of
 from dynamix_ps.report.run_folder import RunFolder
+from tests.integration.small_training import NEEDS_MXNET
 from tests.launching import assert_nothing_left, dynamix, kill_all, read_until, run_id_in, wait_for
 
 pytestmark = pytest.mark.timeout(180)
@@ -44,13 +45,35 @@ for inputs, targets in run.batches(iterations={iterations}):
         print("in training", flush=True)
 run.close()
 """
+TRAIN_MXNET = """\
+import worker_hooks.mxnet as dynamix
+import mxnet as mx
+from mxnet import autograd, gluon
+data = gluon.data.ArrayDataset(mx.nd.random.normal(shape=(4000, 20)), mx.nd.random.randint(0, 4, shape=(4000,)))
+net, loss_function = gluon.nn.Dense(4), gluon.loss.SoftmaxCrossEntropyLoss()
+net.initialize()
+run = dynamix.attach(net, gluon.Trainer(net.collect_params(), "sgd", {{"learning_rate": 0.1}}), data)
+for inputs, targets in run.batches(iterations={iterations}):
+    with autograd.record():
+        loss = loss_function(net(inputs), targets).mean()
+    run.backward(loss)
+    run.trainer.step(1)
+run.close()
+"""
 
 
 class Running:
-    def __init__(self, folder: Path, iterations: int, policy: str = "proportional", comm: str = "byteps") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        iterations: int,
+        policy: str = "proportional",
+        comm: str = "byteps",
+        training: str = TRAIN,
+    ) -> None:
         file, script = folder / "cluster.yaml", folder / "train.py"
         file.write_text(CLUSTER.format(runs=folder / "runs", policy=policy, comm=comm))
-        script.write_text(TRAIN.format(iterations=iterations))
+        script.write_text(training.format(iterations=iterations))
         self.process = dynamix("launch", "-c", str(file), "--", "python", "train.py", cwd=folder)
         self.output = read_until(self.process, "run folder")
         self.run_id = run_id_in(self.output)
@@ -98,13 +121,17 @@ def started(tmp_path: Path) -> Iterator[list[Running]]:
 
 
 @pytest.mark.parametrize(
-    ("comm", "version", "roles"),
-    [("byteps", "0.2.5", {"scheduler", "server-0"}), ("gloo", "torch", {"arbitrator"})],
+    ("training", "comm", "version", "roles"),
+    [
+        pytest.param(TRAIN, "byteps", "0.2.5", {"scheduler", "server-0"}, id="torch-byteps"),
+        pytest.param(TRAIN, "gloo", "torch", {"arbitrator"}, id="torch-gloo"),
+        pytest.param(TRAIN_MXNET, "byteps", "0.2.5", {"scheduler", "server-0"}, id="mxnet-byteps", marks=NEEDS_MXNET),
+    ],
 )
 def test_a_whole_run_adapts_and_leaves_nothing(
-    tmp_path: Path, started: list[Running], comm: str, version: str, roles: set[str]
+    tmp_path: Path, started: list[Running], training: str, comm: str, version: str, roles: set[str]
 ) -> None:
-    started.append(run := Running(tmp_path, iterations=200, comm=comm))
+    started.append(run := Running(tmp_path, iterations=200, comm=comm, training=training))
     output = run.end()
     assert run.process.returncode == 0, output
     summary = run.summary()
@@ -113,6 +140,7 @@ def test_a_whole_run_adapts_and_leaves_nothing(
     assert summary["comm_version"].startswith(version)
     assert summary["plans_applied"] >= 1
     assert all("stall" not in note for note in summary["degraded"])
+    assert {path.name for path in tmp_path.iterdir()} == {"cluster.yaml", "train.py", "runs"}, "stray files"
     logs = {path.stem for path in run.folder.logs_dir.iterdir()}
     assert logs - {"probe"} == {"worker-0", "worker-1"} | roles
     assert_nothing_left(run.run_id)

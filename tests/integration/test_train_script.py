@@ -1,4 +1,4 @@
-"""The example script as one ordinary process."""
+"""The example scripts as one ordinary process."""
 
 import os
 import subprocess
@@ -11,15 +11,16 @@ import pytest
 from dynamix_ps.config import Cluster, Config, Worker
 from dynamix_ps.report.run_folder import RunFolder
 from dynamix_ps.report.summary import Outcome, write_summary
+from tests.integration.small_training import NEEDS_MXNET
 
 UNREACHABLE = "http://127.0.0.1:9"
 
 
-def train(folder: RunFolder, cache: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def train(folder: RunFolder, cache: Path, *arguments: str, script: str = "train") -> subprocess.CompletedProcess[str]:
     own = {"DYNAMIX_RUN_DIR": str(folder.path), "DYNAMIX_CACHE": str(cache), "DYNAMIX_DATA": ""}
     no_network = {"http_proxy": UNREACHABLE, "https_proxy": UNREACHABLE, "no_proxy": ""}
     without = {name: value for name, value in os.environ.items() if not name.startswith(("DYNAMIX_", "DMLC_"))}
-    command = [sys.executable, "-m", "benchmarks.workloads.train", *arguments]
+    command = [sys.executable, "-m", f"benchmarks.workloads.{script}", *arguments]
     environment = without | own | no_network
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100, check=False)
 
@@ -35,8 +36,10 @@ def summarise(folder: RunFolder) -> dict[str, object]:
 
 
 @pytest.mark.timeout(120)
-def test_learns_digits_and_records_it(folder: RunFolder, tmp_path: Path) -> None:
-    done = train(folder, tmp_path, "--data", "digits", "--model", "mlp", "--epochs", "8", "--eval-every", "50")
+@pytest.mark.parametrize("script", ["train", pytest.param("train_mxnet", marks=NEEDS_MXNET)])
+def test_learns_digits_and_records_it(folder: RunFolder, tmp_path: Path, script: str) -> None:
+    arguments = "--data", "digits", "--model", "mlp", "--epochs", "8", "--eval-every", "50"
+    done = train(folder, tmp_path, *arguments, script=script)
     assert done.returncode == 0, done.stderr
     assert "scikit-learn's digits" in done.stderr
     summary = summarise(folder)

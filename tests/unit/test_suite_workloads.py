@@ -7,6 +7,7 @@ import torch
 from benchmarks.suite import workloads
 from benchmarks.suite.workloads import Workload, load_workload, load_workloads
 from benchmarks.workloads import models, train
+from benchmarks.workloads.arguments import parse_arguments
 from dynamix_ps.errors import ConfigError
 
 SHAPES = {"fashion-mnist": (1, 28, 28), "cifar-10": (3, 32, 32), "digits": (1, 28, 28)}
@@ -14,8 +15,8 @@ SHIPPED = load_workloads()
 
 
 def test_every_kind_of_model_and_both_optimizers_take_part() -> None:
-    expected = {"fashion-cnn", "fashion-cnn-short", "fashion-cnn-ring", "fashion-cnn-adam", "digits-mlp"}
-    expected |= {"cifar-vgg11", "cifar-resnet", "cifar-transformer"}
+    expected = {"fashion-cnn", "fashion-cnn-short", "fashion-cnn-ring", "fashion-cnn-mxnet", "fashion-cnn-adam"}
+    expected |= {"cifar-vgg11", "cifar-resnet", "cifar-transformer", "digits-mlp"}
     assert expected == set(SHIPPED)
     assert {one.optimizer for one in SHIPPED.values()} == {"sgd", "adam"}
 
@@ -31,9 +32,10 @@ def test_model_fits_data(name: str) -> None:
 def test_script_understands_the_command(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     workload = load_workload(name)
     python, module, script, *options = workload.command
-    assert (python, module, script) == ("python", "-m", train.__name__)
+    wanted = train.__name__ + ("_mxnet" if workload.framework == "mxnet" else "")
+    assert (python, module, script) == ("python", "-m", wanted)
     monkeypatch.setattr("sys.argv", ["train", *options, "--seed", "7"])
-    args = train.parse_arguments()
+    args = parse_arguments("", models.MODELS if workload.framework == "torch" else workloads.MXNET_MODELS)
     assert (args.data, args.model, args.epochs, args.seed) == (workload.data, workload.model, workload.epochs, 7)
     assert (args.lr, args.eval_samples) == (workload.lr, workload.eval_samples)
     optimizer = train.make_optimizer(torch.nn.Linear(1, 1), args)
@@ -66,6 +68,7 @@ def changed(tmp_path: Path, old: str, new: str) -> Path:
     ("old", "new", "message"),
     [
         ("    model: cnn", "    model: cmm", r"\.model: must be one of cifar-cnn, cnn, .* \(got cmm\)"),
+        ("    framework: mxnet", "    comm: gloo\n    framework: mxnet", r"comm: must be byteps for MXNet"),
         ("    batch: 64", "    batch: 8", r"\.batch: must lie within 16\.\.512 \(got 8\)"),
         (r"thresholds: \[0\.\d+", "thresholds: [0.99", r"\.thresholds: must grow"),
         (r"eval_samples: \d+", "eval_samples: 1000000", r"\.eval_samples: must not exceed the 180000 samples"),
@@ -83,3 +86,16 @@ def test_mistakes_are_told_with_their_line(tmp_path: Path, old: str, new: str, m
 
 def test_command_holds_no_seed() -> None:
     assert all("--seed" not in one.command for one in SHIPPED.values() if isinstance(one, Workload))
+
+
+def test_models_of_both_frameworks_are_known() -> None:
+    pytest.importorskip("dynamix_ps.numpy_names")
+    pytest.importorskip("mxnet", reason="MXNet was left out of this environment")
+    from benchmarks.workloads import mxnet_models
+
+    assert tuple(sorted(mxnet_models.MODELS)) == workloads.MXNET_MODELS
+    for name in mxnet_models.MODELS:
+        net = mxnet_models.make_model(name, (1, 28, 28), 10)
+        net(__import__("mxnet").nd.zeros((2, 1, 28, 28)))
+        parameters = sum(one.data().size for one in net.collect_params().values())
+        assert parameters == models.count_parameters(models.make_model(name, (1, 28, 28), 10))
