@@ -39,12 +39,12 @@ from worker_hooks.position import Position
 from worker_hooks.sampler import Cursor, GlobalSampler
 from worker_hooks.session import Session
 from worker_hooks.stall import StallWatch
+from worker_hooks.start import check_dataset, check_frameworks, check_workers
 from worker_hooks.stopwatch import Stopwatch
 from worker_hooks.switch import PlanSwitch
 from worker_hooks.tail import Contribution, GlobalView
 from worker_hooks.window import Iteration, WindowMeter
 
-FRAMEWORKS = ("torch", "mxnet")
 NORM_EVERY = 10  # iterations; gradient norms cost a pass over all gradients and change slowly (chosen by us)
 
 _attached = itertools.count()  # several models in one process get keys of their own
@@ -66,14 +66,14 @@ class Training(ABC):
         failure.exit_on_failure(self)
 
         prefix = f"dynamix.{next(_attached)}"
-        self._check_frameworks(f"{prefix}.frameworks")
+        check_frameworks(comm, f"{prefix}.frameworks", self.framework)
         self._exchange = self._make_exchange(prefix)
         self._evaluation_key = f"{prefix}.evaluation"
         comm.declare(self._evaluation_key)
         first_plan = settings.first_plan(self.size, batch_size)
         start = self._same_start(prefix, Position(0, Cursor(), first_plan))
-        self._check_workers(start.plan)
-        self._check_dataset(dataset, start.plan)
+        check_workers(start.plan, self.size)
+        check_dataset(dataset, start.plan)
         self.iteration, self._cursor = start.iteration, start.cursor
         sampler = GlobalSampler(len(dataset), settings.seed if seed is None else seed)
         self._switch = PlanSwitch(start.plan, settings.prefetch)
@@ -129,15 +129,6 @@ class Training(ABC):
 
     # -- start --------------------------------------------------------------------------------------------------------
 
-    def _check_frameworks(self, key: str) -> None:
-        """Before anything else is summed: what means a gradient here may mean something else in another framework."""
-        self._comm.declare(key)
-        mine = np.array([float(name == self.framework) for name in FRAMEWORKS])
-        workers = dict(zip(FRAMEWORKS, self._comm.total(key, mine).tolist(), strict=True))
-        if workers[self.framework] != self.size:
-            found = ", ".join(f"{number:.0f} with {name}" for name, number in workers.items() if number)
-            raise TrainingError(f"workers of one job need one framework, found {found}; start them with one script")
-
     def _same_start(self, prefix: str, position: Position) -> Position:
         """Make weights and optimizer rank 0's on every worker, from its checkpoint if one is given; where it stands."""
         if self.rank != 0:
@@ -146,21 +137,6 @@ class Training(ABC):
             position = load_checkpoint(self._settings.resume, self._restore)
         broadcast(self._comm, f"{prefix}.state", self._pack(position))
         return position
-
-    def _check_workers(self, plan: Plan) -> None:
-        saved_size = len(plan.batch_sizes)
-        if saved_size != self.size:
-            raise TrainingError(
-                f"the checkpoint is of {saved_size} workers, this run has {self.size}; "
-                "resume with as many workers as it was saved with"
-            )
-
-    def _check_dataset(self, dataset: Any, plan: Plan) -> None:
-        if len(dataset) < plan.global_batch:
-            raise TrainingError(
-                f"the data set has {len(dataset)} samples but one iteration takes {plan.global_batch} "
-                f"({' + '.join(map(str, plan.batch_sizes))}); use smaller batch sizes or more data"
-            )
 
     # -- the loop ---------------------------------------------------------------------------------------------------
 
