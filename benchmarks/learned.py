@@ -30,7 +30,7 @@ from dynamix_ps.sim.randomise import draw
 from dynamix_ps.sim.simulator import Simulator
 
 SEED = 7_000_000  # trainings use small ones
-WINDOWS = 1200
+WINDOWS = 6000
 WORKERS = (3, 8, 16)
 
 

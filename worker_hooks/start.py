@@ -1,0 +1,45 @@
+"""What must fit together before a training can begin."""
+
+from __future__ import annotations
+
+from collections.abc import Sized
+
+import numpy as np
+
+from dynamix_ps.comm import Comm
+from dynamix_ps.errors import TrainingError
+from dynamix_ps.messages import Plan
+
+FRAMEWORKS = ("torch", "mxnet")
+
+
+def check_frameworks(comm: Comm, key: str, framework: str) -> None:
+    """Raises TrainingError, on every worker, unless all compute with `framework`. Collective.
+
+    Before anything else is summed: buffers that mean gradients here may mean something else there.
+    """
+    comm.declare(key)
+    mine = np.array([float(name == framework) for name in FRAMEWORKS])
+    workers = dict(zip(FRAMEWORKS, comm.total(key, mine).tolist(), strict=True))
+    if workers[framework] != comm.size:
+        found = ", ".join(f"{number:.0f} with {name}" for name, number in workers.items() if number)
+        raise TrainingError(f"workers of one job need one framework, found {found}; start them with one script")
+
+
+def check_workers(plan: Plan, size: int) -> None:
+    """Raises TrainingError unless `plan`, which may come from a checkpoint, is for `size` workers."""
+    saved_size = len(plan.batch_sizes)
+    if saved_size != size:
+        raise TrainingError(
+            f"the checkpoint is of {saved_size} workers, this run has {size}; "
+            "resume with as many workers as it was saved with"
+        )
+
+
+def check_dataset(dataset: Sized, plan: Plan) -> None:
+    """Raises TrainingError unless one iteration's samples are there."""
+    if len(dataset) < plan.global_batch:
+        raise TrainingError(
+            f"the data set has {len(dataset)} samples but one iteration takes {plan.global_batch} "
+            f"({' + '.join(map(str, plan.batch_sizes))}); use smaller batch sizes or more data"
+        )
