@@ -117,5 +117,12 @@ def false_probe(path: Path, answer: Callable[[socket.socket], None]) -> Iterator
         os.unlink(path)
 
 
+def connect(path: Path) -> socket.socket:
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection.settimeout(10)
+    connection.connect(str(path))
+    return connection
+
+
 if __name__ == "__main__":
     sys.exit(run_probe(sys.argv[2], FakeCollector))

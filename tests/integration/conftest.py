@@ -37,15 +37,27 @@ def bed() -> Iterator[Bed]:
         yield hosts
 
 
+def _ebpf_collector() -> EbpfCollector:
+    try:
+        return EbpfCollector()
+    except SourceError as error:
+        pytest.skip(f"eBPF: {error}")
+
+
 @pytest.fixture
 def collector() -> Iterator[EbpfCollector]:
     """Loaded and attached; it sees all networks of this machine."""
-    try:
-        loaded = EbpfCollector()
-    except SourceError as error:
-        pytest.skip(f"eBPF: {error}")
+    loaded = _ebpf_collector()
     yield loaded
     loaded.close()
+
+
+@pytest.fixture(scope="module")
+def loaded() -> Iterator[EbpfCollector]:
+    """One collector for all tests of a file, as loading takes a while; nobody is watched yet."""
+    collector = _ebpf_collector()
+    yield collector
+    collector.close()
 
 
 class _NoEvents:

@@ -1,0 +1,21 @@
+"""What tests of the network probe need of this machine, and root without rights."""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+import pytest
+
+from dynamix_ps.metrics.network.levels import check_levels
+from dynamix_ps.metrics.network.probe_protocol import DEFAULT_SOCKET
+
+EBPF = check_levels()[0]
+needs_ebpf = pytest.mark.skipif(not EBPF.usable, reason=f"eBPF is not possible here: {EBPF.reason}")
+needs_no_host_probe = pytest.mark.skipif(os.path.exists(DEFAULT_SOCKET), reason=f"a probe is at {DEFAULT_SOCKET}")
+
+# root without any capability
+POWERLESS = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"]
+needs_setpriv = pytest.mark.skipif(
+    os.getuid() != 0 or shutil.which("setpriv") is None, reason="only root can give up its rights, with setpriv"
+)
