@@ -1,5 +1,6 @@
 """A training process that forks as data loaders do, while its client is busy. Run by test_fork.py in a fresh
-interpreter. Says "connected", waits for a line, forks, says which children failed, waits for its reports."""
+interpreter. Says "connected", waits for a line, forks, says which children failed, waits until its reports are
+sent, says so, and leaves at the next line."""
 
 from __future__ import annotations
 
@@ -43,7 +44,8 @@ def main(address: str, forks: int) -> int:
             child.kill()
     print("failed children:", failed, flush=True)
     wait_until(lambda: all(not worker.client._records for worker in workers), "the parent's reports")
-    print("events:", [worker.kinds() for worker in workers])
+    print("events:", [worker.kinds() for worker in workers], flush=True)
+    sys.stdin.readline()
     for worker in workers:
         worker.client.close(PATIENCE_S)
     return 1 if failed else 0

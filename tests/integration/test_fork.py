@@ -48,18 +48,26 @@ def story(address: str, first: str = "", switch: str | None = None, forks: int =
     return run
 
 
+def tell(run: subprocess.Popen[str], line: str) -> None:
+    assert run.stdin is not None
+    run.stdin.write(f"{line}\n")
+    run.stdin.flush()
+
+
 def test_children_live_and_the_client_goes_on(arbitrator: ArbitratorProcess) -> None:
     run = story(arbitrator.address)
-    out, err = run.communicate("go\n", timeout=150)
+    tell(run, "go")
+    said = [run.stdout.readline() for _ in range(3)] if run.stdout else []
+    assert said == ["connected\n", "failed children: []\n", "events: [[], [], []]\n"]
+    wait_until(lambda: arbitrator.last_window() == FORKS - 1, "the last window")  # before the workers leave
+    out, err = run.communicate("leave\n", timeout=150)
     assert run.returncode == 0, out + err
-    assert out.splitlines() == ["connected", "failed children: []", "events: [[], [], []]"]
     assert "may crash" not in err
-    wait_until(lambda: arbitrator.last_window() == FORKS - 1, "the last window")
 
 
 def test_the_switch_in_the_environment_serves_scripts_that_import_grpc_first(arbitrator: ArbitratorProcess) -> None:
     run = story(arbitrator.address, first="import grpc; ", switch="0")
-    out, err = run.communicate("go\n", timeout=150)
+    out, err = run.communicate("go\nleave\n", timeout=150)
     assert run.returncode == 0, out + err
     assert "may crash" not in err
 
@@ -70,7 +78,7 @@ def test_the_switch_in_the_environment_serves_scripts_that_import_grpc_first(arb
 )
 def test_what_cannot_be_cured_is_said(arbitrator: ArbitratorProcess, first: str, switch: str | None, why: str) -> None:
     run = story(arbitrator.address, first=first, switch=switch, forks=0)
-    _, err = run.communicate("go\n", timeout=150)
+    _, err = run.communicate("go\nleave\n", timeout=150)
     assert run.returncode == 0, err
     assert why in err
     assert "data-loader workers may crash" in err
@@ -78,15 +86,13 @@ def test_what_cannot_be_cured_is_said(arbitrator: ArbitratorProcess, first: str,
 
 def test_forking_while_the_arbitrator_hangs(arbitrator: ArbitratorProcess) -> None:
     run = story(arbitrator.address, forks=10)
-    assert run.stdin is not None
     assert run.stdout is not None
     assert run.stdout.readline() == "connected\n"
     arbitrator.signal(signal.SIGSTOP)
     try:
-        run.stdin.write("go\n")
-        run.stdin.flush()
+        tell(run, "go")
         assert run.stdout.readline() == "failed children: []\n"
     finally:
         arbitrator.signal(signal.SIGCONT)
-    out, err = run.communicate(timeout=150)
+    out, err = run.communicate("leave\n", timeout=150)
     assert run.returncode == 0, out + err
