@@ -69,6 +69,8 @@ class Run(Training):
 
     framework = "mxnet"
     framework_version = mx.__version__
+    checkpoint_suffix = ".npz"
+    _exchange: MXNetExchange
 
     def __init__(
         self,
@@ -89,10 +91,7 @@ class Run(Training):
 
     def _make_exchange(self, prefix: str) -> MXNetExchange:
         parameters = list(mxnet_state.named_parameters(self.net).values())
-        self._mxnet_exchange = MXNetExchange(
-            list(dict.fromkeys(parameters)), self._comm, self._settings.bucket_bytes, prefix
-        )
-        return self._mxnet_exchange
+        return MXNetExchange(list(dict.fromkeys(parameters)), self._comm, self._settings.bucket_bytes, prefix)
 
     def _pack(self, position: Position) -> bytes:
         return mxnet_state.pack(self.net, self.trainer, position)
@@ -108,7 +107,7 @@ class Run(Training):
             raise TrainingError(
                 f"run.backward() got {loss.size} losses, expected their mean: loss_function(...).mean()"
             )
-        self._mxnet_exchange.backward(loss)
+        self._exchange.backward(loss)
 
     def _number(self, value: Any) -> float:
         return float(value.asscalar() if isinstance(value, mx.nd.NDArray) else value)

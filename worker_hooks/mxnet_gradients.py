@@ -55,7 +55,7 @@ class MXNetBucket(Bucket):
         for weights, place in self._places:
             if not weights._fresh_grad:
                 place[:] = 0
-                weights._fresh_grad = True
+                weights._fresh_grad = True  # or Trainer takes it for a mistake
 
     def squared(self) -> float:
         return float(mx.nd.dot(self._gradients, self._gradients).asscalar())
@@ -69,8 +69,6 @@ class MXNetBucket(Bucket):
 
     def deliver(self, factor: float) -> None:
         self._gradients *= factor
-        for weights, _ in self._places:
-            weights._fresh_grad = True  # or Trainer takes a worker without samples for a mistake
 
 
 class MXNetExchange(GradientExchange):

@@ -65,6 +65,7 @@ class Run(Training):
 
     framework = "torch"
     framework_version = torch.__version__
+    checkpoint_suffix = ".pt"
 
     def __init__(
         self,

@@ -55,6 +55,7 @@ class Training(ABC):
 
     framework: ClassVar[str]
     framework_version: ClassVar[str]
+    checkpoint_suffix: ClassVar[str]
 
     def __init__(self, dataset: Any, session: Session, batch_size: int, seed: int | None) -> None:
         comm, settings = session.comm, session.settings
@@ -350,14 +351,15 @@ class Training(ABC):
     def save(self, path: Path | str | None = None) -> None:
         """Write a checkpoint (rank 0; others return at once): model, optimizer, cursor, plan. Atomic.
 
-        Default: `checkpoints/last.pt` in the run folder. Does not count as training time.
+        Default: in the run folder, `checkpoints/last.pt` (torch) or `last.npz` (MXNet). Does not count as training
+        time.
         """
         if self.rank != 0:
             return
         if path is None:
             if self._session.folder is None:
                 raise TrainingError("run.save() needs a path when there is no run folder")
-            path = self._session.folder.checkpoints_dir / "last.pt"
+            path = self._session.folder.checkpoints_dir / f"last{self.checkpoint_suffix}"
         with self.paused():
             position = Position(self.iteration, self._cursor, self._switch.newest_scheduled, self._rate.noise)
             save_checkpoint(Path(path), self._pack(position))

@@ -7,25 +7,20 @@ FOLDER holds the tables of a grid. The figures of docs/results/papers.md are rep
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-from benchmarks.page import RESULTS, markdown, update_page
+from benchmarks.page import markdown
 from benchmarks.suite.chapter import UNKNOWN, interval
+from benchmarks.suite.grid_page import renew
 from benchmarks.suite.statistics import (
     OURS,
     STATIC,
     Race,
     difference,
     final_accuracy,
-    races,
     relative_time,
-    with_static,
 )
-from benchmarks.suite.tables import read_tables
-from dynamix_ps.cli.report import exit_code_of
 
 Row = dict[str, str]
 
@@ -57,19 +52,6 @@ DYNAMIC_BATCHING = (
     Published("ResNet-50, two T4 and two P4", 20 / 90),
     Published("linear regression", 1 / 1.15),
 )
-
-
-def main() -> int:
-    return exit_code_of(_main)
-
-
-def _main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path, metavar="FOLDER")
-    parser.add_argument("--out", type=Path, default=RESULTS, metavar="FOLDER", help="of papers.md")
-    args = parser.parse_args()
-    update_page(args.out / "papers.md", figures(with_static(races(read_tables(args.folder))), str(args.folder)))
-    return 0
 
 
 def figures(among: Sequence[Race], folder: str) -> str:
@@ -111,4 +93,4 @@ def _measured(among: Sequence[Race], contender: str) -> Iterator[Row]:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(renew("papers.md", __doc__, figures))

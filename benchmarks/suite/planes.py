@@ -7,14 +7,13 @@ FOLDER holds the tables of the grid `planes`. The figures of docs/results/planes
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import numpy as np
 
-from benchmarks.page import RESULTS, markdown, update_page
+from benchmarks.page import markdown
 from benchmarks.suite.chapter import UNKNOWN, interval
+from benchmarks.suite.grid_page import renew
 from benchmarks.suite.results import CellResult
 from benchmarks.suite.statistics import (
     OURS,
@@ -22,29 +21,12 @@ from benchmarks.suite.statistics import (
     Race,
     difference,
     final_accuracy,
-    races,
     relative_time,
     samples_per_s,
-    with_static,
 )
-from benchmarks.suite.tables import read_tables
 from benchmarks.suite.workloads import Workload, load_workloads
-from dynamix_ps.cli.report import exit_code_of
 
 Row = dict[str, str]
-
-
-def main() -> int:
-    return exit_code_of(_main)
-
-
-def _main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path, metavar="FOLDER")
-    parser.add_argument("--out", type=Path, default=RESULTS, metavar="FOLDER", help="of planes.md")
-    args = parser.parse_args()
-    update_page(args.out / "planes.md", figures(with_static(races(read_tables(args.folder))), str(args.folder)))
-    return 0
 
 
 def figures(among: Sequence[Race], folder: str) -> str:
@@ -98,4 +80,4 @@ def _shares(cell: CellResult) -> tuple[float, ...]:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(renew("planes.md", __doc__, figures))

@@ -26,7 +26,7 @@ def preflight(config: Config, resume: Path | None = None) -> None:
     if config.comm == "byteps" and not installed_info().version:
         raise EnvironmentNotReady("BytePS is not installed in this environment; run: dynamix build-byteps")
     if resume is not None and not resume.is_file():
-        raise UsageError(f"--resume: no checkpoint file {resume}; a run keeps its own in checkpoints/last.pt")
+        raise UsageError(f"--resume: no checkpoint file {resume}; a run keeps its own in checkpoints/")
     if config.mode != "off":
         make_policy(config, len(config.cluster.workers), np.random.default_rng(config.seed))
 

@@ -193,6 +193,39 @@ def test_a_worker_without_samples_runs_but_does_not_count(monkeypatch):
     assert int((weights(run.net) != before).sum()) <= means, "weights moved by a gradient that counts for nothing"
 
 
+class Sum(gluon.Block):
+    """Of two layers, the second of which may be left out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.both = True
+        self.first, self.second = gluon.nn.Dense(2, in_units=4), gluon.nn.Dense(2, in_units=4)
+        self.register_child(self.first)
+        self.register_child(self.second)
+        self.initialize()
+
+    def forward(self, inputs: Any) -> Any:
+        return self.first(inputs) + self.second(inputs) if self.both else self.first(inputs)
+
+
+def test_a_layer_that_backward_left_out_keeps_its_weights():
+    """Its gradient is zero, not the sum of the iteration before."""
+    net = Sum()
+    run = Run(net, make_trainer(net, momentum=0.0), make_data(), Session(settings_for(), "mxnet"))
+    held = []
+    for inputs, targets in run.batches(iterations=2):
+        net.both = run.iteration == 0
+        with autograd.record():
+            loss = cross_entropy(net(inputs), targets).mean()
+        run.backward(loss)
+        run.trainer.step(1)
+        held.append((weights(net.first), weights(net.second)))
+    run.close()
+    (first, second), (moved, kept) = held
+    assert (first != moved).any()
+    assert (second == kept).all()
+
+
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 def test_a_loss_that_is_not_finite_stops_before_the_weights_change(bad):
     run = make_run()

@@ -1,0 +1,26 @@
+"""The command that renews the figures of a page from the tables of a grid."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from benchmarks.page import RESULTS, update_page
+from benchmarks.suite.statistics import Race, races, with_static
+from benchmarks.suite.tables import read_tables
+from dynamix_ps.cli.report import exit_code_of
+
+
+def renew(page: str, about: str | None, figures: Callable[[Sequence[Race], str], str]) -> int:
+    """Command line: replace what stands between the marks of `page` by `figures(races, folder)`; the exit code."""
+
+    def command() -> int:
+        parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+        parser.add_argument("folder", type=Path, metavar="FOLDER")
+        parser.add_argument("--out", type=Path, default=RESULTS, metavar="FOLDER", help=f"of {page}")
+        args = parser.parse_args()
+        update_page(args.out / page, figures(with_static(races(read_tables(args.folder))), str(args.folder)))
+        return 0
+
+    return exit_code_of(command)
