@@ -237,8 +237,17 @@ class Arbitrator:
         now_s = self._clock()
         links, servers = labelled(closed.records, self._links.links(now_s)), self._links.servers(now_s)
         self._links.settle()
-        rule, reference_batch = self._config.lr_rule, sum(self._config.initial_sizes())
-        return View(closed.window, self._plan, self._bounds, closed.records, links, servers, rule, reference_batch)
+        return View(
+            closed.window,
+            self._plan,
+            self._bounds,
+            closed.records,
+            links,
+            servers,
+            self._config.lr_rule,
+            reference_batch=sum(self._config.initial_sizes()),
+            ring=self._config.comm == "gloo",
+        )
 
     def _write_links(self, view: View) -> None:
         if view.links or view.servers:

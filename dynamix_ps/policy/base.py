@@ -27,6 +27,7 @@ class View:
     servers: tuple[ServerView, ...] = ()
     lr_rule: str = "none"  # how the learning rate follows B (progress.LR_RULES)
     reference_batch: int = 0  # sum of the first sizes, for which the learning rate is tuned; 0: that of the newest plan
+    ring: bool = False  # gradients go around a ring, where nobody is done before the slowest link is
 
     @cached_property
     def reported(self) -> tuple[WindowRecord, ...]:

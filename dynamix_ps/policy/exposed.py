@@ -17,7 +17,8 @@ def exposed_s(window: WindowArrays, compute_s: Array) -> tuple[Array, Array]:
 
     Data are on the way for transfer_i seconds, of which the overlap with computing hides h, the same for all. Nobody
     takes longer than the iteration, c_i + transfer_i - h <= T, and somebody takes as long: that tells h. Where
-    transfers are not measured, all have the same, T - max c_i. Chosen by us.
+    transfers are not measured, all have the same, T - max c_i; around a ring they come here alike (window_arrays.py).
+    Chosen by us.
     """
     iterations = window.iterations[..., None]
     iteration_s = window.duration_s[..., None] / iterations

@@ -107,6 +107,8 @@ def arrays_of(view: View) -> WindowArrays:
     present = np.array([record is not None for record in view.records])
     columns: dict[str, Any] = _columns(view.records, present, OF_RECORD)
     columns["accuracy"] = np.where(present & np.isnan(columns["accuracy"]), first.global_accuracy, columns["accuracy"])
+    if view.ring:
+        columns["push_busy"] = np.where(present, _largest(columns["push_busy"].tolist()), NAN)
     columns |= {name: np.float64(getattr(first, name)) for name in OF_CLUSTER}
     # of an absent worker nothing is known
     columns |= _columns(view.links, present, OF_LINK) if view.links else dict.fromkeys(OF_LINK, NAN)

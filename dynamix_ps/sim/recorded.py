@@ -160,7 +160,15 @@ def _decisions(config: Config, started: dict[int, Line], windows: dict[int, _Win
             continue
         records = tuple(window.records.get(rank) for rank in ranks)
         view = View(
-            number_of, plan, bounds, records, window.links, window.servers, config.lr_rule, sum(config.initial_sizes())
+            number_of,
+            plan,
+            bounds,
+            records,
+            window.links,
+            window.servers,
+            config.lr_rule,
+            sum(config.initial_sizes()),
+            ring=config.comm == "gloo",
         )
         if window.decision["kind"] == "plan":
             plan = Plan(window.decision["version"], tuple(window.decision["batch_sizes"]))

@@ -105,6 +105,18 @@ def test_a_slow_link_takes_from_its_worker_what_overlap_does_not_hide() -> None:
     np.testing.assert_allclose(advisor.balanced(np.array(400)), [106.25, 106.25, 106.25, 81.25])
 
 
+def test_around_a_ring_a_slow_link_takes_from_nobody() -> None:
+    """Whoever sends beside the slow link is done as late as its worker: fewer samples there would not help."""
+    states, advisor = StateBuilder(3), Advisor(3)
+    records = [
+        record(rank, batch_size=100, samples=2000, compute_s=2.0, duration_s=6.0, push_busy=busy)
+        for rank, busy in enumerate((0.6, 0.6, 0.1))
+    ]
+    around = dataclasses.replace(view(Plan(0, (100,) * 3), list(records)), ring=True)
+    advisor.observe(states.observe(arrays_of(around)))
+    np.testing.assert_allclose(advisor.balanced(np.array(300)), [100] * 3)
+
+
 def test_without_network_values_all_workers_have_the_same_network_time() -> None:
     states, advisor = StateBuilder(2), Advisor(2)
     records = [record(rank, batch_size=100, samples=2000, compute_s=2.0, duration_s=4.0) for rank in range(2)]
