@@ -58,7 +58,7 @@ def _tuning(race: Race) -> str:
     if not race.sizes:
         return ""
     by_size = sorted(race.sizes, key=lambda name: (len(name), name))
-    times = ", ".join(f"{name.removeprefix(STATIC + '-')}: {race.size_s(name):.1f} s" for name in by_size)
+    times = ", ".join(f"{name.removeprefix(STATIC + '-')}: {race.size_s(name, race.target):.1f} s" for name in by_size)
     return (
         f"`{STATIC}` is `{race.tuned}` here, the best of the {len(race.sizes)} fixed sizes that were tried ({times})."
     )

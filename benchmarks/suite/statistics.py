@@ -7,7 +7,8 @@ Definitions, all chosen by us:
   cell of the race needed where that is more: not arriving never looks better than arriving.
 - Cells that failed count nowhere: a crash tells nothing about speed. Contenders are compared over seeds that both have.
 - `static` is the best of the fixed sizes that were tried in the race: the one that misses the target least often, of
-  those the one with the smallest time. It is chosen by the seeds that are reported, which is in its favour.
+  those the one with the smallest time; where none gets there, that to the highest threshold they do reach. It is chosen
+  by the seeds that are reported, which is in its favour.
 - Relative time: interquartile mean over seeds of the contender over that of the reference, t / t_ref; over several
   races their geometric mean. "Faster" is 1 - t / t_ref. Intervals: see dynamix_ps/sim/comparison.py.
 """
@@ -64,9 +65,9 @@ class Race:
         """Interquartile mean over seeds."""
         return _estimate(interquartile_mean, self.counted_s(contender, accuracy)[None])
 
-    def size_s(self, size: str) -> float:
-        """Time to the target of one of the fixed sizes that were tried."""
-        return self._mean_s(self.sizes[size].values(), self.target)
+    def size_s(self, size: str, accuracy: float) -> float:
+        """Time of one of the fixed sizes that were tried."""
+        return self._mean_s(self.sizes[size].values(), accuracy)
 
     def arrived(self, contender: str) -> int:
         """How many cells reached the target."""
@@ -184,10 +185,10 @@ def _race(scenario: str, workload: str, entries: Mapping[str, Seeds]) -> Race:
     if not sizes:
         return untuned
 
-    def standing(name: str) -> tuple[int, int, float]:
+    def standing(name: str) -> tuple[float, ...]:
         """Seeds first: where some failed or have not run yet, a lucky one would win."""
         missed = len(sizes[name]) - _arrived(sizes[name].values(), untuned.target)
-        return -len(sizes[name]), missed, untuned.size_s(name)
+        return -len(sizes[name]), missed, *(untuned.size_s(name, one) for one in reversed(untuned.thresholds))
 
     tuned = min(sizes, key=standing)
     return Race(scenario, workload, {STATIC: sizes[tuned], **others}, sizes, tuned)

@@ -66,15 +66,20 @@ class TestStatic:
         assert race.tuned == "static-64"
         assert set(race.entries) == {STATIC, "ppo"}
         assert race.time_s(STATIC, TARGET).value == 31
-        assert race.size_s("static-32") == 40
+        assert race.size_s("static-32", TARGET) == 40
 
     def test_arriving_always_is_better_than_arriving_early_once(self) -> None:
         race = only(seeds("static-32", [49, 49, 49]) + seeds("static-64", [1, 1, MISSED]))
-        assert race.size_s("static-64") < race.size_s("static-32")
+        assert race.size_s("static-64", TARGET) < race.size_s("static-32", TARGET)
         assert race.tuned == "static-32"
 
     def test_a_size_of_which_seeds_are_missing_is_not_the_best(self) -> None:
         assert only(seeds("static-32", [40, 40]) + seeds("static-64", [30])).tuned == "static-32"
+
+    def test_where_none_arrives_the_one_that_comes_farther_sooner_is_the_best(self) -> None:
+        race = only(seeds("static-32", [80]) + seeds("static-64", [60]) + seeds("static-128", [70]))
+        assert race.arrived(STATIC) == 0
+        assert race.tuned == "static-64"
 
     def test_every_race_has_its_own(self) -> None:
         cells = [made_up(f"static-{size}", time_s) for size, time_s in ((32, 40), (64, 30))]
