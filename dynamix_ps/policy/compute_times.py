@@ -108,7 +108,8 @@ def sustained_s(compute_s: Times, cpu_s: Times, cpu_cores: Times, throttled: Tim
     A CPU quota holds up a process that has used its part of a period, and lets one that has waited run at full speed.
     A worker that waits for others seems fast, is given more and is held up, so its measured time is not what to split
     work by. In the long run it needs its CPU seconds over the cores of the quota, and that counts where it is longer.
-    Without a quota (never throttled) CPU time says nothing: threads may spin while they wait. Chosen by us.
+    Without a quota CPU time says nothing: threads may spin while they wait. That there is one shows in `throttled`, the
+    largest part of a window in which it ever held the worker up, as not every window shows it. Chosen by us.
     """
     longer = np.fmax(compute_s, cpu_s / np.where(np.asarray(cpu_cores) > 0, cpu_cores, np.nan))
     return np.where(np.asarray(throttled) > 0, longer, compute_s)

@@ -57,6 +57,7 @@ class StateBuilder:
         self._reference_sum_s = np.zeros(whole)
         self._reference_windows = np.zeros(whole)
         self._variance, self._signal, self._weight = np.zeros(whole), np.zeros(whole), np.zeros(whole)
+        self._throttled = np.zeros(shape)  # the most that was ever seen
 
     def restart(self, which: NDArray[np.bool_]) -> None:
         """Forget what is known of some environments, whose next window is the first of another run."""
@@ -64,15 +65,17 @@ class StateBuilder:
             unknown[which] = np.nan
         for zero in (self._reference_sum_s, self._reference_windows, self._variance, self._signal, self._weight):
             zero[which] = 0.0
+        self._throttled[which] = 0.0
 
     def observe(self, window: WindowArrays) -> State:
         """The state at the end of a clean window. Call once per window, in order."""
         self._take_reference(window)
+        self._throttled = np.fmax(self._throttled, window.throttled)
         compute_s = sustained_s(
             window.compute_s,
             window.cpu_ratio * window.duration_s[..., None],
             window.cpu_cores,
-            window.throttled,
+            self._throttled,
         )
         speed = features.speed(window, compute_s)
         compute_s = compute_s / window.iterations[..., None]

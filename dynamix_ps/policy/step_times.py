@@ -42,6 +42,7 @@ class StepTimes:
 
     def __init__(self, n_workers: int) -> None:
         self.compute = ComputeTimes(n_workers)
+        self._throttled = np.zeros(n_workers)  # the most that was ever seen
         self._steps: list[tuple[float, float]] = []  # (C, T) of the last windows
         self._overlap = 1.0
         self._network_s = 0.0
@@ -50,7 +51,9 @@ class StepTimes:
         """Learn from a window."""
         if not view.clean:
             return
-        sizes, times_s, step_s = _measured(view)
+        for record in view.reported:
+            self._throttled[record.rank] = np.fmax(self._throttled[record.rank], record.throttled)
+        sizes, times_s, step_s = _measured(view, self._throttled)
         self.compute.observe(sizes, times_s)
         longest_s = times_s.max(where=(times_s >= SHORTEST_S) & (times_s <= LONGEST_S) & (sizes > 0), initial=0.0)
         if longest_s > 0 and SHORTEST_S <= step_s <= LONGEST_S:
@@ -110,11 +113,11 @@ def typical_step_s(records: Sequence[WindowRecord]) -> float:
     return median([step_s for step_s in steps_s if math.isfinite(step_s)] or [math.nan])
 
 
-def _measured(view: View) -> tuple[Array, Array, float]:
+def _measured(view: View, throttled: Array) -> tuple[Array, Array, float]:
     """Samples and computing seconds per iteration, by rank, NaN where not reported; and the iteration's duration."""
     records = [record for record in view.reported if record.iterations > 0]
     values = [
-        (r.rank, r.iterations, r.samples, r.compute_s, r.cpu_ratio * r.duration_s, r.cpu_cores, r.throttled)
+        (r.rank, r.iterations, r.samples, r.compute_s, r.cpu_ratio * r.duration_s, r.cpu_cores, throttled[r.rank])
         for r in records
     ]
     ranks, iterations, samples, *times = np.array(values, dtype=np.float64).reshape(-1, 7).T
