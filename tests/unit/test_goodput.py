@@ -165,6 +165,15 @@ def test_a_worker_under_a_quota_needs_its_cpu_time_over_its_cores() -> None:
         assert times.compute.seconds([100, 100])[1] == pytest.approx(needed_s)
 
 
+def test_a_quota_is_not_forgotten_in_a_window_that_shows_none() -> None:
+    held = record(1, batch_size=100, samples=2000, compute_s=1.0, duration_s=4.0, cpu_ratio=0.2, cpu_cores=0.25)
+    times = StepTimes(2)
+    for throttled in (0.1, 0.0, math.nan):
+        waited = dataclasses.replace(held, throttled=throttled)
+        times.observe(view(Plan(0, (100, 100)), [record(0, batch_size=100, samples=2000, compute_s=3.9), waited]))
+        assert times.compute.seconds([100, 100])[1] == pytest.approx(0.16)
+
+
 def test_one_size_tells_nothing_of_the_fixed_part() -> None:
     cluster = SmallCluster([1000.0], fixed_s=0.0)
     times = seen_at(cluster, (100,))

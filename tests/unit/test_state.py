@@ -17,7 +17,7 @@ from dynamix_ps.policy.features import ALL, NAMES, SHARED, table
 from dynamix_ps.policy.ppo.normalise import Normaliser
 from dynamix_ps.policy.state import StateBuilder
 from dynamix_ps.policy.window_arrays import arrays_of
-from tests.control_plane import record, view
+from tests.control_plane import record, stacked, view
 
 ROOT = Path(__file__).resolve().parents[2]
 MEASURED = {
@@ -140,6 +140,19 @@ def test_the_unit_of_iteration_time_is_the_mean_of_the_first_three_windows():
     for duration_s in (2.0, 4.0, 6.0):
         builder.observe(arrays_of(view(plan, [record(duration_s=duration_s)])))
     assert row(builder, view(plan, [record(duration_s=8.0)]))["iteration_time"] == pytest.approx(2.0)
+
+
+def test_a_quota_is_not_forgotten_in_a_window_that_shows_none() -> None:
+    builder = StateBuilder(1, 1)
+    held = dict(samples=640, iterations=10, compute_s=0.1, duration_s=2.0, cpu_ratio=0.2, cpu_cores=0.5)
+    needed_s = []
+    for throttled in (0.0, 0.01, 0.0, math.nan):
+        window = arrays_of(view(Plan(0, (64,)), [record(0, batch_size=64, **held, throttled=throttled)]))
+        needed_s.append(float(builder.observe(stacked([window])).compute_s.item()))
+    assert needed_s == pytest.approx([0.01, 0.08, 0.08, 0.08])  # 0.4 CPU seconds in ten iterations, half a core
+    builder.restart(np.array([True]))
+    fresh = arrays_of(view(Plan(0, (64,)), [record(0, batch_size=64, **held, throttled=0.0)]))
+    assert builder.observe(stacked([fresh])).compute_s.item() == pytest.approx(0.01)
 
 
 def test_gradients_that_were_not_measured_are_unknown():
