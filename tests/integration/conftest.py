@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,9 @@ from dynamix_ps.metrics.network.connection import SourceError
 from dynamix_ps.metrics.network.ebpf import EbpfCollector
 from tests.control_plane import config
 from tests.integration.arbitrator_process import ArbitratorProcess
+
+# A shell's background jobs ignore Ctrl-C and hand that on; tests that send it mean a process that listens.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
