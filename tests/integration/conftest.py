@@ -16,8 +16,10 @@ from dynamix_ps.metrics.network.ebpf import EbpfCollector
 from tests.control_plane import config
 from tests.integration.arbitrator_process import ArbitratorProcess
 
-# A shell's background jobs ignore Ctrl-C and hand that on; tests that send it mean a process that listens.
-signal.signal(signal.SIGINT, signal.default_int_handler)
+# Background jobs of a shell ignore Ctrl-C, and nohup hangups; what is ignored, children inherit, a handler they do not.
+for number in (signal.SIGINT, signal.SIGHUP):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, lambda *_: None)
 
 
 @pytest.fixture
