@@ -73,6 +73,18 @@ def test_equal_sizes_are_a_decision_but_no_new_version(tmp_path: Path) -> None:
     asyncio.run(story())
 
 
+@pytest.mark.parametrize(("comm", "ring"), [("byteps", False), ("gloo", True)])
+def test_a_policy_is_told_whether_gradients_go_around_a_ring(tmp_path: Path, comm: str, ring: bool) -> None:
+    async def story() -> None:
+        policy = Scripted((64, 64, 64))
+        bench = Bench(tmp_path, policy, config().model_copy(update={"comm": comm}))
+        bench.register_all()
+        await bench.window(0, Plan(0, (64, 64, 64)))
+        assert [view.ring for view in policy.views] == [ring]
+
+    asyncio.run(story())
+
+
 def test_the_guard_stands_between_policy_and_workers(tmp_path: Path) -> None:
     async def story() -> None:
         bench = Bench(tmp_path, Scripted((math.nan, 1e9, -3), (1,)))
