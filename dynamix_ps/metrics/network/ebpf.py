@@ -37,7 +37,7 @@ _MAX_PROCESSES = 1024
 _MAX_CONNECTIONS = 8192
 _FIRST_PID_NAMESPACE = 0xEFFFFFFC  # inode of the one the machine booted with, fixed in include/linux/proc_ns.h
 _CLOCK_MONOTONIC_COARSE = 6  # its resolution is one tick of the kernel
-_REFRESHED, _STALE, _UNWANTED = 0, 2, 3  # what program.c's `refresh` returns
+_REFRESHED = 0  # what program.c's `refresh` returns
 _IPV4 = 2
 
 # Macro in program.c: struct and field.
@@ -103,7 +103,6 @@ class EbpfCollector:
         self._lost_map = self._bpf[b"lost"]
         self._watched: set[int] = set()
         self._closed: dict[_Key, tuple[float, Connection]] = {}  # with the time at which it is dropped
-        self._missed_ends = 0
         try:
             self._refresh(0)
         except SourceError:
@@ -145,19 +144,11 @@ class EbpfCollector:
         now_s = time.monotonic()
         opened: dict[_Key, Connection] = {}
         for key in list(self._open_map.keys()):
-            verdict = self._refresh(key.value, pid)
-            if verdict == _UNWANTED:
+            if self._refresh(key.value, pid) != _REFRESHED:
                 continue
-            try:
+            with contextlib.suppress(KeyError):  # closed meanwhile: it is in the other map
                 raw = self._open_map[key]
-            except KeyError:  # closed meanwhile: it is in the other map
-                continue
-            if verdict == _REFRESHED:
                 opened[key.value, raw.born_ns] = self._connection(raw, closed=False)
-            elif verdict == _STALE:
-                self._missed_ends += 1
-                self._drop(key)
-                self._closed[key.value, raw.born_ns] = (now_s + CLOSED_KEPT_S, self._connection(raw, closed=True))
         self._collect_closed(now_s)
         closed = [connection for _, connection in self._closed.values()]
         still_open = [connection for key, connection in opened.items() if key not in self._closed]
@@ -169,7 +160,7 @@ class EbpfCollector:
     @property
     def lost(self) -> int:
         """Connections that did not fit into a kernel map, or whose last values were missed."""
-        return int(self._lost_map[ctypes.c_int(0)].value) + self._missed_ends
+        return int(self._lost_map[ctypes.c_int(0)].value)
 
     def run_time_ns(self) -> int:
         """CPU time of the programs so far, on all cores; counted only while kernel.bpf_stats_enabled is 1."""

@@ -18,11 +18,11 @@
 #define STATE_LISTEN 10
 #define FLAG_FIN_RECEIVED (1 << 1) /* SOCK_DONE, bit 1 of enum sock_flags */
 
+#define YOUNG_NS 1000000000 /* connections this old have begun */
+
 /* What `refresh` returns. */
 #define REFRESHED 0
-#define FORGOTTEN 1 /* closed meanwhile */
-#define STALE 2     /* the socket is closed or another one by now, and its end was missed */
-#define UNWANTED 3  /* of another process */
+#define PASSED_OVER 1 /* closed meanwhile, or of another process */
 
 struct connection {
     u64 born_ns;
@@ -157,12 +157,17 @@ INLINE void read_counters(u64 socket, struct connection *c)
         read_addresses(socket, c);
 }
 
-/* Under the key of the socket's address and the time of birth, as the address is used again. */
-INLINE void keep_closed(u64 socket, struct connection *c)
+/* Kept under the key of the socket's address and the time of birth, as the address is used again. */
+INLINE void end(u64 socket, struct connection *c)
 {
+    if (is_same(socket, c))
+        read_counters(socket, c);
+    else
+        count_lost(); /* its end was missed, its last values with it */
     struct closed_key key = {.socket = socket, .born_ns = c->born_ns};
     if (closed.update(&key, c))
         count_lost();
+    connections.delete(&socket);
 }
 
 INLINE void note(u64 socket, u32 pid)
@@ -171,8 +176,7 @@ INLINE void note(u64 socket, u32 pid)
     if (before) {
         if (is_same(socket, before))
             return;
-        count_lost(); /* its end was missed, its last values with it */
-        keep_closed(socket, before);
+        end(socket, before);
     }
     struct connection c = {};
     c.born_ns = bpf_ktime_get_ns();
@@ -197,8 +201,13 @@ INLINE void note_if_new(u64 socket, u32 pid)
     if ((family != FAMILY_IPV4 && family != FAMILY_IPV6) || (u16)peek(socket + AT_PROTOCOL, 2) != PROTOCOL_TCP)
         return;
     u8 state = peek(socket + AT_STATE, 1);
-    if (state != STATE_CLOSE && state != STATE_LISTEN)
-        note(socket, pid);
+    if (state == STATE_CLOSE || state == STATE_LISTEN)
+        return;
+    note(socket, pid);
+    /* It may have ended in between, which nobody else will notice. */
+    struct connection *c = connections.lookup(&socket);
+    if (c && (u8)peek(socket + AT_STATE, 1) == STATE_CLOSE)
+        end(socket, c);
 }
 
 /* In process context, for a socket just written to or read from. */
@@ -236,12 +245,8 @@ INLINE int state_changes(struct bpf_raw_tracepoint_args *ctx)
     if (state != STATE_CLOSE)
         return 0;
     struct connection *c = connections.lookup(&socket);
-    if (!c)
-        return 0;
-    if (is_same(socket, c))
-        read_counters(socket, c);
-    keep_closed(socket, c);
-    connections.delete(&socket);
+    if (c)
+        end(socket, c);
     return 0;
 }
 
@@ -283,11 +288,21 @@ int refresh(struct bpf_raw_tracepoint_args *ctx)
     u32 wanted = ctx->args[1];
     struct connection *c = connections.lookup(&socket);
     if (!c)
-        return FORGOTTEN;
+        return PASSED_OVER;
     if (wanted && c->pid != wanted)
-        return UNWANTED;
-    if ((u8)peek(socket + AT_STATE, 1) == STATE_CLOSE || !is_same(socket, c))
-        return STALE;
-    read_counters(socket, c);
+        return PASSED_OVER;
+    struct connection now = *c; /* a map uses the memory of what is deleted at once for others */
+    int goes_on = is_same(socket, &now) && (u8)peek(socket + AT_STATE, 1) != STATE_CLOSE;
+    if (goes_on)
+        read_counters(socket, &now);
+    c = connections.lookup(&socket);
+    if (!c || c->born_ns != now.born_ns)
+        return PASSED_OVER;
+    if (goes_on)
+        *c = now;
+    else if (bpf_ktime_get_ns() - now.born_ns > YOUNG_NS) {
+        end(socket, c); /* it was missed, as on machines that hide a process, and interrupts that come in its time */
+        return PASSED_OVER;
+    }
     return REFRESHED;
 }
