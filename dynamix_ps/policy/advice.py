@@ -9,10 +9,10 @@ lasts
 as long as the same network time stays hidden. Computing hides network time in proportion to itself: of what a larger B
 adds to it, the part h / C (hidden over computing time now) is won back, until nothing is exposed. No iteration is
 shorter than that of a slow worker at its lower bound. Training progresses by f(B) / T(B) per second (progress.py). The
-learned policy sees B*, the smallest B with which that is nearly as large as it can be, as log2(B* / B), the part of T
-that grows with B, and f(B); it is free to disagree. Of sizes that are equally fast the smallest takes the most steps
-for the same samples, which is worth more than f tells: it knows the progress of the next step, not where training ends.
-Chosen by us.
+learned policy sees B*, as log2(B* / B), the part of T that grows with B, and f(B); it is free to disagree. B* is, of
+all B with which that is nearly as large as it can be, the one nearest to the user's, B_0: beyond, the smallest takes
+the most steps for the same samples, which is worth more than f tells, as it knows the progress of the next step and not
+where training ends; below, less time per sample is certain, and more progress per sample is a guess. Chosen by us.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ADVICE = ("advised_batch", "growing_part", "step_progress")  # log2(B* / B); B /
 PRESENT = 12
 CANDIDATES = np.exp2((np.arange(2 * PRESENT + 1) - PRESENT) / 4)  # of B* / B, quarters of octaves
 WORTH = 0.05  # progress per second is flat around its best; what comes so near is as good (chosen by us)
-NEAR = 2  # a B that is good enough stays unless one that is smaller by more candidates would do (chosen by us)
+NEAR = 2  # a B that is good enough stays unless one nearer to B_0 by more candidates would do (chosen by us)
 SMOOTHING = 0.5  # weight of the newest window in the exposed network time, unless it jumps (chosen by us)
 
 
@@ -70,7 +70,8 @@ class Advisor:
         pinned_s = (self._fixed_s + window.low / self._rates_per_s).max(axis=-1)
         balanced_s = np.maximum(constant_s + growing_s + longer_s, alone_s)
         per_s = efficiency(state, candidates) / np.maximum(balanced_s, pinned_s)
-        best = np.take_along_axis(candidates, _smallest_good(per_s)[None], axis=0)[0]
+        chosen = _nearest_good(per_s, np.abs(np.log2(candidates / window.reference_batch)))
+        best = np.take_along_axis(candidates, chosen[None], axis=0)[0]
         advice = np.stack(
             [np.log2(np.maximum(best, 1) / batch), ratio(growing_s, constant_s + growing_s), efficiency(state, batch)],
             axis=-1,
@@ -93,13 +94,13 @@ class Advisor:
         self._exposed_s = np.where(np.isfinite(exposed), after_s, self._exposed_s)
 
 
-def _smallest_good(per_s: Array) -> NDArray[np.int64]:
-    """Of (candidates, ...) the first one that is nearly as good as the best; the present one where that is near."""
+def _nearest_good(per_s: Array, distance: Array) -> NDArray[np.int64]:
+    """Of (candidates, ...) the nearest one that is nearly as good as the best; the present one where that is near."""
     most = per_s.max(axis=0)
     good = (per_s * (1 + WORTH) >= most) & (per_s > 0) | (per_s == most)
-    first = good.argmax(axis=0)
-    stays = good[PRESENT] & (PRESENT - first <= NEAR)
-    return np.where(stays, PRESENT, first)
+    nearest = np.where(good, distance, np.inf).argmin(axis=0)
+    stays = good[PRESENT] & (np.abs(PRESENT - nearest) <= NEAR)
+    return np.where(stays, PRESENT, nearest)
 
 
 def _filled(values: Array, otherwise: float = 0.0) -> Array:

@@ -68,19 +68,37 @@ def test_best_global_batch_keeps_to_the_bounds_and_to_the_rule_of_the_learning_r
 @pytest.mark.parametrize(
     ("per_s", "chosen"),
     [
-        ([0.5, 0.97, 0.98, 0.99, 1.0], 2),  # as good as the best, and no other is much smaller
+        ([0.5, 0.97, 0.98, 0.99, 1.0], 2),  # as good as the best, and no other is much nearer
         ([0.96, 0.97, 0.98, 0.99, 1.0], 0),
         ([0.5, 0.6, 0.7, 0.96, 1.0], 3),
         ([1.0, 0.9, 0.8, 0.7, 0.6], 0),
         ([-1.0, -2.0, -3.0, -4.0, -5.0], 0),  # whatever is done, training goes back
     ],
 )
-def test_of_sizes_that_are_as_good_the_smallest_unless_the_present_one_is_near(
-    per_s: list[float], chosen: int, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("way", [1, -1])
+def test_of_sizes_that_are_as_good_the_nearest_to_the_first_unless_the_present_one_is_near(
+    per_s: list[float], chosen: int, way: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The first global batch is the smallest of the candidates, or the largest."""
     monkeypatch.setattr(advice_module, "PRESENT", 2)
     monkeypatch.setattr(advice_module, "NEAR", 1)
-    assert advice_module._smallest_good(np.array(per_s)) == chosen
+    distance = np.arange(5)
+    assert advice_module._nearest_good(np.array(per_s[::way]), distance[::way]) == (chosen if way == 1 else 4 - chosen)
+
+
+def test_small_noise_is_no_reason_to_leave_the_first_global_batch() -> None:
+    """A noise scale of 20 promises more progress per second at half of it, which real training does not keep."""
+    cluster = SmallCluster([2000] * 4, fixed_s=0.02, network_s=0.005, noise_scale=20, low=8, lr_rule="sqrt")
+    advice, _ = advised(cluster, (64,) * 4, (48,) * 4, (64,) * 4)
+    assert advice["advised_batch"] == 0.0
+    advice, _ = advised(cluster, (64,) * 4, (24,) * 4, (16,) * 4)
+    assert 64 * 2 ** advice["advised_batch"] == pytest.approx(256)
+
+
+def test_a_first_global_batch_that_is_far_too_large_is_left() -> None:
+    cluster = SmallCluster([2000] * 4, fixed_s=0.001, network_s=0.0, noise_scale=20, start=1024, low=8)
+    advice, _ = advised(cluster, (1024,) * 4, (512,) * 4, (1024,) * 4)
+    assert advice["advised_batch"] <= -2
 
 
 def test_all_finish_together() -> None:
