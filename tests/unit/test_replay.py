@@ -85,6 +85,14 @@ def test_an_unknown_policy_is_refused() -> None:
         with_policy(config(), "best")
 
 
+@pytest.mark.parametrize(("comm", "ring"), [("byteps", False), ("gloo", True)])
+def test_a_run_read_back_tells_whether_gradients_went_around_a_ring(tmp_path: Path, comm: str, ring: bool) -> None:
+    folder = new_folder(tmp_path)
+    folder.config_file.write_text(dump_config(config().model_copy(update={"comm": comm})))
+    whole_run(folder, windows=3)
+    assert [one.view.ring for one in read_run(folder.path).decided] == [ring] * 3
+
+
 def test_the_command_prints_and_writes_every_window(tmp_path: Path) -> None:
     folder = new_folder(tmp_path)
     folder.config_file.write_text(dump_config(config()))
