@@ -97,19 +97,11 @@ class GoodputReward:
 def efficiency(state: State, batch: Whole) -> Array:
     """Progress of one iteration at global batch `batch`, (...,) or (candidates, ...).
 
-    While the noise scale is unknown, the first global batch B0 stands for it: then the user's choice is as good as any.
-    What is less than B0 is judged by a noise scale of at least B0 (chosen by us): early in training estimates are small
-    and promised 1.6 times the progress per sample at 0.4 B0, where real training made 1.25.
+    While the noise scale is unknown, the first global batch stands for it: then the user's choice is as good as any.
     """
-    rule, first = state.window.lr_rule, state.window.reference_batch
-    noise_scale = np.where(np.isfinite(state.noise_scale), state.noise_scale, first)
-
-    def progress(at: Array | Whole, noise_scale: Array) -> Array:
-        return step_progress(rule, TUNING, first, noise_scale, np.maximum(at, 1))
-
-    careful = np.maximum(noise_scale, first)
-    smaller = progress(first, noise_scale) * progress(batch, careful) / progress(first, careful)
-    return np.where(batch < first, smaller, progress(batch, noise_scale))
+    window = state.window
+    noise_scale = np.where(np.isfinite(state.noise_scale), state.noise_scale, window.reference_batch)
+    return step_progress(window.lr_rule, TUNING, window.reference_batch, noise_scale, np.maximum(batch, 1))
 
 
 Reward = PaperReward | GoodputReward
