@@ -22,7 +22,7 @@ PAPER_BOUNDS = (32, 1024)
 BATCH_STEPS = (-1.0, -0.4, -0.15, 0.0, 0.15, 0.4, 1.0)  # log2 of the factor on the advised B (chosen by us)
 LARGEST_MOVE = 1.0  # |log2| of what B changes by in one window, by advice, and by advice and step (chosen by us)
 SHARE_STEPS = (-1.0, -0.4, -0.15, -0.05, 0.0, 0.05, 0.15)  # log2 of the factor on a worker's share (chosen by us)
-DEAD_BAND = 0.02  # while B stays, no worker's size changes by less than this: a switch for nothing (chosen by us)
+DEAD_BAND = 0.03  # while B stays and no size would change by more, they stay: a switch for nothing (chosen by us)
 
 
 def paper_sizes(planned: Whole, actions: NDArray[np.int64], low: Whole, high: Whole) -> Whole:

@@ -25,7 +25,7 @@ Array = NDArray[np.float64]
 Times = NDArray[np.floating[Any]] | float
 
 JUMP = 0.15  # a relative change beyond this is a new speed, not noise
-SMOOTHING = 0.5  # weight of the newest window in the level
+SMOOTHING = 0.25  # weight of the newest window in the level: times scatter by 4 %
 FORGETTING = 0.97  # weight of a window, one window later, in the line
 SAME_SIZE = 0.05  # relative change of a size below which it stayed the same
 FIXED_PART = 0.2  # of the mean time, give or take 0.3

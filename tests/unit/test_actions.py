@@ -94,10 +94,10 @@ def test_an_absent_worker_keeps_its_size() -> None:
 
 def test_a_little_is_not_worth_a_switch_unless_the_global_batch_or_the_bounds_ask_for_it() -> None:
     stay = np.full(2, STAY)
-    little, more = np.array([509.0, 491.0]), np.array([515.0, 485.0])
+    little, more = np.array([513.0, 487.0]), np.array([520.0, 480.0])
     seen = window(500, 500)
     assert actions.structured_sizes(seen, np.array(1000), little, stay).tolist() == [500, 500]
-    assert actions.structured_sizes(seen, np.array(1000), more, stay).tolist() == [515, 485]
+    assert actions.structured_sizes(seen, np.array(1000), more, stay).tolist() == [520, 480]
     assert actions.structured_sizes(seen, np.array(1002), little, stay).sum() == 1002
     outside = dataclasses.replace(seen, high=whole(1024, 495))
     assert actions.structured_sizes(outside, np.array(1000), little, stay).tolist() == [509, 491]
