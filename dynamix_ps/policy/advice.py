@@ -13,8 +13,8 @@ learned policy sees B*, as log2(B* / B), the part of T that grows with B, and f(
 all B with which that is nearly as large as it can be, the one nearest to the user's, B_0: beyond, the smallest takes
 the most steps for the same samples, which is worth more than f tells, as it knows the progress of the next step and not
 where training ends; below, more time per sample is certain, and more progress per sample is a guess, so a B below B_0
-must promise half as much again: at 0.4 B_0 the model had promised 1.6 times the progress per sample, and real training
-made 1.25. Chosen by us.
+must promise half as much again: for 0.4 B_0 the model gave up a third of the samples per second, as if each were worth
+half as much again, and real training made a quarter (docs/results/proof.md). Chosen by us.
 """
 
 from __future__ import annotations
@@ -76,7 +76,8 @@ class Advisor:
         per_s = efficiency(state, candidates) / np.maximum(balanced_s, pinned_s)
         smaller = candidates < window.reference_batch / HALF_A_STEP
         per_s = np.where(smaller & (per_s > 0), per_s / (1 + SMALLER), per_s)
-        chosen = _nearest_good(per_s, np.abs(np.log2(candidates / window.reference_batch)))
+        away = np.log2(np.maximum(candidates, 1) / np.maximum(window.reference_batch, 1))
+        chosen = _nearest_good(per_s, np.abs(away))
         best = np.take_along_axis(candidates, chosen[None], axis=0)[0]
         advice = np.stack(
             [np.log2(np.maximum(best, 1) / batch), ratio(growing_s, constant_s + growing_s), efficiency(state, batch)],
