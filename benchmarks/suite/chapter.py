@@ -15,9 +15,11 @@ from benchmarks.suite.statistics import (
     accuracy_at_time,
     difference,
     final_accuracy,
+    global_batch,
     improvement,
     relative_time,
     samples_per_s,
+    samples_to,
 )
 from dynamix_ps.sim.comparison import Estimate
 
@@ -106,6 +108,8 @@ def _accuracies(race: Race) -> str:
 def _costs(race: Race) -> str:
     """Interquartile means; the network, the controller and the safety net included."""
     columns: dict[str, tuple[Callable[[CellResult], float | None], str, float]] = {
+        "global batch": (global_batch, "{:.0f}", 1),
+        "samples to target": (lambda cell: samples_to(cell, race.target), "{:,.0f}", 1),
         "samples per s": (samples_per_s, "{:,.0f}", 1),
         "time waiting (%)": (lambda cell: cell.wait_fraction, "{:.1f}", 100),
         "spread of computing times (%)": (lambda cell: cell.compute_spread, "{:.0f}", 100),

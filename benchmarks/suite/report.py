@@ -55,6 +55,8 @@ READING = f"""## How to read this
 - **Accuracy after a time and after some samples**: those that the first contender to arrive needs for the target, so
   that all are compared on equal terms. A training that has ended keeps its last accuracy; {UNKNOWN} is before the first
   evaluation. In the same way {UNKNOWN} stands for whatever is not known.
+- **Samples to target** counts the cells that got there. The time to the target is about these over the samples per
+  second: a contender wins by needing fewer, with a small global batch, or by training faster, which a large one does.
 - **Time waiting** is for other workers, mean over workers. **Spread of computing times** is (slowest - fastest) / mean
   over workers, the median over windows.
 - **Cells that failed or have no result** are named above and count in no figure: a crash tells nothing about speed.

@@ -158,8 +158,14 @@ def final_accuracy(cell: CellResult) -> float | None:
 
 
 def samples_per_s(cell: CellResult) -> float | None:
-    """Over all of training."""
-    return cell.samples / cell.train_s if cell.train_s else None
+    """Until the last evaluation, the evaluations left out."""
+    last = cell.curve[-1] if cell.curve else None
+    return last.samples / last.time_s if last and last.time_s > 0 else None
+
+
+def global_batch(cell: CellResult) -> float | None:
+    """Samples per iteration, mean over all of training."""
+    return cell.samples / cell.iterations if cell.iterations else None
 
 
 def samples_to(cell: CellResult, accuracy: float) -> float | None:

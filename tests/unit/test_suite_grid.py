@@ -120,6 +120,7 @@ def test_grids_that_ship_can_run_and_name_themselves() -> None:
         assert grid.about
     for name in ("quick", "full"):
         assert set(load_grid(name).contenders) == set(CONTENDERS)
+    assert set(load_grid("proof").cells()) < set(load_grid("full").cells()), "its folder cannot grow"
 
 
 def test_a_folder_belongs_to_one_grid_which_may_grow(tmp_path: Path) -> None:

@@ -56,6 +56,8 @@ class TestText:
         assert found["reached target"] == "3 of 3"
         assert found["faster than static"] == "25 %"
         assert row(text, chapter, "pid")["reached target"] == "2 of 2"
+        costs = row(text, "h-level-4--fashion-cnn--step-time.png", "ppo")
+        assert (costs["global batch"], costs["samples to target"], costs["samples per s"]) == ("100", "30,000", "1,000")
         assert (
             "`static` is `static-64` here, the best of the 2 fixed sizes that were tried (32: 45.0 s, 64: 40.0 s)"
             in text

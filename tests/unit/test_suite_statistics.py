@@ -16,6 +16,7 @@ from benchmarks.suite.statistics import (
     contenders_of,
     difference,
     final_accuracy,
+    global_batch,
     improvement,
     races,
     relative_time,
@@ -23,7 +24,7 @@ from benchmarks.suite.statistics import (
     samples_to,
     with_static,
 )
-from tests.unit.made_up_cells import HIGHEST, LIMIT_S, TARGET, made_up
+from tests.unit.made_up_cells import HIGHEST, LIMIT_S, TARGET, TRAIN_S, made_up
 
 MISSED = 1000.0
 
@@ -140,6 +141,10 @@ class TestFigures:
         cell = made_up("ppo", 20)
         assert final_accuracy(cell) == HIGHEST
         assert samples_per_s(cell) == 1000
+        assert samples_per_s(dataclasses.replace(cell, train_s=2 * TRAIN_S)) == 1000, "the evaluations count"
+        assert samples_per_s(made_up("ppo", 20, ended="failed")) is None
+        assert global_batch(cell) == 100
+        assert global_batch(dataclasses.replace(cell, samples=0, iterations=0)) is None
         assert samples_to(cell, TARGET) == 20_000
         assert samples_to(made_up("ppo", MISSED), TARGET) is None
 
