@@ -78,7 +78,8 @@ def unpack(archive: Path, folder: Path) -> Path:
     """Unpack the source package into `folder` and return its top folder. Raises BuildError when it is damaged."""
     try:
         with tarfile.open(archive) as tar:
-            tar.extractall(folder, filter="data")
+            tar.extraction_filter = getattr(tarfile, "data_filter", None)  # Python before 3.10.12 and 3.11.4 has none
+            tar.extractall(folder)
     except (tarfile.TarError, EOFError) as error:
         raise BuildError(
             f"{archive} is damaged: {error}.\nNext: delete it and run this command again to download it."
