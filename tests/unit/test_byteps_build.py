@@ -200,6 +200,31 @@ def test_truncated_archive(tmp_path: Path) -> None:
         source.unpack(archive, tmp_path / "out")
 
 
+def test_unpacking_stays_in_the_folder(tmp_path: Path) -> None:
+    if not hasattr(tarfile, "data_filter"):
+        pytest.skip("this Python has no extraction filters")
+    archive = tmp_path / source.FILE_NAME
+    with tarfile.open(archive, "w:gz") as tar:
+        tar.addfile(tarfile.TarInfo("../outside"))
+    with pytest.raises(BuildError, match="is damaged"):
+        source.unpack(archive, tmp_path / "out")
+    assert not (tmp_path / "outside").exists()
+
+
+def test_unpacking_with_a_python_without_extraction_filters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    extract = tarfile.TarFile.extractall
+
+    def without_filter(tar: tarfile.TarFile, path: Path) -> None:
+        extract(tar, path)
+
+    monkeypatch.setattr(tarfile.TarFile, "extractall", without_filter)
+    monkeypatch.delattr(tarfile, "data_filter", raising=False)
+    archive = tmp_path / source.FILE_NAME
+    with tarfile.open(archive, "w:gz") as tar:
+        tar.addfile(tarfile.TarInfo(f"byteps-{source.VERSION}"))
+    assert source.unpack(archive, tmp_path / "out").exists()
+
+
 # -- the machine --------------------------------------------------------------------------------------------------
 
 
