@@ -80,7 +80,7 @@ class Training(ABC):
         self._switch = PlanSwitch(start.plan, settings.prefetch)
         self._stream = BatchStream(dataset, self._fetch, sampler, self.rank, self._switch.plan_at, settings.prefetch)
         reference_batch = settings.reference_batch or first_plan.global_batch
-        self._rate = LearningRate(settings.lr_rule, reference_batch, self.size, start.noise)
+        self._rate = LearningRate(settings.lr_rule, reference_batch, self.size, start.noise, start.warm)
         self._watch = Stopwatch()
         self._meter = WindowMeter(self.rank, settings.window, self._exchange.bytes_per_iteration)
         self._stall = StallWatch(self.rank, session.reporter, settings.timeouts)
@@ -92,6 +92,7 @@ class Training(ABC):
         self._loss = self._correct = self._grad_sq = self._global_grad_sq = math.nan
         self._applied_version = start.plan.version
         self._samples = 0
+        self._warm_up = start.iteration  # slowed down by all that happens once, so it is in no window
         self._training_began_s: float | None = None
         session.start(start.plan, start.iteration, f"{self.framework} {self.framework_version}")
         if getattr(dataset, "degraded", None):  # the data set itself says that it is not what was asked for
@@ -239,7 +240,8 @@ class Training(ABC):
         self._view = view
 
     def _measures_norms(self, batch: Batch) -> bool:
-        return self._adaptive and batch.iteration % self._norm_every == 0
+        every = self._norm_every
+        return self._adaptive and batch.iteration % every == 1 % every  # so that the first window knows them
 
     @property
     def _norm_every(self) -> int:
@@ -253,12 +255,9 @@ class Training(ABC):
             self._rate.see(noise, self._norm_every)
 
     def _rate_factor(self) -> float:
-        """On the script's learning rate, for the samples that were really summed: the last ones of an epoch are few.
-
-        A step of full length along the gradient of a few samples can undo hundreds of others.
-        """
-        assert self._view is not None
-        return self._rate.factor(max(self._view.samples, 1))
+        """On the script's learning rate. Call once per step."""
+        assert self._batch is not None and self._view is not None
+        return self._rate.step(self._batch.plan.global_batch, self._view.samples)
 
     def _stepped(self) -> None:
         """The optimizer has taken its step: an iteration is complete."""
@@ -274,7 +273,7 @@ class Training(ABC):
 
     def _announce(self, plan: Plan) -> None:
         self._applied_version = plan.version
-        self._session.reporter.begin_window()
+        self._begin_window()
         self._session.reporter.event(
             "plan_applied",
             version=plan.version,
@@ -285,15 +284,24 @@ class Training(ABC):
 
     # -- records ----------------------------------------------------------------------------------------------------
 
+    def _begin_window(self) -> None:
+        """What was counted up to here belongs to none."""
+        self._watch.cpu_ratio()
+        self._session.reporter.begin_window()
+
     def _record(self, batch: Batch) -> None:
         assert self._view is not None
+        times = self._watch.end()
+        if batch.iteration == self._warm_up:
+            self._begin_window()
+            return
         record = self._meter.add(
             Iteration(
                 number=batch.iteration,
                 plan_version=batch.plan.version,
                 batch_size=batch.plan.batch_sizes[self.rank],
                 samples=batch.samples,
-                times=self._watch.end(),
+                times=times,
                 loss=self._loss,
                 correct=self._correct,
                 grad_sq=self._grad_sq,
@@ -361,7 +369,8 @@ class Training(ABC):
                 raise TrainingError("run.save() needs a path when there is no run folder")
             path = self._session.folder.checkpoints_dir / f"last{self.checkpoint_suffix}"
         with self.paused():
-            position = Position(self.iteration, self._cursor, self._switch.newest_scheduled, self._rate.noise)
+            rate = self._rate
+            position = Position(self.iteration, self._cursor, self._switch.newest_scheduled, rate.noise, rate.warm)
             save_checkpoint(Path(path), self._pack(position))
 
     def close(self) -> None:

@@ -6,7 +6,9 @@ that came last and waited for the network alone. That minimum is push_pull, what
 (definition chosen by us). So an iteration is complete one iteration later, and so is a window.
 
 A window runs under one plan from its first iteration to its last: when a plan takes effect, the window begun
-under the one before is dropped and begun anew, at the same iteration on all workers.
+under the one before is dropped and begun anew, at the same iteration on all workers. The first window is short: where
+speeds differ much, a whole one at equal sizes takes a seventh of the training that the sizes after it need
+(docs/results/proof.md).
 """
 
 from __future__ import annotations
@@ -19,6 +21,9 @@ from dynamix_ps.messages import WindowRecord
 from dynamix_ps.metrics.noise import estimate
 from worker_hooks.stopwatch import Times
 from worker_hooks.tail import GlobalView
+
+
+FIRST_WINDOW = 3  # iterations (chosen by us)
 
 
 class Iteration(NamedTuple):
@@ -39,7 +44,7 @@ class Iteration(NamedTuple):
 
 
 class WindowMeter:
-    """Collects iterations and cuts them into windows of `length` iterations."""
+    """Collects iterations and cuts them into windows of `length` iterations, the first of at most FIRST_WINDOW."""
 
     def __init__(self, rank: int, length: int, bytes_per_iteration: int) -> None:
         self._rank = rank
@@ -58,7 +63,7 @@ class WindowMeter:
             self._rows.clear()
         network_s = min(iteration.view.waited_s)
         self._rows.append((before, min(network_s, before.times.blocked_s)))
-        if len(self._rows) < self._length:
+        if len(self._rows) < (self._length if self._window else min(FIRST_WINDOW, self._length)):
             return None
         rows, self._rows = self._rows, []
         record = self._record(rows)

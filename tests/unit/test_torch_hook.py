@@ -17,6 +17,7 @@ from dynamix_ps.messages import Plan
 from worker_hooks import checkpoint
 from worker_hooks.session import Session
 from worker_hooks.settings import Settings
+from worker_hooks.learning_rate import WARM_UP
 from worker_hooks.torch import Run
 
 SAMPLES = 50
@@ -122,7 +123,8 @@ def test_observe_changes_nothing(tmp_path, prefetch):
     assert torch.equal(weights(plain), weights(observed))
     windows = [line for line in lines(tmp_path) if line["kind"] == "window"]
     assert [w["window"] for w in windows] == [0, 1, 2, 3]
-    assert [w["samples"] for w in windows] == [24, 24, 18, 24]
+    assert [w["first_iteration"] for w in windows] == [1, 4, 7, 10], "the first iteration is in none"
+    assert [w["samples"] for w in windows] == [24, 18, 24, 24]
 
 
 def test_windows_tell_where_the_time_went_and_how_training_goes(tmp_path):
@@ -141,9 +143,18 @@ def test_windows_tell_where_the_time_went_and_how_training_goes(tmp_path):
     assert any(window["epoch"] % 1 for window in lines(tmp_path) if window["kind"] == "window")
 
 
+def test_the_first_window_knows_gradient_norms(tmp_path):
+    run = make_run(tmp_path, mode="observe", window=20)
+    train(run, iterations=6)
+    run.close()
+    (window,) = (line for line in lines(tmp_path) if line["kind"] == "window")
+    assert window["grad_sq_local"] > 0
+
+
 def test_a_new_plan_and_the_end_of_a_pause_begin_the_window_anew(tmp_path, monkeypatch):
-    run, begun = make_run(tmp_path, mode="adapt"), []
+    run, begun, asked = make_run(tmp_path, mode="adapt"), [], []
     monkeypatch.setattr(run._session.reporter, "begin_window", lambda: begun.append(run.iteration))
+    monkeypatch.setattr(run._watch, "cpu_ratio", lambda: asked.append(run.iteration))
     monkeypatch.setattr(run._session, "newest_plan", lambda: Plan(1, (4,)) if run.iteration >= 2 else None)
     for inputs, targets in run.batches(iterations=6):
         run.optimizer.zero_grad()
@@ -151,8 +162,9 @@ def test_a_new_plan_and_the_end_of_a_pause_begin_the_window_anew(tmp_path, monke
         run.optimizer.step()
         if run.iteration == 5:
             with run.paused():
-                assert begun == [3], "the plan agreed in iteration 2 is in force from 3 on"
-    assert begun == [3, 5]
+                assert begun == [1, 3], "the plan agreed in iteration 2 is in force from 3 on"
+    assert begun == [1, 3, 5], "the first iteration is in no window"
+    assert asked == [1, 3], "CPU time before is not the new window's; that of pauses is left out anyway"
     run.close()
 
 
@@ -181,7 +193,7 @@ def test_evaluation_is_exact_and_leaves_records_and_mode_alone(tmp_path, monkeyp
     assert accuracy == pytest.approx(float((logits.argmax(1) == targets).float().mean()))
     assert loss == pytest.approx(float(nn.functional.cross_entropy(logits, targets)), rel=1e-5)
     run.close()
-    assert [w["duration_s"] for w in lines(tmp_path) if w["kind"] == "window"] == [1.0, 1.0, 1.0]
+    assert [w["duration_s"] for w in lines(tmp_path) if w["kind"] == "window"] == [1.0, 1.0]
     told = [line for line in lines(tmp_path) if line["kind"] == "evaluation"]
     assert [one["iteration"] for one in told] == [1, 2, 3, 4]
     assert [one["trained_samples"] for one in told] == [8, 16, 24, 32]
@@ -209,7 +221,7 @@ def test_the_learning_rate_is_for_the_first_sizes_of_the_cluster_file(tmp_path, 
     used = []
     run.optimizer.register_step_pre_hook(lambda *_: used.append(run.optimizer.param_groups[0]["lr"]))
     train(run, iterations=1)
-    assert used == [pytest.approx(0.2)]  # plan 0 has 8
+    assert used == [pytest.approx(0.1 * (1 + 1 / WARM_UP))]  # on the way to 0.2, as plan 0 has 8
     run.close()
 
 
@@ -220,7 +232,7 @@ def test_the_learning_rate_follows_the_plan_but_not_the_scheduler(tmp_path, monk
     used = []
     run.optimizer.register_step_pre_hook(lambda *_: used.append(run.optimizer.param_groups[0]["lr"]))
     train(run, iterations=2)
-    assert used == pytest.approx([0.1, 0.1 * factor])
+    assert used == pytest.approx([0.1, 0.1 * (1 + (factor - 1) / WARM_UP)])
     assert run.optimizer.param_groups[0]["lr"] == 0.1
     run.close()
     (applied,) = [line for line in lines(tmp_path) if line["kind"] == "plan_applied"]

@@ -8,7 +8,7 @@ import pytest
 
 from worker_hooks.stopwatch import Stopwatch, Times
 from worker_hooks.tail import GlobalView
-from worker_hooks.window import Iteration, WindowMeter
+from worker_hooks.window import FIRST_WINDOW, Iteration, WindowMeter
 
 
 def iteration(number: int, plan: int = 0, blocked_s: float = 0.0, waited: tuple[float, ...] = (0.0,), **changes):
@@ -48,6 +48,13 @@ def test_blocked_time_beyond_the_fastest_is_waiting_for_others():
 def test_a_window_closes_one_iteration_after_its_last():
     got = records([iteration(i) for i in range(7)])
     assert [(r.window, r.first_iteration, r.iterations) for r in got] == [(0, 0, 3), (1, 3, 3)]
+
+
+def test_the_first_window_is_short_and_a_plan_does_not_make_it_the_second():
+    meter = WindowMeter(rank=1, length=5, bytes_per_iteration=100)
+    plans = [0, 0] + [1] * 10
+    got = [meter.add(iteration(i, plan=plan)) for i, plan in enumerate(plans)]
+    assert [(r.window, r.first_iteration, r.iterations) for r in got if r] == [(0, 2, FIRST_WINDOW), (1, 5, 5)]
 
 
 def test_a_new_plan_begins_a_new_window_and_nothing_is_mixed():
