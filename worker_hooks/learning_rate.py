@@ -11,10 +11,6 @@ with V the variance of one sample's gradient and S the squared norm of the true 
 dominates, r is s, and where it does not matter, r is 1. V and S are exponential means with the paper's weight
 1 - n/1000 per iteration for n workers; as its estimates are cut off at 0. Until there is one, r is 1. Every worker
 must come to the same factor bit by bit, so all that goes in here comes out of the summed tail.
-
-Upwards the rate goes gradually, as after "Accurate, Large Minibatch SGD" (arXiv 1706.02677, section 2.2), which warms
-up to the rate of a large batch: in every iteration by 1 / WARM_UP of what is missing (chosen by us, from the runs in
-docs/results/proof.md); downwards at once. It begins at the script's own rate.
 """
 
 from __future__ import annotations
@@ -27,8 +23,6 @@ from dynamix_ps.metrics.noise import GradientNoise
 Rule = Literal["none", "linear", "sqrt", "adascale"]
 Noise = tuple[float, float]  # means of V and S, up to a common factor
 
-WARM_UP = 50  # iterations
-
 
 class LearningRate:
     """The rule of one run.
@@ -36,17 +30,14 @@ class LearningRate:
     Args:
         reference_batch: B0.
         workers: how many gradients an estimate is made of.
-        noise, warm: of the run that this one continues.
+        noise: of the run that this one continues.
     """
 
-    def __init__(
-        self, rule: Rule, reference_batch: int, workers: int, noise: Noise = (0.0, 0.0), warm: float = 1.0
-    ) -> None:
+    def __init__(self, rule: Rule, reference_batch: int, workers: int, noise: Noise = (0.0, 0.0)) -> None:
         self._rule = rule
         self._reference_batch = reference_batch
         self._memory = max(0.0, 1 - workers / 1000)
         self.noise = noise
-        self.warm = warm  # the factor so far
 
     def see(self, estimate: GradientNoise, iterations: int) -> None:
         """Take an estimate in, which stands for so many iterations; an unknown one changes nothing."""
@@ -58,17 +49,8 @@ class LearningRate:
                 kept * signal + (1 - kept) * estimate.signal,
             )
 
-    def step(self, planned: int, samples: int) -> float:
-        """Factor on the script's own learning rate for the next step: global batch as planned, and as summed.
-
-        The last samples of an epoch are few; a step of full length along their gradient can undo hundreds of others.
-        """
-        wanted = self.factor(planned)
-        self.warm = min(wanted, self.warm + (wanted - self.warm) / WARM_UP)
-        return self.warm * self.factor(max(samples, 1)) / wanted
-
     def factor(self, global_batch: int) -> float:
-        """What the rule says at this B."""
+        """Factor on the script's own learning rate at this B."""
         if self._rule == "adascale":
             return self._gain(global_batch)
         scale = global_batch / self._reference_batch

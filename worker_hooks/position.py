@@ -19,7 +19,6 @@ class Position:
     cursor: Cursor
     plan: Plan
     noise: Noise = (0.0, 0.0)  # what the learning rate follows
-    warm: float = 1.0  # and how far it has come
 
     def pack(self) -> dict[str, Any]:
         """As plain values, fit for a checkpoint."""
@@ -30,4 +29,4 @@ class Position:
         plan = packed["plan"]
         variance, signal = packed.get("noise", (0.0, 0.0))
         place, held = Cursor(**packed["cursor"]), Plan(plan["version"], tuple(plan["batch_sizes"]))
-        return cls(packed["iteration"], place, held, (variance, signal), packed.get("warm", 1.0))
+        return cls(packed["iteration"], place, held, (variance, signal))

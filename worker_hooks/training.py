@@ -80,7 +80,7 @@ class Training(ABC):
         self._switch = PlanSwitch(start.plan, settings.prefetch)
         self._stream = BatchStream(dataset, self._fetch, sampler, self.rank, self._switch.plan_at, settings.prefetch)
         reference_batch = settings.reference_batch or first_plan.global_batch
-        self._rate = LearningRate(settings.lr_rule, reference_batch, self.size, start.noise, start.warm)
+        self._rate = LearningRate(settings.lr_rule, reference_batch, self.size, start.noise)
         self._watch = Stopwatch()
         self._meter = WindowMeter(self.rank, settings.window, self._exchange.bytes_per_iteration)
         self._stall = StallWatch(self.rank, session.reporter, settings.timeouts)
@@ -255,9 +255,12 @@ class Training(ABC):
             self._rate.see(noise, self._norm_every)
 
     def _rate_factor(self) -> float:
-        """On the script's learning rate. Call once per step."""
-        assert self._batch is not None and self._view is not None
-        return self._rate.step(self._batch.plan.global_batch, self._view.samples)
+        """On the script's learning rate, for the samples that were really summed: the last ones of an epoch are few.
+
+        A step of full length along the gradient of a few samples can undo hundreds of others.
+        """
+        assert self._view is not None
+        return self._rate.factor(max(self._view.samples, 1))
 
     def _stepped(self) -> None:
         """The optimizer has taken its step: an iteration is complete."""
@@ -369,8 +372,7 @@ class Training(ABC):
                 raise TrainingError("run.save() needs a path when there is no run folder")
             path = self._session.folder.checkpoints_dir / f"last{self.checkpoint_suffix}"
         with self.paused():
-            rate = self._rate
-            position = Position(self.iteration, self._cursor, self._switch.newest_scheduled, rate.noise, rate.warm)
+            position = Position(self.iteration, self._cursor, self._switch.newest_scheduled, self._rate.noise)
             save_checkpoint(Path(path), self._pack(position))
 
     def close(self) -> None:

@@ -22,7 +22,6 @@ from dynamix_ps.metrics.noise import estimate
 from worker_hooks.stopwatch import Times
 from worker_hooks.tail import GlobalView
 
-
 FIRST_WINDOW = 3  # iterations (chosen by us)
 
 

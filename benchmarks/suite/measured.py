@@ -35,6 +35,7 @@ def measured(name: CellName, folder: RunFolder, config: Config, workload: Worklo
         emulation=summary["heterogeneity"],
         thresholds=workload.thresholds,
         limit_s=workload.limit_s,
+        epochs=workload.epochs,
         train_s=summary["train_s"],
         samples=summary["samples"],
         iterations=summary["iterations"],

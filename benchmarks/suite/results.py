@@ -78,6 +78,7 @@ class CellResult:
     emulation: str  # how speeds differed
     thresholds: tuple[float, ...]  # accuracies whose times count; the last is the target
     limit_s: float  # of training
+    epochs: int  # that every training of its kind makes; one that has not reached the target by then may make more
     train_s: float | None  # with the evaluations
     samples: int
     iterations: int

@@ -34,6 +34,9 @@ class Judged(Protocol):
     @property
     def limit_s(self) -> float: ...
 
+    @property
+    def epochs(self) -> int: ...
+
 
 def cell_command(cell: CellName, out: Path) -> Sequence[str]:
     """The process that runs a cell and writes its result below `out`."""
@@ -154,6 +157,7 @@ def _failed(cell: CellName, reason: str, workload: Judged) -> CellResult:
         emulation="",
         thresholds=workload.thresholds,
         limit_s=workload.limit_s,
+        epochs=workload.epochs,
         train_s=None,
         samples=0,
         iterations=0,

@@ -153,8 +153,9 @@ def difference(race: Race, contender: str, reference: str, figure: Figure) -> Es
 
 
 def final_accuracy(cell: CellResult) -> float | None:
-    """Of the last evaluation."""
-    return cell.curve[-1].accuracy if cell.curve else None
+    """Of the last evaluation after the same samples: those that a training goes on for to arrive do not count."""
+    points = [point for point in cell.curve if point.epoch <= cell.epochs]
+    return points[-1].accuracy if points else None
 
 
 def samples_per_s(cell: CellResult) -> float | None:

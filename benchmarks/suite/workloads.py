@@ -30,7 +30,8 @@ class _Section(BaseModel):
 class Workload(_Section):
     """`lr` belongs to the global batch of the first sizes; `lr_rule` says how it follows another one.
 
-    Training ends after `epochs`, the same samples for every contender, or at `limit_s`.
+    Training ends after `epochs`, the same samples for every contender, or at `limit_s`. One that has not reached the
+    target by then goes on until it does, up to `most_epochs`.
     """
 
     about: str
@@ -43,6 +44,7 @@ class Workload(_Section):
     lr: Positive
     lr_rule: Literal["none", "linear", "sqrt", "adascale"]
     epochs: Count
+    most_epochs: Count | None = None  # none: no more than `epochs`
     eval_samples: Count  # of all workers between evaluations, so that large and small batches pay for as many
     batch: Count  # first size of every worker
     min: Count
@@ -58,6 +60,8 @@ class Workload(_Section):
             "--data": self.data,
             "--model": self.model,
             "--epochs": self.epochs,
+            "--most-epochs": self.most_epochs or self.epochs,
+            "--target": self.thresholds[-1],
             "--optimizer": self.optimizer,
             "--lr": self.lr,
             "--eval-samples": self.eval_samples,
@@ -100,6 +104,8 @@ def _broken(one: Workload) -> Iterator[tuple[str, ...]]:
         yield "comm", "must be byteps for MXNet; gloo is torch's", "framework"
     if not one.min <= one.batch <= one.max:
         yield "batch", f"must lie within {one.min}..{one.max}", "min", "max"
+    if (one.most_epochs or one.epochs) < one.epochs:
+        yield "most_epochs", f"must be {one.epochs}, the epochs of every training, or more", "epochs"
     if list(one.thresholds) != sorted(set(one.thresholds)):
         yield "thresholds", "must grow from one to the next"
     samples = one.epochs * one.train_samples

@@ -16,6 +16,7 @@ from torch.nn.functional import cross_entropy
 import worker_hooks.torch as dynamix  # 1
 from benchmarks.workloads import data, models
 from benchmarks.workloads.arguments import parse_arguments
+from benchmarks.workloads.goal import Goal
 from benchmarks.workloads.torch_images import ImageSet
 
 
@@ -34,14 +35,17 @@ def main() -> None:
         logits = model(inputs)
         return (logits.argmax(1) == targets).sum(), cross_entropy(logits, targets, reduction="sum")
 
-    for inputs, targets in run.batches(epochs=args.epochs):  # 3
+    goal = Goal(args.epochs, args.most_epochs, args.target)
+    for inputs, targets in run.batches(epochs=goal.most_epochs):  # 3
         optimizer.zero_grad()
         logits = model(inputs)
         loss = cross_entropy(logits, targets)
         run.backward(loss, correct=(logits.argmax(1) == targets).sum())  # 4, in place of loss.backward()
         optimizer.step()
         if run.every_samples(args.eval_samples) if args.eval_samples else run.every(args.eval_every):
-            run.evaluate(test_set, score)  # 5
+            accuracy, _ = run.evaluate(test_set, score)  # 5
+            if goal.reached(run.epoch, accuracy):
+                break
 
     accuracy, test_loss = run.evaluate(test_set, score)
     if run.rank == 0:

@@ -20,6 +20,7 @@ from mxnet import autograd, gluon
 
 from benchmarks.workloads import data, mxnet_models
 from benchmarks.workloads.arguments import parse_arguments
+from benchmarks.workloads.goal import Goal
 from benchmarks.workloads.mxnet_images import ImageSet
 
 cross_entropy = gluon.loss.SoftmaxCrossEntropyLoss()
@@ -40,14 +41,17 @@ def main() -> None:
         logits = net(inputs)
         return correct(logits, targets), cross_entropy(logits, targets).sum()
 
-    for inputs, targets in run.batches(epochs=args.epochs):  # 3
+    goal = Goal(args.epochs, args.most_epochs, args.target)
+    for inputs, targets in run.batches(epochs=goal.most_epochs):  # 3
         with autograd.record():
             logits = net(inputs)
             loss = cross_entropy(logits, targets).mean()
         run.backward(loss, correct=correct(logits, targets))  # 4, in place of loss.backward()
         trainer.step(1)  # 5, as the gradient is a mean already
         if run.every_samples(args.eval_samples) if args.eval_samples else run.every(args.eval_every):
-            run.evaluate(test_set, score)  # 6
+            accuracy, _ = run.evaluate(test_set, score)  # 6
+            if goal.reached(run.epoch, accuracy):
+                break
 
     accuracy, test_loss = run.evaluate(test_set, score)
     if run.rank == 0:

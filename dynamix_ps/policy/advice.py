@@ -14,7 +14,8 @@ all B with which that is nearly as large as it can be, the one nearest to the us
 the most steps for the same samples, which is worth more than f tells, as it knows the progress of the next step and not
 where training ends; below, more time per sample is certain, and more progress per sample is a guess, so a B below B_0
 must promise half as much again: for 0.4 B_0 the model gave up a third of the samples per second, as if each were worth
-half as much again, and real training made a quarter (docs/results/proof.md). Chosen by us.
+half as much again, and real training made a quarter (docs/results/proof.md). For the first SETTLING windows B* is B: estimates of the noise
+scale are few, and a B that is larger from the start takes as many steps to the same accuracy. Chosen by us.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ PRESENT = 12
 CANDIDATES = np.exp2((np.arange(2 * PRESENT + 1) - PRESENT) / 4)  # of B* / B, quarters of octaves
 HALF_A_STEP = 2 ** (1 / 8)  # candidates seldom hit B_0
 WORTH = 0.05  # progress per second is flat around its best; what comes so near is as good (chosen by us)
+SETTLING = 4  # windows, some 35 iterations of a window of ten (chosen by us)
 SMALLER = 0.5  # what a B below B_0 must promise in addition (chosen by us)
 NEAR = 2  # a B that is good enough stays unless one nearer to B_0 by more candidates would do (chosen by us)
 SMOOTHING = 0.5  # weight of the newest window in the exposed network time, unless it jumps (chosen by us)
@@ -45,6 +47,7 @@ class Advisor:
         self._times = ComputeTimes(*shape)
         self._exposed_s = np.full(shape, np.nan)
         self._hiding = np.zeros(shape[:-1])  # h / C
+        self._windows = np.zeros(shape[:-1])
         self._fixed_s: Array = np.zeros(shape)
         self._rates_per_s: Array = np.ones(shape)
 
@@ -53,6 +56,7 @@ class Advisor:
         self._times.restart(which)
         self._exposed_s[which] = np.nan
         self._hiding[which] = 0.0
+        self._windows[which] = 0.0
 
     def observe(self, state: State) -> Array:
         """Take in a window. The advice, (..., len(ADVICE)), NaN where nothing is known yet."""
@@ -77,7 +81,8 @@ class Advisor:
         smaller = candidates < window.reference_batch / HALF_A_STEP
         per_s = np.where(smaller & (per_s > 0), per_s / (1 + SMALLER), per_s)
         away = np.log2(np.maximum(candidates, 1) / np.maximum(window.reference_batch, 1))
-        chosen = _nearest_good(per_s, np.abs(away))
+        self._windows = self._windows + 1
+        chosen = np.where(self._windows > SETTLING, _nearest_good(per_s, np.abs(away)), PRESENT)
         best = np.take_along_axis(candidates, chosen[None], axis=0)[0]
         advice = np.stack(
             [np.log2(np.maximum(best, 1) / batch), ratio(growing_s, constant_s + growing_s), efficiency(state, batch)],

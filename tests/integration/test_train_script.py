@@ -52,6 +52,18 @@ def test_learns_digits_and_records_it(folder: RunFolder, tmp_path: Path, script:
 
 
 @pytest.mark.timeout(120)
+@pytest.mark.parametrize("script", ["train", pytest.param("train_mxnet", marks=NEEDS_MXNET)])
+def test_goes_on_until_the_target_is_reached(folder: RunFolder, tmp_path: Path, script: str) -> None:
+    arguments = "--data", "digits", "--model", "mlp", "--epochs", "1", "--most-epochs", "60"
+    arguments += "--target", "0.9", "--eval-samples", "300"
+    done = train(folder, tmp_path, *arguments, script=script)
+    assert done.returncode == 0, done.stderr
+    summary = summarise(folder)
+    assert isinstance(summary["final_accuracy"], float) and summary["final_accuracy"] > 0.8
+    assert isinstance(summary["samples"], int) and 1437 < summary["samples"] < 60 * 1437
+
+
+@pytest.mark.timeout(120)
 def test_stand_in_data_is_in_the_summary(folder: RunFolder, tmp_path: Path) -> None:
     done = train(folder, tmp_path, "--data", "fashion-mnist", "--model", "mlp", "--epochs", "1")
     assert done.returncode == 0, done.stderr

@@ -20,6 +20,7 @@ def made_up(
     ended: Ended = "done",
     train_s: float = TRAIN_S,
     samples_per_s: int = 1000,
+    epochs: int = 100,
 ) -> CellResult:
     """One evaluation every second; `arrives_s` beyond `train_s`: the target is missed."""
     times = range(1, int(train_s) + 1)
@@ -34,6 +35,7 @@ def made_up(
         emulation="CPU quotas",
         thresholds=(0.45, TARGET),
         limit_s=LIMIT_S,
+        epochs=epochs,
         train_s=train_s,
         samples=int(samples_per_s * train_s),
         iterations=500,

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dynamix_ps.metrics.noise import GradientNoise
-from worker_hooks.learning_rate import WARM_UP, LearningRate
+from worker_hooks.learning_rate import LearningRate
 
 
 def adascale(variance: float, signal: float, reference: int = 64) -> LearningRate:
@@ -21,23 +21,6 @@ def test_rules_by_the_ratio_alone() -> None:
     assert LearningRate("none", 64, 2).factor(256) == 1.0
     assert LearningRate("linear", 64, 2).factor(256) == 4.0
     assert LearningRate("sqrt", 64, 2).factor(256) == 2.0
-
-
-def test_the_rate_warms_up_to_a_larger_batch_and_falls_at_once() -> None:
-    rate = LearningRate("sqrt", 64, 2)
-    steps = [rate.step(256, 256) for _ in range(3 * WARM_UP)]
-    assert steps[0] == pytest.approx(1 + 1 / WARM_UP)
-    assert steps == sorted(steps) and 1.9 < steps[-1] < 2.0
-    assert steps[WARM_UP - 1] == pytest.approx(1 + 1 - (1 - 1 / WARM_UP) ** WARM_UP)
-    assert rate.step(128, 128) == pytest.approx(2**0.5)
-    assert rate.step(16, 16) == pytest.approx(0.5)
-
-
-def test_a_step_on_fewer_samples_than_planned_is_shorter_by_the_rule() -> None:
-    rate = LearningRate("linear", 64, 2)
-    assert rate.step(64, 16) == pytest.approx(0.25)
-    assert rate.step(64, 0) == pytest.approx(1 / 64)
-    assert rate.step(64, 64) == 1.0, "and leaves no trace"
 
 
 def test_the_gain_of_the_paper() -> None:
@@ -71,10 +54,7 @@ def test_estimates_are_averaged_as_the_paper_does() -> None:
 
 def test_a_run_that_continues_knows_what_was_known() -> None:
     before = adascale(640.0, 5.0)
-    first = before.step(256, 256)
-    after = LearningRate("adascale", 64, 4, before.noise, before.warm)
-    assert after.factor(256) == before.factor(256)
-    assert after.step(256, 256) == before.step(256, 256) > first
+    assert LearningRate("adascale", 64, 4, before.noise).factor(256) == before.factor(256)
 
 
 @given(st.lists(st.tuples(st.floats(), st.floats()), max_size=5), st.integers(1, 2**24), st.integers(1, 2**24))

@@ -25,6 +25,7 @@ pytestmark = pytest.mark.timeout(60)
 class Workload:
     thresholds: tuple[float, ...] = (0.7, 0.8)
     limit_s: float = 1000.0
+    epochs: int = 1
 
 
 def fake_command(cell: CellName, out: Path) -> Sequence[str]:

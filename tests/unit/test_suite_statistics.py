@@ -137,6 +137,10 @@ class TestRelativeTime:
 
 
 class TestFigures:
+    def test_the_final_accuracy_is_that_after_the_same_samples_for_all(self) -> None:
+        assert final_accuracy(made_up("ppo", 45, epochs=3)) == pytest.approx(TARGET * 30 / 45)
+        assert final_accuracy(made_up("ppo", 45, epochs=5)) == HIGHEST
+
     def test_of_one_cell(self) -> None:
         cell = made_up("ppo", 20)
         assert final_accuracy(cell) == HIGHEST

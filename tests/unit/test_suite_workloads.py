@@ -37,6 +37,7 @@ def test_script_understands_the_command(name: str, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("sys.argv", ["train", *options, "--seed", "7"])
     args = parse_arguments("", models.MODELS if workload.framework == "torch" else workloads.MXNET_MODELS)
     assert (args.data, args.model, args.epochs, args.seed) == (workload.data, workload.model, workload.epochs, 7)
+    assert (args.most_epochs, args.target) == (workload.most_epochs or workload.epochs, workload.thresholds[-1])
     assert (args.lr, args.eval_samples) == (workload.lr, workload.eval_samples)
     optimizer = train.make_optimizer(torch.nn.Linear(1, 1), args)
     assert isinstance(optimizer, torch.optim.Adam if workload.optimizer == "adam" else torch.optim.SGD)
@@ -72,6 +73,7 @@ def changed(tmp_path: Path, old: str, new: str) -> Path:
         ("    batch: 64", "    batch: 8", r"\.batch: must lie within 16\.\.512 \(got 8\)"),
         (r"thresholds: \[0\.\d+", "thresholds: [0.99", r"\.thresholds: must grow"),
         (r"eval_samples: \d+", "eval_samples: 1000000", r"\.eval_samples: must not exceed the 180000 samples"),
+        ("    epochs: 3", "    epochs: 3\n    most_epochs: 2", r"\.most_epochs: must be 3, .*, or more \(got 2"),
         ("    model: cnn", "    modle: cnn", r"workloads\.fashion-cnn\.modle: .*did you mean 'model'"),
         ("    data: fashion-mnist", "    data: mnist", r"workloads\.fashion-cnn\.data: "),
         ("lr: ", "lr: -", r"workloads\.fashion-cnn\.lr: "),

@@ -17,7 +17,6 @@ from dynamix_ps.messages import Plan
 from worker_hooks import checkpoint
 from worker_hooks.session import Session
 from worker_hooks.settings import Settings
-from worker_hooks.learning_rate import WARM_UP
 from worker_hooks.torch import Run
 
 SAMPLES = 50
@@ -221,7 +220,7 @@ def test_the_learning_rate_is_for_the_first_sizes_of_the_cluster_file(tmp_path, 
     used = []
     run.optimizer.register_step_pre_hook(lambda *_: used.append(run.optimizer.param_groups[0]["lr"]))
     train(run, iterations=1)
-    assert used == [pytest.approx(0.1 * (1 + 1 / WARM_UP))]  # on the way to 0.2, as plan 0 has 8
+    assert used == [pytest.approx(0.2)]  # plan 0 has 8
     run.close()
 
 
@@ -232,7 +231,7 @@ def test_the_learning_rate_follows_the_plan_but_not_the_scheduler(tmp_path, monk
     used = []
     run.optimizer.register_step_pre_hook(lambda *_: used.append(run.optimizer.param_groups[0]["lr"]))
     train(run, iterations=2)
-    assert used == pytest.approx([0.1, 0.1 * (1 + (factor - 1) / WARM_UP)])
+    assert used == pytest.approx([0.1, 0.1 * factor])
     assert run.optimizer.param_groups[0]["lr"] == 0.1
     run.close()
     (applied,) = [line for line in lines(tmp_path) if line["kind"] == "plan_applied"]
