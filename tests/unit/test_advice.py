@@ -11,7 +11,7 @@ import pytest
 
 from dynamix_ps.messages import Plan
 from dynamix_ps.policy import advice as advice_module
-from dynamix_ps.policy.advice import ADVICE, Advisor
+from dynamix_ps.policy.advice import ADVICE, SETTLING, Advisor
 from dynamix_ps.policy.rewards import TUNING
 from dynamix_ps.policy.state import StateBuilder
 from dynamix_ps.policy.window_arrays import Array, arrays_of
@@ -84,6 +84,19 @@ def test_of_sizes_that_are_as_good_the_nearest_to_the_first_unless_the_present_o
     monkeypatch.setattr(advice_module, "NEAR", 1)
     distance = np.arange(5)
     assert advice_module._nearest_good(np.array(per_s[::way]), distance[::way]) == (chosen if way == 1 else 4 - chosen)
+
+
+def test_the_global_batch_stays_until_the_noise_scale_has_settled() -> None:
+    states, advisor = StateBuilder(1, 4), Advisor(1, 4)
+    window = arrays_of(SmallCluster([2000] * 4, noise_scale=4000, low=8).view())
+
+    def wanted() -> float:
+        return float(advisor.observe(states.observe(stacked([window])))[0, 0])
+
+    assert [wanted() for _ in range(SETTLING)] == [0.0] * SETTLING
+    assert wanted() > 0.5
+    advisor.restart(np.array([True]))
+    assert wanted() == 0.0
 
 
 def test_small_noise_is_no_reason_to_leave_the_first_global_batch() -> None:
