@@ -8,7 +8,8 @@ lasts
 
 as long as the same network time stays hidden. Computing hides network time in proportion to itself: of what a larger B
 adds to it, the part h / C (hidden over computing time now) is won back, until nothing is exposed. No iteration is
-shorter than that of a slow worker at its lower bound. Training progresses by f(B) / T(B) per second (progress.py). The
+shorter than that of a slow worker at its lower bound, and what workers at their upper bounds cannot take, the others
+must. Training progresses by f(B) / T(B) per second (progress.py). The
 learned policy sees B*, as log2(B* / B), the part of T that grows with B, and f(B); it is free to disagree. B* is, of
 all B with which that is nearly as large as it can be, the one nearest to the user's, B_0: beyond, the smallest takes
 the most steps for the same samples, which is worth more than f tells, as it knows the progress of the next step and not
@@ -37,6 +38,7 @@ WORTH = 0.05  # progress per second is flat around its best; what comes so near 
 SETTLING = 4  # windows, some 35 iterations of a window of ten (chosen by us)
 SMALLER = 0.5  # what a B below B_0 must promise in addition (chosen by us)
 NEAR = 2  # a B that is good enough stays unless one nearer to B_0 by more candidates would do (chosen by us)
+SHARED_OUT = 8  # times at most, what workers at their upper bounds cannot take is shared out among the others
 SMOOTHING = 0.5  # weight of the newest window in the exposed network time, unless it jumps (chosen by us)
 
 
@@ -76,7 +78,7 @@ class Advisor:
         longer_s = (candidates - batch) / rate_per_s * (1 - self._hiding)
         alone_s = constant_s - _mean(self._exposed_s) + candidates / rate_per_s
         pinned_s = (self._fixed_s + window.low / self._rates_per_s).max(axis=-1)
-        balanced_s = np.maximum(constant_s + growing_s + longer_s, alone_s)
+        balanced_s = np.maximum(constant_s + growing_s + longer_s, alone_s) + self._overflow_s(candidates, window.high)
         per_s = efficiency(state, candidates) / np.maximum(balanced_s, pinned_s)
         smaller = candidates < window.reference_batch / HALF_A_STEP
         per_s = np.where(smaller & (per_s > 0), per_s / (1 + SMALLER), per_s)
@@ -94,6 +96,19 @@ class Advisor:
         """Real-valued sizes, (..., workers), with which all would finish together; positive."""
         _, sizes = balance(totals, self._fixed_s, self._rates_per_s)
         return np.maximum(sizes, 1e-9)
+
+    def _overflow_s(self, totals: Array, high: Array) -> Array:
+        """How much longer than without upper bounds all of these take, (candidates, ...), for `high` (..., workers)."""
+        free_s, sizes = balance(totals, self._fixed_s, self._rates_per_s)
+        together_s = free_s
+        for _ in range(SHARED_OUT):
+            left = np.where((sizes > high).any(axis=-1), totals - np.minimum(sizes, high).sum(axis=-1), 0.0)
+            if not (left > 0).any():
+                break
+            below = np.where(sizes < high, self._rates_per_s, 0.0).sum(axis=-1)
+            together_s = together_s + np.maximum(left, 0.0) / np.where(below > 0, below, np.inf)
+            sizes = np.maximum((together_s[..., None] - self._fixed_s) * self._rates_per_s, 0.0)
+        return np.asarray(together_s - free_s)
 
     def _follow_exposed(self, state: State) -> None:
         window, exposed = state.window, state.exposed_s

@@ -12,6 +12,7 @@ import pytest
 from dynamix_ps.messages import Plan
 from dynamix_ps.policy import advice as advice_module
 from dynamix_ps.policy.advice import ADVICE, SETTLING, Advisor
+from dynamix_ps.policy.compute_times import balance
 from dynamix_ps.policy.rewards import TUNING
 from dynamix_ps.policy.state import StateBuilder
 from dynamix_ps.policy.window_arrays import Array, arrays_of
@@ -63,6 +64,22 @@ def test_best_global_batch_keeps_to_the_bounds_and_to_the_rule_of_the_learning_r
         rule: advised(SmallCluster(**noisy, lr_rule=rule), *plans)[0]["advised_batch"] for rule in ("none", "adascale")
     }
     assert rules["none"] < rules["adascale"] - 0.5
+
+
+def test_what_workers_at_their_upper_bounds_cannot_take_costs_the_time_of_the_others() -> None:
+    """Nothing but the bound of the quick ones keeps B from growing, as the slow one would hold up everybody."""
+    noisy: dict[str, Any] = {"speeds": [4000, 4000, 200], "fixed_s": 0.05, "noise_scale": 50_000, "low": 8}
+    plans = (64, 64, 64), (400, 400, 8), (500, 500, 16)
+    free, _ = advised(SmallCluster(**noisy, high=8192), *plans)
+    bounded, advisor = advised(SmallCluster(**noisy, high=512), *plans)
+    assert free["advised_batch"] > 1
+    assert abs(bounded["advised_batch"]) <= 0.25
+    totals = np.array([600, 1104])
+    together_s, _ = balance(totals, advisor._fixed_s, advisor._rates_per_s)
+    sizes = np.array([512, 512, 80])
+    slowest_s = (advisor._fixed_s + sizes / advisor._rates_per_s).max()
+    found = together_s + advisor._overflow_s(totals, np.full(3, 512))
+    assert found == pytest.approx([together_s[0], slowest_s], rel=1e-6)
 
 
 @pytest.mark.parametrize(
