@@ -21,12 +21,13 @@ class Study:
     draw: Callable[[Any], None]  # into a matplotlib Figure
 
 
-def run_study(name: str, doc: str | None, measure: Callable[[bool], Study]) -> None:
+def run_study(name: str, doc: str | None, measure: Callable[[bool], Study], simulated: bool = True) -> None:
     """The command of a study.
 
     Args:
         name: of its module and, with dashes, of its files.
         measure: is told whether to be quick, which shows that it works and nothing else.
+        simulated: what the page says of its figures; otherwise it says nothing.
     """
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the page (default: %(default)s)")
@@ -40,6 +41,6 @@ def run_study(name: str, doc: str | None, measure: Callable[[bool], Study]) -> N
     write_csv(args.out / f"{stem}.csv", study.rows)
     draw(args.out / f"{stem}.png", study.draw)
     command = f"python -m benchmarks.studies.{name}" + " --quick" * args.quick
-    block = f"`{command}`: {seconds:,.0f} s on {where()}. Simulated.\n\n{markdown(study.table)}\n"
+    block = f"`{command}`: {seconds:,.0f} s on {where()}.{' Simulated.' * simulated}\n\n{markdown(study.table)}\n"
     update_page(args.out / f"{stem}.md", block)
     print(block)

@@ -9,14 +9,16 @@ lasts
 as long as the same network time stays hidden. Computing hides network time in proportion to itself: of what a larger B
 adds to it, the part h / C (hidden over computing time now) is won back, until nothing is exposed. No iteration is
 shorter than that of a slow worker at its lower bound, and what workers at their upper bounds cannot take, the others
-must. Training progresses by f(B) / T(B) per second (progress.py). The
-learned policy sees B*, as log2(B* / B), the part of T that grows with B, and f(B); it is free to disagree. B* is, of
+must. Training progresses by f(B) / T(B) per second (progress.py). The learned policy sees B*, as log2(B* / B),
+the part of T that grows with B, and f(B); it is free to disagree. B* is, of
 all B with which that is nearly as large as it can be, the one nearest to the user's, B_0: beyond, the smallest takes
 the most steps for the same samples, which is worth more than f tells, as it knows the progress of the next step and not
 where training ends; below, more time per sample is certain, and more progress per sample is a guess, so a B below B_0
 must promise half as much again: for 0.4 B_0 the model gave up a third of the samples per second, as if each were worth
-half as much again, and real training made a quarter (docs/results/proof.md). For the first SETTLING windows B* is B: estimates of the noise
-scale are few, and a B that is larger from the start takes as many steps to the same accuracy. Chosen by us.
+half as much again, and real training made a quarter (docs/results/proof.md).
+
+For the first SETTLING windows B* is B: estimates of the noise scale are few, and a B that is larger from the start
+takes as many steps to the same accuracy. Chosen by us.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from dynamix_ps.policy.apportion import Whole
 from dynamix_ps.policy.compute_times import JUMP, ComputeTimes, balance
 from dynamix_ps.policy.features import ratio
 from dynamix_ps.policy.rewards import efficiency
@@ -97,7 +100,7 @@ class Advisor:
         _, sizes = balance(totals, self._fixed_s, self._rates_per_s)
         return np.maximum(sizes, 1e-9)
 
-    def _overflow_s(self, totals: Array, high: Array) -> Array:
+    def _overflow_s(self, totals: Array, high: Whole) -> Array:
         """How much longer than without upper bounds all of these take, (candidates, ...), for `high` (..., workers)."""
         free_s, sizes = balance(totals, self._fixed_s, self._rates_per_s)
         together_s = free_s

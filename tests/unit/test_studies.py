@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks import page
-from benchmarks.studies import clip_simple, transfer
+from benchmarks.studies import clip_simple, growth, transfer
 from benchmarks.studies.reward_k import at_k, variants
 from benchmarks.studies.study import run_study
 from benchmarks.studies.trainings import in_words, over_trainings
@@ -42,6 +42,17 @@ def test_single_trainings_give_the_range() -> None:
 def test_the_end_is_compared_with_the_best() -> None:
     rewards = np.concatenate([np.full(20, -3.0), np.full(20, -1.0), np.full(20, -2.0)])
     assert clip_simple.best_and_end(rewards) == pytest.approx((-1.0, -2.0))
+
+
+def test_the_global_batch_of_every_iteration() -> None:
+    grown = growth.Growth({0: 192, 6: 384, 20: 646})
+    assert [grown.batch_at(iteration) for iteration in (0, 5, 6, 19, 20, 500)] == [192, 192, 384, 384, 646, 646]
+
+
+def test_an_arrival_is_that_of_three_evaluations() -> None:
+    curve = [growth.Point(i, 10 * i, accuracy) for i, accuracy in enumerate((0.5, 0.9, 0.5, 0.7, 0.8, 0.9))]
+    assert growth.arrival(curve, 0.72) == curve[4]
+    assert growth.arrival(curve, 0.95) is None
 
 
 def test_every_variant_of_the_reward_is_another_training() -> None:
