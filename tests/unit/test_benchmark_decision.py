@@ -3,11 +3,13 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.decision import POLICIES, measure
+from dynamix_ps.policy.advice import SETTLING
 
 
 @pytest.mark.parametrize("name", POLICIES)
 def test_every_policy_is_measured_on_plans_it_made(name: str) -> None:
-    row = measure(name, workers=4, windows=3)
-    assert 0 < row["plans"] <= 3
+    windows = 2 * SETTLING  # ours may keep all sizes in the first ones
+    row = measure(name, workers=4, windows=windows)
+    assert 0 < row["plans"] <= windows
     for part in ("decide", "path", "disk"):
         assert 0 < row[f"{part}_p50_ms"] <= row[f"{part}_p99_ms"]
