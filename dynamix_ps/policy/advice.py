@@ -17,8 +17,8 @@ where training ends; below, more time per sample is certain, and more progress p
 must promise half as much again: for 0.4 B_0 the model gave up a third of the samples per second, as if each were worth
 half as much again, and real training made a quarter (docs/results/proof.md).
 
-For the first SETTLING windows B* is B: estimates of the noise scale are few, and a B that is larger from the start
-takes as many steps to the same accuracy. Chosen by us.
+For the first SETTLING windows B* is B: estimates of the noise scale are few, and where B grows in the first twenty
+iterations, training takes more of them (docs/results/growth.md). Chosen by us.
 """
 
 from __future__ import annotations
