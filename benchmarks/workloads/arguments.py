@@ -16,10 +16,8 @@ def parse_arguments(about: str | None, models: Iterable[str]) -> argparse.Namesp
     parser.add_argument("--path", type=Path, help="file or folder of the data set (otherwise it is searched for)")
     parser.add_argument("--model", choices=sorted(models), default="cnn")
     parser.add_argument("--epochs", type=int, default=3)
-    parser.add_argument(
-        "--most-epochs", type=int, metavar="N", help="go on until the target is reached, at most so far"
-    )
-    parser.add_argument("--target", type=float, default=1.0, metavar="ACCURACY", help="go on until it is reached")
+    parser.add_argument("--most-epochs", type=int, metavar="N", help="where the target is missed: how far at most")
+    parser.add_argument("--target", type=float, default=1.0, metavar="ACCURACY", help="see --most-epochs")
     parser.add_argument("--optimizer", choices=("sgd", "adam"), default="sgd")
     parser.add_argument("--lr", type=float, default=0.05, help="learning rate (adam: try 0.001)")
     parser.add_argument("--momentum", type=float, default=0.9)

@@ -8,7 +8,8 @@ One model per worker as in Cannikin (arXiv 2402.05302), fitted as AdaptDL does: 
   expected to be FIXED_PART of the mean time, with the weight of PRIOR_WINDOWS windows; a worker that was seen at one
   size only has just that. Nor is it more than LARGEST_FIXED: a worker whose time seems hardly to grow would be given
   nearly everything.
-- The first window is slowed down by all that happens once; as soon as there are others it hardly counts (FIRST).
+- The first window is short and may still be slowed down by what happens once; as soon as there are others it hardly
+  counts (FIRST).
 - Clusters change: windows are forgotten (FORGETTING), and level_i follows the newest ones (SMOOTHING), at once where it
   jumps (JUMP). The line is fitted to times over level, so a worker whose size falls because it has become slow does
   not seem to have a large fixed part.

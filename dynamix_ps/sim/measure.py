@@ -17,7 +17,7 @@ from dynamix_ps.sim.cost import SEGMENT_BYTES, Times
 from dynamix_ps.sim.parameters import Mask, Parameters, Reals
 from dynamix_ps.sim.traces import Conditions
 
-NORM_EVERY = 10  # iterations between measured gradient norms, as in worker_hooks/torch.py
+NORM_EVERY = 10  # iterations between measured gradient norms, as in worker_hooks/training.py
 LOSS_SPREAD = np.float32(1.0)  # standard deviation of one sample's loss over the mean loss
 QUEUE_BYTES = np.float32(65536.0)  # waiting in a busy link or socket
 SERVER_CORES = np.float32(4.0)
