@@ -40,7 +40,7 @@ HALF_A_STEP = 2 ** (1 / 8)  # candidates seldom hit B_0
 WORTH = 0.05  # progress per second is flat around its best; what comes so near is as good (chosen by us)
 SETTLING = 4  # windows, some 35 iterations of a window of ten (chosen by us)
 SMALLER = 0.5  # what a B below B_0 must promise in addition (chosen by us)
-NEAR = 2  # a B that is good enough stays unless one nearer to B_0 by more candidates would do (chosen by us)
+NEAR = 1  # a B that is good enough stays unless one nearer to B_0 by more candidates would do (chosen by us)
 SHARED_OUT = 8  # times at most, what workers at their upper bounds cannot take is shared out among the others
 SMOOTHING = 0.5  # weight of the newest window in the exposed network time, unless it jumps (chosen by us)
 
