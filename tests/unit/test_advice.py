@@ -98,7 +98,6 @@ def test_of_sizes_that_are_as_good_the_nearest_to_the_first_unless_the_present_o
 ) -> None:
     """The first global batch is the smallest of the candidates, or the largest."""
     monkeypatch.setattr(advice_module, "PRESENT", 2)
-    monkeypatch.setattr(advice_module, "NEAR", 1)
     distance = np.arange(5)
     assert advice_module._nearest_good(np.array(per_s[::way]), distance[::way]) == (chosen if way == 1 else 4 - chosen)
 
