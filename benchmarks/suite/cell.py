@@ -19,6 +19,7 @@ from benchmarks.suite.results import CellName, write_result
 from benchmarks.suite.scenario import Scenario, load_scenario
 from benchmarks.suite.stage import Scheduled, stage_for
 from benchmarks.suite.workloads import Workload, load_workload
+from benchmarks.suite.yardstick import machine_gflop_per_s
 from dynamix_ps.cli.report import exit_code_of
 from dynamix_ps.config import BatchBounds, Cluster, Config, Metrics, Timeouts, Worker
 from dynamix_ps.launch.cgroup import find_controller
@@ -64,13 +65,14 @@ def run_cell(name: CellName, scenario: Scenario, workload: Workload, base: Path,
     Raises:
         DynamixError: the cell could not even begin.
     """
+    speed = machine_gflop_per_s()
     with stage_for(scenario, workload.limit_s, workload.comm) as stage:
         config = config_of(name, scenario, workload, base, stage)
         code = run_job(config, sys.argv, None, make_console(), stage)
     if code and not stage.out_of_time:
         return code
     folder = RunFolder.open(base / "latest")
-    write_result(out, measured(name, folder, config, workload, stage.network))
+    write_result(out, measured(name, folder, config, workload, stage.network, speed))
     return 0
 
 

@@ -116,6 +116,7 @@ def _costs(race: Race) -> str:
         "plans": (lambda cell: cell.plans, "{:.1f}", 1),
         "decision p50 (ms)": (lambda cell: cell.decision_p50_ms, "{:.2f}", 1),
         "decision p99 (ms)": (lambda cell: cell.decision_p99_ms, "{:.2f}", 1),
+        "machine before (GFLOP/s)": (lambda cell: cell.machine_gflop_per_s, "{:.1f}", 1),
         "windows of the safety net": (lambda cell: cell.fallback_windows, "{:.1f}", 1),
     }
 

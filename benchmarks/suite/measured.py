@@ -20,7 +20,9 @@ from dynamix_ps.report.tail import JsonLinesTail
 from dynamix_ps.sim.recorded import RecordedRun, read_run
 
 
-def measured(name: CellName, folder: RunFolder, config: Config, workload: Workload, network: str) -> CellResult:
+def measured(
+    name: CellName, folder: RunFolder, config: Config, workload: Workload, network: str, machine_gflop_per_s: float
+) -> CellResult:
     """Raises OSError or UsageError where the run folder lacks what every run has."""
     summary: dict[str, Any] = json.loads(folder.summary_json.read_text(encoding="utf-8"))
     run = read_run(folder.path)
@@ -36,6 +38,7 @@ def measured(name: CellName, folder: RunFolder, config: Config, workload: Worklo
         thresholds=workload.thresholds,
         limit_s=workload.limit_s,
         epochs=workload.epochs,
+        machine_gflop_per_s=_rounded(machine_gflop_per_s),
         train_s=summary["train_s"],
         samples=summary["samples"],
         iterations=summary["iterations"],

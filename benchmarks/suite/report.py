@@ -61,6 +61,8 @@ READING = f"""## How to read this
   over workers, the median over windows.
 - **Cells that failed or have no result** are named above and count in no figure: a crash tells nothing about speed.
   Contenders are compared over the seeds that both have; one whose trainings fail owes its figures to the rest.
+- **Machine before**: what all its cores together reached at small matrix products just before a cell began. A machine
+  that shares its hardware changes by a tenth and more over hours; figures are not corrected by it.
 - Raw data: `cells.csv`, `curves.csv`, `plans.csv`, `workers.csv`.
 """
 

@@ -79,6 +79,7 @@ class CellResult:
     thresholds: tuple[float, ...]  # accuracies whose times count; the last is the target
     limit_s: float  # of training
     epochs: int  # that every training of its kind makes; one that has not reached the target by then may make more
+    machine_gflop_per_s: float | None  # just before it began (yardstick.py)
     train_s: float | None  # with the evaluations
     samples: int
     iterations: int

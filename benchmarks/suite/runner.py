@@ -158,6 +158,7 @@ def _failed(cell: CellName, reason: str, workload: Judged) -> CellResult:
         thresholds=workload.thresholds,
         limit_s=workload.limit_s,
         epochs=workload.epochs,
+        machine_gflop_per_s=None,
         train_s=None,
         samples=0,
         iterations=0,

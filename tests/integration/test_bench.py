@@ -69,6 +69,8 @@ def test_a_grid_goes_on_after_its_runner_was_killed(folder: Path) -> None:
     assert second is not None
     assert (second.ended, second.plans > 0, len(second.curve) > 0) == ("done", True, True)
     assert second.replayed == second.windows > 0
+    assert second.machine_gflop_per_s is not None
+    assert second.machine_gflop_per_s > 0
     assert (folder / "out" / "report.html").exists()
     assert _cells_of(folder) == []
     assert _beds() <= beds
