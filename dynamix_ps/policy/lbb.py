@@ -8,10 +8,10 @@
 
 As published but for what a job without a profile cannot have: there a0 comes from runs at b = 2, 4, 8, ... before the
 job, here the whole line from the windows seen so far (compute_times.py), and a0 = 0 in the first split, before which
-every worker was seen at one size only; the cap on b is the worker's upper bound, not its out-of-memory size. The
-published rule acts in every iteration. Chosen by us, since a decision here stands for a window: a fine move is one
-sample per iteration of the window, but no more than make both workers' times equal; the while of fine moves is 2
-windows.
+every worker was seen at one size only; the cap on b is the worker's upper bound, not its out-of-memory size, and nobody
+is left out of the split (b = 0), but stays at its lower bound. The published rule acts in every iteration. Chosen by
+us, since a decision here stands for a window: a fine move is one sample per iteration of the window, but no more than
+make both workers' times equal; the while of fine moves is 2 windows.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import numpy as np
 
 from dynamix_ps.policy.base import Decision, View
 from dynamix_ps.policy.compute_times import Array
-from dynamix_ps.policy.measured import compute_times_s
+from dynamix_ps.policy.measured import ComputeMeter
 from dynamix_ps.policy.proportional import shares_by_speed
 from dynamix_ps.policy.step_times import StepTimes
 
@@ -36,6 +36,7 @@ class LbbPolicy:
     name = "lbb"
 
     def __init__(self, n_workers: int) -> None:
+        self._meter = ComputeMeter(n_workers)
         self._times = StepTimes(n_workers)
         self._observing = 0  # windows left in which only fine moves are made
         self._sizes_vary = False  # there was a split before, so that a0 can be told
@@ -46,7 +47,7 @@ class LbbPolicy:
         if not view.clean:
             return keep
         self._times.observe(view)
-        times_s = compute_times_s(view)
+        _, times_s = self._meter.observe(view)
         effect = straggler_effect(times_s)
         observing, self._observing = self._observing > 0, max(self._observing - 1, 0)
         if effect < BALANCED:

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dynamix_ps.policy.base import Decision, View
-from dynamix_ps.policy.measured import compute_times_s, memory_full
+from dynamix_ps.policy.measured import ComputeMeter, memory_full
 from dynamix_ps.policy.proportional import shares_by_speed
 from dynamix_ps.policy.speed_forecast import SpeedForecast
 
@@ -38,6 +38,7 @@ class LbBspCpuPolicy:
     name = "lbbsp"
 
     def __init__(self, n_workers: int) -> None:
+        self._meter = ComputeMeter(n_workers)
         self._forecast = SpeedForecast(n_workers)
 
     def decide(self, view: View) -> Decision:
@@ -47,7 +48,8 @@ class LbBspCpuPolicy:
         uses = np.full((len(view.records), 2), np.nan)
         for record in view.reported:
             uses[record.rank] = record.cpu_ratio, record.memory_ratio
-        self._forecast.observe(np.maximum(view.plan.batch_sizes, 1) / compute_times_s(view), uses)
+        sizes, times_s = self._meter.observe(view)
+        self._forecast.observe(sizes / times_s, uses)
         speeds = self._forecast.next_per_s().tolist()
         return Decision(shares_by_speed(view, [speed if math.isfinite(speed) else None for speed in speeds]))
 
@@ -66,6 +68,7 @@ class LbBspGpuPolicy:
     name = "lbbsp"
 
     def __init__(self, n_workers: int) -> None:
+        self._meter = ComputeMeter(n_workers)
         self._halvings = 0  # of the step, and doublings of the watch window
         self._last: _Move | None = None
         self._in_a_row = 0  # moves from that straggler
@@ -79,7 +82,8 @@ class LbBspGpuPolicy:
             return keep
         if view.plan.version != self._version:
             self._version, self._watched = view.plan.version, []
-        self._watched.append(tuple(compute_times_s(view).tolist()))
+        _, window_s = self._meter.observe(view)
+        self._watched.append(tuple(window_s.tolist()))
         if len(self._watched) < min(2**self._halvings, LONGEST_WATCH):
             return keep
         times_s = np.array(self._watched).mean(axis=0)

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 
 from dynamix_ps.policy.apportion import apportion
 from dynamix_ps.policy.base import Decision, View
+from dynamix_ps.policy.measured import ComputeMeter
 
 DEAD_BAND = 0.05  # largest relative change of any worker below which nothing moves
 SMOOTHING = 0.5  # weight of the newest window in a worker's throughput
-SHORTEST_S = 1e-6  # less compute time than this was not measured
 
 
 class ProportionalPolicy:
@@ -24,15 +24,17 @@ class ProportionalPolicy:
     name = "proportional"
 
     def __init__(self, n_workers: int) -> None:
+        self._meter = ComputeMeter(n_workers)
         self._throughput_per_s: list[float | None] = [None] * n_workers
 
     def decide(self, view: View) -> Decision:
         """New sizes, or the present ones where the window is not clean, little would change, or bounds forbid it."""
         if not view.clean:
             return Decision(view.plan.batch_sizes)
-        for record in view.reported:
-            if record.samples > 0 and SHORTEST_S <= record.compute_s < math.inf:
-                self._measure(record.rank, record.samples / record.compute_s)
+        sizes, times_s = self._meter.observe(view)
+        for rank, throughput_per_s in enumerate((sizes / times_s).tolist()):
+            if math.isfinite(throughput_per_s):
+                self._measure(rank, throughput_per_s)
         wanted = shares_by_speed(view, self._throughput_per_s)
         return Decision(wanted if largest_change(view.plan.batch_sizes, wanted) > DEAD_BAND else view.plan.batch_sizes)
 

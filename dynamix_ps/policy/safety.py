@@ -45,9 +45,9 @@ class SafetyNet:
     def decide(self, view: View) -> Decision:
         """The policy's answer, or proportional shares in its place."""
         answer = self._policy.decide(view)
-        asked, self._asked = self._asked, None
         if not view.clean:
             return Decision(view.plan.batch_sizes, answer.reward, fallback=self._rest > 0)
+        asked, self._asked = self._asked, None
         self._measure(view)
         self._rest = max(self._rest - 1, 0)
         if self._rest:

@@ -29,8 +29,8 @@ from dynamix_ps.policy.compute_times import (
     SMOOTHING,
     Array,
     ComputeTimes,
-    sustained_s,
 )
+from dynamix_ps.policy.measured import ComputeMeter
 
 OVERLAPS = np.array([1.0, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0])  # values of g that are tried
 OVERLAP_PENALTY = 1e-3
@@ -42,7 +42,7 @@ class StepTimes:
 
     def __init__(self, n_workers: int) -> None:
         self.compute = ComputeTimes(n_workers)
-        self._throttled = np.zeros(n_workers)  # the most that was ever seen
+        self._meter = ComputeMeter(n_workers)
         self._steps: list[tuple[float, float]] = []  # (C, T) of the last windows
         self._overlap = 1.0
         self._network_s = 0.0
@@ -51,11 +51,10 @@ class StepTimes:
         """Learn from a window."""
         if not view.clean:
             return
-        for record in view.reported:
-            self._throttled[record.rank] = np.fmax(self._throttled[record.rank], record.throttled)
-        sizes, times_s, step_s = _measured(view, self._throttled)
+        sizes, times_s = self._meter.observe(view)
         self.compute.observe(sizes, times_s)
-        longest_s = times_s.max(where=(times_s >= SHORTEST_S) & (times_s <= LONGEST_S) & (sizes > 0), initial=0.0)
+        longest_s = times_s.max(where=np.isfinite(times_s), initial=0.0)
+        step_s = typical_step_s([record for record in view.reported if record.iterations > 0])
         if longest_s > 0 and SHORTEST_S <= step_s <= LONGEST_S:
             self._fit_network(float(longest_s), step_s)
 
@@ -111,19 +110,6 @@ def typical_step_s(records: Sequence[WindowRecord]) -> float:
     """Median over workers of the duration of an iteration; NaN if nobody tells."""
     steps_s = (record.duration_s / max(record.iterations, 1) for record in records)
     return median([step_s for step_s in steps_s if math.isfinite(step_s)] or [math.nan])
-
-
-def _measured(view: View, throttled: Array) -> tuple[Array, Array, float]:
-    """Samples and computing seconds per iteration, by rank, NaN where not reported; and the iteration's duration."""
-    records = [record for record in view.reported if record.iterations > 0]
-    values = [
-        (r.rank, r.iterations, r.samples, r.compute_s, r.cpu_ratio * r.duration_s, r.cpu_cores, throttled[r.rank])
-        for r in records
-    ]
-    ranks, iterations, samples, *times = np.array(values, dtype=np.float64).reshape(-1, 7).T
-    rows = np.full((2, len(view.records)), np.nan)
-    rows[:, ranks.astype(int)] = samples / iterations, sustained_s(*times) / iterations
-    return rows[0], rows[1], typical_step_s(records)
 
 
 def _apart(compute: Array, total: Array, power: Array) -> Array:

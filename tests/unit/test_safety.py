@@ -80,6 +80,21 @@ def test_without_a_noise_scale_only_the_split_is_judged() -> None:
     assert any(d.fallback for d in run(net_over(Stubborn((1000, 100)), cluster), cluster, 8))
 
 
+def test_a_plan_is_judged_also_after_a_window_that_is_not_clean() -> None:
+    """As where a plan takes longer than a window to come into force."""
+    cluster = SmallCluster([1000, 1000], fixed_s=0.0, network_s=0.01, start=64)
+    policy = Stubborn((500, 100))
+    net, noticed = net_over(policy, cluster), False
+    for sizes in ((500, 100), (501, 99)) * 4:
+        policy.sizes = sizes
+        noticed |= cluster.step(net).fallback
+        paused = cluster.view()
+        first = paused.records[0]
+        assert first is not None
+        net.decide(dataclasses.replace(paused, records=(dataclasses.replace(first, flagged=True), paused.records[1])))
+    assert noticed
+
+
 def test_one_good_window_starts_the_count_again() -> None:
     cluster = SmallCluster([1000, 1000], fixed_s=0.0, network_s=0.01, start=64)
     policy = Stubborn((500, 100))
