@@ -4,7 +4,8 @@
 
 A real arbitrator in this process, without the network: window records and reports of connections go in, and a worker's
 stream of plans is watched. The cluster is made up: workers with one connection to one server, whose speeds change
-by up to a third from window to window, so that nearly every window gets a new plan; the others are not counted.
+by up to a third from window to window, so that nearly every window gets a new plan. Those that get none count for the
+decision and not for the path.
 
     decide   the policy alone, with its safety net
     path     last report in -> window closed -> policy -> guard -> journal -> plan at the watching worker

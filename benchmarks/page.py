@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from dynamix_ps.errors import UsageError
 from dynamix_ps.report.manifest import machine
 from dynamix_ps.report.plots import DOTS_PER_INCH
 
@@ -50,8 +51,17 @@ def markdown(table: Sequence[Mapping[str, str]]) -> str:
 
 
 def update_page(file: Path, block: str) -> None:
-    """Replace what is between the marks; the rest of the page is written by hand. Raises OSError."""
-    text = file.read_text(encoding="utf-8") if file.exists() else f"# {file.stem}\n\n{BEGIN}\n{END}\n"
-    before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    file.write_text(f"{before}{BEGIN}\n{block}{END}{after}", encoding="utf-8")
+    """Replace what is between the marks; the rest of the page is written by hand.
+
+    Raises:
+        UsageError: the page lacks a mark, or cannot be read or written.
+    """
+    try:
+        text = file.read_text(encoding="utf-8") if file.exists() else f"# {file.stem}\n\n{BEGIN}\n{END}\n"
+        before, begin, rest = text.partition(BEGIN)
+        _, end, after = rest.partition(END)
+        if not begin or not end:
+            raise UsageError(f"{file}: has no line {BEGIN!r} with {END!r} after it; figures go between the two")
+        file.write_text(f"{before}{BEGIN}\n{block}{END}{after}", encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{file}: {error.strerror or error}; give the folder of the page by --out") from error

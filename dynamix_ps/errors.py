@@ -51,6 +51,9 @@ class TrainingError(JobFailed):
     pass
 
 
+DIVERGED = "is not finite in iteration"  # by this a report of a run tells a training that diverged from a crash
+
+
 class PeerLostError(TrainingError):
     """This worker cannot go on because another one is gone, who is the one to look at."""
 

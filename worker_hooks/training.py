@@ -25,7 +25,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dynamix_ps.errors import TrainingError
+from dynamix_ps.errors import DIVERGED, TrainingError
 from dynamix_ps.messages import Plan
 from dynamix_ps.metrics.noise import estimate
 from worker_hooks import failure
@@ -230,7 +230,7 @@ class Training(ABC):
         if view.broken_ranks:
             named = ", ".join(f"worker {rank}" for rank in view.broken_ranks)
             raise TrainingError(
-                f"the loss of {named} is not finite in iteration {self.iteration} (epoch {self.epoch}); "
+                f"the loss of {named} {DIVERGED} {self.iteration} (epoch {self.epoch}); "
                 "no weight was changed by it: lower the learning rate, or look at the data of that worker"
             )
         if self._adaptive:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import argparse
 import shutil
+import signal
 import sys
-import tempfile
 from pathlib import Path
 
 from benchmarks.suite.contenders import contender
-from benchmarks.suite.measured import measured
+from benchmarks.suite.leftovers import cell_folder
+from benchmarks.suite.measured import diverged, measured
 from benchmarks.suite.results import CellName, write_result
 from benchmarks.suite.scenario import Scenario, load_scenario
 from benchmarks.suite.stage import Scheduled, stage_for
@@ -51,7 +52,8 @@ def _main() -> int:
     name = CellName(args.scenario, args.workload, args.contender, args.seed)
     scenario, workload = load_scenario(name.scenario), load_workload(name.workload)
     args.out.mkdir(parents=True, exist_ok=True)
-    base = args.keep or Path(tempfile.mkdtemp(prefix="dx-cell-"))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that folder and test bed go, too
+    base = args.keep or cell_folder()
     try:
         return run_cell(name, scenario, workload, base, args.out)
     finally:
@@ -60,7 +62,9 @@ def _main() -> int:
 
 
 def run_cell(name: CellName, scenario: Scenario, workload: Workload, base: Path, out: Path) -> int:
-    """Train and write the result, also of a training cut off at its limit; otherwise the exit code of the launcher.
+    """Train and write the result, also of a training that diverged or was cut off at its limit; 0.
+
+    Otherwise the exit code of the launcher.
 
     Raises:
         DynamixError: the cell could not even begin.
@@ -69,10 +73,10 @@ def run_cell(name: CellName, scenario: Scenario, workload: Workload, base: Path,
     with stage_for(scenario, workload.limit_s, workload.comm) as stage:
         config = config_of(name, scenario, workload, base, stage)
         code = run_job(config, sys.argv, None, make_console(), stage)
-    if code and not stage.out_of_time:
-        return code
-    folder = RunFolder.open(base / "latest")
-    write_result(out, measured(name, folder, config, workload, stage.network, speed))
+        if code and not stage.out_of_time and not diverged(base / "latest"):
+            return code
+        folder = RunFolder.open(base / "latest")
+        write_result(out, measured(name, folder, config, workload, stage.network, speed))
     return 0
 
 

@@ -62,7 +62,8 @@ def _tuning(race: Race) -> str:
     by_size = sorted(race.sizes, key=lambda name: (len(name), name))
     times = ", ".join(f"{name.removeprefix(STATIC + '-')}: {race.size_s(name, race.target):.1f} s" for name in by_size)
     return (
-        f"`{STATIC}` is `{race.tuned}` here, the best of the {len(race.sizes)} fixed sizes that were tried ({times})."
+        f"`{STATIC}` is `{race.tuned}` here, the best of the {len(race.sizes)} fixed sizes that were tried ({times}; "
+        f"seeds: {len(race.tried(race.tuned))})."
     )
 
 

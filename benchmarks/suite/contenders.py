@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import math
 import re
 from dataclasses import dataclass
 
@@ -18,7 +19,8 @@ from dynamix_ps.errors import ConfigError
 from dynamix_ps.policy.ppo_policy import PRETRAINED
 
 DEFAULTS = "none: published values, ours where none are"
-TRAINED = "in the simulator: 1.5 million windows of random clusters, none of these; not tuned to scenario or workload"
+TRAINED = "weights: 1.5 million windows of random simulated clusters, none of these"
+OURS_TUNED = f"{TRAINED}; rules and constants: thirteen attempts judged on the proof grid (docs/results/proof.md)"
 ALONE = Safety(enabled=False)
 
 
@@ -39,7 +41,7 @@ CONTENDERS = {
         Policy(name="static"),
         "the same size for every worker, all the time",
         "none",
-        "every size and learning rate tried, the best of the scenario and workload taken afterwards",
+        "every size of the grid tried, the best of the scenario and workload taken afterwards",
     ),
     "proportional": Contender(
         Policy(name="proportional"),
@@ -79,7 +81,8 @@ CONTENDERS = {
     ),
     "goodput": Contender(
         Policy(name="goodput"),
-        "global batch of largest goodput by the measured noise scale, split for equal finish",
+        "global batch of largest goodput by the measured noise scale, split for equal finish; progress under the job's "
+        "learning-rate rule by our model (progress.py), as under `adascale` by its own",
         "Pollux, OSDI 2021 (AdaptDL); split as in Cannikin, arXiv 2402.05302",
         DEFAULTS,
     ),
@@ -109,7 +112,7 @@ CONTENDERS = {
         Policy(name="ppo"),
         "ours: corrections to a model's global batch and to each share, safety net",
         "none",
-        TRAINED,
+        OURS_TUNED,
     ),
 }
 
@@ -120,11 +123,18 @@ def contender(name: str) -> Contender:
     Raises:
         ConfigError: there is none of this name.
     """
-    fixed = re.fullmatch(r"static-([1-9][0-9]*)(?:-x([0-9]*\.?[0-9]*[1-9]))?", name)
-    if fixed:
+    fixed = re.fullmatch(r"static-([1-9][0-9]*)(?:-x([0-9.e+-]+))?", name)
+    if fixed and _is_factor(fixed[2] or "1"):
         return dataclasses.replace(CONTENDERS["static"], batch=int(fixed[1]), lr_factor=float(fixed[2] or 1))
     if name not in CONTENDERS:
         close = difflib.get_close_matches(name, CONTENDERS, n=1)
         hint = f"; did you mean {close[0]!r}?" if close else ""
         raise ConfigError(f"contender {name!r}: expected static-N or one of {', '.join(CONTENDERS)}{hint}")
     return CONTENDERS[name]
+
+
+def _is_factor(text: str) -> bool:
+    try:
+        return 0 < float(text) < math.inf
+    except ValueError:
+        return False

@@ -7,20 +7,27 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from benchmarks.page import RESULTS, update_page
-from benchmarks.suite.statistics import Race, races, with_static
+from benchmarks.suite.statistics import OURS, Race, races, with_static
 from benchmarks.suite.tables import read_tables
 from dynamix_ps.cli.report import exit_code_of
+from dynamix_ps.errors import UsageError
 
 
 def renew(page: str, about: str | None, figures: Callable[[Sequence[Race], str], str]) -> int:
-    """Command line: replace what stands between the marks of `page` by `figures(races, folder)`; the exit code."""
+    """Command line: replace what stands between the marks of `page` by `figures(races, folder)`; the exit code.
+
+    The races are those in which both static sizes and our policy took part.
+    """
 
     def command() -> int:
         parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
         parser.add_argument("folder", type=Path, metavar="FOLDER")
         parser.add_argument("--out", type=Path, default=RESULTS, metavar="FOLDER", help=f"of {page}")
         args = parser.parse_args()
-        update_page(args.out / page, figures(with_static(races(read_tables(args.folder))), str(args.folder)))
+        among = [race for race in with_static(races(read_tables(args.folder))) if OURS in race.entries]
+        if not among:
+            raise UsageError(f"{args.folder}: `{OURS}` and a static size have no scenario in common; run both first")
+        update_page(args.out / page, figures(among, str(args.folder)))
         return 0
 
     return exit_code_of(command)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from benchmarks.suite.results import CellName, CellResult, CurvePoint, Ended, Pl
 from benchmarks.suite.workloads import Workload
 from dynamix_ps.cli.replay import replay
 from dynamix_ps.config import Config
+from dynamix_ps.errors import DIVERGED
 from dynamix_ps.policy.choose import make_policy, policy_rng
 from dynamix_ps.report.history import read_history
 from dynamix_ps.report.model import TIME_PARTS
@@ -26,7 +28,7 @@ def measured(
     """Raises OSError or UsageError where the run folder lacks what every run has."""
     summary: dict[str, Any] = json.loads(folder.summary_json.read_text(encoding="utf-8"))
     run = read_run(folder.path)
-    ended: Ended = "done" if summary["exit_code"] == 0 else "timed out"
+    ended: Ended = "done" if summary["exit_code"] == 0 else "diverged" if diverged(folder.path) else "timed out"
     decisions_ms = [line["decision_ms"] for line in JsonLinesTail(folder.journal_file).read() if "decision_ms" in line]
     waits = [wait for wait in summary["wait_fraction"] if wait is not None]
     return CellResult(
@@ -57,6 +59,12 @@ def measured(
             for row in summary["per_worker"]
         ),
     )
+
+
+def diverged(run: Path) -> bool:
+    """Whether a loss became infinite in a run, by its own summary; False where there is none."""
+    summary = run / "summary.json"
+    return summary.exists() and DIVERGED in json.loads(summary.read_text(encoding="utf-8"))["reason"]
 
 
 def _curve(folder: RunFolder, workload: Workload) -> tuple[CurvePoint, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import get_args
 
 from rich.table import Table
 
@@ -11,7 +12,7 @@ from benchmarks.suite import scenario as scenarios
 from benchmarks.suite.contenders import CONTENDERS
 from benchmarks.suite.grid import Grid
 from benchmarks.suite.grid_folder import GridFolder
-from benchmarks.suite.results import CellName, CellResult
+from benchmarks.suite.results import CellName, CellResult, Ended
 from benchmarks.suite.tuning import beaten
 from benchmarks.suite.workloads import load_workloads
 
@@ -45,8 +46,8 @@ def cells_table(grid: Grid, folder: GridFolder) -> Table:
     results = {cell: folder.result(cell) for cell in cells}
     there = [result for result in results.values() if result is not None]
     lost = beaten(grid, there) - {result.name for result in there}
-    counts = {ended: sum(result.ended == ended for result in there) for ended in ("done", "timed out", "failed")}
-    told = ", ".join(f"{count} {ended}" for ended, count in counts.items())
+    counts = {ended: sum(result.ended == ended for result in there) for ended in get_args(Ended)}
+    told = ", ".join(f"{count} {ended}" for ended, count in counts.items() if count or ended == "done")
     table = Table(title=f"{folder.path}: {len(cells)} cells, {told}, {len(cells) - len(there) - len(lost)} to come")
     for name in ("scenario", "workload", "contender", *(f"seed {seed}" for seed in grid.seeds)):
         table.add_column(name)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from benchmarks.page import draw, markdown
 from benchmarks.suite import pictures, scenario, workloads
@@ -16,7 +16,7 @@ from benchmarks.suite.chapter import PICTURES, UNKNOWN, chapter, faster, interva
 from benchmarks.suite.contenders import CONTENDERS
 from benchmarks.suite.grid import load_grid
 from benchmarks.suite.html import page
-from benchmarks.suite.results import CellName, CellResult
+from benchmarks.suite.results import CellName, CellResult, Ended
 from benchmarks.suite.statistics import (
     OURS,
     STATIC,
@@ -44,23 +44,26 @@ READING = f"""## How to read this
   there counts with the limit of its workload, or with the longest time any cell of the same scenario and workload
   needed where that is more. "Reached target" says how many did.
 - **Every figure is an interquartile mean over seeds** (of three or fewer, the mean), in brackets the 95 % interval of a
-  bootstrap stratified by scenario. Few seeds make coarse intervals; a single one, or equal ones, make none.
+  bootstrap stratified by scenario. Of one scenario with three seeds its ends are about the smallest and the largest
+  that was seen, which covers less than 95 %; a single seed, or equal ones, make none.
 - **t / t_ref** is the ratio of two such means, below 1 is faster, over several scenarios the geometric mean of the
   ratios. **Faster** is 1 - t / t_ref throughout: 50 % faster is half the time, negative is slower.
 - **Probability of improvement**: how likely a run of the contender is shorter than one of the reference, all pairs of
   seeds, ties count half (arXiv 2108.13264).
-- **`{STATIC}` is tuned afterwards**: of the fixed sizes tried, the one that did best in the very cells that are
-  reported. That is in its favour, and what the other sizes cost is not counted. Where a grid tries them with some of
-  its seeds (`static_seeds`), the best of those runs with the rest.
+- **`{STATIC}` is tuned afterwards**: of the fixed sizes tried, the one that did best in cells that are reported.
+  That is in its favour, and what the other sizes cost is not counted. Where a grid tries them with some of its seeds
+  (`static_seeds`), the best of those runs with the rest.
 - **Accuracy after a time and after some samples**: those that the first contender to arrive needs for the target, so
-  that all are compared on equal terms. A training that has ended keeps its last accuracy; {UNKNOWN} is before the first
-  evaluation. In the same way {UNKNOWN} stands for whatever is not known.
+  that all are compared on equal terms. A training that has ended keeps its last accuracy. **Final accuracy** is that
+  after as many samples as everybody trains on. {UNKNOWN} is before the first evaluation, and for a training that was
+  cut off before it got so far; it stands for whatever else is not known, too.
 - **Samples to target** counts the cells that got there. The time to the target is about these over the samples per
   second: a contender wins by needing fewer, with a small global batch, or by training faster, which a large one does.
 - **Time waiting** is for other workers, mean over workers. **Spread of computing times** is (slowest - fastest) / mean
   over workers, the median over windows.
 - **Cells that failed or have no result** are named above and count in no figure: a crash tells nothing about speed.
-  Contenders are compared over the seeds that both have; one whose trainings fail owes its figures to the rest.
+  Contenders are compared over the seeds that both have; one whose trainings fail owes its figures to the rest. A
+  training whose loss became infinite has not failed in this sense: it never arrives.
 - **Machine before**: what all its cores together reached at small matrix products just before a cell began. A machine
   that shares its hardware changes by a tenth and more over hours; figures are not corrected by it.
 - Raw data: `cells.csv`, `curves.csv`, `plans.csv`, `workers.csv`.
@@ -117,8 +120,8 @@ def _what_was_run(results: Sequence[CellResult]) -> str:
     counts.append(f"{len(seeds)} seed{'s' * (len(seeds) > 1)}")
     networks, emulations = (sorted({getattr(cell, key) for cell in results} - {""}) for key in ("network", "emulation"))
     lines = [f"{', '.join(counts)}. Network: {', '.join(networks)}. Speeds: {'; '.join(emulations)}."]
-    if len(seeds) < FEW_SEEDS:
-        lines.append(f"**Fewer than {FEW_SEEDS} seeds: a first impression, no ground for conclusions.**")
+    if few := _with_few_seeds(results):
+        lines.append(f"**Fewer than {FEW_SEEDS} seeds, a first impression and no ground for conclusions: {few}.**")
     replayed, windows = sum(cell.replayed for cell in results), sum(cell.windows for cell in results)
     lines.append(
         f"Given the recorded reports again, a fresh policy makes the same plan in {replayed:,} of {windows:,} windows."
@@ -130,6 +133,17 @@ def _what_was_run(results: Sequence[CellResult]) -> str:
     return "\n\n".join(line for line in lines if line)
 
 
+def _with_few_seeds(results: Sequence[CellResult]) -> str:
+    """Which contenders have too few in some race: `everybody`, or their names."""
+    all_races = races(results)
+    fewest = {
+        name: min(len(race.entries[name]) for race in all_races if name in race.entries)
+        for name in contenders_of(all_races)
+    }
+    few = [f"`{name}`" for name, count in fewest.items() if count < FEW_SEEDS]
+    return "everybody" if few and len(few) == len(fewest) else ", ".join(few)
+
+
 def _troubles(results: Sequence[CellResult], missing: Sequence[CellName]) -> str:
     unfinished = [cell for cell in results if cell.ended != "done"]
     lines = [f"- `{cell.name}` {cell.ended}: {_quoted(cell.reason)}" for cell in unfinished]
@@ -138,8 +152,9 @@ def _troubles(results: Sequence[CellResult], missing: Sequence[CellName]) -> str
         lines.append(f"- and {len(missing) - SHOWN} more without a result")
     if not lines:
         return ""
-    counts = f"{len(unfinished)} did not end by themselves, {len(missing)} failed or have not been run"
-    return f"## Cells that are not done\n\n{counts}.\n\n" + "\n".join(lines)
+    counts = [f"{sum(cell.ended == ended for cell in unfinished)} {ended}" for ended in get_args(Ended)[1:]]
+    counts.append(f"{len(missing)} without a result")
+    return f"## Cells that are not done\n\n{', '.join(counts)}.\n\n" + "\n".join(lines)
 
 
 def _quoted(text: str) -> str:
@@ -152,7 +167,8 @@ def _ours(all_races: Sequence[Race]) -> str:
     rows = [row for name in rivals if (row := _rival_row(all_races, name))]
     if not rows:
         return ""
-    return f"## `{OURS}` against every rival\n\nTime to the target, over all scenarios.\n\n{markdown(rows)}"
+    about = "Time to the target, over the scenarios and seeds that both have."
+    return f"## `{OURS}` against every rival\n\n{about}\n\n{markdown(rows)}"
 
 
 def _rival_row(all_races: Sequence[Race], rival: str) -> dict[str, str] | None:
@@ -161,6 +177,7 @@ def _rival_row(all_races: Sequence[Race], rival: str) -> dict[str, str] | None:
     if not found:
         return None
     overall = relative_time(shared, OURS, rival)
+    seeds = [len(race.common_seeds(OURS, rival)) for race in shared]
     slower = [f"{name} ({one.value:.2f})" for name, one in found.items() if one.value > 1]
     return {
         "rival": f"`{rival}`",
@@ -169,6 +186,7 @@ def _rival_row(all_races: Sequence[Race], rival: str) -> dict[str, str] | None:
         "probability of improvement": interval(improvement(shared, OURS, rival)),
         "faster in": f"{sum(one.value < 1 for one in found.values())} of {len(found)}",
         "slower in": ", ".join(slower) or "none",
+        "seeds": " to ".join(map(str, sorted({min(seeds), max(seeds)}))),
     }
 
 

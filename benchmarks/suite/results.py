@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-Ended = Literal["done", "timed out", "failed"]
+Ended = Literal["done", "timed out", "diverged", "failed"]
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -41,7 +41,7 @@ class CurvePoint:
     samples: int
     epoch: float
     accuracy: float
-    loss: float
+    loss: float | None  # None: infinite
 
     def is_after(self, before: CurvePoint | None) -> bool:
         """Whether anything was trained between the two."""

@@ -63,8 +63,9 @@ class OnHosts(Scheduled):
 
     def tick(self, trained_s: float, emulation: Emulation) -> None:
         super().tick(trained_s, emulation)
-        for host, settings in self._scenario.at(trained_s).links.items():
-            link = link_of(settings)
+        links = self._scenario.at(trained_s).links
+        for host in self._scenario.hosts:
+            link = link_of(links.get(host, LinkSettings()))
             if link != self._bed.link(host):
                 try:
                     self._bed.set_link(host, link)
@@ -77,12 +78,15 @@ def stage_for(scenario: Scenario, limit_s: float, comm: str = "byteps") -> Itera
     """Namespaces where they are permitted, else loopback, which limits no link. `comm` as in a cluster file.
 
     Raises:
-        EnvironmentNotReady: the scenario limits links and namespaces are not permitted.
+        EnvironmentNotReady: the scenario limits links and namespaces are not permitted, or the test bed does not work.
     """
     refusal = permitted()
     if refusal is None:
-        with Bed({host: link_of(scenario.links.get(host, LinkSettings())) for host in scenario.hosts}) as bed:
-            yield OnHosts(scenario, limit_s, bed, home="scheduler" if comm == "byteps" else "worker-0")
+        try:
+            with Bed({host: link_of(scenario.links.get(host, LinkSettings())) for host in scenario.hosts}) as bed:
+                yield OnHosts(scenario, limit_s, bed, home="scheduler" if comm == "byteps" else "worker-0")
+        except BedError as error:
+            raise EnvironmentNotReady(f"test bed: {error}; `dynamix bench clean` removes what is left over") from error
     elif scenario.needs_namespaces:
         raise EnvironmentNotReady(f"scenario {scenario.name} limits links, which is not possible here: {refusal}")
     else:

@@ -5,10 +5,12 @@ Definitions, all chosen by us:
 - Time to an accuracy: seconds of training until the test accuracy, as the mean of three evaluations in a row, is first
   at least this (results.py). A cell that never gets there counts with its limit, or with the longest time that any
   cell of the race needed where that is more: not arriving never looks better than arriving.
-- Cells that failed count nowhere: a crash tells nothing about speed. Contenders are compared over seeds that both have.
-- `static` is the best of the fixed sizes that were tried in the race: the one that misses the target least often, of
-  those the one with the smallest time; where none gets there, that to the highest threshold they do reach. It is chosen
-  by the seeds that are reported, which is in its favour.
+- A training whose loss became infinite has not arrived. Cells that failed otherwise count nowhere: a crash tells
+  nothing about speed. Contenders are compared in every race over the seeds that both have there.
+- `static` is the best of the fixed sizes that were tried in the race: of those with the most seeds (a grid may try the
+  others with some seeds only) the one that misses the target least often, then the one with the smallest time, over
+  the seeds that all sizes have; where none gets there, that to the highest threshold they do reach. It is chosen by
+  seeds that are reported, which is in its favour.
 - Relative time: interquartile mean over seeds of the contender over that of the reference, t / t_ref; over several
   races their geometric mean. "Faster" is 1 - t / t_ref. Intervals: see dynamix_ps/sim/comparison.py.
 """
@@ -17,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.stats import gmean
@@ -66,8 +69,13 @@ class Race:
         return _estimate(interquartile_mean, self.counted_s(contender, accuracy)[None])
 
     def size_s(self, size: str, accuracy: float) -> float:
-        """Time of one of the fixed sizes that were tried."""
-        return self._mean_s(self.sizes[size].values(), accuracy)
+        """Time of one of the fixed sizes that were tried, over the seeds that all of them have, or its own."""
+        return self._mean_s(self.tried(size), accuracy)
+
+    def tried(self, size: str) -> list[CellResult]:
+        """The cells by which a fixed size is compared with the others."""
+        shared = set.intersection(*(set(seeds) for seeds in self.sizes.values()))
+        return [cell for seed, cell in self.sizes[size].items() if seed in shared or not shared]
 
     def arrived(self, contender: str) -> int:
         """How many cells reached the target."""
@@ -92,10 +100,10 @@ class Race:
 
         Where nobody arrives: the counted time, and the fewest samples of any cell.
         """
-        time_s = min(self._mean_s(entry.values(), self.target) for entry in self.entries.values())
-        arrivals = [self.over_seeds(name, lambda cell: samples_to(cell, self.target)) for name in self.entries]
-        samples = [one.value for one in arrivals if one is not None]
-        return time_s, min(samples or [float(cell.samples) for cell in self._cells()])
+        first = self.ranking()[0]
+        samples = self.over_seeds(first, lambda cell: samples_to(cell, self.target))
+        fewest = min(float(cell.samples) for cell in self._cells())
+        return self._mean_s(self.entries[first].values(), self.target), samples.value if samples else fewest
 
     def _cells(self) -> Iterable[CellResult]:
         for entry in (*self.entries.values(), *self.sizes.values()):
@@ -133,13 +141,13 @@ def with_static(among: Sequence[Race]) -> list[Race]:
 
 
 def relative_time(among: Sequence[Race], contender: str, reference: str) -> Estimate | None:
-    """t / t_ref to the target; None where there is no seed that both have everywhere."""
-    return _against(_ratio_of_means, among, contender, reference)
+    """t / t_ref to the target; None where there is a race without a seed that both have."""
+    return _against(_ratio_of_means, gmean, among, contender, reference)
 
 
 def improvement(among: Sequence[Race], contender: str, reference: str) -> Estimate | None:
-    """Probability that a cell of the contender is shorter than one of the reference."""
-    return _against(probability_of_improvement, among, contender, reference)
+    """Probability that a cell of the contender is shorter than one of the reference, the mean over races."""
+    return _against(probability_of_improvement, np.mean, among, contender, reference)
 
 
 def difference(race: Race, contender: str, reference: str, figure: Figure) -> Estimate | None:
@@ -153,9 +161,13 @@ def difference(race: Race, contender: str, reference: str, figure: Figure) -> Es
 
 
 def final_accuracy(cell: CellResult) -> float | None:
-    """Of the last evaluation after the same samples: those that a training goes on for to arrive do not count."""
+    """Of the last evaluation after the same samples, None for a training that did not get so far in its time.
+
+    What a training goes on for to arrive does not count.
+    """
     points = [point for point in cell.curve if point.epoch <= cell.epochs]
-    return points[-1].accuracy if points else None
+    cut_off = cell.ended != "done" and cell.curve and cell.curve[-1].epoch < cell.epochs
+    return points[-1].accuracy if points and not cut_off else None
 
 
 def samples_per_s(cell: CellResult) -> float | None:
@@ -181,7 +193,9 @@ def accuracy_at_time(cell: CellResult, time_s: float) -> float | None:
 
 
 def accuracy_at_samples(cell: CellResult, samples: float) -> float | None:
-    """The same over samples trained on."""
+    """The same over samples trained on; None for a training that was cut off before."""
+    if cell.ended != "done" and samples > cell.samples:
+        return None
     return _between(samples, [float(point.samples) for point in cell.curve], cell)
 
 
@@ -194,19 +208,34 @@ def _race(scenario: str, workload: str, entries: Mapping[str, Seeds]) -> Race:
 
     def standing(name: str) -> tuple[float, ...]:
         """Seeds first: where some failed or have not run yet, a lucky one would win."""
-        missed = len(sizes[name]) - _arrived(sizes[name].values(), untuned.target)
+        tried = untuned.tried(name)
+        missed = len(tried) - _arrived(tried, untuned.target)
         return -len(sizes[name]), missed, *(untuned.size_s(name, one) for one in reversed(untuned.thresholds))
 
     tuned = min(sizes, key=standing)
     return Race(scenario, workload, {STATIC: sizes[tuned], **others}, sizes, tuned)
 
 
-def _against(statistic: Callable[..., Array], among: Sequence[Race], contender: str, reference: str) -> Estimate | None:
-    seeds = sorted(set.intersection(*(race.common_seeds(contender, reference) for race in among))) if among else []
-    if not seeds:
-        return None
-    both = [[race.counted_s(name, race.target, seeds) for race in among] for name in (contender, reference)]
-    return _estimate(statistic, *np.array(both))
+def _against(
+    of_race: Callable[[Array, Array], Array],
+    over_races: Callable[..., Any],
+    among: Sequence[Race],
+    contender: str,
+    reference: str,
+) -> Estimate | None:
+    """What `of_race` says of times (..., seeds) of both in each race, over all races."""
+    times: list[Array] = []
+    for race in among:
+        seeds = sorted(race.common_seeds(contender, reference))
+        if not seeds:
+            return None
+        times += [race.counted_s(name, race.target, seeds)[None] for name in (contender, reference)]
+
+    def statistic(*drawn: Array) -> Array:
+        races = [of_race(ours, theirs) for ours, theirs in zip(drawn[::2], drawn[1::2], strict=True)]
+        return np.asarray(over_races(np.stack(races), axis=0))
+
+    return _estimate(statistic, *times) if times else None
 
 
 def _estimate(statistic: Callable[..., Array], *samples: Array) -> Estimate:
@@ -215,9 +244,7 @@ def _estimate(statistic: Callable[..., Array], *samples: Array) -> Estimate:
 
 
 def _ratio_of_means(ours: Array, theirs: Array) -> Array:
-    """(..., races, seeds) twice -> (...)."""
-    means = [interquartile_mean(samples[..., None, :]) for samples in (ours, theirs)]
-    return np.asarray(gmean(means[0] / means[1], axis=-1))
+    return np.asarray(interquartile_mean(ours) / interquartile_mean(theirs))
 
 
 def _difference_of_means(ours: Array, theirs: Array) -> Array:

@@ -60,17 +60,18 @@ def read_tables(folder: Path) -> tuple[CellResult, ...]:
         UsageError: the tables are not there, or a line is none of them.
     """
     cells: dict[tuple[str, ...], Row] = {}
-    for where, line in _read(folder / CELLS):
+    for where, line in _read(folder / CELLS, SINGLE):
         row: Row = {name: line[name] for name in SINGLE} | {part: [] for part in PARTS}
         row |= {"name": {name: line[name] for name in NAME}, "thresholds": _split("thresholds", line["thresholds"])}
         row |= {name: None for name in MAY_BE_UNKNOWN if line[name] == ""}
         if cells.setdefault(_key(line), row) is not row:
             raise UsageError(f"{where}: this cell has a line already; make the tables anew from the cells' results")
     for part, (file, kind) in PARTS.items():
-        for where, line in _read(folder / file):
+        for where, line in _read(folder / file, _columns(kind)):
             if _key(line) not in cells:
                 raise UsageError(f"{where}: no such cell in {CELLS}; make the tables anew from the cells' results")
-            cells[_key(line)][part].append({name: _split(name, line[name]) for name in _columns(kind)})
+            values = {name: _split(name, line[name]) for name in _columns(kind)}
+            cells[_key(line)][part].append({name: None if value == "" else value for name, value in values.items()})
     return tuple(sorted((_checked(folder, row) for row in cells.values()), key=lambda result: result.name))
 
 
@@ -94,11 +95,14 @@ def _text(value: Any) -> str:
     return "" if value is None else str(value)
 
 
-def _read(file: Path) -> Iterator[tuple[str, Row]]:
-    """Lines with where they are, which is for messages."""
+def _read(file: Path, columns: Sequence[str]) -> Iterator[tuple[str, Row]]:
+    """Lines with where they are, which is for messages. Raises UsageError where a column is missing."""
     try:
         with file.open(newline="", encoding="utf-8") as source:
             reader = csv.DictReader(source, strict=True)
+            lacking = [name for name in (*NAME, *columns) if name not in (reader.fieldnames or ())]
+            if lacking:
+                raise UsageError(f"{file}:1: no column {', '.join(lacking)}; make the tables anew with this version")
             for line in reader:
                 where = f"{file}:{reader.line_num}"
                 if None in line or None in line.values():
@@ -107,6 +111,8 @@ def _read(file: Path) -> Iterator[tuple[str, Row]]:
     except OSError as error:
         message = f"{file}: {error.strerror or error}; expected the tables of a grid: first `dynamix bench run`"
         raise UsageError(message) from error
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise UsageError(f"{file}: is no table: {error}; make the tables anew") from error
 
 
 def _key(line: Row) -> tuple[str, ...]:

@@ -51,7 +51,8 @@ def estimate(statistic: Statistic, *samples: Array, rng: np.random.Generator) ->
     """A statistic and its percentile interval, seeds drawn with replacement within each scenario (stratified).
 
     Args:
-        samples: what the statistic takes, each (scenarios, seeds); each is drawn on its own.
+        samples: what the statistic takes, each (scenarios, seeds); each is drawn on its own. With three seeds the ends
+            of an interval are about the smallest and the largest of what was seen, which covers less than 95 %.
     """
     drawn = [_resampled(sample, rng) for sample in samples]
     edge = (1 - CONFIDENCE) / 2

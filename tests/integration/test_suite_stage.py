@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -11,8 +12,8 @@ import pytest
 from benchmarks.suite import stage
 from benchmarks.suite.scenario import Scenario
 from benchmarks.suite.stage import Scheduled, stage_for
-from benchmarks.testbed.bed import permitted
-from benchmarks.testbed.commands import run_json
+from benchmarks.testbed.bed import Bed, permitted
+from benchmarks.testbed.commands import BedError, run_json
 from dynamix_ps.config import Cluster, Worker
 from dynamix_ps.errors import EnvironmentNotReady
 from dynamix_ps.launch.emulate import Emulation
@@ -27,6 +28,7 @@ SCENARIO = Scenario.model_validate(
         "cores": (0.5, 0.5),
         "links": {"worker-0": {"up_mbit": 40.0}},
         "schedule": ({"at_s": 5.0, "links": {"worker-1": {"down_mbit": 10.0}, "worker-0": {}}},),
+        "repeat_s": 10.0,
     }
 )
 NO_EMULATION = Emulation("none", "", (0.5, 0.5))
@@ -50,9 +52,27 @@ def test_roles_are_placed_and_links_follow_the_schedule() -> None:
         placed.tick(6.0, NO_EMULATION)
         assert _limits(_prefix(placed, "worker-0")) == 0
         assert placed._bed.link("worker-1").down_bits_per_s == 10e6  # type: ignore[attr-defined]
+        placed.tick(11.0, NO_EMULATION)  # the schedule begins again
+        assert _limits(_prefix(placed, "worker-0")) == 1
+        assert placed._bed.link("worker-1").down_bits_per_s == math.inf  # type: ignore[attr-defined]
         namespace = Path("/run/netns") / placed._bed.namespace("worker-1")  # type: ignore[attr-defined]
         assert namespace.exists()
     assert not namespace.exists()
+
+
+@pytest.mark.skipif(permitted() is not None, reason=f"no test bed: {permitted()}")
+def test_a_test_bed_that_fails_is_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(bed: Bed, *_: object) -> None:
+        raise BedError("processes of worker-0 do not end")
+
+    monkeypatch.setattr(Bed, "__exit__", refuse)
+    with (
+        pytest.raises(EnvironmentNotReady, match="processes of worker-0 do not end"),
+        stage_for(SCENARIO, 60.0) as placed,
+    ):
+        bed = placed._bed  # type: ignore[attr-defined]
+    monkeypatch.undo()
+    bed.down()
 
 
 def test_without_namespaces_cores_are_emulated_on_loopback_and_links_are_refused(

@@ -12,6 +12,7 @@ from benchmarks.studies import clip_simple, growth, transfer
 from benchmarks.studies.reward_k import at_k, variants
 from benchmarks.studies.study import run_study
 from benchmarks.studies.trainings import in_words, over_trainings
+from dynamix_ps.errors import UsageError
 from dynamix_ps.sim.evaluate import Cell, evaluate
 from dynamix_ps.sim.parameters import parameters_of
 from dynamix_ps.sim.scenario import load_scenario
@@ -26,6 +27,16 @@ def test_only_what_is_between_the_marks_is_replaced(tmp_path: Path) -> None:
     text = file.read_text()
     assert "first" not in text and f"{page.BEGIN}\nsecond\n{page.END}" in text
     assert text.startswith("# By hand\n") and text.endswith("What it shows.\n")
+
+
+def test_a_page_with_one_mark_keeps_its_text(tmp_path: Path) -> None:
+    file = tmp_path / "x.md"
+    file.write_text(text := f"# x\n\n{page.BEGIN}\nfigures\n\nBy hand.\n")
+    with pytest.raises(UsageError, match=r"x\.md: has no line .* with .* after it"):
+        page.update_page(file, "new\n")
+    assert file.read_text() == text
+    with pytest.raises(UsageError, match=r"nowhere/x\.md: No such file .* --out"):
+        page.update_page(tmp_path / "nowhere" / "x.md", "new\n")
 
 
 def test_table() -> None:

@@ -50,6 +50,7 @@ def test_static_with_a_size() -> None:
     assert contender("static-64").lr_factor == 1
     assert contender("static-32-x0.5").batch == 32
     assert contender("static-32-x0.5").lr_factor == 0.5
+    assert contender("static-32-x10").lr_factor == 10
     assert contender("static").batch is None
 
 

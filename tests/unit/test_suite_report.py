@@ -59,8 +59,7 @@ class TestText:
         costs = row(text, "h-level-4--fashion-cnn--step-time.png", "ppo")
         assert (costs["global batch"], costs["samples to target"], costs["samples per s"]) == ("100", "30,000", "1,000")
         assert (
-            "`static` is `static-64` here, the best of the 2 fixed sizes that were tried (32: 45.0 s, 64: 40.0 s)"
-            in text
+            "`static-64` here, the best of the 2 fixed sizes that were tried (32: 45.0 s, 64: 40.0 s; seeds: 3)" in text
         )
 
     def test_the_fastest_is_bold_also_if_it_is_static(self) -> None:
@@ -76,7 +75,14 @@ class TestText:
 
     def test_few_seeds_are_a_first_impression(self) -> None:
         assert "first impression" in report_text(OURS[:2], [])
+        assert "no ground for conclusions: everybody" in report_text(OURS[:2], [])
+        assert "no ground for conclusions: `pid`" in report_text(OURS + PID[:2], [])
         assert "first impression" not in report_text(OURS, [])
+
+    def test_how_many_seeds_a_comparison_rests_on(self) -> None:
+        elsewhere = [made_up(name, 10, scenario="spot") for name in ("ppo", "pid")]
+        assert row(report_text(OURS + PID[:2], []), "against every rival", "pid")["seeds"] == "2"
+        assert row(report_text(OURS + PID[:2] + elsewhere, []), "against every rival", "pid")["seeds"] == "1 to 2"
 
     def test_tuning_is_stated(self) -> None:
         text = report_text(RESULTS, [])
@@ -122,7 +128,7 @@ class TestFiles:
 
     def test_a_grid_of_which_every_cell_failed(self, tmp_path: Path) -> None:
         write_tables(tmp_path, [made_up(name, 10, ended="failed") for name in ("ppo", "static-64")])
-        assert "2 did not end by themselves" in write_report(tmp_path).read_text()
+        assert "0 timed out, 0 diverged, 2 failed, 0 without a result" in write_report(tmp_path).read_text()
 
     def test_nothing_has_run(self, tmp_path: Path) -> None:
         write_tables(tmp_path, [])

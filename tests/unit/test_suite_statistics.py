@@ -119,6 +119,14 @@ class TestRelativeTime:
         found = relative_time([race], "ppo", "pid")
         assert found is not None and found.value == pytest.approx(0.5)
 
+    def test_every_race_counts_with_the_seeds_that_it_has(self) -> None:
+        cells = seeds("ppo", [10, 10, 40]) + seeds("pid", [20, 20, 20])
+        among = races(cells + [made_up(name, 10, scenario="spot", seed=2) for name in ("ppo", "pid")])
+        found, won = relative_time(among, "ppo", "pid"), improvement(among, "ppo", "pid")
+        assert found is not None and found.value == pytest.approx(1.0)
+        assert won is not None and won.value == pytest.approx((2 / 3 + 1 / 2) / 2)
+        assert relative_time(races([*cells, made_up("ppo", 10, scenario="spot")]), "ppo", "pid") is None
+
     def test_nothing_to_compare(self) -> None:
         race = only([made_up("ppo", 10, seed=1), made_up("pid", 10, seed=2)])
         assert relative_time([race], "ppo", "pid") is None
@@ -140,6 +148,20 @@ class TestFigures:
     def test_the_final_accuracy_is_that_after_the_same_samples_for_all(self) -> None:
         assert final_accuracy(made_up("ppo", 45, epochs=3)) == pytest.approx(TARGET * 30 / 45)
         assert final_accuracy(made_up("ppo", 45, epochs=5)) == HIGHEST
+
+    def test_who_was_cut_off_has_no_accuracy_after_samples_it_never_saw(self) -> None:
+        late = made_up("static-64", 45, epochs=8, ended="timed out")
+        assert final_accuracy(late) is None
+        assert accuracy_at_samples(late, 50_000) == HIGHEST
+        assert accuracy_at_samples(late, 50_001) is None
+        race = only([made_up("ppo", 20, epochs=5), late])
+        assert difference(race, "ppo", STATIC, final_accuracy) is None
+        beyond = made_up("static-64", 45, epochs=4, ended="timed out")
+        assert final_accuracy(beyond) == pytest.approx(TARGET * 40 / 45)
+
+    def test_who_diverged_never_arrives(self) -> None:
+        race = only([made_up("ppo", 20), made_up("ppo", MISSED, seed=2, ended="diverged")])
+        assert list(race.counted_s("ppo", TARGET)) == [20, LIMIT_S]
 
     def test_of_one_cell(self) -> None:
         cell = made_up("ppo", 20)
@@ -195,7 +217,7 @@ class TestFigures:
 
     def test_the_first_arrival_gives_the_terms(self) -> None:
         cells = [made_up("ppo", 20, samples_per_s=3000), made_up("pid", 30, samples_per_s=1000), made_up("lbb", MISSED)]
-        assert only(cells).first_arrival() == (20, 30_000)
+        assert only(cells).first_arrival() == (20, 60_000)
         nobody = [made_up("ppo", MISSED, samples_per_s=3000), made_up("pid", MISSED, samples_per_s=1000)]
         assert only(nobody).first_arrival() == (LIMIT_S, 50_000)
 

@@ -32,6 +32,13 @@ def test_everything_comes_back_in_the_order_of_the_cells(tmp_path: Path) -> None
         assert dataclasses.replace(got, curve=put.curve) == put
 
 
+def test_an_infinite_loss_comes_back_as_unknown(tmp_path: Path) -> None:
+    cell = made_up("pid", 30)
+    last = dataclasses.replace(cell.curve[-1], loss=None)
+    write_tables(tmp_path, [dataclasses.replace(cell, curve=(last,))])
+    assert read_tables(tmp_path)[0].curve == (dataclasses.replace(last, accuracy=pytest.approx(last.accuracy)),)
+
+
 def test_the_bytes_depend_on_nothing_but_the_results(tmp_path: Path) -> None:
     """Neither on their order nor on whether they went through the tables before."""
     first, second = tmp_path / "first", tmp_path / "second"
@@ -71,6 +78,8 @@ def test_no_tables(tmp_path: Path) -> None:
         (PLANS, "64 64", "64 x", r"sizes\.0\.sizes\.1 is 'x'"),
         (WORKERS, ",0.25,", ",", r"workers\.csv:2: expected 9 fields"),
         (CELLS, "pid,10,", "pid,1,", r"cells\.csv:4: this cell has a line already"),
+        (CELLS, ",machine_gflop_per_s,", ",speed,", r"cells\.csv:1: no column machine_gflop_per_s"),
+        (WORKERS, "fashion-cnn,pid", 'fashion-cnn,"pid"x', r"workers\.csv: is no table"),
     ],
 )
 def test_damage_is_named(tmp_path: Path, file: str, old: str, new: str, message: str) -> None:
