@@ -15,8 +15,8 @@ from pathlib import Path
 
 from benchmarks.suite.contenders import contender
 from benchmarks.suite.leftovers import cell_folder
-from benchmarks.suite.measured import diverged, measured
-from benchmarks.suite.results import CellName, write_result
+from benchmarks.suite.measured import divergence, measured
+from benchmarks.suite.results import CellName, without_run, write_result
 from benchmarks.suite.scenario import Scenario, load_scenario
 from benchmarks.suite.stage import Scheduled, stage_for
 from benchmarks.suite.workloads import Workload, load_workload
@@ -73,10 +73,13 @@ def run_cell(name: CellName, scenario: Scenario, workload: Workload, base: Path,
     with stage_for(scenario, workload.limit_s, workload.comm) as stage:
         config = config_of(name, scenario, workload, base, stage)
         code = run_job(config, sys.argv, None, make_console(), stage)
-        if code and not stage.out_of_time and not diverged(base / "latest"):
+        if why := divergence(base / "latest"):
+            write_result(out, without_run(name, "diverged", why, workload))
+        elif code and not stage.out_of_time:
             return code
-        folder = RunFolder.open(base / "latest")
-        write_result(out, measured(name, folder, config, workload, stage.network, speed))
+        else:
+            folder = RunFolder.open(base / "latest")
+            write_result(out, measured(name, folder, config, workload, stage.network, speed))
     return 0
 
 

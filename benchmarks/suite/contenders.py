@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import math
 import re
 from dataclasses import dataclass
 
@@ -123,18 +122,11 @@ def contender(name: str) -> Contender:
     Raises:
         ConfigError: there is none of this name.
     """
-    fixed = re.fullmatch(r"static-([1-9][0-9]*)(?:-x([0-9.e+-]+))?", name)
-    if fixed and _is_factor(fixed[2] or "1"):
+    fixed = re.fullmatch(r"static-([1-9][0-9]*)(?:-x([0-9]+|[0-9]*\.[0-9]+))?", name)
+    if fixed and float(fixed[2] or 1) > 0:
         return dataclasses.replace(CONTENDERS["static"], batch=int(fixed[1]), lr_factor=float(fixed[2] or 1))
     if name not in CONTENDERS:
         close = difflib.get_close_matches(name, CONTENDERS, n=1)
         hint = f"; did you mean {close[0]!r}?" if close else ""
         raise ConfigError(f"contender {name!r}: expected static-N or one of {', '.join(CONTENDERS)}{hint}")
     return CONTENDERS[name]
-
-
-def _is_factor(text: str) -> bool:
-    try:
-        return 0 < float(text) < math.inf
-    except ValueError:
-        return False

@@ -36,7 +36,7 @@ class Grid(BaseModel):
     workloads: Names
     contenders: Names
     static_sizes: tuple[Annotated[int, Field(gt=0)], ...] = ()
-    static_lr_factors: Annotated[tuple[Annotated[float, Field(gt=0)], ...], Field(min_length=1)] = (1.0,)
+    static_lr_factors: Annotated[tuple[Annotated[float, Field(ge=0.001, le=1000)], ...], Field(min_length=1)] = (1.0,)
     static_seeds: tuple[int, ...] = ()  # with these all sizes are tried, with others the best alone; none: with all
 
     @property

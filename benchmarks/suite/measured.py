@@ -28,7 +28,7 @@ def measured(
     """Raises OSError or UsageError where the run folder lacks what every run has."""
     summary: dict[str, Any] = json.loads(folder.summary_json.read_text(encoding="utf-8"))
     run = read_run(folder.path)
-    ended: Ended = "done" if summary["exit_code"] == 0 else "diverged" if diverged(folder.path) else "timed out"
+    ended: Ended = "done" if summary["exit_code"] == 0 else "timed out"
     decisions_ms = [line["decision_ms"] for line in JsonLinesTail(folder.journal_file).read() if "decision_ms" in line]
     waits = [wait for wait in summary["wait_fraction"] if wait is not None]
     return CellResult(
@@ -61,10 +61,11 @@ def measured(
     )
 
 
-def diverged(run: Path) -> bool:
-    """Whether a loss became infinite in a run, by its own summary; False where there is none."""
+def divergence(run: Path) -> str:
+    """By a run's own summary: whose loss became infinite and when. Empty: nobody's, or it never began."""
     summary = run / "summary.json"
-    return summary.exists() and DIVERGED in json.loads(summary.read_text(encoding="utf-8"))["reason"]
+    reason: str = json.loads(summary.read_text(encoding="utf-8"))["reason"] if summary.exists() else ""
+    return reason if DIVERGED in reason else ""
 
 
 def _curve(folder: RunFolder, workload: Workload) -> tuple[CurvePoint, ...]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 Ended = Literal["done", "timed out", "diverged", "failed"]
 
@@ -67,6 +67,19 @@ class WorkerTimes:
     input: float
 
 
+class Judged(Protocol):
+    """What a cell without a run needs to be written down; a workload is one."""
+
+    @property
+    def thresholds(self) -> tuple[float, ...]: ...
+
+    @property
+    def limit_s(self) -> float: ...
+
+    @property
+    def epochs(self) -> int: ...
+
+
 @dataclass(frozen=True, slots=True)
 class CellResult:
     """Everything that is kept of a cell. None: not known; a time to an accuracy that was not reached is not here."""
@@ -117,6 +130,35 @@ class CellResult:
                 return time_s + part * (point.time_s - time_s), samples + part * (point.samples - samples)
             before = (point.time_s, point.samples, mean)
         return None
+
+
+def without_run(cell: CellName, ended: Ended, reason: str, workload: Judged) -> CellResult:
+    """The result of a cell whose run tells nothing but how it ended."""
+    return CellResult(
+        name=cell,
+        ended=ended,
+        reason=reason,
+        network="",
+        emulation="",
+        thresholds=workload.thresholds,
+        limit_s=workload.limit_s,
+        epochs=workload.epochs,
+        machine_gflop_per_s=None,
+        train_s=None,
+        samples=0,
+        iterations=0,
+        plans=0,
+        wait_fraction=None,
+        compute_spread=None,
+        decision_p50_ms=None,
+        decision_p99_ms=None,
+        fallback_windows=0,
+        windows=0,
+        replayed=0,
+        curve=(),
+        sizes=(),
+        workers=(),
+    )
 
 
 def write_result(folder: Path, result: CellResult) -> None:

@@ -10,10 +10,9 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol
 
 from benchmarks.suite.grid_folder import GridFolder
-from benchmarks.suite.results import CellName, CellResult, write_result
+from benchmarks.suite.results import CellName, CellResult, Judged, without_run, write_result
 from dynamix_ps.launch.interrupts import Interrupts
 from dynamix_ps.launch.process import tie_to_parent
 from dynamix_ps.launch.verdict import how_it_ended
@@ -23,19 +22,6 @@ _GRACE_S = 30.0  # from TERM to KILL: an orderly stop of all roles
 _TICK_S = 1.0  # seldom, as training is being measured meanwhile
 _TAIL_LINES = 12
 _TAIL_BYTES = 1 << 16
-
-
-class Judged(Protocol):
-    """What a cell that leaves no result needs to be written down as failed; a workload is one."""
-
-    @property
-    def thresholds(self) -> tuple[float, ...]: ...
-
-    @property
-    def limit_s(self) -> float: ...
-
-    @property
-    def epochs(self) -> int: ...
 
 
 def cell_command(cell: CellName, out: Path) -> Sequence[str]:
@@ -91,7 +77,9 @@ class CellRunner:
             return result
         why = f"did not end within {limit_s:.0f} s" if stopped else how_it_ended(code)
         last = "".join(tail(log)[-1:])
-        result = _failed(cell, f"{why}; its last line: {last}" if last else f"{why} without a word", workload)
+        result = without_run(
+            cell, "failed", f"{why}; its last line: {last}" if last else f"{why} without a word", workload
+        )
         write_result(self._folder.cells, result)
         return result
 
@@ -146,31 +134,3 @@ def _kill_group(group: int) -> None:
         os.killpg(group, signal.SIGKILL)
     except (ProcessLookupError, PermissionError):
         return  # nothing is left of it but a zombie
-
-
-def _failed(cell: CellName, reason: str, workload: Judged) -> CellResult:
-    return CellResult(
-        name=cell,
-        ended="failed",
-        reason=reason,
-        network="",
-        emulation="",
-        thresholds=workload.thresholds,
-        limit_s=workload.limit_s,
-        epochs=workload.epochs,
-        machine_gflop_per_s=None,
-        train_s=None,
-        samples=0,
-        iterations=0,
-        plans=0,
-        wait_fraction=None,
-        compute_spread=None,
-        decision_p50_ms=None,
-        decision_p99_ms=None,
-        fallback_windows=0,
-        windows=0,
-        replayed=0,
-        curve=(),
-        sizes=(),
-        workers=(),
-    )

@@ -1,9 +1,11 @@
-"""`dynamix bench run` with real cells: a grid whose runner is killed, and what becomes of it."""
+"""Real cells: a grid whose runner is killed, and a training that diverges."""
 
 from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +13,7 @@ import psutil
 import pytest
 
 from benchmarks.suite.grid_folder import GridFolder
-from benchmarks.suite.results import CellName
+from benchmarks.suite.results import CellName, read_result
 from benchmarks.testbed import names
 from tests.launching import dynamix, wait_for
 
@@ -74,3 +76,14 @@ def test_a_grid_goes_on_after_its_runner_was_killed(folder: Path) -> None:
     assert (folder / "out" / "report.html").exists()
     assert _cells_of(folder) == []
     assert _beds() <= beds
+
+
+def test_a_training_that_diverges_is_a_result_and_no_crash(tmp_path: Path) -> None:
+    name = CellName("homogeneous", "digits-mlp", f"static-16-x1{'0' * 33}", 1)
+    words = (name.scenario, name.workload, name.contender, str(name.seed), "--out", str(tmp_path))
+    command = (sys.executable, "-m", "benchmarks.suite.cell", *words)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    result = read_result(tmp_path / f"{name}.json")
+    assert (result.ended, result.curve) == ("diverged", ())
+    assert "is not finite in iteration 1" in result.reason
