@@ -134,14 +134,16 @@ def _what_was_run(results: Sequence[CellResult]) -> str:
 
 
 def _with_few_seeds(results: Sequence[CellResult]) -> str:
-    """Which contenders have too few in some race: `everybody`, or their names."""
+    """Who has too few where: `everybody` or names, after the races unless it is so in all of them."""
     all_races = races(results)
-    fewest = {
-        name: min(len(race.entries[name]) for race in all_races if name in race.entries)
-        for name in contenders_of(all_races)
-    }
-    few = [f"`{name}`" for name, count in fewest.items() if count < FEW_SEEDS]
-    return "everybody" if few and len(few) == len(fewest) else ", ".join(few)
+    where: dict[str, list[str]] = {}
+    for race in all_races:
+        few = [f"`{name}`" for name in contenders_of([race]) if len(race.entries[name]) < FEW_SEEDS]
+        if few:
+            where.setdefault("everybody" if len(few) == len(race.entries) else ", ".join(few), []).append(race.name)
+    return "; ".join(
+        who if len(names) == len(all_races) else f"{who} ({' and '.join(names)})" for who, names in where.items()
+    )
 
 
 def _troubles(results: Sequence[CellResult], missing: Sequence[CellName]) -> str:

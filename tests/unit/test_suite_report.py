@@ -77,6 +77,8 @@ class TestText:
         assert "first impression" in report_text(OURS[:2], [])
         assert "no ground for conclusions: everybody" in report_text(OURS[:2], [])
         assert "no ground for conclusions: `pid`" in report_text(OURS + PID[:2], [])
+        alone = [*OURS, *PID[:2], made_up("ppo", 10, scenario="spot")]
+        assert "conclusions: `pid` (h-level-4, fashion-cnn); everybody (spot, fashion-cnn)" in report_text(alone, [])
         assert "first impression" not in report_text(OURS, [])
 
     def test_how_many_seeds_a_comparison_rests_on(self) -> None:
