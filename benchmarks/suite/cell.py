@@ -23,6 +23,7 @@ from benchmarks.suite.workloads import Workload, load_workload
 from benchmarks.suite.yardstick import machine_gflop_per_s
 from dynamix_ps.cli.report import exit_code_of
 from dynamix_ps.config import BatchBounds, Cluster, Config, Metrics, Timeouts, Worker
+from dynamix_ps.errors import JobFailed
 from dynamix_ps.launch.cgroup import find_controller
 from dynamix_ps.launch.job import run_job
 from dynamix_ps.launch.logs import make_console
@@ -73,7 +74,7 @@ def run_cell(name: CellName, scenario: Scenario, workload: Workload, base: Path,
     with stage_for(scenario, workload.limit_s, workload.comm) as stage:
         config = config_of(name, scenario, workload, base, stage)
         code = run_job(config, sys.argv, None, make_console(), stage)
-        if why := divergence(base / "latest"):
+        if code == JobFailed.exit_code and (why := divergence(base / "latest")):
             write_result(out, without_run(name, "diverged", why, workload))
         elif code and not stage.out_of_time:
             return code
