@@ -24,8 +24,8 @@ from dynamix_ps.policy.base import Decision, View
 from dynamix_ps.policy.measured import ComputeMeter
 from dynamix_ps.policy.proportional import DEAD_BAND, SMOOTHING, largest_change
 
-CLIFF = 0.7
-SETTLED = 2
+CLIFF = 0.7  # of the throughput before
+SETTLED = 2  # windows
 
 
 class PidPolicy:
@@ -40,9 +40,7 @@ class PidPolicy:
         self._sizes: tuple[int, ...] = ()
         self._times_s: list[float | None] = [None] * n_workers
         self._windows = [0] * n_workers  # that they rest on
-        self._before: list[tuple[int, float] | None] = [
-            None
-        ] * n_workers  # size and settled throughput before that plan
+        self._before: list[tuple[int, float] | None] = [None] * n_workers  # size and throughput before that plan
         self._maxima: list[float] = [math.inf] * n_workers
 
     def decide(self, view: View) -> Decision:
