@@ -11,6 +11,8 @@ samples to millions of tokens.
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -22,7 +24,19 @@ PAPER_BOUNDS = (32, 1024)
 BATCH_STEPS = (-1.0, -0.4, -0.15, 0.0, 0.15, 0.4, 1.0)  # log2 of the factor on the advised B (chosen by us)
 LARGEST_MOVE = 1.0  # |log2| of what B changes by in one window, by advice, and by advice and step (chosen by us)
 SHARE_STEPS = (-1.0, -0.4, -0.15, -0.05, 0.0, 0.05, 0.15)  # log2 of the factor on a worker's share (chosen by us)
-DEAD_BAND = 0.03  # while B stays and no size would change by more, they stay: a switch for nothing (chosen by us)
+WORTH = 0.03  # of an iteration; while B stays, a split that promises less is not worth a switch (chosen by us)
+
+
+class SplitModel(Protocol):
+    """What is known of iterations that were not tried."""
+
+    def balanced(self, totals: Whole) -> Array:
+        """Real-valued sizes, (..., workers), with which all would finish together; positive."""
+        ...
+
+    def longest_s(self, sizes: Array) -> Array:
+        """How long an iteration with these sizes, (..., workers), takes."""
+        ...
 
 
 def paper_sizes(planned: Whole, actions: NDArray[np.int64], low: Whole, high: Whole) -> Whole:
@@ -56,12 +70,15 @@ def batch_target(window: WindowArrays, reference: Array, batch_actions: NDArray[
     return total
 
 
-def structured_sizes(window: WindowArrays, total: Whole, balanced: Array, share_actions: NDArray[np.int64]) -> Whole:
-    """`total` split as `balanced` (all finish together), times each worker's factor. Absent workers keep their size."""
+def structured_sizes(window: WindowArrays, total: Whole, model: SplitModel, share_actions: NDArray[np.int64]) -> Whole:
+    """`total` split so that by `model` all finish together, times each worker's factor; the present sizes where B stays
+    and an iteration would hardly be shorter. Absent workers keep their size.
+    """
     planned, present = window.planned, window.present
     lowest, highest = np.where(present, window.low, planned), np.where(present, window.high, planned)
-    weights = np.where(present, balanced * np.exp2(np.array(SHARE_STEPS)[share_actions]), 0)
-    sizes = split(total, weights, lowest, highest)
-    little = (np.abs(sizes - planned) <= DEAD_BAND * planned).all(axis=-1) & (total == window.global_batch)
+    factors = np.exp2(np.array(SHARE_STEPS)[share_actions])
+    sizes = split(total, np.where(present, model.balanced(total) * factors, 0), lowest, highest)
+    now_s, then_s = (model.longest_s(np.where(present, those / factors, 0)) for those in (planned, sizes))
+    stays = (total == window.global_batch) & (then_s > (1 - WORTH) * now_s)
     inside = ((planned >= window.low) & (planned <= window.high)).all(axis=-1)
-    return np.where((little & inside)[..., None], planned, sizes)
+    return np.where((stays & inside)[..., None], planned, sizes)

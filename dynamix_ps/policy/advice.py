@@ -27,11 +27,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dynamix_ps.policy.apportion import Whole
-from dynamix_ps.policy.compute_times import JUMP, ComputeTimes, balance
+from dynamix_ps.policy.compute_times import ComputeTimes, balance
+from dynamix_ps.policy.exposed import ExposedTimes
 from dynamix_ps.policy.features import ratio
 from dynamix_ps.policy.rewards import efficiency
 from dynamix_ps.policy.state import State
-from dynamix_ps.policy.window_arrays import Array, known_or
+from dynamix_ps.policy.window_arrays import Array, known_or, mean_known
 
 ADVICE = ("advised_batch", "growing_part", "step_progress")  # log2(B* / B); B / R over T; f(B)
 PRESENT = 12
@@ -42,7 +43,7 @@ SETTLING = 4  # windows, some 35 iterations of a window of ten (chosen by us)
 SMALLER = 0.5  # what a B below B_0 must promise in addition (chosen by us)
 NEAR = 1  # a B that is good enough stays unless one nearer to B_0 by more candidates would do (chosen by us)
 SHARED_OUT = 8  # times at most, what workers at their upper bounds cannot take is shared out among the others
-SMOOTHING = 0.5  # weight of the newest window in the exposed network time, unless it jumps (chosen by us)
+SMOOTHING = 0.5  # weight of the newest window in h / C (chosen by us)
 
 
 class Advisor:
@@ -50,7 +51,7 @@ class Advisor:
 
     def __init__(self, *shape: int) -> None:
         self._times = ComputeTimes(*shape)
-        self._exposed_s = np.full(shape, np.nan)
+        self._exposed = ExposedTimes(*shape)
         self._hiding = np.zeros(shape[:-1])  # h / C
         self._windows = np.zeros(shape[:-1])
         self._fixed_s: Array = np.zeros(shape)
@@ -59,7 +60,7 @@ class Advisor:
     def restart(self, which: NDArray[np.bool_]) -> None:
         """Forget some environments."""
         self._times.restart(which)
-        self._exposed_s[which] = np.nan
+        self._exposed.restart(which)
         self._hiding[which] = 0.0
         self._windows[which] = 0.0
 
@@ -68,8 +69,9 @@ class Advisor:
         window = state.window
         self._times.observe(window.samples / window.iterations[..., None], state.compute_s)
         known = self._times.known
-        self._follow_exposed(state)
-        self._fixed_s = _filled(np.where(known, self._times.fixed_s, np.nan)) + _filled(self._exposed_s)
+        self._follow_hiding(state)
+        self._exposed.observe(state.exposed_s, window.duration_s / window.iterations)
+        self._fixed_s = _filled(np.where(known, self._times.fixed_s, np.nan)) + _filled(self._exposed.seconds)
         self._rates_per_s = _filled(self._times.rates_per_s, otherwise=1.0)
 
         batch = np.maximum(window.global_batch, 1)
@@ -79,7 +81,7 @@ class Advisor:
         factors = CANDIDATES.reshape(-1, *(1,) * batch.ndim)
         candidates = np.clip(factors * batch, window.low.sum(axis=-1), window.high.sum(axis=-1))
         longer_s = (candidates - batch) / rate_per_s * (1 - self._hiding)
-        alone_s = constant_s - _mean(self._exposed_s) + candidates / rate_per_s
+        alone_s = constant_s - mean_known(self._exposed.seconds) + candidates / rate_per_s
         pinned_s = (self._fixed_s + window.low / self._rates_per_s).max(axis=-1)
         balanced_s = np.maximum(constant_s + growing_s + longer_s, alone_s) + self._overflow_s(candidates, window.high)
         per_s = efficiency(state, candidates) / np.maximum(balanced_s, pinned_s)
@@ -100,6 +102,10 @@ class Advisor:
         _, sizes = balance(totals, self._fixed_s, self._rates_per_s)
         return np.maximum(sizes, 1e-9)
 
+    def longest_s(self, sizes: Array) -> Array:
+        """How long an iteration takes by whoever finishes last, (...,), with `sizes`, (..., workers)."""
+        return np.asarray((self._fixed_s + sizes / self._rates_per_s).max(axis=-1))
+
     def _overflow_s(self, totals: Array, high: Whole) -> Array:
         """How much longer than without upper bounds all of these take, (candidates, ...), for `high` (..., workers)."""
         free_s, sizes = balance(totals, self._fixed_s, self._rates_per_s)
@@ -113,15 +119,10 @@ class Advisor:
             sizes = np.maximum((together_s[..., None] - self._fixed_s) * self._rates_per_s, 0.0)
         return np.asarray(together_s - free_s)
 
-    def _follow_exposed(self, state: State) -> None:
-        window, exposed = state.window, state.exposed_s
+    def _follow_hiding(self, state: State) -> None:
         computing_s = known_or(state.compute_s).max(axis=-1)
         hiding = np.clip(known_or(ratio(state.hidden_s, computing_s)), 0.0, 1.0)
         self._hiding = self._hiding + SMOOTHING * (hiding - self._hiding)
-        before_s = np.where(np.isfinite(self._exposed_s), self._exposed_s, exposed)
-        at_once = np.abs(exposed - before_s) > JUMP * (window.duration_s / window.iterations)[..., None]
-        after_s = np.where(at_once, exposed, before_s + SMOOTHING * (exposed - before_s))
-        self._exposed_s = np.where(np.isfinite(exposed), after_s, self._exposed_s)
 
 
 def _nearest_good(per_s: Array, distance: Array) -> NDArray[np.int64]:
@@ -135,11 +136,4 @@ def _nearest_good(per_s: Array, distance: Array) -> NDArray[np.int64]:
 
 def _filled(values: Array, otherwise: float = 0.0) -> Array:
     """Unknown values are the mean of the workers' known ones."""
-    return np.where(np.isfinite(values), values, _mean(values, otherwise)[..., None])
-
-
-def _mean(values: Array, otherwise: float = 0.0) -> Array:
-    """Over the workers, of what is known."""
-    known = np.isfinite(values)
-    count = known.sum(axis=-1)
-    return np.where(count > 0, np.where(known, values, 0.0).sum(axis=-1) / np.maximum(count, 1), otherwise)
+    return np.where(np.isfinite(values), values, mean_known(values, otherwise)[..., None])

@@ -147,7 +147,7 @@ class StructuredBrain:
         share = self.agents["share"].act(_flat(state.rows), explore=explore, learn_normaliser=learn_normaliser)
         total = actions.batch_target(window, reference, batch.actions.reshape(window.planned.shape[:-1]))
         shares = share.actions.reshape(window.planned.shape)
-        sizes = actions.structured_sizes(window, total, self._advisor.balanced(total), shares)
+        sizes = actions.structured_sizes(window, total, self._advisor, shares)
         return Decided(sizes, {"batch": batch, "share": share})
 
     def rewards(self, state: State, before: Whole) -> dict[str, Array]:

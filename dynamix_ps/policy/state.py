@@ -12,12 +12,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from dynamix_ps.messages import NAN
 from dynamix_ps.metrics.noise import SMOOTHING
 from dynamix_ps.policy import features
 from dynamix_ps.policy.compute_times import sustained_s
 from dynamix_ps.policy.exposed import exposed_s
 from dynamix_ps.policy.features import Seen
-from dynamix_ps.policy.window_arrays import Array, WindowArrays, known_or
+from dynamix_ps.policy.window_arrays import Array, WindowArrays, known_or, mean_known
 
 REFERENCE_WINDOWS = 3  # the mean iteration time of this many first windows is the unit of iteration time
 PRIOR_NOISE = 1 - SMOOTHING**3  # as if three windows had said it (chosen by us)
@@ -91,7 +92,7 @@ class StateBuilder:
             gradient_variance=features.gradient_variance(window),
             noise_scale=self._smoothed_noise_scale(window),
             speed=speed,
-            mean_speed=_mean(speed),
+            mean_speed=mean_known(speed, NAN),
         )
         state = State(
             rows=features.rows(seen),
@@ -140,9 +141,3 @@ class StateBuilder:
         smallest = self._variance / (LARGEST_NOISE * np.maximum(window.global_batch, 1))
         variance = np.maximum(self._variance, 0.0)
         return features.ratio(variance, np.maximum(self._signal, smallest))
-
-
-def _mean(values: Array) -> Array:
-    """Mean over the workers of what is known."""
-    known = np.isfinite(values)
-    return features.ratio(np.where(known, values, 0.0).sum(axis=-1), known.sum(axis=-1))

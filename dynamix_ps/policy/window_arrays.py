@@ -100,6 +100,13 @@ def known_or(values: Known, otherwise: float = 0.0) -> Array:
     return np.where(np.isfinite(values), values, otherwise)
 
 
+def mean_known(values: Known, otherwise: float = 0.0) -> Array:
+    """Over the last axis, of what is known; `otherwise` where nothing is."""
+    known = np.isfinite(values)
+    count = known.sum(axis=-1)
+    return np.where(count > 0, np.where(known, values, 0.0).sum(axis=-1) / np.maximum(count, 1), otherwise)
+
+
 def arrays_of(view: View) -> WindowArrays:
     """A live view as arrays; it must have at least one record."""
     first = view.reported[0]

@@ -96,7 +96,7 @@ class ClusterEnv(gymnasium.Env[Observation, Action]):
             return actions.paper_sizes(window.planned, chosen, window.low, window.high)
         reference = actions.batch_reference(window, self._advice[..., 0])
         total = actions.batch_target(window, reference, chosen[:, 0])
-        return actions.structured_sizes(window, total, self._advisor.balanced(total), chosen[:, 1:])
+        return actions.structured_sizes(window, total, self._advisor, chosen[:, 1:])
 
     def _observation(self) -> Observation:
         rows = self._state.rows[0]
