@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import os
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -19,11 +18,15 @@ BEGIN, END = "<!-- figures -->", "<!-- end of figures -->"
 RESULTS = Path("docs/results")
 
 
+def machine_name() -> str:
+    """Its processor, and how many cores this process may use."""
+    about = machine()
+    return f"{about['cpu_model'] or platform.machine()}, {about['usable_cores']} cores"
+
+
 def where() -> str:
     """The machine and what counts of its software, for the end of a sentence."""
-    about = machine()
-    versions = f"Python {platform.python_version()}, numpy {np.__version__}"
-    return f"{about['cpu_model'] or platform.machine()}, {len(os.sched_getaffinity(0))} cores, {versions}"
+    return f"{machine_name()}, Python {platform.python_version()}, numpy {np.__version__}"
 
 
 def write_csv(file: Path, rows: Sequence[Mapping[str, Any]]) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.page import machine_name
 from benchmarks.suite.results import CellName, CellResult, CurvePoint, Ended, PlanPoint, WorkerTimes
 from benchmarks.suite.workloads import Workload
 from dynamix_ps.cli.replay import replay
@@ -40,6 +41,7 @@ def measured(
         thresholds=workload.thresholds,
         limit_s=workload.limit_s,
         epochs=workload.epochs,
+        machine=machine_name(),
         machine_gflop_per_s=_rounded(machine_gflop_per_s),
         train_s=summary["train_s"],
         samples=summary["samples"],

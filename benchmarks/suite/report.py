@@ -5,6 +5,7 @@ The same tables give the same bytes, with the same versions of this project and 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -120,6 +121,8 @@ def _what_was_run(results: Sequence[CellResult]) -> str:
     counts.append(f"{len(seeds)} seed{'s' * (len(seeds) > 1)}")
     networks, emulations = (sorted({getattr(cell, key) for cell in results} - {""}) for key in ("network", "emulation"))
     lines = [f"{', '.join(counts)}. Network: {', '.join(networks)}. Speeds: {'; '.join(emulations)}."]
+    if several := _on_several_machines(results):
+        lines.append(f"**Not all on one machine; times compare as far as those do: {several}.**")
     if few := _with_few_seeds(results):
         lines.append(f"**Fewer than {FEW_SEEDS} seeds, a first impression and no ground for conclusions: {few}.**")
     replayed, windows = sum(cell.replayed for cell in results), sum(cell.windows for cell in results)
@@ -131,6 +134,16 @@ def _what_was_run(results: Sequence[CellResult]) -> str:
     names = sorted({cell.name.scenario for cell in results}), sorted({cell.name.workload for cell in results})
     lines.append("\n".join(f"- `{name}`: {known[name]}" for kind in names for name in kind if name in known))
     return "\n\n".join(line for line in lines if line)
+
+
+def _on_several_machines(results: Sequence[CellResult]) -> str:
+    """How many cells of whom ran on which machine, where there is more than one; else empty."""
+    ran = Counter((cell.machine, cell.name.contender) for cell in results if cell.machine)
+    machines = sorted({machine for machine, _ in ran})
+    if len(machines) < 2:
+        return ""
+    counts = {one: [f"`{name}` {ran[one, name]}" for at, name in sorted(ran) if at == one] for one in machines}
+    return "; ".join(f"{machine}: {', '.join(whose)}" for machine, whose in counts.items())
 
 
 def _with_few_seeds(results: Sequence[CellResult]) -> str:

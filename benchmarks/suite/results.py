@@ -92,6 +92,7 @@ class CellResult:
     thresholds: tuple[float, ...]  # accuracies whose times count; the last is the target
     limit_s: float  # of training
     epochs: int  # that every training of its kind makes; one that has not reached the target by then may make more
+    machine: str | None  # processor and cores
     machine_gflop_per_s: float | None  # just before it began (yardstick.py)
     train_s: float | None  # with the evaluations
     samples: int
@@ -143,6 +144,7 @@ def without_run(cell: CellName, ended: Ended, reason: str, workload: Judged) -> 
         thresholds=workload.thresholds,
         limit_s=workload.limit_s,
         epochs=workload.epochs,
+        machine=None,
         machine_gflop_per_s=None,
         train_s=None,
         samples=0,

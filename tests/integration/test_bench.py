@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from benchmarks.page import machine_name
 from benchmarks.suite.grid_folder import GridFolder
 from benchmarks.suite.results import CellName, read_result
 from benchmarks.testbed import names
@@ -71,6 +72,7 @@ def test_a_grid_goes_on_after_its_runner_was_killed(folder: Path) -> None:
     assert second is not None
     assert (second.ended, second.plans > 0, len(second.curve) > 0) == ("done", True, True)
     assert second.replayed == second.windows > 0
+    assert second.machine == machine_name()
     assert second.machine_gflop_per_s is not None
     assert second.machine_gflop_per_s > 0
     assert (folder / "out" / "report.html").exists()

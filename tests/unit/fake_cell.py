@@ -26,6 +26,7 @@ def result(name: CellName, ended: Ended = "done", reached_s: float = 12.0) -> Ce
         thresholds=(0.7, 0.8),
         limit_s=60.0,
         epochs=1,
+        machine="one of two cores",
         machine_gflop_per_s=30.0,
         train_s=20.0,
         samples=1000,

@@ -36,6 +36,7 @@ def made_up(
         thresholds=(0.45, TARGET),
         limit_s=LIMIT_S,
         epochs=epochs,
+        machine="one of two cores",
         machine_gflop_per_s=31.25,
         train_s=train_s,
         samples=int(samples_per_s * train_s),

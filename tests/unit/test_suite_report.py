@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -80,6 +81,12 @@ class TestText:
         alone = [*OURS, *PID[:2], made_up("ppo", 10, scenario="spot")]
         assert "conclusions: `pid` (h-level-4, fashion-cnn); everybody (spot, fashion-cnn)" in report_text(alone, [])
         assert "first impression" not in report_text(OURS, [])
+
+    def test_who_ran_on_which_machine_where_there_is_more_than_one(self) -> None:
+        elsewhere = [replace(cell, machine="a newer one") for cell in OURS[1:]]
+        text = report_text([*OURS[:1], *elsewhere, *PID, *STATIC_64], [])
+        assert "far as those do: a newer one: `ppo` 2; one of two cores: `pid` 3, `ppo` 1, `static-64` 3.**" in text
+        assert "one machine" not in report_text([*OURS, replace(PID[0], machine=None)], [])
 
     def test_how_many_seeds_a_comparison_rests_on(self) -> None:
         elsewhere = [made_up(name, 10, scenario="spot") for name in ("ppo", "pid")]
