@@ -47,15 +47,17 @@ class GlobalSampler:
     def plan_step(self, cursor: Cursor, sizes: Sequence[int]) -> Step:
         """The iteration at `cursor` under the planned `sizes`.
 
-        The last iteration of an epoch has fewer samples than planned; they are split in the proportion of
-        the plan, so that its step is not slower than the others for anyone. Every worker takes part in it,
-        if need be with none.
+        What is left of an epoch and is no whole number of iterations goes into the last two, half and half, as the
+        gradient of a few samples is mostly noise, which momentum carries into the next steps
+        (docs/results/epoch-end.md). They are split in the proportion of the plan, so that no step is slower than
+        the others for anyone. Every worker takes part, if need be with none.
         """
         total = sum(sizes)
         if total < 1:
             raise ValueError(f"a plan needs at least one sample per iteration, got {tuple(sizes)}")
         left = self.length - cursor.position
-        used = tuple(sizes) if total <= left else apportion(left, sizes, high=sizes)
+        taken = (left + 1) // 2 if total < left < 2 * total else min(left, total)
+        used = tuple(sizes) if taken == total else apportion(taken, sizes, high=sizes)
         position = cursor.position + sum(used)
         after = Cursor(cursor.epoch + 1, 0) if position == self.length else Cursor(cursor.epoch, position)
         return Step(cursor, used, after)

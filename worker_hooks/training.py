@@ -255,9 +255,9 @@ class Training(ABC):
             self._rate.see(noise, self._norm_every)
 
     def _rate_factor(self) -> float:
-        """On the script's learning rate, for the samples that were really summed: the last ones of an epoch are few.
+        """On the script's learning rate, for the samples that were really summed: fewer at the end of an epoch.
 
-        A step of full length along the gradient of a few samples can undo hundreds of others.
+        A step of full length along the gradient of fewer samples has more noise than the others.
         """
         assert self._view is not None
         return self._rate.factor(max(self._view.samples, 1))

@@ -6,6 +6,7 @@ Exact gradient, one switch, every sample once, also after a resume; and all work
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -98,8 +99,9 @@ def concatenated(results: list[dict[str, Any]], plans: dict[int, tuple[int, ...]
     batches = []
     for version in results[0]["history"]:
         planned = plans[version]
-        remaining = SAMPLES - done % SAMPLES
-        used = planned if sum(planned) <= remaining else apportion(remaining, planned, high=planned)
+        total, remaining = sum(planned), SAMPLES - done % SAMPLES
+        shared = total < remaining < 2 * total  # by the last two iterations of an epoch
+        used = apportion(math.ceil(remaining / 2) if shared else min(total, remaining), planned, high=planned)
         batch: list[int] = []
         for rank, size in enumerate(used):
             batch += left[rank][:size]

@@ -73,7 +73,7 @@ def test_a_run_is_plain_training_on_its_batches(hybrid, optimizer):
     run = make_run(hybrid=hybrid, optimizer=optimizer)
     seen = train(run, epochs=2)
     run.close()
-    assert [len(batch) for batch in seen] == [8] * 6 + [2] + [8] * 6 + [2]
+    assert [len(batch) for batch in seen] == 2 * ([8] * 5 + [5, 5])
     net = make_net()
     net(seen[0])
     trainer = make_trainer(net, optimizer)
@@ -115,16 +115,16 @@ def test_gradients_live_in_the_buckets_and_nothing_is_copied():
     run.close()
 
 
-@pytest.mark.parametrize(("rule", "factor"), [("none", 1.0), ("linear", 0.25), ("sqrt", 0.5)])
-def test_the_learning_rate_follows_the_few_samples_at_the_end_of_an_epoch(rule, factor):
-    """The last batch of an epoch has 2 samples in place of 8."""
+@pytest.mark.parametrize(("rule", "factor"), [("none", 1.0), ("linear", 0.625), ("sqrt", 0.625**0.5)])
+def test_the_learning_rate_follows_the_fewer_samples_at_the_end_of_an_epoch(rule, factor):
+    """The last two batches of an epoch have 5 samples in place of 8."""
     run = make_run(lr_rule=rule)
     rates = []
     update = run._update
     run._update = lambda ignore: (rates.append(run.trainer._optimizer._get_lr(0)), update(ignore))
     train(run, epochs=1)
     run.close()
-    assert rates == pytest.approx([0.1] * 6 + [0.1 * factor])
+    assert rates == pytest.approx([0.1] * 5 + [0.1 * factor] * 2)
     assert [one.lr_mult for one in run.trainer._params] == [1.0] * len(run.trainer._params)
 
 

@@ -31,15 +31,22 @@ def test_every_sample_once_over_changing_sizes_and_a_resume(length, seed, plans,
     assert sorted(seen) == list(range(length))
 
 
-@given(length=st.integers(1, 200), sizes=sizes_of_three)
-def test_the_planned_sizes_are_used_until_the_epoch_runs_out(length, sizes):
-    step = GlobalSampler(length, 0).plan_step(Cursor(), sizes)
-    if sum(sizes) <= length:
-        assert step.sizes == tuple(sizes)
-    else:
-        assert sum(step.sizes) == length
-        assert all(used <= planned for used, planned in zip(step.sizes, sizes, strict=True))
-        assert step.next == Cursor(1, 0)
+@given(length=st.integers(1, 300), sizes=sizes_of_three)
+def test_the_planned_sizes_are_used_but_in_the_last_two_iterations_which_share_what_is_left(length, sizes):
+    sampler, cursor, steps = GlobalSampler(length, 0), Cursor(), []
+    while cursor.epoch == 0:
+        steps.append(sampler.plan_step(cursor, sizes))
+        cursor = steps[-1].next
+    whole, left = divmod(length, sum(sizes))
+    assert len(steps) == whole + (left > 0)
+    if left == 0:
+        assert all(step.sizes == tuple(sizes) for step in steps)
+        return
+    assert all(step.sizes == tuple(sizes) for step in steps[:-2])
+    assert all(used <= planned for step in steps[-2:] for used, planned in zip(step.sizes, sizes, strict=True))
+    if whole:
+        before, last = (sum(step.sizes) for step in steps[-2:])
+        assert 0 <= before - last <= 1
 
 
 def test_the_order_depends_on_the_seed_and_the_epoch():
