@@ -31,7 +31,8 @@ def make_data() -> gluon.data.ArrayDataset:
 def make_net(hybrid: bool = False) -> gluon.nn.HybridSequential:
     mx.random.seed(0)
     net = gluon.nn.HybridSequential()
-    net.add(gluon.nn.Dense(6), gluon.nn.BatchNorm(), gluon.nn.Dense(2))  # shapes are known after the first batch only
+    # shapes are known after the first batch only; normalising takes a bias away, so its gradient would be mere rounding
+    net.add(gluon.nn.Dense(6, use_bias=False), gluon.nn.BatchNorm(), gluon.nn.Dense(2))
     net.initialize(mx.init.Xavier())
     if hybrid:
         net.hybridize()
@@ -109,7 +110,7 @@ def test_gradients_live_in_the_buckets_and_nothing_is_copied():
     run = make_run(bucket_bytes=1)
     train(run, iterations=2)
     buckets = run._exchange.buckets
-    assert len(buckets) == 6
+    assert len(buckets) == 5
     gradients = {float(mx.nd.sum(one.grad()).asscalar()) for one in run.net.collect_params(".*weight").values()}
     assert gradients <= {float(mx.nd.sum(bucket._gradients).asscalar()) for bucket in buckets}
     run.close()
