@@ -21,6 +21,7 @@ from torch.nn.functional import cross_entropy
 
 from benchmarks.studies.study import Study, run_study
 from benchmarks.workloads import data, models
+from worker_hooks.sampler import Cursor, GlobalSampler
 
 FIRST, RATE, MOMENTUM = 192, 0.045, 0.9
 EVALUATE_EVERY = 8000  # samples
@@ -62,17 +63,15 @@ class Point:
 def train(growth: Growth, images: data.DataSet, seed: int, samples: int) -> Iterator[Point]:
     """Evaluations on the way, until so many samples are trained."""
     torch.manual_seed(seed)
-    rng = np.random.default_rng(seed)
     inputs, labels = torch.from_numpy(images.train.inputs), torch.from_numpy(images.train.labels)
     model = models.make_model("cnn", images.shape, images.classes)
     optimizer = torch.optim.SGD(model.parameters(), lr=RATE, momentum=MOMENTUM)
+    sampler, cursor = GlobalSampler(len(labels), seed), Cursor()
     iteration, trained, factor = 0, 0, 1.0
-    order = np.empty(0, dtype=np.int64)
     while trained < samples:
-        if not len(order):
-            order = rng.permutation(len(labels))
         batch = growth.batch_at(iteration)
-        chosen, order = torch.from_numpy(order[:batch]), order[batch:]
+        step = sampler.plan_step(cursor, [batch])
+        chosen, cursor = torch.from_numpy(sampler.indices(step, 0)), step.next
         wanted = (batch / FIRST) ** 0.5
         factor += (wanted - factor) / max(growth.warm_up, 1)
         optimizer.param_groups[0]["lr"] = RATE * factor * (len(chosen) / batch) ** 0.5

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks import page
-from benchmarks.studies import clip_simple, growth, transfer
+from benchmarks.studies import clip_simple, epoch_end, finish, growth, transfer
 from benchmarks.studies.reward_k import at_k, variants
 from benchmarks.studies.study import run_study
 from benchmarks.studies.trainings import in_words, over_trainings
@@ -58,6 +58,19 @@ def test_the_end_is_compared_with_the_best() -> None:
 def test_the_global_batch_of_every_iteration() -> None:
     grown = growth.Growth({0: 192, 6: 384, 20: 646})
     assert [grown.batch_at(iteration) for iteration in (0, 5, 6, 19, 20, 500)] == [192, 192, 384, 384, 646, 646]
+
+
+@pytest.mark.parametrize("left", epoch_end.LEFT)
+def test_both_ends_of_an_epoch_take_the_same_samples_in_as_many_iterations(left: int) -> None:
+    own, shared = (way(left) for way in epoch_end.WAYS.values())
+    assert sum(own) == sum(shared)
+    assert len(own) == len(shared) == 2
+    assert min(shared) >= epoch_end.FIRST // 2
+
+
+def test_thousands_of_samples_as_iterations() -> None:
+    grown = finish.by_iteration({0: 200, 10: 500, 20: 1000})
+    assert [grown.batch_at(iteration) for iteration in (0, 49, 50, 69, 70)] == [200, 200, 500, 500, 1000]
 
 
 def test_an_arrival_is_that_of_three_evaluations() -> None:
