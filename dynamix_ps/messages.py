@@ -55,6 +55,8 @@ class WindowRecord:
     noise_variance: float = NAN  # trace of the covariance of one sample's gradient (metrics/noise.py)
     noise_signal: float = NAN  # squared norm of the true gradient
     epoch: float = NAN  # passes over the data at the end of the window
+    trained_ratio: float = NAN  # part of the training that the script asked for that is complete, then
+    lr_ratio: float = NAN  # the script's own learning rate over the largest it had
     # from the machine
     cpu_ratio: float = NAN  # CPU seconds of the training process per wall second
     cpu_cores: float = NAN  # cores this process may use: affinity and quotas

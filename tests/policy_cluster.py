@@ -32,6 +32,8 @@ class SmallCluster:
     high: int = 1024
     jitter: float = 0.0
     lr_rule: str = "adascale"
+    trained_ratio: float = math.nan
+    lr_ratio: float = 1.0
     plan: Plan = field(init=False)
     window: int = 0
 
@@ -66,6 +68,8 @@ class SmallCluster:
                 duration_s=WINDOW * step_s,
                 noise_variance=self.noise_scale,
                 noise_signal=1.0,
+                trained_ratio=self.trained_ratio,
+                lr_ratio=self.lr_ratio,
             )
             for rank, size in enumerate(self.plan.batch_sizes)
         )
@@ -117,6 +121,8 @@ def _records(draw: st.DrawFn, rank: int, window: int, plan: Plan) -> WindowRecor
         push_pull_s=draw(_ANY),
         noise_variance=draw(_USUAL),
         noise_signal=draw(_USUAL),
+        trained_ratio=draw(_ANY),
+        lr_ratio=draw(_ANY),
         memory_ratio=draw(_ANY),
         flagged=draw(st.sampled_from((False, False, False, True))),
     )

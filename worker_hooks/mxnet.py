@@ -112,6 +112,9 @@ class Run(Training):
     def _number(self, value: Any) -> float:
         return float(value.asscalar() if isinstance(value, mx.nd.NDArray) else value)
 
+    def _script_lr(self) -> float:
+        return float(self.trainer.learning_rate)
+
     @contextmanager
     def _inference(self) -> Iterator[None]:
         with autograd.pause():

@@ -19,6 +19,7 @@ class Position:
     cursor: Cursor
     plan: Plan
     noise: Noise = (0.0, 0.0)  # what the learning rate follows
+    largest_lr: float = 0.0  # of the script's own until now
 
     def pack(self) -> dict[str, Any]:
         """As plain values, fit for a checkpoint."""
@@ -29,4 +30,4 @@ class Position:
         plan = packed["plan"]
         variance, signal = packed.get("noise", (0.0, 0.0))
         place, held = Cursor(**packed["cursor"]), Plan(plan["version"], tuple(plan["batch_sizes"]))
-        return cls(packed["iteration"], place, held, (variance, signal))
+        return cls(packed["iteration"], place, held, (variance, signal), packed.get("largest_lr", 0.0))

@@ -100,6 +100,9 @@ class Run(Training):
     def _number(self, value: Any) -> float:
         return float(value.detach()) if isinstance(value, torch.Tensor) else float(value)
 
+    def _script_lr(self) -> float:
+        return float(self.optimizer.param_groups[0]["lr"])
+
     @contextmanager
     def _inference(self) -> Iterator[None]:
         was_training = self.model.training

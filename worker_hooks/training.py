@@ -34,6 +34,7 @@ from worker_hooks.broadcast import broadcast
 from worker_hooks.checkpoint import load_checkpoint, save_checkpoint
 from worker_hooks.evaluation import evaluate_share
 from worker_hooks.exchange import GradientExchange
+from worker_hooks.horizon import Horizon
 from worker_hooks.learning_rate import LearningRate
 from worker_hooks.position import Position
 from worker_hooks.sampler import Cursor, GlobalSampler
@@ -81,6 +82,7 @@ class Training(ABC):
         self._stream = BatchStream(dataset, self._fetch, sampler, self.rank, self._switch.plan_at, settings.prefetch)
         reference_batch = settings.reference_batch or first_plan.global_batch
         self._rate = LearningRate(settings.lr_rule, reference_batch, self.size, start.noise)
+        self._horizon = Horizon(start.largest_lr)
         self._watch = Stopwatch()
         self._meter = WindowMeter(self.rank, settings.window, self._exchange.bytes_per_iteration)
         self._stall = StallWatch(self.rank, session.reporter, settings.timeouts)
@@ -124,6 +126,10 @@ class Training(ABC):
     @abstractmethod
     def _number(self, value: Any) -> float:
         """Of one of the framework's scalars, or of a plain one."""
+
+    @abstractmethod
+    def _script_lr(self) -> float:
+        """The learning rate as the script has set it, without any factor."""
 
     @abstractmethod
     def _inference(self) -> AbstractContextManager[None]:
@@ -170,12 +176,16 @@ class Training(ABC):
     def batches(self, epochs: int | None = None, iterations: int | None = None) -> Iterator[Any]:
         """This worker's batches until `epochs` passes or `iterations` iterations are complete in all.
 
+        The end named in the first call is taken for the end of training, before which the policy may want larger
+        batches; a second call says that it was none.
+
         A worker whose share is empty still gets one sample to run on, and its gradient counts for nothing.
         """
         if epochs is None and iterations is None:
             raise TrainingError("run.batches() needs epochs=... or iterations=..., got neither")
         if self._training_began_s is None:
             self._training_began_s = time.perf_counter()
+        self._horizon.ask(epochs, iterations)
         self._watch.begin()
         for batch in self._stream.run(self._cursor, self.iteration, epochs, iterations):
             if batch.plan.version != self._applied_version:
@@ -298,6 +308,7 @@ class Training(ABC):
         if batch.iteration == self._warm_up:
             self._begin_window()
             return
+        epochs = self._cursor.epoch + self._cursor.position / self._stream.length
         record = self._meter.add(
             Iteration(
                 number=batch.iteration,
@@ -310,7 +321,9 @@ class Training(ABC):
                 grad_sq=self._grad_sq,
                 global_grad_sq=self._global_grad_sq,
                 view=self._view,
-                epoch=self._cursor.epoch + self._cursor.position / self._stream.length,
+                epoch=epochs,
+                trained_ratio=self._horizon.trained_ratio(epochs, self.iteration),
+                lr_ratio=self._horizon.lr_ratio(self._script_lr()),
                 stalled=self._watch.blocked_s >= self._settings.timeouts.stall_warn_s,
             )
         )
@@ -372,7 +385,8 @@ class Training(ABC):
                 raise TrainingError("run.save() needs a path when there is no run folder")
             path = self._session.folder.checkpoints_dir / f"last{self.checkpoint_suffix}"
         with self.paused():
-            position = Position(self.iteration, self._cursor, self._switch.newest_scheduled, self._rate.noise)
+            plan, largest_lr = self._switch.newest_scheduled, self._horizon.largest_lr
+            position = Position(self.iteration, self._cursor, plan, self._rate.noise, largest_lr)
             save_checkpoint(Path(path), self._pack(position))
 
     def close(self) -> None:

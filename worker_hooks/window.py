@@ -39,6 +39,8 @@ class Iteration(NamedTuple):
     global_grad_sq: float
     view: GlobalView
     epoch: float = math.nan  # passes over the data after it
+    trained_ratio: float = math.nan  # horizon.py
+    lr_ratio: float = math.nan
     stalled: bool = False  # waited so long that a worker must have been stopped
 
 
@@ -105,6 +107,8 @@ class WindowMeter:
             noise_variance=_mean((one.variance, 1) for one in noise if math.isfinite(one.variance)),
             noise_signal=_mean((one.signal, 1) for one in noise if math.isfinite(one.signal)),
             epoch=iterations[-1].epoch,
+            trained_ratio=iterations[-1].trained_ratio,
+            lr_ratio=iterations[-1].lr_ratio,
             flagged=any(i.stalled for i in iterations),
         )
 

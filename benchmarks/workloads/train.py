@@ -36,7 +36,7 @@ def main() -> None:
         return (logits.argmax(1) == targets).sum(), cross_entropy(logits, targets, reduction="sum")
 
     goal = Goal(args.epochs, args.most_epochs, args.target)
-    for inputs, targets in run.batches(epochs=goal.most_epochs):  # 3
+    for inputs, targets in goal.batches(run):  # 3, run.batches(epochs=...) where no target is to be reached
         optimizer.zero_grad()
         logits = model(inputs)
         loss = cross_entropy(logits, targets)
@@ -44,8 +44,7 @@ def main() -> None:
         optimizer.step()
         if run.every_samples(args.eval_samples) if args.eval_samples else run.every(args.eval_every):
             accuracy, _ = run.evaluate(test_set, score)  # 5
-            if goal.reached(run.epoch, accuracy):
-                break
+            goal.see(accuracy)
 
     accuracy, test_loss = run.evaluate(test_set, score)
     if run.rank == 0:

@@ -42,7 +42,7 @@ def main() -> None:
         return correct(logits, targets), cross_entropy(logits, targets).sum()
 
     goal = Goal(args.epochs, args.most_epochs, args.target)
-    for inputs, targets in run.batches(epochs=goal.most_epochs):  # 3
+    for inputs, targets in goal.batches(run):  # 3, run.batches(epochs=...) where no target is to be reached
         with autograd.record():
             logits = net(inputs)
             loss = cross_entropy(logits, targets).mean()
@@ -50,8 +50,7 @@ def main() -> None:
         trainer.step(1)  # 5, as the gradient is a mean already
         if run.every_samples(args.eval_samples) if args.eval_samples else run.every(args.eval_every):
             accuracy, _ = run.evaluate(test_set, score)  # 6
-            if goal.reached(run.epoch, accuracy):
-                break
+            goal.see(accuracy)
 
     accuracy, test_loss = run.evaluate(test_set, score)
     if run.rank == 0:

@@ -18,7 +18,8 @@ must promise half as much again: for 0.4 B_0 the model gave up a third of the sa
 half as much again, and real training made a quarter (docs/results/proof.md).
 
 For the first SETTLING windows B* is B: estimates of the noise scale are few, and where B grows in the first twenty
-iterations, training takes more of them (docs/results/growth.md). Chosen by us.
+iterations, training takes more of them (docs/results/growth.md). Chosen by us. For the last quarter of training B* is
+larger (finish.py).
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from dynamix_ps.policy.apportion import Whole
 from dynamix_ps.policy.compute_times import ComputeTimes, balance
 from dynamix_ps.policy.exposed import ExposedTimes
 from dynamix_ps.policy.features import ratio
+from dynamix_ps.policy.finish import Finish, finishing
 from dynamix_ps.policy.rewards import efficiency
 from dynamix_ps.policy.state import State
 from dynamix_ps.policy.window_arrays import Array, known_or, mean_known
@@ -54,6 +56,7 @@ class Advisor:
         self._exposed = ExposedTimes(*shape)
         self._hiding = np.zeros(shape[:-1])  # h / C
         self._windows = np.zeros(shape[:-1])
+        self._finish = Finish(*shape[:-1])
         self._fixed_s: Array = np.zeros(shape)
         self._rates_per_s: Array = np.ones(shape)
 
@@ -63,6 +66,7 @@ class Advisor:
         self._exposed.restart(which)
         self._hiding[which] = 0.0
         self._windows[which] = 0.0
+        self._finish.restart(which)
 
     def observe(self, state: State) -> Array:
         """Take in a window. The advice, (..., len(ADVICE)), NaN where nothing is known yet."""
@@ -84,13 +88,17 @@ class Advisor:
         alone_s = constant_s - mean_known(self._exposed.seconds) + candidates / rate_per_s
         pinned_s = (self._fixed_s + window.low / self._rates_per_s).max(axis=-1)
         balanced_s = np.maximum(constant_s + growing_s + longer_s, alone_s) + self._overflow_s(candidates, window.high)
-        per_s = efficiency(state, candidates) / np.maximum(balanced_s, pinned_s)
+        duration_s = np.maximum(balanced_s, pinned_s)
+        per_s = efficiency(state, candidates) / duration_s
         smaller = candidates < window.reference_batch / HALF_A_STEP
         per_s = np.where(smaller & (per_s > 0), per_s / (1 + SMALLER), per_s)
         away = np.log2(np.maximum(candidates, 1) / np.maximum(window.reference_batch, 1))
         self._windows = self._windows + 1
-        chosen = np.where(self._windows > SETTLING, _nearest_good(per_s, np.abs(away)), PRESENT)
+        settled = self._windows > SETTLING
+        chosen = np.where(settled, _nearest_good(per_s, np.abs(away)), PRESENT)
         best = np.take_along_axis(candidates, chosen[None], axis=0)[0]
+        ends = finishing(window.lr_rule, window.trained_ratio, window.lr_ratio)
+        best = self._finish.advise(settled & ends, best, candidates, duration_s)
         advice = np.stack(
             [np.log2(np.maximum(best, 1) / batch), ratio(growing_s, constant_s + growing_s), efficiency(state, batch)],
             axis=-1,

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from dynamix_ps.policy.apportion import Whole
 from dynamix_ps.policy.features import ratio
+from dynamix_ps.policy.finish import finishing
 from dynamix_ps.policy.progress import step_progress
 from dynamix_ps.policy.state import State
 from dynamix_ps.policy.window_arrays import Array, known_or
@@ -63,7 +64,7 @@ class GoodputReward:
     e is the progress of one iteration at this global batch, under the learning-rate rule of the job, relative to a
     noiseless one (progress.py; the goodput of Pollux, OSDI 2021, is progress per iteration over its time). T is the
     iteration time, T_ref its reference. The change is the mean over workers of |log2(b_new / b_old)|: what a
-    switch costs.
+    switch costs. Where training ends, with larger batches (finish.py), e is B: samples per second count.
 
     A worker's share moves neither N nor B, so what it is worth is told without them: log2 of the samples per second
     over what all workers could compute without ever waiting, in place of the first two terms, and
@@ -76,7 +77,11 @@ class GoodputReward:
     balance: float = 0.3
 
     def of_cluster(self, state: State, before: Whole) -> Array:
-        efficient = np.log2(np.maximum(efficiency(state, state.window.global_batch), SMALLEST_PROGRESS))
+        window = state.window
+        ends = finishing(window.lr_rule, window.trained_ratio, window.lr_ratio)
+        samples = window.global_batch / np.maximum(window.reference_batch, 1)
+        progress_of = np.where(ends, samples, efficiency(state, window.global_batch))
+        efficient = np.log2(np.maximum(progress_of, SMALLEST_PROGRESS))
         fast = -np.log2(np.maximum(state.iteration_time, 1e-9))
         progress = self.efficiency * known_or(efficient) + self.throughput * known_or(fast)
         return _cut(progress - self.change * _changed(state, before))

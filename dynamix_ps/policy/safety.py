@@ -8,7 +8,8 @@
 then the policy decides again and is judged anew. Only windows that ran under what the policy asked for are judged.
 An answer that is no sizes at all counts as the last of those windows. Guards besides: sizes stay within their bounds,
 and a worker whose memory is nearly full does not grow. Where the noise scale is not known, different B cannot be
-compared, and the reference is the present B. All chosen by us.
+compared, and the reference is the present B; so it is where training ends with larger batches (finish.py). All
+chosen by us.
 """
 
 from __future__ import annotations
@@ -23,8 +24,10 @@ import numpy as np
 from dynamix_ps.config import Safety
 from dynamix_ps.metrics.noise import GradientNoise, SmoothedNoise
 from dynamix_ps.policy.base import Decision, Learner, Policy, View
+from dynamix_ps.policy.finish import finishing
 from dynamix_ps.policy.goodput import goodput, initial_batch
 from dynamix_ps.policy.measured import memory_full
+from dynamix_ps.policy.progress import LR_RULES
 from dynamix_ps.policy.proportional import DEAD_BAND, largest_change
 from dynamix_ps.policy.step_times import StepTimes, typical_step_s
 
@@ -100,7 +103,9 @@ class SafetyNet:
         if not self._times.compute.known.any() or not step_s > 0:
             return math.nan
         present, noise_scale = view.plan.global_batch, self._noise.value.scale
-        reference = present if math.isnan(noise_scale) else initial_batch(view)
+        first = view.reported[0]
+        ends = bool(finishing(LR_RULES.index(view.lr_rule), first.trained_ratio, first.lr_ratio))
+        reference = present if math.isnan(noise_scale) or ends else initial_batch(view)
         balanced_s = self._times.balanced_s(max(reference - self._unmeasured(view), 0), *np.array(view.bounds).T)
         would_be = goodput(view, reference, self._times.iteration_s(balanced_s), noise_scale)
         return float(1 - goodput(view, present, step_s, noise_scale) / would_be)

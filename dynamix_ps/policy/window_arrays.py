@@ -66,6 +66,8 @@ class WindowArrays:
     noise_variance: Array
     noise_signal: Array
     epoch: Known
+    trained_ratio: Known
+    lr_ratio: Known
     server_cpu: Known  # of the busiest server, over the cores it may use
     server_unread_bytes: Known
     server_unsent_bytes: Known
@@ -90,7 +92,7 @@ OF_RECORD = (
 )  # fmt: skip
 OF_CLUSTER = (
     "iterations", "duration_s", "global_loss", "global_accuracy", "grad_sq_global", "noise_variance", "noise_signal",
-    "epoch",
+    "epoch", "trained_ratio", "lr_ratio",
 )  # fmt: skip
 OF_LINK = ("pull_retransmits_per_s", "pull_busy", "push_difference")
 

@@ -28,6 +28,8 @@ _SHARED = (  # the same on every worker, so one of them tells it
     "noise_variance",
     "noise_signal",
     "epoch",
+    "trained_ratio",
+    "lr_ratio",
 )
 _OTHER = ("rank", "window", "first_iteration", "iterations", "network_source", "flagged")
 _OWN = tuple(f.name for f in dataclasses.fields(WindowRecord) if f.name not in (*_SHARED, *_OTHER))

@@ -41,7 +41,7 @@ class RegisterReply(_message.Message):
     def __init__(self, plan: _Optional[_Union[Plan, _Mapping]] = ...) -> None: ...
 
 class WindowRecord(_message.Message):
-    __slots__ = ("window", "first_iteration", "iterations", "plan_version", "batch_size", "samples", "duration_s", "compute_s", "push_pull_s", "wait_s", "input_s", "loss", "accuracy", "global_samples", "global_loss", "global_accuracy", "grad_sq_local", "grad_sq_global", "grad_norm_std", "bytes_pushed", "cpu_ratio", "memory_bytes", "retransmits_per_s", "flagged", "accuracy_std", "noise_variance", "noise_signal", "epoch", "cpu_cores", "throttled", "memory_ratio", "gpu_utilisation", "gpu_memory_ratio", "network_source", "network_age_s", "push_bytes_per_s", "pull_bytes_per_s", "rtt_s", "push_busy")
+    __slots__ = ("window", "first_iteration", "iterations", "plan_version", "batch_size", "samples", "duration_s", "compute_s", "push_pull_s", "wait_s", "input_s", "loss", "accuracy", "global_samples", "global_loss", "global_accuracy", "grad_sq_local", "grad_sq_global", "grad_norm_std", "bytes_pushed", "cpu_ratio", "memory_bytes", "retransmits_per_s", "flagged", "accuracy_std", "noise_variance", "noise_signal", "epoch", "cpu_cores", "throttled", "memory_ratio", "gpu_utilisation", "gpu_memory_ratio", "network_source", "network_age_s", "push_bytes_per_s", "pull_bytes_per_s", "rtt_s", "push_busy", "trained_ratio", "lr_ratio")
     WINDOW_FIELD_NUMBER: _ClassVar[int]
     FIRST_ITERATION_FIELD_NUMBER: _ClassVar[int]
     ITERATIONS_FIELD_NUMBER: _ClassVar[int]
@@ -81,6 +81,8 @@ class WindowRecord(_message.Message):
     PULL_BYTES_PER_S_FIELD_NUMBER: _ClassVar[int]
     RTT_S_FIELD_NUMBER: _ClassVar[int]
     PUSH_BUSY_FIELD_NUMBER: _ClassVar[int]
+    TRAINED_RATIO_FIELD_NUMBER: _ClassVar[int]
+    LR_RATIO_FIELD_NUMBER: _ClassVar[int]
     window: int
     first_iteration: int
     iterations: int
@@ -120,7 +122,9 @@ class WindowRecord(_message.Message):
     pull_bytes_per_s: float
     rtt_s: float
     push_busy: float
-    def __init__(self, window: _Optional[int] = ..., first_iteration: _Optional[int] = ..., iterations: _Optional[int] = ..., plan_version: _Optional[int] = ..., batch_size: _Optional[int] = ..., samples: _Optional[int] = ..., duration_s: _Optional[float] = ..., compute_s: _Optional[float] = ..., push_pull_s: _Optional[float] = ..., wait_s: _Optional[float] = ..., input_s: _Optional[float] = ..., loss: _Optional[float] = ..., accuracy: _Optional[float] = ..., global_samples: _Optional[int] = ..., global_loss: _Optional[float] = ..., global_accuracy: _Optional[float] = ..., grad_sq_local: _Optional[float] = ..., grad_sq_global: _Optional[float] = ..., grad_norm_std: _Optional[float] = ..., bytes_pushed: _Optional[int] = ..., cpu_ratio: _Optional[float] = ..., memory_bytes: _Optional[float] = ..., retransmits_per_s: _Optional[float] = ..., flagged: _Optional[bool] = ..., accuracy_std: _Optional[float] = ..., noise_variance: _Optional[float] = ..., noise_signal: _Optional[float] = ..., epoch: _Optional[float] = ..., cpu_cores: _Optional[float] = ..., throttled: _Optional[float] = ..., memory_ratio: _Optional[float] = ..., gpu_utilisation: _Optional[float] = ..., gpu_memory_ratio: _Optional[float] = ..., network_source: _Optional[str] = ..., network_age_s: _Optional[float] = ..., push_bytes_per_s: _Optional[float] = ..., pull_bytes_per_s: _Optional[float] = ..., rtt_s: _Optional[float] = ..., push_busy: _Optional[float] = ...) -> None: ...
+    trained_ratio: float
+    lr_ratio: float
+    def __init__(self, window: _Optional[int] = ..., first_iteration: _Optional[int] = ..., iterations: _Optional[int] = ..., plan_version: _Optional[int] = ..., batch_size: _Optional[int] = ..., samples: _Optional[int] = ..., duration_s: _Optional[float] = ..., compute_s: _Optional[float] = ..., push_pull_s: _Optional[float] = ..., wait_s: _Optional[float] = ..., input_s: _Optional[float] = ..., loss: _Optional[float] = ..., accuracy: _Optional[float] = ..., global_samples: _Optional[int] = ..., global_loss: _Optional[float] = ..., global_accuracy: _Optional[float] = ..., grad_sq_local: _Optional[float] = ..., grad_sq_global: _Optional[float] = ..., grad_norm_std: _Optional[float] = ..., bytes_pushed: _Optional[int] = ..., cpu_ratio: _Optional[float] = ..., memory_bytes: _Optional[float] = ..., retransmits_per_s: _Optional[float] = ..., flagged: bool = ..., accuracy_std: _Optional[float] = ..., noise_variance: _Optional[float] = ..., noise_signal: _Optional[float] = ..., epoch: _Optional[float] = ..., cpu_cores: _Optional[float] = ..., throttled: _Optional[float] = ..., memory_ratio: _Optional[float] = ..., gpu_utilisation: _Optional[float] = ..., gpu_memory_ratio: _Optional[float] = ..., network_source: _Optional[str] = ..., network_age_s: _Optional[float] = ..., push_bytes_per_s: _Optional[float] = ..., pull_bytes_per_s: _Optional[float] = ..., rtt_s: _Optional[float] = ..., push_busy: _Optional[float] = ..., trained_ratio: _Optional[float] = ..., lr_ratio: _Optional[float] = ...) -> None: ...
 
 class ReportRequest(_message.Message):
     __slots__ = ("identity", "record", "observed")
@@ -154,7 +158,7 @@ class Peer(_message.Message):
     iteration: int
     silent_s: float
     alive: bool
-    def __init__(self, rank: _Optional[int] = ..., iteration: _Optional[int] = ..., silent_s: _Optional[float] = ..., alive: _Optional[bool] = ...) -> None: ...
+    def __init__(self, rank: _Optional[int] = ..., iteration: _Optional[int] = ..., silent_s: _Optional[float] = ..., alive: bool = ...) -> None: ...
 
 class HeartbeatReply(_message.Message):
     __slots__ = ("peers",)

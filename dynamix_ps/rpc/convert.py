@@ -63,6 +63,8 @@ _NUMBERS = {
     "noise_variance": Range(-1e30, 1e30, unknown=True),  # unbiased estimates can be negative
     "noise_signal": Range(-1e30, 1e30, unknown=True),
     "epoch": _AMOUNT,
+    "trained_ratio": _FRACTION,
+    "lr_ratio": _FRACTION,
     **_SYSTEM,
     "network_age_s": _AMOUNT,
     "push_bytes_per_s": _AMOUNT,

@@ -188,6 +188,8 @@ class Simulator:
             noise_variance=norms.variance,
             noise_signal=norms.signal,
             epoch=training.epoch,
+            trained_ratio=NAN,  # nobody knows when it ends
+            lr_ratio=NAN,
             server_cpu=server_cpu,
             server_unread_bytes=unread,
             server_unsent_bytes=unsent,

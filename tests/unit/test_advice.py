@@ -115,6 +115,23 @@ def test_the_global_batch_stays_until_the_noise_scale_has_settled() -> None:
     assert wanted() == 0.0
 
 
+def test_the_last_quarter_has_twice_the_global_batch_whatever_is_advised_by_then() -> None:
+    cluster = SmallCluster([2000] * 3, fixed_s=0.02, network_s=0.005, noise_scale=20, low=8, lr_rule="sqrt")
+    states, advisor = StateBuilder(3), Advisor(3)
+
+    def wanted(trained_ratio: float, batch_size: int) -> float:
+        cluster.trained_ratio, cluster.plan = trained_ratio, Plan(cluster.plan.version + 1, (batch_size,) * 3)
+        advice = advisor.observe(states.observe(arrays_of(cluster.view())))
+        return float(3 * batch_size * 2 ** advice[0])
+
+    assert [wanted(0.74, 64) for _ in range(SETTLING + 1)] == [192] * (SETTLING + 1)
+    assert [wanted(0.75, 64), wanted(0.8, 100), wanted(1.0, 128)] == pytest.approx([384] * 3)
+    assert wanted(math.nan, 128) == pytest.approx(192), "the end was none"
+    assert wanted(0.9, 64) == pytest.approx(384)
+    cluster.lr_ratio = 0.1
+    assert wanted(0.9, 128) == pytest.approx(192), "the script lowers its learning rate itself"
+
+
 def test_small_noise_is_no_reason_to_leave_the_first_global_batch() -> None:
     """A noise scale of 20 promises more progress per second at half of it, which real training does not keep."""
     cluster = SmallCluster([2000] * 4, fixed_s=0.02, network_s=0.005, noise_scale=20, low=8, lr_rule="sqrt")

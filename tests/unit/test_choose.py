@@ -37,6 +37,17 @@ def test_pid_is_told_whether_the_global_batch_stays(keep_global: bool, sizes: tu
     assert policy.decide(cluster.view()).batch_sizes == sizes
 
 
+def test_the_learned_policy_that_ships_ends_training_with_larger_batches() -> None:
+    cluster = SmallCluster([4000, 2000, 2000], noise_scale=150, network_s=0.02, low=8, lr_rule="sqrt")
+    policy, decisions = made(Policy(name="ppo")), []
+    for window in range(40):
+        cluster.trained_ratio = window / 40
+        decisions.append(cluster.step(policy))
+    batches = [sum(decision.batch_sizes) for decision in decisions]
+    assert np.median(batches[33:]) == pytest.approx(2 * np.median(batches[20:30]), rel=0.1)
+    assert not any(decision.fallback for decision in decisions)
+
+
 def test_lbbsp_has_a_rule_for_each_kind_of_cluster() -> None:
     assert isinstance(made(Policy(name="lbbsp")), LbBspCpuPolicy)
     assert isinstance(made(Policy(name="lbbsp", lbbsp=LbBsp(rule="gpu"))), LbBspGpuPolicy)

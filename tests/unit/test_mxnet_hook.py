@@ -100,6 +100,7 @@ def test_records_tell_framework_loss_and_accuracy(tmp_path):
     windows = [line for line in recorded if line["kind"] == "window"]
     assert windows
     assert all(0 < window["loss"] < 5 and 0 <= window["accuracy"] <= 1 for window in windows)
+    assert (windows[0]["trained_ratio"], windows[0]["lr_ratio"]) == pytest.approx((4 / 6, 1.0))
     with autograd.pause():
         logits = run.net(make_data()._data[0])
     assert accuracy == pytest.approx(float((logits.argmax(1).asnumpy() == make_data()._data[1]).mean()))
@@ -148,11 +149,11 @@ def test_a_checkpoint_goes_on_exactly(tmp_path):
     train(whole, epochs=3)
     first = make_run(optimizer="adam")
     train(first, iterations=10)
-    first._rate.noise = (3.0, 1.0)
+    first._rate.noise, first._horizon.largest_lr = (3.0, 1.0), 0.8
     first.save(tmp_path / "at-10.npz")
     second = make_run(optimizer="adam", resume=tmp_path / "at-10.npz")
     assert (second.iteration, second.epoch) == (10, 1)
-    assert second._rate.noise == (3.0, 1.0)
+    assert (second._rate.noise, second._horizon.largest_lr) == ((3.0, 1.0), 0.8)
     train(second, epochs=3)
     assert (weights(whole.net) == weights(second.net)).all()
     for run in (whole, first, second):

@@ -9,6 +9,7 @@ import pytest
 
 from dynamix_ps.messages import Plan
 from dynamix_ps.policy.exposed import exposed_s
+from dynamix_ps.policy.progress import LR_RULES
 from dynamix_ps.policy.rewards import LARGEST, SMALLEST_PROGRESS, TUNING, GoodputReward, PaperReward, Reward
 from dynamix_ps.policy.state import State, StateBuilder
 from dynamix_ps.policy.window_arrays import arrays_of
@@ -92,6 +93,18 @@ def test_goodput_term_by_term() -> None:
     total = math.log2(EFFICIENCY / 4) - 0.5 - 0.1 - 0.05
     np.testing.assert_allclose(everything.of_worker(uneven, sizes(16, 128)), [total, total])
     assert goodput().of_cluster(uneven, sizes(1, 1)) == 0
+
+
+def test_where_training_ends_with_larger_batches_samples_count_for_progress() -> None:
+    ends: dict[str, Any] = {
+        "lr_rule": np.array(LR_RULES.index("sqrt")),
+        "lr_ratio": 1.0,
+        "iteration_time": np.array(2.0),
+    }
+    both = goodput(efficiency=1.0, throughput=1.0)
+    late, early = (state((256, 128), trained_ratio=ratio, reference_batch=96.0, **ends) for ratio in (0.8, 0.7))
+    assert both.of_cluster(late, sizes(64, 128)) == pytest.approx(math.log2(4) - math.log2(2))
+    assert both.of_cluster(early, sizes(64, 128)) < 0
 
 
 def test_a_share_is_judged_by_what_of_the_workers_speed_was_used() -> None:

@@ -73,6 +73,15 @@ def test_a_batch_that_is_too_large_for_its_noise_is_found_out_even_if_it_is_fast
     assert not any(d.fallback for d in run(net_over(Stubborn((1024, 1024)), cluster), cluster, 6))
 
 
+def test_where_training_ends_with_larger_batches_they_are_not_held_against_the_policy() -> None:
+    slow = {"fixed_s": 0.001, "network_s": 0.001, "noise_scale": 50, "start": 64, "lr_rule": "sqrt"}
+    for trained_ratio, replaced in ((0.5, True), (0.9, False)):
+        cluster = SmallCluster([1000, 1000], **slow, trained_ratio=trained_ratio)
+        assert any(d.fallback for d in run(net_over(Stubborn((128, 128)), cluster), cluster, 8)) == replaced
+    cluster = SmallCluster([1000, 1000], **slow, trained_ratio=0.9)
+    assert any(d.fallback for d in run(net_over(Stubborn((220, 36)), cluster), cluster, 8)), "a bad split is"
+
+
 def test_without_a_noise_scale_only_the_split_is_judged() -> None:
     cluster = SmallCluster([1000, 1000], start=64)
     assert not any(d.fallback for d in run(net_over(Stubborn((900, 900)), cluster), cluster, 8))

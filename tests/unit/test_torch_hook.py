@@ -142,6 +142,21 @@ def test_windows_tell_where_the_time_went_and_how_training_goes(tmp_path):
     assert any(window["epoch"] % 1 for window in lines(tmp_path) if window["kind"] == "window")
 
 
+def test_windows_tell_how_far_training_is_and_whether_the_script_lowers_its_rate(tmp_path):
+    run = make_run(tmp_path, mode="observe", lr_rule="linear", reference_batch=4)  # the factor is not the script's
+    schedule = torch.optim.lr_scheduler.StepLR(run.optimizer, step_size=7, gamma=0.5)
+    for inputs, targets in run.batches(iterations=14):
+        run.optimizer.zero_grad()
+        run.backward(nn.functional.cross_entropy(run.model(inputs), targets))
+        run.optimizer.step()
+        schedule.step()
+    train(run, iterations=20)
+    run.close()
+    told = [(w["trained_ratio"], w["lr_ratio"]) for w in lines(tmp_path) if w["kind"] == "window"]
+    assert told[:4] == [(4 / 14, 1.0), (7 / 14, 0.5), (10 / 14, 0.5), (13 / 14, 0.5)]
+    assert told[4:] == [(None, 0.25)] * 2, "the end was none"
+
+
 def test_the_first_window_knows_gradient_norms(tmp_path):
     run = make_run(tmp_path, mode="observe", window=20)
     train(run, iterations=6)
@@ -307,11 +322,11 @@ def test_a_checkpoint_goes_on_exactly(tmp_path):
         first.optimizer.zero_grad()
         first.backward(nn.functional.cross_entropy(first.model(inputs), targets))
         first.optimizer.step()
-    first._rate.noise = (3.0, 1.0)
+    first._rate.noise, first._horizon.largest_lr = (3.0, 1.0), 0.8
     first.save(tmp_path / "at-10.pt")
     second = make_run(resume=tmp_path / "at-10.pt")
     assert (second.iteration, second.epoch) == (10, 1)
-    assert second._rate.noise == (3.0, 1.0)
+    assert (second._rate.noise, second._horizon.largest_lr) == ((3.0, 1.0), 0.8)
     train(second, epochs=3)
     assert torch.equal(weights(whole), weights(second))
     for run in (whole, first, second):
