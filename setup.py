@@ -33,7 +33,7 @@ setup(
         "grpcio-health-checking>=1.80",
         "numpy>=1.25",
         "prometheus-client>=0.20",
-        "protobuf>=6.31",
+        "protobuf>=6.31.1",
         "psutil>=5.9",
         "pydantic>=2.6",
         "pyroute2>=0.9.4",

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -55,6 +57,20 @@ def test_nan_is_refused_where_it_cannot_be_unknown(name: str) -> None:
     setattr(message, name, math.nan)
     with pytest.raises(MalformedMessageError, match=rf"{name}: got nan, expected a number of 0\.\."):
         convert.record_from_proto(0, message)
+
+
+def test_generated_code_runs_with_the_oldest_packages_that_setup_allows() -> None:
+    """It refuses packages older than those it was made with."""
+    setup = (Path(__file__).resolve().parents[2] / "setup.py").read_text()
+    folder = Path(pb.__file__).parent
+    for package, made_with in (
+        ("protobuf", re.search(r"Protobuf Python Version: (\S+)", (folder / "arbitrator_pb2.py").read_text())),
+        ("grpcio", re.search(r"GENERATED_VERSION = '(\S+)'", (folder / "arbitrator_pb2_grpc.py").read_text())),
+    ):
+        oldest = re.search(rf'"{package}>=([\d.]+)"', setup)
+        assert made_with and oldest
+        wanted, allowed = ([int(part) for part in found[1].split(".")] for found in (made_with, oldest))
+        assert wanted <= [*allowed, 0, 0][:3], package
 
 
 FLOATS = [f.name for f in dataclasses.fields(WindowRecord) if f.type == "float"]
