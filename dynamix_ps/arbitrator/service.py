@@ -218,6 +218,7 @@ class Arbitrator:
             "version": version,
             "batch_sizes": guarded.batch_sizes,
             "window": closed.window,
+            "reported": [record.rank for record in view.reported],  # others may come later, and were not known here
             "timed_out": closed.timed_out,
             "proposed": decision.batch_sizes,
             "corrected": guarded.corrected,

@@ -21,7 +21,7 @@ from dynamix_ps.policy.progress import LR_RULES
 BEGINS = 0.75  # of the training
 FACTOR = 2.0  # on the global batch
 FALLEN = 0.99  # of its largest value; a learning rate below that falls by the script's own will
-SLOWER = 0.02  # fewer samples per second are none the fewer
+SLOWER = 0.02  # part of the samples per second that a larger batch may cost
 
 Array = NDArray[np.floating[Any]]
 

@@ -104,7 +104,7 @@ class ArbitratorClient:
         return self._peers
 
     def close(self, timeout_s: float) -> None:
-        """Leave, and stop the threads; gives up waiting for them after `timeout_s`."""
+        """Send what is queued, leave, and stop the threads; gives up waiting for them after `timeout_s`."""
         if os.getpid() != self._pid:
             return
         self._closing.set()
@@ -143,14 +143,18 @@ class ArbitratorClient:
         due_s = time.monotonic()
         while not self._closing.is_set():
             self._wake.clear()
-            while self._records and not self._closing.is_set():
-                self._send(link, self._records[0])
+            self._send_queued(link)
             if time.monotonic() >= due_s or self._stream_broke:
                 self._stream_broke = False
                 self._peers = link.heartbeat(self._iteration)
                 due_s = time.monotonic() + interval_s
             self._wake.wait(max(0.0, due_s - time.monotonic()))
+        self._send_queued(link)  # the last window, which is often complete just before closing
         link.leave()
+
+    def _send_queued(self, link: Link) -> None:
+        while self._records:
+            self._send(link, self._records[0])
 
     def _send(self, link: Link, queued: _Queued) -> None:
         """Report one record; it stays queued only if sending it again can help."""

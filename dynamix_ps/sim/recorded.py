@@ -158,7 +158,8 @@ def _decisions(config: Config, started: dict[int, Line], windows: dict[int, _Win
     for number_of, window in sorted(windows.items()):
         if window.decision is None:
             continue
-        records = tuple(window.records.get(rank) for rank in ranks)
+        known = set(window.decision.get("reported", ranks))  # a record that came too late had no part in the decision
+        records = tuple(window.records.get(rank) if rank in known else None for rank in ranks)
         view = View(
             number_of,
             plan,

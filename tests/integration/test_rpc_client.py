@@ -163,6 +163,23 @@ def test_a_malformed_record_is_given_up_and_the_next_ones_arrive(arbitrator: Arb
     worker.client.close(2.0)
 
 
+def test_what_is_queued_when_a_worker_closes_still_counts(arbitrator: ArbitratorProcess) -> None:
+    first, *others = (Worker(arbitrator.address, rank) for rank in range(3))
+    for other in others:
+        other.client.start()
+        other.report(START, 19)
+        wait_until(lambda other=other: not other.client._records, "the report to be sent")
+    first.client.start()
+    wait_until(lambda: len(first.client.peers()) == 3, "the connection")
+    for window in range(20):
+        first.report(START, window)
+    first.client.close(PATIENCE_S)
+    wait_until(lambda: arbitrator.last_window() == 19, "the decision")
+    assert arbitrator.lines("plan", "kept")[-1]["reported"] == [0, 1, 2]
+    for other in others:
+        other.client.close(2.0)
+
+
 def status(call: Any, request: Any, metadata: Any = ME) -> tuple[str, str]:
     """Name and text of the status of a call that must fail."""
     with pytest.raises(grpc.RpcError) as caught:

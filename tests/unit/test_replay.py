@@ -21,7 +21,7 @@ from dynamix_ps.policy.ppo.settings import Settings
 from dynamix_ps.policy.ppo_policy import fresh_agents
 from dynamix_ps.sim.recorded import read_run
 from tests.unit.simulated_run import simulated_run
-from tests.unit.synthetic_run import config, new_folder, whole_run
+from tests.unit.synthetic_run import append, config, new_folder, plan, started, whole_run, window
 
 
 class Fixed:
@@ -83,6 +83,17 @@ def test_a_policy_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
 def test_an_unknown_policy_is_refused() -> None:
     with pytest.raises(UsageError, match="got 'best', expected static, proportional"):
         with_policy(config(), "best")
+
+
+def test_a_record_that_came_after_the_decision_is_not_part_of_it(tmp_path: Path) -> None:
+    folder = new_folder(tmp_path)
+    folder.config_file.write_text(dump_config(config()))
+    for rank in range(3):
+        append(folder.worker_file(rank), started(rank), window(rank, 0), window(rank, 1))
+    append(folder.journal_file, plan(1, [64, 64, 64], reported=[0, 2]), plan(2, [64, 64, 64]))
+    first, before_it_was_written_down = (one.view.records for one in read_run(folder.path).decided)
+    assert [record is not None for record in first] == [True, False, True]
+    assert None not in before_it_was_written_down
 
 
 @pytest.mark.parametrize(("comm", "ring"), [("byteps", False), ("gloo", True)])

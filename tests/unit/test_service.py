@@ -140,6 +140,7 @@ def test_a_silent_worker_is_named_and_no_longer_waited_for(tmp_path: Path) -> No
         await bench.arbitrator.step()
         assert [line["rank"] for line in bench.lines("lease_lost")] == [2]
         assert policy.views[0].records[2] is None
+        assert bench.lines("plan")[0]["reported"] == [0, 1]
         bench.arbitrator.heartbeat(2, "life-2", 7)
         assert [line["rank"] for line in bench.lines("lease_back")] == [2]
 
