@@ -84,7 +84,7 @@ def _draw(figure: Any, found: Accuracies) -> None:
         axes.plot(last, [row] * len(last), "o", color="tab:blue", alpha=0.5)
         axes.plot(np.mean(last), row, "|", color="black", markersize=18)
     axes.set_yticks(range(len(found)), reversed(list(found)))
-    axes.set(xlabel="final accuracy (%), every seed and the mean", ylabel="global batch (thousand samples)")
+    axes.set(xlabel="final accuracy (%), every seed and the mean", ylabel="global batch, from thousands of samples on")
 
 
 if __name__ == "__main__":
