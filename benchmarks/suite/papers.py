@@ -82,9 +82,10 @@ def _measured(among: Sequence[Race], contender: str) -> Iterator[Row]:
         found = relative_time([race], contender, STATIC)
         if found is None:
             continue
+        seeds = len(race.common_seeds(contender, STATIC))
         yield {
             "who": f"here, `{contender}`",
-            "training": f"{race.name}, against {race.tuned}",
+            "training": f"{race.name}, against {race.tuned}, {seeds} seed{'s' * (seeds > 1)}",
             "t / t_static": interval(found),
             "faster, 1 - t / t_static": f"{100 * (1 - found.value):.0f} %",
             "times as fast": f"{1 / found.value:.1f}",

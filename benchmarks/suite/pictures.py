@@ -106,23 +106,28 @@ def relative_times(figure: Any, among: Sequence[Race]) -> None:
     """Time to the target over that of tuned static: one panel per race, one bar with its interval per contender."""
     contenders = [name for name in contenders_of(among) if name != STATIC]
     panels = _panels(figure, len(among), height=0.26 * len(contenders) + 0.7, sharex=True, sharey=True)
-    figure.suptitle(f"Time to target relative to tuned {STATIC}: left of the line is faster", fontsize="medium")
+    title = f"Time to target relative to tuned {STATIC}: left of the line is faster"
+    if not all(race.has_enough_seeds(name) for race in among for name in race.entries):
+        title += "; hatched: fewer seeds than the others, a first impression"
+    figure.suptitle(title, fontsize="medium")
     found = [{name: relative_time([race], name, STATIC) for name in contenders} for race in among]
     widest = max((one.high for bars in found for one in bars.values() if one is not None), default=1.0)
     room = min(LONGEST_BAR, max(1.0, widest) + 0.25)
     for axes, race, bars in zip(panels, among, found, strict=True):
         axes.set_title(race.name, loc="left", fontsize="small")
-        _bars(axes, bars, room)
+        _bars(axes, race, bars, room)
     panels[0].invert_yaxis()
     panels[0].set_xlim(0, room)
 
 
-def _bars(axes: Any, found: Mapping[str, Estimate | None], room: float) -> None:
+def _bars(axes: Any, race: Race, found: Mapping[str, Estimate | None], room: float) -> None:
     for place, (name, one) in enumerate(found.items()):
         if one is None:
             axes.text(0.05, place, "no result", va="center", fontsize="x-small", color="#777777")
             continue
-        axes.barh(place, min(one.value, room), color="#0072b2" if name == OURS else "#b5c7d3", height=0.75)
+        colour = "#0072b2" if name == OURS else "#b5c7d3"
+        outline = {} if race.has_enough_seeds(name) else {"fill": False, "hatch": "///"}
+        axes.barh(place, min(one.value, room), height=0.75, color=colour, edgecolor=colour, **outline)
         axes.plot([one.low, one.high], [place, place], color="#222222", linewidth=1.2)
         inside = one.high > room - 0.2
         ground = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 0.8}

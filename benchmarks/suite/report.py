@@ -6,7 +6,7 @@ The same tables give the same bytes, with the same versions of this project and 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, get_args
@@ -19,6 +19,7 @@ from benchmarks.suite.grid import load_grid
 from benchmarks.suite.html import page
 from benchmarks.suite.results import CellName, CellResult, Ended
 from benchmarks.suite.statistics import (
+    FEW_SEEDS,
     OURS,
     STATIC,
     Race,
@@ -34,8 +35,7 @@ from dynamix_ps.errors import EnvironmentNotReady, UsageError
 
 TITLE = "Controllers side by side on real BytePS"
 RELATIVE_PICTURE = "relative-time.png"
-FEW_SEEDS = 3
-SHOWN = 20  # cells without a result that are named one by one
+SHOWN = 20  # contenders of a race without a result that are named one by one
 
 READING = f"""## How to read this
 
@@ -161,15 +161,27 @@ def _with_few_seeds(results: Sequence[CellResult]) -> str:
 
 def _troubles(results: Sequence[CellResult], missing: Sequence[CellName]) -> str:
     unfinished = [cell for cell in results if cell.ended != "done"]
-    lines = [f"- `{cell.name}` {cell.ended}: {_quoted(cell.reason)}" for cell in unfinished]
-    lines += [f"- `{name}`: no result" for name in missing[:SHOWN]]
-    if len(missing) > SHOWN:
-        lines.append(f"- and {len(missing) - SHOWN} more without a result")
+    lines = _by_seeds((cell.name, f"{cell.ended}: {_quoted(cell.reason)}") for cell in unfinished)
+    unknown = _by_seeds((name, "no result") for name in missing)
+    lines += unknown[:SHOWN]
+    if len(unknown) > SHOWN:
+        lines.append(f"- and no result of {len(unknown) - SHOWN} others")
     if not lines:
         return ""
     counts = [f"{sum(cell.ended == ended for cell in unfinished)} {ended}" for ended in get_args(Ended)[1:]]
     counts.append(f"{len(missing)} without a result")
     return f"## Cells that are not done\n\n{', '.join(counts)}.\n\n" + "\n".join(lines)
+
+
+def _by_seeds(cells: Iterable[tuple[CellName, str]]) -> list[str]:
+    """One line for all seeds of a contender in a race of which there is the same to say."""
+    found: dict[tuple[str, str, str, str], list[int]] = {}
+    for name, what in cells:
+        found.setdefault((name.scenario, name.workload, name.contender, what), []).append(name.seed)
+    return [
+        f"- `{race}--{task}--{contender}` (seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}) {what}"
+        for (race, task, contender, what), seeds in found.items()
+    ]
 
 
 def _quoted(text: str) -> str:
@@ -213,18 +225,20 @@ def _relative(all_races: Sequence[Race]) -> str:
     contenders = [name for name in contenders_of(among) if name != STATIC]
 
     def row(title: str, some: Sequence[Race]) -> dict[str, str]:
-        found = {name: relative_time(some, name, STATIC) for name in contenders}
-        best = min([1.0, *(one.value for one in found.values() if one)])
+        found = {name: one for name in contenders if (one := relative_time(some, name, STATIC))}
+        ranked = {name: one.value for name, one in found.items() if all(race.has_enough_seeds(name) for race in some)}
+        best = min([1.0, *ranked.values()])
         static = some[0].tuned if len(some) == 1 else STATIC
-        cells = {name: (interval(one), one.value if one else None) for name, one in found.items()}
-        marked = {f"`{name}`": f"**{text}**" if value == best else text for name, (text, value) in cells.items()}
-        return {"scenario, workload": title, f"`{STATIC}`": f"**{static}**" if best == 1 else static} | marked
+        line = {"scenario, workload": title, f"`{STATIC}`": f"**{static}**" if best == 1 else static}
+        for name in contenders:
+            text = interval(found.get(name))
+            line[f"`{name}`"] = f"**{text}**" if ranked.get(name) == best else text
+        return line
 
+    about = f"t / t_{STATIC}, the fastest in bold, but for those with too few seeds to tell."
     rows = [row(race.name, [race]) for race in among] + ([row("all", among)] if len(among) > 1 else [])
     image = f"![Time to target relative to tuned {STATIC}]({RELATIVE_PICTURE})"
-    return (
-        f"## Everybody against tuned `{STATIC}`\n\nt / t_{STATIC}, the fastest in bold.\n\n{markdown(rows)}\n\n{image}"
-    )
+    return f"## Everybody against tuned `{STATIC}`\n\n{about}\n\n{markdown(rows)}\n\n{image}"
 
 
 def _taking_part(all_races: Sequence[Race]) -> str:

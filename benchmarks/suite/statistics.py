@@ -11,6 +11,7 @@ Definitions, all chosen by us:
   others with some seeds only) the one that misses the target least often, then the one with the smallest time, over
   the seeds that all sizes have; where none gets there, that to the highest threshold they do reach. It is chosen by
   seeds that are reported, which is in its favour.
+- Who has fewer seeds than others, and fewer than three, is ranked behind them, so that a lucky one is no best.
 - Relative time: interquartile mean over seeds of the contender over that of the reference, t / t_ref; over several
   races their geometric mean. "Faster" is 1 - t / t_ref. Intervals: see dynamix_ps/sim/comparison.py.
 """
@@ -30,6 +31,7 @@ from dynamix_ps.sim.comparison import Array, Estimate, estimate, interquartile_m
 
 STATIC = "static"  # the best of static-32, static-64, ...
 OURS = "ppo"
+FEW_SEEDS = 3  # with fewer, a figure is a first impression
 
 Figure = Callable[[CellResult], float | None]
 Seeds = Mapping[int, CellResult]
@@ -81,9 +83,18 @@ class Race:
         """How many cells reached the target."""
         return _arrived(self.entries[contender].values(), self.target)
 
+    def has_enough_seeds(self, contender: str) -> bool:
+        """To be called the fastest: three, or as many as anybody has."""
+        most = max(len(seeds) for seeds in self.entries.values())
+        return len(self.entries.get(contender, {})) >= min(FEW_SEEDS, most)
+
     def ranking(self) -> list[str]:
-        """Contenders by time to the target, fastest first."""
-        return sorted(self.entries, key=lambda name: (self._mean_s(self.entries[name].values(), self.target), name))
+        """Contenders by time to the target, fastest first; behind them those with too few seeds."""
+
+        def standing(name: str) -> tuple[bool, float, str]:
+            return not self.has_enough_seeds(name), self._mean_s(self.entries[name].values(), self.target), name
+
+        return sorted(self.entries, key=standing)
 
     def over_seeds(self, contender: str, figure: Figure) -> Estimate | None:
         """Interquartile mean of what is known; None: of no seed."""

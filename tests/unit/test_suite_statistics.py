@@ -60,6 +60,14 @@ class TestTimes:
     def test_ranking(self) -> None:
         assert only([made_up("a", 30), made_up("b", 20), made_up("c", MISSED)]).ranking() == ["b", "a", "c"]
 
+    def test_a_lucky_seed_is_no_best(self) -> None:
+        race = only(seeds("a", [30, 30, 30]) + seeds("b", [20, 20, 20, 20]) + seeds("lucky", [10, 10]))
+        assert race.ranking() == ["b", "a", "lucky"]
+        assert race.first_arrival()[0] == 20
+
+    def test_where_nobody_has_many_seeds_all_are_ranked_alike(self) -> None:
+        assert only(seeds("a", [30, 30]) + seeds("b", [20, 20])).ranking() == ["b", "a"]
+
 
 class TestStatic:
     def test_the_best_size_is_static_and_the_others_are_no_contenders(self) -> None:
