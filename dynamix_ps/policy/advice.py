@@ -74,7 +74,7 @@ class Advisor:
         self._times.observe(window.samples / window.iterations[..., None], state.compute_s)
         known = self._times.known
         self._follow_hiding(state)
-        self._exposed.observe(state.exposed_s, window.duration_s / window.iterations, window.iterations)
+        self._exposed.observe(state.exposed_s, window.duration_s / window.iterations)
         self._fixed_s = _filled(np.where(known, self._times.fixed_s, np.nan)) + _filled(self._exposed.seconds)
         self._rates_per_s = _filled(self._times.rates_per_s, otherwise=1.0)
 

@@ -10,9 +10,6 @@ from dynamix_ps.policy.compute_times import JUMP, LONGEST_S
 from dynamix_ps.policy.window_arrays import Array, WindowArrays, mean_known
 
 SMOOTHING = 0.5  # weight of the newest window, but for jumps (chosen by us)
-OWN_SMOOTHING = 0.25  # the same for what one worker has beyond the others
-SCATTER = 0.1  # of an iteration, by which a worker's difference is taken to scatter at first (chosen by us)
-ENOUGH = 0.5  # of all iterations: who is late in so many is late (chosen by us)
 
 
 def exposed_s(window: WindowArrays, compute_s: Array) -> tuple[Array, Array]:
@@ -42,54 +39,45 @@ def exposed_s(window: WindowArrays, compute_s: Array) -> tuple[Array, Array]:
 class ExposedTimes:
     """Follows what all workers have in common, and what one has beyond it where that lasts (chosen by us).
 
-    A lost packet makes a worker late in one iteration of ten, behind one narrow link workers take turns at being the
-    first through it. To follow such means no gain in the iterations that are late, and a loss in all others. Where a
-    worker's difference from the others is d on average, and scatters by s from window to window of n iterations, the
-    mean square of a single iteration's is d^2 + n s^2. If it is late by chance, but always by as much, d^2 over that
-    is the part of the iterations in which it is. All of d counts if that part is ENOUGH, and less in proportion below.
-
-    What jumps the same way in two windows in a row is a link that has changed: d follows at once, and the first of the
-    two is no scatter.
+    Workers behind one narrow link take turns at being the first through it, by up to a third of an iteration, and a
+    split that follows would change in every window. So of a worker's mean difference d from the others, and the mean q
+    of its squares, what counts is d * d^2 / q: all of a difference that stays, little of one that comes and goes. What
+    jumps the same way in two windows in a row is a link that has changed, and counts at once.
     """
 
     def __init__(self, *shape: int) -> None:
         self._common_s = np.full(shape[:-1], NAN)
-        self._own_s, self._scatter_sq = np.full(shape, NAN), np.full(shape, NAN)  # d; n s^2
-        self._before_sq = np.full(shape, NAN)  # n s^2 one window ago
-        self._jumped_s = np.zeros(shape)  # in the last window, away from d
+        self._own_s, self._own_sq = np.full(shape, NAN), np.full(shape, NAN)
+        self._jumped_s = np.zeros(shape)  # in the last window, away from the mean difference
 
     def restart(self, which: NDArray[np.bool_]) -> None:
         """Forget some environments."""
-        for unknown in (self._common_s, self._own_s, self._scatter_sq, self._before_sq):
+        for unknown in (self._common_s, self._own_s, self._own_sq):
             unknown[which] = NAN
         self._jumped_s[which] = 0.0
 
-    def observe(self, seen_s: Array, iteration_s: Array, iterations: Array) -> None:
-        """Take in a window: exposed seconds per worker, NaN where not known; its iterations, (...,), and their time."""
+    def observe(self, seen_s: Array, iteration_s: Array) -> None:
+        """Take in a window: exposed seconds per worker, NaN where not known, and how long an iteration took, (...,)."""
         common_s = mean_known(seen_s, NAN)
         own_s: Array = seen_s - common_s[..., None]
         at_once = np.abs(common_s - self._common_s) > JUMP * iteration_s
-        self._common_s = _followed(self._common_s, common_s, SMOOTHING, at_once)
+        self._common_s = _followed(self._common_s, common_s, at_once)
 
         away_s = own_s - self._own_s
         jumped_s = np.where(np.abs(away_s) > JUMP * iteration_s[..., None], away_s, 0.0)
         again = np.asarray(jumped_s * self._jumped_s > 0)
         self._jumped_s = np.where(again, 0.0, jumped_s)
-        self._own_s = _followed(self._own_s, own_s, OWN_SMOOTHING, again)
-        expected_sq = np.where(np.isfinite(own_s), (SCATTER * iteration_s[..., None]) ** 2, NAN)
-        scatter_sq = np.where(np.isfinite(away_s), iterations[..., None] * away_s**2, expected_sq)
-        followed_sq = _followed(self._scatter_sq, scatter_sq, OWN_SMOOTHING)
-        self._scatter_sq, self._before_sq = np.where(again, self._before_sq, followed_sq), self._scatter_sq
+        self._own_s = _followed(self._own_s, own_s, again)
+        self._own_sq = _followed(self._own_sq, own_s**2, again)
 
     @property
     def seconds(self) -> Array:
         """Of every worker, (..., workers); NaN until it is known."""
-        own_sq = self._own_s**2
-        late = own_sq / np.where(own_sq > 0, own_sq + self._scatter_sq, 1.0)
-        return np.asarray(self._common_s[..., None] + self._own_s * np.minimum(late / ENOUGH, 1.0))
+        lasting = self._own_s**2 / np.where(self._own_sq > 0, self._own_sq, 1.0)
+        return np.asarray(self._common_s[..., None] + self._own_s * lasting)
 
 
-def _followed(before: Array, fresh: Array, weight: float, at_once: NDArray[np.bool_] | bool = False) -> Array:
+def _followed(before: Array, fresh: Array, at_once: NDArray[np.bool_]) -> Array:
     """`before` moved towards `fresh`, which changes nothing where it is not known, and is all there is at first."""
-    moved = np.where(np.isfinite(before) & ~np.asarray(at_once), before + weight * (fresh - before), fresh)
+    moved = np.where(np.isfinite(before) & ~at_once, before + SMOOTHING * (fresh - before), fresh)
     return np.where(np.isfinite(fresh), moved, before)
