@@ -35,7 +35,7 @@ class CellRunner:
 
     Args:
         folder: which holds results and logs.
-        held: descriptor that keeps the folder for us (GridFolder.held); cells inherit it.
+        held: descriptors that keep folder (GridFolder.held) and machine (alone.py) for us; cells inherit them.
         interrupts: the first one ends a cell in order, the second kills it.
         command: makes the command line of a cell.
         on_tick: called about once per second.
@@ -46,7 +46,7 @@ class CellRunner:
     def __init__(
         self,
         folder: GridFolder,
-        held: int,
+        held: tuple[int, ...],
         interrupts: Interrupts,
         command: Callable[[CellName, Path], Sequence[str]] = cell_command,
         on_tick: Callable[[], None] = lambda: None,
@@ -92,7 +92,7 @@ class CellRunner:
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            pass_fds=(self._held,),
+            pass_fds=self._held,
             preexec_fn=lambda: tie_to_parent(runner, signal.SIGTERM),  # noqa: PLW1509  safe: there is one thread
         )
         ended = os.pidfd_open(process.pid)

@@ -45,7 +45,8 @@ def run(grid: str, out: Path | None, only: tuple[str, ...]) -> int:
     """Run the cells of GRID, then report.
 
     GRID is the name of one that ships, or a YAML file. Cells that have a result are not run again, those that failed
-    are. Ctrl-C ends the cell that runs and leaves it for the next time; the same command goes on from there.
+    are. Ctrl-C ends the cell that runs and leaves it for the next time; the same command goes on from there. While
+    another grid runs on this machine, it waits for its end.
 
     \b
     Examples:
@@ -53,6 +54,7 @@ def run(grid: str, out: Path | None, only: tuple[str, ...]) -> int:
       dynamix bench run full --only 'h-level-4--*--ppo--*' --only 'h-level-4--*--static-*'
     """
     _need_packages()
+    from benchmarks.suite.alone import alone_on_machine
     from benchmarks.suite.grid import load_grid
     from benchmarks.suite.grid_folder import GridFolder
     from benchmarks.suite.runner import CellRunner
@@ -64,14 +66,17 @@ def run(grid: str, out: Path | None, only: tuple[str, ...]) -> int:
     with (
         folder.held(
             lambda: _say(console, f"{folder.path}: somebody else works here or is about to end; waiting")
-        ) as held,
+        ) as kept_folder,
+        alone_on_machine(
+            lambda: _say(console, "another grid runs on this machine, and two would slow each other down; waiting")
+        ) as kept_machine,
         Interrupts() as interrupts,
     ):
         folder.adopt(chosen)
         todo = [cell for cell in cells if (result := folder.result(cell)) is None or result.ended == "failed"]
         _say(console, f"{folder.path}: {len(cells)} cells, {len(cells) - len(todo)} done, {len(todo)} to run")
         with progress_bar(console, by_hand=True) as bar:
-            runner = CellRunner(folder, held, interrupts, on_tick=bar.refresh)
+            runner = CellRunner(folder, (kept_folder, kept_machine), interrupts, on_tick=bar.refresh)
             task = bar.add_task("", total=len(todo))
             failed = _run_cells(todo, runner, folder, chosen, _Teller(console, bar, task))
     if interrupts.count or failed:

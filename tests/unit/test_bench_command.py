@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import uuid
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
-from benchmarks.suite import leftovers, runner
+from benchmarks.suite import alone, leftovers, runner
+from benchmarks.suite.alone import alone_on_machine
 from benchmarks.suite.results import CellName, write_result
 from benchmarks.testbed.commands import BedError
 from dynamix_ps.cli import bench
@@ -65,6 +68,7 @@ def suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     def report(folder: object, console: object) -> None:
         here.reports += 1
 
+    monkeypatch.setattr(alone, "_NAME", f"\0{uuid.uuid4()}")
     monkeypatch.setattr(runner, "CellRunner", Played)
     monkeypatch.setattr(bench, "_report", report)
     monkeypatch.setattr(leftovers, "remove_leftovers", lambda: ["test bed x"])
@@ -105,6 +109,15 @@ def test_an_interrupt_ends_the_run_which_goes_on_the_next_time(suite: Bench) -> 
     suite.ends = {}
     assert suite.run()[0] == 0
     assert suite.ran == ["lbb", "ppo", "lbb", "pid"]
+
+
+def test_a_grid_waits_while_another_one_is_measured(suite: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    with contextlib.ExitStack() as other:
+        other.enter_context(alone_on_machine(lambda: pytest.fail("nobody else is here")))
+        monkeypatch.setattr("benchmarks.suite.alone.time.sleep", lambda _: other.close())
+        code, output = suite.run()
+    assert (code, len(suite.ran)) == (0, 6)
+    assert output.startswith("another grid runs on this machine")
 
 
 def test_some_cells_alone(suite: Bench) -> None:

@@ -56,7 +56,7 @@ class Place:
                 self.interrupts_to_come -= 1
                 self.interrupts.count += 1
 
-        runner = CellRunner(self.folder, self.held, self.interrupts, fake_command, on_tick, 0.0, grace_s)
+        runner = CellRunner(self.folder, (self.held,), self.interrupts, fake_command, on_tick, 0.0, grace_s)
         return runner.run(named(contender), workload)
 
     def log(self, contender: str) -> list[str]:
