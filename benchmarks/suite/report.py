@@ -46,7 +46,8 @@ READING = f"""## How to read this
   needed where that is more. "Reached target" says how many did.
 - **Every figure is an interquartile mean over seeds** (of three or fewer, the mean), in brackets the 95 % interval of a
   bootstrap stratified by scenario. Of one scenario with three seeds its ends are about the smallest and the largest
-  that was seen, which covers less than 95 %; a single seed, or equal ones, make none.
+  that was seen, which covers less than 95 %; equal seeds make none, nor does a single one, of one scenario or of any
+  among several.
 - **t / t_ref** is the ratio of two such means, below 1 is faster, over several scenarios the geometric mean of the
   ratios. **Faster** is 1 - t / t_ref throughout: 50 % faster is half the time, negative is slower.
 - **Probability of improvement**: how likely a run of the contender is shorter than one of the reference, all pairs of

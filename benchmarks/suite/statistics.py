@@ -13,7 +13,8 @@ Definitions, all chosen by us:
   seeds that are reported, which is in its favour.
 - Who has fewer seeds than others, and fewer than three, is ranked behind them, so that a lucky one is no best.
 - Relative time: interquartile mean over seeds of the contender over that of the reference, t / t_ref; over several
-  races their geometric mean. "Faster" is 1 - t / t_ref. Intervals: see dynamix_ps/sim/comparison.py.
+  races their geometric mean. "Faster" is 1 - t / t_ref. Intervals: see dynamix_ps/sim/comparison.py. A race with a
+  single seed tells nothing of its scatter, so what it is a part of has none.
 """
 
 from __future__ import annotations
@@ -246,7 +247,11 @@ def _against(
         races = [of_race(ours, theirs) for ours, theirs in zip(drawn[::2], drawn[1::2], strict=True)]
         return np.asarray(over_races(np.stack(races), axis=0))
 
-    return _estimate(statistic, *times) if times else None
+    if not times:
+        return None
+    found = _estimate(statistic, *times)
+    scatter_known = min(one.shape[-1] for one in times) > 1
+    return found if scatter_known else Estimate(found.value, found.value, found.value)
 
 
 def _estimate(statistic: Callable[..., Array], *samples: Array) -> Estimate:

@@ -135,6 +135,14 @@ class TestRelativeTime:
         assert won is not None and won.value == pytest.approx((2 / 3 + 1 / 2) / 2)
         assert relative_time(races([*cells, made_up("ppo", 10, scenario="spot")]), "ppo", "pid") is None
 
+    def test_no_interval_where_a_race_has_a_single_seed(self) -> None:
+        two = seeds("ppo", [10, 20]) + seeds("pid", [20, 40])
+        for among, has_one in ((two, True), (two + seeds("ppo", [10], "spot") + seeds("pid", [20], "spot"), False)):
+            found = relative_time(races(among), "ppo", "pid")
+            assert found is not None and found.value == pytest.approx(0.5)
+            assert (found.low < found.value < found.high) is has_one
+            assert (found.low == found.high) is not has_one
+
     def test_nothing_to_compare(self) -> None:
         race = only([made_up("ppo", 10, seed=1), made_up("pid", 10, seed=2)])
         assert relative_time([race], "ppo", "pid") is None
