@@ -79,6 +79,14 @@ def test_a_cell_leaves_its_result_and_its_log(place: Place) -> None:
     assert place.folder.log_file(named("good")).exists()
 
 
+def test_a_cell_inherits_what_keeps_others_out(place: Place) -> None:
+    def looks_for_it(cell: CellName, out: Path) -> Sequence[str]:
+        return (sys.executable, "-c", f"import os; os.fstat({place.held})")
+
+    result = CellRunner(place.folder, (place.held,), place.interrupts, looks_for_it).run(named("looks"), Workload())
+    assert result is not None and result.reason == "ended with exit code 0 without a word"
+
+
 def test_a_time_out_that_the_cell_tells_is_a_result(place: Place) -> None:
     assert place.run("slow").ended == "timed out"
 
