@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import time
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -16,6 +15,7 @@ class Times(NamedTuple):
     compute_s: float
     blocked_s: float
     duration_s: float
+    cpu_s: float  # of all threads of this process
 
 
 class Stopwatch:
@@ -23,17 +23,17 @@ class Stopwatch:
 
     def __init__(self) -> None:
         self.blocked_s = 0.0  # of the iteration at hand, or the last complete one
+        self.lasted_s = 0.0  # the last complete one
         self.pauses_s = 0.0  # all of them so far
-        self._all_paused_s = self._paused_cpu_s = 0.0  # since the last cpu_ratio()
-        self._asked_s, self._asked_cpu_s = time.perf_counter(), time.process_time()
         self.begin()
 
     def begin(self) -> None:
-        self._begin_at(time.perf_counter())
+        self._begin_at(time.perf_counter(), time.process_time())
 
-    def _begin_at(self, now_s: float) -> None:
+    def _begin_at(self, now_s: float, now_cpu_s: float) -> None:
         self._began_s = self._ready_s = now_s
-        self._paused_s = 0.0
+        self._began_cpu_s = now_cpu_s
+        self._paused_s = self._paused_cpu_s = 0.0
 
     def batch_ready(self) -> None:
         self._ready_s = time.perf_counter()
@@ -51,7 +51,6 @@ class Stopwatch:
         finally:
             paused_s = time.perf_counter() - began_s
             self._paused_s += paused_s
-            self._all_paused_s += paused_s
             self.pauses_s += paused_s
             self._paused_cpu_s += time.process_time() - began_cpu_s
 
@@ -66,21 +65,10 @@ class Stopwatch:
 
     def end(self) -> Times:
         """Close the iteration and begin the next one at the same instant."""
-        ended_s = time.perf_counter()
+        ended_s, ended_cpu_s = time.perf_counter(), time.process_time()
         input_s = self._ready_s - self._began_s
-        duration_s = ended_s - self._began_s - self._paused_s
-        times = Times(input_s, duration_s - input_s - self.blocked_s, self.blocked_s, duration_s)
-        self._begin_at(ended_s)
+        self.lasted_s = ended_s - self._began_s - self._paused_s
+        cpu_s = ended_cpu_s - self._began_cpu_s - self._paused_cpu_s
+        times = Times(input_s, self.lasted_s - input_s - self.blocked_s, self.blocked_s, self.lasted_s, cpu_s)
+        self._begin_at(ended_s, ended_cpu_s)
         return times
-
-    def cpu_ratio(self) -> float:
-        """CPU seconds of this process per second since the last call, pauses left out.
-
-        Not per iteration: adding up the clocks of all threads is slow.
-        """
-        now_s, now_cpu_s = time.perf_counter(), time.process_time()
-        cpu_s = now_cpu_s - self._asked_cpu_s - self._paused_cpu_s
-        wall_s = now_s - self._asked_s - self._all_paused_s
-        self._asked_s, self._asked_cpu_s = now_s, now_cpu_s
-        self._all_paused_s = self._paused_cpu_s = 0.0
-        return cpu_s / wall_s if wall_s > 0 else math.nan

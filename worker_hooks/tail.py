@@ -6,6 +6,7 @@ Layout, all values of the buffer's own float type, summed over workers like the 
     correct        correctly classified samples                                              1
     judged         samples for which the script told how many were correct                   1
     global_sq      |g|^2 of the iteration before, as worker 0 computed it; 0: not measured   1
+    lasted         seconds that the iteration before took                                    1
     votes          bits of the newest plan held (switch.py)                       VERSION_BITS
     samples        b_i really processed, in the slot of worker i; their sum is B              N
     grad_sq        |g_i|^2, g_i the mean gradient of worker i; 0: not measured                N
@@ -25,7 +26,7 @@ from numpy.typing import NDArray
 
 from worker_hooks.switch import VERSION_BITS, agreed_version, version_bits
 
-_VOTES = 4
+_VOTES = 5
 _SLOTS = _VOTES + VERSION_BITS  # here the parts with one value per worker begin
 _PARTS = 4
 
@@ -40,6 +41,7 @@ class Contribution(NamedTuple):
     plan_version: int
     waited_s: float
     global_sq: float = math.nan  # |g|^2 of the iteration before; NaN: not measured; only worker 0's travels
+    lasted_s: float = 0.0
 
 
 class GlobalView(NamedTuple):
@@ -54,6 +56,7 @@ class GlobalView(NamedTuple):
     waited_s: tuple[float, ...]
     broken_ranks: tuple[int, ...]
     global_sq: float = math.nan  # |g|^2 of the iteration before, NaN where it was not measured
+    lasted_s: float = 0.0  # the iteration before, mean of the workers
 
 
 def length(workers: int) -> int:
@@ -74,6 +77,7 @@ def encode(mine: Contribution, rank: int, workers: int, out: NDArray[np.floating
         mine.correct if told else 0.0,
         mine.samples if told else 0.0,
         global_sq,
+        mine.lasted_s,
         *version_bits(mine.plan_version),
         *slots,
     ]
@@ -82,7 +86,7 @@ def encode(mine: Contribution, rank: int, workers: int, out: NDArray[np.floating
 def decode(total: NDArray[np.floating[Any]], workers: int) -> GlobalView:
     """Read the summed tail. Means over nothing are NaN."""
     values = total.tolist()  # once: on plain lists this is several times faster than array by array
-    loss, correct, judged, global_sq = values[:_VOTES]
+    loss, correct, judged, global_sq, lasted_s = values[:_VOTES]
     sizes, grad_sq, waited_s, broken = (
         values[start : start + workers] for start in range(_SLOTS, len(values), workers)
     )
@@ -97,4 +101,5 @@ def decode(total: NDArray[np.floating[Any]], workers: int) -> GlobalView:
         waited_s=tuple(waited_s),
         broken_ranks=tuple(rank for rank in range(workers) if broken[rank]) if any(broken) else (),
         global_sq=global_sq or math.nan,
+        lasted_s=lasted_s / workers,
     )

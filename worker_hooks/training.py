@@ -11,7 +11,6 @@ What a framework adds: gradients and their sum, its optimizer's step and rate, i
 from __future__ import annotations
 
 import atexit
-import dataclasses
 import itertools
 import math
 import sys
@@ -220,8 +219,8 @@ class Training(ABC):
         def contribute(grad_sq: float) -> Contribution:
             self._grad_sq = grad_sq
             loss_sum, waited_s = self._loss * batch.samples, self._watch.blocked_s
-            global_sq = self._global_grad_sq  # still of the iteration before
-            return Contribution(batch.samples, loss_sum, self._correct, grad_sq, voted.version, waited_s, global_sq)
+            before = self._global_grad_sq, self._watch.lasted_s  # still of the iteration before
+            return Contribution(batch.samples, loss_sum, self._correct, grad_sq, voted.version, waited_s, *before)
 
         self._exchange.send_rest(contribute)
         self._sent = True
@@ -286,7 +285,7 @@ class Training(ABC):
 
     def _announce(self, plan: Plan) -> None:
         self._applied_version = plan.version
-        self._begin_window()
+        self._session.reporter.begin_window()
         self._session.reporter.event(
             "plan_applied",
             version=plan.version,
@@ -297,16 +296,11 @@ class Training(ABC):
 
     # -- records ----------------------------------------------------------------------------------------------------
 
-    def _begin_window(self) -> None:
-        """What was counted up to here belongs to none."""
-        self._watch.cpu_ratio()
-        self._session.reporter.begin_window()
-
     def _record(self, batch: Batch) -> None:
         assert self._view is not None
         times = self._watch.end()
         if batch.iteration == self._warm_up:
-            self._begin_window()
+            self._session.reporter.begin_window()
             return
         epochs = self._cursor.epoch + self._cursor.position / self._stream.length
         record = self._meter.add(
@@ -328,7 +322,7 @@ class Training(ABC):
             )
         )
         if record is not None:
-            self._session.reporter.window(dataclasses.replace(record, cpu_ratio=self._watch.cpu_ratio()))
+            self._session.reporter.window(record)
 
     @contextmanager
     def paused(self) -> Iterator[None]:

@@ -8,7 +8,7 @@ that came last and waited for the network alone. That minimum is push_pull, what
 A window runs under one plan from its first iteration to its last: when a plan takes effect, the window begun
 under the one before is dropped and begun anew, at the same iteration on all workers. The first window is short: where
 speeds differ much, a whole one at equal sizes takes a seventh of the training that the sizes after it need
-(docs/results/proof.md).
+(docs/results/proof.md). And a window in which the cluster changes (change.py) is about the iterations since, and ends.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from dynamix_ps.messages import WindowRecord
 from dynamix_ps.metrics.noise import estimate
+from worker_hooks.change import LASTING, ChangeWatch
 from worker_hooks.stopwatch import Times
 from worker_hooks.tail import GlobalView
 
@@ -45,13 +46,16 @@ class Iteration(NamedTuple):
 
 
 class WindowMeter:
-    """Collects iterations and cuts them into windows of `length` iterations, the first of at most FIRST_WINDOW."""
+    """Collects iterations and cuts them into windows of `length` iterations, the first of at most FIRST_WINDOW, and
+    those in which the cluster changes of at most LASTING."""
 
     def __init__(self, rank: int, length: int, bytes_per_iteration: int) -> None:
         self._rank = rank
         self._length = length
         self._bytes = bytes_per_iteration
         self._window = 0
+        self._due = min(FIRST_WINDOW, length)  # iterations of the window at hand
+        self._change = ChangeWatch()
         self._last: Iteration | None = None
         self._rows: list[tuple[Iteration, float]] = []
 
@@ -61,15 +65,22 @@ class WindowMeter:
         if before is None:
             return None
         if self._rows and self._rows[0][0].plan_version != before.plan_version:
-            self._rows.clear()
+            self._begin_window()
+            self._change.restart()
         network_s = min(iteration.view.waited_s)
         self._rows.append((before, min(network_s, before.times.blocked_s)))
-        if len(self._rows) < (self._length if self._window else min(FIRST_WINDOW, self._length)):
+        if self._change.see(iteration.view.waited_s, iteration.view.lasted_s):
+            self._rows, self._due = self._rows[-LASTING:], min(LASTING, self._due)
+        if len(self._rows) < self._due:
             return None
-        rows, self._rows = self._rows, []
-        record = self._record(rows)
+        record = self._record(self._rows)
         self._window += 1
+        self._begin_window()
         return record
+
+    def _begin_window(self) -> None:
+        self._rows = []
+        self._due = self._length if self._window else min(FIRST_WINDOW, self._length)
 
     def _record(self, rows: list[tuple[Iteration, float]]) -> WindowRecord:
         iterations = [row[0] for row in rows]
@@ -77,6 +88,7 @@ class WindowMeter:
         samples = sum(i.samples for i in iterations)
         global_samples = sum(i.view.samples for i in iterations)
         push_pull_s = sum(network_s for _, network_s in rows)
+        duration_s, cpu_s = sum(i.times.duration_s for i in iterations), sum(i.times.cpu_s for i in iterations)
         measured = [i for i in iterations if math.isfinite(i.global_grad_sq)]
         norm, norm_std = _mean_and_std([math.sqrt(i.grad_sq) for i in iterations if math.isfinite(i.grad_sq)])
         _, accuracy_std = _mean_and_std([i.correct / i.samples for i in iterations if i.samples])
@@ -89,7 +101,7 @@ class WindowMeter:
             plan_version=first.plan_version,
             batch_size=first.batch_size,
             samples=samples,
-            duration_s=sum(i.times.duration_s for i in iterations),
+            duration_s=duration_s,
             compute_s=sum(i.times.compute_s for i in iterations),
             push_pull_s=push_pull_s,
             wait_s=max(0.0, sum(i.times.blocked_s for i in iterations) - push_pull_s),
@@ -104,6 +116,7 @@ class WindowMeter:
             grad_norm_std=norm_std / norm if norm else math.nan,
             bytes_pushed=self._bytes * len(rows),
             accuracy_std=accuracy_std,
+            cpu_ratio=cpu_s / duration_s if duration_s > 0 else math.nan,
             noise_variance=_mean((one.variance, 1) for one in noise if math.isfinite(one.variance)),
             noise_signal=_mean((one.signal, 1) for one in noise if math.isfinite(one.signal)),
             epoch=iterations[-1].epoch,

@@ -21,6 +21,7 @@ contribution = st.builds(
     plan_version=st.integers(0, 3),
     waited_s=st.floats(0, 100),
     global_sq=st.just(math.nan) | st.floats(1e-30, 100),
+    lasted_s=st.floats(0, 100),
 )
 
 
@@ -40,6 +41,7 @@ def test_the_sum_tells_every_worker_the_same_global_state(parts):
     assert view.grad_sq == pytest.approx([p.grad_sq for p in parts], rel=1e-6, nan_ok=True)
     assert view.agreed_version == (parts[0].plan_version if len({p.plan_version for p in parts}) == 1 else None)
     assert view.waited_s == pytest.approx([p.waited_s for p in parts], rel=1e-6)
+    assert view.lasted_s == pytest.approx(sum(p.lasted_s for p in parts) / len(parts), rel=1e-6)
     assert view.broken_ranks == ()
     assert view.global_sq == pytest.approx(parts[0].global_sq, rel=1e-6, nan_ok=True)  # worker 0's alone
     judged = [p for p in parts if not math.isnan(p.correct)]

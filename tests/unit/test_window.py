@@ -6,12 +6,16 @@ import math
 
 import pytest
 
+from worker_hooks.change import LASTING
 from worker_hooks.stopwatch import Stopwatch, Times
 from worker_hooks.tail import GlobalView
 from worker_hooks.window import FIRST_WINDOW, Iteration, WindowMeter
 
 
-def iteration(number: int, plan: int = 0, blocked_s: float = 0.0, waited: tuple[float, ...] = (0.0,), **changes):
+def iteration(
+    number: int, plan: int = 0, blocked_s: float = 0.0, waited: tuple[float, ...] = (0.0,), lasted_s=1.25, **changes
+):
+    """`waited` and `lasted_s` are of the iteration before."""
     values = {
         "samples": 10,
         "loss": 2.0,
@@ -24,9 +28,9 @@ def iteration(number: int, plan: int = 0, blocked_s: float = 0.0, waited: tuple[
         number=number,
         plan_version=plan,
         batch_size=10 + plan,
-        times=Times(0.25, 1.0, blocked_s, 1.25 + blocked_s),
+        times=Times(0.25, 1.0, blocked_s, 1.25 + blocked_s, cpu_s=0.5),
         grad_sq=4.0,
-        view=GlobalView(30, 1.0, 0.5, 0, (10, 20), (4.0, 2.0), waited, ()),
+        view=GlobalView(30, 1.0, 0.5, 0, (10, 20), (4.0, 2.0), waited, (), lasted_s=lasted_s),
         **values,
     )
 
@@ -76,7 +80,7 @@ def test_a_stall_flags_its_window():
     assert [r.flagged for r in records([iteration(i, stalled=i == 4) for i in range(7)])] == [False, True]
 
 
-def test_the_cpu_ratio_leaves_pauses_out(monkeypatch):
+def test_cpu_time_leaves_pauses_out_and_a_window_has_that_of_its_iterations(monkeypatch):
     clock = {"wall": 0.0, "cpu": 0.0}
     monkeypatch.setattr("time.perf_counter", lambda: clock["wall"])
     monkeypatch.setattr("time.process_time", lambda: clock["cpu"])
@@ -85,9 +89,45 @@ def test_the_cpu_ratio_leaves_pauses_out(monkeypatch):
     with watch.paused():
         clock.update(wall=110.0, cpu=105.0)
     clock.update(wall=120.0, cpu=110.0)
-    assert watch.cpu_ratio() == pytest.approx(0.5)
+    assert watch.end() == Times(0.0, 20.0, 0.0, 20.0, 10.0)
     clock.update(wall=121.0, cpu=111.0)
-    assert watch.cpu_ratio() == pytest.approx(1.0)
+    assert watch.end() == Times(0.0, 1.0, 0.0, 1.0, 1.0)
+    (record,) = records([iteration(i) for i in range(4)])
+    assert record.cpu_ratio == pytest.approx(0.5 / 1.25)
+
+
+SLOW = 6  # iteration from which on worker 1 is slow and worker 0 waits for it
+
+
+def change_of_cluster(iterations, length=10, slow_from=SLOW, first=0, slow_until=1000):
+    meter = WindowMeter(rank=0, length=length, bytes_per_iteration=100)
+    rows = []
+    for i in range(first, iterations):
+        slow = slow_from <= i - 1 < slow_until  # a tail tells of the iteration before
+        waited, lasted_s = ((3.0, 0.1), 4.0) if slow else ((0.1, 0.1), 1.25)
+        rows.append(meter.add(iteration(i, plan=i >= 1, waited=waited, lasted_s=lasted_s, loss=float(i))))
+    return [(r.first_iteration, r.iterations, r.loss) for r in rows if r]
+
+
+def test_a_window_in_which_the_cluster_changes_ends_and_is_about_what_came_since():
+    first, changed, after = change_of_cluster(iterations=21)
+    assert first == (1, FIRST_WINDOW, 2.0)
+    assert changed == (SLOW, LASTING, SLOW + 1.0), "nothing of the cluster before"
+    assert after == (SLOW + LASTING, 10, SLOW + LASTING + 4.5), "the cluster that is slow is the one it is in now"
+
+
+def test_a_change_across_the_end_of_a_window_waits_for_iterations_of_its_own():
+    """Of the three slow iterations one is in the window before, which was complete."""
+    slow_from = 1 + FIRST_WINDOW + 10 - 1
+    _, full, changed = change_of_cluster(iterations=20, slow_from=slow_from)
+    assert full == (4, 10, 8.5)
+    assert changed == (slow_from + 1, LASTING, slow_from + 2.0)
+
+
+def test_one_slow_iteration_is_no_change_and_two_are_none():
+    for lasting in (1, 2):
+        windows = change_of_cluster(iterations=25, slow_until=SLOW + lasting)
+        assert [length for _, length, _ in windows] == [FIRST_WINDOW, 10, 10]
 
 
 def test_the_noise_of_measured_iterations_is_averaged_and_the_rest_does_not_count():
