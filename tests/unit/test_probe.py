@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from dynamix_ps.errors import EnvironmentNotReady
-from dynamix_ps.metrics.network import probe_server
+from dynamix_ps.metrics.network import probe_client, probe_server
 from dynamix_ps.metrics.network.connection import SourceError
 from dynamix_ps.metrics.network.owner import Namespaces, read_owner, role_name
 from dynamix_ps.metrics.network.probe_client import ProbeSource
@@ -30,6 +30,12 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now_s
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients that wait as long as a busy machine takes: how long they do is for test_probe_client.py to check."""
+    monkeypatch.setattr(probe_client, "LIMIT_S", 30.0)
 
 
 def test_a_process_reads_its_own_connections(path: Path, collector: FakeCollector) -> None:
@@ -170,8 +176,9 @@ def test_who_never_takes_its_reply_is_dropped(tmp_path: Path, collector: FakeCol
     with probe_in_thread(tmp_path / "p.sock", collector, clock) as probe, connect(tmp_path / "p.sock") as greedy:
         greedy.sendall(b'{"v":1,"ask":"mine"}\n')
         wait_for(lambda: any(client.unsent for client in set(probe._clients)), "the reply to get stuck")
+        collector.extra = ()  # one large reply is enough
         other = ProbeSource(str(tmp_path / "p.sock"))
-        assert len(other.read().connections) == 5001
+        assert len(other.read().connections) == 1
         for _ in range(8):
             clock.now_s += 1.0
             other.read()
