@@ -8,7 +8,8 @@ that came last and waited for the network alone. That minimum is push_pull, what
 A window runs under one plan from its first iteration to its last: when a plan takes effect, the window begun
 under the one before is dropped and begun anew, at the same iteration on all workers. The first window is short: where
 speeds differ much, a whole one at equal sizes takes a seventh of the training that the sizes after it need
-(docs/results/proof.md). And a window in which the cluster changes (change.py) is about the iterations since, and ends.
+(docs/results/attempts.md). And a window in which the cluster changes (change.py) is about the iterations since, and
+ends.
 """
 
 from __future__ import annotations

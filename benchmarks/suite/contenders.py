@@ -19,7 +19,7 @@ from dynamix_ps.policy.ppo_policy import PRETRAINED
 
 DEFAULTS = "none: published values, ours where none are"
 TRAINED = "weights: 1.5 million windows of random simulated clusters, none of these"
-OURS_TUNED = f"{TRAINED}; rules and constants: fourteen attempts judged on the proof grid (docs/results/proof.md)"
+OURS_TUNED = f"{TRAINED}; rules and constants: nineteen attempts judged on the proof grid (docs/results/attempts.md)"
 ALONE = Safety(enabled=False)
 
 

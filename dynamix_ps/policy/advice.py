@@ -15,7 +15,7 @@ all B with which that is nearly as large as it can be, the one nearest to the us
 the most steps for the same samples, which is worth more than f tells, as it knows the progress of the next step and not
 where training ends; below, more time per sample is certain, and more progress per sample is a guess, so a B below B_0
 must promise half as much again: for 0.4 B_0 the model gave up a third of the samples per second, as if each were worth
-half as much again, and real training made a quarter (docs/results/proof.md).
+half as much again, and real training made a quarter (docs/results/attempts.md).
 
 For the first SETTLING windows B* is B: estimates of the noise scale are few, and where B grows in the first twenty
 iterations, training takes more of them (docs/results/growth.md). Chosen by us. For the last quarter of training B* is
