@@ -38,6 +38,8 @@ class Grid(BaseModel):
     static_sizes: tuple[Annotated[int, Field(gt=0)], ...] = ()
     static_lr_factors: Annotated[tuple[Annotated[float, Field(ge=0.001, le=1000)], ...], Field(min_length=1)] = (1.0,)
     static_seeds: tuple[int, ...] = ()  # with these all sizes are tried, with others the best alone; none: with all
+    side_contenders: tuple[str, ...] = ()  # those of the contenders that run with the side seeds alone
+    side_seeds: tuple[int, ...] = ()
 
     @property
     def tuning_seeds(self) -> tuple[int, ...]:
@@ -67,8 +69,11 @@ class Grid(BaseModel):
             turn = names[first:] + names[:first]
             for scenario in self.scenarios:
                 for workload in self.workloads:
-                    result += [CellName(scenario, workload, name, seed) for name in turn]
+                    result += [CellName(scenario, workload, name, seed) for name in turn if self._meets(name, seed)]
         return tuple(result)
+
+    def _meets(self, contender: str, seed: int) -> bool:
+        return contender not in self.side_contenders or seed in self.side_seeds
 
 
 def shipped() -> tuple[str, ...]:
@@ -87,8 +92,9 @@ def load_grid(name_or_path: str | Path) -> Grid:
 
 
 def _findings(grid: Grid) -> Iterator[Finding]:
-    for key in ("seeds", "scenarios", "workloads", "contenders", "static_sizes", "static_lr_factors", "static_seeds"):
-        values = getattr(grid, key)
+    for key, values in grid:
+        if not isinstance(values, tuple):
+            continue
         for index, value in enumerate(values):
             if value in values[:index]:
                 yield Finding((key, index), "is in the list twice", value)
@@ -104,6 +110,20 @@ def _findings(grid: Grid) -> Iterator[Finding]:
     for index, size in enumerate(grid.static_sizes):
         for name in grid.workloads:
             yield from _out_of_bounds(index, size, name)
+    yield from _side(grid)
+
+
+def _side(grid: Grid) -> Iterator[Finding]:
+    if bool(grid.side_contenders) != bool(grid.side_seeds):
+        given = "side_contenders" if grid.side_contenders else "side_seeds"
+        yield Finding((given,), "side contenders need side seeds, and these need those", list(getattr(grid, given)))
+    for index, name in enumerate(grid.side_contenders):
+        if name == STATIC or name not in grid.contenders:
+            message = f"must be one of the contenders, and not `{STATIC}`"
+            yield Finding(("side_contenders", index), message, name, (("contenders",),))
+    for index, seed in enumerate(grid.side_seeds):
+        if seed not in grid.seeds:
+            yield Finding(("side_seeds", index), "must be among the seeds", seed, (("seeds",),))
 
 
 def _unknown(key: str, names: tuple[str, ...], find: Callable[[str], object]) -> Iterator[Finding]:

@@ -55,7 +55,7 @@ def cells_table(grid: Grid, folder: GridFolder) -> Table:
         for workload in grid.workloads:
             for contender in grid.single_contenders:
                 names = [CellName(scenario, workload, contender, seed) for seed in grid.seeds]
-                row = (_entry(results[name], name in lost) for name in names)
+                row = (_entry(results[name], name in lost) if name in results else "" for name in names)
                 table.add_row(scenario, workload, contender, *row)
             table.add_section()
     return table

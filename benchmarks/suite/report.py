@@ -5,7 +5,6 @@ The same tables give the same bytes, with the same versions of this project and 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
@@ -13,28 +12,18 @@ from typing import Any, get_args
 
 from benchmarks.page import draw, markdown
 from benchmarks.suite import pictures, scenario, workloads
-from benchmarks.suite.chapter import PICTURES, UNKNOWN, chapter, faster, interval, picture_name
+from benchmarks.suite.chapter import PICTURES, UNKNOWN, chapter, picture_name
 from benchmarks.suite.contenders import CONTENDERS
 from benchmarks.suite.grid import load_grid
 from benchmarks.suite.html import page
+from benchmarks.suite.overall import RELATIVE_PICTURE, ours, relative
 from benchmarks.suite.results import CellName, CellResult, Ended
-from benchmarks.suite.statistics import (
-    FEW_SEEDS,
-    OURS,
-    STATIC,
-    Race,
-    contenders_of,
-    improvement,
-    races,
-    relative_time,
-    with_static,
-)
+from benchmarks.suite.statistics import FEW_SEEDS, STATIC, Race, contenders_of, races, with_static
 from benchmarks.suite.tables import CELLS, read_tables
 from benchmarks.suite.tuning import beaten
 from dynamix_ps.errors import EnvironmentNotReady, UsageError
 
 TITLE = "Controllers side by side on real BytePS"
-RELATIVE_PICTURE = "relative-time.png"
 SHOWN = 20  # contenders of a race without a result that are named one by one
 
 READING = f"""## How to read this
@@ -111,7 +100,7 @@ def report_text(results: Sequence[CellResult], missing: Sequence[CellName]) -> s
         missing: cells of the grid that have no result.
     """
     all_races = races(results)
-    parts = [f"# {TITLE}", _what_was_run(results), _troubles(results, missing), _ours(all_races), _relative(all_races)]
+    parts = [f"# {TITLE}", _what_was_run(results), _troubles(results, missing), ours(all_races), relative(all_races)]
     parts += [chapter(race) for race in all_races]
     return "\n\n".join(part.strip() for part in (*parts, _taking_part(all_races), READING) if part) + "\n"
 
@@ -123,7 +112,7 @@ def _what_was_run(results: Sequence[CellResult]) -> str:
     networks, emulations = (sorted({getattr(cell, key) for cell in results} - {""}) for key in ("network", "emulation"))
     lines = [f"{', '.join(counts)}. Network: {', '.join(networks)}. Speeds: {'; '.join(emulations)}."]
     if several := _on_several_machines(results):
-        lines.append(f"**Not all on one machine; times compare as far as those do: {several}.**")
+        lines.append(f"**Not all on one machine; times of several races compare as far as those do.** {several}.")
     if few := _with_few_seeds(results):
         lines.append(f"**Fewer than {FEW_SEEDS} seeds, a first impression and no ground for conclusions: {few}.**")
     replayed, windows = sum(cell.replayed for cell in results), sum(cell.windows for cell in results)
@@ -138,13 +127,17 @@ def _what_was_run(results: Sequence[CellResult]) -> str:
 
 
 def _on_several_machines(results: Sequence[CellResult]) -> str:
-    """How many cells of whom ran on which machine, where there is more than one; else empty."""
-    ran = Counter((cell.machine, cell.name.contender) for cell in results if cell.machine)
-    machines = sorted({machine for machine, _ in ran})
-    if len(machines) < 2:
+    """Which races ran on which machine, where there is more than one; else empty."""
+    of_race: dict[str, set[str]] = {}
+    for cell in results:
+        if cell.machine:
+            of_race.setdefault(f"{cell.name.scenario}, {cell.name.workload}", set()).add(cell.machine)
+    ran: dict[str, list[str]] = {}
+    for race, machines in sorted(of_race.items()):
+        ran.setdefault(" and ".join(sorted(machines)), []).append(race)
+    if len(set().union(*of_race.values())) < 2:
         return ""
-    counts = {one: [f"`{name}` {ran[one, name]}" for at, name in sorted(ran) if at == one] for one in machines}
-    return "; ".join(f"{machine}: {', '.join(whose)}" for machine, whose in counts.items())
+    return ". ".join(f"{machines}: {'; '.join(names)}" for machines, names in sorted(ran.items()))
 
 
 def _with_few_seeds(results: Sequence[CellResult]) -> str:
@@ -187,59 +180,6 @@ def _by_seeds(cells: Iterable[tuple[CellName, str]]) -> list[str]:
 
 def _quoted(text: str) -> str:
     return "`" + " ".join(text.replace("`", "'").split()) + "`"
-
-
-def _ours(all_races: Sequence[Race]) -> str:
-    """Ours against everybody else, over all races; where it loses is said by name."""
-    rivals = [name for name in contenders_of(all_races) if name != OURS]
-    rows = [row for name in rivals if (row := _rival_row(all_races, name))]
-    if not rows:
-        return ""
-    about = "Time to the target, over the scenarios and seeds that both have."
-    return f"## `{OURS}` against every rival\n\n{about}\n\n{markdown(rows)}"
-
-
-def _rival_row(all_races: Sequence[Race], rival: str) -> dict[str, str] | None:
-    shared = [race for race in all_races if race.common_seeds(OURS, rival)]
-    found = {race.name: one for race in shared if (one := relative_time([race], OURS, rival))}
-    if not found:
-        return None
-    overall = relative_time(shared, OURS, rival)
-    seeds = [len(race.common_seeds(OURS, rival)) for race in shared]
-    slower = [f"{name} ({one.value:.2f})" for name, one in found.items() if one.value > 1]
-    return {
-        "rival": f"`{rival}`",
-        "t / t_rival": interval(overall),
-        "faster": faster(overall),
-        "probability of improvement": interval(improvement(shared, OURS, rival)),
-        "faster in": f"{sum(one.value < 1 for one in found.values())} of {len(found)}",
-        "slower in": ", ".join(slower) or "none",
-        "seeds": " to ".join(map(str, sorted({min(seeds), max(seeds)}))),
-    }
-
-
-def _relative(all_races: Sequence[Race]) -> str:
-    """Everybody against tuned static."""
-    among = with_static(all_races)
-    if not among:
-        return ""
-    contenders = [name for name in contenders_of(among) if name != STATIC]
-
-    def row(title: str, some: Sequence[Race]) -> dict[str, str]:
-        found = {name: one for name in contenders if (one := relative_time(some, name, STATIC))}
-        ranked = {name: one.value for name, one in found.items() if all(race.has_enough_seeds(name) for race in some)}
-        best = min([1.0, *ranked.values()])
-        static = some[0].tuned if len(some) == 1 else STATIC
-        line = {"scenario, workload": title, f"`{STATIC}`": f"**{static}**" if best == 1 else static}
-        for name in contenders:
-            text = interval(found.get(name))
-            line[f"`{name}`"] = f"**{text}**" if ranked.get(name) == best else text
-        return line
-
-    about = f"t / t_{STATIC}, the fastest in bold, but for those with too few seeds to tell."
-    rows = [row(race.name, [race]) for race in among] + ([row("all", among)] if len(among) > 1 else [])
-    image = f"![Time to target relative to tuned {STATIC}]({RELATIVE_PICTURE})"
-    return f"## Everybody against tuned `{STATIC}`\n\n{about}\n\n{markdown(rows)}\n\n{image}"
 
 
 def _taking_part(all_races: Sequence[Race]) -> str:

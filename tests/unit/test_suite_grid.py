@@ -77,6 +77,17 @@ def test_contenders_run_side_by_side_and_take_turns_in_beginning(tmp_path: Path)
     assert max(places) - min(places) >= 2  # neither always early nor always late
 
 
+SIDE = GOOD + "side_contenders: [pid]\nside_seeds: [1]\n"
+
+
+def test_side_contenders_run_with_their_seeds_alone(tmp_path: Path) -> None:
+    cells = grid_of(tmp_path, SIDE).cells()
+    assert {cell.seed for cell in cells if cell.contender == "pid"} == {1}
+    assert {cell.seed for cell in cells if cell.contender == "ppo"} == {1, 2, 3}
+    assert set(cells) < set(grid_of(tmp_path).cells())
+    assert [cell.seed for cell in cells] == sorted(cell.seed for cell in cells)
+
+
 def test_names_that_do_not_exist_are_refused_where_they_stand(tmp_path: Path) -> None:
     text = GOOD.replace("h-level-4", "h-levle-4").replace("goodput", "goodptu").replace("fashion-cnn", "fashion")
     errors = errors_of(tmp_path, text)
@@ -105,6 +116,22 @@ def test_names_that_do_not_exist_are_refused_where_they_stand(tmp_path: Path) ->
 def test_what_cannot_run_is_refused(tmp_path: Path, old: str, new: str, error: str) -> None:
     assert old in GOOD
     assert any(line.startswith(error) for line in errors_of(tmp_path, GOOD.replace(old, new)))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "error"),
+    [
+        ("side_seeds: [1]", "", "7: side_contenders: side contenders need side seeds, and these need those"),
+        ("side_contenders: [pid]\n", "", "7: side_seeds: side contenders need side seeds, and these need those"),
+        ("side_seeds: [1]", "side_seeds: [1, 4]", "8: side_seeds[1]: must be among the seeds (got 4)"),
+        ("side_seeds: [1]", "side_seeds: [1, 1]", "8: side_seeds[1]: is in the list twice (got 1)"),
+        ("[pid]", "[lbb]", "7: side_contenders[0]: must be one of the contenders, and not `static` (got lbb)"),
+        ("[pid]", "[static]", "7: side_contenders[0]: must be one of the contenders, and not `static`"),
+    ],
+)
+def test_side_contenders_that_cannot_run_are_refused(tmp_path: Path, old: str, new: str, error: str) -> None:
+    assert old in SIDE
+    assert any(line.startswith(error) for line in errors_of(tmp_path, SIDE.replace(old, new)))
 
 
 def test_a_grid_that_is_not_there_is_told_with_those_that_are(tmp_path: Path) -> None:
@@ -171,6 +198,14 @@ def test_how_far_a_grid_has_come(tmp_path: Path) -> None:
     assert "30 cells, 1 done, 1 timed out, 1 failed, 27 to come" in " ".join(text.split())
     (pid,) = (line for line in text.splitlines() if "h-level-4" in line and "pid" in line)
     assert [cell.strip() for cell in pid.strip("│ ").split("│")][3:] == ["-", "80.0% after 12.0 s", "-"]
+
+
+def test_a_seed_that_a_contender_does_not_run_with_stays_empty(tmp_path: Path) -> None:
+    folder = GridFolder(tmp_path / "out")
+    console = Console(width=150, record=True, file=io.StringIO())
+    console.print(cells_table(grid_of(tmp_path, SIDE), folder))
+    (pid,) = (line for line in console.export_text().splitlines() if "h-level-4" in line and "pid" in line)
+    assert [cell.strip() for cell in pid.split("│")[4:-1]] == ["-", "", ""]
 
 
 def test_an_outcome_says_whether_the_target_was_reached() -> None:

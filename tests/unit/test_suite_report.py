@@ -85,11 +85,22 @@ class TestText:
         assert "conclusions: `pid` (h-level-4, fashion-cnn); everybody (spot, fashion-cnn)" in report_text(alone, [])
         assert "first impression" not in report_text(OURS, [])
 
-    def test_who_ran_on_which_machine_where_there_is_more_than_one(self) -> None:
-        elsewhere = [replace(cell, machine="a newer one") for cell in OURS[1:]]
-        text = report_text([*OURS[:1], *elsewhere, *PID, *STATIC_64], [])
-        assert "far as those do: a newer one: `ppo` 2; one of two cores: `pid` 3, `ppo` 1, `static-64` 3.**" in text
+    def test_what_ran_on_which_machine_where_there_is_more_than_one(self) -> None:
+        newer = [replace(made_up(name, 10, scenario="spot"), machine="a newer one") for name in ("ppo", "pid")]
+        text = report_text([*OURS, *PID, *newer], [])
+        assert "a newer one: spot, fashion-cnn. one of two cores: h-level-4, fashion-cnn." in text
+        mixed = [replace(cell, machine="a newer one") for cell in OURS[1:]]
+        text = report_text([*OURS[:1], *mixed, *PID], [])
+        assert "a newer one and one of two cores: h-level-4, fashion-cnn." in text
         assert "one machine" not in report_text([*OURS, replace(PID[0], machine=None)], [])
+
+    def test_every_scenario_tells_our_time_over_that_of_every_rival(self) -> None:
+        elsewhere = [made_up("ppo", 30, scenario="spot"), made_up("pid", 40, scenario="spot")]
+        lines = report_text([*OURS, *PID, *STATIC_64, *elsewhere], []).splitlines()
+        assert "| scenario, workload | `static` | `pid` |" in lines
+        assert "| h-level-4, fashion-cnn | 0.75 | 3.00 |" in lines
+        assert "| spot, fashion-cnn | n/a | 0.75 |" in lines
+        assert "in each scenario" not in report_text([*OURS, *PID], [])
 
     def test_how_many_seeds_a_comparison_rests_on(self) -> None:
         elsewhere = [made_up(name, 10, scenario="spot") for name in ("ppo", "pid")]
