@@ -65,7 +65,7 @@ def _verdict(hard: Sequence[Race]) -> str:
         for race in hard
         if (points := difference(race, OURS, STATIC, final_accuracy)) and points.value < -0.003
     ]
-    lines = [f"At most {HALF} of `{STATIC}`: {_named(half)}."]
+    lines = [f"Of these {len(hard)}, at most {HALF} of `{STATIC}`: {_named(half)}."]
     lines += [f"Slower than `{rival}`: {_named([n for n, v in found[rival].items() if v > 1])}." for rival in RIVALS]
     lines.append(f"Final accuracy more than 0.3 points below `{STATIC}`: {_named(lower)}.")
     return " ".join(lines)

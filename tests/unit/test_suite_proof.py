@@ -28,7 +28,7 @@ def test_a_line_per_scenario_and_what_is_missed() -> None:
     order = [line.split()[1] for line in lines if line.startswith("| ")]
     assert order == ["scenario", "---", "h-level-4", "spot", "**these", "homogeneous", "**all"]
     assert lines[-2] == (
-        "At most 0.54 of `static`: `h-level-4`. Slower than `static`: nowhere. Slower than `pid`: `spot`. "
+        "Of these 2, at most 0.54 of `static`: `h-level-4`. Slower than `static`: nowhere. Slower than `pid`: `spot`. "
         "Slower than `goodput`: `h-level-4`. Final accuracy more than 0.3 points below `static`: nowhere."
     )
 
