@@ -36,3 +36,8 @@ def test_a_line_per_scenario_and_what_is_missed() -> None:
 def test_a_final_accuracy_that_is_too_low_is_named() -> None:
     cells = [made_up("static-64", 40), made_up("pid", 30), made_up("goodput", 30), made_up("ppo", 48)]
     assert "points below `static`: `h-level-4`." in lines_of(cells)[-2]
+
+
+def test_without_a_demanding_scenario_there_is_nothing_to_miss() -> None:
+    cells = [made_up(name, 20, scenario="homogeneous") for name in ("static-64", "pid", "goodput", "ppo")]
+    assert "Of these" not in "".join(lines_of(cells))
