@@ -53,18 +53,25 @@ def markdown(table: Sequence[Mapping[str, str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def update_page(file: Path, block: str) -> None:
-    """Replace what is between the marks; the rest of the page is written by hand.
+def update_page(file: Path, *blocks: str) -> None:
+    """Replace what is between the marks, the first pair by the first block; the rest of the page is written by hand.
 
     Raises:
         UsageError: the page lacks a mark, or cannot be read or written.
     """
     try:
-        text = file.read_text(encoding="utf-8") if file.exists() else f"# {file.stem}\n\n{BEGIN}\n{END}\n"
-        before, begin, rest = text.partition(BEGIN)
-        _, end, after = rest.partition(END)
-        if not begin or not end:
-            raise UsageError(f"{file}: has no line {BEGIN!r} with {END!r} after it; figures go between the two")
-        file.write_text(f"{before}{BEGIN}\n{block}{END}{after}", encoding="utf-8")
+        empty = f"{BEGIN}\n{END}\n" * len(blocks)
+        rest = file.read_text(encoding="utf-8") if file.exists() else f"# {file.stem}\n\n{empty}"
+        done = ""
+        for number, block in enumerate(blocks, start=1):
+            before, begin, rest = rest.partition(BEGIN)
+            _, end, rest = rest.partition(END)
+            if not begin or not end:
+                raise UsageError(
+                    f"{file}: has no line {BEGIN!r} with {END!r} after it for table {number} of {len(blocks)}; "
+                    "figures go between the two"
+                )
+            done += f"{before}{BEGIN}\n{block}{END}"
+        file.write_text(done + rest, encoding="utf-8")
     except OSError as error:
         raise UsageError(f"{file}: {error.strerror or error}; give the folder of the page by --out") from error

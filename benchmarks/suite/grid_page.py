@@ -13,8 +13,10 @@ from dynamix_ps.cli.report import exit_code_of
 from dynamix_ps.errors import UsageError
 
 
-def renew(page: str, about: str | None, figures: Callable[[Sequence[Race], str], str]) -> int:
-    """Command line: replace what stands between the marks of `page` by `figures(races, folder)`; the exit code.
+def renew(page: str, about: str | None, figures: Callable[[Sequence[Race], str], Sequence[str]]) -> int:
+    """Command line: replace what stands between the marks of `page` by the blocks of `figures(races, folder)`.
+
+    Gives the exit code.
 
     The races are those in which both static sizes and our policy took part.
     """
@@ -27,7 +29,7 @@ def renew(page: str, about: str | None, figures: Callable[[Sequence[Race], str],
         among = [race for race in with_static(races(read_tables(args.folder))) if OURS in race.entries]
         if not among:
             raise UsageError(f"{args.folder}: `{OURS}` and a static size have no scenario in common; run both first")
-        update_page(args.out / page, figures(among, str(args.folder)))
+        update_page(args.out / page, *figures(among, str(args.folder)))
         return 0
 
     return exit_code_of(command)

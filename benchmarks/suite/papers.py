@@ -54,15 +54,15 @@ DYNAMIC_BATCHING = (
 )
 
 
-def figures(among: Sequence[Race], folder: str) -> str:
-    """Both tables in Markdown."""
+def figures(among: Sequence[Race], folder: str) -> Sequence[str]:
+    """Both tables in Markdown, one block."""
     dynamix = [*_published(DYNAMIX), *_measured(among, OURS), *_measured(among, "ppo-paper")]
     batching = [*_published(DYNAMIC_BATCHING), *_measured(among, "pid"), *_measured(among, OURS)]
-    return (
+    return [
         f"`python -m benchmarks.suite.papers {folder} --out docs/results`.\n\n"
         f"### DYNAMIX (arXiv 2510.08522)\n\n{markdown(dynamix)}\n\n"
         f"### Dynamic batching (arXiv 2305.12213)\n\n{markdown(batching)}\n\n"
-    )
+    ]
 
 
 def _published(results: Sequence[Published]) -> Iterator[Row]:

@@ -1,5 +1,7 @@
 """What was hoped for beside what a grid measured: our agent against its strongest rivals, scenario by scenario.
 
+Then where the time goes, and everybody else.
+
     python -m benchmarks.suite.proof FOLDER --out docs/results
 
 FOLDER holds the tables of a grid. The figures of docs/results/proof.md are replaced.
@@ -7,34 +9,61 @@ FOLDER holds the tables of a grid. The figures of docs/results/proof.md are repl
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 
 from benchmarks.page import markdown
 from benchmarks.suite.chapter import UNKNOWN, interval
 from benchmarks.suite.grid import load_grid
 from benchmarks.suite.grid_page import renew
-from benchmarks.suite.statistics import OURS, STATIC, Race, difference, final_accuracy, relative_time
+from benchmarks.suite.statistics import (
+    OURS,
+    STATIC,
+    Race,
+    contenders_of,
+    difference,
+    final_accuracy,
+    global_batch,
+    relative_time,
+    samples_per_s,
+    samples_to,
+)
+
+Row = dict[str, str]
+Titles = Mapping[str, str]  # by name of a race
 
 RIVALS = (STATIC, "pid", "goodput")
 HALF = 0.54  # of static's time, the gain that DYNAMIX reports (arXiv 2510.08522, abstract)
 LOWER = 0.003  # what final accuracy may lie below static's, as scatter (chosen by us)
 
 
-def figures(among: Sequence[Race], folder: str) -> str:
-    """In Markdown: a line per scenario, those in which speeds differ much or change or a link is slow first."""
+def figures(among: Sequence[Race], folder: str) -> Sequence[str]:
+    """Three blocks in Markdown: the strongest rivals, what the time went to, and all other contenders.
+
+    Scenarios in which speeds differ much or change or a link is slow come first.
+    """
     demanding = load_grid("proof").scenarios
     hard = [race for race in among if race.scenario in demanding]
     easy = [race for race in among if race.scenario not in demanding]
-    rows = [_row(race.scenario, [race]) for race in hard]
+    one_workload = len({race.workload for race in among}) == 1
+    titles = {race.name: race.scenario if one_workload else race.name for race in among}
+    command = f"`python -m benchmarks.suite.proof {folder} --out docs/results`.\n\n"
+    return [
+        f"{command}{_proof(among, hard, easy, titles)}\n\n" + (f"{_verdict(hard, titles)}\n\n" if hard else ""),
+        f"{markdown([_costs(titles[race.name], race) for race in (*hard, *easy)])}\n\n",
+        f"{_others(hard, easy, titles)}\n\n",
+    ]
+
+
+def _proof(among: Sequence[Race], hard: Sequence[Race], easy: Sequence[Race], titles: Titles) -> str:
+    rows = [_row(titles[race.name], [race]) for race in hard]
     rows += [_row(f"**these {len(hard)}**", hard)] * (len(hard) > 1)
-    rows += [_row(race.scenario, [race]) for race in easy]
+    rows += [_row(titles[race.name], [race]) for race in easy]
     rows += [_row(f"**all {len(among)}**", among)] * (len(easy) > 0 and len(among) > 1)
-    return f"`python -m benchmarks.suite.proof {folder} --out docs/results`.\n\n{markdown(rows)}\n\n" + (
-        f"{_verdict(hard)}\n\n" if hard else ""
-    )
+    return markdown(rows)
 
 
-def _row(title: str, some: Sequence[Race]) -> dict[str, str]:
+def _row(title: str, some: Sequence[Race]) -> Row:
     against = {f"t / t_{rival}": interval(relative_time(some, OURS, rival)) for rival in RIVALS}
     race = some[0] if len(some) == 1 else None
     points = difference(race, OURS, STATIC, final_accuracy) if race else None
@@ -48,21 +77,73 @@ def _row(title: str, some: Sequence[Race]) -> dict[str, str]:
     }
 
 
+def _costs(title: str, race: Race) -> Row:
+    """Interquartile means over seeds, samples to the target of those that arrived."""
+
+    def told(name: str) -> str:
+        if name not in race.entries:
+            return UNKNOWN
+        samples = race.over_seeds(name, lambda cell: samples_to(cell, race.target))
+        rate = race.over_seeds(name, samples_per_s)
+        arrived = f"{round(samples.value, -2):,.0f}" if samples else "never"
+        return f"{arrived} / {f'{round(rate.value, -1):,.0f}' if rate else UNKNOWN}"
+
+    batch = race.over_seeds(OURS, global_batch)
+    first, *others = (STATIC, "goodput", OURS)
+    return {
+        "scenario": title,
+        f"`{first}`: samples to {100 * race.target:g} % / samples per s": told(first),
+        **{f"`{name}`: the same": told(name) for name in others},
+        f"global batch of `{OURS}`": f"{batch.value:.0f}" if batch else UNKNOWN,
+    }
+
+
+def _others(hard: Sequence[Race], easy: Sequence[Race], titles: Titles) -> str:
+    """Everybody of whom nothing was hoped, by time against static; scenarios count together, so all must have run."""
+    groups = {title: some for title, some in ((f"these {len(hard)}", hard), (f"other {len(easy)}", easy)) if some}
+    among = [*hard, *easy]
+    order = {name: relative_time(hard or easy, name, STATIC) for name in contenders_of(among)}
+    names = sorted(
+        (name for name in order if name not in (OURS, *RIVALS)),
+        key=lambda name: (one.value if (one := order[name]) else math.inf, name),
+    )
+
+    def row(name: str) -> Row:
+        seeds = {len(race.common_seeds(name, OURS)) for race in among}
+        figures = {
+            column: interval(relative_time(some, *pair))
+            for title, some in groups.items()
+            for column, pair in {
+                f"t / t_{STATIC}, {title}": (name, STATIC),
+                f"`{OURS}` over it, {title}": (OURS, name),
+            }.items()
+        }
+        ahead = [titles[race.name] for race in among if (one := relative_time([race], OURS, name)) and one.value > 1]
+        return {
+            "contender": f"`{name}`",
+            **figures,
+            f"faster than `{OURS}` in": _named(ahead),
+            "seeds": " to ".join(str(count) for count in sorted({min(seeds), max(seeds)})),
+        }
+
+    return markdown([row(name) for name in names]) if names else "Nobody else took part."
+
+
 def _machines(race: Race) -> set[str]:
     """That our agent and these rivals ran on."""
     cells = (cell for name in (OURS, *RIVALS) for cell in race.entries.get(name, {}).values())
     return {cell.machine or UNKNOWN for cell in cells}
 
 
-def _verdict(hard: Sequence[Race]) -> str:
+def _verdict(hard: Sequence[Race], titles: Titles) -> str:
     """Where our agent does not what was hoped for, in words."""
     found = {
-        rival: {race.scenario: one.value for race in hard if (one := relative_time([race], OURS, rival))}
+        rival: {titles[race.name]: one.value for race in hard if (one := relative_time([race], OURS, rival))}
         for rival in RIVALS
     }
     half = [name for name, value in found[STATIC].items() if value <= HALF]
     lower = [
-        race.scenario
+        titles[race.name]
         for race in hard
         if (points := difference(race, OURS, STATIC, final_accuracy)) and points.value < -LOWER
     ]

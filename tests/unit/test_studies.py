@@ -29,6 +29,17 @@ def test_only_what_is_between_the_marks_is_replaced(tmp_path: Path) -> None:
     assert text.startswith("# By hand\n") and text.endswith("What it shows.\n")
 
 
+def test_each_block_has_its_marks(tmp_path: Path) -> None:
+    file = tmp_path / "x.md"
+    file.write_text(f"{page.BEGIN}\n{page.END}\nBetween.\n{page.BEGIN}\nold\n{page.END}\nAfter.\n")
+    page.update_page(file, "first\n", "second\n")
+    text = f"{page.BEGIN}\nfirst\n{page.END}\nBetween.\n{page.BEGIN}\nsecond\n{page.END}\nAfter.\n"
+    assert file.read_text() == text
+    with pytest.raises(UsageError, match=r"x\.md: has no line .* for table 3 of 3"):
+        page.update_page(file, "one\n", "two\n", "three\n")
+    assert file.read_text() == text
+
+
 def test_a_page_with_one_mark_keeps_its_text(tmp_path: Path) -> None:
     file = tmp_path / "x.md"
     file.write_text(text := f"# x\n\n{page.BEGIN}\nfigures\n\nBy hand.\n")
