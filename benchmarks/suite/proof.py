@@ -88,13 +88,18 @@ def _costs(title: str, race: Race) -> Row:
         arrived = f"{round(samples.value, -2):,.0f}" if samples else "never"
         return f"{arrived} / {f'{round(rate.value, -1):,.0f}' if rate else UNKNOWN}"
 
+    def waiting(name: str) -> str:
+        share = race.over_seeds(name, lambda cell: cell.wait_fraction) if name in race.entries else None
+        return f"{100 * share.value:.0f}" if share else UNKNOWN
+
     batch = race.over_seeds(OURS, global_batch)
-    first, *others = (STATIC, "goodput", OURS)
+    first, *others = shown = (STATIC, "goodput", OURS)
     return {
         "scenario": title,
         f"`{first}`: samples to {100 * race.target:g} % / samples per s": told(first),
         **{f"`{name}`: the same": told(name) for name in others},
         f"global batch of `{OURS}`": f"{batch.value:.0f}" if batch else UNKNOWN,
+        "waiting of the three, % of the time": " / ".join(map(waiting, shown)),
     }
 
 

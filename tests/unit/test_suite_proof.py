@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from benchmarks.suite.proof import figures
 from benchmarks.suite.results import CellResult
 from benchmarks.suite.statistics import races, with_static
@@ -48,10 +50,10 @@ def test_without_a_demanding_scenario_there_is_nothing_to_miss() -> None:
 
 
 def test_what_the_time_goes_to() -> None:
-    cells = [made_up("static-64", 60, train_s=50), made_up("ppo", 20, samples_per_s=2000)]
+    cells = [made_up("static-64", 60, train_s=50), replace(made_up("ppo", 20, samples_per_s=2000), wait_fraction=0.125)]
     _, costs, _ = blocks_of(cells)
     assert costs[0].startswith("| scenario | `static`: samples to 90 % / samples per s | `goodput`: the same |")
-    assert costs[2] == "| h-level-4 | never / 1,000 | n/a | 40,000 / 2,000 | 200 |"
+    assert costs[2] == "| h-level-4 | never / 1,000 | n/a | 40,000 / 2,000 | 200 | 25 / n/a / 12 |"
 
 
 def test_everybody_else_by_time_against_static() -> None:
