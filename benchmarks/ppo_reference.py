@@ -33,6 +33,7 @@ from rich.table import Table
 
 from dynamix_ps.cli.progress import progress_bar
 from dynamix_ps.launch.logs import make_console
+from dynamix_ps.one_thread import ONE_THREAD
 from dynamix_ps.policy.ppo.settings import Settings
 from dynamix_ps.policy.ppo.train import TrainConfig, train
 from dynamix_ps.report.look import WORKER_COLOURS
@@ -55,7 +56,6 @@ HYPER_PARAMETERS: dict[str, Any] = {
     "epochs": 10,
     "minibatches": 1,
 }
-ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 LIMIT_S = 1800.0  # for one training
 
 Episodes = list[tuple[int, float]]  # steps of all environments so far, return

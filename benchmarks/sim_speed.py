@@ -25,6 +25,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from dynamix_ps.one_thread import ONE_THREAD
 from dynamix_ps.policy.state import State, StateBuilder
 from dynamix_ps.sim.randomise import draw
 from dynamix_ps.sim.simulator import Simulator
@@ -79,7 +80,7 @@ def main() -> None:
         print(json.dumps(measure(*CASES[args.case], args.windows, args.repetitions)))
         return
     rows = []
-    one_thread = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    one_thread = {**os.environ, **ONE_THREAD}
     for case in range(len(CASES)):
         command = [sys.executable, "-m", "benchmarks.sim_speed", "--case", str(case), "--windows", str(args.windows)]
         command += ["--repetitions", str(args.repetitions)]

@@ -23,6 +23,7 @@ from dynamix_ps.config_file import load_config
 from dynamix_ps.errors import UsageError
 from dynamix_ps.launch.process import tie_to_parent
 from dynamix_ps.launch.verdict import how_it_ended
+from dynamix_ps.one_thread import ONE_THREAD
 
 _STOP_GRACE_S = 5.0
 
@@ -99,6 +100,7 @@ class ArbitratorWatch:
                 return None
             self._process = process = subprocess.Popen(
                 self._command,
+                env={**os.environ, **ONE_THREAD},
                 stdin=subprocess.DEVNULL,
                 # TERM, not KILL: when the scheduler is killed, the arbitrator still writes its journal to the end.
                 preexec_fn=lambda: tie_to_parent(parent, signal.SIGTERM),  # noqa: PLW1509  only calls prctl and kill

@@ -9,7 +9,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from typing import TypeVar
 
-_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+from dynamix_ps.one_thread import ONE_THREAD
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
@@ -44,8 +44,8 @@ def parallel(
 @contextmanager
 def _one_thread_each() -> Iterator[None]:
     """Processes that are started meanwhile use one thread each: numpy reads these variables when it is loaded."""
-    before = {name: os.environ.get(name) for name in _THREADS}
-    os.environ.update(dict.fromkeys(_THREADS, "1"))
+    before = {name: os.environ.get(name) for name in ONE_THREAD}
+    os.environ.update(ONE_THREAD)
     try:
         yield
     finally:

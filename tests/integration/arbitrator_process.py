@@ -17,6 +17,7 @@ from typing import Any
 from dynamix_ps.config import Config, Timeouts
 from dynamix_ps.config_file import dump_config
 from dynamix_ps.messages import Plan
+from dynamix_ps.one_thread import ONE_THREAD
 from dynamix_ps.rpc.client import ArbitratorClient
 from tests.control_plane import registration, run_under
 
@@ -53,8 +54,7 @@ class ArbitratorProcess:
             "DYNAMIX_RUN_ID": RUN_ID,
             "DYNAMIX_TOKEN": TOKEN,
             "DYNAMIX_ARBITRATOR": self.address,
-            "OMP_NUM_THREADS": "1",
-            "OPENBLAS_NUM_THREADS": "1",
+            **ONE_THREAD,
         }
         self.process: subprocess.Popen[str] | None = None
 

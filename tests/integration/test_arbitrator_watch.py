@@ -71,6 +71,18 @@ def test_its_end_is_orderly_and_killed_only_if_it_must_be(tmp_path: Path) -> Non
     assert lines(tmp_path / "watch.jsonl") == []
 
 
+def test_it_has_one_thread_for_matrix_products(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        monkeypatch.setenv(name, "3")  # those of the training beside it, or of its user
+    told = tmp_path / "threads"
+    count = f"import numpy\nopen({str(told)!r}, 'w').write(str(len(os.listdir('/proc/self/task'))))"
+    under_watch = watch(tmp_path, f"{count}\ntime.sleep(300)")
+    under_watch.start()
+    wait_for(lambda: told.exists() and told.read_text(), "the count")
+    under_watch.stop()
+    assert told.read_text() == "1"
+
+
 def test_stop_before_start_starts_nothing(tmp_path: Path) -> None:
     under_watch = watch(tmp_path, "time.sleep(300)")
     under_watch._stopping.set()
