@@ -16,14 +16,16 @@ from benchmarks.page import markdown
 from benchmarks.suite.chapter import UNKNOWN, interval
 from benchmarks.suite.grid import load_grid
 from benchmarks.suite.grid_page import renew
+from benchmarks.suite.results import CellResult
 from benchmarks.suite.statistics import (
     OURS,
     STATIC,
+    Figure,
     Race,
     contenders_of,
     difference,
     final_accuracy,
-    global_batch,
+    global_batch_until,
     relative_time,
     samples_per_s,
     samples_to,
@@ -88,18 +90,23 @@ def _costs(title: str, race: Race) -> Row:
         arrived = f"{round(samples.value, -2):,.0f}" if samples else "never"
         return f"{arrived} / {f'{round(rate.value, -1):,.0f}' if rate else UNKNOWN}"
 
-    def waiting(name: str) -> str:
-        share = race.over_seeds(name, lambda cell: cell.wait_fraction) if name in race.entries else None
-        return f"{100 * share.value:.0f}" if share else UNKNOWN
+    def whole(name: str, figure: Figure) -> str:
+        found = race.over_seeds(name, figure) if name in race.entries else None
+        return f"{found.value:.0f}" if found else UNKNOWN
 
-    batch = race.over_seeds(OURS, global_batch)
+    def batch(cell: CellResult) -> float | None:
+        return global_batch_until(cell, race.target)
+
+    def waiting(cell: CellResult) -> float | None:
+        return None if cell.wait_fraction is None else 100 * cell.wait_fraction
+
     first, *others = shown = (STATIC, "goodput", OURS)
     return {
         "scenario": title,
         f"`{first}`: samples to {100 * race.target:g} % / samples per s": told(first),
         **{f"`{name}`: the same": told(name) for name in others},
-        f"global batch of `{OURS}`": f"{batch.value:.0f}" if batch else UNKNOWN,
-        "waiting of the three, % of the time": " / ".join(map(waiting, shown)),
+        "global batch until then, of the latter two": " / ".join(whole(name, batch) for name in others),
+        "waiting of the three, % of the time": " / ".join(whole(name, waiting) for name in shown),
     }
 
 

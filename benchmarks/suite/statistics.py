@@ -199,6 +199,16 @@ def samples_to(cell: CellResult, accuracy: float) -> float | None:
     return None if found is None else found[1]
 
 
+def global_batch_until(cell: CellResult, accuracy: float) -> float | None:
+    """Samples per iteration, mean over the time until the test accuracy was first at least this; None: it never was."""
+    arrival_s = cell.time_to_s(accuracy)
+    if arrival_s is None or not cell.sizes or cell.sizes[0].time_s >= arrival_s:
+        return None
+    begins_s = [plan.time_s for plan in cell.sizes if plan.time_s < arrival_s]
+    lasting_s = np.diff([*begins_s, arrival_s])
+    return float(np.average([sum(plan.sizes) for plan in cell.sizes[: len(begins_s)]], weights=lasting_s))
+
+
 def accuracy_at_time(cell: CellResult, time_s: float) -> float | None:
     """Between two evaluations on the line between them; a training that has ended keeps its last accuracy."""
     return _between(time_s, [point.time_s for point in cell.curve], cell)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from benchmarks.suite.proof import figures
-from benchmarks.suite.results import CellResult
+from benchmarks.suite.results import CellResult, PlanPoint
 from benchmarks.suite.statistics import races, with_static
 from tests.unit.made_up_cells import made_up
 
@@ -50,10 +50,13 @@ def test_without_a_demanding_scenario_there_is_nothing_to_miss() -> None:
 
 
 def test_what_the_time_goes_to() -> None:
-    cells = [made_up("static-64", 60, train_s=50), replace(made_up("ppo", 20, samples_per_s=2000), wait_fraction=0.125)]
+    sizes = (PlanPoint(0.0, (64, 64)), PlanPoint(10.0, (128, 128)), PlanPoint(40.0, (512, 512)))
+    ppo = replace(made_up("ppo", 20, samples_per_s=2000), sizes=sizes)
+    cells = [made_up("static-64", 60, train_s=50), replace(ppo, wait_fraction=0.125)]
     _, costs, _ = blocks_of(cells)
     assert costs[0].startswith("| scenario | `static`: samples to 90 % / samples per s | `goodput`: the same |")
-    assert costs[2] == "| h-level-4 | never / 1,000 | n/a | 40,000 / 2,000 | 200 | 25 / n/a / 12 |"
+    assert "| global batch until then, of the latter two |" in costs[0]
+    assert costs[2] == "| h-level-4 | never / 1,000 | n/a | 40,000 / 2,000 | n/a / 192 | 25 / n/a / 12 |"
 
 
 def test_everybody_else_by_time_against_static() -> None:

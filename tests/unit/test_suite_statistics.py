@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from benchmarks.suite.results import CellResult, CurvePoint
+from benchmarks.suite.results import CellResult, CurvePoint, PlanPoint
 from benchmarks.suite.statistics import (
     STATIC,
     Race,
@@ -17,6 +17,7 @@ from benchmarks.suite.statistics import (
     difference,
     final_accuracy,
     global_batch,
+    global_batch_until,
     improvement,
     races,
     relative_time,
@@ -214,6 +215,13 @@ class TestFigures:
         assert accuracy_at_samples(cell, 21_000) == pytest.approx(TARGET * 10.5 / 20)
         assert accuracy_at_time(cell, 1e6) == HIGHEST  # it keeps its last one
         assert accuracy_at_time(cell, 0.5) is None  # nobody knows
+
+    def test_the_global_batch_is_that_until_the_target_weighted_by_time(self) -> None:
+        plans = ((0.0, (64, 64)), (5.0, (100, 156)), (25.0, (500, 500)))
+        cell = dataclasses.replace(made_up("ppo", 20), sizes=tuple(PlanPoint(*plan) for plan in plans))
+        assert global_batch_until(cell, TARGET) == (5 * 128 + 15 * 256) / 20
+        assert global_batch_until(cell, TARGET / 5) == 128
+        assert global_batch_until(cell, 0.995) is None
 
     def test_what_failed_counts_nowhere(self) -> None:
         cells = [made_up("ppo", 20, seed=1), made_up("ppo", 20, seed=2, ended="failed")]
