@@ -22,6 +22,7 @@ import asyncio
 import gc
 import itertools
 import json
+import os
 import sys
 import tempfile
 import time
@@ -37,6 +38,7 @@ from dynamix_ps.arbitrator.journal import Journal, replay
 from dynamix_ps.arbitrator.service import Arbitrator
 from dynamix_ps.config import Cluster, Config, Policy, Ppo, Worker
 from dynamix_ps.messages import Flow, Plan, Registration, RoleReport, SystemSample, WindowRecord
+from dynamix_ps.one_thread import ONE_THREAD
 from dynamix_ps.policy.base import Decision, View
 from dynamix_ps.policy.choose import make_policy
 
@@ -221,4 +223,8 @@ def record(rank: int, window: int, plan: Plan, compute_s: float, duration_s: flo
 
 
 if __name__ == "__main__":
+    if not ONE_THREAD.items() <= os.environ.items():  # as the arbitrator has it, and numpy is loaded by now
+        os.execve(
+            sys.executable, [sys.executable, "-m", "benchmarks.decision", *sys.argv[1:]], {**os.environ, **ONE_THREAD}
+        )
     sys.exit(main())
