@@ -80,7 +80,7 @@ def _row(title: str, some: Sequence[Race]) -> Row:
 
 
 def _costs(title: str, race: Race) -> Row:
-    """Interquartile means over seeds, samples to the target of those that arrived."""
+    """Interquartile means over seeds; samples to the target and the global batch until then of those that arrived."""
 
     def told(name: str) -> str:
         if name not in race.entries:

@@ -200,7 +200,10 @@ def samples_to(cell: CellResult, accuracy: float) -> float | None:
 
 
 def global_batch_until(cell: CellResult, accuracy: float) -> float | None:
-    """Samples per iteration, mean over the time until the test accuracy was first at least this; None: it never was."""
+    """Samples per iteration, mean over the time from the first plan until the test accuracy was first at least this.
+
+    None where it never was, or before any plan.
+    """
     arrival_s = cell.time_to_s(accuracy)
     if arrival_s is None or not cell.sizes or cell.sizes[0].time_s >= arrival_s:
         return None

@@ -222,6 +222,9 @@ class TestFigures:
         assert global_batch_until(cell, TARGET) == (5 * 128 + 15 * 256) / 20
         assert global_batch_until(cell, TARGET / 5) == 128
         assert global_batch_until(cell, 0.995) is None
+        late = dataclasses.replace(cell, sizes=(PlanPoint(25.0, (500, 500)),))
+        assert global_batch_until(late, TARGET) is None
+        assert global_batch_until(dataclasses.replace(cell, sizes=()), TARGET) is None
 
     def test_what_failed_counts_nowhere(self) -> None:
         cells = [made_up("ppo", 20, seed=1), made_up("ppo", 20, seed=2, ended="failed")]
