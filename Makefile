@@ -53,14 +53,14 @@ bench: setup
 
 # What single parts cost and reach, each on its own.
 bench-parts: setup
-	$(BIN)/python -m benchmarks.comm --json bench-comm.json
-	$(BIN)/python -m benchmarks.hooks --json bench-hooks.json
-	$(BIN)/python -m benchmarks.probe --json bench-probe.json  # as root
-	$(BIN)/python -m benchmarks.decision --json bench-decision.json
-	$(BIN)/python -m benchmarks.sim_speed --json bench-sim-speed.json
-	$(BIN)/python -m benchmarks.ppo_reference --json bench-ppo-reference.json
-	$(BIN)/python -m benchmarks.calibration --json bench-calibration.json
-	$(BIN)/python -m benchmarks.policies --json bench-policies.json
+	$(BIN)/python -m benchmarks.parts.comm --json bench-comm.json
+	$(BIN)/python -m benchmarks.parts.hooks --json bench-hooks.json
+	$(BIN)/python -m benchmarks.parts.probe --json bench-probe.json  # as root
+	$(BIN)/python -m benchmarks.parts.decision --json bench-decision.json
+	$(BIN)/python -m benchmarks.parts.sim_speed --json bench-sim-speed.json
+	$(BIN)/python -m benchmarks.parts.ppo_reference --json bench-ppo-reference.json
+	$(BIN)/python -m benchmarks.studies.calibration --json bench-calibration.json
+	$(BIN)/python -m benchmarks.studies.policies --json bench-policies.json
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis bench-*.json

@@ -13,7 +13,8 @@ setup(
     long_description=(here / "README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
     python_requires=">=3.10",
-    packages=find_packages(include=["dynamix_ps*", "server_hooks*", "worker_hooks*", "benchmarks*"]),
+    packages=find_packages(include=["dynamix_ps*", "server_hooks*", "worker_hooks*"]),
+    package_dir={"": "."},  # so that an editable install of a checkout finds benchmarks/ too
     package_data={
         "dynamix_ps": [
             "byteps_build/headers/**/*",
@@ -25,7 +26,6 @@ setup(
             "policy/pretrained/*",
             "sim/scenarios/*.yaml",
         ],
-        "benchmarks": ["grids/*.yaml", "scenarios/*.yaml", "suite/*.yaml"],
     },
     install_requires=[
         "click>=8.1",
@@ -55,7 +55,7 @@ setup(
             "pytest>=8.0",
             "pytest-timeout>=2.3",
             "ruff>=0.6",
-            "stable-baselines3>=2.3",  # beside which benchmarks.ppo_reference runs
+            "stable-baselines3>=2.3",  # beside which benchmarks.parts.ppo_reference runs
             "types-PyYAML",
             "types-grpcio",
             "types-grpcio-health-checking",
@@ -67,6 +67,7 @@ setup(
         "console_scripts": [
             "dynamix = dynamix_ps.cli.main:main",
             "dynamix-bpslaunch = dynamix_ps.cli.bpslaunch:main",
-        ]
+        ],
+        "dynamix.commands": ["bench = benchmarks.cli:command"],  # found where benchmarks/ is: in a checkout
     },
 )

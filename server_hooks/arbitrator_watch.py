@@ -18,9 +18,9 @@ from pathlib import Path
 from types import FrameType
 
 from dynamix_ps import env
-from dynamix_ps.cli.report import exit_code_of
-from dynamix_ps.config_file import load_config
+from dynamix_ps.config.load import load_config
 from dynamix_ps.errors import UsageError
+from dynamix_ps.exit_codes import exit_code_of
 from dynamix_ps.launch.process import tie_to_parent
 from dynamix_ps.launch.verdict import how_it_ended
 from dynamix_ps.one_thread import ONE_THREAD

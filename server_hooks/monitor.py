@@ -16,17 +16,17 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from dynamix_ps import env
-from dynamix_ps.config import Config
-from dynamix_ps.config_file import load_config
+from dynamix_ps.config.load import load_config
+from dynamix_ps.config.schema import Config
 from dynamix_ps.messages import RoleReport, SystemSample
 from dynamix_ps.metrics.network.connection import Connection, endpoint
 from dynamix_ps.metrics.network.meter import Traffic
 from dynamix_ps.metrics.network.monitor import NetworkMonitor
 from dynamix_ps.metrics.role_report import make_report
 from dynamix_ps.metrics.system import SystemSampler
-from dynamix_ps.report.json_lines import JsonLines, fields_of
-from dynamix_ps.report.run_folder import RunFolder
 from dynamix_ps.rpc.observer import RoleObserver
+from dynamix_ps.run_record.json_lines import JsonLines, fields_of
+from dynamix_ps.run_record.run_folder import RunFolder
 
 _STOP_S = 1.0
 

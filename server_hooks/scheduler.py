@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 
-from dynamix_ps.cli.report import exit_code_of
+from dynamix_ps.exit_codes import exit_code_of
 from server_hooks.arbitrator_watch import arbitrator_watch
 from server_hooks.byteps_entry import serve
 

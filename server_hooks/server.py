@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from dynamix_ps import env
-from dynamix_ps.cli.report import exit_code_of
+from dynamix_ps.exit_codes import exit_code_of
 from server_hooks.byteps_entry import serve
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dynamix_ps.config import BatchBounds, Cluster, Config, Policy, Ppo, Timeouts, Worker
+from dynamix_ps.config.schema import BatchBounds, Cluster, Config, Policy, Ppo, Timeouts, Worker
 from dynamix_ps.messages import Plan, Registration, WindowRecord
 from dynamix_ps.policy.base import View
 from dynamix_ps.policy.window_arrays import OF_LINK, OF_RECORD, WindowArrays

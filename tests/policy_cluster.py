@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from dynamix_ps.messages import Plan, WindowRecord
-from dynamix_ps.policy.base import Decision, Policy, View
-from dynamix_ps.policy.progress import LR_RULES
+from dynamix_ps.policy.base import LR_RULES, Decision, Policy, View
 from tests.control_plane import record
 
 WINDOW = 20  # iterations

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dynamix_ps.apportion import apportion
 from dynamix_ps.errors import TrainingError
-from dynamix_ps.policy.apportion import apportion
 
 EVALUATION_VALUES = 9  # the number of samples, up to seven sums, and the number of sums (times the samples)
 

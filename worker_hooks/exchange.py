@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from dynamix_ps.comm import Comm
 from dynamix_ps.errors import TrainingError
-from worker_hooks import tail as tail_layout
+from worker_hooks import trailer as tail_layout
 
 WAIT_SLICE_S = 1.0  # how long a wait sleeps before it looks at the stall clock
 

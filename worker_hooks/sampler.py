@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dynamix_ps.policy.apportion import apportion
+from dynamix_ps.apportion import apportion
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class GlobalSampler:
 
         What is left of an epoch and is no whole number of iterations goes into the last two, half and half, as the
         gradient of a few samples is mostly noise, which momentum carries into the next steps
-        (docs/results/epoch-end.md). They are split in the proportion of the plan, so that no step is slower than
+        (benchmarks/results/epoch-end.md). They are split in the proportion of the plan, so that no step is slower than
         the others for anyone. Every worker takes part, if need be with none.
         """
         total = sum(sizes)

@@ -14,11 +14,11 @@ from dynamix_ps.metrics.network.connection import Connection
 from dynamix_ps.metrics.network.monitor import NetworkMonitor
 from dynamix_ps.metrics.network.own_sockets import opened_between, own_sockets
 from dynamix_ps.metrics.system import SystemSampler
-from dynamix_ps.report.run_folder import RunFolder
+from dynamix_ps.run_record.run_folder import RunFolder
 from worker_hooks.failure import leave
-from worker_hooks.reporter import Reporter
+from worker_hooks.observe.reporter import Reporter
+from worker_hooks.observe.telemetry import Telemetry
 from worker_hooks.settings import Settings
-from worker_hooks.telemetry import Telemetry
 
 logger = logging.getLogger("dynamix")
 _comms: dict[str, Comm] = {}

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dynamix_ps import env
-from dynamix_ps.config import Config, Timeouts
-from dynamix_ps.config_file import load_config
+from dynamix_ps.config.load import load_config
+from dynamix_ps.config.schema import Config, Timeouts
 from dynamix_ps.errors import ConfigError, TrainingError
 from dynamix_ps.messages import Plan
 from worker_hooks.learning_rate import Rule

@@ -2,8 +2,8 @@
 
 The story of one iteration: `batches` hands out this worker's slice of the data (sampler.py), `backward` sends the
 weighted gradients together with a tail (tail.py), the optimizer's step first waits for their sum (`synchronize`); the
-tail's vote says which plan is next (switch.py), and every few iterations a record of what happened goes to the reporter
-(window.py, reporter.py). The training thread never waits for anything but its batch and the sum.
+tail's vote says which plan is next (plan_switch.py), and every few iterations a record of what happened goes to the
+reporter (window.py, reporter.py). The training thread never waits for anything but its batch and the sum.
 
 What a framework adds: gradients and their sum, its optimizer's step and rate, its arrays, its checkpoints.
 """
@@ -29,21 +29,19 @@ from dynamix_ps.messages import Plan
 from dynamix_ps.metrics.noise import estimate
 from worker_hooks import failure
 from worker_hooks.batches import Batch, BatchStream
-from worker_hooks.broadcast import broadcast
-from worker_hooks.checkpoint import load_checkpoint, save_checkpoint
+from worker_hooks.checkpoint import Position, load_checkpoint, save_checkpoint
 from worker_hooks.evaluation import evaluate_share
 from worker_hooks.exchange import GradientExchange
-from worker_hooks.horizon import Horizon
 from worker_hooks.learning_rate import LearningRate
-from worker_hooks.position import Position
+from worker_hooks.observe.stall import StallWatch
+from worker_hooks.observe.stopwatch import Stopwatch
+from worker_hooks.observe.training_progress import Horizon
+from worker_hooks.observe.window import Iteration, WindowMeter
+from worker_hooks.plan_switch import PlanSwitch
 from worker_hooks.sampler import Cursor, GlobalSampler
 from worker_hooks.session import Session
-from worker_hooks.stall import StallWatch
 from worker_hooks.start import check_dataset, check_frameworks, check_workers
-from worker_hooks.stopwatch import Stopwatch
-from worker_hooks.switch import PlanSwitch
-from worker_hooks.tail import Contribution, GlobalView
-from worker_hooks.window import Iteration, WindowMeter
+from worker_hooks.trailer import Contribution, GlobalView
 
 NORM_EVERY = 10  # iterations; gradient norms cost a pass over all gradients and change slowly (chosen by us)
 
@@ -139,10 +137,10 @@ class Training(ABC):
     def _same_start(self, prefix: str, position: Position) -> Position:
         """Make weights and optimizer rank 0's on every worker, from its checkpoint if one is given; where it stands."""
         if self.rank != 0:
-            return self._restore(broadcast(self._comm, f"{prefix}.state", b""))
+            return self._restore(self._comm.broadcast(f"{prefix}.state", b""))
         if self._settings.resume:
             position = load_checkpoint(self._settings.resume, self._restore)
-        broadcast(self._comm, f"{prefix}.state", self._pack(position))
+        self._comm.broadcast(f"{prefix}.state", self._pack(position))
         return position
 
     # -- the loop ---------------------------------------------------------------------------------------------------

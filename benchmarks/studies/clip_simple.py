@@ -33,12 +33,12 @@ from benchmarks.studies.trainings import (
     shortened,
     train_all,
 )
-from dynamix_ps.report.look import WORKER_COLOURS
-from dynamix_ps.sim.comparison import Array
-from dynamix_ps.sim.contest import Contest
-from dynamix_ps.sim.pictures import smoothed
-from dynamix_ps.sim.scenario import load_scenario
-from dynamix_ps.sim.trainer import TrainSettings
+from dynamix_ps.report.plots.style import WORKER_COLOURS
+from dynamix_ps.sim.contest.comparison import Array
+from dynamix_ps.sim.contest.contest import Contest
+from dynamix_ps.sim.contest.pictures import smoothed
+from dynamix_ps.sim.scenario.load import load_scenario
+from dynamix_ps.sim.training.trainer import TrainSettings
 
 LEARNERS: tuple[Literal["clip", "simple"], ...] = ("clip", "simple")
 WINDOWS = {8: 120_000, 32: 80_000, 128: 40_000}  # of clusters, per training, by the number of workers

@@ -31,12 +31,12 @@ from benchmarks.studies.trainings import (
     shortened,
     train_all,
 )
-from dynamix_ps.policy.rewards import GoodputReward, PaperReward
-from dynamix_ps.sim.comparison import Estimate
-from dynamix_ps.sim.contest import Contest
-from dynamix_ps.sim.pictures import dots
-from dynamix_ps.sim.scenario import Scenario, load_scenario
-from dynamix_ps.sim.trainer import TrainSettings, paper_settings
+from dynamix_ps.policy.learned.rewards import GoodputReward, PaperReward
+from dynamix_ps.sim.contest.comparison import Estimate
+from dynamix_ps.sim.contest.contest import Contest
+from dynamix_ps.sim.contest.pictures import dots
+from dynamix_ps.sim.scenario.load import Scenario, load_scenario
+from dynamix_ps.sim.training.trainer import TrainSettings, paper_settings
 
 K = 20
 SCENARIOS = ("homogeneous", "h-level-8", "hl-schedule", "spot-slowdown")

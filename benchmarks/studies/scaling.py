@@ -26,10 +26,10 @@ from benchmarks.studies.trainings import (
     shortened,
     train_all,
 )
-from dynamix_ps.sim.contest import Contest
-from dynamix_ps.sim.pictures import lines
-from dynamix_ps.sim.scenario import load_scenario
-from dynamix_ps.sim.trainer import TrainSettings
+from dynamix_ps.sim.contest.contest import Contest
+from dynamix_ps.sim.contest.pictures import lines
+from dynamix_ps.sim.scenario.load import load_scenario
+from dynamix_ps.sim.training.trainer import TrainSettings
 
 TRAINED_AT = 8
 SIZES = (8, 16, 32, 64, 128, 256, 1024)

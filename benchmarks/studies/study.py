@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.page import RESULTS, draw, markdown, update_page, where, write_csv
+from benchmarks.report.page import RESULTS, draw, markdown, update_page, where, write_csv
 
 
 @dataclass(frozen=True, slots=True)

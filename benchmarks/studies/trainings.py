@@ -10,16 +10,16 @@ from pathlib import Path
 import numpy as np
 from rich.console import Console
 
-from dynamix_ps.cli.policy import policy_of
-from dynamix_ps.cli.progress import progress_bar
-from dynamix_ps.config import Policy, Safety
+from dynamix_ps.config.schema import Policy, Safety
 from dynamix_ps.policy.ppo.policy_file import save_policy
-from dynamix_ps.sim.comparison import Array, Estimate, interquartile_mean
-from dynamix_ps.sim.contest import Contest, compete
-from dynamix_ps.sim.parallel import parallel
-from dynamix_ps.sim.scenario import Scenario
-from dynamix_ps.sim.scenario_draw import draw_from
-from dynamix_ps.sim.trainer import Trainer, TrainSettings
+from dynamix_ps.policy.registry import policy_of
+from dynamix_ps.sim.contest.comparison import Array, Estimate, interquartile_mean
+from dynamix_ps.sim.contest.contest import Contest, compete
+from dynamix_ps.sim.scenario.draw import draw_from
+from dynamix_ps.sim.scenario.load import Scenario
+from dynamix_ps.sim.training.parallel import parallel
+from dynamix_ps.sim.training.trainer import Trainer, TrainSettings
+from dynamix_ps.terminal import progress_bar
 
 RIVALS = {name: Policy.model_validate({"name": name}) for name in ("proportional", "pid", "goodput")}
 

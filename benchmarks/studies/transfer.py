@@ -36,12 +36,12 @@ from benchmarks.studies.trainings import (
     shortened,
     train_all,
 )
-from dynamix_ps.sim.comparison import Estimate
-from dynamix_ps.sim.contest import Contest
-from dynamix_ps.sim.pictures import dots
-from dynamix_ps.sim.scenario import Scenario, load_scenario
-from dynamix_ps.sim.scenario_parts import PROFILES
-from dynamix_ps.sim.trainer import TrainSettings
+from dynamix_ps.sim.contest.comparison import Estimate
+from dynamix_ps.sim.contest.contest import Contest
+from dynamix_ps.sim.contest.pictures import dots
+from dynamix_ps.sim.scenario.load import Scenario, load_scenario
+from dynamix_ps.sim.scenario.parts import PROFILES
+from dynamix_ps.sim.training.trainer import TrainSettings
 
 SCENARIOS = ("homogeneous", "h-level-8", "bandwidth-drop", "spot-slowdown")
 SEEDS = 5

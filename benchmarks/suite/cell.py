@@ -13,21 +13,21 @@ import signal
 import sys
 from pathlib import Path
 
+from benchmarks.suite.cleanup import cell_folder
 from benchmarks.suite.contenders import contender
-from benchmarks.suite.leftovers import cell_folder
-from benchmarks.suite.measured import divergence, measured
+from benchmarks.suite.machine_speed import machine_gflop_per_s
+from benchmarks.suite.placement import Scheduled, stage_for
+from benchmarks.suite.result_of_run import divergence, measured
 from benchmarks.suite.results import CellName, without_run, write_result
 from benchmarks.suite.scenario import Scenario, load_scenario
-from benchmarks.suite.stage import Scheduled, stage_for
 from benchmarks.suite.workloads import Workload, load_workload
-from benchmarks.suite.yardstick import machine_gflop_per_s
-from dynamix_ps.cli.report import exit_code_of
-from dynamix_ps.config import BatchBounds, Cluster, Config, Metrics, Timeouts, Worker
+from dynamix_ps.config.schema import BatchBounds, Cluster, Config, Metrics, Timeouts, Worker
 from dynamix_ps.errors import JobFailed
-from dynamix_ps.launch.cgroup import find_controller
+from dynamix_ps.exit_codes import exit_code_of
+from dynamix_ps.launch.cpu_quota import find_controller
 from dynamix_ps.launch.job import run_job
-from dynamix_ps.launch.logs import make_console
-from dynamix_ps.report.run_folder import RunFolder
+from dynamix_ps.run_record.run_folder import RunFolder
+from dynamix_ps.terminal import make_console
 
 # The C library gives memory back after an iteration or keeps it, by what was asked for before; giving it back costs
 # up to a third of an iteration. Here it keeps it, so that cells differ in their batch sizes alone.

@@ -13,13 +13,15 @@ import difflib
 import re
 from dataclasses import dataclass
 
-from dynamix_ps.config import LbBsp, Pid, Policy, Ppo, Safety
+from dynamix_ps.config.schema import LbBsp, Pid, Policy, Ppo, Safety
 from dynamix_ps.errors import ConfigError
-from dynamix_ps.policy.ppo_policy import PRETRAINED
+from dynamix_ps.policy.learned.policy import PRETRAINED
 
 DEFAULTS = "none: published values, ours where none are"
 TRAINED = "weights: 1.5 million windows of random simulated clusters, none of these"
-OURS_TUNED = f"{TRAINED}; rules and constants: nineteen attempts judged on the proof grid (docs/results/attempts.md)"
+OURS_TUNED = (
+    f"{TRAINED}; rules and constants: nineteen attempts judged on the proof grid (benchmarks/results/attempts.md)"
+)
 ALONE = Safety(enabled=False)
 
 

@@ -15,8 +15,8 @@ from benchmarks.suite.contenders import contender
 from benchmarks.suite.results import CellName
 from benchmarks.suite.scenario import load_scenario
 from benchmarks.suite.workloads import load_workload
+from dynamix_ps.config.validate import Finding, load_model
 from dynamix_ps.errors import ConfigError
-from dynamix_ps.model_file import Finding, load_model
 
 FOLDER = Path(__file__).parents[1] / "grids"
 STATIC = "static"  # tuned: in a grid it stands for one contender per size

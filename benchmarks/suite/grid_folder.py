@@ -14,7 +14,7 @@ from benchmarks.suite.grid import Grid, load_grid
 from benchmarks.suite.results import CellName, CellResult, read_result, write_result
 from benchmarks.suite.tables import CELLS, read_tables
 from benchmarks.suite.tuning import beaten
-from dynamix_ps.config_yaml import Dumper
+from dynamix_ps.config.yaml_lines import Dumper
 from dynamix_ps.errors import EnvironmentNotReady, UsageError
 
 _PATIENCE_S = 60.0  # for the last cell of a runner that was killed
@@ -60,7 +60,7 @@ class GridFolder:
     def adopt(self, grid: Grid) -> None:
         """Make the folder, which must be held, one of this grid. A grid may have grown since it was first run.
 
-        Where only the tables of an earlier run are left, as in docs/results, they are what has been run.
+        Where only the tables of an earlier run are left, as in benchmarks/results, they are what has been run.
 
         Raises:
             UsageError: the folder holds another grid.

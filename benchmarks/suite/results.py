@@ -93,7 +93,7 @@ class CellResult:
     limit_s: float  # of training
     epochs: int  # that every training of its kind makes; one that has not reached the target by then may make more
     machine: str | None  # processor and cores
-    machine_gflop_per_s: float | None  # just before it began (yardstick.py)
+    machine_gflop_per_s: float | None  # just before it began (machine_speed.py)
     train_s: float | None  # with the evaluations
     samples: int
     iterations: int

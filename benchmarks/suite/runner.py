@@ -35,7 +35,7 @@ class CellRunner:
 
     Args:
         folder: which holds results and logs.
-        held: descriptors that keep folder (GridFolder.held) and machine (alone.py) for us; cells inherit them.
+        held: descriptors that keep folder (GridFolder.held) and machine (machine_lock.py) for us; cells inherit them.
         interrupts: the first one ends a cell in order, the second kills it.
         command: makes the command line of a cell.
         on_tick: called about once per second.

@@ -13,8 +13,8 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from dynamix_ps.config.validate import load_model
 from dynamix_ps.errors import ConfigError
-from dynamix_ps.model_file import load_model
 
 FOLDER = Path(__file__).parents[1] / "scenarios"
 

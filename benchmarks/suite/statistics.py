@@ -13,8 +13,8 @@ Definitions, all chosen by us:
   seeds that are reported, which is in its favour.
 - Who has fewer seeds than others, and fewer than three, is ranked behind them, so that a lucky one is no best.
 - Relative time: interquartile mean over seeds of the contender over that of the reference, t / t_ref; over several
-  races their geometric mean. "Faster" is 1 - t / t_ref. Intervals: see dynamix_ps/sim/comparison.py. A race with a
-  single seed tells nothing of its scatter, so what it is a part of has none.
+  races their geometric mean. "Faster" is 1 - t / t_ref. Intervals: see dynamix_ps/sim/contest/comparison.py. A race
+  with a single seed tells nothing of its scatter, so what it is a part of has none.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from scipy.stats import gmean
 
 from benchmarks.suite.contenders import CONTENDERS
 from benchmarks.suite.results import CellResult
-from dynamix_ps.sim.comparison import Array, Estimate, estimate, interquartile_mean, probability_of_improvement
+from dynamix_ps.sim.contest.comparison import Array, Estimate, estimate, interquartile_mean, probability_of_improvement
 
 STATIC = "static"  # the best of static-32, static-64, ...
 OURS = "ppo"

@@ -9,8 +9,8 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from benchmarks.workloads import models
+from dynamix_ps.config.validate import Finding, load_model
 from dynamix_ps.errors import ConfigError
-from dynamix_ps.model_file import Finding, load_model
 
 FILE = Path(__file__).with_name("workloads.yaml")
 

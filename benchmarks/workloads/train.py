@@ -13,7 +13,7 @@ import sys
 import torch
 from torch.nn.functional import cross_entropy
 
-import worker_hooks.torch as dynamix  # 1
+import dynamix_ps.torch as dynamix  # 1
 from benchmarks.workloads import data, models
 from benchmarks.workloads.arguments import parse_arguments
 from benchmarks.workloads.goal import Goal

@@ -11,7 +11,7 @@ import argparse
 import sys
 from typing import Any
 
-import worker_hooks.mxnet as dynamix  # 1, before mxnet itself
+import dynamix_ps.mxnet as dynamix  # 1, before mxnet itself
 
 # isort: split
 import mxnet as mx

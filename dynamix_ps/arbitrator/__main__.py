@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING
 from dynamix_ps import env
 from dynamix_ps.arbitrator.journal import Journal, replay
 from dynamix_ps.arbitrator.service import Arbitrator
-from dynamix_ps.config import Config
-from dynamix_ps.config_file import load_config
+from dynamix_ps.config.load import load_config
+from dynamix_ps.config.schema import Config
 from dynamix_ps.errors import DynamixError, EnvironmentNotReady
-from dynamix_ps.policy.choose import make_policy, policy_rng
-from dynamix_ps.report.run_folder import RunFolder
+from dynamix_ps.policy.registry import make_policy, policy_rng
 from dynamix_ps.rpc.server import Server
+from dynamix_ps.run_record.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from dynamix_ps.report.prometheus import Exporter

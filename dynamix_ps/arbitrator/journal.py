@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from dynamix_ps.messages import Plan
-from dynamix_ps.report.json_lines import plain
+from dynamix_ps.run_record.json_lines import plain
 
 logger = logging.getLogger("dynamix.arbitrator")
 

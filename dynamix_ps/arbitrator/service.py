@@ -29,7 +29,7 @@ from dynamix_ps.arbitrator.links import Links
 from dynamix_ps.arbitrator.planner import guard, next_plan
 from dynamix_ps.arbitrator.registry import Registry
 from dynamix_ps.arbitrator.windows import ClosedWindow, Windows
-from dynamix_ps.config import Config
+from dynamix_ps.config.schema import Config
 from dynamix_ps.errors import EnvironmentNotReady
 from dynamix_ps.messages import PeerStatus, Plan, Registration, RoleReport, WindowRecord
 from dynamix_ps.policy.base import Decision, Learner, Policy, View

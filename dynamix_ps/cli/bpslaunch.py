@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import NoReturn
 
 from dynamix_ps import env
-from dynamix_ps.cli.report import exit_code_of
+from dynamix_ps.comm.role_environment import RoleSettings, read_role
 from dynamix_ps.errors import UsageError
+from dynamix_ps.exit_codes import exit_code_of
 from dynamix_ps.launch.affinity import core_sets, numa_nodes
 from dynamix_ps.launch.cleanup import Holdings, make_scratch, release, scratch_path
-from dynamix_ps.launch.keeper import start_keeper
 from dynamix_ps.launch.local_group import run_local_group
-from dynamix_ps.launch.role import RoleSettings, read_role
+from dynamix_ps.launch.reaper import start_keeper
 from dynamix_ps.rpc.fork import SWITCH as GRPC_FORK_SWITCH
 
 _USAGE = "usage: dynamix-bpslaunch CMD [ARG...]   (the role comes from DMLC_ROLE; server and scheduler take no CMD)"

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import click
 
-from dynamix_ps.config_file import load_config
+from dynamix_ps.config.load import load_config
 from dynamix_ps.errors import EnvironmentNotReady
-from dynamix_ps.launch.checks import Check, all_checks
+from dynamix_ps.launch.doctor import Check, all_checks
 
 _MARKS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "blocker": ("✗", "red")}
 

@@ -9,11 +9,11 @@ from typing import Any, get_args
 
 import click
 
-from dynamix_ps.config import Config, Policy
-from dynamix_ps.config_file import check_rules, load_config
+from dynamix_ps.config.load import check_rules, load_config
+from dynamix_ps.config.schema import Config, Policy
 from dynamix_ps.launch.job import dry_run, run_job
-from dynamix_ps.launch.logs import make_console
 from dynamix_ps.launch.preflight import check_command
+from dynamix_ps.terminal import make_console
 
 _POLICIES = get_args(Policy.model_fields["name"].annotation)
 _MODES = ("adapt", "observe", "off")

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from dynamix_ps.cli.report import exit_code_of
+from dynamix_ps.exit_codes import exit_code_of
 
 # name: (module with `command`, one line for --help)
 _COMMANDS = {
@@ -19,7 +19,7 @@ _COMMANDS = {
     "policy": ("dynamix_ps.cli.policy", "Train a policy in the simulator, compare policies, look into their files."),
     "sim": ("dynamix_ps.cli.sim", "Make the simulator resemble a recorded run."),
     "replay": ("dynamix_ps.cli.replay", "Show what another policy would have decided in a recorded run."),
-    "bench": ("dynamix_ps.cli.bench", "Measure controllers side by side on real BytePS, and report."),
+    "bench": ("benchmarks.cli", "Measure controllers side by side on real BytePS, and report."),
     "probe": ("dynamix_ps.cli.probe", "Show who talks to whom on this host, as the kernel counts it."),
     "build-byteps": ("dynamix_ps.cli.build_byteps", "Build BytePS from its source package and install it."),
 }

@@ -12,11 +12,11 @@ from typing import Any
 
 import click
 
-from dynamix_ps.cli.progress import progress_bar
-from dynamix_ps.config import Policy, Ppo
+from dynamix_ps.config.schema import Policy, Ppo
 from dynamix_ps.errors import EnvironmentNotReady
-from dynamix_ps.launch.logs import make_console
 from dynamix_ps.policy.ppo.policy_file import StoredPolicy, load_policy, save_policy
+from dynamix_ps.policy.registry import policy_of
+from dynamix_ps.terminal import make_console, progress_bar
 
 TUNED = "tuned-static"
 RIVALS = ("static", "proportional", "pid", "goodput", TUNED)
@@ -48,8 +48,8 @@ def train(out: Path, resume: bool, scenarios: tuple[str, ...], **chosen: Any) ->
     """
     _need_simulator()
     from dynamix_ps.cli.policy_train import settings_of, train_policy
-    from dynamix_ps.sim.scenario import load_scenario
-    from dynamix_ps.sim.scenario_draw import draw_from
+    from dynamix_ps.sim.scenario.draw import draw_from
+    from dynamix_ps.sim.scenario.load import load_scenario
 
     draw = draw_from([load_scenario(name) for name in scenarios]) if scenarios else None
     train_policy(settings_of(**chosen), draw, out, resume, shlex.join(["dynamix", *sys.argv[1:]]), make_console())
@@ -79,9 +79,9 @@ def evaluate(
     FILES are policy files; without any, the ones that ship take part.
     """
     _need_simulator()
-    from dynamix_ps.sim.contest import compete
-    from dynamix_ps.sim.contest_report import contest_table, draw_contest, write_rows
-    from dynamix_ps.sim.scenario import load_scenario, shipped
+    from dynamix_ps.sim.contest.contest import compete
+    from dynamix_ps.sim.contest.contest_report import contest_table, draw_contest, write_rows
+    from dynamix_ps.sim.scenario.load import load_scenario, shipped
 
     chosen = [load_scenario(name) for name in scenarios or shipped()]
     if workers is not None:
@@ -111,13 +111,6 @@ def _learned(files: tuple[Path, ...]) -> dict[str, Policy]:
     if not files:
         return {f"ppo-{space}": Policy(name="ppo", ppo=Ppo.model_validate({"space": space})) for space in SPACES}
     return {str(file): policy_of(file) for file in files}
-
-
-def policy_of(file: Path) -> Policy:
-    """A policy file as the cluster file would name it. Raises PolicyError."""
-    spaces = load_policy(file, None).spaces
-    ppo = Ppo.model_validate({"space": spaces.kind, "file": str(file), "hidden": spaces.hidden})
-    return Policy(name="ppo", ppo=ppo)
 
 
 @command.command()

@@ -13,14 +13,14 @@ from typing import Any, Literal
 import numpy as np
 from rich.console import Console
 
-from dynamix_ps.cli.progress import progress_bar
 from dynamix_ps.errors import UsageError
+from dynamix_ps.policy.learned.rewards import GoodputReward, PaperReward
 from dynamix_ps.policy.ppo.policy_file import save_policy
-from dynamix_ps.policy.rewards import GoodputReward, PaperReward
-from dynamix_ps.report.manifest import versions
-from dynamix_ps.report.plots import DOTS_PER_INCH
-from dynamix_ps.sim.pictures import learning_curve
-from dynamix_ps.sim.trainer import Draw, Trainer, TrainSettings, paper_settings
+from dynamix_ps.report.plots.plots import DOTS_PER_INCH
+from dynamix_ps.run_record.manifest import versions
+from dynamix_ps.sim.contest.pictures import learning_curve
+from dynamix_ps.sim.training.trainer import Draw, Trainer, TrainSettings, paper_settings
+from dynamix_ps.terminal import progress_bar
 
 CHECKPOINT_S = 30.0
 REWARDS = {"goodput": GoodputReward, "paper": PaperReward}

@@ -19,14 +19,14 @@ from rich.text import Text
 from dynamix_ps import env
 from dynamix_ps.errors import EnvironmentNotReady
 from dynamix_ps.launch.cleanup import scratch_path
-from dynamix_ps.launch.logs import make_console, print_line
 from dynamix_ps.launch.network_probe import SOCKET_NAME
 from dynamix_ps.metrics.network.connection import SourceError
+from dynamix_ps.metrics.network.host_traffic import Talk, Talks
 from dynamix_ps.metrics.network.monitor import NO_PROBE
 from dynamix_ps.metrics.network.probe import ebpf_probe
 from dynamix_ps.metrics.network.probe_client import ProbeSource
 from dynamix_ps.metrics.network.probe_protocol import DEFAULT_SOCKET, Snapshot
-from dynamix_ps.metrics.network.talks import Talk, Talks
+from dynamix_ps.terminal import make_console, print_line
 
 _SOCKET_HELP = f"Socket of the probe (default: ${env.PROBE}, {DEFAULT_SOCKET}, or that of a run of yours)."
 

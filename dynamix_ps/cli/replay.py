@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
 
@@ -13,27 +12,14 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from dynamix_ps.arbitrator.planner import guard
 from dynamix_ps.cli.launch import with_overrides
-from dynamix_ps.cli.policy import policy_of
-from dynamix_ps.config import Config, Policy
+from dynamix_ps.config.schema import Config, Policy
 from dynamix_ps.errors import UsageError
-from dynamix_ps.policy.base import Policy as Decider
-from dynamix_ps.policy.choose import make_policy
-from dynamix_ps.sim.recorded import RecordedRun, read_run
+from dynamix_ps.policy.registry import make_policy, policy_of
+from dynamix_ps.sim.recorded import read_run
+from dynamix_ps.sim.replay import Answer, replay
 
 POLICIES = get_args(Policy.model_fields["name"].annotation)
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """One window: the sizes it ran under, those the run went on with, and those the other policy asks for."""
-
-    window: int
-    before: tuple[int, ...]
-    recorded: tuple[int, ...]
-    other: tuple[int, ...]  # within the bounds
-    note: str
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -76,15 +62,6 @@ def with_policy(config: Config, chosen: str) -> Config:
     config = with_overrides(config, None, chosen, None, ())
     ppo = config.policy.ppo.model_copy(update={"learn": False})
     return config.model_copy(update={"policy": config.policy.model_copy(update={"ppo": ppo})})
-
-
-def replay(run: RecordedRun, policy: Decider) -> Iterator[Answer]:
-    """The policy's answer to every window of the run, in order."""
-    for one in run.decided:
-        view = one.view
-        decision = policy.decide(view)
-        guarded = guard(decision.batch_sizes, view.plan.batch_sizes, view.bounds)
-        yield Answer(view.window, view.plan.batch_sizes, one.batch_sizes, guarded.batch_sizes, decision.note)
 
 
 def _table(run: str, policy: str, answers: Sequence[Answer]) -> Table:

@@ -38,11 +38,11 @@ def calibrate(runs: Sequence[Path], out: Path | None, name: str, seed: int) -> N
     import numpy as np
     from rich.console import Console
 
-    from dynamix_ps.sim import calibrate as fits
-    from dynamix_ps.sim.prediction import leave_one_out, predict, table
+    from dynamix_ps.sim.calibration import calibrate as fits
+    from dynamix_ps.sim.calibration.prediction import leave_one_out, predict, table
+    from dynamix_ps.sim.calibration.series import series_of
     from dynamix_ps.sim.recorded import read_run
-    from dynamix_ps.sim.scenario import dump_scenario
-    from dynamix_ps.sim.series import series_of
+    from dynamix_ps.sim.scenario.load import dump_scenario
 
     rng = np.random.default_rng(seed)
     recorded = [read_run(path) for path in runs]

@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from dynamix_ps.errors import StallError
@@ -66,6 +67,19 @@ class Comm(ABC):
         if not self.wait(self.push_pull(name, buffer), PATIENCE_S):
             raise StallError(f"the other workers did not take part in {name!r} within {PATIENCE_S:.0f} s")
         return self._values(buffer)
+
+    def broadcast(self, name: str, data: bytes) -> bytes:
+        """Rank 0's `data` on every worker, as a sum to which the others add zeros; their own `data` is ignored.
+
+        Uses two keys, `<name>.length` and `<name>.bytes`; call it once per name.
+        Raises StallError when the others do not take part.
+        """
+        self.declare(f"{name}.length")
+        self.declare(f"{name}.bytes")
+        mine = data if self.rank == 0 else b""
+        length = self.total(f"{name}.length", np.array([len(mine)], dtype=np.int64))
+        packed = np.frombuffer(bytearray(mine or int(length[0])), dtype=np.uint8)
+        return self.total(f"{name}.bytes", packed).tobytes()
 
     @abstractmethod
     def _buffer(self, values: NDArray[Any]) -> Any:

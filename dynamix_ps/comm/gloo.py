@@ -13,9 +13,9 @@ from typing import Any
 import psutil
 
 from dynamix_ps.comm.base import interruptible
+from dynamix_ps.comm.role_environment import read_role
 from dynamix_ps.comm.torch_buffers import TorchBuffers
 from dynamix_ps.errors import EnvironmentNotReady, PeerLostError
-from dynamix_ps.launch.role import read_role
 
 _PATIENCE = timedelta(days=7)  # of the library; a stall is ours to notice
 _INTERFACE = "GLOO_SOCKET_IFNAME"

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from dynamix_ps import env
-from dynamix_ps.comm.shared_memory import remove_segments
+from dynamix_ps.launch.shared_memory import remove_segments
 
 _RECORD = "holdings.json"
 _GROUP_TRIES = 40

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from dynamix_ps.config import Config
+from dynamix_ps.config.schema import Config
 from dynamix_ps.errors import EnvironmentNotReady
-from dynamix_ps.launch.cgroup import GROUP_PREFIX, CpuController, find_controller
+from dynamix_ps.launch.cpu_quota import GROUP_PREFIX, CpuController, find_controller
 
 RESERVED_CORES = 0.4
 _LEAST_CORES = 0.1  # for all workers together, on a machine smaller than the reserve

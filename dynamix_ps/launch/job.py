@@ -14,28 +14,29 @@ from rich.console import Console
 from rich.text import Text
 
 from dynamix_ps.cgroups import available_cores
-from dynamix_ps.cli.report import print_error
-from dynamix_ps.config import Config
-from dynamix_ps.config_file import dump_config
+from dynamix_ps.config.load import dump_config
+from dynamix_ps.config.schema import Config
 from dynamix_ps.errors import DynamixError, EnvironmentNotReady
+from dynamix_ps.exit_codes import print_error
 from dynamix_ps.launch.cleanup import Holdings, make_scratch, release, release_stale, scratch_path, start_of
 from dynamix_ps.launch.emulate import Emulation, choose_emulation
 from dynamix_ps.launch.interrupts import Interrupts
-from dynamix_ps.launch.keeper import start_keeper
-from dynamix_ps.launch.logs import PrefixedOutput, print_line
+from dynamix_ps.launch.logs import PrefixedOutput
 from dynamix_ps.launch.network_probe import network_probe
 from dynamix_ps.launch.observe import Observer
+from dynamix_ps.launch.placement import Stage, ThisMachine
 from dynamix_ps.launch.plan import RunPlace, as_shell, plan_roles
 from dynamix_ps.launch.preflight import preflight
-from dynamix_ps.launch.stage import Stage, ThisMachine
+from dynamix_ps.launch.reaper import start_keeper
 from dynamix_ps.launch.supervise import Supervisor
 from dynamix_ps.launch.verdict import Ending, Limits, interrupted
-from dynamix_ps.report.live import LiveView
-from dynamix_ps.report.manifest import write_manifest
-from dynamix_ps.report.plots import draw_plots
+from dynamix_ps.report.live.view import LiveView
+from dynamix_ps.report.plots.plots import draw_plots
 from dynamix_ps.report.recorder import Recorder
-from dynamix_ps.report.run_folder import RunFolder
 from dynamix_ps.report.summary import Outcome, write_summary
+from dynamix_ps.run_record.manifest import write_manifest
+from dynamix_ps.run_record.run_folder import RunFolder
+from dynamix_ps.terminal import print_line
 
 ON_THIS_MACHINE = ThisMachine()
 

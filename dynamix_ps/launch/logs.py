@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import codecs
-import os
-import sys
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, TextIO, cast
+from typing import IO
 
 from rich.console import Console
 from rich.text import Text
+
+from dynamix_ps.terminal import print_line, printable
 
 MAX_LINE = 8192  # characters; longer output without a newline is cut into such pieces
 TAIL_LINES = 20
@@ -79,49 +79,6 @@ class RoleLog:
         self._file = None
 
 
-class TolerantStream:
-    """Standard output whose reader (`| head`, a terminal that is closed) may go away without ending the run."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-        self.encoding = stream.encoding
-
-    def write(self, text: str) -> int:
-        try:
-            return self._stream.write(text)
-        except OSError:
-            self._discard()
-            return len(text)
-
-    def flush(self) -> None:
-        try:
-            self._stream.flush()
-        except OSError:
-            self._discard()
-
-    def isatty(self) -> bool:
-        return self._stream.isatty()
-
-    def fileno(self) -> int:
-        return self._stream.fileno()
-
-    def _discard(self) -> None:
-        """From now on everything goes nowhere, also what the interpreter flushes at its end."""
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, self._stream.fileno())
-        os.close(nowhere)
-
-
-def make_console() -> Console:
-    """The launcher's console on standard output."""
-    return Console(file=cast(TextIO, TolerantStream(sys.stdout)), soft_wrap=True, highlight=False)
-
-
-def print_line(console: Console, text: Text) -> None:
-    """Print one line as it is: not wrapped, not coloured by rich."""
-    console.print(text, soft_wrap=True, highlight=False)
-
-
 class PrefixedOutput:
     """Prints lines of all roles, each behind the role's name."""
 
@@ -133,10 +90,3 @@ class PrefixedOutput:
     def __call__(self, name: str, line: str) -> None:
         prefix = Text(f"{name:<{self._width}} | ", style=self._colours.get(name, ""))
         print_line(self._console, prefix + printable(line))
-
-
-def printable(line: str) -> Text:
-    """A role's line as text: its own colours are kept, nothing in it can steer our terminal."""
-    text = Text.from_ansi(line)
-    kept = "".join(char if char.isprintable() or char == "\t" else "\N{REPLACEMENT CHARACTER}" for char in text.plain)
-    return text if kept == text.plain else Text(kept)

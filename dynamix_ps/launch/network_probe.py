@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from dynamix_ps import env
-from dynamix_ps.config import Config
+from dynamix_ps.config.schema import Config
 from dynamix_ps.errors import EnvironmentNotReady
 from dynamix_ps.launch.process import tie_to_parent
 from dynamix_ps.launch.verdict import how_it_ended

@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 
 from dynamix_ps.launch.emulate import Emulation
-from dynamix_ps.launch.stage import Stage
+from dynamix_ps.launch.placement import Stage
 from dynamix_ps.launch.verdict import Progress
-from dynamix_ps.report.live import LiveView
+from dynamix_ps.report.live.view import LiveView
 from dynamix_ps.report.recorder import Recorder
-from dynamix_ps.report.tail import JsonLinesTail
+from dynamix_ps.run_record.json_lines import JsonLinesTail
 
 REFRESH_S = 0.5
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from dynamix_ps import env
-from dynamix_ps.config import Config
+from dynamix_ps.config.schema import Config
 
 Role = Literal["scheduler", "server", "worker", "arbitrator"]
 

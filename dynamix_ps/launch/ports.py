@@ -8,7 +8,7 @@ import socket
 
 import psutil
 
-from dynamix_ps.config import Cluster
+from dynamix_ps.config.schema import Cluster
 from dynamix_ps.errors import EnvironmentNotReady
 
 # Below the range from which Linux takes the local ports of outgoing connections (32768 and up): a port from

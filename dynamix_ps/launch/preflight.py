@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from dynamix_ps.byteps_build.install import installed_info
-from dynamix_ps.config import Config
+from dynamix_ps.config.schema import Config
 from dynamix_ps.errors import EnvironmentNotReady, UsageError
-from dynamix_ps.policy.choose import make_policy
+from dynamix_ps.policy.registry import make_policy
 
 
 def preflight(config: Config, resume: Path | None = None) -> None:

@@ -6,7 +6,7 @@ import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from dynamix_ps.config import Timeouts
+from dynamix_ps.config.schema import Timeouts
 from dynamix_ps.errors import INTERRUPTED_EXIT_CODE, JobFailed, PeerLostError, TimedOut
 
 
@@ -114,7 +114,7 @@ def _completed(
     return None
 
 
-_ATTACH = "does the script call attach() of worker_hooks.torch or .mxnet?"
+_ATTACH = "does the script call attach() of dynamix_ps.torch or dynamix_ps.mxnet?"
 
 
 def _left_early(

@@ -14,6 +14,8 @@ from typing import Any, Protocol, runtime_checkable
 
 from dynamix_ps.messages import LinkView, Plan, ServerView, WindowRecord
 
+LR_RULES = ("none", "linear", "sqrt", "adascale")  # how the learning rate follows the global batch
+
 
 @dataclass(frozen=True)
 class View:
@@ -49,7 +51,7 @@ class Decision:
     batch_sizes: tuple[int, ...]
     reward: float | None = None
     note: str = ""  # what people shall be told about it; empty: nothing
-    fallback: bool = False  # made in place of the policy, which was doing worse (safety.py)
+    fallback: bool = False  # made in place of the policy, which was doing worse (safety_net.py)
 
 
 class Policy(Protocol):

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dynamix_ps.apportion import Whole
 from dynamix_ps.messages import NAN, LinkView, WindowRecord
-from dynamix_ps.policy.base import View
-from dynamix_ps.policy.progress import LR_RULES
+from dynamix_ps.policy.base import LR_RULES, View
 
 Array = NDArray[np.floating[Any]]
 Known = Array | float  # an array, or one value for all
@@ -152,3 +152,9 @@ def _ratio(value: float, unit: float) -> float:
 
 def _largest(values: list[float]) -> float:
     return max((value for value in values if not math.isnan(value)), default=NAN)
+
+
+def ratio(value: Known | Whole, unit: Known | Whole) -> Array:
+    """value / unit, NaN where unit is not positive."""
+    result: Array = value / np.where(np.asarray(unit) > 0, unit, np.nan)
+    return result

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from dynamix_ps.messages import LinkView, ServerView, SystemSample, WindowRecord
 from dynamix_ps.policy.base import View
-from dynamix_ps.report.model import TIME_PARTS
-from dynamix_ps.report.values import ratio
+from dynamix_ps.run_record.model import TIME_PARTS
+from dynamix_ps.run_record.values import ratio
 
 PREFIX = "dynamix_"
 

@@ -4,48 +4,19 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import IO, Any, NamedTuple
+from collections.abc import Callable
+from typing import IO, Any
 
-from dynamix_ps.config import Config
-from dynamix_ps.report.model import PlanState
-from dynamix_ps.report.run_folder import RunFolder
-from dynamix_ps.report.state import RunState
-from dynamix_ps.report.tables import Tables
-from dynamix_ps.report.tail import JsonLinesTail, Line
+from dynamix_ps.config.schema import Config
 from dynamix_ps.report.tensorboard import TensorBoard
+from dynamix_ps.run_record.json_lines import Line
+from dynamix_ps.run_record.model import PlanState
+from dynamix_ps.run_record.role_files import RoleFiles
+from dynamix_ps.run_record.run_folder import RunFolder
+from dynamix_ps.run_record.run_state import RunState
+from dynamix_ps.run_record.tables import Tables
 
 _NOT_EVENTS = frozenset({"window", "update", "role", "links", "paused", "resumed"})
-
-
-class Told(NamedTuple):
-    """One line, and who wrote it where."""
-
-    source: str  # arbitrator, worker-0, server-0, ...
-    file: Path
-    line: Line
-
-
-class RoleFiles:
-    """All JSON-lines files of a run, found as they appear, in the order of the files."""
-
-    def __init__(self, folder: RunFolder) -> None:
-        self._folder = folder
-        self._tails: dict[Path, JsonLinesTail] = {}
-
-    def read(self) -> Iterator[Told]:
-        """New lines; the journal first, so that a plan is known before a worker applies it."""
-        workers, roles = self._folder.workers_dir.glob("worker-*.jsonl"), self._folder.roles_dir.glob("*.jsonl")
-        for path in (self._folder.journal_file, *sorted(workers), *sorted(roles)):
-            tail = self._tails.setdefault(path, JsonLinesTail(path))
-            source = "arbitrator" if path == self._folder.journal_file else path.stem
-            for line in tail.read():
-                yield Told(source, path, line)
-
-    def damaged(self) -> int:
-        """Lines so far that could not be read whole."""
-        return sum(tail.damaged for tail in self._tails.values())
 
 
 class Recorder:

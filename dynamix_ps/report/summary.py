@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dynamix_ps.config import Config
-from dynamix_ps.report.model import TIME_PARTS, WorkerState
-from dynamix_ps.report.recorder import RoleFiles, Told
-from dynamix_ps.report.run_folder import RunFolder
-from dynamix_ps.report.state import RunState
+from dynamix_ps.config.schema import Config
 from dynamix_ps.report.summary_text import markdown
-from dynamix_ps.report.tail import JsonLinesTail
-from dynamix_ps.report.values import known_sum, number
+from dynamix_ps.run_record.json_lines import JsonLinesTail
+from dynamix_ps.run_record.model import TIME_PARTS, WorkerState
+from dynamix_ps.run_record.role_files import RoleFiles, Told
+from dynamix_ps.run_record.run_folder import RunFolder
+from dynamix_ps.run_record.run_state import RunState
+from dynamix_ps.run_record.values import known_sum, number
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from dynamix_ps.report.model import safety_net_text
+from dynamix_ps.run_record.model import safety_net_text
 
 ACCURACY_ROWS = 12
 

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from dynamix_ps.messages import LinkView, ServerView, SystemSample, WindowRecord
-from dynamix_ps.report.state import RunState
-from dynamix_ps.report.tail import Line
-from dynamix_ps.report.values import number, ratio
+from dynamix_ps.run_record.json_lines import Line
+from dynamix_ps.run_record.run_state import RunState
+from dynamix_ps.run_record.values import number, ratio
 
 GLOBAL = "global"  # folder of what concerns all workers
 _SHARED = (  # the same on every worker, so one of them tells it

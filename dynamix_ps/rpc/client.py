@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import grpc
 
-from dynamix_ps.config import Timeouts
+from dynamix_ps.config.schema import Timeouts
 from dynamix_ps.messages import PeerStatus, Plan, Registration, RoleReport, WindowRecord
 from dynamix_ps.rpc.backoff import backoff_s
 from dynamix_ps.rpc.link import Link, is_final, is_transient, reason

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import grpc
 
-from dynamix_ps.config import Timeouts
+from dynamix_ps.config.schema import Timeouts
 from dynamix_ps.messages import PeerStatus, Plan, Registration, RoleReport, WindowRecord
 from dynamix_ps.rpc import arbitrator_pb2 as pb
 from dynamix_ps.rpc import arbitrator_pb2_grpc as pb_grpc

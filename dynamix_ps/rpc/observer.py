@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import grpc
 
-from dynamix_ps.config import Timeouts
+from dynamix_ps.config.schema import Timeouts
 from dynamix_ps.messages import RoleReport
 from dynamix_ps.rpc.backoff import backoff_s
 from dynamix_ps.rpc.client import FIRST_RETRY_S, LONGEST_RETRY_S

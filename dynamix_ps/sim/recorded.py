@@ -15,16 +15,16 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from dynamix_ps.arbitrator.journal import DECISIONS
-from dynamix_ps.config import Config
-from dynamix_ps.config_file import load_config
+from dynamix_ps.config.load import load_config
+from dynamix_ps.config.schema import Config
 from dynamix_ps.errors import UsageError
 from dynamix_ps.messages import LinkView, Plan, ServerView, WindowRecord
 from dynamix_ps.policy.base import View
-from dynamix_ps.report.model import Evaluation
-from dynamix_ps.report.recorder import RoleFiles
-from dynamix_ps.report.run_folder import RunFolder
-from dynamix_ps.report.tail import Line
-from dynamix_ps.report.values import filled, number
+from dynamix_ps.run_record.json_lines import Line
+from dynamix_ps.run_record.model import Evaluation
+from dynamix_ps.run_record.role_files import RoleFiles
+from dynamix_ps.run_record.run_folder import RunFolder
+from dynamix_ps.run_record.values import filled, number
 
 SUFFIX = ".jsonl.gz"
 _KINDS = frozenset({"window", "evaluation", "links", *DECISIONS})

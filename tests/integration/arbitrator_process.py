@@ -14,8 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from dynamix_ps.config import Config, Timeouts
-from dynamix_ps.config_file import dump_config
+from dynamix_ps.config.load import dump_config
+from dynamix_ps.config.schema import Config, Timeouts
 from dynamix_ps.messages import Plan
 from dynamix_ps.one_thread import ONE_THREAD
 from dynamix_ps.rpc.client import ArbitratorClient

@@ -7,8 +7,8 @@ import shutil
 
 import pytest
 
-from dynamix_ps.metrics.network.levels import check_levels
 from dynamix_ps.metrics.network.probe_protocol import DEFAULT_SOCKET
+from dynamix_ps.metrics.network.sources import check_levels
 
 EBPF = check_levels()[0]
 needs_ebpf = pytest.mark.skipif(not EBPF.usable, reason=f"eBPF is not possible here: {EBPF.reason}")

@@ -29,7 +29,7 @@ class TorchTraining:
     def __init__(self, seed: int, taken: list[int]) -> None:
         import torch
 
-        import worker_hooks.torch as dynamix
+        import dynamix_ps.torch as dynamix
 
         class Recorded(torch.utils.data.Dataset):
             inputs, targets = map(torch.from_numpy, make_data())
@@ -71,7 +71,7 @@ class MXNetTraining:
     """The same in MXNet."""
 
     def __init__(self, seed: int, taken: list[int]) -> None:
-        import worker_hooks.mxnet as dynamix  # before mxnet itself
+        import dynamix_ps.mxnet as dynamix  # before mxnet itself
 
         # isort: split
         import mxnet as mx

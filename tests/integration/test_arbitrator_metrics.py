@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dynamix_ps.config import Metrics
+from dynamix_ps.config.schema import Metrics
 from dynamix_ps.messages import Plan
 from tests.control_plane import config
 from tests.integration.arbitrator_process import PATIENCE_S, ArbitratorProcess, Worker, free_address, wait_until

@@ -12,8 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from benchmarks.page import machine_name
 from benchmarks.suite.grid_folder import GridFolder
+from benchmarks.suite.machine_speed import machine_name
 from benchmarks.suite.results import CellName, read_result
 from benchmarks.testbed import names
 from tests.launching import dynamix, wait_for

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dynamix_ps.comm.shared_memory import remove_segments
+from dynamix_ps.launch.shared_memory import remove_segments
 from tests.integration.byteps_cluster import Cluster
 
 pytestmark = pytest.mark.timeout(120)

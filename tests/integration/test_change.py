@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from dynamix_ps.config import Config
-from dynamix_ps.config_file import dump_config
-from dynamix_ps.report.run_folder import RunFolder
+from dynamix_ps.config.load import dump_config
+from dynamix_ps.config.schema import Config
+from dynamix_ps.run_record.run_folder import RunFolder
 from tests.integration.byteps_cluster import Cluster
-from worker_hooks.change import LASTING
+from worker_hooks.observe.change import LASTING
 
 SLOW_FROM = 11  # iteration; the second window begins with iteration 4
 WORKER = """

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from dynamix_ps.config import Cluster, Worker
+from dynamix_ps.config.schema import Cluster, Worker
 from dynamix_ps.launch.ports import choose_ports
 from dynamix_ps.metrics.network import ebpf
 from dynamix_ps.metrics.network.connection import Connection

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 import torch
 
-from dynamix_ps.config import Config
-from dynamix_ps.config_file import dump_config
+from dynamix_ps.apportion import apportion
+from dynamix_ps.config.load import dump_config
+from dynamix_ps.config.schema import Config
 from dynamix_ps.errors import TrainingError
-from dynamix_ps.policy.apportion import apportion
 from tests.integration.byteps_cluster import Cluster
 from tests.integration.small_training import (
     LEARNING_RATE,

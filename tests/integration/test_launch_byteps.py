@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from dynamix_ps.launch.cleanup import processes_of
-from dynamix_ps.report.run_folder import RunFolder
+from dynamix_ps.run_record.run_folder import RunFolder
 from tests.integration.small_training import NEEDS_MXNET
 from tests.launching import assert_nothing_left, dynamix, kill_all, read_until, run_id_in, wait_for
 
@@ -33,7 +33,7 @@ policy: {{name: {policy}}}
 # A small network on random data; goes on for so many iterations.
 TRAIN = """\
 import torch
-import worker_hooks.torch as dynamix
+import dynamix_ps.torch as dynamix
 data = torch.utils.data.TensorDataset(torch.randn(4000, 20), torch.randint(0, 4, (4000,)))
 model = torch.nn.Linear(20, 4)
 run = dynamix.attach(model, torch.optim.SGD(model.parameters(), lr=0.1), data)
@@ -46,7 +46,7 @@ for inputs, targets in run.batches(iterations={iterations}):
 run.close()
 """
 TRAIN_MXNET = """\
-import worker_hooks.mxnet as dynamix
+import dynamix_ps.mxnet as dynamix
 import mxnet as mx
 from mxnet import autograd, gluon
 data = gluon.data.ArrayDataset(mx.nd.random.normal(shape=(4000, 20)), mx.nd.random.randint(0, 4, shape=(4000,)))

@@ -37,8 +37,8 @@ pytestmark = pytest.mark.timeout(120)
 LAUNCHER = """
 import json, sys
 from pathlib import Path
-from dynamix_ps.cli.report import exit_code_of
-from dynamix_ps.config import Config
+from dynamix_ps.exit_codes import exit_code_of
+from dynamix_ps.config.schema import Config
 from dynamix_ps.launch.network_probe import network_probe
 from dynamix_ps.metrics.network.probe_client import ProbeSource
 

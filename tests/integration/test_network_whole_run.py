@@ -16,11 +16,11 @@ import pytest
 
 from benchmarks.testbed import Bed
 from dynamix_ps import env
-from dynamix_ps.config import Config
-from dynamix_ps.config_file import dump_config
-from dynamix_ps.report.run_folder import RunFolder
+from dynamix_ps.config.load import dump_config
+from dynamix_ps.config.schema import Config
+from dynamix_ps.run_record.run_folder import RunFolder
 from tests.integration.bed_cluster import BedCluster
-from worker_hooks.window import FIRST_WINDOW
+from worker_hooks.observe.window import FIRST_WINDOW
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -30,7 +30,7 @@ ITERATIONS = 1 + IN_WINDOWS + 1  # the first is in no window, and the last compl
 AT_START = 3  # BytePS pushes a new buffer once before the first sum (gradients, state), and rank 0's state goes to all
 TRAIN = f"""
     import torch
-    import worker_hooks.torch as dynamix
+    import dynamix_ps.torch as dynamix
 
     torch.set_num_threads(1)
     data = torch.utils.data.TensorDataset(torch.randn(4000, 500), torch.randint(0, 4, (4000,)))

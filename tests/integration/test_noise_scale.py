@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from dynamix_ps.config import Config
-from dynamix_ps.config_file import dump_config
-from dynamix_ps.report.run_folder import RunFolder
+from dynamix_ps.config.load import dump_config
+from dynamix_ps.config.schema import Config
+from dynamix_ps.run_record.run_folder import RunFolder
 from tests.integration.byteps_cluster import Cluster
 
 SIZES = (16, 32, 80)
@@ -22,7 +22,7 @@ SCALES = (0.5, 2, 8)  # B / B0 at which the gain of AdaScale is asked for
 WORKER = """
 import json
 import torch
-import worker_hooks.torch as dynamix
+import dynamix_ps.torch as dynamix
 from tests.integration.test_noise_scale import ITERATIONS, SCALES, SIZES, Point, make_data
 
 model = Point()

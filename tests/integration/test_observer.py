@@ -13,7 +13,7 @@ from typing import Any
 import grpc
 import pytest
 
-from dynamix_ps.config import Timeouts
+from dynamix_ps.config.schema import Timeouts
 from dynamix_ps.messages import Flow, RoleReport, SystemSample
 from dynamix_ps.rpc import arbitrator_pb2 as pb
 from dynamix_ps.rpc import arbitrator_pb2_grpc as pb_grpc

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from dynamix_ps.config import Metrics
-from dynamix_ps.config_file import dump_config
+from dynamix_ps.config.load import dump_config
+from dynamix_ps.config.schema import Metrics
 from dynamix_ps.messages import Plan, SystemSample
 from dynamix_ps.metrics.network.monitor import NetworkMonitor
 from dynamix_ps.metrics.role_report import make_report

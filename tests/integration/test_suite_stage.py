@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.suite import stage
+from benchmarks.suite import placement as stage
+from benchmarks.suite.placement import Scheduled, stage_for
 from benchmarks.suite.scenario import Scenario
-from benchmarks.suite.stage import Scheduled, stage_for
 from benchmarks.testbed.bed import Bed, permitted
 from benchmarks.testbed.commands import BedError, run_json
-from dynamix_ps.config import Cluster, Worker
+from dynamix_ps.config.schema import Cluster, Worker
 from dynamix_ps.errors import EnvironmentNotReady
 from dynamix_ps.launch.emulate import Emulation
 from dynamix_ps.launch.plan import RoleSpec

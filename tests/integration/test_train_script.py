@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from dynamix_ps.config import Cluster, Config, Worker
-from dynamix_ps.report.run_folder import RunFolder
+from dynamix_ps.config.schema import Cluster, Config, Worker
 from dynamix_ps.report.summary import Outcome, write_summary
+from dynamix_ps.run_record.run_folder import RunFolder
 from tests.integration.small_training import NEEDS_MXNET
 
 UNREACHABLE = "http://127.0.0.1:9"

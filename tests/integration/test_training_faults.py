@@ -19,7 +19,7 @@ pytestmark = pytest.mark.timeout(150)
 SCRIPT = """
 import os, sys, torch
 from torch import nn
-import worker_hooks.torch as dynamix
+import dynamix_ps.torch as dynamix
 
 rank, fault = int(os.environ["DMLC_WORKER_ID"]), sys.argv[1]
 torch.manual_seed(rank)

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dynamix_ps.config import BatchBounds, Cluster, Config
-from dynamix_ps.config import Worker as ConfiguredWorker
-from dynamix_ps.report.model import Evaluation
-from dynamix_ps.sim.parameters import parameters_of
+from dynamix_ps.config.schema import BatchBounds, Cluster, Config
+from dynamix_ps.config.schema import Worker as ConfiguredWorker
+from dynamix_ps.run_record.model import Evaluation
+from dynamix_ps.sim.cluster.parameters import parameters_of
+from dynamix_ps.sim.cluster.simulator import Simulator
 from dynamix_ps.sim.recorded import Decided, RecordedRun
-from dynamix_ps.sim.scenario import Scenario
-from dynamix_ps.sim.scenario_parts import Bounds, Training, Worker
-from dynamix_ps.sim.simulator import Simulator
+from dynamix_ps.sim.scenario.load import Scenario
+from dynamix_ps.sim.scenario.parts import Bounds, Training, Worker
 
 TARGET = 0.8
 # overlap hides nothing, as in what calibration finds; the rest is free

@@ -10,10 +10,10 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from dynamix_ps.config import Cluster, Config, Worker
+from dynamix_ps.config.schema import Cluster, Config, Worker
 from dynamix_ps.messages import WindowRecord
-from dynamix_ps.report.run_folder import RunFolder
-from dynamix_ps.report.tail import Line
+from dynamix_ps.run_record.json_lines import Line
+from dynamix_ps.run_record.run_folder import RunFolder
 
 START_S = 1_700_000_000.0
 WINDOW = 20

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from dynamix_ps.policy.apportion import apportion, split
+from dynamix_ps.apportion import apportion, split
 
 weights_lists = st.lists(st.floats(0, 1e300, allow_nan=False), min_size=1, max_size=12)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dynamix_ps.byteps_build.edits.base import Edit
 
-_SPEED = "benchmarks/comm.py"
+_SPEED = "benchmarks/parts/comm.py"
 _GIL = "test_byteps_waiting.py"
 
 EDITS = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dynamix_ps.byteps_build.edits.base import Edit
 
 _RACE = "test_race.py"
-_SPEED = "benchmarks/comm.py"
+_SPEED = "benchmarks/parts/comm.py"
 
 _H = "byteps/server/server.h"
 _CC = "byteps/server/server.cc"

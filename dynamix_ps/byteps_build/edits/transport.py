@@ -7,7 +7,7 @@ from importlib import resources
 from dynamix_ps.byteps_build.edits.base import Edit
 
 _IDLE = "test_byteps_waiting.py::test_idle_roles_use_no_cpu"
-_SPEED = "benchmarks/comm.py"
+_SPEED = "benchmarks/parts/comm.py"
 
 EDITS = (
     Edit(

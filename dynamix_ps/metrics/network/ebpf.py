@@ -23,10 +23,10 @@ from pathlib import Path
 from typing import Any
 
 from dynamix_ps.metrics.network.bcc_loader import load_bcc, own_headers, quiet
-from dynamix_ps.metrics.network.borrow import borrowed_sockets
 from dynamix_ps.metrics.network.bpf import OnDemand, program_fact
 from dynamix_ps.metrics.network.btf import NEWER_KERNEL, Btf
 from dynamix_ps.metrics.network.connection import Connection, SourceError, endpoint
+from dynamix_ps.metrics.network.foreign_sockets import borrowed_sockets
 from dynamix_ps.metrics.network.permission import check_permitted, refused
 
 CLOSED_KEPT_S = 60.0  # readers that ask every few seconds still get the last values

@@ -12,8 +12,8 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 
-from dynamix_ps.cli.report import exit_code_of
 from dynamix_ps.errors import EnvironmentNotReady
+from dynamix_ps.exit_codes import exit_code_of
 from dynamix_ps.metrics.network.connection import SourceError
 from dynamix_ps.metrics.network.probe_protocol import DEFAULT_SOCKET
 from dynamix_ps.metrics.network.probe_server import Collector, Probe

@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dynamix_ps.errors import PolicyError
+from dynamix_ps.policy.ppo.actor_critic import Weights
 from dynamix_ps.policy.ppo.adam import AdamState
-from dynamix_ps.policy.ppo.agent import Weights
 from dynamix_ps.policy.ppo.network import Params, Shape
 from dynamix_ps.policy.ppo.normalise import Normaliser
 

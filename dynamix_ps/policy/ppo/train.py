@@ -19,7 +19,7 @@ from gymnasium.spaces import Box, Discrete
 from numpy.typing import NDArray
 
 from dynamix_ps.errors import PolicyError
-from dynamix_ps.policy.ppo.agent import Agent
+from dynamix_ps.policy.ppo.actor_critic import Agent
 from dynamix_ps.policy.ppo.rollout import Batch, Rollout
 from dynamix_ps.policy.ppo.settings import Settings
 

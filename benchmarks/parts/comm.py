@@ -1,0 +1,245 @@
+"""The data plane: an iteration over BytePS as built by us, over torch DDP with gloo, over BytePS as shipped.
+
+    python -m benchmarks.parts.comm --json FILE
+
+Two workers on this machine train a small MLP (17,418 numbers) and the demo's CNN (215,370 numbers), one torch
+thread each, equal batches. All systems run in one go and take turns: `ours` and gloo in blocks of iterations
+within the same two processes, so that the noise of the machine hits both alike; BytePS as shipped, which keeps
+every core busy while it is idle, in processes of its own between them. "As shipped" has its default settings, and
+what it takes to build it and to run two workers on one host.
+
+`ratio_to_gloo` is the median over pairs of neighbouring blocks of our time divided by gloo's (below 1: we are
+faster). `idle_cpu_*` is the share of one core that a connected, idle scheduler or server takes. `max_abs_diff`
+compares the weights after 200 steps with ours and with gloo.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import secrets
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.parts.comm_worker import BATCH, BLOCK
+from dynamix_ps import env
+from dynamix_ps.byteps_build.build import build_byteps
+from dynamix_ps.byteps_build.progress import Progress
+from dynamix_ps.byteps_build.recipe import MARKER, Recipe
+from dynamix_ps.byteps_build.toolchain import check
+from dynamix_ps.launch.shared_memory import remove_segments
+
+WORKERS = 2
+LIMIT_S = 300.0
+IDLE_S = 5.0
+# how `dynamix launch` starts our BytePS
+OURS = {"BYTEPS_SERVER_ENGINE_THREAD": "1", "BYTEPS_LOG_LEVEL": "WARNING"}
+
+
+class Roles:
+    """Scheduler, server and workers of one run, as process groups of their own.
+
+    `worker` and `server` are arguments for Python.
+    """
+
+    def __init__(self, folder: Path, extra: dict[str, str], worker: list[str], server: list[str]) -> None:
+        self._folder = folder
+        self.prefix = f"dxbench{secrets.token_hex(4)}-"
+        self.processes: dict[str, subprocess.Popen[str]] = {}
+        with socket.socket() as listener:
+            listener.bind(("127.0.0.1", 0))
+            port = listener.getsockname()[1]
+        common = {
+            **{name: value for name, value in os.environ.items() if not name.startswith(("DMLC_", "BYTEPS_"))},
+            "DMLC_NUM_WORKER": str(WORKERS),
+            "DMLC_NUM_SERVER": "1",
+            "DMLC_PS_ROOT_URI": "127.0.0.1",
+            "DMLC_PS_ROOT_PORT": str(port),
+            "DMLC_NODE_HOST": "127.0.0.1",
+            "OMP_NUM_THREADS": "1",
+            "BYTEPS_LOG_LEVEL": "ERROR",
+            **extra,
+        }
+        for role in ("scheduler", "server"):
+            self._start(role, server, {**common, "DMLC_ROLE": role})
+        for rank in range(WORKERS):
+            sockets = folder / f"{self.prefix}{rank}"
+            sockets.mkdir()
+            own = {
+                "DMLC_ROLE": "worker",
+                "DMLC_WORKER_ID": str(rank),
+                "BYTEPS_LOCAL_RANK": "0",
+                "BYTEPS_LOCAL_SIZE": "1",
+                "BYTEPS_SOCKET_PATH": str(sockets),
+                env.SHM_PREFIX: f"{self.prefix}{rank}-",
+            }
+            self._start(f"worker-{rank}", worker, {**common, **own})
+
+    def _start(self, name: str, arguments: list[str], environment: dict[str, str]) -> None:
+        self.processes[name] = subprocess.Popen(
+            [sys.executable, *arguments],
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=(self._folder / f"{name}.err").open("w"),
+            text=True,
+            start_new_session=True,
+        )
+
+    def results(self) -> list[Any]:
+        """The JSON documents of the workers, once all roles have ended."""
+        said = {}
+        for name, process in reversed(self.processes.items()):
+            try:
+                said[name], _ = process.communicate(timeout=LIMIT_S)
+            except subprocess.TimeoutExpired:
+                raise SystemExit(f"{name} did not end within {LIMIT_S:.0f} s:\n{self._errors(name)}") from None
+            if process.returncode != 0:
+                raise SystemExit(f"{name} ended with {process.returncode}:\n{self._errors(name)}")
+        return [json.loads(said[f"worker-{rank}"].splitlines()[-1]) for rank in range(WORKERS)]
+
+    def _errors(self, name: str) -> str:
+        return (self._folder / f"{name}.err").read_text()[-3000:]
+
+    def kill(self) -> None:
+        for process in self.processes.values():
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        remove_segments(self.prefix)
+
+
+@contextmanager
+def roles(folder: Path, extra: dict[str, str], *worker: str) -> Iterator[Roles]:
+    started = Roles(folder, extra, ["-m", "benchmarks.parts.comm_worker", *worker], ["-c", "import byteps.server"])
+    try:
+        yield started
+    finally:
+        started.kill()
+
+
+def measure(folder: Path, stock_folder: Path, rounds: int, blocks: int, console: Console) -> dict[str, Any]:
+    """All figures of the benchmark."""
+    pairs: list[Any] = []
+    stock: list[Any] = []
+    for index in range(rounds):
+        console.print(f"round {index + 1} of {rounds}", highlight=False)
+        options = ["--blocks", str(blocks), "--rendezvous", str(folder / f"rendezvous-{index}")]
+        with roles(folder, OURS, "pair", *options, *(["--check"] if index == 0 else [])) as running:
+            pairs.append(running.results()[0])
+        with roles(folder, {"PYTHONPATH": f"{stock_folder}{os.pathsep}{Path.cwd()}"}, "stock") as running:
+            stock.append(running.results()[0])
+    console.print(f"idle for {IDLE_S:.0f} s", highlight=False)
+    with roles(folder, OURS, "idle") as running:
+        scheduler_cpu, server_cpu = idle_cpu(running)
+    figures: dict[str, Any] = {
+        "ratio_to_gloo": {},
+        "ratio_spread": {},
+        "ours_ms": {},
+        "gloo_ms": {},
+        "stock_ms": {model: statistics.median(result[model] for result in stock) for model in BLOCK},
+        "idle_cpu_scheduler": scheduler_cpu,
+        "idle_cpu_server": server_cpu,
+        "max_abs_diff": max(pairs[0]["max_abs_diff"].values()),
+    }
+    for model in BLOCK:
+        ours = [value for pair in pairs for value in pair["blocks"][model]["ours"]]
+        gloo = [value for pair in pairs for value in pair["blocks"][model]["gloo"]]
+        ratios = sorted(a / b for a, b in zip(ours, gloo, strict=True))
+        figures["ratio_to_gloo"][model] = statistics.median(ratios)
+        figures["ratio_spread"][model] = [ratios[len(ratios) // 10], ratios[-1 - len(ratios) // 10]]
+        figures["ours_ms"][model] = statistics.median(ours)
+        figures["gloo_ms"][model] = statistics.median(gloo)
+    figures |= {"workers": WORKERS, "batch": BATCH, "rounds": rounds, "blocks": blocks, "cores": os.cpu_count()}
+    return figures
+
+
+def idle_cpu(running: Roles) -> tuple[float, float]:
+    """Share of one core that the connected, idle scheduler and server take."""
+    workers = [process for name, process in running.processes.items() if name.startswith("worker")]
+    for process in workers:
+        assert process.stdout is not None
+        while not (line := process.stdout.readline()).startswith("ready"):
+            if not line:
+                raise SystemExit("a worker of the idle cluster ended before it was ready")
+    watched = [psutil.Process(running.processes[role].pid) for role in ("scheduler", "server")]
+    before, began_s = [cpu_s(process) for process in watched], time.monotonic()
+    time.sleep(IDLE_S)
+    passed_s = time.monotonic() - began_s
+    scheduler, server = ((cpu_s(p) - b) / passed_s for p, b in zip(watched, before, strict=True))
+    for process in workers:
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+    running.results()
+    return scheduler, server
+
+
+def cpu_s(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system)
+
+
+def stock_install(console: Console) -> Path:
+    """BytePS as shipped, in a folder of its own, built when it is not there yet."""
+    recipe = Recipe("stock", check())
+    folder = Path(env.cache_dir()) / "byteps" / f"installed-{recipe.key}"
+    if not (folder / "byteps" / MARKER).is_file():
+        console.print("building BytePS as shipped, for comparison", highlight=False)
+        build_byteps(recipe, Progress(console), target=folder)
+    return folder
+
+
+def table(figures: dict[str, Any]) -> Table:
+    result = Table(title=f"iteration time, {WORKERS} workers on {figures['cores']} cores, batch {BATCH} each")
+    for column in ("model", "ours ms", "gloo ms", "as shipped ms", "ours / gloo", "10 %..90 % of pairs"):
+        result.add_column(column, justify="left" if column == "model" else "right")
+    for model in BLOCK:
+        low, high = figures["ratio_spread"][model]
+        result.add_row(
+            model,
+            f"{figures['ours_ms'][model]:.3f}",
+            f"{figures['gloo_ms'][model]:.3f}",
+            f"{figures['stock_ms'][model]:.1f}",
+            f"{figures['ratio_to_gloo'][model]:.2f}",
+            f"{low:.2f}..{high:.2f}",
+        )
+    return result
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--blocks", type=int, default=6, help="blocks of each system per round and model")
+    args = parser.parse_args()
+    console = Console()
+    stock_folder = stock_install(console)
+    with tempfile.TemporaryDirectory(prefix="dx-comm-") as folder:
+        figures = measure(Path(folder), stock_folder, args.rounds, args.blocks, console)
+    console.print(table(figures))
+    console.print(
+        f"idle: scheduler {figures['idle_cpu_scheduler']:.2%} and server {figures['idle_cpu_server']:.2%} of a core; "
+        f"weights after 200 steps differ from gloo's by at most {figures['max_abs_diff']:.1e}",
+        highlight=False,
+    )
+    if args.json:
+        args.json.write_text(json.dumps(figures, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,232 @@
+"""How long a decision takes, from the last report of a window to the new plan.
+
+    python -m benchmarks.parts.decision --json FILE
+
+A real arbitrator in this process, without the network: window records and reports of connections go in, and a worker's
+stream of plans is watched. The cluster is made up: workers with one connection to one server, whose speeds change
+by up to a third from window to window, so that nearly every window gets a new plan. Those that get none count for the
+decision and not for the path.
+
+    decide   the policy alone, with its safety net
+    path     last report in -> window closed -> policy -> guard -> journal -> plan at the watching worker
+    disk     the same with the journal brought to the disk (fsync) before the plan goes out, as in a real run
+
+`ppo` and `ppo paper` decide with the weights that ship. `ppo learning` is fine-tuned meanwhile, every four windows;
+these follow each other at once here and not after seconds, so that nearly all meet an update.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import itertools
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from dynamix_ps.arbitrator.journal import Journal, replay
+from dynamix_ps.arbitrator.service import Arbitrator
+from dynamix_ps.config.schema import Cluster, Config, Policy, Ppo, Worker
+from dynamix_ps.messages import Flow, Plan, Registration, RoleReport, SystemSample, WindowRecord
+from dynamix_ps.one_thread import ONE_THREAD
+from dynamix_ps.policy.base import Decision, View
+from dynamix_ps.policy.registry import make_policy
+
+POLICIES = ("proportional", "pid", "goodput", "ppo", "ppo learning", "ppo paper")
+LIMITS_MS = {32: 2.0, 1024: 20.0}  # p99 of `decide` and `path` by the number of workers
+WINDOW = 20  # iterations
+WARM_UP = 5  # windows that are not counted
+PAUSE_S = 0.01  # before the last report: what came before is settled
+WINDOWS = {32: 600, 1024: 200}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here")
+    parser.add_argument("--part", type=float, default=1.0, help="of the windows, for a quick look (default 1)")
+    args = parser.parse_args()
+    rows = []
+    for workers, limit_ms in LIMITS_MS.items():
+        for name in POLICIES:
+            print(f"{workers} workers, {name}", file=sys.stderr, flush=True)
+            row = measure(name, workers, max(20, int(args.part * WINDOWS[workers])))
+            rows.append(row | {"limit_ms": limit_ms})
+    table = Table(title="decision time in ms, p50 / p99")
+    for column in ("workers", "policy", "plans", "decide", "path", "disk", "limit of p99"):
+        table.add_column(column, justify="left" if column == "policy" else "right")
+    for row in rows:
+        times = (f"{row[f'{part}_p50_ms']:.2f} / {row[f'{part}_p99_ms']:.2f}" for part in ("decide", "path", "disk"))
+        table.add_row(str(row["workers"]), row["policy"], str(row["plans"]), *times, f"{row['limit_ms']:g}")
+    Console().print(table)
+    if args.json:
+        args.json.write_text(json.dumps({"rows": rows, "limits_ms": LIMITS_MS}, indent=2) + "\n")
+    return 0
+
+
+def measure(name: str, workers: int, windows: int) -> dict[str, Any]:
+    """The figures of one policy and cluster size."""
+    decide, path = asyncio.run(follow(name, workers, windows, Undurable))
+    _, disk = asyncio.run(follow(name, workers, windows, Journal))
+    row: dict[str, Any] = {"workers": workers, "policy": name, "plans": len(path)}
+    for part, times in (("decide", decide), ("path", path), ("disk", disk)):
+        row |= {f"{part}_p{share}_ms": float(np.percentile(times, share)) for share in (50, 99)}
+    return row
+
+
+class Undurable(Journal):
+    """Written as always, but never waited for."""
+
+    def write(self, kind: str, *, sync: bool = False, **fields: Any) -> None:
+        super().write(kind, sync=False, **fields)
+
+
+class Timed:
+    """A policy, and how long its decisions took."""
+
+    def __init__(self, policy: Any) -> None:
+        self._policy = policy
+        self.took_ms: list[float] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._policy, name)
+
+    def decide(self, view: View) -> Decision:
+        began_s = time.perf_counter()
+        decision: Decision = self._policy.decide(view)
+        self.took_ms.append(1000 * (time.perf_counter() - began_s))
+        return decision
+
+
+async def follow(
+    name: str, workers: int, windows: int, journal_type: Callable[[Path], Journal]
+) -> tuple[list[float], list[float]]:
+    """Milliseconds of every decision, and from the last report to the plan where there was a new one."""
+    config = cluster(name, workers)
+    policy = Timed(make_policy(config, workers, np.random.default_rng(0)))
+    with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:  # not in memory, as /tmp may be
+        file = Path(folder) / "journal.jsonl"
+        journal = journal_type(file)
+        arbitrator = Arbitrator(config, policy, journal, replay(file), Path(folder) / "policy.npz")
+        plan = Plan(0, config.initial_sizes())
+        for rank in range(workers):
+            arbitrator.register(Registration(rank, "life", "host", rank, plan))
+        published: list[tuple[float, Plan]] = []
+        watching = asyncio.create_task(watch(arbitrator.plans(0, "life", 0), published))
+        made = load(workers)
+        next(made)
+        gc.collect()
+        gc.freeze()  # as the arbitrator does when it starts
+        path_ms: list[float] = []
+        for window in range(WARM_UP + windows):
+            reports, records = made.send(plan)
+            for report in reports:
+                arbitrator.observe(report)
+            for record in records[:-1]:
+                arbitrator.report("life", record)
+            await asyncio.sleep(PAUSE_S)
+            began_s = time.perf_counter()
+            arbitrator.report("life", records[-1])
+            await arbitrator.step()
+            if published and published[-1][1] != plan:
+                moment_s, plan = published[-1]
+                if window >= WARM_UP:
+                    path_ms.append(1000 * (moment_s - began_s))
+        gc.unfreeze()
+        watching.cancel()
+        journal.close()
+    return policy.took_ms[WARM_UP:], path_ms
+
+
+async def watch(plans: AsyncIterator[Plan], published: list[tuple[float, Plan]]) -> None:
+    """Note when a worker would get each plan."""
+    async for plan in plans:
+        published.append((time.perf_counter(), plan))
+
+
+def cluster(name: str, workers: int) -> Config:
+    kind, _, variant = name.partition(" ")
+    space: Literal["paper", "structured"] = "paper" if variant == "paper" else "structured"
+    ppo = Ppo(space=space, learn=variant == "learning", windows_per_update=4)
+    return Config(
+        cluster=Cluster(workers=tuple(Worker(batch=64) for _ in range(workers))),
+        policy=Policy(name=kind, ppo=ppo),  # type: ignore[arg-type]
+    )
+
+
+def load(workers: int) -> Generator[tuple[list[RoleReport], list[WindowRecord]], Plan, None]:
+    """Send it the plan, and get what all roles report of the next window."""
+    rng = np.random.default_rng(1)
+    speeds = rng.uniform(500, 2000, workers)
+    ends = [(f"10.0.{rank // 256}.{rank % 256}:4000", "10.9.9.9:9000") for rank in range(workers)]
+    time_s = 1.0
+    plan = yield [], []
+    for window in itertools.count():
+        compute_s = WINDOW * np.array(plan.batch_sizes) / (speeds * rng.uniform(0.67, 1.33, workers))
+        duration_s = float(compute_s.max()) + 0.1
+        time_s += duration_s
+        records = [record(rank, window, plan, float(compute_s[rank]), duration_s) for rank in range(workers)]
+        plan = yield list(role_reports(ends, time_s)), records
+
+
+def role_reports(ends: list[tuple[str, str]], time_s: float) -> Iterator[RoleReport]:
+    """Of one connection per worker, from both sides."""
+    machine = SystemSample(0.9, 2.0, 0.0, 1e9, 0.5)
+    sent, theirs = 1e6 * time_s, []
+    for rank, (local, remote) in enumerate(ends):
+        flow = Flow(local, remote, sent, sent, 0.0, busy_s=0.1 * time_s, rtt_s=1e-3)
+        theirs.append(Flow(remote, local, sent, sent, 0.0, busy_s=0.1 * time_s, rtt_s=1e-3))
+        yield RoleReport(f"worker-{rank}", "worker", rank, "host", rank, time_s, "ebpf", 0.0, (flow,), machine)
+    yield RoleReport("server-0", "server", -1, "host", 1, time_s, "ebpf", 0.0, tuple(theirs), machine)
+
+
+def record(rank: int, window: int, plan: Plan, compute_s: float, duration_s: float) -> WindowRecord:
+    size, progress = plan.batch_sizes[rank], 1 - 0.99**window
+    return WindowRecord(
+        rank=rank,
+        window=window,
+        first_iteration=WINDOW * window,
+        iterations=WINDOW,
+        plan_version=plan.version,
+        batch_size=size,
+        samples=WINDOW * size,
+        duration_s=duration_s,
+        compute_s=compute_s,
+        push_pull_s=0.1,
+        wait_s=duration_s - compute_s - 0.1,
+        input_s=0.0,
+        loss=2.3 - 2 * progress,
+        accuracy=0.1 + 0.8 * progress,
+        global_samples=WINDOW * plan.global_batch,
+        global_loss=2.3 - 2 * progress,
+        global_accuracy=0.1 + 0.8 * progress,
+        grad_sq_local=2.0,
+        grad_sq_global=1.0,
+        grad_norm_std=0.1,
+        bytes_pushed=10_000_000,
+        noise_variance=30.0 * plan.global_batch,
+        noise_signal=1.0,
+        cpu_ratio=0.9,
+        cpu_cores=2.0,
+        memory_bytes=1e9,
+        memory_ratio=0.5,
+    )
+
+
+if __name__ == "__main__":
+    if not ONE_THREAD.items() <= os.environ.items():  # as the arbitrator has it, and numpy is loaded by now
+        os.execve(
+            sys.executable,
+            [sys.executable, "-m", "benchmarks.parts.decision", *sys.argv[1:]],
+            {**os.environ, **ONE_THREAD},
+        )
+    sys.exit(main())

@@ -1,0 +1,130 @@
+"""How well the calibrated simulator foretells real runs that it has not seen.
+
+    python -m benchmarks.studies.calibration --json FILE --png FILE
+
+Real runs (BytePS, three uneven workers; benchmarks/studies/calibration_record.py) with different batch sizes. Each is
+foretold by a simulator that was calibrated with all the others, and given nothing but its batch sizes:
+
+- `iteration_error`: median over its windows of |simulated - measured| / measured time of an iteration;
+- `time_error`: |simulated - measured| / measured training time until the test accuracy first is at the target,
+  interpolated between evaluations, each of them the median of itself and its neighbours (single ones scatter).
+  Simulated: median of several seeds. Pauses for evaluation count on neither side.
+
+`--record` runs them anew on this machine first (about seven minutes on two cores, which nothing else should use) and
+replaces the recordings.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import math
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+
+from benchmarks.studies.calibration_record import RUNS, record
+from dynamix_ps.sim.calibration.calibrate import scenario_of
+from dynamix_ps.sim.calibration.fit_cost import predict_times
+from dynamix_ps.sim.calibration.prediction import Prediction, leave_one_out, predict, simulate, table
+from dynamix_ps.sim.calibration.series import Series, series_of
+from dynamix_ps.sim.recorded import SUFFIX, read_run
+from dynamix_ps.sim.scenario.load import Scenario
+
+FOLDER = Path(__file__).parents[1] / "recorded"
+ITERATION_BAR, TIME_BAR = 0.1, 0.2
+SEED = 0
+
+
+def measure(folder: Path) -> tuple[list[Series], list[Scenario], list[Prediction]]:
+    """The runs, for each the scenario calibrated with the others, and what that foretells."""
+    recorded = [read_run(folder / f"{run.name}{SUFFIX}") for run in RUNS]
+    runs = [series_of(run) for run in recorded]
+    scenarios = leave_one_out(scenario_of("calibrated", recorded, runs), runs)
+    rng = np.random.default_rng(SEED)
+    return runs, scenarios, [predict(scenario, run, rng) for scenario, run in zip(scenarios, runs, strict=True)]
+
+
+def figures_of(predictions: Sequence[Prediction]) -> dict[str, Any]:
+    """What is written as JSON; NaN as null."""
+    rows = [
+        {key: _known(value) for key, value in {**dataclasses.asdict(one), "time_error": one.time_error}.items()}
+        for one in predictions
+    ]
+    return {
+        "runs": rows,
+        "median_iteration_error": _known(float(np.median([one.iteration_error for one in predictions]))),
+        "median_time_error": _known(float(np.median([one.time_error for one in predictions]))),
+        "iteration_bar": ITERATION_BAR,
+        "time_bar": TIME_BAR,
+        "within_both": sum(one.iteration_error <= ITERATION_BAR and one.time_error <= TIME_BAR for one in predictions),
+        "cores": os.cpu_count(),
+    }
+
+
+def _known(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def draw(figure: Any, runs: Sequence[Series], scenarios: Sequence[Scenario]) -> None:
+    """Left: time of an iteration, window by window. Right: test accuracy over training time, dots measured."""
+    from dynamix_ps.report.plots.style import WORKER_COLOURS
+
+    figure.set_size_inches(12, 5)
+    figure.suptitle("Real runs (dots) foretold by a simulator calibrated with the other runs")
+    left, right = figure.subplots(1, 2)
+    rng = np.random.default_rng(SEED)
+    longest_ms = 1.1e3 * max(float(run.iteration_s.max()) for run in runs)
+    ends_ms = np.array([0.0, longest_ms])
+    left.fill_between(ends_ms, 0.9 * ends_ms, 1.1 * ends_ms, color="#dddddd", label="10 % off")
+    for colour, scenario, run in zip(WORKER_COLOURS, scenarios, runs, strict=False):
+        foretold_ms = 1e3 * predict_times(scenario, run.sizes).iteration_s
+        left.plot(1e3 * run.iteration_s, foretold_ms, ".", color=colour, label=run.name)
+        time_s, accuracy = simulate(scenario, run, rng)
+        right.plot(np.median(time_s, axis=1), np.median(accuracy, axis=1), color=colour, label=run.name)
+        measured_s = np.interp(run.evaluated, np.arange(len(run.clock_s)), run.clock_s)
+        right.plot(measured_s, run.test_accuracy, ".", color=colour)
+    right.axhline(scenarios[0].target_accuracy, color="#777777", linewidth=0.8)
+    left.set(xlim=ends_ms, ylim=ends_ms, xlabel="measured ms per iteration", ylabel="simulated ms per iteration")
+    right.set(ylim=(0.6, 0.92), xlabel="training time (s)", ylabel="test accuracy, target as a line", xlim=(0, None))
+    for axes in (left, right):
+        axes.grid(color="#e5e5e5", which="both")
+        axes.set_axisbelow(True)
+        axes.legend(fontsize="small")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here")
+    parser.add_argument("--png", type=Path, metavar="FILE", help="draw them")
+    parser.add_argument("--record", action="store_true", help="run all runs anew on this machine first")
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="of the recordings (default: those of the project)")
+    args = parser.parse_args()
+    console = Console()
+    if args.record:
+        record(args.folder, console)
+    runs, scenarios, predictions = measure(args.folder)
+    console.print(table("each run foretold from the others", predictions))
+    figures = figures_of(predictions)
+    console.print(
+        f"{figures['within_both']} of {len(predictions)} runs within {ITERATION_BAR:.0%} (time of an iteration) "
+        f"and {TIME_BAR:.0%} (time to {scenarios[0].target_accuracy:.0%})",
+        highlight=False,
+    )
+    if args.json:
+        args.json.write_text(json.dumps(figures, indent=2) + "\n")
+    if args.png:
+        from matplotlib.figure import Figure
+
+        figure = Figure(layout="constrained")
+        draw(figure, runs, scenarios)
+        figure.savefig(args.png, dpi=100)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,97 @@
+"""Real runs to calibrate the simulator with: three uneven workers, the same training with different batch sizes.
+
+Recorded by `python -m benchmarks.studies.calibration --record`; about seven minutes on two cores. Each run becomes one
+small file (dynamix_ps/sim/recorded.py).
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from rich.console import Console
+
+from dynamix_ps.config.load import dump_config
+from dynamix_ps.config.schema import BatchBounds, Cluster, Config, Metrics, Policy, Worker
+from dynamix_ps.run_record.run_folder import RunFolder
+from dynamix_ps.sim.recorded import SUFFIX, write_recording
+
+SPEEDS = (1.0, 0.5, 0.25)
+LIMIT_S = 240.0
+# The C library gives memory back after an iteration or keeps it, by what was asked for before; giving it back costs
+# up to a third of an iteration. Here it keeps it, so that runs differ in their batch sizes alone.
+ENVIRONMENT = {"MALLOC_TRIM_THRESHOLD_": "4000000000", "MALLOC_MMAP_THRESHOLD_": "4000000000"}
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """One run: first batch sizes by worker, the policy, passes over the data, iterations between evaluations.
+
+    Every run has weights and an order of the data of its own, so that none tells of another more than it should.
+    """
+
+    name: str
+    seed: int
+    sizes: tuple[int, int, int]
+    policy: Literal["static", "proportional"] = "static"
+    epochs: int = 3
+    eval_every: int = 20
+
+
+RUNS = (
+    Recorded("uniform-64", 1, (64, 64, 64), epochs=2, eval_every=40),
+    Recorded("uniform-128", 2, (128, 128, 128)),
+    Recorded("uneven-448", 3, (256, 128, 64)),
+    Recorded("inverse-320", 4, (64, 96, 160), epochs=2),
+    Recorded("proportional-384", 5, (128, 128, 128), "proportional"),
+    Recorded("proportional-768", 6, (256, 256, 256), "proportional", epochs=4),
+    Recorded("uneven-640", 7, (352, 192, 96), epochs=4),
+)
+
+
+def record(folder: Path, console: Console) -> None:
+    """Run all of RUNS on this machine, one after the other, and write a recording of each to `folder`.
+
+    Raises:
+        SystemExit: a run failed; its output is in the text.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="dx-calibration-") as temporary:
+        for number, run in enumerate(RUNS, start=1):
+            console.print(f"recording {run.name}, {number} of {len(RUNS)}", highlight=False)
+            write_recording(launch(run, Path(temporary)), folder / f"{run.name}{SUFFIX}")
+
+
+def launch(run: Recorded, folder: Path) -> RunFolder:
+    """One run through `dynamix launch`, below `folder`."""
+    cluster_file = folder / f"{run.name}.yaml"
+    cluster_file.write_text(dump_config(config_of(run, folder)))
+    command = [sys.executable, "-m", "dynamix_ps", "launch", "-c", str(cluster_file)]
+    done = subprocess.run(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=LIMIT_S, check=False
+    )
+    if done.returncode:
+        raise SystemExit(f"{run.name}: dynamix launch ended with {done.returncode}:\n{done.stdout[-3000:]}")
+    return RunFolder.open(folder / "latest")
+
+
+def config_of(run: Recorded, folder: Path) -> Config:
+    """The cluster file of a run."""
+    train = ("python", "-m", "benchmarks.workloads.train", "--data", "fashion-mnist", "--model", "cnn", "--lr", "0.02")
+    return Config(
+        name=run.name,
+        run_dir=str(folder),
+        seed=run.seed,
+        cluster=Cluster(workers=tuple(Worker(batch=b, speed=s) for b, s in zip(run.sizes, SPEEDS, strict=True))),
+        batch=BatchBounds(min=32, max=512),
+        window=20,
+        target_accuracy=0.85,
+        policy=Policy(name=run.policy),
+        metrics=Metrics(tensorboard=False),
+        command=(*train, "--epochs", str(run.epochs), "--eval-every", str(run.eval_every), "--seed", str(run.seed)),
+        env=ENVIRONMENT,
+    )

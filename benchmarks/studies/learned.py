@@ -1,0 +1,83 @@
+"""What learning adds to the model that the structured policy stands on: both on clusters drawn at random (simulated).
+
+    python -m benchmarks.studies.learned --json FILE
+
+Clusters are drawn as in training (dynamix_ps/sim/cluster/randomise.py), from a seed that no training uses. Each is
+run twice with the same random numbers: by the policy that ships, and by an untrained one, which does what the model
+advises (dynamix_ps/policy/learned/advice.py). `ratio` is the time to target of the first over the second; a run that
+does not get there within `WINDOWS` counts with the time it ran.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dynamix_ps.config.schema import Ppo
+from dynamix_ps.policy.learned.agent import fresh_agents, make_brain, spaces_of
+from dynamix_ps.policy.learned.policy import PRETRAINED
+from dynamix_ps.policy.learned.rewards import GoodputReward
+from dynamix_ps.policy.learned.state import StateBuilder
+from dynamix_ps.policy.ppo.actor_critic import Agent
+from dynamix_ps.policy.ppo.policy_file import load_policy
+from dynamix_ps.policy.ppo.settings import Settings
+from dynamix_ps.sim.cluster.randomise import draw
+from dynamix_ps.sim.cluster.simulator import Simulator
+from dynamix_ps.terminal import make_console
+
+SEED = 7_000_000  # trainings use small ones
+WINDOWS = 6000
+WORKERS = (3, 8, 16)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here")
+    parser.add_argument("--clusters", type=int, default=256, help="of each size")
+    args = parser.parse_args()
+    spaces = spaces_of("structured", Ppo().hidden)
+    rng = np.random.default_rng(0)
+    stored = load_policy(PRETRAINED / "structured.npz", spaces)
+    learned = {name: Agent(weights, Settings(), rng) for name, weights in stored.networks.items()}
+    model = fresh_agents(spaces, Settings(), rng)
+    figures = {}
+    for n_workers in WORKERS:
+        (mine, reached), (its, its_reached) = (times_s(one, args.clusters, n_workers) for one in (learned, model))
+        ratio = mine / its
+        low, middle, high = np.percentile(ratio, [5, 50, 95])
+        figures[n_workers] = {
+            "ratio": float(np.exp(np.log(ratio).mean())),
+            "median": float(middle),
+            "p05": float(low),
+            "p95": float(high),
+            "missed": int((~reached).sum()),
+            "missed_by_model": int((~its_reached).sum()),
+        }
+        make_console().print(n_workers, "workers:", figures[n_workers])
+    if args.json:
+        args.json.write_text(json.dumps(figures, indent=2) + "\n")
+
+
+def times_s(agents: dict[str, Agent], clusters: int, n_workers: int) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Simulated seconds to the target of every cluster, and whether it got there."""
+    simulator = Simulator(draw(np.random.default_rng(SEED), clusters, n_workers), np.random.default_rng(SEED))
+    states = StateBuilder(clusters, n_workers)
+    brain = make_brain("structured", agents, GoodputReward(), clusters, n_workers)
+    time_s, running = np.zeros(clusters), np.ones(clusters, dtype=bool)
+    sizes = simulator.sizes
+    for _ in range(WINDOWS):
+        state = states.observe(simulator.step(sizes))
+        time_s[running] = simulator.time_s[running]
+        running &= ~simulator.done
+        if not running.any():
+            break
+        sizes = brain.decide(state, explore=False).sizes
+    return time_s, ~running
+
+
+if __name__ == "__main__":
+    main()

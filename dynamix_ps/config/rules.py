@@ -1,0 +1,126 @@
+"""Rules between keys of a cluster file, which no single field can check. Pure."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator
+
+from dynamix_ps.config.schema import Config
+from dynamix_ps.config.validate import Finding
+from dynamix_ps.config.yaml_lines import Path
+
+# The batch sizes travel in the float32 tail of the gradient buffer; up to here their sum is exact.
+MAX_GLOBAL_BATCH = 2**24
+
+# How many workers there are, which is known even when a key of one of them is wrong.
+_COUNT: Path = ("cluster", "workers", "count")
+
+# Set per role by the launcher; a value from the file would break the role it reaches.
+_OURS = re.compile(
+    r"DMLC_.*|DYNAMIX_(CONFIG|RUN_DIR|RUN_ID|ARBITRATOR|TOKEN|RESUME|SLOWDOWN)"
+    r"|BYTEPS_(SOCKET_PATH|SHM_PREFIX|LOCAL_RANK|LOCAL_SIZE|GLOBAL_RANK|FORCE_DISTRIBUTED|ENABLE_ASYNC)"
+)
+
+
+def findings(config: Config) -> Iterator[Finding]:
+    """Every broken rule of a configuration whose fields are valid one by one."""
+    yield from _batch_sizes(config)
+    yield from _policy(config)
+    yield from _timeouts(config)
+    yield from _cluster(config)
+    yield from _environment(config)
+
+
+def _bound_paths(config: Config, rank: int) -> tuple[Path, Path]:
+    worker = config.cluster.workers[rank]
+    here: Path = ("cluster", "workers", rank)
+    return (
+        ("batch", "min") if worker.min is None else (*here, "min"),
+        ("batch", "max") if worker.max is None else (*here, "max"),
+    )
+
+
+def _batch_sizes(config: Config) -> Iterator[Finding]:
+    if config.batch.min > config.batch.max:
+        yield Finding(
+            ("batch", "min"), f"must not exceed batch.max = {config.batch.max}", config.batch.min, (("batch", "max"),)
+        )
+    for rank, worker in enumerate(config.cluster.workers):
+        low, high = config.bounds(rank)
+        uses = _bound_paths(config, rank)
+        own = next((path for path in uses if path[0] == "cluster"), None)
+        here: Path = ("cluster", "workers", rank, "batch")
+        if low > high:
+            if own is not None:
+                got = low if own[-1] == "min" else high
+                yield Finding(own, f"leaves no size between {low} and {high} for worker {rank}", got, uses)
+        elif not low <= worker.batch <= high:
+            yield Finding(here, f"must lie within {low}..{high}, the bounds of worker {rank}", worker.batch, uses)
+    largest = sum(config.bounds(rank)[1] for rank in range(len(config.cluster.workers)))
+    if largest > MAX_GLOBAL_BATCH:
+        message = f"lets the global batch grow beyond {MAX_GLOBAL_BATCH}, where its sum is no longer exact"
+        yield Finding(("batch", "max"), message, config.batch.max, (("cluster", "workers"),))
+
+
+def _policy(config: Config) -> Iterator[Finding]:
+    policy, workers = config.policy, config.cluster.workers
+    path: Path = ("policy", "sizes")
+    if policy.sizes is not None and policy.name != "static":
+        message = f"only the static policy takes sizes, policy.name is {policy.name}"
+        yield Finding(path, message, list(policy.sizes), (("policy", "name"),))
+    elif policy.sizes is not None and len(policy.sizes) != len(workers):
+        message = f"needs one size per worker, {len(workers)} in all"
+        yield Finding(path, message, list(policy.sizes), (_COUNT,))
+    elif policy.sizes is not None:
+        for rank, size in enumerate(policy.sizes):
+            low, high = config.bounds(rank)
+            if low <= high and not low <= size <= high:
+                message = f"must lie within {low}..{high}, the bounds of worker {rank}"
+                yield Finding((*path, rank), message, size, _bound_paths(config, rank))
+    transitions = policy.ppo.windows_per_update * len(workers)
+    if policy.name == "ppo" and policy.ppo.minibatches > transitions:
+        message = f"must not exceed the {transitions} transitions of one update (windows_per_update x workers)"
+        uses: tuple[Path, ...] = (("policy", "ppo", "windows_per_update"), _COUNT)
+        yield Finding(("policy", "ppo", "minibatches"), message, policy.ppo.minibatches, uses)
+
+
+def _timeouts(config: Config) -> Iterator[Finding]:
+    limits = config.timeouts
+    order = ("rpc_s", "lease_s", "stall_warn_s", "stall_fail_s")
+    for smaller, larger in itertools.pairwise(order):
+        low, high = getattr(limits, smaller), getattr(limits, larger)
+        if low >= high:
+            yield Finding(("timeouts", larger), f"must exceed {smaller} = {low:g}", high, (("timeouts", smaller),))
+    if limits.job_s is not None and limits.job_s <= limits.launch_s:
+        message = f"must exceed launch_s = {limits.launch_s:g}"
+        yield Finding(("timeouts", "job_s"), message, limits.job_s, (("timeouts", "launch_s"),))
+
+
+def _cluster(config: Config) -> Iterator[Finding]:
+    cluster = config.cluster
+    if config.comm == "local" and len(cluster.workers) > 1:
+        message = f"is for one worker, the cluster has {len(cluster.workers)}; use byteps"
+        yield Finding(("comm",), message, config.comm, (_COUNT,))
+    if cluster.port and cluster.port == cluster.arbitrator_port:
+        message = "is already the scheduler's port (cluster.port)"
+        yield Finding(("cluster", "arbitrator_port"), message, cluster.arbitrator_port, (("cluster", "port"),))
+    if config.lr_rule == "adascale" and len(cluster.workers) == 1:
+        message = "needs two workers or more, whose gradients tell the noise that it follows; use linear or sqrt"
+        yield Finding(("lr_rule",), message, config.lr_rule, (_COUNT,))
+    if config.prefetch >= config.window:
+        message = f"must be below window = {config.window}, or a plan shows only after the next decision"
+        yield Finding(("prefetch",), message, config.prefetch, (("window",),))
+    if config.emulation == "none":
+        for rank, worker in enumerate(cluster.workers):
+            if worker.speed < 1:
+                path: Path = ("cluster", "workers", rank, "speed")
+                yield Finding(path, "has no effect with emulation: none", worker.speed, (("emulation",),))
+
+
+def _environment(config: Config) -> Iterator[Finding]:
+    for name, value in config.env.items():
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+            yield Finding(("env", name), "is no name of an environment variable", value)
+        elif _OURS.fullmatch(name):
+            yield Finding(("env", name), "is set by the launcher; remove it", value)

@@ -1,0 +1,49 @@
+"""A small process that outlives its owner just long enough to clean up after it.
+
+The owner holds the writing end of the keeper's standard input. When the owner ends, in whatever way, the pipe
+closes and the keeper releases what the run held; `kill -9` of the launcher leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from dynamix_ps.launch.cleanup import Holdings, release
+
+
+def start_keeper(holdings: Holdings, survives_exec: bool = False) -> int:
+    """Start the keeper; returns the file descriptor whose closing makes it clean up and end.
+
+    With `survives_exec` the descriptor stays open when this process becomes another program.
+    """
+    reading, writing = os.pipe()
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("DYNAMIX_")}
+    package_root = str(Path(__file__).resolve().parents[2])
+    environ["PYTHONPATH"] = os.pathsep.join(filter(None, (package_root, environ.get("PYTHONPATH", ""))))
+    subprocess.run(
+        [sys.executable, "-m", "dynamix_ps.launch.reaper", holdings.to_json()],
+        stdin=reading,
+        stdout=subprocess.DEVNULL,
+        env=environ,
+        start_new_session=True,
+        check=True,
+    )
+    os.close(reading)
+    os.set_inheritable(writing, survives_exec)
+    return writing
+
+
+def main() -> int:
+    holdings = Holdings.from_json(sys.argv[1])
+    if os.fork():
+        os._exit(0)  # the keeper is nobody's child: a program that waits for all its children must not wait for it
+    sys.stdin.buffer.read()
+    release(holdings)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,84 @@
+"""Which sources of network metrics can be used here, and for each that cannot the reason and what to do."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from dynamix_ps.metrics.network.connection import NetworkSource, SourceError
+from dynamix_ps.metrics.network.procfs import ProcfsSource
+from dynamix_ps.metrics.network.sockdiag import SockDiagSource
+
+_LOAD_LIMIT_S = 60
+_TRACEFS = Path("/sys/kernel/tracing/events")
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """One source, best first, or something that others would need. A lesser one takes over what cannot be used."""
+
+    name: str
+    usable: bool
+    reason: str  # also for usable ones: what they give
+    fix: str = ""
+
+
+def check_levels() -> tuple[Level, ...]:
+    """Try every source for real; about a second. Raises nothing."""
+    return (
+        _ebpf(),
+        _made("sockdiag", SockDiagSource, "own connections by sock_diag, no privilege needed"),
+        _made("procfs", ProcfsSource, "counters of the whole network namespace, no round trip, no queues"),
+        Level("tracefs", True, f"{'there' if _TRACEFS.exists() else 'not mounted'}; not needed by raw tracepoints"),
+        Level("kernel headers", True, "not needed: the package has its own, and the kernel tells its types"),
+    )
+
+
+def _ebpf() -> Level:
+    """Loads and attaches everything in a process of its own: compiler libraries are large, and may crash."""
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "dynamix_ps.metrics.network.sources"],
+            capture_output=True,
+            text=True,
+            timeout=_LOAD_LIMIT_S,
+            check=False,
+        )
+        problem = json.loads(done.stdout)
+    except subprocess.TimeoutExpired:
+        return Level("ebpf", False, f"loading the programs did not end within {_LOAD_LIMIT_S} s")
+    except OSError as error:
+        return Level("ebpf", False, f"no process could be started to try it: {error}")
+    except ValueError:
+        last = (done.stderr.strip().splitlines() or [f"code {done.returncode}"])[-1]
+        return Level("ebpf", False, f"loading the programs ended with {last}")
+    if problem:
+        return Level("ebpf", False, problem["reason"], problem["fix"])
+    return Level("ebpf", True, "programs load and attach")
+
+
+def _made(name: str, make: Callable[[], NetworkSource], gives: str) -> Level:
+    try:
+        make().close()
+    except SourceError as error:
+        return Level(name, False, str(error), error.fix)
+    return Level(name, True, gives)
+
+
+def _try_ebpf() -> dict[str, str]:
+    """Empty if it works."""
+    from dynamix_ps.metrics.network.ebpf import EbpfCollector
+
+    try:
+        EbpfCollector().close()
+    except SourceError as error:
+        return {"reason": str(error), "fix": error.fix}
+    return {}
+
+
+if __name__ == "__main__":
+    print(json.dumps(_try_ebpf()))

@@ -1,0 +1,5 @@
+"""What an MXNet script imports, before `mxnet` itself: `import dynamix_ps.mxnet as dynamix`."""
+
+from worker_hooks.mxnet.run import Run, attach
+
+__all__ = ["Run", "attach"]

@@ -1,0 +1,92 @@
+"""LBB, load-balanced batching (The Journal of Supercomputing, 2023): B stays, its split makes computing times equal.
+
+    T_i(b) = a0_i + a1_i b
+    SE = (max T - min T) / mean T                the straggler effect of the window
+    SE < 0.05            nothing
+    SE < 0.3             a fine move: a sample from the slowest worker to the fastest
+    else                 the split of B that makes max T - min T smallest, then a while of fine moves only
+
+As published but for what a job without a profile cannot have: there a0 comes from runs at b = 2, 4, 8, ... before the
+job, here the whole line from the windows seen so far (compute_times.py), and a0 = 0 in the first split, before which
+every worker was seen at one size only; the cap on b is the worker's upper bound, not its out-of-memory size, and nobody
+is left out of the split (b = 0), but stays at its lower bound. The published rule acts in every iteration. Chosen by
+us, since a decision here stands for a window: a fine move is one sample per iteration of the window, but no more than
+make both workers' times equal; the while of fine moves is 2 windows.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from dynamix_ps.policy.base import Decision, View
+from dynamix_ps.policy.baselines.proportional import shares_by_speed
+from dynamix_ps.policy.cluster_model.compute_meter import ComputeMeter
+from dynamix_ps.policy.cluster_model.compute_times import Array
+from dynamix_ps.policy.cluster_model.step_times import StepTimes
+
+BALANCED, NEARLY_BALANCED = 0.05, 0.3  # straggler effects
+OBSERVED_WINDOWS = 2
+
+
+class LbbPolicy:
+    """Solves for equal times where they are far apart, and moves single samples where they are near."""
+
+    name = "lbb"
+
+    def __init__(self, n_workers: int) -> None:
+        self._meter = ComputeMeter(n_workers)
+        self._times = StepTimes(n_workers)
+        self._observing = 0  # windows left in which only fine moves are made
+        self._sizes_vary = False  # there was a split before, so that a0 can be told
+
+    def decide(self, view: View) -> Decision:
+        """New sizes, or the present ones where the window is not clean or the workers are balanced."""
+        keep = Decision(view.plan.batch_sizes)
+        if not view.clean:
+            return keep
+        self._times.observe(view)
+        _, times_s = self._meter.observe(view)
+        effect = straggler_effect(times_s)
+        observing, self._observing = self._observing > 0, max(self._observing - 1, 0)
+        if effect < BALANCED:
+            return keep
+        if effect < NEARLY_BALANCED or observing:
+            return Decision(self._fine_move(view, times_s))
+        self._observing = OBSERVED_WINDOWS
+        return Decision(self._equal_times(view, times_s))
+
+    def _equal_times(self, view: View, times_s: Array) -> tuple[int, ...]:
+        """B split anew; workers that were never measured keep their sizes."""
+        if not self._sizes_vary:
+            self._sizes_vary = True
+            speeds = zip(view.plan.batch_sizes, times_s.tolist(), strict=True)
+            return shares_by_speed(view, [size / time_s if math.isfinite(time_s) else None for size, time_s in speeds])
+        sizes = np.array(view.plan.batch_sizes)
+        total = int(sizes[self._times.compute.known].sum())
+        return tuple(self._times.shares(total, sizes, *np.array(view.bounds).T).tolist())
+
+    def _fine_move(self, view: View, times_s: Array) -> tuple[int, ...]:
+        sizes = np.array(view.plan.batch_sizes)
+        low, high = np.array(view.bounds).T
+        slowest = int(np.argmax(np.where(np.isfinite(times_s) & (sizes > low), times_s, -math.inf)))
+        fastest = int(np.argmin(np.where(np.isfinite(times_s) & (sizes < high), times_s, math.inf)))
+        per_sample_s = times_s / np.maximum(sizes, 1)  # at most: as if nothing of the time were fixed
+        gap_s = times_s[slowest] - times_s[fastest]
+        samples = min(
+            gap_s / (per_sample_s[slowest] + per_sample_s[fastest]),
+            max(record.iterations for record in view.reported),
+            sizes[slowest] - low[slowest],
+            high[fastest] - sizes[fastest],
+        )
+        if samples >= 1:
+            sizes[slowest] -= int(samples)
+            sizes[fastest] += int(samples)
+        return tuple(sizes.tolist())
+
+
+def straggler_effect(times_s: Array) -> float:
+    """SE of computing times, NaN left out; 0 where nothing is known."""
+    known = times_s[np.isfinite(times_s)]
+    return float((known.max() - known.min()) / known.mean()) if known.size else 0.0

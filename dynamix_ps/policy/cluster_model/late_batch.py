@@ -1,0 +1,63 @@
+"""Towards the end of training a larger global batch takes the place of a learning rate that falls. Pure.
+
+A learning rate that stays leaves training in noise, which falls with lr / B: a larger B ends it as a smaller rate does,
+in fewer and larger iterations (Smith et al., arXiv 1711.00489). So for the last quarter of training B* is twice what
+it was, or less where that would train fewer samples per second. No model of progress knows of this: it looks one
+step ahead, and there the smaller B is as good.
+
+Not where the script lowers its rate itself, nor where the rate follows B in proportion, as lr / B would stay. On a
+Fashion-MNIST CNN, two epochs, that ends 0.4 points higher (benchmarks/results/finish.md). Quarter and factor chosen
+by us.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dynamix_ps.policy.base import LR_RULES
+
+BEGINS = 0.75  # of the training
+FACTOR = 2.0  # on the global batch
+FALLEN = 0.99  # of its largest value; a learning rate below that falls by the script's own will
+SLOWER = 0.02  # part of the samples per second that a larger batch may cost
+
+Array = NDArray[np.floating[Any]]
+
+
+def finishing(lr_rule: ArrayLike, trained_ratio: ArrayLike, lr_ratio: ArrayLike) -> NDArray[np.bool_]:
+    """Whether training is so far that larger batches are due; no, where it is not known.
+
+    Args:
+        lr_rule: index into LR_RULES.
+    """
+    late = (np.asarray(trained_ratio) >= BEGINS) & (np.asarray(lr_ratio) >= FALLEN)
+    return np.asarray(late & (np.asarray(lr_rule) != LR_RULES.index("linear")))
+
+
+class Finish:
+    """Remembers the global batch of the last quarter; shape (...,)."""
+
+    def __init__(self, *shape: int) -> None:
+        self._batch: Array = np.full(shape, np.nan)
+
+    def restart(self, which: NDArray[np.bool_]) -> None:
+        """Forget some environments."""
+        self._batch[which] = np.nan
+
+    def advise(self, due: NDArray[np.bool_], advised: Array, candidates: Array, duration_s: Array) -> Array:
+        """B*: `advised` where nothing is due, else what it was when it first was, enlarged. All (...,).
+
+        Args:
+            candidates: global batches, (candidates, ...); `advised` is one of them.
+            duration_s: of their iterations.
+        """
+        per_sample_s = duration_s / np.maximum(candidates, 1)
+        now_s = np.where(candidates == advised, per_sample_s, 0.0).max(axis=0)
+        fits = (candidates <= FACTOR * advised * (1 + 1e-9)) & (per_sample_s <= (1 + SLOWER) * now_s)
+        largest = np.where(fits, candidates, advised).max(axis=0)
+        begun = np.isfinite(self._batch)
+        self._batch = np.where(due, np.where(begun, self._batch, largest), np.nan)
+        return np.asarray(np.where(due, self._batch, advised))

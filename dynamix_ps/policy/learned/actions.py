@@ -1,0 +1,84 @@
+"""What an action is: the two action spaces, from actions to batch sizes. Pure; arrays of shape (..., workers).
+
+`paper`: every worker adds one of five steps to its size (DYNAMIX, arXiv 2510.08522, IV-C). It mixes two decisions: how
+large the global batch is, and how it is split.
+
+`structured` (ours) keeps them apart: one decision multiplies the global batch B that a simple model advises
+(policy/advice.py), and one per worker multiplies its share of the split with which, by the same model, all finish
+together. Doing nothing is following the model; what is learned is where it errs. Factors work at any scale, from 32
+samples to millions of tokens.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dynamix_ps.apportion import Whole, split
+from dynamix_ps.policy.window_arrays import Array, WindowArrays, known_or
+
+PAPER_STEPS = (-100, -25, 0, 25, 100)  # samples
+PAPER_BOUNDS = (32, 1024)
+BATCH_STEPS = (-1.0, -0.4, -0.15, 0.0, 0.15, 0.4, 1.0)  # log2 of the factor on the advised B (chosen by us)
+LARGEST_MOVE = 1.0  # |log2| of what B changes by in one window, by advice, and by advice and step (chosen by us)
+SHARE_STEPS = (-1.0, -0.4, -0.15, -0.05, 0.0, 0.05, 0.15)  # log2 of the factor on a worker's share (chosen by us)
+WORTH = 0.03  # of an iteration; while B stays, a split that promises less is not worth a switch (chosen by us)
+
+
+class SplitModel(Protocol):
+    """What is known of iterations that were not tried."""
+
+    def balanced(self, totals: Whole) -> Array:
+        """Real-valued sizes, (..., workers), with which all would finish together; positive."""
+        ...
+
+    def longest_s(self, sizes: Array) -> Array:
+        """How long an iteration with these sizes, (..., workers), takes."""
+        ...
+
+
+def paper_sizes(planned: Whole, actions: NDArray[np.int64], low: Whole, high: Whole) -> Whole:
+    """Sizes plus steps, within the paper's bounds where those leave something, and the worker's own."""
+    wanted = np.clip(planned + np.array(PAPER_STEPS)[actions], *PAPER_BOUNDS)
+    return np.asarray(np.clip(wanted, low, high))
+
+
+def batch_reference(window: WindowArrays, advised: Array) -> Array:
+    """The global batch that steps start from, (...,): B* = B * 2^advised, at most a factor of 2 away; B if unknown."""
+    away = np.clip(known_or(advised), -LARGEST_MOVE, LARGEST_MOVE)
+    return np.asarray(np.maximum(window.global_batch, 1) * np.exp2(away))
+
+
+def batch_allowed(window: WindowArrays, reference: Array) -> NDArray[np.bool_]:
+    """Which steps lead somewhere else than the bounds where the reference already is; (..., steps). 0 always does."""
+    steps = np.array(BATCH_STEPS)
+    smallest, largest = window.low.sum(axis=-1)[..., None], window.high.sum(axis=-1)[..., None]
+    now = reference[..., None]
+    return np.asarray((steps == 0) | ((steps < 0) & (now > smallest)) | ((steps > 0) & (now < largest)))
+
+
+def batch_target(window: WindowArrays, reference: Array, batch_actions: NDArray[np.int64]) -> Whole:
+    """The reference times the action's factor, at most LARGEST_MOVE away, within the bounds of the workers; (...,)."""
+    wanted = reference * np.exp2(np.array(BATCH_STEPS)[batch_actions])
+    now, largest = np.maximum(window.global_batch, 1), np.exp2(LARGEST_MOVE)
+    moved = np.clip(wanted, now / largest, now * largest)
+    lowest = np.where(window.present, window.low, window.planned).sum(axis=-1)
+    highest = np.where(window.present, window.high, window.planned).sum(axis=-1)
+    total: Whole = np.clip(np.rint(moved), lowest, highest).astype(np.int64)
+    return total
+
+
+def structured_sizes(window: WindowArrays, total: Whole, model: SplitModel, share_actions: NDArray[np.int64]) -> Whole:
+    """`total` split so that by `model` all finish together, times each worker's factor; the present sizes where B stays
+    and an iteration would hardly be shorter. Absent workers keep their size.
+    """
+    planned, present = window.planned, window.present
+    lowest, highest = np.where(present, window.low, planned), np.where(present, window.high, planned)
+    factors = np.exp2(np.array(SHARE_STEPS)[share_actions])
+    sizes = split(total, np.where(present, model.balanced(total) * factors, 0), lowest, highest)
+    now_s, then_s = (model.longest_s(np.where(present, those / factors, 0)) for those in (planned, sizes))
+    stays = (total == window.global_batch) & (then_s > (1 - WORTH) * now_s)
+    inside = ((planned >= window.low) & (planned <= window.high)).all(axis=-1)
+    return np.where((stays & inside)[..., None], planned, sizes)

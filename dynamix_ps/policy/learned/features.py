@@ -1,0 +1,205 @@
+"""The state of DYNAMIX as a table: one line per number that a learned policy sees, in the order it sees them.
+
+Per worker (LOCAL) and common to all (SHARED). The groups network, system, training, global are those of DYNAMIX
+(arXiv 2510.08522, IV-B); its exact list and scales are not published. `paper` marks quantities it names; every
+formula and every other line is chosen by us. An unknown value is NaN here, and 0 with a mask of 0 after
+normalisation (ppo/normalise.py). `python -m dynamix_ps.policy.learned.features` prints the table of docs/state.md.
+
+The formulas take arrays (policy/window_arrays.py), so the arbitrator and the simulator compute the same numbers with
+the same lines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from dynamix_ps.policy.window_arrays import Array, Known, WindowArrays, ratio
+
+_GIB = 2.0**30
+
+Source = Literal["kernel", "both sides", "machine", "hook", "servers", "plan"]
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What the formulas read: the window, and what is remembered of those before. Shapes as in WindowArrays."""
+
+    window: WindowArrays
+    accuracy_gain: Array  # per worker, since the window seen before
+    loss_before: Array
+    global_accuracy_before: Array
+    global_loss_before: Array
+    iteration_time: Array  # in units of the reference
+    gradient_variance: Array  # per worker
+    noise_scale: Array  # samples, smoothed
+    speed: Array  # per worker, samples per second of computing
+    mean_speed: Array  # over the workers
+
+
+@dataclass(frozen=True, slots=True)
+class Feature:
+    name: str
+    unit: str
+    low: float  # values are cut off at low and high
+    high: float
+    source: Source
+    paper: bool  # named by the paper; else ours
+    meaning: str
+    value: Callable[[Seen], Known]
+
+
+def _log(value: Known) -> Array:
+    known = np.asarray(value)
+    return np.asarray(np.log1p(np.where(known >= 0, known, np.nan)))
+
+
+def _log2(value: Known) -> Array:
+    known = np.asarray(value)
+    return np.asarray(np.log2(np.where(known > 0, known, np.nan)))
+
+
+def _fall(before: Array, now: Array) -> Array:
+    return np.asarray((before - now) / np.maximum(np.abs(before), 1e-9))
+
+
+def speed(window: WindowArrays, compute_s: Array) -> Array:
+    """Samples per second of computing, `compute_s` seconds of the window; NaN for a worker that had none."""
+    return ratio(window.samples, np.where(window.samples > 0, compute_s, 0.0))
+
+
+def gradient_variance(window: WindowArrays) -> Array:
+    """The part of |g_i|^2 that is noise, 1 - |g|^2 / |g_i|^2, at least 0."""
+    return 1.0 - np.minimum(ratio(window.grad_sq_global[..., None], window.grad_sq_local), 1.0)
+
+
+def _share(part_s: Array, seen: Seen) -> Array:
+    return ratio(part_s, seen.window.duration_s[..., None])
+
+
+def _planned(seen: Seen, value: Array) -> Array:
+    """A value of the plan, known for those that reported."""
+    return np.where(seen.window.present, value, np.nan)
+
+
+LOCAL: tuple[Feature, ...] = (
+    Feature("push_throughput", "log(bytes/s)", 0, 30, "kernel", True, "log1p of payload the servers acknowledged",
+            lambda s: _log(s.window.push_bytes_per_s)),
+    Feature("pull_throughput", "log(bytes/s)", 0, 30, "kernel", True, "log1p of payload received from the servers",
+            lambda s: _log(s.window.pull_bytes_per_s)),
+    Feature("push_retransmits", "log(1/s)", 0, 20, "kernel", True, "log1p of segments this worker sent again",
+            lambda s: _log(s.window.retransmits_per_s)),
+    Feature("pull_retransmits", "log(1/s)", 0, 20, "both sides", True, "log1p of segments servers sent it again",
+            lambda s: _log(s.window.pull_retransmits_per_s)),
+    Feature("rtt", "log(us)", 0, 20, "kernel", False, "log1p of the smoothed round trip to the busiest server",
+            lambda s: _log(1e6 * s.window.rtt_s)),
+    Feature("push_busy", "1", 0, 1, "kernel", False, "part of the time with data on the way to the servers",
+            lambda s: s.window.push_busy),
+    Feature("pull_busy", "1", 0, 1, "both sides", False, "part of the time with data on the way back",
+            lambda s: s.window.pull_busy),
+    Feature("sides_differ", "1", -1, 1, "both sides", False, "push rate the servers see minus the worker's, relative",
+            lambda s: s.window.push_difference),
+    Feature("cpu_ratio", "1", 0, 1024, "machine", True, "CPU seconds per second of the training process",
+            lambda s: s.window.cpu_ratio),
+    Feature("cpu_use", "1", 0, 2, "machine", False, "the same over the cores it may use",
+            lambda s: ratio(s.window.cpu_ratio, s.window.cpu_cores)),
+    Feature("throttled", "1", 0, 1, "machine", False, "part of the time a CPU quota held it back",
+            lambda s: s.window.throttled),
+    Feature("memory", "log(GiB)", 0, 12, "machine", True, "log1p of the resident set",
+            lambda s: _log(s.window.memory_bytes / _GIB)),
+    Feature("memory_use", "1", 0, 1, "machine", False, "memory in use over the limit that applies",
+            lambda s: s.window.memory_ratio),
+    Feature("gpu_use", "1", 0, 1, "machine", False, "GPU utilisation",
+            lambda s: s.window.gpu_utilisation),
+    Feature("gpu_memory", "1", 0, 1, "machine", False, "GPU memory in use",
+            lambda s: s.window.gpu_memory_ratio),
+    Feature("accuracy", "1", 0, 1, "hook", True, "mean accuracy of this worker's batches",
+            lambda s: s.window.accuracy),
+    Feature("accuracy_gain", "1", -1, 1, "hook", True, "its change since the window seen before",
+            lambda s: s.accuracy_gain),
+    Feature("accuracy_std", "1", 0, 1, "hook", False, "its standard deviation over the window",
+            lambda s: s.window.accuracy_std),
+    Feature("local_loss", "log(loss)", 0, 20, "hook", False, "log1p of the mean loss of this worker's samples",
+            lambda s: _log(s.window.loss)),
+    Feature("local_loss_fall", "1", -1, 1, "hook", False, "relative fall of that loss since the window seen before",
+            lambda s: _fall(s.loss_before, s.window.loss)),
+    Feature("iteration_time", "1", 0, 1000, "hook", True, "iteration time over the reference iteration time",
+            lambda s: np.where(s.window.present, s.iteration_time[..., None], np.nan)),
+    Feature("compute_share", "1", 0, 1, "hook", False, "part of the window spent computing",
+            lambda s: _share(s.window.compute_s, s)),
+    Feature("push_pull_share", "1", 0, 1, "hook", False, "part in which nobody but the network was waited for",
+            lambda s: _share(s.window.push_pull_s, s)),
+    Feature("wait_share", "1", 0, 1, "hook", False, "part spent waiting for other workers",
+            lambda s: _share(s.window.wait_s, s)),
+    Feature("relative_speed", "log2", -10, 10, "hook", False, "samples per second of computing, over the workers' mean",
+            lambda s: _log2(ratio(s.speed, s.mean_speed[..., None]))),
+    Feature("gradient_std", "1", 0, 10, "hook", True, "standard deviation of |g_i| over the window, over its mean",
+            lambda s: s.window.grad_norm_std),
+    Feature("gradient_variance", "1", 0, 1, "hook", True, "1 - |g|^2 / |g_i|^2: the part of |g_i|^2 that is noise",
+            lambda s: s.gradient_variance),
+    Feature("batch", "log2/10", 0, 3, "plan", False, "log2 of the batch size over 10",
+            lambda s: _planned(s, np.log2(np.maximum(s.window.planned, 1)) / 10)),
+    Feature("batch_share", "1", 0, 100, "plan", False, "batch size over the workers' mean",
+            lambda s: _planned(s, ratio(s.window.planned * s.window.n_workers, s.window.global_batch[..., None]))),
+)  # fmt: skip
+
+SHARED: tuple[Feature, ...] = (
+    Feature("loss", "log(loss)", 0, 20, "hook", True, "log1p of the mean loss over all samples",
+            lambda s: _log(s.window.global_loss)),
+    Feature("loss_fall", "1", -1, 1, "hook", True, "relative fall of that loss since the window seen before",
+            lambda s: _fall(s.global_loss_before, s.window.global_loss)),
+    Feature("global_accuracy", "1", 0, 1, "hook", True, "mean accuracy over all samples",
+            lambda s: s.window.global_accuracy),
+    Feature("global_accuracy_gain", "1", -1, 1, "hook", True, "its change since the window seen before",
+            lambda s: s.window.global_accuracy - s.global_accuracy_before),
+    Feature("noise_scale", "log2", -20, 30, "hook", False, "gradient noise scale over the global batch",
+            lambda s: _log2(ratio(s.noise_scale, s.window.global_batch))),
+    Feature("global_batch", "1", 0, 1, "plan", False, "B over the largest B that the bounds allow",
+            lambda s: s.window.global_batch / s.window.high.sum(axis=-1)),
+    Feature("global_batch_size", "log2/10", 0, 4, "plan", False, "log2 of B over 10",
+            lambda s: np.log2(np.maximum(s.window.global_batch, 1)) / 10),
+    Feature("workers", "log2", 0, 12, "plan", False, "log2 of the number of workers",
+            lambda s: np.log2(s.window.n_workers)),
+    Feature("epoch", "log", 0, 10, "hook", False, "log1p of the passes over the data",
+            lambda s: _log(s.window.epoch)),
+    Feature("server_cpu", "1", 0, 2, "servers", False, "CPU use of the busiest server, over the cores it may use",
+            lambda s: s.window.server_cpu),
+    Feature("server_unread", "log(bytes)", 0, 40, "servers", False, "log1p of bytes waiting to be summed, largest",
+            lambda s: _log(s.window.server_unread_bytes)),
+    Feature("server_unsent", "log(bytes)", 0, 40, "servers", False, "log1p of bytes waiting for the network, largest",
+            lambda s: _log(s.window.server_unsent_bytes)),
+)  # fmt: skip
+
+ALL: tuple[Feature, ...] = (*LOCAL, *SHARED)  # in the order of a row
+NAMES = tuple(feature.name for feature in ALL)
+_LOW = np.array([feature.low for feature in ALL], dtype=np.float32)
+_HIGH = np.array([feature.high for feature in ALL], dtype=np.float32)
+
+
+def rows(seen: Seen) -> Array:
+    """One float32 row of LOCAL + SHARED values per worker, NaN where unknown; shape (..., workers, len(NAMES))."""
+    result = np.empty((*seen.window.planned.shape, len(ALL)), dtype=np.float32)
+    with np.errstate(over="ignore"):  # what is too large for float32 is cut off below
+        for column, feature in enumerate(ALL):
+            value = feature.value(seen)
+            result[..., column] = value if column < len(LOCAL) else np.asarray(value)[..., None]
+    return np.clip(result, _LOW, _HIGH, out=result)
+
+
+def table() -> str:
+    """The table of docs/state.md."""
+    lines = ["| # | value | scope | unit | range | source | named by | what it is |", "| --- " * 8 + "|"]
+    for number, one in enumerate(ALL):
+        scope = "local" if number < len(LOCAL) else "global"
+        by = "the paper" if one.paper else "us"
+        meaning = one.meaning.replace("|", "\\|")
+        span = f"{one.low:g} to {one.high:g}"
+        lines.append(f"| {number} | `{one.name}` | {scope} | {one.unit} | {span} | {one.source} | {by} | {meaning} |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    print(table())

@@ -1,0 +1,216 @@
+"""The learned policy in a live run: it acts, gets rewards, and where asked learns while training runs.
+
+The story of one decision (`decide`):
+
+    clean window -> state (state.py) -> reward of the decision before -> actions and sizes (agent.py)
+
+and of one update, every `windows_per_update` rewards, on copies and beside the decisions:
+
+    outcomes -> advantages (ppo/rollout.py) -> new weights (ppo/update.py), or the old ones if not finite
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dynamix_ps.apportion import Whole
+from dynamix_ps.config.schema import Ppo
+from dynamix_ps.errors import PolicyError
+from dynamix_ps.policy.base import Decision, View
+from dynamix_ps.policy.learned.agent import VALUE_SCALE, Brain, Decided, fresh_agents, make_brain, spaces_of
+from dynamix_ps.policy.learned.rewards import GoodputReward, PaperReward, Reward
+from dynamix_ps.policy.learned.state import State, StateBuilder
+from dynamix_ps.policy.ppo.actor_critic import Agent
+from dynamix_ps.policy.ppo.policy_file import Spaces, StoredPolicy, load_policy, save_policy
+from dynamix_ps.policy.ppo.rollout import Rollout
+from dynamix_ps.policy.ppo.settings import Settings
+from dynamix_ps.policy.window_arrays import Array, arrays_of
+
+FRESH = "fresh"  # in place of a file: untrained weights
+PRETRAINED = Path(__file__).parents[1] / "pretrained"
+
+
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    """The last decision, not yet rewarded."""
+
+    decided: Decided
+    before: Whole
+    state: State
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """The last decision that was rewarded; it joins the rollout once it is known whether another follows directly."""
+
+    decided: Decided
+    rewards: dict[str, Array]
+    values_after: dict[str, Array]
+    present: dict[str, NDArray[np.bool_]]
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """What an update on copies brought: the agents that learned, and per network the diagnostics."""
+
+    agents: dict[str, Agent]
+    diagnostics: Mapping[str, Mapping[str, float]]
+
+
+class PpoPolicy:
+    """Acts in windows that ran cleanly under the newest plan, and keeps the plan in all others.
+
+    Learning: actions are drawn from the policy and outcomes are collected. Otherwise the likeliest action is taken.
+    """
+
+    name = "ppo"
+
+    def __init__(self, brain: Brain, ppo: Ppo, n_workers: int, spaces: Spaces, provenance: Mapping[str, Any],
+                 *, learn: bool, explore: bool) -> None:  # fmt: skip
+        self._brain = brain
+        self._settings = settings_of(ppo)
+        self._windows_per_update = ppo.windows_per_update
+        self._spaces = spaces
+        self._provenance = dict(provenance)
+        self._learn = learn
+        self._explore = explore
+        self._states = StateBuilder(n_workers)
+        self._pending: _Pending | None = None
+        self._outcome: _Outcome | None = None
+        self._rollouts = self._empty()
+
+    def decide(self, view: View) -> Decision:
+        """New sizes, and what the decision before has earned where its plan is the one that ran."""
+        if not view.clean:
+            return Decision(view.plan.batch_sizes)
+        state = self._states.observe(arrays_of(view))
+        decided = self._brain.decide(state, explore=self._explore, learn_normaliser=self._learn)
+        earned = self._settle(state, decided)
+        self._pending = _Pending(decided, state.window.planned, state)
+        return Decision(tuple(int(size) for size in decided.sizes), earned)
+
+    @property
+    def update_due(self) -> bool:
+        return len(next(iter(self._rollouts.values()))) >= self._windows_per_update
+
+    def begin_update(self) -> Callable[[], Finished]:
+        """Take out what was collected; the function returned learns from it on copies, in any thread."""
+        rollouts, self._rollouts = self._rollouts, self._empty()
+        agents = {name: agent.copy() for name, agent in self._brain.agents.items()}
+        following = self._outcome.decided.acted if self._outcome else {}  # none: the last step was broken off
+        batches = {
+            name: rollout.batch(following[name].values if name in following else None)
+            for name, rollout in rollouts.items()
+        }
+
+        def learn() -> Finished:
+            diagnostics = {name: agent.update(batches[name]) for name, agent in agents.items()}
+            return Finished(agents, diagnostics)
+
+        return learn
+
+    def finish_update(self, finished: Finished) -> Mapping[str, Any]:
+        """Go on with what was learned. `accepted` is 0 where any network kept its old weights."""
+        for name, agent in self._brain.agents.items():
+            agent.adopt(finished.agents[name])
+        accepted = min(one["accepted"] for one in finished.diagnostics.values())
+        self._provenance["updates"] = int(self._provenance.get("updates", 0)) + int(accepted)
+        flat = {f"{name}_{key}": value for name, one in finished.diagnostics.items() for key, value in one.items()}
+        return {"accepted": accepted, "updates": float(self._provenance["updates"]), **flat}
+
+    def save(self, file: Path) -> None:
+        """Write the policy as it is now. Raises OSError."""
+        networks = {name: agent.weights for name, agent in self._brain.agents.items()}
+        save_policy(file, StoredPolicy(networks, self._spaces, self._provenance))
+
+    def _empty(self) -> dict[str, Rollout]:
+        return {name: Rollout(self._settings) for name in self._brain.agents}
+
+    def _settle(self, state: State, decided: Decided) -> float | None:
+        """Credit the decision before with what this window earned: the mean reward, or None.
+
+        Only if the plan that ran is the one it asked for. A decision whose sizes were never in force as it
+        wanted them (observe mode, a restart, the safety net) is dropped, not credited with somebody else's window.
+        """
+        pending, self._pending = self._pending, None
+        if pending is None or not np.array_equal(pending.decided.sizes, state.window.planned):
+            self._collect(None)
+            return None
+        rewards = self._brain.rewards(state, pending.before)
+        was_there, is_there = self._brain.present(pending.state), self._brain.present(state)
+        both = {name: was_there[name] & is_there[name] for name in rewards}
+        if not any(there.any() for there in both.values()):
+            self._collect(None)
+            return None
+        values_after = {name: acted.values for name, acted in decided.acted.items()}
+        self._collect(_Outcome(pending.decided, rewards, values_after, both))
+        name = next(iter(rewards))
+        return float(rewards[name][both[name]].mean())
+
+    def _collect(self, outcome: _Outcome | None) -> None:
+        """Put the outcome before into the rollouts, broken off where this one does not follow it."""
+        before, self._outcome = self._outcome, outcome if self._learn else None
+        if before is None:
+            return
+        for name, rollout in self._rollouts.items():
+            cut = np.full(len(before.rewards[name]), outcome is None)
+            after = before.values_after[name]
+            scaled = VALUE_SCALE * before.rewards[name]
+            rollout.add(before.decided.acted[name], scaled, cut, after, before.present[name])
+
+
+def settings_of(ppo: Ppo) -> Settings:
+    """The learner's settings from the cluster file."""
+    return Settings(
+        learner=ppo.learner,
+        hidden=ppo.hidden,
+        learning_rate=ppo.learning_rate,
+        gamma=ppo.gamma,
+        gae_lambda=ppo.gae_lambda,
+        clip=ppo.clip,
+        entropy=ppo.entropy,
+        value_weight=ppo.value_weight,
+        max_grad_norm=ppo.max_grad_norm,
+        target_kl=ppo.target_kl,
+        epochs=ppo.epochs,
+        minibatches=ppo.minibatches,
+    )
+
+
+def reward_of(ppo: Ppo) -> Reward:
+    """The reward with its weights; by default the one that belongs to the action space."""
+    if (ppo.reward or ("paper" if ppo.space == "paper" else "goodput")) == "paper":
+        return PaperReward(ppo.alpha, ppo.beta, ppo.delta, ppo.eta)
+    return GoodputReward(ppo.efficiency, ppo.throughput, ppo.change, ppo.balance)
+
+
+def make_ppo(
+    ppo: Ppo, n_workers: int, rng: np.random.Generator, *, learn: bool, resume: Path | None = None
+) -> PpoPolicy:
+    """The policy with the weights that ship, those of `ppo.file`, or those an earlier process of this run saved.
+
+    Args:
+        learn: whether this run can learn at all (its plans take effect); `ppo.learn` can still say no.
+
+    Raises:
+        PolicyError: a file is unusable, or nothing may be learned and the weights are fresh.
+    """
+    settings = settings_of(ppo)
+    file = resume or (PRETRAINED / f"{ppo.space}.npz" if ppo.file is None else Path(ppo.file))
+    if resume is None and ppo.file == FRESH:
+        if not ppo.learn:
+            raise PolicyError("policy.ppo: file is `fresh` and learn is false; let it learn, or name a trained policy")
+        spaces = spaces_of(ppo.space, ppo.hidden)
+        agents, provenance = fresh_agents(spaces, settings, rng), {"origin": FRESH, "updates": 0}
+    else:
+        stored = load_policy(file, spaces_of(ppo.space, ppo.hidden))
+        spaces, provenance = stored.spaces, dict(stored.provenance)
+        agents = {name: Agent(weights, settings, rng) for name, weights in stored.networks.items()}
+    brain = make_brain(ppo.space, agents, reward_of(ppo), n_workers)
+    return PpoPolicy(brain, ppo, n_workers, spaces, provenance, learn=learn and ppo.learn, explore=ppo.learn)

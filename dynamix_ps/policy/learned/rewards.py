@@ -1,0 +1,129 @@
+"""What a window was worth, to the cluster (...,) and to each worker (..., workers). Pure.
+
+A weight of 0 leaves a term out; a term whose quantity is unknown is 0. `before` are the sizes before the decision that
+the window ran under.
+
+`paper`: DYNAMIX (arXiv 2510.08522, IV-D).
+`goodput` (ours): training progress per second, on a log scale.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dynamix_ps.apportion import Whole
+from dynamix_ps.policy.cluster_model.efficiency import TUNING, step_progress
+from dynamix_ps.policy.cluster_model.late_batch import finishing
+from dynamix_ps.policy.learned.state import State
+from dynamix_ps.policy.window_arrays import Array, known_or, ratio
+
+SMALLEST_PROGRESS = 1e-3  # of an iteration, relative to a noiseless one: less, or going backwards, counts as this
+LARGEST = 10.0  # rewards are cut off here, so that one outlier cannot dominate an update
+
+
+@dataclass(frozen=True, slots=True)
+class PaperReward:
+    """A + alpha max(0, dA) - beta T_iter - delta (log2(b) - 5) - eta (var + std), cut off at +-LARGEST.
+
+    A and dA are the mean accuracy of this worker's batches and its gain, T_iter the iteration time in units of
+    the reference (first windows), b the batch size (at least 1), var and std the normalised gradient variance
+    and standard deviation. eta is for adaptive optimizers.
+    """
+
+    alpha: float = 1.0
+    beta: float = 0.5
+    delta: float = 0.02
+    eta: float = 0.0
+
+    def of_cluster(self, state: State, before: Whole) -> Array:
+        """The mean over the workers that are there."""
+        return _mean(self.of_worker(state, before), state.window.present)
+
+    def of_worker(self, state: State, before: Whole) -> Array:
+        window = state.window
+        gain = np.maximum(0.0, known_or(state.accuracy_gain))
+        size = np.log2(np.maximum(window.planned, 1)) - 5
+        noise = known_or(state.gradient_variance) + known_or(window.grad_norm_std)
+        total = known_or(window.accuracy) + self.alpha * gain - self.delta * size - self.eta * noise
+        return _cut(total - self.beta * known_or(state.iteration_time)[..., None])
+
+    def of_share(self, state: State, before: Whole) -> Array:
+        """To the worker's share alone; the paper makes no difference."""
+        return self.of_worker(state, before)
+
+
+@dataclass(frozen=True, slots=True)
+class GoodputReward:
+    """Cluster: efficiency * log2(e) + throughput * log2(T_ref / T) - change * |log2 of sizes|.
+
+    e is the progress of one iteration at this global batch, under the learning-rate rule of the job, relative to a
+    noiseless one (progress.py; the goodput of Pollux, OSDI 2021, is progress per iteration over its time). T is the
+    iteration time, T_ref its reference. The change is the mean over workers of |log2(b_new / b_old)|: what a
+    switch costs. Where training ends, with larger batches (finish.py), e is B: samples per second count.
+
+    A worker's share moves neither N nor B, so what it is worth is told without them: log2 of the samples per second
+    over what all workers could compute without ever waiting, in place of the first two terms, and
+    - balance * |t_i - mean t| / mean t, t_i a worker's computing and exposed network time: its own part in the waiting.
+    """
+
+    efficiency: float = 1.0
+    throughput: float = 1.0
+    change: float = 0.02
+    balance: float = 0.3
+
+    def of_cluster(self, state: State, before: Whole) -> Array:
+        window = state.window
+        ends = finishing(window.lr_rule, window.trained_ratio, window.lr_ratio)
+        samples = window.global_batch / np.maximum(window.reference_batch, 1)
+        progress_of = np.where(ends, samples, efficiency(state, window.global_batch))
+        efficient = np.log2(np.maximum(progress_of, SMALLEST_PROGRESS))
+        fast = -np.log2(np.maximum(state.iteration_time, 1e-9))
+        progress = self.efficiency * known_or(efficient) + self.throughput * known_or(fast)
+        return _cut(progress - self.change * _changed(state, before))
+
+    def of_worker(self, state: State, before: Whole) -> Array:
+        """The cluster's and its own part in the waiting."""
+        return _cut(self.of_cluster(state, before)[..., None] - self.balance * _lateness(state))
+
+    def of_share(self, state: State, before: Whole) -> Array:
+        window = state.window
+        capacity_per_s = np.nansum(state.speed, axis=-1)
+        samples_per_s = np.nansum(window.samples, axis=-1) / window.duration_s
+        used = np.log2(np.maximum(known_or(ratio(samples_per_s, capacity_per_s), 1.0), 1e-3))
+        shared = self.throughput * used - self.change * _changed(state, before)
+        return _cut(shared[..., None] - self.balance * _lateness(state))
+
+
+def efficiency(state: State, batch: Whole) -> Array:
+    """Progress of one iteration at global batch `batch`, (...,) or (candidates, ...).
+
+    While the noise scale is unknown, the first global batch stands for it: then the user's choice is as good as any.
+    """
+    window = state.window
+    noise_scale = np.where(np.isfinite(state.noise_scale), state.noise_scale, window.reference_batch)
+    return step_progress(window.lr_rule, TUNING, window.reference_batch, noise_scale, np.maximum(batch, 1))
+
+
+Reward = PaperReward | GoodputReward
+
+
+def _changed(state: State, before: Whole) -> Array:
+    now = np.maximum(state.window.planned, 1)
+    return np.asarray(np.abs(np.log2(now / np.maximum(before, 1))).mean(axis=-1))
+
+
+def _lateness(state: State) -> Array:
+    chain_s = state.compute_s + state.exposed_s
+    mean_s = _mean(known_or(chain_s), np.isfinite(chain_s))
+    return known_or(np.abs(ratio(chain_s, mean_s[..., None]) - 1))
+
+
+def _mean(values: Array, known: NDArray[np.bool_]) -> Array:
+    return np.asarray(np.where(known, values, 0.0).sum(axis=-1) / np.maximum(known.sum(axis=-1), 1))
+
+
+def _cut(reward: Array) -> Array:
+    return np.asarray(np.clip(reward, -LARGEST, LARGEST))

@@ -1,0 +1,153 @@
+"""A whole run as series over time, for the plots. Times are seconds since the first worker began to train."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+
+from dynamix_ps.messages import LinkView, ServerView
+from dynamix_ps.metrics.noise import GradientNoise, SmoothedNoise
+from dynamix_ps.run_record.json_lines import Line
+from dynamix_ps.run_record.model import TIME_PARTS, by_worker
+from dynamix_ps.run_record.role_files import RoleFiles
+from dynamix_ps.run_record.run_folder import RunFolder
+from dynamix_ps.run_record.values import filled, number, ratio
+
+MEASURED = (
+    "push_bytes_per_s",
+    "pull_bytes_per_s",
+    "retransmits_per_s",
+    "rtt_s",
+    "cpu_ratio",
+    "cpu_cores",
+    "throttled",
+    "memory_bytes",
+    "gpu_utilisation",
+    "grad_norm_std",
+)
+
+
+@dataclass(slots=True)
+class WorkerSeries:
+    """One worker: batch sizes as steps, and every window's time per iteration in milliseconds by part."""
+
+    rank: int
+    batch_s: list[float] = field(default_factory=list)
+    batch_sizes: list[int] = field(default_factory=list)
+    window_s: list[float] = field(default_factory=list)  # end of the window
+    window_plan: list[int] = field(default_factory=list)  # plan in force at its end
+    window_mixed: list[bool] = field(default_factory=list)  # a switch or a stall lies inside
+    part_ms: dict[str, list[float]] = field(default_factory=lambda: {part: [] for part in TIME_PARTS})
+    windows: list[int] = field(default_factory=list)  # their numbers
+    global_batch: list[float] = field(default_factory=list)  # samples of an iteration over all workers, mean
+    measured: dict[str, list[float]] = field(default_factory=lambda: {name: [] for name in MEASURED})
+    sources: list[str] = field(default_factory=list)  # of the network values
+
+
+@dataclass(slots=True)
+class ServerSeries:
+    """A server or the scheduler, at the end of every window."""
+
+    time_s: list[float] = field(default_factory=list)
+    cpu_percent: list[float] = field(default_factory=list)  # of the cores it may use
+
+
+@dataclass(slots=True)
+class History:
+    """What the plots show."""
+
+    title: str
+    workers: dict[int, WorkerSeries]
+    accuracy_s: list[float]
+    accuracy: list[float]
+    plan_s: list[float]  # when rank 0 had a new plan in force
+    target_accuracy: float | None
+    end_s: float
+    links: dict[tuple[int, int], LinkView] = field(default_factory=dict)  # by rank and window
+    servers: dict[str, ServerSeries] = field(default_factory=dict)
+    noise_s: list[float] = field(default_factory=list)
+    noise_scale: list[float] = field(default_factory=list)  # smoothed, in samples
+
+    @property
+    def network_sources(self) -> str:
+        """`ebpf`, or who used what where that differs; `none` where nothing was measured."""
+        return by_worker({rank: " then ".join(dict.fromkeys(one.sources)) for rank, one in self.workers.items()})
+
+
+def read_history(folder: RunFolder) -> History:
+    """Read the run folder; whatever is missing is empty."""
+    told = [told for told in RoleFiles(folder).read() if "time_s" in told.line]
+    of_workers = [line for _, file, line in told if file.parent == folder.workers_dir]
+    starts = [line["time_s"] for line in of_workers if line["kind"] == "started"]
+    began = min(starts or (line["time_s"] for line in of_workers), default=0.0)
+    title, target = _from_manifest(folder)
+    history = History(title, {}, [], [], [], target, 0.0)
+    noise = SmoothedNoise()
+    for source, file, line in told:
+        elapsed = max(line["time_s"] - began, 0.0)
+        try:
+            if file.parent == folder.workers_dir:
+                history.end_s = max(history.end_s, elapsed)
+                _add(history, line, elapsed, noise)
+            elif source == "arbitrator" and line["kind"] == "links":
+                _add_links(history, line, elapsed)
+        except (KeyError, TypeError, ValueError, IndexError):
+            continue  # the recorder has put it into events.jsonl as unreadable_line
+    history.workers = dict(sorted(history.workers.items()))
+    history.servers = dict(sorted(history.servers.items()))
+    return history
+
+
+def _add(history: History, line: Line, elapsed: float, noise: SmoothedNoise) -> None:
+    worker = history.workers.setdefault(line["rank"], WorkerSeries(line["rank"]))
+    if line["kind"] == "started":
+        worker.batch_s.append(elapsed)
+        worker.batch_sizes.append(line["batch_size"])
+    elif line["kind"] == "plan_applied":
+        worker.batch_sizes.append(line["batch_sizes"][worker.rank])
+        worker.batch_s.append(elapsed)
+        if worker.rank == 0:
+            history.plan_s.append(elapsed)
+    elif line["kind"] == "window":
+        _add_window(worker, line, elapsed)
+        if worker.rank == 0:
+            fresh = GradientNoise(number(line.get("noise_variance")), number(line.get("noise_signal")))
+            history.noise_scale.append(noise.update(fresh, number(line.get("grad_sq_global"))).scale)
+            history.noise_s.append(elapsed)
+    elif line["kind"] == "evaluation":
+        history.accuracy.append(number(line["accuracy"]))
+        history.accuracy_s.append(elapsed)
+
+
+def _add_window(worker: WorkerSeries, line: Line, elapsed: float) -> None:
+    times = {part: 1e3 * number(line[f"{part}_s"]) / line["iterations"] for part in TIME_PARTS}
+    measured = {name: number(line.get(name)) for name in MEASURED}
+    number_of, plan, total = line["window"], line["plan_version"], line["global_samples"] / line["iterations"]
+    worker.windows.append(number_of)
+    worker.window_plan.append(plan)
+    worker.window_mixed.append(bool(line.get("flagged")))
+    worker.window_s.append(elapsed)
+    worker.global_batch.append(total)
+    worker.sources.append(line.get("network_source", "none"))
+    for part, milliseconds in times.items():
+        worker.part_ms[part].append(milliseconds)
+    for name, value in measured.items():
+        worker.measured[name].append(value)
+
+
+def _add_links(history: History, line: Line, elapsed: float) -> None:
+    for link in (filled(LinkView, link) for link in line["links"]):
+        history.links[link.rank, line["window"]] = link
+    for view in (filled(ServerView, server) for server in line["servers"]):
+        server = history.servers.setdefault(view.name, ServerSeries())
+        server.cpu_percent.append(100 * ratio(view.system.cpu_ratio, view.system.cpu_cores))
+        server.time_s.append(elapsed)
+
+
+def _from_manifest(folder: RunFolder) -> tuple[str, float | None]:
+    """(title of the run, accuracy asked for)."""
+    try:
+        manifest = json.loads(folder.manifest_file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return folder.path.name, None
+    return f"{folder.path.name}, policy {manifest.get('policy')}", manifest.get("target_accuracy")

@@ -1,0 +1,117 @@
+"""The pictures of how training went, each drawn into axes it is given."""
+
+from __future__ import annotations
+
+import statistics
+from typing import Any
+
+from dynamix_ps.report.plots.history import History, WorkerSeries
+from dynamix_ps.report.plots.style import LEGEND_LIMIT, WORKER_COLOURS, finish, nothing, worker_lines, worker_look
+from dynamix_ps.run_record.model import TIME_PARTS
+
+PART_COLOURS = {"compute": "#0072b2", "push_pull": "#e69f00", "wait": "#d7d7d7", "input": "#009e73"}
+STACKED = ("input", "compute", "push_pull", "wait")  # from the axis outwards
+PART_NAMES = {"compute": "compute", "push_pull": "push-pull", "wait": "wait for others", "input": "input"}
+GAP = 0.5  # between the bars of one worker and the next
+
+
+def batch_sizes(axes: Any, history: History) -> None:
+    """Batch size of every worker over time, as steps."""
+    axes.set_ylabel("batch size per worker")
+    drawn = False
+    for worker in history.workers.values():
+        if not worker.batch_s:
+            continue
+        drawn = True
+        times, sizes = [*worker.batch_s, history.end_s], [*worker.batch_sizes, worker.batch_sizes[-1]]
+        axes.step(times, sizes, where="post", linewidth=1.8, label=f"worker {worker.rank}", **worker_look(worker))
+    finish(axes, history, drawn, legend=len(history.workers) <= LEGEND_LIMIT)
+    axes.set_ylim(bottom=0)
+
+
+def accuracy(axes: Any, history: History) -> None:
+    """Accuracy on the test set over time; marks on the time axis where a new plan came into force."""
+    axes.set_ylabel("test accuracy (%)")
+    if history.plan_s:
+        foot = [0.02] * len(history.plan_s)
+        look = {"color": "#555555", "marker": "|", "markersize": 9, "linestyle": "none"}
+        axes.plot(history.plan_s, foot, transform=axes.get_xaxis_transform(), label="new plan in force", **look)
+    axes.margins(y=0.15)
+    percent = [100 * value for value in history.accuracy]
+    axes.plot(history.accuracy_s, percent, "o-", color=WORKER_COLOURS[0], markersize=4, label="test accuracy")
+    if history.target_accuracy is not None:
+        target = 100 * history.target_accuracy
+        axes.axhline(target, color=WORKER_COLOURS[5], linestyle="--", linewidth=1.2, label=f"target {target:g} %")
+    if percent:
+        axes.annotate(
+            f"{percent[-1]:.1f} %",
+            (history.accuracy_s[-1], percent[-1]),
+            xytext=(-4, 6),
+            textcoords="offset points",
+            ha="right",
+            fontweight="bold",
+            bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1},
+        )
+    finish(axes, history, bool(percent), legend=False)
+    if percent:
+        axes.legend(fontsize="small", framealpha=0.9, loc="lower right", bbox_to_anchor=(1.0, 0.06))
+
+
+def waiting(axes: Any, history: History) -> None:
+    """Share of every worker's time spent waiting for others, window by window."""
+    axes.set_ylabel("time waiting for others (%)")
+    highest = worker_lines(axes, history, _waiting_share)
+    finish(axes, history, highest is not None, legend=len(history.workers) <= LEGEND_LIMIT)
+    axes.set_ylim(0, min(1.1 * max(highest or 0.0, 10.0), 100))
+
+
+def split_by_plan(axes: Any, history: History) -> None:
+    """Median time per iteration by part, for every worker: under its first plan, and under its last one."""
+    names: list[str] = []
+    rows: list[dict[str, float]] = []
+    positions: list[float] = []
+    for gap, worker in enumerate(history.workers.values()):
+        for plan in dict.fromkeys(worker.window_plan[:1] + worker.window_plan[-1:]):
+            positions.append(len(rows) + GAP * gap)
+            names.append(f"worker {worker.rank}, plan {plan}")
+            rows.append(_medians(worker, plan))
+    left = [0.0] * len(rows)
+    for part in STACKED:
+        widths = [row[part] for row in rows]
+        axes.barh(positions, widths, left=left, color=PART_COLOURS[part], label=PART_NAMES[part], height=0.85)
+        left = [start + width for start, width in zip(left, widths, strict=True)]
+    axes.set_yticks(positions, names)
+    axes.invert_yaxis()
+    axes.set_xlabel("time per iteration (ms), median of windows")
+    axes.grid(axis="x", color="#e5e5e5")
+    axes.set_axisbelow(True)
+    if rows:
+        axes.legend(
+            fontsize="small", ncols=len(STACKED), loc="upper center", bbox_to_anchor=(0.45, -0.13), frameon=False
+        )
+    else:
+        nothing(axes)
+    axes.set_xlim(0, 1.03 * max([*left, 1.0]))
+
+
+def split_over_time(axes: Any, history: History, worker: WorkerSeries) -> None:
+    """Time per iteration of one worker by part, window by window."""
+    axes.set_ylabel(f"worker {worker.rank}\n(ms)")
+    if worker.window_s:
+        times = [worker.batch_s[0] if worker.batch_s else 0.0, *worker.window_s]
+        parts = [[worker.part_ms[part][0], *worker.part_ms[part]] for part in STACKED]
+        axes.stackplot(times, *parts, colors=[PART_COLOURS[part] for part in STACKED], step="pre")
+    finish(axes, history, bool(worker.window_s), legend=False)
+    axes.set_ylim(bottom=0)
+
+
+def _waiting_share(worker: WorkerSeries) -> list[float]:
+    columns = zip(*(worker.part_ms[part] for part in TIME_PARTS), worker.part_ms["wait"], strict=True)
+    return [100 * wait / max(sum(parts), 1e-9) for *parts, wait in columns]
+
+
+def _medians(worker: WorkerSeries, plan: int) -> dict[str, float]:
+    """Over the windows that lie within the plan; over those that end in it if there are no others."""
+    ending = [number for number, version in enumerate(worker.window_plan) if version == plan]
+    within = [number for number in ending if not worker.window_mixed[number]] or ending
+    return {part: statistics.median(worker.part_ms[part][number] for number in within) for part in TIME_PARTS}

@@ -1,0 +1,146 @@
+"""PNG plots of a run. A plot that fails is an event in the run folder, never the end of the job."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from dynamix_ps.report.plots import panels
+from dynamix_ps.report.plots import panels_measured as measured
+from dynamix_ps.report.plots import style as look
+from dynamix_ps.report.plots.history import History, read_history
+from dynamix_ps.run_record.run_folder import RunFolder
+
+DOTS_PER_INCH = 130
+SPLIT_LIMIT = 12  # workers shown one above the other
+
+
+def draw_plots(folder: RunFolder) -> list[Path]:
+    """Draw all plots into `plots/` and return those that were made.
+
+    Never raises: what goes wrong is appended to events.jsonl as a `degraded` event, which the summary shows.
+    Call it before `write_summary`, after the recorder was closed.
+    """
+    made: list[Path] = []
+    try:
+        figure_type = _figure_type()
+        history = read_history(folder)
+    except Exception as error:
+        _degraded(folder, f"no plots: {type(error).__name__}: {error}")
+        return made
+    for name, draw in PLOTS.items():
+        target = folder.plots_dir / f"{name}.png"
+        try:
+            figure = figure_type(layout="constrained", dpi=DOTS_PER_INCH)
+            draw(figure, history)
+            figure.savefig(target)
+            made.append(target)
+        except Exception as error:
+            target.unlink(missing_ok=True)
+            _degraded(folder, f"{target.name}: {type(error).__name__}: {error}")
+    return made
+
+
+def _figure_type() -> Callable[..., Any]:
+    """matplotlib's Figure, used without pyplot: it draws to files without a display and keeps no global state."""
+    from matplotlib.figure import Figure
+
+    return Figure
+
+
+def _batch_sizes(figure: Any, history: History) -> None:
+    figure.set_size_inches(8, 4)
+    panels.batch_sizes(_titled(figure, "Batch size per worker", history), history)
+
+
+def _accuracy(figure: Any, history: History) -> None:
+    figure.set_size_inches(8, 4)
+    panels.accuracy(_titled(figure, "Accuracy", history), history)
+
+
+def _step_time(figure: Any, history: History) -> None:
+    """Left: first against last plan. Right: each worker over time."""
+    workers = list(history.workers.values())[:SPLIT_LIMIT]
+    rows = max(len(workers), 1)
+    figure.set_size_inches(12, max(4.0, 1.4 * rows + 1.6))
+    figure.suptitle(f"Where an iteration's time goes: {history.title}")
+    left, right = figure.subfigures(1, 2)
+    panels.split_by_plan(left.subplots(), history)
+    column = right.subplots(rows, 1, sharex=True, squeeze=False)
+    for axes, worker in zip(column[:, 0], workers, strict=False):
+        panels.split_over_time(axes, history, worker)
+        axes.label_outer()
+    if not workers:
+        panels.batch_sizes(column[0, 0], history)
+
+
+def _overview(figure: Any, history: History) -> None:
+    figure.set_size_inches(12, 7.5)
+    figure.suptitle(history.title, fontweight="bold")
+    grid = figure.subplots(2, 2)
+    for axes, title, draw in (
+        (grid[0, 0], "Batch size per worker", panels.batch_sizes),
+        (grid[0, 1], "Accuracy on the test set", panels.accuracy),
+        (grid[1, 0], "Time spent waiting for other workers", panels.waiting),
+        (grid[1, 1], "Time of one iteration, first and last plan", panels.split_by_plan),
+    ):
+        axes.set_title(title, loc="left")
+        draw(axes, history)
+
+
+def _network(figure: Any, history: History) -> None:
+    figure.suptitle(f"Network (source: {history.network_sources}): {history.title}")
+    panels = (measured.push, measured.pull, measured.retransmits, measured.rtt)
+    _measured(figure, history, panels, columns=2)
+
+
+def _system(figure: Any, history: History) -> None:
+    figure.suptitle(f"Machine: {history.title}")
+    has_gpu = any(not math.isnan(v) for worker in history.workers.values() for v in worker.measured["gpu_utilisation"])
+    panels = (measured.cpu, measured.throttled, measured.memory, *((measured.gpu,) if has_gpu else ()))
+    _measured(figure, history, panels, columns=2 if has_gpu else 3)
+
+
+def _gradients(figure: Any, history: History) -> None:
+    figure.suptitle(f"Gradients: {history.title}")
+    _measured(figure, history, (measured.noise_scale, measured.gradient_std), columns=2, legend=False)
+
+
+def _measured(
+    figure: Any, history: History, panels: Sequence[Callable[[Any, History], None]], columns: int, legend: bool = True
+) -> None:
+    """Pictures in a grid, with one legend for all of them."""
+    rows = -(-len(panels) // columns)
+    figure.set_size_inches(12, 3.2 * rows + 0.9)
+    all_axes = list(figure.subplots(rows, columns, squeeze=False).flat)
+    for axes, draw in zip(all_axes, panels, strict=True):
+        draw(axes, history)
+    if legend:
+        look.common_legend(figure, all_axes)
+
+
+def _titled(figure: Any, title: str, history: History) -> Any:
+    axes = figure.subplots()
+    axes.set_title(f"{title}: {history.title}", fontsize="medium", loc="left")
+    return axes
+
+
+def _degraded(folder: RunFolder, detail: str) -> None:
+    event = {"time_s": time.time(), "source": "launcher", "kind": "degraded", "what": "plots", "detail": detail}
+    with folder.events_file.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(event) + "\n")
+
+
+PLOTS: dict[str, Callable[[Any, History], None]] = {
+    "overview": _overview,
+    "batch_sizes": _batch_sizes,
+    "step_time": _step_time,
+    "accuracy": _accuracy,
+    "network": _network,
+    "system": _system,
+    "gradients": _gradients,
+}

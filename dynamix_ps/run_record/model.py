@@ -1,0 +1,148 @@
+"""The pieces of what is known of a run: workers, servers, plans, evaluations, degradations."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from dynamix_ps.messages import LinkView, SystemSample
+from dynamix_ps.run_record.values import known_sum, ratio
+
+TIME_PARTS = ("compute", "push_pull", "wait", "input")
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkSample:
+    """The network values of a WindowRecord, under the same names."""
+
+    network_source: str = "none"
+    network_age_s: float = math.nan
+    push_bytes_per_s: float = math.nan
+    pull_bytes_per_s: float = math.nan
+    retransmits_per_s: float = math.nan
+    rtt_s: float = math.nan
+    push_busy: float = math.nan
+
+
+@dataclass(slots=True)
+class Mean:
+    """A mean weighted by time, of what was known."""
+
+    weighted: float = 0.0
+    seconds: float = 0.0
+
+    def add(self, value: float, seconds: float) -> None:
+        if not math.isnan(value):
+            self.weighted += value * seconds
+            self.seconds += seconds
+
+    @property
+    def value(self) -> float:
+        return ratio(self.weighted, self.seconds)
+
+
+@dataclass(slots=True)
+class WorkerState:
+    """One worker: the last window for the live view, totals for the summary."""
+
+    rank: int
+    phase: str = "starting"
+    batch_size: int | None = None
+    previous_batch_size: int | None = None
+    first_batch_size: int | None = None
+    iteration: int = 0
+    samples_per_s: float = math.nan  # last window
+    shares: dict[str, float] = field(default_factory=dict)  # of the last window's duration, by part
+    loss: float = math.nan
+    accuracy: float = math.nan
+    network: NetworkSample = field(default_factory=NetworkSample)  # last window, as this worker sees it
+    system: SystemSample = field(default_factory=SystemSample)  # last window
+    link: LinkView | None = None  # newest, joined from both sides; None: nothing was joined
+    started_s: float | None = None  # unix time
+    last_s: float | None = None  # unix time of its last window
+    comm: str | None = None
+    comm_version: str | None = None
+    samples: int = 0
+    windows: int = 0
+    totals: dict[str, float] = field(default_factory=dict)  # seconds over all windows by part, and "duration"
+    means: dict[str, Mean] = field(default_factory=dict)  # over all windows, of values of the machine and the network
+    sources: Counter[str] = field(default_factory=Counter)  # windows by the source of their network values
+    train_s: float | None = None
+    error: str | None = None
+
+    def fraction(self, part: str) -> float | None:
+        """Share of all windows' time spent in one part; pauses (evaluation, checkpoints) are in no window's time."""
+        return self.totals[part] / self.totals["duration"] if self.totals.get("duration") else None
+
+    @property
+    def retransmits_per_s(self) -> float:
+        """Segments sent again in both directions, by this worker and to it; of one side if only that is known."""
+        back = self.link.pull_retransmits_per_s if self.link else math.nan
+        return known_sum((self.network.retransmits_per_s, back))
+
+    @property
+    def slow(self) -> str:
+        """What holds everybody up here: "compute", "link", or nothing."""
+        return self.link.slow if self.link and self.phase == "running" else ""
+
+
+@dataclass(slots=True)
+class PlanState:
+    """A plan's way from the arbitrator to all workers."""
+
+    version: int
+    batch_sizes: tuple[int, ...]
+    window: int | None = None
+    proposed: tuple[int, ...] | None = None  # what the policy asked for, before the guards
+    reward: float | None = None  # of the plan before, as known at this decision
+    decision_ms: float | None = None
+    published_s: float | None = None  # unix time
+    iteration: int | None = None  # in force from this iteration on
+    applied_s: float | None = None  # unix time at which the last worker had it in force
+    applied_by: set[int] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class Evaluation:
+    """Accuracy on the test set; `elapsed_s` counts from the start of training on rank 0."""
+
+    iteration: int
+    epoch: int
+    elapsed_s: float
+    accuracy: float
+    loss: float
+
+
+@dataclass(slots=True)
+class Degradation:
+    """One thing that worked less well than asked for, gathered over workers and occurrences."""
+
+    what: str
+    details: list[str] = field(default_factory=list)
+    sources: set[str] = field(default_factory=set)
+    open_sources: set[str] = field(default_factory=set)  # those that have not said "recovered" since
+
+    def __str__(self) -> str:
+        shown = "; ".join(self.details[:3]) + ("; ..." if len(self.details) > 3 else "")
+        notes = [", ".join(sorted(self.sources))] if self.sources else []
+        if self.sources and not self.open_sources:
+            notes.append("recovered")
+        return self.what + (f": {shown}" if shown else "") + (f" ({'; '.join(notes)})" if notes else "")
+
+
+def safety_net_text(times: int, windows: int) -> str:
+    """`once, 20 windows`: how often proportional shares took over from a learned policy, and for how long in all."""
+    often = "once" if times == 1 else f"{times} times"
+    return f"{often}, {windows} window{'s' if windows != 1 else ''}"
+
+
+def by_worker(texts: Mapping[int, str]) -> str:
+    """One text if all ranks have the same, else who has which: `ebpf (worker 0, 2), sockdiag (worker 1)`."""
+    ranks: dict[str, list[str]] = {}
+    for rank, text in sorted(texts.items()):
+        ranks.setdefault(text or "none", []).append(str(rank))
+    if len(ranks) <= 1:
+        return next(iter(ranks), "none")
+    return ", ".join(f"{text} (worker {', '.join(who)})" for text, who in ranks.items())

@@ -1,0 +1,290 @@
+"""What is known of a run so far: a fold over the lines of the workers and of the arbitrator's journal."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections import deque
+from collections.abc import Iterable
+
+from dynamix_ps.messages import Flow, LinkView, ServerView, SystemSample
+from dynamix_ps.metrics.noise import GradientNoise, SmoothedNoise
+from dynamix_ps.run_record.json_lines import Line
+from dynamix_ps.run_record.model import (
+    TIME_PARTS,
+    Degradation,
+    Evaluation,
+    Mean,
+    NetworkSample,
+    PlanState,
+    WorkerState,
+    safety_net_text,
+)
+from dynamix_ps.run_record.traffic import TrafficLedger
+from dynamix_ps.run_record.values import filled, known_sum, number, ratio
+
+EVENTS_KEPT = 50
+
+
+class RunState:
+    """Grows with every line. `run` and `policy` are what the live view calls it; all else comes from the lines."""
+
+    def __init__(self, n_workers: int, run: str = "run", policy: str = "-") -> None:
+        self.run = run
+        self.policy = policy
+        self.workers = {rank: WorkerState(rank) for rank in range(n_workers)}
+        self.servers: dict[str, ServerView] = {}  # newest, by name; the scheduler too
+        self.traffic = TrafficLedger()
+        self.noise = SmoothedNoise()  # of the gradient, as rank 0 told it; the same on every worker
+        self.prometheus: str | None = None  # address of the arbitrator's endpoint
+        self.plans: dict[int, PlanState] = {}
+        self.observed: list[PlanState] = []
+        self.evaluations: list[Evaluation] = []
+        self.degradations: dict[str, Degradation] = {}
+        self.events: deque[Line] = deque(maxlen=EVENTS_KEPT)
+        self.n_events = 0
+        self.plan_version = 0
+        self._paused_from_s: float | None = None  # Unix time, of rank 0's pause at hand
+        self._pauses_s = 0.0  # those that are over
+        self.fallbacks = 0  # times the safety net took over from the policy
+        self.fallback_windows = 0  # decisions it made in the policy's place
+        self.arbitrator_starts = 0
+        self.arbitrator_restarts = 0
+
+    @property
+    def iteration(self) -> int:
+        return max((worker.iteration for worker in self.workers.values()), default=0)
+
+    @property
+    def global_batch(self) -> int | None:
+        sizes = [worker.batch_size for worker in self.workers.values()]
+        return None if None in sizes else sum(size for size in sizes if size is not None)
+
+    @property
+    def started_s(self) -> float | None:
+        """Unix time at which training began: rank 0's, whose clock also stamps the evaluations."""
+        return self.workers[0].started_s
+
+    def paused_s(self, now_s: float) -> float:
+        """Seconds until `now_s` (Unix time) that were no training: evaluations, checkpoints. Rank 0's."""
+        return self._pauses_s + (0.0 if self._paused_from_s is None else max(now_s - self._paused_from_s, 0.0))
+
+    @property
+    def safety_net(self) -> str:
+        """In words; empty where it never had to do anything."""
+        return safety_net_text(self.fallbacks, self.fallback_windows) if self.fallbacks else ""
+
+    def applied_plans(self) -> list[PlanState]:
+        """Plans that came into force on every worker, oldest first."""
+        whole = [plan for plan in self.plans.values() if len(plan.applied_by) >= len(self.workers)]
+        return sorted(whole, key=lambda plan: plan.version)
+
+    def apply(self, source: str, line: Line) -> None:
+        """Take in one line. Raises KeyError, TypeError or ValueError when it lacks what its kind must have."""
+        kind = line["kind"]
+        handler = (_JOURNAL if source == "arbitrator" else _WORKER).get(kind)
+        if handler is not None:
+            handler(self, line)
+        if kind == "degraded":
+            self._degrade(line["what"], line.get("detail"), source)
+        elif kind == "recovered" and line["what"] in self.degradations:
+            self.degradations[line["what"]].open_sources.discard(source)
+
+    def note(self, event: Line) -> None:
+        """Remember an event for the live view."""
+        self.events.append(event)
+        self.n_events += 1
+
+    def _degrade(self, what: str, detail: object, source: str) -> None:
+        entry = self.degradations.setdefault(what, Degradation(what))
+        if detail and str(detail) not in entry.details:
+            entry.details.append(str(detail))
+        entry.sources.add(source)
+        entry.open_sources.add(source)
+
+    def _worker(self, line: Line) -> WorkerState:
+        return self.workers.setdefault(line["rank"], WorkerState(line["rank"]))
+
+    def _started(self, line: Line) -> None:
+        worker = self._worker(line)
+        worker.phase, worker.error = "running", None
+        worker.comm, worker.comm_version = line["comm"], line["comm_version"]
+        worker.iteration = max(worker.iteration, line["iteration"])
+        if worker.started_s is None:
+            worker.started_s = line["time_s"]
+            worker.first_batch_size = line["batch_size"]
+        worker.batch_size = line["batch_size"]
+
+    def _window(self, line: Line) -> None:
+        worker = self._worker(line)
+        worker.phase = "running"
+        worker.batch_size = line["batch_size"]
+        worker.iteration = line["first_iteration"] + line["iterations"]
+        worker.last_s = line["time_s"]
+        worker.loss, worker.accuracy = number(line["loss"]), number(line["accuracy"])
+        worker.network, worker.system = filled(NetworkSample, line), filled(SystemSample, line)
+        worker.sources[worker.network.network_source] += 1
+        for name, value in (
+            ("rtt_s", worker.network.rtt_s),
+            ("throttled", worker.system.throttled),
+            ("cpu_share", ratio(worker.system.cpu_ratio, worker.system.cpu_cores)),
+        ):
+            worker.means.setdefault(name, Mean()).add(value, number(line["duration_s"]))
+        if worker.rank == 0:
+            noise = GradientNoise(number(line.get("noise_variance")), number(line.get("noise_signal")))
+            self.noise.update(noise, number(line.get("grad_sq_global")))
+        worker.windows += 1
+        worker.samples += line["samples"]
+        seconds = {part: number(line[f"{part}_s"]) for part in TIME_PARTS} | {"duration": number(line["duration_s"])}
+        duration = seconds["duration"]
+        if duration > 0:
+            worker.samples_per_s = line["samples"] / duration
+            worker.shares = {part: seconds[part] / duration for part in TIME_PARTS}
+        for part, value in seconds.items():
+            worker.totals[part] = worker.totals.get(part, 0.0) + (0.0 if math.isnan(value) else value)
+
+    def _plan_applied(self, line: Line) -> None:
+        version, sizes = line["version"], tuple(line["batch_sizes"])
+        worker = self._worker(line)
+        worker.previous_batch_size, worker.batch_size = worker.batch_size, sizes[worker.rank]
+        self.plan_version = max(self.plan_version, version)
+        if version == 0:
+            return
+        plan = self.plans.setdefault(version, PlanState(version, sizes))
+        plan.iteration = line["iteration"]
+        plan.applied_by.add(worker.rank)
+        plan.applied_s = max(plan.applied_s or 0.0, line["time_s"])
+
+    def _paused(self, line: Line) -> None:
+        if line["rank"] == 0:
+            self._paused_from_s = line["time_s"]
+
+    def _resumed(self, line: Line) -> None:
+        if line["rank"] == 0:
+            self._pauses_s = self.paused_s(line["time_s"])
+            self._paused_from_s = None
+
+    def _evaluation(self, line: Line) -> None:
+        began = self.started_s if self.started_s is not None else line["time_s"]
+        self._worker(line).iteration = line["iteration"]
+        self.evaluations.append(
+            Evaluation(
+                iteration=line["iteration"],
+                epoch=line["epoch"],
+                elapsed_s=line["time_s"] - began,
+                accuracy=number(line["accuracy"]),
+                loss=number(line["loss"]),
+            )
+        )
+
+    def _stall(self, line: Line) -> None:
+        worker = self._worker(line)
+        missing = ", ".join(str(rank) for rank in line["missing"]) or "unknown"
+        worker.phase = f"waits for {missing}"
+        detail = f"iteration {line['iteration']} waited for worker {missing}"
+        self._degrade("stall", detail, f"worker-{worker.rank}")
+
+    def _finished(self, line: Line) -> None:
+        worker = self._worker(line)
+        worker.phase = "finished"
+        worker.iteration, worker.samples, worker.train_s = line["iterations"], line["samples"], line["train_s"]
+
+    def _failed(self, line: Line) -> None:
+        worker = self._worker(line)
+        worker.phase, worker.error = "failed", str(line["error"])
+
+    def _role(self, line: Line) -> None:
+        """A report of connections and machine. A server's rates come with the next links line of the arbitrator."""
+        flows = [filled(Flow, flow) for flow in line["flows"]]
+        self.traffic.add(line["name"], line["rank"], flows)
+        if line["role"] == "worker":
+            return
+        before = self.servers.get(line["name"], ServerView(line["name"]))
+        self.servers[before.name] = dataclasses.replace(
+            before,
+            unread_bytes=known_sum(flow.unread_bytes for flow in flows),
+            unsent_bytes=known_sum(flow.unsent_bytes for flow in flows),
+            system=filled(SystemSample, line["system"]),
+            source=line["network_source"],
+            age_s=number(line["network_age_s"]),
+        )
+
+    def _links(self, line: Line) -> None:
+        """Both sides of every worker's connections, as the arbitrator joined them when a window closed."""
+        for link in (filled(LinkView, link) for link in line["links"]):
+            self.workers.setdefault(link.rank, WorkerState(link.rank)).link = link
+        for server in (filled(ServerView, server) for server in line["servers"]):
+            self.servers[server.name] = server
+
+    def _prometheus(self, line: Line) -> None:
+        self.prometheus = line["address"]
+
+    def _arbitrator_started(self, line: Line) -> None:
+        self.arbitrator_starts += 1
+        self.arbitrator_restarts = max(self.arbitrator_starts - 1, line.get("restarts") or 0)
+
+    def _kept(self, line: Line) -> None:
+        self.fallback_windows += bool(line.get("fallback"))
+
+    def _fallback(self, line: Line) -> None:
+        self.fallbacks += 1
+
+    def _plan(self, line: Line) -> None:
+        self._kept(line)
+        known = self.plans.get(line["version"])
+        plan = _published(line)
+        if known is not None:  # a worker's line was read first
+            plan.iteration, plan.applied_s, plan.applied_by = known.iteration, known.applied_s, known.applied_by
+        self.plans[plan.version] = plan
+
+    def _observed(self, line: Line) -> None:
+        self._kept(line)
+        self.observed.append(_published(line))
+
+    def _lease_lost(self, line: Line) -> None:
+        worker = self._worker(line)
+        if worker.phase == "running":
+            worker.phase = "silent"
+
+    def _lease_back(self, line: Line) -> None:
+        worker = self._worker(line)
+        if worker.phase == "silent":
+            worker.phase = "running"
+
+
+_WORKER = {
+    "started": RunState._started,
+    "window": RunState._window,
+    "plan_applied": RunState._plan_applied,
+    "paused": RunState._paused,
+    "resumed": RunState._resumed,
+    "evaluation": RunState._evaluation,
+    "stall": RunState._stall,
+    "finished": RunState._finished,
+    "failed": RunState._failed,
+    "role": RunState._role,
+}
+_JOURNAL = {
+    "started": RunState._arbitrator_started,
+    "plan": RunState._plan,
+    "observed": RunState._observed,
+    "kept": RunState._kept,
+    "fallback": RunState._fallback,
+    "links": RunState._links,
+    "prometheus": RunState._prometheus,
+    "lease_lost": RunState._lease_lost,
+    "lease_back": RunState._lease_back,
+}
+
+
+def _published(line: Line) -> PlanState:
+    proposed: Iterable[int] | None = line.get("proposed")
+    return PlanState(
+        version=line["version"],
+        batch_sizes=tuple(line["batch_sizes"]),
+        window=line.get("window"),
+        proposed=None if proposed is None else tuple(proposed),
+        reward=line.get("reward"),
+        decision_ms=line.get("decision_ms"),
+        published_s=line.get("time_s"),
+    )

@@ -1,0 +1,51 @@
+"""Robust least squares with weak priors, for models that compute in float32. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import least_squares
+
+from dynamix_ps.sim.cluster.parameters import Parameters
+
+Array = NDArray[np.float64]
+_SHIFT = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Prior:
+    """Of several unknowns: where to start, how far from there is unlikely, and between which values to stay."""
+
+    start: Array
+    unlikely: Array
+    low: Array
+    high: Array
+
+
+def least(residuals: Callable[[Array], Array], prior: Prior) -> Array:
+    """The x of least soft-L1 residuals, one more of which is (x - start) / unlikely.
+
+    Solved for z = _SHIFT + (x - start) / unlikely, of which the solver's relative steps for derivatives are far
+    above the precision of the models.
+    """
+
+    def x_of(z: Array) -> Array:
+        return np.asarray(np.clip(prior.start + prior.unlikely * (z - _SHIFT), prior.low, prior.high))
+
+    def with_prior(z: Array) -> Array:
+        return np.concatenate((residuals(x_of(z)), z - _SHIFT))
+
+    bounds = tuple(_SHIFT + (edge - prior.start) / prior.unlikely for edge in (prior.low, prior.high))
+    first = np.full_like(prior.start, _SHIFT)
+    return x_of(least_squares(with_prior, first, bounds=bounds, loss="soft_l1", diff_step=1e-3).x)
+
+
+def with_values(parameters: Parameters, values: Mapping[str, Any]) -> Parameters:
+    """One environment with other values: numbers, or one per worker."""
+    arrays: dict[str, Any] = {name: np.asarray(value, dtype=np.float32)[None] for name, value in values.items()}
+    return dataclasses.replace(parameters, **arrays)

@@ -1,0 +1,120 @@
+"""How long an iteration takes, and how a worker's hook would split that time. Pure, shapes (E, W) and (E,).
+
+An iteration is computing, then a sum over all workers. Worker i computes for c_i and needs the network alone for
+n_i beyond that, whatever overlap could not hide. In steady state a synchronous iteration lasts as long as the
+slowest chain, max (c_i + n_i), and since computing times jitter independently that maximum exceeds the largest
+mean: for jitter with a Gumbel distribution (skewed to long times) of scale s it is exactly
+
+    E max x_i = s log sum exp(x_i / s)
+
+The hook calls the least time that anybody waited push_pull: T - max c_i. What a worker waited beyond is its wait
+(worker_hooks/observe/window.py).
+
+A CPU quota q does not make a slow machine: who has waited computes at full speed, q c_i, until the quota of the period
+is used up. The iteration lasts as long as if all were slow all the time; but a worker whose chain is the part u of the
+longest seems to compute for c_i (q + (1 - q) u^3) only. The power fits recorded runs of three workers (u 0.3 to 1).
+Formulas without a source are chosen by us.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dynamix_ps.sim.cluster.parameters import Parameters, Reals
+from dynamix_ps.sim.cluster.traces import Conditions
+
+BACKWARD = np.float32(2 / 3)  # of computing: twice the forward pass (arXiv 2001.08361, 2.1)
+LAST_BUCKET = np.float32(0.1)  # part of the gradients that no overlap hides: the last bucket, pushed and pulled
+OVER_MEMORY = np.float32(8.0)  # times slower is every sample beyond the memory limit
+SEGMENT_BYTES = np.float32(1448.0)  # payload of a TCP segment on Ethernet
+MATHIS = np.float32(1.22)  # rate <= 1.22 segment / (rtt sqrt(loss)), Mathis et al., SIGCOMM CCR 1997
+TIMEOUT_S = np.float32(0.2)  # smallest retransmission timeout of Linux
+TAIL_SEGMENTS = np.float32(3.0)  # last segments of a transfer, whose loss only a timeout repairs
+THROTTLED_POWER = np.float32(3.0)  # see above
+_GUMBEL = np.float32(np.sqrt(6) / np.pi)  # scale over standard deviation
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Means over the iterations of a window."""
+
+    compute_s: Reals  # (E, W), as the hook measures it
+    sustained_s: Reals  # (E, W), of computing if the quota is all there is
+    push_pull_s: Reals  # (E,)
+    wait_s: Reals  # (E, W)
+    iteration_s: Reals  # (E,)
+    transfer_s: Reals  # (E, W), a worker's data on the way, one direction
+    bytes: Reals  # (E,), one direction
+
+
+def iteration_times(parameters: Parameters, conditions: Conditions, sizes: Reals, unit_noise: Reals) -> Times:
+    """Times of one window with these sizes.
+
+    Args:
+        sizes: (E, W), b_i.
+        unit_noise: (E, W), standard normal: luck of the workers in this window.
+    """
+    mean_s = compute_s(parameters, conditions, sizes)
+    luck = unit_noise * (parameters.jitter / np.sqrt(parameters.iterations))[:, None]
+    computing_s = mean_s * np.maximum(1 + luck, 0.1)
+    bytes_, transfer_s = transfers(parameters, conditions)
+    exposed_s = exposed(parameters, conditions, computing_s, transfer_s)
+    spread_s = np.maximum(_GUMBEL * parameters.jitter, 1e-6) * computing_s.max(axis=-1)
+    chain_s = computing_s + exposed_s
+    iteration_s = _mean_of_largest(chain_s, chain_s.max(axis=-1), spread_s)
+    busy = chain_s / chain_s.max(axis=-1, keepdims=True)
+    seen_s = computing_s * (parameters.quota + (1 - parameters.quota) * busy**THROTTLED_POWER)
+    last_s = _mean_of_largest(seen_s, seen_s.max(axis=-1), spread_s)
+    push_pull_s, wait_s = iteration_s - last_s, last_s[:, None] - seen_s
+    return Times(seen_s, computing_s, push_pull_s, wait_s, iteration_s, transfer_s, bytes_)
+
+
+def compute_s(parameters: Parameters, conditions: Conditions, sizes: Reals) -> Reals:
+    """(fixed + per sample * b) * slow-down, with samples beyond the memory limit OVER_MEMORY times dearer."""
+    beyond = np.maximum(sizes - parameters.memory_limit, 0)
+    samples = np.maximum(sizes, 1) + (OVER_MEMORY - 1) * beyond  # the hook runs at least one sample
+    seconds: Reals = (parameters.fixed_s + parameters.per_sample_s * samples) * conditions.slow
+    return seconds
+
+
+def transfers(parameters: Parameters, conditions: Conditions) -> tuple[Reals, Reals]:
+    """Bytes per iteration and direction (E,), and how long each worker's take (E, W).
+
+    Parameter servers: every worker moves the model, at the rate of its link or its part of the servers' bandwidth
+    (all push at once). Ring: 2 (n-1)/n of the model at the rate of the slowest link (Patarasuk and Yuan, J.
+    Parallel Distrib. Comput. 2009), each of the 2 (n-1) steps half the longest round trip.
+    """
+    n = np.float32(parameters.n_workers)
+    latency_s = parameters.latency_s * conditions.latency
+    loss = parameters.loss + conditions.loss
+    connections = np.where(parameters.ring, 1, parameters.servers).astype(np.float32)[:, None]
+    lossy = MATHIS * SEGMENT_BYTES * connections / (latency_s * np.sqrt(np.maximum(loss, 1e-12)))
+    link = np.minimum(parameters.link_bytes_per_s * conditions.bandwidth, np.where(loss > 0, lossy, np.inf))
+    part = parameters.server_bytes_per_s * conditions.server / n
+    bytes_ = parameters.model_bytes * np.where(parameters.ring, 2 * (n - 1) / n, 1).astype(np.float32)
+    late_s = loss * (TAIL_SEGMENTS * TIMEOUT_S)
+    served_s = bytes_[:, None] / np.minimum(link, part[:, None]) + latency_s + late_s
+    if not parameters.ring.any():
+        return bytes_, served_s
+    around_s = bytes_ / link.min(axis=-1) + (n - 1) * latency_s.max(axis=-1) + late_s.max(axis=-1)
+    return bytes_, np.where(parameters.ring[:, None], around_s[:, None], served_s)
+
+
+def exposed(parameters: Parameters, conditions: Conditions, computing_s: Reals, transfer_s: Reals) -> Reals:
+    """Network time that a worker adds to its computing; (E, W).
+
+    Pushes hide behind `overlap` of the backward pass, all but the last bucket. Pulls run beside the pushes of later
+    buckets, all but the last. A ring hides nothing of its round trip but behind the backward pass.
+    """
+    hidden_s = (parameters.overlap * BACKWARD)[:, None] * computing_s
+    push_s = np.maximum(transfer_s - hidden_s, LAST_BUCKET * transfer_s)
+    pull_s = np.where(parameters.ring[:, None], 0, LAST_BUCKET * transfer_s)
+    return np.asarray(push_s + pull_s)
+
+
+def _mean_of_largest(mean_s: Reals, largest_s: Reals, spread_s: Reals) -> Reals:
+    """E max of Gumbel variables of these means and one scale."""
+    weight = np.exp((mean_s - largest_s[:, None]) / spread_s[:, None])
+    return np.asarray(largest_s + spread_s * np.log(weight.sum(axis=-1)))

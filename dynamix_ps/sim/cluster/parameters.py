@@ -1,0 +1,248 @@
+"""What describes simulated clusters, as arrays: one row per environment. Units are in the names.
+
+Every array has the environments first, so that a finished environment can become another cluster in place.
+Real numbers are float32, which is what the simulator computes in.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dynamix_ps.apportion import Whole
+from dynamix_ps.policy.base import LR_RULES
+from dynamix_ps.sim.scenario.load import Scenario
+from dynamix_ps.sim.scenario.parts import Burst, Event
+
+Reals = NDArray[np.floating[Any]]
+Mask = NDArray[np.bool_]
+
+
+class Kind(IntEnum):
+    """What an event or a burst changes while it lasts, and how its value applies."""
+
+    COMPUTE = 0  # time of computing, times the value
+    BANDWIDTH = 1  # of a worker's link, times the value
+    LOSS = 2  # of segments, plus the value
+    LATENCY = 3  # round trip, times the value
+    SERVER = 4  # bandwidth of all servers, times the value (that of the first worker counts)
+
+
+BURST_KINDS = (Kind.COMPUTE, Kind.BANDWIDTH, Kind.LOSS)  # the axis of burst_*
+BASE_MEMORY_BYTES, SAMPLE_MEMORY_BYTES = 3e8, 1e5  # of a worker whose scenario does not say (chosen by us)
+NEUTRAL = np.array([1, 1, 0, 1, 1], dtype=np.float32)  # by kind
+
+
+@dataclass(frozen=True, slots=True)
+class Parameters:
+    """E environments of W workers each. An unknown source is False in its `knows_`."""
+
+    # workers, (E, W)
+    fixed_s: Reals  # compute time of an iteration that does not depend on the batch
+    per_sample_s: Reals
+    memory_limit: Reals  # samples beyond which computing gets steeply slower
+    quota: Reals  # CPU time that a worker may use over what it would; 1: no quota. Times above are under it
+    link_bytes_per_s: Reals  # each way
+    latency_s: Reals  # round trip without traffic
+    loss: Reals  # part of the segments lost
+    low: Whole  # bounds of the batch size
+    high: Whole
+    initial: Whole  # first sizes; their sum is the B that the learning rate is tuned for
+    # unforeseeable bursts, (E, len(BURST_KINDS), W): on and off with exponential times
+    burst_gap_s: Reals  # mean time between two; infinite: never
+    burst_length_s: Reals
+    burst_value: Reals
+    # events of a trace, (E, M) and (E, M, W); unused ones are neutral
+    event_kind: NDArray[np.int8]
+    event_by_epoch: Mask  # from and until are epochs, else seconds
+    event_from: Reals
+    event_until: Reals
+    event_value: Reals  # neutral for workers it does not concern
+    # the cluster, (E,)
+    window: Whole  # iterations per window (k)
+    warm_up: Reals  # compute time in the first window over that in later ones
+    jitter: Reals  # of one iteration's compute time, standard deviation over mean
+    drift: Reals  # of a worker's speed, standard deviation of its logarithm
+    drift_s: Reals  # time over which it forgets
+    servers: Whole
+    server_bytes_per_s: Reals  # all servers together, each way
+    ring: Mask  # ring all-reduce in place of parameter servers
+    model_bytes: Reals
+    overlap: Reals  # part of the backward pass that pushes can hide behind
+    cores: Reals  # that a worker's process keeps busy while it computes
+    base_memory_bytes: Reals
+    sample_memory_bytes: Reals
+    knows_network: Mask  # the workers' own connections
+    knows_both_sides: Mask  # and the servers' ends of those
+    knows_servers: Mask
+    knows_machine: Mask
+    gpu: Mask
+    # training, (E,); see learning.py
+    lr_rule: NDArray[np.int8]  # index into LR_RULES
+    tuning: Reals  # learning rate at the initial B over the best one there
+    noise_scale: Reals  # samples, at the start
+    noise_growth: Reals  # the noise scale goes with (excess loss) to minus this power
+    progress_scale: Reals  # noiseless steps after which the curves begin to bend
+    decay: Reals  # excess loss goes with (1 + progress / scale) to minus this power
+    accuracy_power: Reals  # error beyond the best goes with the excess loss to this power
+    first_loss: Reals
+    last_loss: Reals
+    chance: Reals  # accuracy of an untrained model
+    best_accuracy: Reals
+    gap: Reals  # part of the accuracy that very large batches cost on the test set
+    gap_batch: Reals  # B at which half of that is lost
+    gradient_sq: Reals  # squared norm of the true gradient at the start
+    directions: Reals  # how many directions the noise of a gradient effectively has
+    data_samples: Reals  # of one epoch
+    target_accuracy: Reals  # on the test set
+    max_windows: Whole  # an episode is cut here
+
+    @property
+    def environments(self) -> int:
+        return int(self.initial.shape[0])
+
+    @property
+    def n_workers(self) -> int:
+        return int(self.initial.shape[1])
+
+    @property
+    def iterations(self) -> Reals:
+        """`window` as real numbers; (E,)."""
+        return self.window.astype(np.float32)
+
+    @property
+    def reference_batch(self) -> Reals:
+        """B of plan 0; shape (E,)."""
+        batch: Reals = self.initial.sum(axis=-1).astype(np.float32)
+        return batch
+
+    def replaced(self, which: Mask, others: Parameters) -> Parameters:
+        """These, with the environments where `which` is true replaced by those of `others`, in order."""
+        events = max(self.event_kind.shape[1], others.event_kind.shape[1])
+        into, new = self.with_events(events), others.with_events(events)
+        changed: dict[str, Any] = {}
+        for field in dataclasses.fields(self):
+            changed[field.name] = getattr(into, field.name).copy()
+            changed[field.name][which] = getattr(new, field.name)
+        return Parameters(**changed)
+
+    def with_events(self, count: int) -> Parameters:
+        """The same with room for `count` events, the further ones without effect."""
+        more = count - self.event_kind.shape[1]
+        if not more:
+            return self
+        wide = {"event_kind": 0, "event_by_epoch": False, "event_from": np.inf, "event_until": np.inf, "event_value": 1}
+        padded = {}
+        for name, filler in wide.items():
+            array = getattr(self, name)
+            room = np.full((array.shape[0], more, *array.shape[2:]), filler, dtype=array.dtype)
+            padded[name] = np.concatenate([array, room], axis=1)
+        return dataclasses.replace(self, **padded)
+
+
+def join(several: Sequence[Parameters]) -> Parameters:
+    """The environments of all, one after the other; all must have the same number of workers."""
+    sizes = {one.n_workers for one in several}
+    if len(sizes) != 1:
+        raise ValueError(f"environments need the same number of workers to be simulated together, got {sorted(sizes)}")
+    events = max(one.event_kind.shape[1] for one in several)
+    wide = [one.with_events(events) for one in several]
+    names = [field.name for field in dataclasses.fields(Parameters)]
+    return Parameters(**{name: np.concatenate([getattr(one, name) for one in wide]) for name in names})
+
+
+def parameters_of(scenarios: Sequence[Scenario]) -> Parameters:
+    """One environment per scenario, all with the same number of workers."""
+    return join([_one(scenario) for scenario in scenarios])
+
+
+def _one(scenario: Scenario) -> Parameters:
+    n, each, training = scenario.n_workers, scenario.each_worker, scenario.training
+    gap_s, length_s, value = _bursts(scenario.bursts, n)
+
+    def workers(name: str) -> Reals:
+        return np.array([[getattr(worker, name) for worker in each]], dtype=np.float32)
+
+    def all_(value: float) -> Reals:
+        return np.array([value], dtype=np.float32)
+
+    def yes(value: bool) -> Mask:
+        return np.array([value])
+
+    trained: dict[str, Any] = {
+        field: all_(getattr(training, field)) for field in type(training).model_fields if field != "profile"
+    }
+    return Parameters(
+        fixed_s=workers("fixed_s"),
+        per_sample_s=workers("per_sample_s"),
+        memory_limit=workers("memory_limit"),
+        quota=workers("quota"),
+        link_bytes_per_s=workers("bytes_per_s"),
+        latency_s=workers("latency_s"),
+        loss=workers("loss"),
+        low=np.full((1, n), scenario.batch.min, dtype=np.int64),
+        high=np.full((1, n), scenario.batch.max, dtype=np.int64),
+        initial=np.array([scenario.initial_sizes], dtype=np.int64),
+        burst_gap_s=gap_s,
+        burst_length_s=length_s,
+        burst_value=value,
+        **_events(scenario.trace, n),
+        window=np.array([scenario.window]),
+        warm_up=all_(scenario.warm_up),
+        jitter=all_(scenario.jitter),
+        drift=all_(scenario.drift),
+        drift_s=all_(scenario.drift_s),
+        servers=np.array([scenario.servers.count]),
+        server_bytes_per_s=all_(scenario.servers.count * scenario.servers.bytes_per_s),
+        ring=yes(scenario.architecture == "ring"),
+        model_bytes=all_(scenario.model_bytes),
+        overlap=all_(scenario.overlap),
+        cores=all_(scenario.cores),
+        base_memory_bytes=all_(BASE_MEMORY_BYTES + 4 * scenario.model_bytes),  # weights, gradients, two moments
+        sample_memory_bytes=all_(SAMPLE_MEMORY_BYTES),
+        knows_network=yes(scenario.sees_network),
+        knows_both_sides=yes(scenario.sees_network),
+        knows_servers=yes(scenario.sees_network),
+        knows_machine=yes(True),
+        gpu=yes(scenario.gpu),
+        lr_rule=np.array([LR_RULES.index(scenario.lr_rule)], dtype=np.int8),
+        target_accuracy=all_(scenario.target_accuracy),
+        max_windows=np.array([scenario.max_windows]),
+        **trained,
+    )
+
+
+def _events(trace: Sequence[Event], n: int) -> dict[str, Any]:
+    kinds = [Kind[event.what.upper()] for event in trace]
+    value = np.tile(NEUTRAL[np.array(kinds, dtype=int)][:, None], (1, n))
+    for row, event in zip(value, trace, strict=True):
+        row[slice(None) if event.workers is None else list(event.workers)] = event.value
+    begins = [event.at_s if event.at_epoch is None else event.at_epoch for event in trace]
+    ends = [event.until_s if event.at_epoch is None else event.until_epoch for event in trace]
+    return {
+        "event_kind": np.array([kinds], dtype=np.int8).reshape(1, -1),
+        "event_by_epoch": np.array([[event.at_epoch is not None for event in trace]], dtype=bool).reshape(1, -1),
+        "event_from": np.array([begins], dtype=np.float32).reshape(1, -1),
+        "event_until": np.array([[np.inf if end is None else end for end in ends]], dtype=np.float32).reshape(1, -1),
+        "event_value": value[None],
+    }
+
+
+def _bursts(bursts: Sequence[Burst], n: int) -> tuple[Reals, Reals, Reals]:
+    shape = (1, len(BURST_KINDS), n)
+    gap_s, length_s = np.full(shape, np.inf, dtype=np.float32), np.ones(shape, dtype=np.float32)
+    value = np.tile(NEUTRAL[list(BURST_KINDS)][:, None], (1, 1, n))
+    for burst in bursts:
+        where = (
+            0,
+            BURST_KINDS.index(Kind[burst.what.upper()]),
+            slice(None) if burst.workers is None else list(burst.workers),
+        )
+        gap_s[where], length_s[where], value[where] = burst.every_s, burst.for_s, burst.value
+    return gap_s, length_s, value

@@ -1,0 +1,198 @@
+"""Synchronous training in many simulated clusters at once: one call, one window of k iterations in each.
+
+    sizes -> how long (cost.py, in the conditions of traces.py) -> how far (learning.py) -> what is seen (measure.py)
+
+What comes out are the WindowArrays of a live cluster, so state, rewards and policies are the same code there and
+here. Deterministic: the same parameters, generator and sizes give the same bits.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dynamix_ps.apportion import Whole
+from dynamix_ps.messages import NAN
+from dynamix_ps.policy.base import View
+from dynamix_ps.policy.window_arrays import WindowArrays
+from dynamix_ps.sim.cluster import learning, measure
+from dynamix_ps.sim.cluster.cost import Times, iteration_times
+from dynamix_ps.sim.cluster.parameters import Mask, Parameters, Reals
+from dynamix_ps.sim.cluster.traces import Conditions
+from dynamix_ps.sim.cluster.views import views_of
+
+
+class Simulator:
+    """E clusters of W workers. All public arrays are (E,), sizes (E, W).
+
+    Attributes:
+        sizes: the plan in force.
+        time_s: of training, since the start of each run (float64).
+        progress: sum of noiseless steps so far (learning.py); true_progress: of the last window.
+        test_accuracy: on a test set so large that it adds no noise.
+        done: the target accuracy was reached, at some time in this run.
+        windows: closed so far; samples: processed so far.
+        times: how the last window's iterations spent their time, None before the first.
+    """
+
+    def __init__(self, parameters: Parameters, rng: np.random.Generator) -> None:
+        self.parameters = parameters
+        self._rng = rng
+        self._conditions = Conditions(parameters, rng)
+        shape = parameters.environments
+        self.sizes: Whole = parameters.initial.copy()
+        self.time_s = np.zeros(shape)
+        self.samples = np.zeros(shape)
+        self.windows = np.zeros(shape, dtype=np.int64)
+        self.progress: Reals = np.zeros(shape, dtype=np.float32)
+        self.true_progress: Reals = np.zeros(shape, dtype=np.float32)
+        self.done: Mask = np.zeros(shape, dtype=bool)
+        self.times: Times | None = None
+        self._smoothed_batch = parameters.reference_batch
+        self._versions = np.zeros(shape, dtype=np.int64)
+        self._report: WindowArrays | None = None
+
+    @property
+    def test_accuracy(self) -> Reals:
+        excess = learning.excess_loss(self.parameters, self.progress)
+        return learning.test_accuracy(self.parameters, excess, self._smoothed_batch)
+
+    @property
+    def truncated(self) -> Mask:
+        """The run is as long as it may get."""
+        return self.windows >= self.parameters.max_windows
+
+    def restart(self, which: Mask) -> None:
+        """Begin a new run in some environments, on the same clusters."""
+        self.sizes = np.where(which[:, None], self.parameters.initial, self.sizes)
+        for array in (
+            self.time_s,
+            self.samples,
+            self.windows,
+            self.progress,
+            self.true_progress,
+            self.done,
+            self._versions,
+        ):
+            array[which] = 0
+        self._smoothed_batch = np.where(which, self.parameters.reference_batch, self._smoothed_batch)
+        self._conditions.replace(self.parameters, which)
+
+    def replace(self, which: Mask, others: Parameters) -> None:
+        """Begin new runs on other clusters: those of `others`, one per environment in `which`, in order."""
+        self.parameters = self.parameters.replaced(which, others)
+        self.restart(which)
+
+    def step(self, sizes: Whole) -> WindowArrays:
+        """Train one window in every environment with these sizes, and report it.
+
+        Raises:
+            ValueError: sizes of another shape, or outside the bounds.
+        """
+        parameters = self.parameters
+        if sizes.shape != parameters.initial.shape:
+            raise ValueError(f"sizes have shape {sizes.shape}, this simulator needs {parameters.initial.shape}")
+        if ((sizes < parameters.low) | (sizes > parameters.high)).any():
+            raise ValueError("sizes lie outside the bounds of their workers; clip them to parameters.low and high")
+        self._versions += (sizes != self.sizes).any(axis=-1)
+        self.sizes = sizes.astype(np.int64)
+        real = sizes.astype(np.float32)
+        draws = self._rng.standard_normal((measure.DRAWS, *sizes.shape), dtype=np.float32)
+        luck = self._rng.standard_normal((2, sizes.shape[0]), dtype=np.float32)
+        times = iteration_times(parameters, self._conditions, real, draws[measure.COMPUTE])
+        training = self._train(real.sum(axis=-1), luck[0])
+        self._report = self._measure(times, training, real, draws, luck[1])
+        self._pass(times)
+        return self._report
+
+    def views(self) -> list[View]:
+        """The last window of every environment as the arbitrator of a live cluster would show it to a policy.
+
+        Raises:
+            ValueError: no window was stepped yet.
+        """
+        if self._report is None or self.times is None:
+            raise ValueError("views() shows the last window; there was none yet, call step() first")
+        pushed = (self.times.bytes * self.parameters.window).astype(np.int64)
+        return views_of(self._report, pushed, self.windows, self._versions)
+
+    def _train(self, batch: Reals, luck: Reals) -> measure.Training:
+        """k iterations forward. The noise scale is that of the start of the window."""
+        parameters, window = self.parameters, self.parameters.iterations
+        batch = np.maximum(batch, 1)
+        noise = learning.noise_scale(parameters, learning.excess_loss(parameters, self.progress))
+        gained = window * learning.step_progress(parameters, noise, batch) * (1 + learning.LUCK * luck)
+        before, self.progress = self.progress, np.maximum(self.progress + gained, 0)
+        self.true_progress = self.progress - before
+        self.samples += window * batch
+        self._smoothed_batch = learning.smoothed_batch(parameters, self._smoothed_batch, batch)
+        self.done = self.done | (self.test_accuracy >= parameters.target_accuracy)
+        halfway = learning.excess_loss(parameters, before + 0.5 * self.true_progress)
+        return measure.Training(halfway, noise, measure.epoch(parameters, self.samples))
+
+    def _pass(self, times: Times) -> None:
+        """Let the time of the window go by."""
+        elapsed_s = times.iteration_s * self.parameters.iterations
+        self.time_s += elapsed_s
+        self.windows += 1
+        self.times = times
+        epoch = measure.epoch(self.parameters, self.samples)
+        self._conditions.advance(self.time_s.astype(np.float32), epoch, elapsed_s)
+
+    def _measure(
+        self, times: Times, training: measure.Training, sizes: Reals, draws: Reals, luck: Reals
+    ) -> WindowArrays:
+        parameters, conditions = self.parameters, self._conditions
+        iterations = parameters.iterations
+        k = iterations[:, None]
+        batch = np.maximum(sizes.sum(axis=-1), 1)
+        loss, accuracy = measure.batches(parameters, training, sizes, draws[measure.LOSS])
+        norms = measure.gradients(parameters, training, sizes, draws, luck)
+        rate, retransmits, rtt_s, busy = measure.links(parameters, conditions, times, draws[measure.RETRANSMITS])
+        cpu, cores, throttled, memory, memory_use, gpu = measure.machines(parameters, conditions, times, sizes)
+        server_cpu, unread, unsent = measure.servers(parameters, conditions, times)
+        both = measure.both_sides(parameters)
+        return WindowArrays(
+            present=np.ones(sizes.shape, dtype=bool),
+            low=parameters.low,
+            high=parameters.high,
+            planned=self.sizes,
+            samples=sizes * k,
+            compute_s=times.compute_s * k,
+            push_pull_s=np.broadcast_to((times.push_pull_s * iterations)[:, None], sizes.shape),
+            wait_s=times.wait_s * k,
+            loss=loss,
+            accuracy=accuracy,
+            accuracy_std=np.sqrt(accuracy * (1 - accuracy) / np.maximum(sizes, 1)),
+            grad_sq_local=norms.local,
+            grad_norm_std=norms.spread,
+            cpu_ratio=cpu,
+            cpu_cores=cores,
+            throttled=throttled,
+            memory_bytes=memory,
+            memory_ratio=memory_use,
+            gpu_utilisation=gpu,
+            gpu_memory_ratio=memory_use * np.where(parameters.gpu, 1, np.float32(NAN))[:, None],
+            push_bytes_per_s=rate,
+            pull_bytes_per_s=rate,
+            retransmits_per_s=retransmits,
+            rtt_s=rtt_s,
+            push_busy=busy,
+            pull_retransmits_per_s=retransmits * both,
+            pull_busy=busy * both,
+            push_difference=both - 1,
+            iterations=iterations,
+            duration_s=times.iteration_s * iterations,
+            global_loss=(loss * sizes).sum(axis=-1) / batch,
+            global_accuracy=(accuracy * sizes).sum(axis=-1) / batch,
+            grad_sq_global=norms.whole,
+            noise_variance=norms.variance,
+            noise_signal=norms.signal,
+            epoch=training.epoch,
+            trained_ratio=NAN,  # nobody knows when it ends
+            lr_ratio=NAN,
+            server_cpu=server_cpu,
+            server_unread_bytes=unread,
+            server_unsent_bytes=unsent,
+            lr_rule=parameters.lr_rule,
+            reference_batch=parameters.reference_batch,
+        )

@@ -1,0 +1,89 @@
+"""How fast policies reach a scenario's target accuracy: the policies of the arbitrator, on simulated clusters.
+
+The seeds of a cell (one policy on one scenario) are the environments of one Simulator. Each has a policy object of
+its own, which sees the views a real one would see; its answer passes the same guard, and is in force from the next
+window on. A seed is at rest once it has reached the target.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dynamix_ps.arbitrator.planner import guard
+from dynamix_ps.config.schema import BatchBounds, Cluster, Config, Policy, Worker
+from dynamix_ps.policy.registry import make_policy
+from dynamix_ps.sim.cluster.parameters import parameters_of
+from dynamix_ps.sim.cluster.simulator import Simulator
+from dynamix_ps.sim.scenario.load import Scenario
+
+SEEDS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One policy on one scenario. `seed` and the names of the scenario fix every random number."""
+
+    scenario: Scenario
+    policy: Policy
+    seeds: int = SEEDS
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a cell; every array has one entry per seed. Times are simulated."""
+
+    time_s: NDArray[np.float64]  # to the target; to the end where it was not reached
+    reached: NDArray[np.bool_]
+    windows: NDArray[np.int64]
+    accuracy: NDArray[np.float64]  # on the test set, at that time
+    samples_per_s: NDArray[np.float64]
+    fallbacks: NDArray[np.int64]  # windows in which the safety net decided
+
+
+def evaluate(cell: Cell) -> Outcome:
+    """Run a cell until every seed has reached the target, or for `max_windows` of the scenario.
+
+    Raises:
+        PolicyError: the policy's file is unusable.
+    """
+    scenario, seeds = cell.scenario, cell.seeds
+    simulator_rng, *policy_rngs = np.random.default_rng(cell.seed).spawn(1 + seeds)
+    simulator = Simulator(parameters_of((scenario,) * seeds), simulator_rng)
+    config = config_of(scenario, cell.policy)
+    policies = [make_policy(config, len(config.cluster.workers), rng) for rng in policy_rngs]
+    sizes = np.tile(np.array(config.initial_sizes(), dtype=np.int64), (seeds, 1))
+    time_s, accuracy = np.zeros(seeds), np.zeros(seeds)
+    samples, windows, fallbacks = (np.zeros(seeds, dtype=np.int64) for _ in range(3))
+    running = np.ones(seeds, dtype=bool)
+    for _ in range(scenario.max_windows):
+        simulator.step(sizes)
+        time_s[running], accuracy[running] = simulator.time_s[running], simulator.test_accuracy[running]
+        samples[running], windows[running] = simulator.samples[running], simulator.windows[running]
+        running &= ~simulator.done
+        if not running.any():
+            break
+        if cell.policy.name == "static":  # keeps its sizes whatever it sees
+            continue
+        views = simulator.views()
+        for seed in np.flatnonzero(running):
+            view = views[seed]
+            decision = policies[seed].decide(view)
+            sizes[seed] = guard(decision.batch_sizes, view.plan.batch_sizes, view.bounds).batch_sizes
+            fallbacks[seed] += decision.fallback
+    return Outcome(time_s, ~running, windows, accuracy, samples / time_s, fallbacks)
+
+
+def config_of(scenario: Scenario, policy: Policy) -> Config:
+    """The cluster file that a real run of this scenario would have. Fixed sizes are in force from the start."""
+    initial = policy.sizes or scenario.initial_sizes
+    return Config(
+        cluster=Cluster(workers=tuple(Worker(batch=size) for size in initial)),
+        batch=BatchBounds(min=scenario.batch.min, max=scenario.batch.max),
+        window=scenario.window,
+        lr_rule=scenario.lr_rule,
+        policy=policy,
+    )

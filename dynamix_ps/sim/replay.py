@@ -1,0 +1,30 @@
+"""What another policy would have decided in the windows of a recorded run. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from dynamix_ps.arbitrator.planner import guard
+from dynamix_ps.policy.base import Policy
+from dynamix_ps.sim.recorded import RecordedRun
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One window: the sizes it ran under, those the run went on with, and those the other policy asks for."""
+
+    window: int
+    before: tuple[int, ...]
+    recorded: tuple[int, ...]
+    other: tuple[int, ...]  # within the bounds
+    note: str
+
+
+def replay(run: RecordedRun, policy: Policy) -> Iterator[Answer]:
+    """The policy's answer to every window of the run, in order."""
+    for one in run.decided:
+        view = one.view
+        decision = policy.decide(view)
+        guarded = guard(decision.batch_sizes, view.plan.batch_sizes, view.bounds)
+        yield Answer(view.window, view.plan.batch_sizes, one.batch_sizes, guarded.batch_sizes, decision.note)

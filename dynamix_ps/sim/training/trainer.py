@@ -1,0 +1,205 @@
+"""Raises a policy in the simulator: many clusters at once, each another draw, a new one when a run ends.
+
+    window of all clusters -> state -> reward of the decisions before -> next decisions      (_Group.step)
+    `rollout_windows` of that -> one update of every network                                 (Trainer.iterate)
+
+The brain, the state and the rewards are those of a live run.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dynamix_ps.errors import PolicyError
+from dynamix_ps.policy.learned.agent import VALUE_SCALE, Decided, fresh_agents, make_brain, spaces_of
+from dynamix_ps.policy.learned.rewards import GoodputReward, PaperReward, Reward
+from dynamix_ps.policy.learned.state import State, StateBuilder
+from dynamix_ps.policy.ppo.actor_critic import Agent
+from dynamix_ps.policy.ppo.policy_file import StoredPolicy, load_policy, save_policy
+from dynamix_ps.policy.ppo.rollout import Batch, Rollout
+from dynamix_ps.policy.ppo.settings import Settings
+from dynamix_ps.sim.cluster.parameters import Parameters
+from dynamix_ps.sim.cluster.randomise import draw
+from dynamix_ps.sim.cluster.simulator import Simulator
+
+Draw = Callable[[np.random.Generator, int, int], Parameters]  # rng, environments, workers
+Mask = NDArray[np.bool_]
+
+LEARNER = Settings(learning_rate=1e-3, gamma=0.6, entropy=0.001, target_kl=0.02, minibatches=16)
+
+
+@dataclass(frozen=True, slots=True)
+class TrainSettings:
+    """One training. What is not said by the paper is chosen by us (docs/method.md)."""
+
+    space: Literal["structured", "paper"] = "structured"
+    reward: Reward = field(default_factory=GoodputReward)
+    learner: Settings = LEARNER
+    n_workers: tuple[int, ...] = (2, 4, 8, 16)  # a group of clusters of each size
+    environments: int = 128  # clusters at once, shared among the groups
+    rollout_windows: int = 32
+    total_windows: int = 1_500_000  # of clusters
+    episode_windows: int = 300  # a run is broken off there
+    window: int = 20  # iterations per decision, k
+    seed: int = 0
+
+    def as_json(self) -> dict[str, Any]:
+        """For the provenance of a policy file."""
+        return asdict(self) | {"reward": {"name": type(self.reward).__name__, **asdict(self.reward)}}
+
+
+def paper_settings(**changes: Any) -> TrainSettings:
+    """The faithful mode: the paper's actions and reward."""
+    chosen: dict[str, Any] = {"space": "paper", "reward": PaperReward()} | changes
+    return TrainSettings(**chosen)
+
+
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    """Decisions that have not been rewarded yet."""
+
+    decided: Decided
+    before: NDArray[np.int64]
+    state: State
+    fresh: Mask  # environments whose run ended before this decision: it belongs to nobody
+
+
+class _Group:
+    """Clusters of one size."""
+
+    def __init__(self, settings: TrainSettings, n_workers: int, environments: int, agents: dict[str, Agent],
+                 draw_: Draw, rng: np.random.Generator) -> None:  # fmt: skip
+        self._settings = settings
+        self._draw, self._rng = draw_, rng
+        self._simulator = Simulator(draw_(rng, environments, n_workers), rng)
+        self._states = StateBuilder(environments, n_workers)
+        self.brain = make_brain(settings.space, agents, settings.reward, environments, n_workers)
+        # runs begin at different ages, so that they do not all end in the same rollout
+        self._age = rng.integers(settings.episode_windows, size=environments)
+        self._sizes = np.array(self._simulator.sizes)
+        self._pending: _Pending | None = None
+
+    def rollout(self, windows: int, learn_normaliser: bool) -> tuple[dict[str, Batch], dict[str, float]]:
+        """Act for so many windows; the batches per network, and the mean reward."""
+        rollouts = {name: Rollout(self._settings.learner) for name in self.brain.agents}
+        rewards: list[float] = []
+        if self._pending is None:
+            self._step(None, rewards, learn_normaliser)
+        for _ in range(windows):
+            self._step(rollouts, rewards, learn_normaliser)
+        assert self._pending is not None
+        last = self._pending.decided.acted
+        batches = {name: rollout.batch(last[name].values) for name, rollout in rollouts.items()}
+        return batches, {"reward": float(np.mean(rewards))}
+
+    def _step(self, rollouts: dict[str, Rollout] | None, rewards: list[float], learn_normaliser: bool) -> None:
+        window = self._simulator.step(self._sizes)
+        state = self._states.observe(window)
+        decided = self.brain.decide(state, explore=True, learn_normaliser=learn_normaliser)
+        self._age += 1
+        ended = self._simulator.done | (self._age >= self._settings.episode_windows)
+        if rollouts is not None:
+            self._reward(rollouts, state, decided, ended, rewards)
+        self._sizes = decided.sizes
+        self._pending = _Pending(decided, window.planned, state, ended)
+        if ended.any():
+            self._begin_anew(ended)
+
+    def _reward(self, rollouts: dict[str, Rollout], state: State, decided: Decided, ended: Mask,
+                rewards: list[float]) -> None:  # fmt: skip
+        """The end of a run is a truncation: training would have gone on, the critic's value stands for the rest."""
+        pending = self._pending
+        assert pending is not None
+        earned = self.brain.rewards(state, pending.before)
+        there, were = self.brain.present(state), self.brain.present(pending.state)
+        for name, rollout in rollouts.items():
+            rows = len(earned[name]) // len(ended)
+            present = there[name] & were[name] & ~np.repeat(pending.fresh, rows)
+            cut, after = np.repeat(ended, rows), decided.acted[name].values
+            rollout.add(pending.decided.acted[name], VALUE_SCALE * earned[name], cut, after, present)
+            rewards.append(float(earned[name][present].mean()) if present.any() else 0.0)
+
+    def _begin_anew(self, ended: Mask) -> None:
+        """New clusters in the place of those whose runs have ended."""
+        drawn = self._draw(self._rng, int(ended.sum()), self._sizes.shape[1])
+        self._simulator.replace(ended, drawn)
+        self._states.restart(ended)
+        self.brain.restart(ended)
+        self._age = np.where(ended, 0, self._age)
+        self._sizes = np.where(ended[:, None], self._simulator.sizes, self._sizes)
+
+
+class Trainer:
+    """A training in progress. `windows` counts the cluster windows so far.
+
+    Args:
+        stored: go on from these weights; none: fresh ones.
+        draw_: draws new clusters; by default the full variety of sim/randomise.py.
+    """
+
+    def __init__(self, settings: TrainSettings, rng: np.random.Generator, stored: StoredPolicy | None = None,
+                 draw_: Draw | None = None) -> None:  # fmt: skip
+        self.settings = settings
+        self.windows = 0
+        self._rng = rng
+        self.spaces = spaces_of(settings.space, settings.learner.hidden)
+        self.agents = (
+            fresh_agents(self.spaces, settings.learner, rng)
+            if stored is None
+            else {name: Agent(weights, settings.learner, rng) for name, weights in stored.networks.items()}
+        )
+        chosen: Draw = draw_ or (lambda rng, environments, n: draw(rng, environments, n, settings.window))
+        each = max(settings.environments // len(settings.n_workers), 1)
+        self._groups = [_Group(settings, n, each, self.agents, chosen, rng) for n in settings.n_workers]
+        self._windows_per_iteration = each * len(settings.n_workers) * settings.rollout_windows
+
+    @property
+    def finished(self) -> bool:
+        return self.windows >= self.settings.total_windows
+
+    def iterate(self) -> dict[str, float]:
+        """One rollout and one update of every network; the diagnostics, named network/quantity."""
+        done = self.windows / self.settings.total_windows
+        rate = self.settings.learner.learning_rate * max(1 - done, 0.02)
+        parts = [group.rollout(self.settings.rollout_windows, learn_normaliser=done < 0.1) for group in self._groups]
+        diagnostics = {"reward": float(np.mean([shown["reward"] for _, shown in parts])), "learning_rate": rate}
+        for name, agent in self.agents.items():
+            batch = Batch.joined([batches[name] for batches, _ in parts])
+            diagnostics |= {f"{name}/{key}": value for key, value in agent.update(batch, rate).items()}
+        self.windows += self._windows_per_iteration
+        return diagnostics | {"windows": float(self.windows)}
+
+    def stored(self, provenance: Mapping[str, Any]) -> StoredPolicy:
+        """The policy as it is now; the settings join the provenance."""
+        about = {"origin": "simulator", "windows": self.windows, "settings": self.settings.as_json()}
+        networks = {name: agent.weights for name, agent in self.agents.items()}
+        return StoredPolicy(networks, self.spaces, {**about, **provenance})
+
+    def checkpoint(self, file: Path) -> None:
+        """Save what `resume` needs. The simulated runs in progress are not kept. Raises OSError."""
+        save_policy(file, self.stored({"rng": json.dumps(self._rng.bit_generator.state, default=int)}))
+
+    @staticmethod
+    def resume(file: Path, settings: TrainSettings, draw_: Draw | None = None) -> Trainer:
+        """Go on from a checkpoint, with new simulated runs.
+
+        Raises:
+            PolicyError: the file is unusable, or of a training with other settings.
+        """
+        stored = load_policy(file, spaces_of(settings.space, settings.learner.hidden))
+        found = json.dumps(stored.provenance.get("settings"), sort_keys=True)
+        wanted = json.dumps(settings.as_json(), sort_keys=True)
+        if found != wanted:
+            raise PolicyError(f"{file}: found a training with settings {found}, expected {wanted}; begin another one")
+        rng = np.random.default_rng()
+        rng.bit_generator.state = json.loads(str(stored.provenance["rng"]))
+        trainer = Trainer(settings, rng, stored, draw_)
+        trainer.windows = int(stored.provenance["windows"])
+        return trainer

@@ -1,0 +1,270 @@
+"""The arbitrator: windows become plans; silence, restarts and refusals."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from dynamix_ps.arbitrator.journal import replay
+from dynamix_ps.errors import EnvironmentNotReady
+from dynamix_ps.messages import Plan
+from dynamix_ps.rpc.refusals import MalformedMessageError, StaleIncarnationError, UnknownWorkerError
+from tests.control_plane import config, record, registration, run_under
+from tests.unit.arbitrator.service_bench import Bench, Scripted
+
+
+def test_one_window_one_plan_with_the_next_version(tmp_path: Path) -> None:
+    async def story() -> None:
+        policy = Scripted((32, 64, 128), (33, 65, 129))
+        bench = Bench(tmp_path, policy)
+        bench.register_all()
+        bench.report(run_under(Plan(0, (64, 64, 64)), 0)[:2])
+        await bench.arbitrator.step()
+        assert not policy.views
+        await bench.window(0, Plan(0, (64, 64, 64)))
+        await bench.arbitrator.step()
+        assert bench.plan == Plan(1, (32, 64, 128))
+        await bench.window(1, bench.plan)
+        assert bench.plan == Plan(2, (33, 65, 129))
+        assert [view.window for view in policy.views] == [0, 1]
+        first, second = bench.lines("plan")
+        assert (first["version"], first["batch_sizes"], first["window"]) == (1, [32, 64, 128], 0)
+        assert (first["proposed"], first["reward"], first["corrected"]) == ([32, 64, 128], None, False)
+        assert first["decision_ms"] >= 0
+        assert second["version"] == 2
+
+    asyncio.run(story())
+
+
+def test_the_journal_knows_a_plan_before_any_worker_does(tmp_path: Path) -> None:
+    async def story() -> None:
+        bench = Bench(tmp_path, Scripted((32, 64, 128)))
+        bench.register_all()
+        seen: list[int] = []
+
+        async def follow() -> None:
+            async for plan in bench.arbitrator.plans(0, "life-0", 0):
+                seen.append(len(bench.lines("plan")))
+                assert plan.version == 1
+                return
+
+        follower = asyncio.create_task(follow())
+        await asyncio.sleep(0)
+        await bench.window(0, Plan(0, (64, 64, 64)))
+        await follower
+        assert seen == [1]
+
+    asyncio.run(story())
+
+
+def test_equal_sizes_are_a_decision_but_no_new_version(tmp_path: Path) -> None:
+    async def story() -> None:
+        bench = Bench(tmp_path, Scripted((64, 64, 64)))
+        bench.register_all()
+        await bench.window(0, Plan(0, (64, 64, 64)))
+        assert bench.plan.version == 0
+        assert [line["window"] for line in bench.lines("kept")] == [0]
+        assert replay(bench.file).decisions == 1
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(("comm", "ring"), [("byteps", False), ("gloo", True)])
+def test_a_policy_is_told_whether_gradients_go_around_a_ring(tmp_path: Path, comm: str, ring: bool) -> None:
+    async def story() -> None:
+        policy = Scripted((64, 64, 64))
+        bench = Bench(tmp_path, policy, config().model_copy(update={"comm": comm}))
+        bench.register_all()
+        await bench.window(0, Plan(0, (64, 64, 64)))
+        assert [view.ring for view in policy.views] == [ring]
+
+    asyncio.run(story())
+
+
+def test_the_guard_stands_between_policy_and_workers(tmp_path: Path) -> None:
+    async def story() -> None:
+        bench = Bench(tmp_path, Scripted((math.nan, 1e9, -3), (1,)))
+        bench.register_all()
+        await bench.window(0, Plan(0, (64, 64, 64)))
+        assert bench.plan.batch_sizes == (64, 1024, 32)
+        line = bench.lines("plan")[0]
+        assert line["corrected"]
+        assert line["proposed"] == [None, 1e9, -3]
+        await bench.window(1, bench.plan)
+        assert bench.plan.batch_sizes == (64, 1024, 32)
+
+    asyncio.run(story())
+
+
+def test_a_policy_that_fails_keeps_the_sizes_and_says_so(tmp_path: Path) -> None:
+    async def story() -> None:
+        bench = Bench(tmp_path, Scripted(ZeroDivisionError("oops"), (32, 32, 32)))
+        bench.register_all()
+        await bench.window(0, Plan(0, (64, 64, 64)))
+        assert bench.plan.version == 0
+        assert "ZeroDivisionError('oops')" in bench.lines("degraded")[0]["detail"]
+        await bench.window(1, bench.plan)
+        assert bench.plan == Plan(1, (32, 32, 32))
+
+    asyncio.run(story())
+
+
+def test_observe_decides_and_publishes_nothing(tmp_path: Path) -> None:
+    async def story() -> None:
+        bench = Bench(tmp_path, Scripted((32, 64, 128), (64, 64, 64)), config(mode="observe"))
+        bench.register_all()
+        await bench.window(0, Plan(0, (64, 64, 64)))
+        await bench.window(1, Plan(0, (64, 64, 64)))
+        assert bench.plan == Plan(0, (64, 64, 64))
+        assert bench.lines("plan") == []
+        assert [line["batch_sizes"] for line in bench.lines("observed")] == [[32, 64, 128]]
+        assert replay(bench.file).plan is None
+
+    asyncio.run(story())
+
+
+def test_a_silent_worker_is_named_and_no_longer_waited_for(tmp_path: Path) -> None:
+    async def story() -> None:
+        policy = Scripted((32, 64, 128), (40, 64, 128))
+        bench = Bench(tmp_path, policy)
+        bench.register_all()
+        records = run_under(Plan(0, (64, 64, 64)), 0)
+        bench.now_s += 2
+        bench.report(records[:2])
+        await bench.arbitrator.step()
+        bench.now_s += 1.5  # worker 2 was last heard of 3.5 s ago, the lease is 3 s
+        await bench.arbitrator.step()
+        assert [line["rank"] for line in bench.lines("lease_lost")] == [2]
+        assert policy.views[0].records[2] is None
+        assert bench.lines("plan")[0]["reported"] == [0, 1]
+        bench.arbitrator.heartbeat(2, "life-2", 7)
+        assert [line["rank"] for line in bench.lines("lease_back")] == [2]
+
+    asyncio.run(story())
+
+
+def test_nobody_alive_nothing_decided(tmp_path: Path) -> None:
+    async def story() -> None:
+        policy = Scripted()
+        bench = Bench(tmp_path, policy)
+        await bench.arbitrator.step()
+        bench.register_all()
+        bench.report(run_under(Plan(0, (64, 64, 64)), 0)[:1])
+        bench.now_s += 100
+        await bench.arbitrator.step()
+        assert policy.views == []
+
+    asyncio.run(story())
+
+
+def test_who_left_is_not_waited_for(tmp_path: Path) -> None:
+    async def story() -> None:
+        policy = Scripted((32, 64, 128))
+        bench = Bench(tmp_path, policy)
+        bench.register_all()
+        bench.arbitrator.leave(2, "life-2")
+        bench.report(run_under(Plan(0, (64, 64, 64)), 0)[:2])
+        await bench.arbitrator.step()
+        assert len(policy.views) == 1
+
+    asyncio.run(story())
+
+
+def test_new_versions_are_above_all_that_anybody_has_seen(tmp_path: Path) -> None:
+    async def story() -> None:
+        bench = Bench(tmp_path, Scripted((32, 64, 128)))
+        held = Plan(17, (70, 80, 90))
+        bench.register_all(held)
+        assert bench.plan == held
+        assert bench.arbitrator.register(registration(0)) == held
+        await bench.window(0, held)
+        assert bench.plan == Plan(18, (32, 64, 128))
+
+    asyncio.run(story())
+
+
+def test_restart_resumes_holds_one_full_window_and_decides_again(tmp_path: Path) -> None:
+    async def story() -> None:
+        first = Bench(tmp_path, Scripted((32, 64, 128)))
+        task = asyncio.create_task(first.arbitrator.run())
+        first.register_all()
+        first.report(run_under(Plan(0, (64, 64, 64)), 0))
+        while first.plan.version == 0:
+            await asyncio.sleep(0)
+        task.cancel()
+
+        policy = Scripted((50, 50, 50))
+        again = Bench(tmp_path, policy)
+        assert again.plan == Plan(1, (32, 64, 128))
+        with pytest.raises(UnknownWorkerError):
+            again.report(run_under(again.plan, 1))
+        again.register_all(Plan(0, (64, 64, 64)))
+        assert again.plan.version == 1
+        again.report(run_under(Plan(0, (64, 64, 64)), 0))  # repeated: decided before the restart
+        await again.arbitrator.step()
+        await again.window(1, again.plan)
+        assert policy.views == []
+        assert again.plan.version == 1
+        await again.window(2, again.plan)
+        assert again.plan == Plan(2, (50, 50, 50))
+        windows = [line["window"] for line in again.lines("plan", "kept")]
+        assert windows == [0, 1, 2]
+
+    asyncio.run(story())
+
+
+def test_refusals_change_nothing_and_are_written_once(tmp_path: Path) -> None:
+    async def story() -> None:
+        bench = Bench(tmp_path, Scripted())
+        bench.register_all()
+        bench.arbitrator.register(registration(0, "next"))
+        with pytest.raises(StaleIncarnationError):
+            bench.arbitrator.report("life-0", record(0, 0))
+        with pytest.raises(MalformedMessageError, match="got 2 sizes, expected 3"):
+            bench.arbitrator.register(registration(1, plan=Plan(9, (1, 2))))
+        with pytest.raises(MalformedMessageError, match="rank: got 3"):
+            bench.arbitrator.register(registration(3))
+        assert bench.plan.version == 0
+        for number in range(1000):
+            bench.arbitrator.refused(f"reason {number % 2}")
+        assert [line["detail"] for line in bench.lines("rejected")] == ["reason 0", "reason 1"]
+        bench.arbitrator.close()
+        assert bench.lines("stopped")[0]["refused"] == 1000
+
+    asyncio.run(story())
+
+
+def test_a_stranger_with_many_reasons_cannot_fill_the_disk(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, Scripted())
+    for number in range(5000):
+        bench.arbitrator.refused(f"reason {number}")
+    assert len(bench.lines("rejected")) <= 100
+    bench.arbitrator.close()
+    assert bench.lines("stopped")[0]["refused"] == 5000
+
+
+def test_a_journal_of_another_cluster_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "journal.jsonl").write_text('{"kind": "plan", "version": 1, "window": 0, "batch_sizes": [1, 2]}\n')
+    with pytest.raises(EnvironmentNotReady, match="2 sizes, but the cluster file has 3 workers"):
+        Bench(tmp_path, Scripted())
+
+
+def test_a_slow_reader_of_plans_skips_to_the_newest(tmp_path: Path) -> None:
+    async def story() -> None:
+        bench = Bench(tmp_path, Scripted((32, 64, 128), (33, 64, 128), (34, 64, 128)))
+        bench.register_all()
+        stream = bench.arbitrator.plans(0, "life-0", 0)
+        for number in range(3):
+            await bench.window(number, bench.plan)
+        assert await take(stream) == Plan(3, (34, 64, 128))
+
+    async def take(stream: AsyncIterator[Plan]) -> Plan:
+        async for plan in stream:
+            return plan
+        raise AssertionError("the stream ended")
+
+    asyncio.run(story())

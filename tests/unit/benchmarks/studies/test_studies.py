@@ -1,0 +1,132 @@
+"""Studies: their pages, what they make of figures, and one of them run at toy size."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.report import page
+from benchmarks.studies import clip_simple, epoch_end, finish, growth, transfer
+from benchmarks.studies.reward_k import at_k, variants
+from benchmarks.studies.study import run_study
+from benchmarks.studies.trainings import in_words, over_trainings
+from dynamix_ps.errors import UsageError
+from dynamix_ps.sim.cluster.parameters import parameters_of
+from dynamix_ps.sim.contest.evaluate import Cell, evaluate
+from dynamix_ps.sim.scenario.load import load_scenario
+
+
+def test_only_what_is_between_the_marks_is_replaced(tmp_path: Path) -> None:
+    file = tmp_path / "x.md"
+    page.update_page(file, "first\n")
+    assert file.read_text() == f"# x\n\n{page.BEGIN}\nfirst\n{page.END}\n"
+    file.write_text("# By hand\n\n" + file.read_text() + "\nWhat it shows.\n")
+    page.update_page(file, "second\n")
+    text = file.read_text()
+    assert "first" not in text and f"{page.BEGIN}\nsecond\n{page.END}" in text
+    assert text.startswith("# By hand\n") and text.endswith("What it shows.\n")
+
+
+def test_each_block_has_its_marks(tmp_path: Path) -> None:
+    file = tmp_path / "x.md"
+    file.write_text(f"{page.BEGIN}\n{page.END}\nBetween.\n{page.BEGIN}\nold\n{page.END}\nAfter.\n")
+    page.update_page(file, "first\n", "second\n")
+    text = f"{page.BEGIN}\nfirst\n{page.END}\nBetween.\n{page.BEGIN}\nsecond\n{page.END}\nAfter.\n"
+    assert file.read_text() == text
+    with pytest.raises(UsageError, match=r"x\.md: has no line .* for table 3 of 3"):
+        page.update_page(file, "one\n", "two\n", "three\n")
+    assert file.read_text() == text
+
+
+def test_a_page_with_one_mark_keeps_its_text(tmp_path: Path) -> None:
+    file = tmp_path / "x.md"
+    file.write_text(text := f"# x\n\n{page.BEGIN}\nfigures\n\nBy hand.\n")
+    with pytest.raises(UsageError, match=r"x\.md: has no line .* with .* after it"):
+        page.update_page(file, "new\n")
+    assert file.read_text() == text
+    with pytest.raises(UsageError, match=r"nowhere/x\.md: No such file .* --out"):
+        page.update_page(tmp_path / "nowhere" / "x.md", "new\n")
+
+
+def test_table() -> None:
+    assert page.markdown([{"a": "1", "b": "2"}, {"a": "3", "b": ""}]) == "| a | b |\n| --- | --- |\n| 1 | 2 |\n| 3 |  |"
+
+
+def test_single_trainings_give_the_range() -> None:
+    found = over_trainings([np.full((2, 4), 0.8), np.full((2, 4), 1.0)])
+    assert (found.value, found.low, found.high) == pytest.approx((0.9, 0.8, 1.0))
+    assert in_words(found) == "0.90 (0.80 to 1.00)"
+    assert in_words(over_trainings([np.full((1, 2), 0.5)])) == "0.50"
+
+
+def test_the_end_is_compared_with_the_best() -> None:
+    rewards = np.concatenate([np.full(20, -3.0), np.full(20, -1.0), np.full(20, -2.0)])
+    assert clip_simple.best_and_end(rewards) == pytest.approx((-1.0, -2.0))
+
+
+def test_the_global_batch_of_every_iteration() -> None:
+    grown = growth.Growth({0: 192, 6: 384, 20: 646})
+    assert [grown.batch_at(iteration) for iteration in (0, 5, 6, 19, 20, 500)] == [192, 192, 384, 384, 646, 646]
+
+
+@pytest.mark.parametrize("left", epoch_end.LEFT)
+def test_both_ends_of_an_epoch_take_the_same_samples_in_as_many_iterations(left: int) -> None:
+    own, shared = (way(left) for way in epoch_end.WAYS.values())
+    assert sum(own) == sum(shared)
+    assert len(own) == len(shared) == 2
+    assert min(shared) >= epoch_end.FIRST // 2
+
+
+def test_thousands_of_samples_as_iterations() -> None:
+    grown = finish.by_iteration({0: 200, 10: 500, 20: 1000})
+    assert [grown.batch_at(iteration) for iteration in (0, 49, 50, 69, 70)] == [200, 200, 500, 500, 1000]
+
+
+def test_an_arrival_is_that_of_three_evaluations() -> None:
+    curve = [growth.Point(i, 10 * i, accuracy) for i, accuracy in enumerate((0.5, 0.9, 0.5, 0.7, 0.8, 0.9))]
+    assert growth.arrival(curve, 0.72) == curve[4]
+    assert growth.arrival(curve, 0.95) is None
+
+
+def test_every_variant_of_the_reward_is_another_training() -> None:
+    chosen = variants(1000)
+    assert len(set(chosen.values())) == len(chosen)
+
+
+def test_k_changes_how_often_is_decided_and_not_how_long_training_may_take() -> None:
+    scenario = load_scenario("homogeneous")
+    for k in (5, 40):
+        changed = at_k(scenario, k)
+        assert changed.window == k
+        assert changed.window * changed.max_windows == scenario.window * scenario.max_windows
+
+
+def test_a_heavier_model_meets_the_same_events_at_the_same_point_of_its_run() -> None:
+    """Ten times the computing and bytes on links ten times as fast: everything takes ten times as long."""
+    scenario = load_scenario("spot-slowdown")
+    heavy = transfer.heavier(scenario, computing=10, model=10)
+    before, after = parameters_of([scenario]), parameters_of([heavy])
+    assert after.event_from == pytest.approx(10 * before.event_from)
+    assert after.burst_gap_s == pytest.approx(10 * before.burst_gap_s)
+    policy = clip_simple.RIVALS["proportional"]
+    times = [evaluate(Cell(one, policy, seeds=2)).time_s.mean() for one in (scenario, heavy)]
+    assert times[1] / times[0] == pytest.approx(10, rel=0.1)
+
+
+def test_families_can_be_trained() -> None:
+    """Targets are within what their training reaches, and the rivals get there."""
+    for name, (scenario,) in transfer.families(("h-level-8",)).items():
+        assert scenario.training.chance < scenario.target_accuracy < scenario.training.best_accuracy
+        assert evaluate(Cell(scenario, transfer.RIVALS["goodput"], seeds=2)).reached.all(), name
+
+
+@pytest.mark.timeout(60)
+def test_a_study_leaves_table_figures_and_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["clip_simple", "--quick", "--out", str(tmp_path)])
+    run_study("clip_simple", clip_simple.__doc__, clip_simple.measure)
+    assert {file.name for file in tmp_path.iterdir()} == {"clip-simple.md", "clip-simple.csv", "clip-simple.png"}
+    text = (tmp_path / "clip-simple.md").read_text()
+    assert "`python -m benchmarks.studies.clip_simple --quick`" in text
+    assert "| 8 | simple |" in text

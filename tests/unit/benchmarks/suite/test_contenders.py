@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+from typing import get_args
+
+import numpy as np
+import pytest
+
+from benchmarks.suite.contenders import CONTENDERS, contender
+from dynamix_ps.config.rules import findings
+from dynamix_ps.config.schema import Policy
+from dynamix_ps.errors import ConfigError
+from dynamix_ps.messages import Plan
+from dynamix_ps.policy.learned.safety_net import SafetyNet
+from dynamix_ps.policy.registry import make_policy
+from tests.control_plane import config, run_under, view
+from tests.policy_cluster import assert_valid
+
+
+@pytest.mark.parametrize("name", CONTENDERS)
+def test_every_contender_decides(name: str) -> None:
+    cluster = config().model_copy(update={"policy": contender(name).policy})
+    assert not list(findings(cluster))
+    policy = make_policy(cluster, 3, np.random.default_rng(0))
+    plan = Plan(0, (64, 64, 64))
+    for window in range(2):
+        closed = view(plan, run_under(plan, window))
+        assert_valid(policy.decide(closed), closed)
+
+
+def test_every_policy_takes_part() -> None:
+    assert {one.policy.name for one in CONTENDERS.values()} == set(get_args(Policy.model_fields["name"].annotation))
+
+
+def test_no_two_contenders_are_the_same() -> None:
+    policies = [one.policy for one in CONTENDERS.values()]
+    assert all(one not in policies[:place] for place, one in enumerate(policies))
+
+
+def test_only_our_own_learned_policy_has_a_safety_net() -> None:
+    def nets(name: str) -> bool:
+        cluster = config().model_copy(update={"policy": CONTENDERS[name].policy})
+        return isinstance(make_policy(cluster, 3, np.random.default_rng(0)), SafetyNet)
+
+    assert [name for name in CONTENDERS if nets(name)] == ["ppo"]
+
+
+def test_static_with_a_size() -> None:
+    assert contender("static-64").batch == 64
+    assert contender("static-64").policy.name == "static"
+    assert contender("static-64").lr_factor == 1
+    assert contender("static-32-x0.5").batch == 32
+    assert contender("static-32-x0.5").lr_factor == 0.5
+    assert contender("static-32-x10").lr_factor == 10
+    assert contender("static").batch is None
+
+
+@pytest.mark.parametrize(
+    "name", ["static-", "static-0", "static-07", "static-x", "static-32-x", "static-32-x0", "pid-", ""]
+)
+def test_an_unknown_name_is_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match="expected static-N or one of static, proportional"):
+        contender(name)
+
+
+def test_a_slip_is_guessed() -> None:
+    with pytest.raises(ConfigError, match="did you mean 'goodput'"):
+        contender("godput")

@@ -1,0 +1,173 @@
+"""The command line: help without heavy imports, errors without tracebacks, examples that load."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from dynamix_ps.byteps_build.install import InstalledInfo
+from dynamix_ps.cli import doctor as doctor_command
+from dynamix_ps.cli.launch import with_overrides
+from dynamix_ps.cli.main import cli
+from dynamix_ps.config.load import load_config
+from dynamix_ps.config.schema import Config
+from dynamix_ps.errors import ConfigError, EnvironmentNotReady, StallError
+from dynamix_ps.exit_codes import exit_code_of
+from dynamix_ps.launch import doctor as checks
+from dynamix_ps.launch.cpu_quota import CpuController
+from dynamix_ps.launch.doctor import Check
+from tests.launching import ROOT, environment
+
+EXAMPLES = sorted((ROOT / "configs").glob("*.yaml"))
+
+
+def run_dynamix(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "dynamix_ps.cli.main", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, env=environment(), cwd=ROOT, check=False)
+
+
+def test_help_lists_every_command_and_imports_nothing_heavy() -> None:
+    probe = (
+        "import sys; sys.argv = ['dynamix', '--help']\nfrom dynamix_ps.cli.main import main\nassert main() == 0\n"
+        "heavy = {'torch', 'numpy', 'grpc', 'pydantic', 'rich', 'psutil'} & set(sys.modules)\nassert not heavy, heavy"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", probe], capture_output=True, text=True, env=environment(), cwd=ROOT, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert all(name in done.stdout for name in ("launch", "doctor", "build-byteps", "130 interrupted"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("lunch",), 2, "no command 'lunch'; did you mean 'launch'?"),
+        (("xyz",), 2, "no command 'xyz'; there are: launch, doctor, policy, sim, replay, bench, probe, build-byteps"),
+        (("launch",), 2, "Missing option '-c'"),
+        (("launch", "-c", "none.yaml"), 2, "error: none.yaml: no such file"),
+        (("launch", "--nonsense"), 2, "--nonsense"),
+        (("doctor", "-c", "configs"), 2, "error: configs: is a directory"),
+    ],
+)
+def test_wrong_usage_is_exit_code_2_with_a_hint(arguments: tuple[str, ...], code: int, message: str) -> None:
+    done = run_dynamix(*arguments)
+    assert done.returncode == code
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_errors_end_with_their_own_code(capsys: pytest.CaptureFixture[str]) -> None:
+    def fail(error: BaseException) -> int:
+        raise error
+
+    assert exit_code_of(lambda: fail(StallError("one\ntwo"))) == 5
+    assert capsys.readouterr().err == "error: one\nerror: two\n"
+    assert exit_code_of(lambda: fail(EnvironmentNotReady("x"))) == 3
+    assert exit_code_of(lambda: fail(KeyboardInterrupt())) == 130
+    with pytest.raises(ZeroDivisionError):
+        exit_code_of(lambda: fail(ZeroDivisionError()))
+
+
+@pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.name)
+def test_every_example_loads_and_can_be_printed(file: Path) -> None:
+    assert load_config(file).command
+    done = run_dynamix("launch", "-c", str(file), "--dry-run")
+    assert done.returncode == 0, done.stderr
+    assert "DMLC_ROLE=worker" in done.stdout
+
+
+def test_there_are_examples() -> None:
+    assert {file.name for file in EXAMPLES} >= {"demo.yaml", "local-proportional.yaml", "one-process.yaml"}
+
+
+def test_the_command_line_wins_over_the_file() -> None:
+    config = Config.model_validate(
+        {"cluster": {"workers": ({}, {})}, "policy": {"name": "static", "sizes": (64, 96)}, "command": ("a",)}
+    )
+    assert with_overrides(config, None, None, None, ()) == config
+    changed = with_overrides(config, "/else", "ppo", "observe", ("python", "x.py"))
+    assert (changed.run_dir, changed.mode, changed.command) == ("/else", "observe", ("python", "x.py"))
+    assert (changed.policy.name, changed.policy.sizes) == ("ppo", None)
+    assert with_overrides(config, None, "static", None, ()).policy.sizes == (64, 96)
+    many = Config.model_validate({"cluster": {"workers": ({},)}, "policy": {"ppo": {"minibatches": 5}}})
+    with pytest.raises(ConfigError, match=r"policy\.ppo\.minibatches"):
+        with_overrides(many, None, "ppo", None, ())
+
+
+def checked(monkeypatch: pytest.MonkeyPatch, *found: Check, json_output: bool = False) -> tuple[int, str]:
+    monkeypatch.setattr(doctor_command, "all_checks", lambda config: iter(found))
+    result = CliRunner().invoke(cli, ["doctor", *(["--json"] if json_output else [])], standalone_mode=False)
+    return result.return_value, result.output
+
+
+def test_doctor_exits_3_for_blockers_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    fine, odd, bad = Check("a", "ok", "1"), Check("b", "warning", "2", "do y"), Check("c", "blocker", "3", "do z")
+    code, output = checked(monkeypatch, fine, odd)
+    assert code == 0
+    assert "fix: do y" in output
+    assert output.endswith("ready\n")
+    code, output = checked(monkeypatch, fine, odd, bad)
+    assert code == 3
+    assert "c: 3\n    fix: do z\n" in output
+    assert output.endswith("missing: c\n")
+
+
+def test_doctor_speaks_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    code, output = checked(monkeypatch, Check("c", "blocker", "3", "do z"), json_output=True)
+    assert code == 3
+    assert json.loads(output) == {
+        "ok": False,
+        "checks": [{"name": "c", "status": "blocker", "detail": "3", "fix": "do z"}],
+    }
+
+
+def test_every_check_that_is_not_fine_has_a_fix(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A machine on which everything is missing."""
+    monkeypatch.setattr(checks, "_version", lambda name: None)
+    monkeypatch.setattr(checks.shutil, "which", lambda name: None)
+    monkeypatch.setattr(checks, "installed_info", InstalledInfo)
+    monkeypatch.setattr(checks, "find_controller", lambda: CpuController(0, Path(), "Permission denied"))
+    monkeypatch.setenv("DYNAMIX_CACHE", str(tmp_path))
+    monkeypatch.delenv("DYNAMIX_DATA", raising=False)
+    found = list(checks.all_checks(None))
+    assert {check.name for check in found if check.status == "blocker"} >= {"numpy", "torch", "compiler", "byteps"}
+    assert {check.name for check in found if check.status == "warning"} >= {"cpu quota", "data"}
+    assert all(check.fix for check in found if check.status != "ok")
+
+
+@pytest.mark.parametrize(
+    ("info", "detail"),
+    [
+        (InstalledInfo("0.2.5", ("torch",)), "not built by this project"),
+        (InstalledInfo("0.2.5", ("mxnet",), "k", "ours"), "without the torch plugin"),
+    ],
+)
+def test_a_byteps_that_will_not_do_is_a_blocker(info: InstalledInfo, detail: str) -> None:
+    found = [one for one in checks._byteps(info, needed=True) if one.name != "byteps mxnet"]
+    assert found[-1].status == "blocker"
+    assert detail in found[-1].detail
+    assert {one.status for one in checks._byteps(info, needed=False)} <= {"warning", "ok"}
+
+
+def test_without_the_plugin_of_an_installed_mxnet_torch_still_trains(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks, "_version", lambda name: "1.9.1")
+    monkeypatch.setattr(checks, "_import_problem", lambda module: "")
+    found = {one.name: one for one in checks._byteps(InstalledInfo("0.2.5", ("torch",), "k", "ours"), needed=True)}
+    assert found["byteps torch"].status == "ok"
+    assert found["byteps mxnet"].status == "warning" and found["byteps mxnet"].fix == "dynamix build-byteps"
+
+
+def test_a_package_that_cannot_be_imported_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert checks._import_problem("json") == ""
+    assert "No module named 'no_such_module'" in checks._import_problem("no_such_module")
+    assert "ended with code -6" in checks._import_problem("os; os.abort()")
+
+
+def test_shared_memory_that_cannot_be_written_is_a_blocker() -> None:
+    assert checks._shared_memory(Path("/proc/none")).status == "blocker"
+    assert checks._shared_memory(Path("/dev/shm")).status in ("ok", "warning")

@@ -1,0 +1,54 @@
+"""The BytePS data plane where it cannot start, and the removal of left-over segments."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dynamix_ps.byteps_build.install import InstalledInfo
+from dynamix_ps.comm import byteps, open_comm
+from dynamix_ps.errors import EnvironmentNotReady
+from dynamix_ps.launch import shared_memory
+
+OURS = InstalledInfo("0.2.5.post15", ("torch",), "key", "ours")
+WORKER = {name: "1" for name in byteps._REQUIRED} | {"DMLC_ROLE": "worker"}
+
+
+@pytest.mark.parametrize(
+    ("info", "environ", "message"),
+    [
+        (InstalledInfo(), WORKER, "not installed(.|\n)*dynamix build-byteps"),
+        (InstalledInfo("0.2.5", ("torch",)), WORKER, "0.2.5 not built by this project(.|\n)*dynamix build-byteps"),
+        (InstalledInfo("0.2.5", (), "key", "ours"), WORKER, "with its torch plugin is needed"),
+        (OURS, WORKER | {"DMLC_WORKER_ID": ""}, "DMLC_WORKER_ID not set(.|\n)*dynamix launch"),
+        (OURS, WORKER | {"DMLC_ROLE": "server"}, "DMLC_ROLE is 'server', expected 'worker'"),
+    ],
+)
+def test_what_is_missing_is_named(
+    info: InstalledInfo, environ: dict[str, str], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(byteps, "installed_info", lambda: info)
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(EnvironmentNotReady, match=message):
+        open_comm("byteps").init()
+
+
+def test_unknown_data_plane() -> None:
+    with pytest.raises(ValueError, match="unknown data plane 'carrier pigeon'"):
+        open_comm("carrier pigeon")
+
+
+def test_only_segments_with_the_prefix_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared_memory, "_FOLDER", tmp_path)
+    for name in ("run1-0-a", "run1-1-a", "run10-0-a", "other"):
+        (tmp_path / name).touch()
+    assert shared_memory.remove_segments("run1-") == ["run1-0-a", "run1-1-a"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["other", "run10-0-a"]
+    assert shared_memory.remove_segments("run1-") == []
+
+
+def test_empty_prefix_is_refused() -> None:
+    with pytest.raises(ValueError, match="not empty"):
+        shared_memory.remove_segments("")

@@ -1,0 +1,311 @@
+"""The cluster file: every error at once, with its line, and nothing but Config or ConfigError for any input."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from dynamix_ps.config.load import check_rules, dump_config, load_config
+from dynamix_ps.config.schema import Config
+from dynamix_ps.config.yaml_lines import MAX_BYTES
+from dynamix_ps.errors import ConfigError
+
+MINIMAL = "cluster: {workers: [{}, {}]}\n"
+
+
+def errors_of(tmp_path: Path, content: str | bytes) -> list[str]:
+    file = tmp_path / "c.yaml"
+    file.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(ConfigError) as caught:
+        load_config(file)
+    return [line.removeprefix(f"{file}:") for line in str(caught.value).splitlines()]
+
+
+def load(tmp_path: Path, content: str) -> Config:
+    file = tmp_path / "c.yaml"
+    file.write_text(content)
+    return load_config(file)
+
+
+def test_everything_wrong_is_reported_at_once_in_line_order(tmp_path: Path) -> None:
+    found = errors_of(
+        tmp_path,
+        """\
+name: yes
+widow: 5
+batch: {min: 64, max: 32}
+comm: bytesp
+window: "64"
+window: 3
+cluster:
+  port: 99999
+  workers:
+    - batch: 16
+      speed: 0
+    - {batch: 64.0, sped: 1}
+    - 3
+timeouts:
+  rpc_s: 10
+  lease_s: 5
+policy:
+  name: static
+  sizes: [64, 64]
+env:
+  DMLC_ROLE: "x"
+""",
+    )
+    assert found == [
+        "1: name: must be text; put it in quotes (got yes)",
+        "2: widow: unknown key; did you mean 'window'?",
+        "3: batch.min: must not exceed batch.max = 32 (got 64)",
+        "4: comm: must be one of byteps, gloo, local; did you mean 'byteps'? (got 'bytesp')",
+        "5: window: must be an integer (got '64')",
+        "6: window: duplicate key, first set on line 5",
+        "8: cluster.port: must be at most 65535 (got 99999)",
+        "11: cluster.workers[0].speed: must be at least 0.01 (got 0)",
+        "12: cluster.workers[1].batch: must be an integer (got 64.0)",
+        "12: cluster.workers[1].sped: unknown key; did you mean 'speed'?",
+        "13: cluster.workers[2]: must be a mapping of keys to values (got 3)",
+        "16: timeouts.lease_s: must exceed rpc_s = 10 (got 5.0)",
+        "19: policy.sizes: needs one size per worker, 3 in all (got [64, 64])",
+        "21: env.DMLC_ROLE: is set by the launcher; remove it (got x)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("yaml_text", "line", "part"),
+    [
+        ("", 1, "file is empty"),
+        ("# only a comment\n", 1, "file is empty"),
+        ("- 1\n", 1, "must be a mapping"),
+        ("just words\n", 1, "must be a mapping"),
+        ("seed: 1\n", 1, "cluster: is required"),
+        ("cluster:\n", 1, "cluster: must be a mapping of keys to values (got nothing)"),
+        ("cluster:\n  workers: []\n", 2, "cluster.workers: must have at least 1 item"),
+        ("cluster:\n  workers:\n", 2, "cluster.workers: must be a list (got nothing)"),
+        ("cluster: {workers: [{}]}\nseed: [1\n", 3, "not valid YAML"),
+        ("cluster: {workers: [{}]}\n\tseed: 1\n", 2, "\\t"),
+        (MINIMAL + "---\nseed: 1\n", 2, "another document"),
+        (MINIMAL + "<<: {seed: 1}\n", 2, "merge keys"),
+        (MINIMAL + "? {a: b}\n: c\n", 2, "a key must be a plain word"),
+        (MINIMAL + "seed: !!python/object/apply:os.system [true]\n", 2, "tag !!python/object/apply:os.system"),
+        (MINIMAL + "name: !mine x\n", 2, "tag !mine is not supported"),
+        (MINIMAL + 'name: "a\\0b"\n', 2, "NUL"),
+        (MINIMAL + 'name: "a\\ud800b"\n', 2, "surrogate"),
+        (MINIMAL + 'name: "\\UFFFFFFFF"\n', 1, "not valid YAML"),
+        (MINIMAL + "name: a\x01b\n", 2, "'\\x01' is not allowed"),
+        (MINIMAL + "name: a/b\n", 2, "name: must match"),
+        (MINIMAL + f"seed: {'9' * 5000}\n", 2, "too large"),
+        (MINIMAL + "seed: -1\n", 2, "seed: must be at least 0 (got -1)"),
+        (MINIMAL + "window: 0\n", 2, "window: must be greater than 0"),
+        (MINIMAL + "window: 010\n", 2, "window: must be an integer (got 010)"),
+        (MINIMAL + "window: 22:22\n", 2, "window: must be an integer (got '22:22')"),
+        (MINIMAL + "window: true\n", 2, "window: must be an integer (got true)"),
+        (MINIMAL + "target_accuracy: .nan\n", 2, "target_accuracy: must be a finite number (got .nan)"),
+        (MINIMAL + "policy: {ppo: {learn: 1}}\n", 2, "policy.ppo.learn: must be true or false (got 1)"),
+        (MINIMAL + "policy: {ppo: {entropy: .inf}}\n", 2, "policy.ppo.entropy: must be a finite number"),
+        (MINIMAL + "command: python train.py\n", 2, "command: must be a list (got 'python train.py')"),
+        (MINIMAL + "command: [python, 3]\n", 2, "command[1]: must be text; put it in quotes (got 3)"),
+        (MINIMAL + "env: {A: 1}\n", 2, "env.A: must be text; put it in quotes (got 1)"),
+        (MINIMAL + "env: {'A B': x}\n", 2, "no name of an environment variable"),
+        (MINIMAL + "env: {DYNAMIX_TOKEN: x}\n", 2, "env.DYNAMIX_TOKEN: is set by the launcher"),
+        (MINIMAL + "comm: local\n", 2, "comm: is for one worker, the cluster has 2"),
+        (MINIMAL + "prefetch: 20\n", 2, "prefetch: must be below window = 20"),
+        ("cluster: {workers: [{}]}\nlr_rule: adascale\n", 2, "lr_rule: needs two workers or more"),
+        (
+            "cluster: {workers: [{}]}\nbatch:\n  max: 60\n",
+            1,
+            "workers[0].batch: must lie within 32..60, the bounds of worker 0 (got 64, t",
+        ),
+        (MINIMAL + "timeouts: {stall_warn_s: 6}\n", 2, "timeouts.stall_warn_s: must exceed lease_s = 6 (got 6.0)"),
+        (MINIMAL + "timeouts: {job_s: 120}\n", 2, "timeouts.job_s: must exceed launch_s = 120"),
+        (MINIMAL + "policy: {name: ppo, ppo: {minibatches: 9}}\n", 2, "exceed the 8 transitions"),
+        (MINIMAL + "policy: {sizes: [64, 64]}\n", 2, "only the static policy takes sizes"),
+        (MINIMAL + "policy: {name: static, sizes: [64]}\n", 2, "one size per worker, 2 in all"),
+        (MINIMAL + "policy: {name: static, sizes: [64, 9]}\n", 2, "policy.sizes[1]: must lie within 32..1024"),
+        ("cluster: {workers: [{min: 70, max: 65}]}\n", 1, "workers[0].min: leaves no size between 70 and 65"),
+        ("cluster: {workers: [{min: 2000}]}\n", 1, "workers[0].min: leaves no size between 2000 and 1024"),
+        ("cluster: {workers: [{max: 20000000}]}\n", 1, "beyond 16777216"),
+        ("cluster:\n  workers: [{speed: 0.5}]\nemulation: none\n", 2, "speed: has no effect with emulation: none"),
+        ("cluster:\n  port: 7\n  arbitrator_port: 7\n  workers: [{}]\n", 3, "already the scheduler's port"),
+        ("cluster:\n  host: 'a b'\n  workers: [{}]\n", 2, "cluster.host: must match"),
+        ("cluster:\n  servers: 1000\n  workers: [{}]\n", 2, "cluster.servers: must be at most 64"),
+    ],
+)
+def test_one_error_names_its_line_and_its_rule(tmp_path: Path, yaml_text: str, line: int, part: str) -> None:
+    found = errors_of(tmp_path, yaml_text)
+    assert len(found) == 1, found
+    assert found[0].startswith(f"{line}: ")
+    assert part in found[0]
+
+
+def test_an_unknown_key_far_from_any_known_one_lists_what_is_known(tmp_path: Path) -> None:
+    assert errors_of(tmp_path, "cluster: {workers: [{}], xyzzy: 1}\n") == [
+        "1: cluster.xyzzy: unknown key; known here: host, port, arbitrator_port, servers, workers"
+    ]
+
+
+def test_a_rule_is_not_judged_by_a_default_that_stands_in_for_a_wrong_value(tmp_path: Path) -> None:
+    # batch 16 breaks the default minimum, but the user's own minimum is only mistyped.
+    assert errors_of(tmp_path, "cluster: {workers: [{batch: 16}]}\nbatch: {min: '8'}\n") == [
+        "2: batch.min: must be an integer (got '8')"
+    ]
+
+
+def test_number_forms_people_write_are_read(tmp_path: Path) -> None:
+    config = load(
+        tmp_path,
+        "cluster: {workers: [{speed: 1}, {speed: .5}]}\n"
+        "policy: {name: ppo, ppo: {learning_rate: 3e-5, learn: no}}\n"
+        "bucket_bytes: 4_000_000\ntimeouts: {job_s: 600}\n",
+    )
+    assert [worker.speed for worker in config.cluster.workers] == [1.0, 0.5]
+    assert config.policy.ppo.learning_rate == 3e-5
+    assert config.policy.ppo.learn is False
+    assert config.bucket_bytes == 4_000_000
+    assert config.timeouts.job_s == 600
+
+
+@pytest.mark.parametrize("text", ["off", "'off'", '"off"'])
+def test_mode_off_needs_no_quotes(tmp_path: Path, text: str) -> None:
+    assert load(tmp_path, MINIMAL + f"mode: {text}\n").mode == "off"
+
+
+def test_aliases_work_within_bounds(tmp_path: Path) -> None:
+    config = load(tmp_path, "cluster:\n  workers: [&fast {batch: 128}, *fast]\n")
+    assert config.initial_sizes() == (128, 128)
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize(
+    ("hostile", "part"),
+    [
+        ("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n"
+         + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]\n" for i in range(1, 10)), "10000 values once"),
+        ("a: &a [*a]\n", "nested deeper"),
+        ("a: &a {b: *a}\n", "nested deeper"),
+        ("[" * 200_000, "nested deeper"),
+        ("{a: " * 200_000, "nested deeper"),
+        ("- " * 200_000, "nested deeper"),
+        ("a:\n" + "- 1\n" * 200_000, "more than 10000 values"),
+        (f"name: {'x' * 900_000}\n" + MINIMAL, "name: must have at most 64 characters"),
+        ("x" * (MAX_BYTES + 1), "larger than 1000000 bytes"),
+    ],
+)  # fmt: skip
+def test_bombs_end_quickly_with_a_short_message(tmp_path: Path, hostile: str, part: str) -> None:
+    found = errors_of(tmp_path, hostile)
+    assert part in found[0] if len(found) == 1 else any(part in line for line in found)
+    assert sum(map(len, found)) < 10_000
+
+
+@pytest.mark.parametrize(
+    ("content", "part"),
+    [
+        (b"\x7fELF\x02\x01\x01\x00\xff\xfe", "1: not UTF-8 text"),
+        (b"seed: 1\nname: caf\xe9\n", "2: not UTF-8 text (byte 0xe9)"),
+        (b"\xff\xfes\x00e\x00", "1: not UTF-8 text"),
+        (b"\x00\x00\x00", "1: character '\\x00' is not allowed"),
+    ],
+)
+def test_binary_files_are_named_as_such(tmp_path: Path, content: bytes, part: str) -> None:
+    assert part in errors_of(tmp_path, content)[0]
+
+
+def test_missing_file_directory_and_odd_names(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no such file"):
+        load_config(tmp_path / "none.yaml")
+    with pytest.raises(ConfigError, match="is a directory"):
+        load_config(tmp_path)
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load_config("a\0b")
+
+
+def test_rules_hold_after_overrides_too(tmp_path: Path) -> None:
+    config = load(tmp_path, "cluster: {workers: [{}]}\npolicy: {ppo: {minibatches: 9}}\n")
+    changed = config.model_copy(update={"policy": config.policy.model_copy(update={"name": "ppo"})})
+    with pytest.raises(ConfigError, match=r"--policy ppo: policy.ppo.minibatches: .*4 transitions"):
+        check_rules(changed, "--policy ppo")
+
+
+SECTIONS = ["name", "seed", "comm", "mode", "cluster", "workers", "batch", "window", "policy", "ppo", "timeouts", "env"]
+FIELDS = ["speed", "min", "max", "port", "host", "sizes", "rpc_s", "command"]
+KEYS = st.sampled_from([*SECTIONS, *FIELDS, "?", "<<", "&", "*", "!", "-", ":", "#", "|", ">"])
+SCALARS = st.one_of(
+    st.integers().map(str), st.floats().map(str), st.text(max_size=8), st.sampled_from(
+        ["yes", "off", "null", "~", "[]", "{}", "0x1F", "1_000", "2001-01-01", "!!int x", "'", '"\\u', "&a", "*a"]
+    ),
+)  # fmt: skip
+LINES = st.builds(
+    lambda indent, dash, key, value: " " * indent + dash + f"{key}: {value}",
+    st.integers(0, 6), st.sampled_from(["", "- "]), KEYS, SCALARS,
+)  # fmt: skip
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.one_of(
+    st.binary(max_size=200), st.text(max_size=200).map(str.encode, ) | st.lists(LINES, max_size=12).map(
+        lambda lines: "\n".join(lines).encode("utf-8", "surrogatepass")
+    ),
+))  # fmt: skip
+def test_any_bytes_give_a_config_or_a_config_error(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "fuzz.yaml"
+    file.write_bytes(content)
+    try:
+        load_config(file)
+    except ConfigError as error:
+        assert all(re.match(rf"{re.escape(str(file))}:\d+: |\.\.\. and ", line) for line in str(error).splitlines())
+
+
+JSON_LIKE = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from([*Config.model_fields, "workers", "min", "ppo", "speed"]), inner, max_size=4)
+    ),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.dictionaries(st.sampled_from(list(Config.model_fields)), JSON_LIKE, max_size=6))
+def test_any_structure_gives_a_config_or_a_config_error(tmp_path: Path, data: dict[str, object]) -> None:
+    file = tmp_path / "fuzz.yaml"
+    file.write_text(yaml.safe_dump({"cluster": {"workers": [{}]}, **data}, allow_unicode=True))
+    with contextlib.suppress(ConfigError):
+        load_config(file)
+
+
+PRINTABLE = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    command=st.lists(
+        PRINTABLE | st.sampled_from(["1e5", "064", "yes", "~", "<<", "22:22", "a b;$(c)'\"\n"]), max_size=4
+    ),
+    speeds=st.lists(st.floats(0.01, 1), min_size=1, max_size=4),
+    mode=st.sampled_from(["adapt", "observe", "off"]),
+    env=st.dictionaries(st.from_regex(r"[A-Z]{1,5}_X", fullmatch=True), PRINTABLE, max_size=3),
+    rate=st.floats(1e-12, 1e12),
+)
+def test_dump_and_load_give_the_same_config(
+    tmp_path: Path, command: list[str], speeds: list[float], mode: str, env: dict[str, str], rate: float
+) -> None:
+    config = Config.model_validate(
+        {
+            "cluster": {"workers": tuple({"speed": speed} for speed in speeds)},
+            "command": tuple(command),
+            "mode": mode,
+            "env": env,
+            "policy": {"ppo": {"learning_rate": rate}},
+        }
+    )
+    file = tmp_path / "dumped.yaml"
+    file.write_bytes(dump_config(config).encode())
+    assert load_config(file) == config

@@ -1,0 +1,164 @@
+"""The launch plan: who is started, with which command line and environment."""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dynamix_ps.config.schema import Config
+from dynamix_ps.launch.plan import RoleSpec, RunPlace, as_shell, plan_roles, role_environment
+
+PLACE = RunPlace(
+    run_id="0badcafe",
+    token="secret",
+    config_file=Path("/r/config.resolved.yaml"),
+    run_dir=Path("/r"),
+    scratch=Path("/tmp/dynamix-0badcafe"),
+    cwd=Path("/home/me/my project"),
+    port=20001,
+    arbitrator_port=20002,
+    cores=2,
+)
+PYTHON = "/opt/venv/bin/python3"
+WEIRD = ("python", "a b.py", "--x=1;2", "$(rm -rf /)", "quote'\"", "new\nline", "*", "", "ü", "-c", "\\", "`id`")
+
+
+def plan(environ: dict[str, str] | None = None, place: RunPlace = PLACE, **config: object) -> dict[str, RoleSpec]:
+    data = {"cluster": {"workers": ({}, {"speed": 0.5})}, "command": ("python", "t.py"), **config}
+    specs = plan_roles(Config.model_validate(data), place, environ or {}, PYTHON)
+    assert len({spec.name for spec in specs}) == len(specs)
+    return {spec.name: spec for spec in specs}
+
+
+def test_every_role_gets_what_byteps_needs() -> None:
+    specs = plan(cluster={"workers": ({}, {}), "servers": 2})
+    assert list(specs) == ["scheduler", "server-0", "server-1", "worker-0", "worker-1"]
+    for spec in specs.values():
+        expected = {
+            "DMLC_NUM_WORKER": "2",
+            "DMLC_NUM_SERVER": "2",
+            "DMLC_PS_ROOT_URI": "127.0.0.1",
+            "DMLC_PS_ROOT_PORT": "20001",
+            "DMLC_NODE_HOST": "127.0.0.1",
+            "BYTEPS_NUMA_ON": "0",
+            "BYTEPS_SERVER_ENGINE_THREAD": "1",
+            "BYTEPS_LOG_LEVEL": "WARNING",
+            "BYTEPS_FORCE_DISTRIBUTED": "1",
+            "PYTHONUNBUFFERED": "1",
+            "DYNAMIX_CONFIG": "/r/config.resolved.yaml",
+            "DYNAMIX_RUN_DIR": "/r",
+            "DYNAMIX_RUN_ID": "0badcafe",
+            "DYNAMIX_ARBITRATOR": "127.0.0.1:20002",
+            "DYNAMIX_TOKEN": "secret",
+        }
+        assert expected.items() <= spec.env.items()
+        assert spec.env["PATH"].startswith("/opt/venv/bin:")
+        assert spec.env["PYTHONPATH"] == "/home/me/my project"
+    assert [specs[name].env["DMLC_ROLE"] for name in specs] == ["scheduler", "server", "server", "worker", "worker"]
+    assert specs["scheduler"].argv == specs["server-1"].argv == (PYTHON, "-m", "dynamix_ps.cli.bpslaunch")
+    assert specs["worker-1"].argv == (PYTHON, "-m", "dynamix_ps.cli.bpslaunch", "python", "t.py")
+
+
+def test_a_ring_has_no_scheduler_and_no_server_but_the_arbitrator() -> None:
+    specs = plan(comm="gloo")
+    assert list(specs) == ["arbitrator", "worker-0", "worker-1"]
+    for spec in specs.values():
+        assert (spec.env["DMLC_NUM_SERVER"], spec.env["DMLC_PS_ROOT_PORT"]) == ("0", "20001")
+        assert "BYTEPS_FORCE_DISTRIBUTED" not in spec.env
+
+
+def test_workers_of_one_machine_share_neither_sockets_nor_segments() -> None:
+    specs = plan()
+    one, other = specs["worker-0"], specs["worker-1"]
+    assert (one.env["DMLC_WORKER_ID"], other.env["DMLC_WORKER_ID"]) == ("0", "1")
+    assert (one.rank, other.rank) == (0, 1)
+    assert one.env["BYTEPS_SOCKET_PATH"] != other.env["BYTEPS_SOCKET_PATH"]
+    prefixes = [one.env["BYTEPS_SHM_PREFIX"], other.env["BYTEPS_SHM_PREFIX"]]
+    assert prefixes == ["dynamix_0badcafe_0_", "dynamix_0badcafe_1_"]
+    assert all(prefix.startswith(PLACE.shm_prefix) for prefix in prefixes)
+    assert all(len(spec.env["BYTEPS_SOCKET_PATH"]) + len("/socket_send_0") < 108 for spec in (one, other))
+
+
+def test_every_role_knows_its_name_also_inside_of_another_run() -> None:
+    for specs in (plan(cluster={"workers": ({}, {}), "servers": 2}), plan(comm="local", cluster={"workers": ({},)})):
+        for name, spec in specs.items():
+            environment = role_environment(spec, {"DYNAMIX_ROLE_NAME": "worker-9"})
+            assert environment["DYNAMIX_ROLE_NAME"] == spec.env["DYNAMIX_ROLE_NAME"] == name
+
+
+def test_a_single_local_worker_has_only_an_arbitrator_beside_it() -> None:
+    cluster = {"workers": ({},)}
+    assert list(plan(comm="local", cluster=cluster)) == ["arbitrator", "worker-0"]
+    assert list(plan(comm="local", cluster=cluster, mode="off")) == ["worker-0"]
+    assert plan(comm="local", cluster=cluster)["arbitrator"].argv == (PYTHON, "-m", "server_hooks.arbitrator_watch")
+    assert "BYTEPS_FORCE_DISTRIBUTED" not in plan(comm="local", cluster=cluster)["worker-0"].env
+
+
+def test_mode_off_has_no_arbitrator_address() -> None:
+    assert all("DYNAMIX_ARBITRATOR" not in spec.env for spec in plan(mode="off").values())
+
+
+def test_tuning_variables_of_the_user_win_and_those_of_the_file_win_over_them_for_workers() -> None:
+    environ = {"OMP_NUM_THREADS": "7", "BYTEPS_LOG_LEVEL": "INFO", "BYTEPS_NUMA_ON": "1", "PYTHONPATH": "/lib/me"}
+    specs = plan(environ, env={"OMP_NUM_THREADS": "3", "MINE": "x y"})
+    assert specs["worker-0"].env["OMP_NUM_THREADS"] == "3"
+    assert specs["worker-0"].env["MINE"] == "x y"
+    assert "MINE" not in specs["server-0"].env
+    assert plan(environ)["worker-1"].env["OMP_NUM_THREADS"] == "7"
+    assert specs["server-0"].env["BYTEPS_LOG_LEVEL"] == "INFO"
+    assert specs["server-0"].env["BYTEPS_NUMA_ON"] == "1"
+    assert specs["server-0"].env["PYTHONPATH"] == "/home/me/my project:/lib/me"
+
+
+@pytest.mark.parametrize(("cores", "threads"), [(1, "1"), (2, "1"), (3, "1"), (8, "4")])
+def test_the_cores_are_shared_out_among_the_workers_threads(cores: int, threads: str) -> None:
+    specs = plan(place=dataclasses.replace(PLACE, cores=cores))
+    assert specs["worker-0"].env["OMP_NUM_THREADS"] == threads
+
+
+def test_gpus_are_dealt_out_one_per_worker() -> None:
+    specs = plan({"NVIDIA_VISIBLE_DEVICES": "3,5"})
+    assert [specs[f"worker-{rank}"].env["NVIDIA_VISIBLE_DEVICES"] for rank in (0, 1)] == ["3", "5"]
+    assert plan()["worker-1"].env["NVIDIA_VISIBLE_DEVICES"] == "0"
+
+
+def test_slow_down_and_checkpoint_reach_the_workers_only() -> None:
+    specs = plan(place=dataclasses.replace(PLACE, slowdowns=(1.0, 2.0), resume=Path("/c/last.pt")))
+    assert "DYNAMIX_SLOWDOWN" not in specs["worker-0"].env
+    assert specs["worker-1"].env["DYNAMIX_SLOWDOWN"] == "2"
+    assert [name for name, spec in specs.items() if "DYNAMIX_RESUME" in spec.env] == ["worker-0", "worker-1"]
+
+
+def test_nothing_of_an_outer_run_leaks_into_a_role() -> None:
+    outer = {"DYNAMIX_RESUME": "/old.pt", "DYNAMIX_RUN_ID": "old", "DYNAMIX_SLOWDOWN": "9", "HOME": "/root"}
+    full = role_environment(plan(outer, mode="off")["worker-0"], {**outer, "DYNAMIX_ARBITRATOR": "old:1"})
+    assert "DYNAMIX_RESUME" not in full
+    assert "DYNAMIX_SLOWDOWN" not in full
+    assert "DYNAMIX_ARBITRATOR" not in full
+    assert full["DYNAMIX_RUN_ID"] == "0badcafe"
+    assert full["HOME"] == "/root"
+
+
+def test_weird_arguments_are_passed_on_one_by_one() -> None:
+    assert plan(command=WEIRD)["worker-0"].argv[3:] == WEIRD
+
+
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")), min_size=1))
+def test_the_printed_line_is_read_by_a_shell_as_the_very_same_words(command: list[str]) -> None:
+    spec = RoleSpec("worker-0", "worker", tuple(command), {"A": "x y;'$(z)\n", "B": ""})
+    assert shlex.split(as_shell(spec)) == ["env", "A=x y;'$(z)\n", "B=", *command]
+
+
+def test_every_role_is_told_of_the_network_probe_and_of_no_other_runs() -> None:
+    inherited = {"DYNAMIX_PROBE": "/tmp/dynamix-another/probe.sock"}
+    for probe in ("/run/dynamix/probe.sock", "none"):
+        specs = plan(inherited, dataclasses.replace(PLACE, probe=probe))
+        assert len(specs) == 4
+        assert {role_environment(spec, inherited)["DYNAMIX_PROBE"] for spec in specs.values()} == {probe}
+    for spec in plan(inherited).values():
+        assert "DYNAMIX_PROBE" not in role_environment(spec, inherited)

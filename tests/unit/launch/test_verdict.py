@@ -1,0 +1,163 @@
+"""Who ended how and when decides whether a run goes on, is complete, or has failed."""
+
+from __future__ import annotations
+
+import pytest
+
+from dynamix_ps.config.schema import Timeouts
+from dynamix_ps.launch.verdict import Limits, Progress, RoleStatus, how_it_ended, judge
+
+LIMITS = Limits(launch_s=100, job_s=1000, early_exit_s=3, end_grace_s=15)
+TRAINING = Progress(frozenset({0, 1}), iterations={0: 70, 1: 69})
+DONE = Progress(frozenset({0, 1}), frozenset({0, 1}))
+
+
+def roles(**codes: tuple[int | None, float]) -> list[RoleStatus]:
+    """Scheduler, server and two workers; keyword `w1=(code, ended_s)` says who ended."""
+    kinds = {"scheduler": "scheduler", "server": "server", "w0": "worker", "w1": "worker"}
+    return [
+        RoleStatus(
+            {"w0": "worker-0", "w1": "worker-1", "server": "server-0"}.get(key, key),
+            kind,
+            int(key[1]) if kind == "worker" else None,
+            *codes.get(key, (None, 0.0)),
+        )
+        for key, kind in kinds.items()
+    ]
+
+
+def test_while_all_run_the_run_goes_on() -> None:
+    assert judge(roles(), TRAINING, 99, LIMITS) is None
+
+
+@pytest.mark.parametrize(
+    ("role", "code", "reason"),
+    [
+        ("w1", 1, "worker-1 ended with exit code 1 at iteration 69"),
+        ("w1", -9, "worker-1 was killed by SIGKILL at iteration 69"),
+        ("server", -11, "server-0 was killed by SIGSEGV"),
+        ("scheduler", 3, "scheduler ended with exit code 3"),
+    ],
+)
+def test_a_crash_ends_the_run_at_once_and_is_named(role: str, code: int, reason: str) -> None:
+    ending = judge(roles(**{role: (code, 50.0)}), TRAINING, 50.0, LIMITS)
+    assert ending is not None
+    assert (ending.exit_code, ending.reason) == (4, reason)
+    assert ending.culprits[0] == reason.split(maxsplit=1)[0]
+
+
+def test_a_crash_before_training_says_so() -> None:
+    ending = judge(roles(w0=(2, 1.0)), Progress(), 1.0, LIMITS)
+    assert ending is not None
+    assert ending.reason == "worker-0 ended with exit code 2 before it started training"
+
+
+def test_of_several_crashes_the_first_is_the_culprit_and_its_own_words_are_repeated() -> None:
+    progress = Progress(frozenset({0, 1}), errors={1: "the loss of worker 1 is not finite"}, iterations={1: 5})
+    ending = judge(roles(w0=(-6, 9.0), w1=(4, 8.0), server=(1, 9.0)), progress, 9.0, LIMITS)
+    assert ending is not None
+    assert ending.culprits == ("worker-1",)
+    assert "at iteration 5: the loss of worker 1 is not finite (also ended: worker-0, server-0)" in ending.reason
+
+
+def test_of_crashes_noticed_together_the_one_that_explained_itself_is_shown() -> None:
+    progress = Progress(frozenset({0, 1}), errors={1: "disk on fire"})
+    ending = judge(roles(w0=(-6, 8.0), w1=(4, 8.0)), progress, 8.0, LIMITS)
+    assert ending is not None
+    assert ending.culprits == ("worker-1",)
+
+
+def test_who_lost_another_worker_is_not_the_one_to_look_at() -> None:
+    """In a ring everybody fails when one does, and some may be noticed before it."""
+    progress = Progress(frozenset({0, 1}), errors={0: "worker 0 lost the ring"}, iterations={1: 5})
+    ending = judge(roles(w0=(6, 8.0), w1=(-9, 9.0)), progress, 9.0, LIMITS)
+    assert ending is not None
+    assert ending.culprits == ("worker-1",)
+
+
+def test_a_clean_end_needs_all_roles_to_leave_by_themselves() -> None:
+    workers_gone = roles(w0=(0, 50.0), w1=(0, 50.5))
+    assert judge(workers_gone, DONE, 60, LIMITS) is None
+    complete = judge(roles(w0=(0, 50.0), w1=(0, 50.5), server=(0, 51), scheduler=(0, 51)), DONE, 52, LIMITS)
+    assert complete is not None
+    assert (complete.exit_code, complete.notes) == (0, ())
+
+
+def test_servers_that_stay_are_stopped_but_the_result_stands() -> None:
+    ending = judge(roles(w0=(0, 50.0), w1=(0, 50.5), server=(0, 51)), DONE, 66, LIMITS)
+    assert ending is not None
+    assert ending.exit_code == 0
+    assert "scheduler did not end within 15 s" in ending.notes[0]
+
+
+def test_workers_that_never_trained_are_a_failure_although_they_ended_with_0() -> None:
+    gone = roles(w0=(0, 1.0), w1=(0, 1.0))
+    assert judge(gone, Progress(), 3.9, LIMITS) is None
+    ending = judge(gone, Progress(), 4.0, LIMITS)
+    assert ending is not None
+    assert ending.exit_code == 4
+    assert "worker-0, worker-1 ended (exit code 0) without training" in ending.reason
+
+
+def test_without_servers_a_worker_must_have_trained() -> None:
+    alone = [RoleStatus("worker-0", "worker", 0, 0, 1.0)]
+    assert judge(alone, Progress(), 1.0, LIMITS) is None
+    assert judge(alone, Progress(), 4.0, LIMITS).exit_code == 4  # type: ignore[union-attr]
+    assert judge(alone, Progress(frozenset({0})), 1.0, LIMITS).exit_code == 0  # type: ignore[union-attr]
+
+
+def test_a_plain_byteps_script_is_complete_when_the_servers_leave_after_it() -> None:
+    ending = judge(roles(w0=(0, 5), w1=(0, 5), server=(0, 5), scheduler=(0, 5)), Progress(), 5.0, LIMITS)
+    assert ending is not None
+    assert ending.exit_code == 0
+
+
+def test_a_plain_byteps_script_may_go_on_for_a_while_after_the_servers_left() -> None:
+    left = roles(w0=(0, 5), server=(0, 5), scheduler=(0, 5))
+    assert judge(left, Progress(), 19.9, LIMITS) is None
+    assert judge(left, Progress(), 20.0, LIMITS) is not None
+    assert judge(roles(w0=(0, 5), server=(0, 5)), Progress(), 8.0, LIMITS) is not None
+
+
+@pytest.mark.parametrize(("role", "name"), [("w1", "worker-1"), ("server", "server-0"), ("scheduler", "scheduler")])
+def test_leaving_in_the_middle_is_a_failure_even_with_exit_code_0(role: str, name: str) -> None:
+    early = roles(**{role: (0, 50.0)})
+    assert judge(early, TRAINING, 52.9, LIMITS) is None
+    ending = judge(early, TRAINING, 53.0, LIMITS)
+    assert ending is not None
+    assert ending.exit_code == 4
+    assert ending.reason.startswith(f"{name} ended too early (exit code 0)")
+    assert ending.culprits == (name,)
+
+
+def test_whoever_has_finished_may_leave_before_the_others() -> None:
+    some = Progress(frozenset({0, 1}), frozenset({1}))
+    assert judge(roles(w1=(0, 50.0)), some, 90, LIMITS) is None
+    assert judge(roles(w1=(0, 50.0), server=(0, 50.0)), some, 90, LIMITS) is not None
+    assert judge(roles(w1=(0, 50.0), server=(0, 50.0)), DONE, 90, LIMITS) is None
+
+
+def test_who_does_not_start_in_time_is_named() -> None:
+    ending = judge(roles(), Progress(frozenset({0})), 100.0, LIMITS)
+    assert ending is not None
+    assert ending.exit_code == 5
+    assert "worker-1 did not start training within 100 s" in ending.reason
+    assert "started: worker-0" in ending.reason
+    assert ending.culprits == ("worker-1",)
+
+
+def test_the_whole_job_has_a_limit() -> None:
+    assert judge(roles(), TRAINING, 999, LIMITS) is None
+    ending = judge(roles(), TRAINING, 1000, LIMITS)
+    assert ending is not None
+    assert (ending.exit_code, ending.culprits) == (5, ())
+
+
+def test_limits_come_from_the_cluster_file() -> None:
+    assert Limits.of(Timeouts(launch_s=7, job_s=9)) == Limits(launch_s=7, job_s=9)
+
+
+def test_signals_are_named() -> None:
+    assert how_it_ended(-15) == "was killed by SIGTERM"
+    assert how_it_ended(-64) == "was killed by SIGRTMAX"
+    assert how_it_ended(-99) == "was killed by signal 99"

@@ -1,0 +1,202 @@
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dynamix_ps.messages import Plan
+from dynamix_ps.metrics.noise import GradientNoise
+from dynamix_ps.policy.base import View
+from dynamix_ps.policy.baselines.goodput import GoodputPolicy, goodput, scale_of
+from dynamix_ps.policy.cluster_model.compute_times import FIXED_PART
+from dynamix_ps.policy.cluster_model.step_times import StepTimes
+from tests.control_plane import record, view
+from tests.policy_cluster import SmallCluster, any_views, assert_valid
+
+
+def best_goodput(cluster: SmallCluster) -> float:
+    """By trying: every B from B0 on, split so that all finish together."""
+    found = 0.0
+    for together_s in np.geomspace(1e-3, 10, 4000):
+        sizes = np.clip((together_s - cluster.fixed_s) * np.array(cluster.speeds), cluster.low, cluster.high)
+        if sizes.sum() >= cluster.start * len(sizes):
+            found = max(found, cluster.goodput(sizes.tolist()))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("network_s", "overlap", "noise_scale"), [(0.05, 1.0, 500), (0.3, 3.0, 2000), (0.001, 1.0, 50), (0.2, 10.0, 5000)]
+)
+def test_it_comes_near_the_best_goodput_within_a_few_windows(
+    network_s: float, overlap: float, noise_scale: float
+) -> None:
+    cluster = SmallCluster(
+        [4000, 2000, 1000], network_s=network_s, overlap=overlap, noise_scale=noise_scale, jitter=0.02
+    )
+    policy = GoodputPolicy(3)
+    for _ in range(6):
+        cluster.step(policy)
+    assert cluster.goodput(cluster.plan.batch_sizes) > 0.93 * best_goodput(cluster)
+
+
+def test_a_worker_that_slows_down_is_relieved_in_the_next_window() -> None:
+    cluster = SmallCluster([4000, 2000, 1000], noise_scale=2000)
+    policy = GoodputPolicy(3)
+    for _ in range(8):
+        cluster.step(policy)
+    cluster.speeds[0] /= 4
+    cluster.fixed_s = 0.02  # of all; the speed alone falls
+    for _ in range(3):
+        cluster.step(policy)
+    assert cluster.goodput(cluster.plan.batch_sizes) > 0.93 * best_goodput(cluster)
+
+
+def test_sizes_stay_where_a_change_promises_little() -> None:
+    cluster = SmallCluster([1000, 1000], noise_scale=300.0)
+    policy = GoodputPolicy(2)
+    for _ in range(5):
+        cluster.step(policy)
+    plan = cluster.plan
+    for factor in (1.02, 0.98, 1.03):
+        cluster.speeds = [1000 * factor, 1000]
+        cluster.step(policy)
+    assert cluster.plan == plan
+
+
+def test_without_a_noise_scale_the_global_batch_stays() -> None:
+    cluster = SmallCluster([4000, 1000])
+    policy = GoodputPolicy(2)
+    for _ in range(4):
+        cluster.step(policy)
+    assert cluster.plan.global_batch == 128
+    assert cluster.plan.batch_sizes[0] > cluster.plan.batch_sizes[1]
+
+
+def test_the_batch_grows_with_the_noise_and_never_below_the_first() -> None:
+    totals = []
+    for noise_scale in (1.0, 300.0, 3000.0, 1e9):
+        cluster = SmallCluster([2000, 2000, 1000, 1000], noise_scale=noise_scale)
+        policy = GoodputPolicy(4)
+        for _ in range(5):
+            cluster.step(policy)
+        totals.append(cluster.plan.global_batch)
+    assert totals == sorted(totals)
+    assert totals[0] == 256
+    assert totals[-1] > 3 * 1024  # all there is, within a candidate
+
+
+def test_under_adascale_it_is_throughput_times_pollux_efficiency() -> None:
+    variance_per_sample, signal, initial = 500.0, 2.0, 100
+    variance = variance_per_sample / initial  # of the mean of B0 samples, as AdaptDL counts it
+    seen = SmallCluster([1000.0], start=initial).view()
+    noise_scale = variance_per_sample / signal
+
+    def published(batch: int, iteration_s: float) -> float:
+        scale = batch / initial
+        gain = (variance + signal) / (variance / scale + signal)
+        return batch / iteration_s * gain / scale
+
+    ours = goodput(seen, np.array([100, 400, 3000]), np.array([0.1, 0.3, 2.0]), noise_scale)
+    theirs = np.array([published(100, 0.1), published(400, 0.3), published(3000, 2.0)])
+    assert ours / ours[0] == pytest.approx(theirs / theirs[0])
+    noisy = goodput(seen, np.array([100, 400]), np.array([1.0, 1.0]), math.inf)
+    assert noisy[1] / noisy[0] == pytest.approx(4.0)
+
+
+def test_a_learning_rate_that_would_diverge_is_not_asked_for() -> None:
+    """Linear scaling far beyond the noise scale diverges; AdaScale does not."""
+    totals = {}
+    for rule in ("adascale", "linear", "none"):
+        cluster = SmallCluster([1000, 1000], network_s=5.0, noise_scale=100, lr_rule=rule)
+        policy = GoodputPolicy(2)
+        for _ in range(6):
+            cluster.step(policy)
+        totals[rule] = cluster.plan.global_batch
+    assert totals["adascale"] > 900
+    assert totals["linear"] < 500
+    assert totals["none"] > 128
+
+
+def test_a_signal_that_is_not_positive_is_an_infinite_noise_scale() -> None:
+    assert scale_of(GradientNoise(4.0, 2.0)) == 2.0
+    assert scale_of(GradientNoise(4.0, -1.0)) == math.inf
+    assert scale_of(GradientNoise(-4.0, 1.0)) == 0.0
+    assert math.isnan(scale_of(GradientNoise()))
+
+
+@given(any_views())
+def test_any_windows_give_valid_sizes(views: list[View]) -> None:
+    policy = GoodputPolicy(len(views[0].bounds))
+    for one in views:
+        assert_valid(policy.decide(one), one)
+
+
+# the step-time model
+
+
+def seen_at(cluster: SmallCluster, *plans: tuple[int, ...]) -> StepTimes:
+    times = StepTimes(len(cluster.speeds))
+    for version, sizes in enumerate(plans):
+        cluster.plan = Plan(version, sizes)
+        for _ in range(3):
+            times.observe(cluster.view())
+    return times
+
+
+def test_two_sizes_tell_the_fixed_part_and_the_network() -> None:
+    cluster = SmallCluster([4000, 1000], network_s=0.2, overlap=2.0)
+    times = seen_at(cluster, (64, 64), (256, 128), (512, 512))
+    for sizes in ((128, 300), (1000, 32)):
+        assert times.compute.seconds(sizes) == pytest.approx(cluster.compute_s(sizes), rel=0.01)
+        longest_s = times.compute.seconds(sizes).max()
+        assert times.iteration_s(longest_s) == pytest.approx(cluster.step_s(sizes), rel=0.05)
+
+
+def test_a_worker_under_a_quota_needs_its_cpu_time_over_its_cores() -> None:
+    held = record(1, batch_size=100, samples=2000, compute_s=1.0, duration_s=4.0, cpu_ratio=0.2, cpu_cores=0.25)
+    for throttled, needed_s in ((0.1, 0.16), (0.0, 0.05)):
+        times = StepTimes(2)
+        waited = dataclasses.replace(held, throttled=throttled)
+        times.observe(view(Plan(0, (100, 100)), [record(0, batch_size=100, samples=2000, compute_s=3.9), waited]))
+        assert times.compute.seconds([100, 100])[1] == pytest.approx(needed_s)
+
+
+def test_a_quota_is_not_forgotten_in_a_window_that_shows_none() -> None:
+    held = record(1, batch_size=100, samples=2000, compute_s=1.0, duration_s=4.0, cpu_ratio=0.2, cpu_cores=0.25)
+    times = StepTimes(2)
+    for throttled in (0.1, 0.0, math.nan):
+        waited = dataclasses.replace(held, throttled=throttled)
+        times.observe(view(Plan(0, (100, 100)), [record(0, batch_size=100, samples=2000, compute_s=3.9), waited]))
+        assert times.compute.seconds([100, 100])[1] == pytest.approx(0.16)
+
+
+def test_one_size_tells_nothing_of_the_fixed_part() -> None:
+    cluster = SmallCluster([1000.0], fixed_s=0.0)
+    times = seen_at(cluster, (100,))
+    assert times.compute.seconds([100]) == pytest.approx(0.1)
+    assert times.compute.seconds([300]) == pytest.approx(0.1 * (3 - 2 * FIXED_PART))
+
+
+@given(
+    st.lists(st.floats(100, 10_000), min_size=1, max_size=6),
+    st.floats(0, 0.05),
+    st.floats(0, 1),
+)
+def test_balanced_shares_add_up_and_take_the_time_they_promise(
+    speeds: list[float], fixed_s: float, part: float
+) -> None:
+    cluster = SmallCluster(speeds, fixed_s=fixed_s)
+    n = len(speeds)
+    times = seen_at(cluster, (64,) * n, (128,) * n)
+    low, high = np.full(n, 32), np.full(n, 1024)
+    total = round(32 * n + part * (1024 - 32) * n)
+    balanced_s = float(times.balanced_s(total, low, high))
+    sizes = times.shares(total, np.full(n, 64), low, high)
+    assert sizes.sum() == total
+    assert ((low <= sizes) & (sizes <= high)).all()
+    rounding_s = (1 / times.compute.rates_per_s).max()
+    assert times.compute.seconds(sizes).max() <= balanced_s * (1 + 1e-6) + rounding_s

@@ -1,0 +1,168 @@
+"""The learned policy decides the same for one live cluster and for the environments of the simulator."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from dynamix_ps.policy.base import View
+from dynamix_ps.policy.learned.advice import ADVICE
+from dynamix_ps.policy.learned.agent import Brain, Decided, _pooled, fresh_agents, make_brain, spaces_of
+from dynamix_ps.policy.learned.features import LOCAL, NAMES
+from dynamix_ps.policy.learned.rewards import GoodputReward, PaperReward
+from dynamix_ps.policy.learned.state import State, StateBuilder
+from dynamix_ps.policy.ppo.actor_critic import Agent
+from dynamix_ps.policy.ppo.settings import Settings
+from dynamix_ps.policy.window_arrays import WindowArrays, arrays_of
+from dynamix_ps.sim.cluster.randomise import draw
+from dynamix_ps.sim.cluster.simulator import Simulator
+from tests.control_plane import stacked
+
+ENVIRONMENTS, WORKERS, WINDOWS = 5, 4, 12
+KINDS = ("structured", "paper")
+Seen = list[list[WindowArrays]]  # by window, by environment
+
+
+def some_agents(kind: str) -> dict[str, Agent]:
+    """With weights so large that different states bring different actions."""
+    agents = fresh_agents(spaces_of(kind, 16), Settings(hidden=16), np.random.default_rng(1))
+    for agent in agents.values():
+        agent.weights.params.flat[:] *= 3
+        matrix, bias = agent.weights.params.actor[-1]
+        matrix[:] *= 50
+        bias[:] = 0
+    return agents
+
+
+def brain(kind: str, agents: dict[str, Agent], *shape: int) -> Brain:
+    return make_brain(kind, agents, GoodputReward() if kind == "structured" else PaperReward(), *shape)
+
+
+@pytest.fixture(scope="module")
+def seen() -> Seen:
+    """Windows of random clusters under wandering sizes, with workers that are away for a while."""
+    rng = np.random.default_rng(3)
+    simulator = Simulator(draw(rng, ENVIRONMENTS, WORKERS), rng)
+    windows: Seen = []
+    for number in range(WINDOWS):
+        moved = np.rint(simulator.sizes * np.exp2(rng.uniform(-0.7, 0.7, simulator.sizes.shape))).astype(np.int64)
+        simulator.step(np.clip(moved, simulator.parameters.low, simulator.parameters.high))
+        views = simulator.views()
+        if 4 <= number < 7:
+            views = [one if e % 2 else without(one, e % WORKERS) for e, one in enumerate(views)]
+        windows.append([arrays_of(one) for one in views])
+    return windows
+
+
+def without(seen: View, rank: int) -> View:
+    return dataclasses.replace(
+        seen, records=tuple(None if r is not None and r.rank == rank else r for r in seen.records)
+    )
+
+
+def normalised(kind: str, windows: Seen) -> dict[str, Agent]:
+    """Agents whose normalisers know these windows."""
+    agents = some_agents(kind)
+    states, deciding = StateBuilder(ENVIRONMENTS, WORKERS), brain(kind, agents, ENVIRONMENTS, WORKERS)
+    for all_ in windows:
+        deciding.decide(states.observe(stacked(all_)), explore=False, learn_normaliser=True)
+    return agents
+
+
+def run(deciding: Brain, states: StateBuilder, windows: list[WindowArrays]) -> list[tuple[State, Decided]]:
+    result = []
+    for window in windows:
+        state = states.observe(window)
+        result.append((state, deciding.decide(state, explore=False)))
+    return result
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_several_environments_decide_as_one_by_one_and_as_a_live_cluster(kind: str, seen: Seen) -> None:
+    agents = normalised(kind, seen)
+    deciding = brain(kind, agents, ENVIRONMENTS, WORKERS)
+    together = run(deciding, StateBuilder(ENVIRONMENTS, WORKERS), [stacked(one) for one in seen])
+    chosen: set[int] = set()
+    for e in range(ENVIRONMENTS):
+        one = [windows[e] for windows in seen]
+        live_brain, alone_brain = brain(kind, agents, WORKERS), brain(kind, agents, 1, WORKERS)
+        live = run(live_brain, StateBuilder(WORKERS), one)
+        alone = run(alone_brain, StateBuilder(1, WORKERS), [stacked([window]) for window in one])
+        for (state, decided), (_, by_itself), (all_, many) in zip(live, alone, together, strict=True):
+            assert decided.sizes.shape == (WORKERS,)
+            np.testing.assert_array_equal(decided.sizes, by_itself.sizes[0])
+            np.testing.assert_array_equal(decided.sizes, many.sizes[e])
+            before = np.full(WORKERS, 64)
+            rewards = live_brain.rewards(state, before)
+            others = deciding.rewards(all_, np.tile(before, (ENVIRONMENTS, 1)))
+            there, theirs = live_brain.present(state), deciding.present(all_)
+            for name, acted in decided.acted.items():
+                rows = len(acted.actions)
+                mine = slice(e * rows, (e + 1) * rows)
+                assert rows == len(rewards[name]) == len(there[name]) == (1 if name == "batch" else WORKERS)
+                np.testing.assert_array_equal(acted.actions, many.acted[name].actions[mine])
+                np.testing.assert_allclose(rewards[name], others[name][mine], rtol=1e-9)
+                np.testing.assert_array_equal(there[name], theirs[name][mine])
+                chosen |= set(acted.actions.tolist())
+    assert len(chosen) > 3  # or this test says nothing
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_restarted_environment_is_like_new_and_the_others_go_on(kind: str, seen: Seen) -> None:
+    agents, half = normalised(kind, seen), WINDOWS // 2
+    shape = (ENVIRONMENTS, WORKERS)
+    first, states = brain(kind, agents, *shape), StateBuilder(*shape)
+    fresh = run(brain(kind, agents, *shape), StateBuilder(*shape), [stacked(one) for one in seen[half:]])
+    whole = run(brain(kind, agents, *shape), StateBuilder(*shape), [stacked(one) for one in seen])[half:]
+    run(first, states, [stacked(one) for one in seen[:half]])
+    restarted = np.arange(ENVIRONMENTS) == 2
+    first.restart(restarted)
+    states.restart(restarted)
+    later = run(first, states, [stacked(one) for one in seen[half:]])
+    for (_, got), (_, new), (_, old) in zip(later, fresh, whole, strict=True):
+        np.testing.assert_array_equal(got.sizes[2], new.sizes[2])
+        np.testing.assert_array_equal(got.sizes[~restarted], old.sizes[~restarted])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_exploring_draws_and_inference_does_not(kind: str, seen: Seen) -> None:
+    agents = normalised(kind, seen)
+    state = StateBuilder(ENVIRONMENTS, WORKERS).observe(stacked(seen[0]))
+
+    def sizes(explore: bool) -> list[int]:
+        decided = brain(kind, agents, ENVIRONMENTS, WORKERS).decide(state, explore=explore)
+        return [int(size) for size in decided.sizes.ravel()]
+
+    assert sizes(False) == sizes(False)
+    for agent in agents.values():
+        agent.weights.params.flat[:] = 0  # all actions alike
+    assert sizes(True) != sizes(True)
+
+
+def test_spaces_name_one_input_per_column_of_what_the_networks_see(seen: Seen) -> None:
+    state = StateBuilder(ENVIRONMENTS, WORKERS).observe(stacked(seen[0]))
+    for kind in KINDS:
+        spaces = spaces_of(kind, 16)
+        agents = fresh_agents(spaces, Settings(hidden=16), np.random.default_rng(0))
+        acted = brain(kind, agents, ENVIRONMENTS, WORKERS).decide(state, explore=False).acted
+        for name, features in spaces.features.items():
+            assert acted[name].rows.shape[1] == 2 * len(features)
+            assert len(set(features)) == len(features)
+
+
+def test_a_cluster_is_seen_by_the_mean_and_the_largest_of_the_workers_that_are_there(seen: Seen) -> None:
+    names = spaces_of("structured", 16).features["batch"]
+    state = StateBuilder(WORKERS).observe(seen[4][0])
+    pooled = dict(zip(names, _pooled(state, np.array([1.0, 2.0, 3.0]))[0], strict=True))
+    batches = state.rows[state.window.present, NAMES.index("batch")]
+    assert len(batches) == WORKERS - 1
+    assert pooled["mean batch"] == pytest.approx(batches.mean())
+    assert pooled["max batch"] == pytest.approx(batches.max())
+    assert pooled["workers"] == pytest.approx(np.log2(WORKERS))
+    assert [pooled[name] for name in ADVICE] == [1.0, 2.0, 3.0]
+    unknown = [bool(np.isnan(column).all()) for column in state.rows[:, : len(LOCAL)].T]
+    assert any(unknown)
+    for name, nowhere in zip(NAMES, unknown, strict=False):  # NAMES goes on with what all share
+        assert np.isnan(pooled[f"mean {name}"]) == np.isnan(pooled[f"max {name}"]) == nowhere

@@ -1,0 +1,230 @@
+import io
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from dynamix_ps.report.live.view import LiveView
+from dynamix_ps.report.recorder import Recorder
+from dynamix_ps.run_record.run_folder import RunFolder
+from tests.unit.synthetic_run import (
+    append,
+    config,
+    evaluation,
+    link,
+    links,
+    measured,
+    new_folder,
+    plan,
+    plan_applied,
+    role,
+    server,
+    started,
+    window,
+)
+
+
+class Clock:
+    now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    return new_folder(tmp_path)
+
+
+@pytest.fixture
+def recorder(folder: RunFolder) -> Recorder:
+    return Recorder(folder, config(2))
+
+
+def terminal(width: int = 168, encoding: str = "utf-8") -> Console:
+    file = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+    return Console(file=file, force_terminal=True, width=width, record=True, color_system=None, legacy_windows=False)
+
+
+def drawn(recorder: Recorder, console: Console) -> str:
+    console.print(LiveView(recorder.state, console).render())
+    return console.export_text()
+
+
+def fill(folder: RunFolder, recorder: Recorder) -> None:
+    append(folder.worker_file(0), started(0), window(0, 0), plan_applied(0, 1, [80, 48]), evaluation(3, 0.8123))
+    append(folder.worker_file(1), started(1), window(1, 0), plan_applied(1, 1, [80, 48]))
+    append(
+        folder.worker_file(1), {"kind": "degraded", "rank": 1, "time_s": 1.0, "what": "arbitrator", "detail": "gone"}
+    )
+    recorder.poll()
+
+
+def fill_measured(folder: RunFolder, recorder: Recorder) -> None:
+    values = {"push_bytes_per_s": 12e6, "pull_bytes_per_s": 5e5, "retransmits_per_s": 3.5, "rtt_s": 0.00025}
+    values |= {"cpu_ratio": 0.75, "cpu_cores": 1.0, "memory_bytes": 4e8, "network_age_s": 0.2}
+    for rank in (0, 1):
+        append(folder.worker_file(rank), started(rank), window(rank, 0, **values, network_source="ebpf"))
+    append(folder.journal_file, links(0, [link(0), link(1, slow="compute")], [server()]))
+    recorder.poll()
+
+
+class TestTable:
+    def test_shows_sizes_changes_rates_times_and_trouble(self, folder: RunFolder, recorder: Recorder) -> None:
+        fill(folder, recorder)
+        text = drawn(recorder, terminal())
+        first, second = (next(line for line in text.splitlines() if line.split()[:1] == [rank]) for rank in "01")
+        assert first.split()[:5] == ["0", "80", "▲", "+16", "1,280"]
+        assert second.split()[:4] == ["1", "48", "▼", "-16"]
+        assert first.count("█") == 8 and first.count("░") in (4, 5)  # 50 % and 30 % of 16
+        assert "50 % / 10 % / 30 %" in first
+        assert "running" in first and "…" not in first
+        assert "iteration 60" in text and "plan 1" in text and "global batch 128" in text
+        assert "proportional" in text and "0.8123" in text
+        assert "worker-1: degraded: arbitrator: gone" in text
+
+    def test_before_the_first_line(self, recorder: Recorder) -> None:
+        text = drawn(recorder, terminal())
+        assert text.count("starting") == 2
+        assert "global batch -" in text
+
+    def test_fits_eighty_columns(self, folder: RunFolder, recorder: Recorder) -> None:
+        fill(folder, recorder)
+        text = drawn(recorder, terminal(width=80))
+        assert "…" not in text.splitlines()[3]
+        assert all(word in text for word in ("worker", "batch", "change", "samples/s", "loss", "running"))
+
+    @pytest.mark.parametrize("width", [80, 104, 120, 168])
+    def test_every_width_holds_a_full_table(self, folder: RunFolder, recorder: Recorder, width: int) -> None:
+        fill_measured(folder, recorder)
+        append(folder.worker_file(1), plan_applied(1, 1, [80, 1024]))
+        recorder.poll()
+        text = drawn(recorder, terminal(width))
+        assert "…" not in text
+        assert max(len(line) for line in text.splitlines()) <= width
+        assert all(word in text for word in ("1024", "▲ +960", "1,280", "push", "slow: compute"))
+
+    def test_measured_values_of_a_worker(self, folder: RunFolder, recorder: Recorder) -> None:
+        fill_measured(folder, recorder)
+        (row,) = (line for line in drawn(recorder, terminal(120)).splitlines() if "slow" in line)
+        assert row.split()[-10:] == ["12.0", "0.5", "5.5", "0.25", "75", "%", "2.000", "0.500", "slow:", "compute"]
+        assert " 12.0/0.5 " in drawn(recorder, terminal(80))
+
+    def test_retransmits_of_one_side_are_shown_as_they_are(self, folder: RunFolder, recorder: Recorder) -> None:
+        fill_measured(folder, recorder)
+        append(folder.journal_file, links(1, [link(1, pull_retransmits_per_s=None)]))
+        recorder.poll()
+        assert recorder.state.workers[1].retransmits_per_s == 3.5
+
+    def test_source_of_all_or_of_each(self, folder: RunFolder, recorder: Recorder) -> None:
+        append(folder.worker_file(0), started(0), window(0, 0) | measured(0, 0))
+        append(folder.worker_file(1), started(1), window(1, 0) | measured(1, 0))
+        recorder.poll()
+        assert "network: ebpf, 0.2 s old" in drawn(recorder, terminal(80))
+        append(folder.worker_file(1), window(1, 1) | measured(1, 0, source="sockdiag"))
+        recorder.poll()
+        assert "network: ebpf (worker 0), sockdiag (worker 1), 0.2 s old" in drawn(recorder, terminal())
+
+    def test_servers_and_scheduler(self, folder: RunFolder, recorder: Recorder) -> None:
+        append(folder.roles_dir / "scheduler.jsonl", role("scheduler"))
+        recorder.poll()
+        (row,) = (line for line in drawn(recorder, terminal(80)).splitlines() if line.startswith("scheduler"))
+        assert row.split() == ["scheduler", "-", "-", "25", "%", "100", "-", "-"]
+        append(folder.journal_file, links(0, [], [server()]))
+        recorder.poll()
+        (row,) = (line for line in drawn(recorder, terminal(80)).splitlines() if line.startswith("server-0"))
+        assert row.split() == ["server-0", "36.0", "33.0", "35", "%", "150", "0.20", "0.10"]
+
+    def test_unknown_is_a_dash_and_no_servers_are_no_table(self, folder: RunFolder, recorder: Recorder) -> None:
+        fill(folder, recorder)
+        text = drawn(recorder, terminal(80))
+        assert "network: not measured" in text
+        assert " -/- " in text and "unread" not in text
+
+    def test_prometheus_address_is_told(self, folder: RunFolder, recorder: Recorder) -> None:
+        address = "http://127.0.0.1:39112/metrics"
+        append(folder.journal_file, {"kind": "prometheus", "time_s": 1.0, "address": address})
+        recorder.poll()
+        assert f"prometheus: {address}" in drawn(recorder, terminal(80))
+
+    def test_terminal_without_unicode(self, folder: RunFolder, recorder: Recorder) -> None:
+        fill(folder, recorder)
+        assert drawn(recorder, terminal(encoding="ascii")).isascii()
+
+    def test_context_draws_and_ends(self, folder: RunFolder, recorder: Recorder) -> None:
+        console = terminal()
+        with LiveView(recorder.state, console) as view:
+            fill(folder, recorder)
+            view.refresh()
+        assert "samples/s" in console.export_text()
+
+
+class TestPlainLines:
+    @pytest.fixture
+    def clock(self) -> Clock:
+        return Clock()
+
+    @pytest.fixture
+    def console(self) -> Console:
+        return Console(file=io.StringIO(), force_terminal=False, width=80)
+
+    def lines(self, console: Console) -> list[str]:
+        assert isinstance(console.file, io.StringIO)
+        return console.file.getvalue().splitlines()
+
+    def test_every_ten_seconds(self, recorder: Recorder, console: Console, clock: Clock) -> None:
+        view = LiveView(recorder.state, console, clock)
+        for now_s in (0.0, 1.0, 9.0, 10.0, 15.0, 20.5):
+            clock.now_s = now_s
+            view.refresh()
+        assert [line.split()[0] for line in self.lines(console)] == ["elapsed_s=0", "elapsed_s=10", "elapsed_s=20"]
+
+    def test_on_every_plan_and_on_trouble(
+        self, folder: RunFolder, recorder: Recorder, console: Console, clock: Clock
+    ) -> None:
+        view = LiveView(recorder.state, console, clock)
+        view.refresh()
+        fill(folder, recorder)
+        view.refresh()
+        view.refresh()
+        _, trouble, line = self.lines(console)
+        assert trouble == "event worker-1: degraded: arbitrator: gone"
+        fields = dict(pair.split("=", 1) for pair in line.split(" "))
+        assert fields["batch"] == "80,48"
+        assert fields["plan"] == "1"
+        assert fields["wait"] == "0.30,0.30"
+        assert fields["state"] == "running,running"
+        assert fields["test_accuracy"] == "0.8123"
+        assert (fields["push_MB_per_s"], fields["network_source"]) == ("-,-", "-,-")
+        assert "\x1b" not in line
+
+    def test_measured_values(self, folder: RunFolder, recorder: Recorder, console: Console, clock: Clock) -> None:
+        fill_measured(folder, recorder)
+        LiveView(recorder.state, console, clock).refresh()
+        fields = dict(pair.split("=", 1) for pair in self.lines(console)[-1].split(" "))
+        assert (fields["push_MB_per_s"], fields["pull_MB_per_s"]) == ("12.00,12.00", "0.50,0.50")
+        assert (fields["retransmits_per_s"], fields["rtt_ms"]) == ("5.50,5.50", "0.250,0.250")
+        assert fields["network_source"] == "ebpf,ebpf"
+
+    def test_last_word_at_the_end(self, recorder: Recorder, console: Console, clock: Clock) -> None:
+        with LiveView(recorder.state, console, clock) as view:
+            view.refresh()
+        assert len(self.lines(console)) == 2
+
+    def test_states_have_no_spaces(self, folder: RunFolder, recorder: Recorder, console: Console, clock: Clock) -> None:
+        append(folder.worker_file(0), started(0))
+        append(folder.worker_file(0), {"kind": "stall", "rank": 0, "iteration": 2, "waited_s": 9, "missing": [1, 2]})
+        recorder.poll()
+        LiveView(recorder.state, console, clock).refresh()
+        assert "state=waits_for_1+_2,starting" in self.lines(console)[-1]
+
+
+def test_the_safety_net_is_shown_once_it_acted(folder: RunFolder, recorder: Recorder) -> None:
+    fill(folder, recorder)
+    assert "safety net" not in drawn(recorder, terminal())
+    taken_over = {"kind": "fallback", "time_s": 1.0, "window": 3, "detail": "proportional shares for 20 windows"}
+    append(folder.journal_file, plan(9, [90, 38], fallback=True), taken_over, taken_over)
+    recorder.poll()
+    shown = drawn(recorder, terminal())
+    assert "safety net: 2 times, 1 window" in shown
+    assert "proportional shares for 20 windows" in shown

@@ -1,0 +1,174 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dynamix_ps.report.plots.history import read_history
+from dynamix_ps.report.plots.plots import panels, plots
+from dynamix_ps.report.summary import Outcome, write_summary
+from dynamix_ps.run_record.manifest import write_manifest
+from dynamix_ps.run_record.run_folder import RunFolder
+from tests.unit.synthetic_run import (
+    START_S,
+    append,
+    config,
+    evaluation,
+    link,
+    links,
+    measured,
+    new_folder,
+    plan_applied,
+    started,
+    whole_run,
+    window,
+)
+
+NAMES = [f"{name}.png" for name in plots.PLOTS]
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    return new_folder(tmp_path)
+
+
+def assert_all_drawn(folder: RunFolder) -> None:
+    drawn = plots.draw_plots(folder)
+    assert [path.name for path in drawn] == NAMES
+    for path in drawn:
+        assert path.read_bytes().startswith(PNG)
+        assert path.stat().st_size > 5000
+    assert not folder.events_file.exists()  # nothing went wrong
+
+
+def test_whole_run(folder: RunFolder) -> None:
+    whole_run(folder)
+    write_manifest(folder, config(target_accuracy=0.8), [])
+    assert_all_drawn(folder)
+
+
+def test_empty_run(folder: RunFolder) -> None:
+    assert_all_drawn(folder)
+
+
+def test_one_window_and_no_evaluation(folder: RunFolder) -> None:
+    append(folder.worker_file(0), started(0), window(0, 0, loss=None))
+    assert_all_drawn(folder)
+
+
+def test_more_workers_than_colours(folder: RunFolder) -> None:
+    whole_run(folder, windows=4, workers=18)
+    assert_all_drawn(folder)
+
+
+def test_damaged_lines_and_manifest_are_left_out(folder: RunFolder) -> None:
+    whole_run(folder, windows=3)
+    folder.manifest_file.write_text("{")
+    append(folder.worker_file(0), {"kind": "window", "rank": 0, "time_s": START_S}, {"kind": "evaluation", "rank": 0})
+    assert_all_drawn(folder)
+
+
+def test_history_holds_what_happened(folder: RunFolder) -> None:
+    write_manifest(folder, config(2, target_accuracy=0.8), [])
+    append(folder.worker_file(0), started(0), window(0, 0), plan_applied(0, 1, [80, 48]), evaluation(7, 0.5))
+    append(folder.worker_file(1), started(1, time_s=START_S + 1), plan_applied(1, 1, [80, 48]))
+    history = read_history(folder)
+    assert history.workers[0].batch_sizes == [64, 80]
+    assert history.workers[0].batch_s == pytest.approx([0.0, 1.1])
+    assert history.workers[1].batch_sizes == [64, 48]
+    assert history.workers[0].part_ms["compute"] == [25.0]  # 0.5 s over 20 iterations
+    assert (history.accuracy_s, history.accuracy) == ([7.0], [0.5])
+    assert history.plan_s == pytest.approx([1.1])
+    assert (history.target_accuracy, history.end_s) == (0.8, 7.0)
+    assert folder.path.name in history.title
+
+
+def test_medians_are_of_windows_within_the_plan(folder: RunFolder) -> None:
+    times = [(0, 0.2, False), (0, 0.4, False), (0, 0.6, False), (1, 8.0, True), (1, 1.0, False), (2, 9.0, True)]
+    for number, (version, compute_s, mixed) in enumerate(times):
+        line = window(0, number, plan_version=version, compute_s=compute_s, flagged=mixed)
+        append(folder.worker_file(0), line)
+    worker = read_history(folder).workers[0]
+    assert [panels._medians(worker, plan)["compute"] for plan in (0, 1, 2)] == pytest.approx([20.0, 50.0, 450.0])
+
+
+class TestMeasured:
+    """What is in the pictures of network, machine and gradients."""
+
+    def draw(self, folder: RunFolder, name: str) -> Any:
+        figure = plots._figure_type()()
+        plots.PLOTS[name](figure, read_history(folder))
+        return figure
+
+    def lines(self, axes: Any) -> dict[str, list[float]]:
+        return {line.get_label(): list(line.get_ydata()) for line in axes.get_lines()}
+
+    def test_network(self, folder: RunFolder) -> None:
+        append(folder.worker_file(0), started(0), window(0, 0) | measured(0, 0), window(0, 1) | measured(0, 1))
+        append(folder.worker_file(1), started(1), window(1, 0, rtt_s=0.004, retransmits_per_s=3.0))
+        append(folder.journal_file, links(0, [link(0), link(1)]))
+        figure = self.draw(folder, "network")
+        push, pull, retransmits, rtt = figure.axes
+        assert [axes.get_ylabel() for axes in figure.axes] == [
+            "push (MB/s)",
+            "pull (MB/s)",
+            "retransmitted segments (1/s)",
+            "round trip (ms)",
+        ]
+        expected = [measured(0, number)["push_bytes_per_s"] / 1e6 for number in (0, 1)]
+        assert self.lines(push)["worker 0"] == pytest.approx(expected)
+        assert list(self.lines(pull)) == ["worker 0"]  # unknown for worker 1: no line
+        assert self.lines(retransmits) == {"worker 0": [2.0, 0.0], "worker 1": [5.0]}  # with the servers' side
+        assert self.lines(rtt)["worker 1"] == [4.0]
+        assert "source: ebpf (worker 0), none (worker 1)" in figure.get_suptitle()
+        (legend,) = figure.legends
+        assert [text.get_text() for text in legend.get_texts()] == ["worker 0", "worker 1"]
+
+    def test_source_that_changed(self, folder: RunFolder) -> None:
+        append(folder.worker_file(0), started(0), *(window(0, n, network_source=s) for n, s in enumerate("xxy")))
+        assert read_history(folder).network_sources == "x then y"
+
+    def test_system(self, folder: RunFolder) -> None:
+        whole_run(folder, windows=3)
+        cpu, throttled, memory = self.draw(folder, "system").axes
+        assert set(self.lines(cpu)) == {"worker 0", "worker 1", "worker 2", "server-0", "scheduler"}
+        assert self.lines(cpu)["server-0"] == pytest.approx([35.0] * 3)
+        assert self.lines(cpu)["worker 2"] == pytest.approx([45.0] * 3)
+        assert throttled.get_ylabel().endswith("(%)") and memory.get_ylabel().endswith("(GB)")
+
+    def test_gpu_only_where_there_is_one(self, folder: RunFolder) -> None:
+        append(folder.worker_file(0), started(0), window(0, 0, gpu_utilisation=0.5))
+        *_, gpu = self.draw(folder, "system").axes
+        assert self.lines(gpu) == {"worker 0": [50.0]}
+
+    def test_noise_scale_beside_the_global_batch(self, folder: RunFolder) -> None:
+        values = {"noise_variance": 800.0, "noise_signal": 4.0, "global_samples": 20 * 192}
+        append(folder.worker_file(0), started(0), window(0, 0, **values), window(0, 1, **values))
+        scale, _ = self.draw(folder, "gradients").axes
+        assert self.lines(scale)["global batch"] == [192.0, 192.0]
+        assert self.lines(scale)["gradient noise scale (smoothed)"] == pytest.approx([200.0, 200.0])
+
+    @pytest.mark.parametrize("name", ["network", "system", "gradients"])
+    def test_nothing_recorded_is_said(self, folder: RunFolder, name: str) -> None:
+        for axes in self.draw(folder, name).axes:
+            assert [text.get_text() for text in axes.texts] == ["nothing recorded"]
+
+
+def test_failing_plot_is_reported_and_the_others_are_drawn(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(figure: Any, history: Any) -> None:
+        raise RuntimeError("no such font")
+
+    monkeypatch.setitem(plots.PLOTS, "step_time", broken)
+    assert [path.name for path in plots.draw_plots(folder)] == [name for name in NAMES if name != "step_time.png"]
+    (event,) = [json.loads(line) for line in folder.events_file.read_text().splitlines()]
+    assert (event["kind"], event["what"]) == ("degraded", "plots")
+    assert "step_time.png" in event["detail"] and "no such font" in event["detail"]
+    (line,) = write_summary(folder, config(), Outcome(0, "ok", "none"))["degraded"]
+    assert line.startswith("plots: step_time.png: RuntimeError: no such font")
+
+
+def test_missing_matplotlib_is_reported(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "matplotlib.figure", None)
+    assert plots.draw_plots(folder) == []
+    assert "matplotlib" in folder.events_file.read_text()

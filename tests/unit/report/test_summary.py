@@ -1,0 +1,227 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dynamix_ps.report.recorder import Recorder
+from dynamix_ps.report.summary import Outcome, write_summary
+from dynamix_ps.run_record.run_folder import RunFolder
+from tests.unit.synthetic_run import (
+    START_S,
+    WINDOW,
+    append,
+    config,
+    evaluation,
+    finished,
+    flow,
+    measured,
+    new_folder,
+    plan,
+    plan_applied,
+    role,
+    started,
+    whole_run,
+    window,
+)
+
+GOOD = Outcome(0, "all workers finished", "none: equal speeds")
+REQUIRED = {
+    "comm", "comm_version", "workers", "policy", "iterations", "plans_applied", "samples_per_s", "final_accuracy",
+    "time_to_accuracy_s", "wait_fraction", "heterogeneity", "degraded",
+}  # fmt: skip
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    return new_folder(tmp_path)
+
+
+def degraded(rank: int, what: str, detail: str, after_s: float = 0.0) -> dict[str, Any]:
+    return {"kind": "degraded", "rank": rank, "time_s": START_S + after_s, "what": what, "detail": detail}
+
+
+def recovered(rank: int, what: str, after_s: float) -> dict[str, Any]:
+    return {"kind": "recovered", "rank": rank, "time_s": START_S + after_s, "what": what}
+
+
+def test_figures_of_a_run(folder: RunFolder) -> None:
+    for rank in (0, 1):
+        append(folder.worker_file(rank), started(rank), window(rank, 0), window(rank, 1, wait_s=0.1, compute_s=0.7))
+        append(folder.worker_file(rank), plan_applied(rank, 1, [80, 48]), plan_applied(rank, 2, [90, 48]))
+    append(folder.worker_file(1), window(1, 2, duration_s=2.0, wait_s=1.6))
+    append(folder.worker_file(0), plan_applied(0, 3, [100, 48]))  # never by worker 1
+    append(folder.journal_file, *(plan(n, [70 + 10 * n, 48]) for n in (1, 2, 3, 4)))
+    append(folder.worker_file(0), evaluation(5, 0.7), evaluation(8, 0.86), evaluation(11, 0.84))
+    append(folder.worker_file(0), finished(0, 60, 3000, 12.0))
+    append(folder.worker_file(1), finished(1, 60, 2000, 12.5))
+    summary = write_summary(folder, config(2, target_accuracy=0.85, seed=3), GOOD)
+    assert set(summary) >= REQUIRED
+    assert (summary["comm"], summary["comm_version"]) == ("byteps", "0.2.5")
+    assert (summary["workers"], summary["policy"], summary["mode"]) == (2, "proportional", "adapt")
+    assert (summary["exit_code"], summary["reason"], summary["run"]) == (0, "all workers finished", folder.path.name)
+    assert summary["iterations"] == 60
+    assert (summary["plans_published"], summary["plans_applied"]) == (4, 2)
+    assert (summary["train_s"], summary["samples_per_s"]) == (12.5, 400.0)
+    assert (summary["final_accuracy"], summary["time_to_accuracy_s"]) == (0.84, 8.0)
+    assert [point["accuracy"] for point in summary["accuracy_curve"]] == [0.7, 0.86, 0.84]
+    assert summary["wait_fraction"] == pytest.approx([0.2, 0.5])
+    assert summary["batch_sizes_start"] == [64, 64]
+    assert summary["batch_sizes_end"] == [90, 48]
+    assert summary["degraded"] == []
+    assert json.loads(folder.summary_json.read_text()) == summary
+
+
+@pytest.mark.parametrize(("target", "expected"), [(None, None), (0.99, None), (0.5, 5.0)])
+def test_time_to_accuracy(folder: RunFolder, target: float | None, expected: float | None) -> None:
+    append(folder.worker_file(0), started(0), evaluation(5, 0.7))
+    assert write_summary(folder, config(1, target_accuracy=target), GOOD)["time_to_accuracy_s"] == expected
+
+
+def test_empty_folder_after_a_failed_start(folder: RunFolder) -> None:
+    summary = write_summary(folder, config(), Outcome(3, "BytePS is not installed", "none"))
+    assert summary["exit_code"] == 3
+    assert summary["final_accuracy"] is None
+    assert summary["samples_per_s"] is None
+    assert summary["wait_fraction"] == [None, None, None]
+    assert summary["batch_sizes_start"] == [64, 64, 64]
+    page = folder.summary_md.read_text()
+    assert "**Ended with exit code 3**: BytePS is not installed" in page
+    assert "No evaluation was recorded" in page
+
+
+def test_failed_run_keeps_what_was_recorded(folder: RunFolder) -> None:
+    append(folder.worker_file(0), started(0), window(0, 0), window(0, 1), evaluation(2, 0.6))
+    append(
+        folder.worker_file(1),
+        started(1),
+        window(1, 0),
+        {"kind": "failed", "rank": 1, "error": "loss is NaN", "iteration": 21},
+    )
+    with folder.worker_file(1).open("a") as file:
+        file.write('{"kind": "window", "ra')  # killed in mid-line
+    summary = write_summary(folder, config(2), Outcome(4, "worker 1 failed: loss is NaN", "none"))
+    assert summary["iterations"] == 2 * WINDOW
+    assert summary["train_s"] == 2.0  # first line to last window
+    assert summary["samples_per_s"] == 3 * 64 * WINDOW / 2.0
+    assert summary["final_accuracy"] == 0.6
+    assert summary["per_worker"][1]["state"] == "failed"
+    assert "failed: loss is NaN" in folder.summary_md.read_text()
+
+
+def test_accuracy_that_is_not_a_number_is_null(folder: RunFolder) -> None:
+    append(folder.worker_file(0), started(0), evaluation(5, 0.7) | {"accuracy": None, "loss": None})
+    summary = write_summary(folder, config(1, target_accuracy=0.1), GOOD)
+    assert summary["final_accuracy"] is None
+    assert summary["time_to_accuracy_s"] is None
+
+
+def test_what_was_measured(folder: RunFolder) -> None:
+    values = {"network_source": "ebpf", "rtt_s": 0.001, "throttled": 0.2, "cpu_ratio": 0.25, "cpu_cores": 0.5}
+    append(folder.worker_file(0), started(0), window(0, 0, **values), window(0, 1, duration_s=3.0, **values))
+    append(folder.worker_file(0), window(0, 2, duration_s=4.0, rtt_s=0.003, throttled=0.6, network_source="sockdiag"))
+    append(folder.worker_file(1), started(1), window(1, 0))
+    ours = [flow("w:1", "s:1", bytes_out=2e6, bytes_in=1e6, retransmits=4.0)]
+    append(folder.role_file("worker-0"), role("worker-0", ours))
+    append(folder.role_file("server-0"), role("server-0", [flow("s:1", "w:1", retransmits=3.0)]))
+    first, second = write_summary(folder, config(2), GOOD)["per_worker"]
+    assert (first["network_source"], first["retransmits"]) == ("ebpf", 7)
+    assert (first["pushed_bytes"], first["pulled_bytes"]) == (2_000_000, 1_000_000)
+    assert first["mean_rtt_s"] == pytest.approx(0.002)
+    assert first["throttled_fraction"] == pytest.approx(0.4)
+    assert first["cpu_fraction"] == 0.5
+    assert second["network_source"] == "none"
+    assert second["pushed_bytes"] is None and second["retransmits"] is None and second["mean_rtt_s"] is None
+    page = folder.summary_md.read_text()
+    assert "| 0 | ebpf | 2.0 MB | 1.0 MB | 7 | 2.000 ms | 50.00 % | 40.00 % |" in page
+    assert "| 1 | none | - | - | - | - | - | - |" in page
+
+
+def test_noise_scale_is_that_of_smoothed_parts(folder: RunFolder) -> None:
+    lines = [window(0, n, noise_variance=v, noise_signal=s) for n, (v, s) in enumerate([(100.0, 2.0), (-20.0, 1.0)])]
+    append(folder.worker_file(0), started(0), *lines)
+    scale = write_summary(folder, config(1), GOOD)["noise_scale"]
+    assert scale == pytest.approx((0.9 * 100 - 20) / (0.9 * 2 + 1))
+    assert "| gradient noise scale at the end | 25 samples |" in folder.summary_md.read_text()
+
+
+class TestDegraded:
+    def test_fallback_of_the_network_metrics_names_who_and_why(self, folder: RunFolder) -> None:
+        for name in ("worker-0", "server-0"):
+            lost = {"kind": "degraded", "time_s": START_S, "what": "network metrics", "detail": "not permitted"}
+            append(folder.role_file(name), role(name), lost)
+        append(folder.worker_file(0), started(0), window(0, 0) | measured(0, 0, source="sockdiag"))
+        (line,) = write_summary(folder, config(2), GOOD)["degraded"]
+        assert line == "network metrics: not permitted (server-0, worker-0)"
+
+    def test_one_line_for_one_outage_seen_by_all(self, folder: RunFolder) -> None:
+        for rank in (0, 1):
+            append(folder.worker_file(rank), degraded(rank, "arbitrator", "connection refused"))
+        (line,) = write_summary(folder, config(2), GOOD)["degraded"]
+        assert line == "arbitrator: connection refused (worker-0, worker-1)"
+
+    def test_recovery_is_told_only_when_all_recovered(self, folder: RunFolder) -> None:
+        for rank in (0, 1):
+            append(folder.worker_file(rank), degraded(rank, "arbitrator", "refused"))
+        append(folder.worker_file(0), recovered(0, "arbitrator", 1.0))
+        assert "recovered" not in write_summary(folder, config(2), GOOD)["degraded"][0]
+        append(folder.worker_file(1), recovered(1, "arbitrator", 2.0))
+        assert "recovered" in write_summary(folder, config(2), GOOD)["degraded"][0]
+        append(folder.worker_file(1), degraded(1, "arbitrator", "refused", 3.0))
+        assert "recovered" not in write_summary(folder, config(2), GOOD)["degraded"][0]
+
+    def test_restarts_stalls_outcome_and_launcher(self, folder: RunFolder) -> None:
+        begin = {"kind": "started", "time_s": START_S, "policy": "ppo", "workers": 2}
+        append(folder.journal_file, begin | {"restarts": 0}, begin | {"restarts": 1}, begin | {"restarts": 2})
+        append(folder.worker_file(0), {"kind": "stall", "rank": 0, "iteration": 33, "waited_s": 10.0, "missing": [1]})
+        append(folder.worker_file(0), started(0), evaluation(3, 0.5))
+        recorder = Recorder(folder, config(2))
+        recorder.event("degraded", what="cgroup", detail="not permitted")
+        recorder.close()
+        outcome = Outcome(0, "ok", "slow-down in the hook", ("no CPU quota: slow-down in the hook",))
+        summary = write_summary(folder, config(2), outcome)
+        lines = summary["degraded"]
+        assert lines[0] == "no CPU quota: slow-down in the hook"
+        assert "arbitrator restarted 2 times" in lines
+        assert any(line.startswith("stall: iteration 33 waited for worker 1") for line in lines)
+        assert any(line.startswith("cgroup: not permitted") for line in lines)
+        assert len(lines) == 4
+        assert len(summary["accuracy_curve"]) == 1  # the recorder's copies of the workers' lines are not counted again
+
+    def test_page_lists_them(self, folder: RunFolder) -> None:
+        append(folder.worker_file(0), degraded(0, "data", "digits in place of Fashion-MNIST"))
+        write_summary(folder, config(2), GOOD)
+        assert "- data: digits in place of Fashion-MNIST (worker-0)" in folder.summary_md.read_text()
+
+
+def test_page_shows_plots_overview_first(folder: RunFolder) -> None:
+    whole_run(folder)
+    for name in ("accuracy", "overview", "batch_sizes"):
+        (folder.plots_dir / f"{name}.png").write_bytes(b"png")
+    write_summary(folder, config(), GOOD)
+    page = folder.summary_md.read_text()
+    assert page.index("plots/overview.png") < page.index("plots/accuracy.png") < page.index("plots/batch_sizes.png")
+    assert "| 0 | finished |" in page
+
+
+def test_long_accuracy_table_is_thinned_and_keeps_the_result(folder: RunFolder) -> None:
+    append(folder.worker_file(0), started(0), *(evaluation(n, n / 100) for n in range(1, 31)))
+    assert len(write_summary(folder, config(1), GOOD)["accuracy_curve"]) == 30
+    page = folder.summary_md.read_text()
+    assert "10 of 30 evaluations" in page
+    assert "| 30.00 % |" in page and "| 27.00 % |" in page and "| 29.00 % |" not in page
+
+
+def test_safety_net_is_counted_and_named_only_where_it_acted(folder: RunFolder) -> None:
+    assert "safety net" not in page(folder)
+    taken_over = {"kind": "fallback", "time_s": START_S, "window": 3, "detail": "proportional shares for 2 windows"}
+    kept = {"kind": "kept", "time_s": START_S, "window": 4, "version": 1, "batch_sizes": [90, 38], "fallback": True}
+    append(folder.journal_file, plan(1, [90, 38], fallback=True), taken_over, kept, kept | {"fallback": False})
+    summary = write_summary(folder, config(2), GOOD)
+    assert summary["safety_net"] == {"times": 1, "windows": 2}
+    assert "| safety net | once, 2 windows by proportional shares" in page(folder)
+
+
+def page(folder: RunFolder) -> str:
+    write_summary(folder, config(2), GOOD)
+    return folder.summary_md.read_text()

@@ -1,0 +1,108 @@
+"""The simulated cluster takes as long as its parts say, and reports it as the hook of a real one would."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from dynamix_ps.sim.cluster.cost import SEGMENT_BYTES, Times, compute_s, iteration_times, transfers
+from dynamix_ps.sim.cluster.parameters import Parameters, parameters_of
+from dynamix_ps.sim.cluster.traces import Conditions
+from dynamix_ps.sim.scenario.load import Scenario
+from dynamix_ps.sim.scenario.parts import Servers, Worker
+
+
+def cluster(*workers: Worker, **changes: object) -> Parameters:
+    given = {"name": "c", "workers": workers or (Worker(count=4),), "jitter": 0.0, "servers": Servers(bytes_per_s=1e12)}
+    return parameters_of([Scenario.model_validate({**given, **changes})])
+
+
+def times(parameters: Parameters, *sizes: int, luck: float = 0.0) -> Times:
+    wide = np.array([sizes], dtype=np.float32)
+    conditions = Conditions(parameters, np.random.default_rng(0))
+    return iteration_times(parameters, conditions, wide, np.full(wide.shape, luck, dtype=np.float32))
+
+
+def test_computing_is_affine_in_the_batch_and_steep_beyond_the_memory_limit():
+    one = cluster(Worker(count=4, fixed_s=0.1, per_sample_s=0.001, memory_limit=500))
+    calm = Conditions(one, np.random.default_rng(0))
+    got = compute_s(one, calm, np.array([[100, 200, 500, 600]], dtype=np.float32))
+    assert got[0] == pytest.approx([0.2, 0.3, 0.6, 0.6 + 8 * 0.1])
+
+
+def test_a_quota_hides_how_long_a_waiting_worker_really_needs_and_cpu_time_tells():
+    """Worker 0 could do it all in 0.02 s at full speed, and has a quarter of a core."""
+    workers = Worker(fixed_s=0.0, per_sample_s=8e-4, quota=0.25), Worker(fixed_s=0.0, per_sample_s=2e-3)
+    waiting, late = times(cluster(*workers), 50, 100), times(cluster(*workers), 250, 100)
+    assert waiting.sustained_s[0] == pytest.approx([0.04, 0.2])
+    assert waiting.compute_s[0, 0] == pytest.approx(0.01, rel=0.1)  # a fifth of the time busy: nearly full speed
+    assert waiting.compute_s[0, 1] == pytest.approx(0.2)
+    assert late.compute_s[0] == pytest.approx([0.2, 0.2], rel=0.02)  # held up: it uses all of its quota
+    without = times(cluster(*(worker.model_copy(update={"quota": 1.0}) for worker in workers)), 50, 100)
+    assert waiting.iteration_s == pytest.approx(without.iteration_s)
+
+
+def test_the_three_times_cover_the_iteration_and_the_last_one_waits_for_nobody():
+    got = times(cluster(), 32, 64, 128, 256)
+    assert (got.compute_s + got.push_pull_s[:, None] + got.wait_s)[0] == pytest.approx([got.iteration_s[0]] * 4)
+    assert got.wait_s[0, 3] == pytest.approx(0, abs=1e-6)
+    assert (np.diff(got.wait_s[0]) < 0).all()
+
+
+def test_jitter_makes_everybody_wait_as_long_as_counting_iterations_one_by_one_says():
+    noisy = cluster(Worker(count=3), Worker(per_sample_s=3e-4), jitter=0.1)
+    sizes = (100, 100, 100, 60)
+    got, rng = times(noisy, *sizes), np.random.default_rng(1)
+    calm = times(dataclasses.replace(noisy, jitter=np.zeros(1, np.float32)), *sizes)
+    network_s = (calm.iteration_s - calm.compute_s.max())[0]
+    scale = np.sqrt(6) / np.pi * 0.1 * calm.compute_s.max()
+    computing = calm.compute_s[0] + scale * (rng.gumbel(size=(200_000, 4)) - np.euler_gamma)
+    iteration = computing.max(axis=1) + network_s
+    blocked = iteration[:, None] - computing
+    push_pull = blocked.min(axis=1)
+    assert got.iteration_s[0] == pytest.approx(iteration.mean(), rel=0.02)
+    assert got.push_pull_s[0] == pytest.approx(push_pull.mean(), rel=0.02)
+    assert got.wait_s[0] == pytest.approx((blocked - push_pull[:, None]).mean(axis=0), rel=0.05)
+
+
+def test_luck_of_a_window_falls_with_the_root_of_its_iterations():
+    short, long = cluster(jitter=0.1, window=20), cluster(jitter=0.1, window=320)
+    away = [times(one, 64, 64, 64, 64, luck=2.0).compute_s[0, 0] for one in (short, long)]
+    calm = times(short, 64, 64, 64, 64).compute_s[0, 0]
+    assert (away[0] - calm) / (away[1] - calm) == pytest.approx(4, rel=1e-3)
+
+
+def test_a_slow_link_holds_everybody_up_and_fewer_samples_there_help():
+    thin = cluster(Worker(count=3), Worker(bytes_per_s=2e8))
+    equal, shifted = times(thin, 200, 200, 200, 200), times(thin, 240, 240, 240, 80)
+    assert equal.push_pull_s[0] > 3 * times(cluster(), 200, 200, 200, 200).push_pull_s[0]
+    assert equal.wait_s.max() < 1e-6  # by computing alone nobody is late
+    assert shifted.iteration_s[0] < 0.9 * equal.iteration_s[0]
+
+
+def test_what_servers_take_in_is_shared_by_all_workers():
+    few = cluster(Worker(count=4, latency_s=1e-9), servers=Servers(count=1, bytes_per_s=1e9))
+    many = cluster(Worker(count=16, latency_s=1e-9), servers=Servers(count=1, bytes_per_s=1e9))
+    transfer_s = [transfers(one, Conditions(one, np.random.default_rng(0)))[1][0, 0] for one in (few, many)]
+    assert transfer_s == pytest.approx([4 * 2e7 / 1e9, 16 * 2e7 / 1e9], rel=1e-3)
+
+
+def test_losses_bound_the_rate_by_the_formula_of_mathis():
+    lossy = cluster(Worker(count=4, latency_s=0.01, loss=0.01), servers=Servers(count=1, bytes_per_s=1e12))
+    _, transfer_s = transfers(lossy, Conditions(lossy, np.random.default_rng(0)))
+    rate = 1.22 * SEGMENT_BYTES / (0.01 * 0.1)
+    assert transfer_s[0, 0] == pytest.approx(2e7 / rate, rel=0.02)
+
+
+def test_pushes_hide_behind_the_backward_pass():
+    apart, together = cluster(overlap=0.0), cluster(overlap=1.0)
+    assert times(together, 512, 512, 512, 512).push_pull_s[0] < 0.3 * times(apart, 512, 512, 512, 512).push_pull_s[0]
+
+
+def test_a_ring_runs_at_its_slowest_link_and_moves_twice_the_model():
+    ring = cluster(Worker(count=3, latency_s=1e-9), Worker(bytes_per_s=1e8, latency_s=1e-9), architecture="ring")
+    bytes_, transfer_s = transfers(ring, Conditions(ring, np.random.default_rng(0)))
+    assert bytes_[0] == pytest.approx(2 * 0.75 * 2e7)
+    assert transfer_s[0] == pytest.approx([2 * 0.75 * 2e7 / 1e8] * 4)

@@ -1,0 +1,285 @@
+"""The MXNet hook in one process (comm: local): what a script sees."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dynamix_ps.numpy_names  # noqa: F401
+
+mx = pytest.importorskip("mxnet", reason="MXNet was left out of this environment")
+
+from mxnet import autograd, gluon  # noqa: E402
+
+from dynamix_ps.errors import CheckpointError, EnvironmentNotReady, TrainingError  # noqa: E402
+from dynamix_ps.messages import Plan  # noqa: E402
+from tests.unit.worker_hooks.test_torch import SAMPLES, lines, settings_for  # noqa: E402
+from worker_hooks.mxnet.run import Run  # noqa: E402
+from worker_hooks.session import Session  # noqa: E402
+
+cross_entropy = gluon.loss.SoftmaxCrossEntropyLoss()
+
+
+def make_data() -> gluon.data.ArrayDataset:
+    inputs = np.random.default_rng(1).standard_normal((SAMPLES, 4), dtype=np.float32)
+    return gluon.data.ArrayDataset(mx.nd.array(inputs), (inputs.sum(1) > 0).astype(np.int32))
+
+
+def make_net(hybrid: bool = False) -> gluon.nn.HybridSequential:
+    mx.random.seed(0)
+    net = gluon.nn.HybridSequential()
+    # shapes are known after the first batch only; normalising takes a bias away, so its gradient would be mere rounding
+    net.add(gluon.nn.Dense(6, use_bias=False), gluon.nn.BatchNorm(), gluon.nn.Dense(2))
+    net.initialize(mx.init.Xavier())
+    if hybrid:
+        net.hybridize()
+    return net
+
+
+def make_trainer(net: gluon.Block, optimizer: str = "sgd", **options: Any) -> gluon.Trainer:
+    default = {"learning_rate": 0.1, "momentum": 0.9} if optimizer == "sgd" else {"learning_rate": 0.01}
+    return gluon.Trainer(net.collect_params(), optimizer, default | options)
+
+
+def make_run(folder: Path | None = None, hybrid: bool = False, optimizer: str = "sgd", **changes: Any) -> Run:
+    net = make_net(hybrid)
+    if folder is not None:
+        (folder / "workers").mkdir(exist_ok=True)
+    return Run(net, make_trainer(net, optimizer), make_data(), Session(settings_for(folder, **changes), "mxnet"))
+
+
+def train(run: Run, **limits: int) -> list[mx.nd.NDArray]:
+    """The usual loop; returns the inputs of every batch."""
+    seen = []
+    for inputs, targets in run.batches(**limits):
+        seen.append(inputs)
+        with autograd.record():
+            logits = run.net(inputs)
+            loss = cross_entropy(logits, targets).mean()
+        run.backward(loss, correct=(logits.argmax(1).astype(np.int32) == targets).sum())
+        run.trainer.step(1)
+    return seen
+
+
+def weights(net: gluon.Block) -> np.ndarray:
+    return np.concatenate([one.data().asnumpy().ravel() for one in net._collect_params_with_prefix().values()])
+
+
+@pytest.mark.parametrize("hybrid", [False, True])
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_a_run_is_plain_training_on_its_batches(hybrid, optimizer):
+    run = make_run(hybrid=hybrid, optimizer=optimizer)
+    seen = train(run, epochs=2)
+    run.close()
+    assert [len(batch) for batch in seen] == 2 * ([8] * 5 + [5, 5])
+    net = make_net()
+    net(seen[0])
+    trainer = make_trainer(net, optimizer)
+    for inputs in seen:
+        with autograd.record():
+            loss = cross_entropy(net(inputs), inputs.sum(1) > 0).mean()
+        loss.backward()
+        trainer.step(1)
+    assert weights(run.net) == pytest.approx(weights(net), abs=1e-5)
+
+
+def test_records_tell_framework_loss_and_accuracy(tmp_path):
+    run = make_run(tmp_path, mode="observe", window=3)
+    train(run, iterations=6)
+    score = lambda inputs, targets: (  # noqa: E731
+        (run.net(inputs).argmax(1).astype(np.int32) == targets).sum(),
+        cross_entropy(run.net(inputs), targets).sum(),
+    )
+    accuracy, loss = run.evaluate(make_data(), score, batch_size=7)
+    run.close()
+    recorded = lines(tmp_path)
+    assert next(line for line in recorded if line["kind"] == "started")["framework"] == f"mxnet {mx.__version__}"
+    windows = [line for line in recorded if line["kind"] == "window"]
+    assert windows
+    assert all(0 < window["loss"] < 5 and 0 <= window["accuracy"] <= 1 for window in windows)
+    assert (windows[0]["trained_ratio"], windows[0]["lr_ratio"]) == pytest.approx((4 / 6, 1.0))
+    with autograd.pause():
+        logits = run.net(make_data()._data[0])
+    assert accuracy == pytest.approx(float((logits.argmax(1).asnumpy() == make_data()._data[1]).mean()))
+    assert 0 < loss < 5
+
+
+def test_gradients_live_in_the_buckets_and_nothing_is_copied():
+    run = make_run(bucket_bytes=1)
+    train(run, iterations=2)
+    buckets = run._exchange.buckets
+    assert len(buckets) == 5
+    gradients = {float(mx.nd.sum(one.grad()).asscalar()) for one in run.net.collect_params(".*weight").values()}
+    assert gradients <= {float(mx.nd.sum(bucket._gradients).asscalar()) for bucket in buckets}
+    run.close()
+
+
+@pytest.mark.parametrize(("rule", "factor"), [("none", 1.0), ("linear", 0.625), ("sqrt", 0.625**0.5)])
+def test_the_learning_rate_follows_the_fewer_samples_at_the_end_of_an_epoch(rule, factor):
+    """The last two batches of an epoch have 5 samples in place of 8."""
+    run = make_run(lr_rule=rule)
+    rates = []
+    update = run._update
+    run._update = lambda ignore: (rates.append(run.trainer._optimizer._get_lr(0)), update(ignore))
+    train(run, epochs=1)
+    run.close()
+    assert rates == pytest.approx([0.1] * 5 + [0.1 * factor] * 2)
+    assert [one.lr_mult for one in run.trainer._params] == [1.0] * len(run.trainer._params)
+
+
+def test_clipping_sees_the_global_gradient():
+    run = make_run()
+    for inputs, targets in run.batches(iterations=1):
+        with autograd.record():
+            loss = cross_entropy(run.net(inputs), targets).mean()
+        run.backward(loss)
+        run.trainer.allreduce_grads()
+        gradients = [one.grad() for one in run.net.collect_params().values() if one.grad_req != "null"]
+        assert gluon.utils.clip_global_norm(gradients, 1e-3) > 1e-3
+        run.trainer.update(1)
+    assert run._exchange.squared_norm() == pytest.approx(1e-6, rel=1e-3)
+    run.close()
+
+
+def test_a_checkpoint_goes_on_exactly(tmp_path):
+    whole = make_run(optimizer="adam")
+    train(whole, epochs=3)
+    first = make_run(optimizer="adam")
+    train(first, iterations=10)
+    first._rate.noise, first._horizon.largest_lr = (3.0, 1.0), 0.8
+    first.save(tmp_path / "at-10.npz")
+    second = make_run(optimizer="adam", resume=tmp_path / "at-10.npz")
+    assert (second.iteration, second.epoch) == (10, 1)
+    assert (second._rate.noise, second._horizon.largest_lr) == ((3.0, 1.0), 0.8)
+    train(second, epochs=3)
+    assert (weights(whole.net) == weights(second.net)).all()
+    for run in (whole, first, second):
+        run.close()
+
+
+def test_unusable_checkpoints_are_refused(tmp_path):
+    (tmp_path / "torn.npz").write_bytes(b"PK\x03\x04 torn")
+    with pytest.raises(CheckpointError, match=r"torn.npz: not a complete checkpoint of MXNet"):
+        make_run(resume=tmp_path / "torn.npz")
+    run = make_run()
+    train(run, iterations=2)
+    run.save(tmp_path / "sgd.npz")
+    with pytest.raises(CheckpointError, match=r"sgd.npz: not of this optimizer"):
+        make_run(optimizer="adam", resume=tmp_path / "sgd.npz")
+    run.net.add(gluon.nn.Dense(2, in_units=2))
+    run.net.initialize()
+    run.save(tmp_path / "larger.npz")
+    run.close()
+    with pytest.raises(CheckpointError, match=r"larger.npz: not of this model"):
+        make_run(resume=tmp_path / "larger.npz")
+
+
+def test_a_worker_without_samples_runs_but_does_not_count(monkeypatch):
+    run = make_run(mode="adapt")
+    monkeypatch.setattr(run._switch, "plan_at", lambda iteration: Plan(0, (8,)))
+    monkeypatch.setattr(run._stream._sampler, "indices", lambda step, rank: np.zeros(0, dtype=np.int64))
+    before = weights(run.net)
+    for inputs, targets in run.batches(iterations=1):
+        assert len(inputs) == 1
+        with autograd.record():
+            loss = cross_entropy(run.net(inputs), targets).mean()
+        run.backward(loss)
+        run.trainer.step(1)
+    run.close()
+    trained = [one.grad_req != "null" for one in run.net._collect_params_with_prefix().values()]
+    assert any(trained)
+    means = run.net[1].running_mean.data().size + run.net[1].running_var.data().size
+    assert int((weights(run.net) != before).sum()) <= means, "weights moved by a gradient that counts for nothing"
+
+
+class Sum(gluon.Block):
+    """Of two layers, the second of which may be left out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.both = True
+        self.first, self.second = gluon.nn.Dense(2, in_units=4), gluon.nn.Dense(2, in_units=4)
+        self.register_child(self.first)
+        self.register_child(self.second)
+        self.initialize()
+
+    def forward(self, inputs: Any) -> Any:
+        return self.first(inputs) + self.second(inputs) if self.both else self.first(inputs)
+
+
+def test_a_layer_that_backward_left_out_keeps_its_weights():
+    """Its gradient is zero, not the sum of the iteration before."""
+    net = Sum()
+    run = Run(net, make_trainer(net, momentum=0.0), make_data(), Session(settings_for(), "mxnet"))
+    held = []
+    for inputs, targets in run.batches(iterations=2):
+        net.both = run.iteration == 0
+        with autograd.record():
+            loss = cross_entropy(net(inputs), targets).mean()
+        run.backward(loss)
+        run.trainer.step(1)
+        held.append((weights(net.first), weights(net.second)))
+    run.close()
+    (first, second), (moved, kept) = held
+    assert (first != moved).any()
+    assert (second == kept).all()
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_a_loss_that_is_not_finite_stops_before_the_weights_change(bad):
+    run = make_run()
+    before = None
+    with pytest.raises(TrainingError, match=r"loss of worker 0 is not finite in iteration 1"):
+        for inputs, targets in run.batches(iterations=3):
+            with autograd.record():
+                loss = cross_entropy(run.net(inputs), targets).mean() * (bad if run.iteration == 1 else 1)
+            run.backward(loss)
+            before = weights(run.net)
+            run.trainer.step(1)
+    trained = [n for n, p in run.net._collect_params_with_prefix().items() if p.grad_req != "null"]
+    assert trained
+    assert (weights(run.net) == before).all()
+    run.close()
+
+
+def test_misuse_is_named():
+    run = make_run()
+    batches = run.batches(epochs=1)
+    inputs, targets = next(batches)
+    with autograd.record():
+        losses = cross_entropy(run.net(inputs), targets)
+    with pytest.raises(TrainingError, match=r"got 8 losses, expected their mean"):
+        run.backward(losses)
+    run.close()
+
+    run = make_run()
+    with pytest.raises(TrainingError, match=r"trainer.step\(8\) would divide.*call trainer.step\(1\)"):
+        for inputs, targets in run.batches(epochs=1):
+            with autograd.record():
+                loss = cross_entropy(run.net(inputs), targets).mean()
+            run.backward(loss)
+            run.trainer.step(8)
+    run.close()
+
+
+def test_models_that_cannot_be_trained_are_refused():
+    def attach(net: gluon.Block) -> None:
+        Run(net, make_trainer(net), make_data(), Session(settings_for(), "mxnet"))
+
+    halves = gluon.nn.Dense(2, in_units=4, dtype="float16")
+    halves.initialize()
+    with pytest.raises(TrainingError, match=r"has type float16; .* keep the parameters in float32"):
+        attach(halves)
+    adding = gluon.nn.Dense(2, in_units=4)
+    adding.initialize()
+    adding.collect_params().setattr("grad_req", "add")
+    with pytest.raises(TrainingError, match="has grad_req 'add'"):
+        attach(adding)
+
+
+def test_a_ring_is_torchs():
+    with pytest.raises(EnvironmentNotReady, match=r"comm: gloo is torch's ring.*MXNet"):
+        Session(settings_for(comm="gloo"), "mxnet")

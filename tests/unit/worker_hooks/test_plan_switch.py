@@ -1,0 +1,71 @@
+"""Invariant 2: all workers change to a plan at the same iteration, however plans are delayed or lost."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dynamix_ps.messages import Plan
+from worker_hooks.plan_switch import VERSION_BITS, PlanSwitch, agreed_version, version_bits
+
+WORKERS = 3
+versions = st.integers(0, (1 << VERSION_BITS) - 1)
+
+
+@given(st.lists(versions, min_size=1, max_size=6))
+def test_agreement_means_that_all_voted_for_the_same(votes):
+    sums = np.sum([version_bits(v) for v in votes], axis=0)
+    assert agreed_version(sums, len(votes)) == (votes[0] if len(set(votes)) == 1 else None)
+
+
+@given(votes=st.lists(versions, min_size=2, max_size=64))
+def test_votes_are_exact_in_float32(votes):
+    sums = np.sum(np.array([version_bits(v) for v in votes], dtype=np.float32), axis=0, dtype=np.float32)
+    assert agreed_version(sums, len(votes)) == (votes[0] if len(set(votes)) == 1 else None)
+
+
+def test_a_version_too_large_for_the_vote_is_refused():
+    with pytest.raises(ValueError, match="plan version"):
+        version_bits(1 << VERSION_BITS)
+
+
+def simulate(deliveries: list[dict[int, list[int]]], lag: int) -> list[list[Plan]]:
+    """Run WORKERS switches in lock-step; deliveries[w][iteration] lists the versions that arrive at worker w."""
+    switches = [PlanSwitch(Plan(0, (1,) * WORKERS), lag) for _ in range(WORKERS)]
+    newest: list[Plan | None] = [None] * WORKERS
+    in_force: list[list[Plan]] = []
+    for iteration in range(30):
+        in_force.append([s.plan_at(iteration) for s in switches])
+        sums = np.zeros(VERSION_BITS)
+        for worker, switch in enumerate(switches):
+            for version in deliveries[worker].get(iteration, []):
+                newest[worker] = Plan(version, (version,) * WORKERS)
+            sums += version_bits(switch.vote(newest[worker]).version)
+        agreed = agreed_version(sums, WORKERS)
+        for switch in switches:
+            switch.decide(iteration, agreed)
+    return in_force
+
+
+delivery = st.dictionaries(st.integers(0, 25), st.lists(st.integers(1, 9), max_size=3), max_size=12)
+
+
+@given(deliveries=st.lists(delivery, min_size=WORKERS, max_size=WORKERS), lag=st.integers(0, 3))
+def test_all_workers_run_the_same_plan_in_every_iteration(deliveries, lag):
+    in_force = simulate(deliveries, lag)
+    assert all(len({plan.version for plan in plans}) == 1 for plans in in_force)
+    history = [plans[0].version for plans in in_force]
+    assert history == sorted(history)
+
+
+@given(late=st.integers(0, 20), lag=st.integers(0, 3))
+def test_a_plan_takes_effect_right_after_the_last_worker_got_it(late, lag):
+    in_force = simulate([{0: [1]}, {late: [1]}, {0: [1]}], lag)
+    assert [plans[0].version for plans in in_force] == [0] * (late + 1 + lag) + [1] * (29 - late - lag)
+
+
+def test_a_plan_lost_on_one_worker_never_starts_but_the_next_one_does():
+    in_force = simulate([{2: [1], 9: [2]}, {9: [2]}, {2: [1], 9: [2]}], 0)
+    assert [plans[0].version for plans in in_force] == [0] * 10 + [2] * 20

@@ -1,0 +1,387 @@
+"""The torch hook in one process (comm: local): what a script sees."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from dynamix_ps.config.schema import Timeouts
+from dynamix_ps.errors import CheckpointError, TrainingError
+from dynamix_ps.messages import Plan
+from worker_hooks import checkpoint
+from worker_hooks.session import Session
+from worker_hooks.settings import Settings
+from worker_hooks.torch.run import Run
+
+SAMPLES = 50
+
+
+def settings_for(folder: Path | None = None, **changes: Any) -> Settings:
+    values: dict[str, Any] = {
+        "comm": "local",
+        "mode": "off",
+        "sizes": (8,),
+        "seed": 5,
+        "window": 3,
+        "lr_rule": "none",
+        "reference_batch": None,
+        "prefetch": 0,
+        "bucket_bytes": 4_000_000,
+        "checkpoint_every": 0,
+        "network": "off",
+        "timeouts": Timeouts(),
+        "run_dir": folder,
+        "run_id": "test",
+        "arbitrator": None,
+        "token": "",
+        "resume": None,
+        "slowdown": 1.0,
+    }
+    return Settings(**(values | changes))
+
+
+def make_data() -> torch.utils.data.TensorDataset:
+    generator = torch.Generator().manual_seed(1)
+    inputs = torch.randn(SAMPLES, 4, generator=generator)
+    return torch.utils.data.TensorDataset(inputs, (inputs.sum(1) > 0).long())
+
+
+def make_run(folder: Path | None = None, **changes: Any) -> Run:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 6), nn.Dropout(0.0), nn.Linear(6, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    if folder is not None:
+        (folder / "workers").mkdir(exist_ok=True)
+    return Run(model, optimizer, make_data(), Session(settings_for(folder, **changes), "torch"))
+
+
+def train(run: Run, **limits: int) -> list[torch.Tensor]:
+    """The usual loop; returns the inputs of every batch."""
+    seen = []
+    for inputs, targets in run.batches(**limits):
+        seen.append(inputs)
+        run.optimizer.zero_grad()
+        logits = run.model(inputs)
+        run.backward(nn.functional.cross_entropy(logits, targets), correct=(logits.argmax(1) == targets).sum())
+        run.optimizer.step()
+    return seen
+
+
+def weights(run: Run) -> torch.Tensor:
+    return torch.cat([p.detach().flatten() for p in run.model.parameters()])
+
+
+def lines(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "workers" / "worker-0.jsonl").read_text().splitlines()]
+
+
+def test_a_run_is_plain_training_on_its_batches():
+    run = make_run()
+    seen = train(run, epochs=2)
+    run.close()
+    assert [len(batch) for batch in seen] == 2 * ([8] * 5 + [5, 5])
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 6), nn.Dropout(0.0), nn.Linear(6, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    for inputs in seen:
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(inputs), (inputs.sum(1) > 0).long()).backward()
+        optimizer.step()
+    assert torch.allclose(weights(run), torch.cat([p.detach().flatten() for p in model.parameters()]), atol=1e-6)
+
+
+def test_every_samples_counts_the_samples_of_all_passes():
+    run = make_run()
+    due = []
+    for inputs, targets in run.batches(epochs=2):  # batches of 8, the last two of an epoch of 5
+        run.optimizer.zero_grad()
+        run.backward(nn.functional.cross_entropy(run.model(inputs), targets))
+        assert not run.every_samples(1)  # nothing is done in this iteration yet
+        run.optimizer.step()
+        if run.every_samples(20):
+            due.append(run.iteration)
+    run.close()
+    assert due == [3, 5, 9, 11, 14]  # 24, 40, 66, 82 and 100 samples
+    assert not run.every_samples(1)
+
+
+@pytest.mark.parametrize("prefetch", [0, 3])
+def test_observe_changes_nothing(tmp_path, prefetch):
+    plain = make_run()
+    observed = make_run(tmp_path, mode="observe", prefetch=prefetch)
+    for mine, theirs in zip(train(plain, epochs=2), train(observed, epochs=2), strict=True):
+        assert torch.equal(mine, theirs)
+    observed.close()
+    plain.close()
+    assert torch.equal(weights(plain), weights(observed))
+    windows = [line for line in lines(tmp_path) if line["kind"] == "window"]
+    assert [w["window"] for w in windows] == [0, 1, 2, 3]
+    assert [w["first_iteration"] for w in windows] == [1, 4, 7, 10], "the first iteration is in none"
+    assert [w["samples"] for w in windows] == [24, 18, 24, 21]
+
+
+def test_windows_tell_where_the_time_went_and_how_training_goes(tmp_path):
+    run = make_run(tmp_path, mode="observe")
+    train(run, epochs=3)
+    run.close()
+    for window in (line for line in lines(tmp_path) if line["kind"] == "window"):
+        parts = window["input_s"] + window["compute_s"] + window["push_pull_s"] + window["wait_s"]
+        assert parts == pytest.approx(window["duration_s"], rel=1e-6)
+        assert window["global_loss"] == pytest.approx(window["loss"], rel=1e-4)
+        assert window["accuracy"] == pytest.approx(window["global_accuracy"], rel=1e-4)
+        assert window["grad_sq_local"] == pytest.approx(window["grad_sq_global"], rel=1e-4)
+        assert window["memory_bytes"] > 1e6
+        done = (window["first_iteration"] + window["iterations"]) * 8 / SAMPLES
+        assert int(window["epoch"]) <= window["epoch"] == pytest.approx(done, abs=0.5)
+    assert any(window["epoch"] % 1 for window in lines(tmp_path) if window["kind"] == "window")
+
+
+def test_windows_tell_how_far_training_is_and_whether_the_script_lowers_its_rate(tmp_path):
+    run = make_run(tmp_path, mode="observe", lr_rule="linear", reference_batch=4)  # the factor is not the script's
+    schedule = torch.optim.lr_scheduler.StepLR(run.optimizer, step_size=7, gamma=0.5)
+    for inputs, targets in run.batches(iterations=14):
+        run.optimizer.zero_grad()
+        run.backward(nn.functional.cross_entropy(run.model(inputs), targets))
+        run.optimizer.step()
+        schedule.step()
+    train(run, iterations=20)
+    run.close()
+    told = [(w["trained_ratio"], w["lr_ratio"]) for w in lines(tmp_path) if w["kind"] == "window"]
+    assert told[:4] == [(4 / 14, 1.0), (7 / 14, 0.5), (10 / 14, 0.5), (13 / 14, 0.5)]
+    assert told[4:] == [(None, 0.25)] * 2, "the end was none"
+
+
+def test_the_first_window_knows_gradient_norms(tmp_path):
+    run = make_run(tmp_path, mode="observe", window=20)
+    train(run, iterations=6)
+    run.close()
+    (window,) = (line for line in lines(tmp_path) if line["kind"] == "window")
+    assert window["grad_sq_local"] > 0
+
+
+def test_a_new_plan_and_the_end_of_a_pause_begin_the_window_anew(tmp_path, monkeypatch):
+    run, begun = make_run(tmp_path, mode="adapt"), []
+    monkeypatch.setattr(run._session.reporter, "begin_window", lambda: begun.append(run.iteration))
+    monkeypatch.setattr(run._session, "newest_plan", lambda: Plan(1, (4,)) if run.iteration >= 2 else None)
+    for inputs, targets in run.batches(iterations=6):
+        run.optimizer.zero_grad()
+        run.backward(nn.functional.cross_entropy(run.model(inputs), targets))
+        run.optimizer.step()
+        if run.iteration == 5:
+            with run.paused():
+                assert begun == [1, 3], "the plan agreed in iteration 2 is in force from 3 on"
+    assert begun == [1, 3, 5], "the first iteration is in no window"
+    run.close()
+
+
+def test_evaluation_is_exact_and_leaves_records_and_mode_alone(tmp_path, monkeypatch):
+    clock = {"now_s": 0.0}
+    monkeypatch.setattr("time.perf_counter", lambda: clock["now_s"])
+    run = make_run(tmp_path, mode="observe", window=1)
+
+    def score(inputs, targets):
+        assert not run.model.training
+        assert not torch.is_grad_enabled()
+        clock["now_s"] += 1000.0
+        logits = run.model(inputs)
+        return (logits.argmax(1) == targets).sum(), nn.functional.cross_entropy(logits, targets, reduction="sum")
+
+    for inputs, targets in run.batches(iterations=4):
+        run.optimizer.zero_grad()
+        run.backward(nn.functional.cross_entropy(run.model(inputs), targets))
+        clock["now_s"] += 1.0
+        run.optimizer.step()
+        accuracy, loss, *_ = run.evaluate(make_data(), score, batch_size=7)
+    assert run.model.training
+    inputs, targets = make_data().tensors
+    with torch.no_grad():
+        logits = run.model(inputs)
+    assert accuracy == pytest.approx(float((logits.argmax(1) == targets).float().mean()))
+    assert loss == pytest.approx(float(nn.functional.cross_entropy(logits, targets)), rel=1e-5)
+    run.close()
+    assert [w["duration_s"] for w in lines(tmp_path) if w["kind"] == "window"] == [1.0, 1.0]
+    told = [line for line in lines(tmp_path) if line["kind"] == "evaluation"]
+    assert [one["iteration"] for one in told] == [1, 2, 3, 4]
+    assert [one["trained_samples"] for one in told] == [8, 16, 24, 32]
+    assert [one["trained_s"] for one in told] == [1.0, 2.0, 3.0, 4.0]
+    kinds = [line["kind"] for line in lines(tmp_path)]
+    assert [kind for kind in kinds if kind in ("paused", "evaluation", "resumed")][:3] == [
+        "paused",
+        "resumed",
+        "evaluation",
+    ]
+
+
+def test_the_learning_rate_follows_the_fewer_samples_at_the_end_of_an_epoch(tmp_path):
+    run = make_run(tmp_path, mode="adapt", lr_rule="sqrt")
+    used = []
+    run.optimizer.register_step_pre_hook(lambda *_: used.append(run.optimizer.param_groups[0]["lr"]))
+    train(run, iterations=8)
+    assert used == pytest.approx([0.1] * 5 + [0.1 * math.sqrt(5 / 8)] * 2 + [0.1])
+    run.close()
+
+
+def test_the_learning_rate_is_for_the_first_sizes_of_the_cluster_file(tmp_path, monkeypatch):
+    run = make_run(tmp_path, mode="adapt", lr_rule="sqrt", reference_batch=2)
+    used = []
+    run.optimizer.register_step_pre_hook(lambda *_: used.append(run.optimizer.param_groups[0]["lr"]))
+    train(run, iterations=1)
+    assert used == [pytest.approx(0.2)]  # plan 0 has 8
+    run.close()
+
+
+@pytest.mark.parametrize(("rule", "factor"), [("none", 1.0), ("linear", 2.25), ("sqrt", 1.5)])
+def test_the_learning_rate_follows_the_plan_but_not_the_scheduler(tmp_path, monkeypatch, rule, factor):
+    run = make_run(tmp_path, mode="adapt", lr_rule=rule)
+    monkeypatch.setattr(run._session, "newest_plan", lambda: Plan(3, (18,)))
+    used = []
+    run.optimizer.register_step_pre_hook(lambda *_: used.append(run.optimizer.param_groups[0]["lr"]))
+    train(run, iterations=2)
+    assert used == pytest.approx([0.1, 0.1 * factor])
+    assert run.optimizer.param_groups[0]["lr"] == 0.1
+    run.close()
+    (applied,) = [line for line in lines(tmp_path) if line["kind"] == "plan_applied"]
+    assert (applied["version"], applied["iteration"], applied["lr_factor"]) == (3, 1, pytest.approx(factor))
+
+
+def test_clipping_after_synchronize_sees_the_global_gradient():
+    run = make_run()
+    for inputs, targets in run.batches(iterations=1):
+        run.backward(nn.functional.cross_entropy(run.model(inputs), targets))
+        run.synchronize()
+        norm = nn.utils.clip_grad_norm_(run.model.parameters(), 1e-3)
+        assert norm > 1e-3
+        run.optimizer.step()
+    assert sum(float((p.grad**2).sum()) for p in run.model.parameters()) == pytest.approx(1e-6, rel=1e-2)
+    run.close()
+
+
+def test_misuse_is_named():
+    run = make_run()
+    with pytest.raises(TrainingError, match=r"epochs=\.\.\. or iterations"):
+        next(run.batches())
+    with pytest.raises(TrainingError, match="inside"):
+        run.backward(torch.zeros(1, requires_grad=True).sum())
+    loop = run.batches(iterations=3)
+    inputs, targets = next(loop)
+    with pytest.raises(TrainingError, match=r"without run\.backward"):
+        run.optimizer.step()
+    run.backward(nn.functional.cross_entropy(run.model(inputs), targets))
+    with pytest.raises(TrainingError, match="once per batch"):
+        run.backward(nn.functional.cross_entropy(run.model(inputs), targets))
+    with pytest.raises(TrainingError, match=r"without optimizer\.step"):
+        next(loop)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_a_loss_that_is_not_finite_stops_before_the_weights_change(bad):
+    run = make_run()
+    before = weights(run)
+    for inputs, targets in run.batches(iterations=1):
+        loss = nn.functional.cross_entropy(run.model(inputs), targets) * bad
+        run.backward(loss)
+        with pytest.raises(TrainingError, match=r"loss of worker 0 is not finite in iteration 0"):
+            run.optimizer.step()
+        break
+    assert torch.equal(weights(run), before)
+
+
+def test_a_data_set_smaller_than_the_global_batch_is_refused():
+    with pytest.raises(TrainingError, match=r"50 samples but one iteration takes 64 \(64\)"):
+        make_run(sizes=(64,))
+
+
+def test_a_wrong_number_of_workers_is_refused():
+    with pytest.raises(TrainingError, match="names 2 workers but 1 take part"):
+        make_run(sizes=(4, 4))
+
+
+def test_a_plan_that_does_not_fit_is_refused_and_said_once(tmp_path, monkeypatch):
+    run = make_run(tmp_path, mode="adapt")
+    monkeypatch.setattr(run._session.reporter, "newest_plan", lambda: Plan(1, (4, 4)))
+    train(run, iterations=5)
+    run.close()
+    refused = [line for line in lines(tmp_path) if line["kind"] == "degraded" and line["what"] == "plan"]
+    assert len(refused) == 1
+    assert run.batch_size == 8
+
+
+def test_a_checkpoint_goes_on_exactly(tmp_path):
+    whole = make_run()
+    train(whole, epochs=3)
+    first = make_run()
+    for inputs, targets in first.batches(iterations=10):
+        first.optimizer.zero_grad()
+        first.backward(nn.functional.cross_entropy(first.model(inputs), targets))
+        first.optimizer.step()
+    first._rate.noise, first._horizon.largest_lr = (3.0, 1.0), 0.8
+    first.save(tmp_path / "at-10.pt")
+    second = make_run(resume=tmp_path / "at-10.pt")
+    assert (second.iteration, second.epoch) == (10, 1)
+    assert (second._rate.noise, second._horizon.largest_lr) == ((3.0, 1.0), 0.8)
+    train(second, epochs=3)
+    assert torch.equal(weights(whole), weights(second))
+    for run in (whole, first, second):
+        run.close()
+
+
+def test_a_save_that_fails_leaves_the_old_checkpoint(tmp_path, monkeypatch):
+    target = tmp_path / "last.pt"
+    checkpoint.save_checkpoint(target, b"old")
+
+    def torn(handle):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(checkpoint.os, "fsync", torn)
+    with pytest.raises(OSError, match="disk full"):
+        checkpoint.save_checkpoint(target, b"new")
+    assert checkpoint.load_checkpoint(target, bytes) == b"old"
+    assert [path.name for path in tmp_path.iterdir()] == ["last.pt"]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"), [(None, "no such checkpoint"), (b"PK\x03\x04 torn", "x.pt: not a complete checkpoint")]
+)
+def test_unusable_checkpoints_are_refused(tmp_path, content, message):
+    file = tmp_path / "x.pt"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(CheckpointError, match=message):
+        make_run(resume=file)
+
+
+def test_a_checkpoint_of_another_format_is_refused(tmp_path):
+    torch.save({"format": 99}, tmp_path / "x.pt")
+    with pytest.raises(CheckpointError, match="format 99, expected 1"):
+        make_run(resume=tmp_path / "x.pt")
+
+
+def test_a_checkpoint_of_another_model_is_refused(tmp_path):
+    run = make_run()
+    train(run, iterations=1)
+    run.model.add_module("more", nn.Linear(2, 2))
+    run.save(tmp_path / "x.pt")
+    run.close()
+    with pytest.raises(CheckpointError, match=r"x.pt: not of this model"):
+        make_run(resume=tmp_path / "x.pt")
+
+
+def test_a_worker_without_samples_runs_but_does_not_count(monkeypatch):
+    run = make_run(mode="adapt")
+    monkeypatch.setattr(run._switch, "plan_at", lambda iteration: Plan(0, (8,)))
+    batch = run._stream._load(
+        0, Plan(0, (8,)), run._stream._sampler.plan_step(run._cursor, (8,)), torch.empty(0).numpy().astype("int64")
+    )
+    assert batch.samples == 0
+    assert len(batch.data[0]) == 1
+    run._batch = batch
+    run.backward(nn.functional.cross_entropy(run.model(batch.data[0]), batch.data[1]))
+    assert all(float(bucket._gradients.abs().sum()) == 0 for bucket in run._exchange.buckets)
+    run._batch = None
+    run.close()

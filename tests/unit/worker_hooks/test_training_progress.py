@@ -1,0 +1,39 @@
+"""How far training has come, by what the script said."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from worker_hooks.observe.training_progress import Horizon
+
+
+@pytest.mark.parametrize(
+    ("epochs", "iterations", "ratio"),
+    [(3, None, 0.5), (None, 60, 0.25), (3, 20, 0.75), (1, None, 1.0)],
+)
+def test_part_of_what_was_asked_for_by_the_limit_that_is_nearer(
+    epochs: int | None, iterations: int | None, ratio: float
+) -> None:
+    horizon = Horizon()
+    horizon.ask(epochs, iterations)
+    assert horizon.trained_ratio(1.5, 15) == ratio
+
+
+def test_who_asks_for_more_has_shown_that_the_end_was_none() -> None:
+    horizon = Horizon()
+    horizon.ask(1, None)
+    horizon.ask(2, None)
+    assert math.isnan(horizon.trained_ratio(1.5, 15))
+
+
+def test_a_learning_rate_counts_in_units_of_its_largest_also_after_a_resume() -> None:
+    horizon = Horizon()
+    assert [horizon.lr_ratio(lr) for lr in (0.1, 0.4, 0.2, -1.0)] == [1.0, 1.0, 0.5, 0.0]
+    assert Horizon(horizon.largest_lr).lr_ratio(0.1) == 0.25
+
+
+@pytest.mark.parametrize("lr", [0.0, math.inf, math.nan])
+def test_a_learning_rate_that_is_none_is_unknown(lr: float) -> None:
+    assert math.isnan(Horizon().lr_ratio(lr))

@@ -1,0 +1,145 @@
+"""Windows: what a worker was blocked is split into network and others, and a window knows one plan."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from worker_hooks.observe.change import LASTING
+from worker_hooks.observe.stopwatch import Stopwatch, Times
+from worker_hooks.observe.window import FIRST_WINDOW, Iteration, WindowMeter
+from worker_hooks.trailer import GlobalView
+
+
+def iteration(
+    number: int, plan: int = 0, blocked_s: float = 0.0, waited: tuple[float, ...] = (0.0,), lasted_s=1.25, **changes
+):
+    """`waited` and `lasted_s` are of the iteration before."""
+    values = {
+        "samples": 10,
+        "loss": 2.0,
+        "correct": 5.0,
+        "stalled": False,
+        "global_grad_sq": 1.0,
+        "epoch": number / 4,
+    } | changes
+    return Iteration(
+        number=number,
+        plan_version=plan,
+        batch_size=10 + plan,
+        times=Times(0.25, 1.0, blocked_s, 1.25 + blocked_s, cpu_s=0.5),
+        grad_sq=4.0,
+        view=GlobalView(30, 1.0, 0.5, 0, (10, 20), (4.0, 2.0), waited, (), lasted_s=lasted_s),
+        **values,
+    )
+
+
+def records(iterations):
+    meter = WindowMeter(rank=1, length=3, bytes_per_iteration=100)
+    return [record for record in map(meter.add, iterations) if record is not None]
+
+
+def test_blocked_time_beyond_the_fastest_is_waiting_for_others():
+    """The tail of an iteration carries everybody's blocked time of the iteration before."""
+    rows = [iteration(i, blocked_s=5.0, waited=(1.0, 5.0, 3.0)) for i in range(4)]
+    (record,) = records(rows)
+    assert record.push_pull_s == pytest.approx(3.0)
+    assert record.wait_s == pytest.approx(12.0)
+    assert record.input_s + record.compute_s + record.push_pull_s + record.wait_s == pytest.approx(record.duration_s)
+
+
+def test_a_window_closes_one_iteration_after_its_last():
+    got = records([iteration(i) for i in range(7)])
+    assert [(r.window, r.first_iteration, r.iterations) for r in got] == [(0, 0, 3), (1, 3, 3)]
+
+
+def test_the_first_window_is_short_and_a_plan_does_not_make_it_the_second():
+    meter = WindowMeter(rank=1, length=5, bytes_per_iteration=100)
+    plans = [0, 0] + [1] * 10
+    got = [meter.add(iteration(i, plan=plan)) for i, plan in enumerate(plans)]
+    assert [(r.window, r.first_iteration, r.iterations) for r in got if r] == [(0, 2, FIRST_WINDOW), (1, 5, 5)]
+
+
+def test_a_new_plan_begins_a_new_window_and_nothing_is_mixed():
+    plans = [0, 0, 0, 0, 1, 1, 1, 1, 1]
+    got = records([iteration(i, plan=plan) for i, plan in enumerate(plans)])
+    assert [(r.window, r.first_iteration, r.plan_version, r.batch_size) for r in got] == [(0, 0, 0, 10), (1, 4, 1, 11)]
+
+
+def test_means_are_weighted_by_samples_and_unknown_stays_unknown():
+    rows = [iteration(0, loss=1.0, samples=30), iteration(1, loss=4.0), iteration(2, samples=0, correct=0.0)]
+    (record,) = records([*rows, iteration(3)])
+    assert record.loss == pytest.approx((30 * 1 + 10 * 4) / 40)
+    assert record.accuracy == pytest.approx(10 / 40)
+    (record,) = records([iteration(i, correct=float("nan")) for i in range(4)])
+    assert record.accuracy != record.accuracy
+
+
+def test_a_stall_flags_its_window():
+    assert [r.flagged for r in records([iteration(i, stalled=i == 4) for i in range(7)])] == [False, True]
+
+
+def test_cpu_time_leaves_pauses_out_and_a_window_has_that_of_its_iterations(monkeypatch):
+    clock = {"wall": 0.0, "cpu": 0.0}
+    monkeypatch.setattr("time.perf_counter", lambda: clock["wall"])
+    monkeypatch.setattr("time.process_time", lambda: clock["cpu"])
+    watch = Stopwatch()
+    clock.update(wall=10.0, cpu=5.0)
+    with watch.paused():
+        clock.update(wall=110.0, cpu=105.0)
+    clock.update(wall=120.0, cpu=110.0)
+    assert watch.end() == Times(0.0, 20.0, 0.0, 20.0, 10.0)
+    clock.update(wall=121.0, cpu=111.0)
+    assert watch.end() == Times(0.0, 1.0, 0.0, 1.0, 1.0)
+    (record,) = records([iteration(i) for i in range(4)])
+    assert record.cpu_ratio == pytest.approx(0.5 / 1.25)
+
+
+SLOW = 6  # iteration from which on worker 1 is slow and worker 0 waits for it
+
+
+def change_of_cluster(iterations, length=10, slow_from=SLOW, first=0, slow_until=1000):
+    meter = WindowMeter(rank=0, length=length, bytes_per_iteration=100)
+    rows = []
+    for i in range(first, iterations):
+        slow = slow_from <= i - 1 < slow_until  # a tail tells of the iteration before
+        waited, lasted_s = ((3.0, 0.1), 4.0) if slow else ((0.1, 0.1), 1.25)
+        rows.append(meter.add(iteration(i, plan=i >= 1, waited=waited, lasted_s=lasted_s, loss=float(i))))
+    return [(r.first_iteration, r.iterations, r.loss) for r in rows if r]
+
+
+def test_a_window_in_which_the_cluster_changes_ends_and_is_about_what_came_since():
+    first, changed, after = change_of_cluster(iterations=21)
+    assert first == (1, FIRST_WINDOW, 2.0)
+    assert changed == (SLOW, LASTING, SLOW + 1.0), "nothing of the cluster before"
+    assert after == (SLOW + LASTING, 10, SLOW + LASTING + 4.5), "the cluster that is slow is the one it is in now"
+
+
+def test_a_change_across_the_end_of_a_window_waits_for_iterations_of_its_own():
+    """Of the three slow iterations one is in the window before, which was complete."""
+    slow_from = 1 + FIRST_WINDOW + 10 - 1
+    _, full, changed = change_of_cluster(iterations=20, slow_from=slow_from)
+    assert full == (4, 10, 8.5)
+    assert changed == (slow_from + 1, LASTING, slow_from + 2.0)
+
+
+def test_one_slow_iteration_is_no_change_and_two_are_none():
+    for lasting in (1, 2):
+        windows = change_of_cluster(iterations=25, slow_until=SLOW + lasting)
+        assert [length for _, length, _ in windows] == [FIRST_WINDOW, 10, 10]
+
+
+def test_the_noise_of_measured_iterations_is_averaged_and_the_rest_does_not_count():
+    rows = [iteration(i, global_grad_sq=1.0 if i == 1 else float("nan")) for i in range(4)]
+    (record,) = records(rows)
+    assert record.noise_variance == pytest.approx(10 * (4.0 - 1.0) + 20 * (2.0 - 1.0))
+    assert record.noise_signal == pytest.approx(1.0 - 50.0 / 30)
+    (record,) = records([iteration(i, global_grad_sq=float("nan")) for i in range(4)])
+    assert math.isnan(record.noise_variance) and math.isnan(record.noise_signal)
+
+
+def test_the_spread_of_the_accuracy_and_the_place_in_the_data_are_told():
+    (record,) = records([iteration(i, correct=c) for i, c in enumerate((2.0, 4.0, 6.0, 0.0))])
+    assert record.accuracy_std == pytest.approx(((0.2**2 + 0.2**2) / 3) ** 0.5)
+    assert record.epoch == 0.5

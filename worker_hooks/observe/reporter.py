@@ -1,0 +1,122 @@
+"""Carries what the hook has to tell out of the training thread: to the run folder and to the arbitrator.
+
+The training thread only puts values into a queue and reads the newest plan from an attribute. If the disk
+or the arbitrator fails, training does not notice; the reporter says so once.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from typing import Any
+
+from dynamix_ps.config.schema import Timeouts
+from dynamix_ps.messages import PeerStatus, Plan, Registration, RoleReport, WindowRecord
+from dynamix_ps.rpc.client import ArbitratorClient
+from dynamix_ps.run_record.json_lines import JsonLines, fields_of
+from dynamix_ps.run_record.run_folder import RunFolder
+from worker_hooks.observe.telemetry import Telemetry
+
+logger = logging.getLogger("dynamix")
+CLOSE_S = 3.0
+
+
+class Reporter:
+    """Writes `workers/worker-<rank>.jsonl` and talks to the arbitrator; either may be absent."""
+
+    def __init__(self, rank: int, folder: RunFolder | None) -> None:
+        self._rank = rank
+        self._folder = folder
+        self._lines = JsonLines(folder.worker_file(rank)) if folder else None
+        self._role_lines: JsonLines | None = None
+        self._client: ArbitratorClient | None = None
+        self._telemetry: Telemetry | None = None
+        self._queue: queue.SimpleQueue[tuple[str, float, dict[str, Any] | WindowRecord] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="dynamix-reporter", daemon=True)
+        self._thread.start()
+
+    def measure(self, telemetry: Telemetry) -> None:
+        """From now on windows also carry what the kernel and the machine know."""
+        self._telemetry = telemetry
+        self._role_lines = JsonLines(self._folder.role_file(telemetry.name)) if self._folder else None
+        self.begin_window()
+
+    def begin_window(self) -> None:
+        """What the kernel counted up to here belongs to no window. Never blocks."""
+        self._queue.put(("begin_window", time.time(), {}))
+
+    def connect(self, address: str, run_id: str, token: str, registration: Registration, timeouts: Timeouts) -> None:
+        """Start talking to the arbitrator. Returns at once; an absent arbitrator is an event, not an error."""
+        self._client = ArbitratorClient(address, run_id, token, registration, timeouts, on_event=self.tell)
+        self._client.start()
+
+    def event(self, kind: str, **fields: Any) -> None:
+        """Record an event. Never blocks, never raises."""
+        self._queue.put((kind, time.time(), fields))
+
+    def window(self, record: WindowRecord) -> None:
+        """Hand over a window record. Never blocks, never raises."""
+        self._queue.put(("window", time.time(), record))
+
+    def newest_plan(self) -> Plan | None:
+        return self._client.newest_plan() if self._client else None
+
+    def progress(self, iteration: int) -> None:
+        """Tell how many iterations this worker has sent its gradients for."""
+        if self._client:
+            self._client.progress(iteration)
+
+    def missing(self, iteration: int) -> tuple[list[int], str]:
+        """(ranks not known to have sent `iteration` iterations, a sentence naming them)."""
+        peers: tuple[PeerStatus, ...] = self._client.peers() if self._client else ()
+        late = [peer for peer in peers if peer.iteration < iteration and peer.rank != self._rank]
+        if not late:
+            return [], "who is missing is not known: the arbitrator does not answer or is off"
+        named = ", ".join(f"worker {p.rank} (at iteration {p.iteration}, silent for {p.silent_s:.0f} s)" for p in late)
+        return [peer.rank for peer in late], f"missing: {named}"
+
+    def close(self) -> None:
+        """Write what is queued, leave the arbitrator, stop. Gives up after a few seconds."""
+        self._queue.put(None)
+        self._thread.join(CLOSE_S)
+        if self._client:
+            self._client.close(CLOSE_S)
+
+    def tell(self, kind: str, fields: dict[str, Any]) -> None:
+        """Record a `degraded` or `recovered`, and say the first aloud."""
+        if kind == "degraded":
+            logger.warning("worker %d: %s: %s", self._rank, fields["what"], fields["detail"])
+        self.event(kind, **fields)
+
+    def _run(self) -> None:
+        for item in iter(self._queue.get, None):
+            self._handle(*item)
+        if self._telemetry:
+            self._telemetry.close()
+        while not self._queue.empty():  # what was told while the last window was completed
+            last = self._queue.get()
+            if last is not None:
+                self._handle(*last)
+
+    def _handle(self, kind: str, time_s: float, content: dict[str, Any] | WindowRecord) -> None:
+        if kind == "begin_window":
+            if self._telemetry:
+                self._telemetry.begin_window()
+            return
+        if isinstance(content, WindowRecord):
+            content = fields_of(self._complete(content))
+        if self._lines:
+            self._lines.write({"kind": kind, "time_s": time_s, "rank": self._rank, **content})
+
+    def _complete(self, record: WindowRecord) -> WindowRecord:
+        """Add what is known beside training, and send the record on its way."""
+        report: RoleReport | None = None
+        if self._telemetry:
+            record, report = self._telemetry.complete(record)
+        if self._client:
+            self._client.report(record, report)
+        if report and self._role_lines:
+            self._role_lines.write({"kind": "role", **fields_of(report)})
+        return record

@@ -1,0 +1,145 @@
+"""From iterations to window records: times split into input, compute, push-pull and wait. Pure.
+
+How long a worker is blocked in the sum has two causes: the network, and workers that are not there yet.
+Every worker's blocked time travels in the next iteration's tail; the smallest of them belongs to the worker
+that came last and waited for the network alone. That minimum is push_pull, what exceeds it is wait
+(definition chosen by us). So an iteration is complete one iteration later, and so is a window.
+
+A window runs under one plan from its first iteration to its last: when a plan takes effect, the window begun
+under the one before is dropped and begun anew, at the same iteration on all workers. The first window is short: where
+speeds differ much, a whole one at equal sizes takes a seventh of the training that the sizes after it need
+(benchmarks/results/attempts.md). And a window in which the cluster changes (change.py) is about the iterations since,
+and ends.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from dynamix_ps.messages import WindowRecord
+from dynamix_ps.metrics.noise import estimate
+from worker_hooks.observe.change import LASTING, ChangeWatch
+from worker_hooks.observe.stopwatch import Times
+from worker_hooks.trailer import GlobalView
+
+FIRST_WINDOW = 3  # iterations (chosen by us)
+
+
+class Iteration(NamedTuple):
+    """One iteration as its worker saw it."""
+
+    number: int
+    plan_version: int
+    batch_size: int  # planned
+    samples: int  # really processed
+    times: Times
+    loss: float
+    correct: float
+    grad_sq: float  # NaN where it was not measured, this and the next
+    global_grad_sq: float
+    view: GlobalView
+    epoch: float = math.nan  # passes over the data after it
+    trained_ratio: float = math.nan  # training_progress.py
+    lr_ratio: float = math.nan
+    stalled: bool = False  # waited so long that a worker must have been stopped
+
+
+class WindowMeter:
+    """Collects iterations and cuts them into windows of `length` iterations, the first of at most FIRST_WINDOW, and
+    those in which the cluster changes of at most LASTING."""
+
+    def __init__(self, rank: int, length: int, bytes_per_iteration: int) -> None:
+        self._rank = rank
+        self._length = length
+        self._bytes = bytes_per_iteration
+        self._window = 0
+        self._due = min(FIRST_WINDOW, length)  # iterations of the window at hand
+        self._change = ChangeWatch()
+        self._last: Iteration | None = None
+        self._rows: list[tuple[Iteration, float]] = []
+
+    def add(self, iteration: Iteration) -> WindowRecord | None:
+        """Add an iteration, whose view completes the one before. Returns a record when that closed a window."""
+        before, self._last = self._last, iteration
+        if before is None:
+            return None
+        if self._rows and self._rows[0][0].plan_version != before.plan_version:
+            self._begin_window()
+            self._change.restart()
+        network_s = min(iteration.view.waited_s)
+        self._rows.append((before, min(network_s, before.times.blocked_s)))
+        if self._change.see(iteration.view.waited_s, iteration.view.lasted_s):
+            self._rows, self._due = self._rows[-LASTING:], min(LASTING, self._due)
+        if len(self._rows) < self._due:
+            return None
+        record = self._record(self._rows)
+        self._window += 1
+        self._begin_window()
+        return record
+
+    def _begin_window(self) -> None:
+        self._rows = []
+        self._due = self._length if self._window else min(FIRST_WINDOW, self._length)
+
+    def _record(self, rows: list[tuple[Iteration, float]]) -> WindowRecord:
+        iterations = [row[0] for row in rows]
+        first = iterations[0]
+        samples = sum(i.samples for i in iterations)
+        global_samples = sum(i.view.samples for i in iterations)
+        push_pull_s = sum(network_s for _, network_s in rows)
+        duration_s, cpu_s = sum(i.times.duration_s for i in iterations), sum(i.times.cpu_s for i in iterations)
+        measured = [i for i in iterations if math.isfinite(i.global_grad_sq)]
+        norm, norm_std = _mean_and_std([math.sqrt(i.grad_sq) for i in iterations if math.isfinite(i.grad_sq)])
+        _, accuracy_std = _mean_and_std([i.correct / i.samples for i in iterations if i.samples])
+        noise = [estimate(i.view.worker_samples, i.view.grad_sq, i.global_grad_sq) for i in measured]
+        return WindowRecord(
+            rank=self._rank,
+            window=self._window,
+            first_iteration=first.number,
+            iterations=len(rows),
+            plan_version=first.plan_version,
+            batch_size=first.batch_size,
+            samples=samples,
+            duration_s=duration_s,
+            compute_s=sum(i.times.compute_s for i in iterations),
+            push_pull_s=push_pull_s,
+            wait_s=max(0.0, sum(i.times.blocked_s for i in iterations) - push_pull_s),
+            input_s=sum(i.times.input_s for i in iterations),
+            loss=_mean((i.loss, i.samples) for i in iterations),
+            accuracy=sum(i.correct for i in iterations) / samples if samples else math.nan,
+            global_samples=global_samples,
+            global_loss=_mean((i.view.loss, i.view.samples) for i in iterations),
+            global_accuracy=_mean((i.view.accuracy, i.view.samples) for i in iterations),
+            grad_sq_local=_mean((i.grad_sq, 1) for i in iterations if math.isfinite(i.grad_sq)),
+            grad_sq_global=_mean((i.global_grad_sq, 1) for i in measured),
+            grad_norm_std=norm_std / norm if norm else math.nan,
+            bytes_pushed=self._bytes * len(rows),
+            accuracy_std=accuracy_std,
+            cpu_ratio=cpu_s / duration_s if duration_s > 0 else math.nan,
+            noise_variance=_mean((one.variance, 1) for one in noise if math.isfinite(one.variance)),
+            noise_signal=_mean((one.signal, 1) for one in noise if math.isfinite(one.signal)),
+            epoch=iterations[-1].epoch,
+            trained_ratio=iterations[-1].trained_ratio,
+            lr_ratio=iterations[-1].lr_ratio,
+            flagged=any(i.stalled for i in iterations),
+        )
+
+
+def _mean(weighted: Iterable[tuple[float, int]]) -> float:
+    """Weighted mean; values without weight do not count (they may be NaN), and the mean of nothing is NaN."""
+    total, weight = 0.0, 0
+    for value, count in weighted:
+        if count:
+            total += value * count
+            weight += count
+    return total / weight if weight else math.nan
+
+
+def _mean_and_std(values: list[float]) -> tuple[float, float]:
+    """Of the values themselves, not of what they are a sample of; NaN for none."""
+    if not values:
+        return math.nan, math.nan
+    mean = sum(values) / len(values)
+    return mean, math.sqrt(sum((value - mean) ** 2 for value in values) / len(values))

@@ -1,0 +1,105 @@
+"""The tail of the gradient buffer: what all workers learn from the sum, at no extra message. Pure.
+
+Layout, all values of the buffer's own float type, summed over workers like the gradients before them:
+
+    loss           b_i times the mean loss of worker i                                       1
+    correct        correctly classified samples                                              1
+    judged         samples for which the script told how many were correct                   1
+    global_sq      |g|^2 of the iteration before, as worker 0 computed it; 0: not measured   1
+    lasted         seconds that the iteration before took                                    1
+    votes          bits of the newest plan held (plan_switch.py)                       VERSION_BITS
+    samples        b_i really processed, in the slot of worker i; their sum is B              N
+    grad_sq        |g_i|^2, g_i the mean gradient of worker i; 0: not measured                N
+    waited         seconds worker i waited in the iteration before                            N
+    broken         1 in the slot of a worker whose loss is not finite                         N
+
+Counts stay exact in float32 up to 2^24 samples per worker and iteration.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from worker_hooks.plan_switch import VERSION_BITS, agreed_version, version_bits
+
+_VOTES = 5
+_SLOTS = _VOTES + VERSION_BITS  # here the parts with one value per worker begin
+_PARTS = 4
+
+
+class Contribution(NamedTuple):
+    """What one worker puts into the tail of one iteration."""
+
+    samples: int
+    loss_sum: float
+    correct: float  # NaN: the script does not tell
+    grad_sq: float  # NaN: not measured in this iteration
+    plan_version: int
+    waited_s: float
+    global_sq: float = math.nan  # |g|^2 of the iteration before; NaN: not measured; only worker 0's travels
+    lasted_s: float = 0.0
+
+
+class GlobalView(NamedTuple):
+    """What every worker reads from the summed tail: the same values on all of them."""
+
+    samples: int
+    loss: float
+    accuracy: float
+    agreed_version: int | None
+    worker_samples: tuple[int, ...]
+    grad_sq: tuple[float, ...]  # |g_i|^2 of every worker, NaN where it was not measured
+    waited_s: tuple[float, ...]
+    broken_ranks: tuple[int, ...]
+    global_sq: float = math.nan  # |g|^2 of the iteration before, NaN where it was not measured
+    lasted_s: float = 0.0  # the iteration before, mean of the workers
+
+
+def length(workers: int) -> int:
+    """Number of values in the tail for `workers` workers."""
+    return _SLOTS + _PARTS * workers
+
+
+def encode(mine: Contribution, rank: int, workers: int, out: NDArray[np.floating[Any]]) -> None:
+    """Write the tail of worker `rank` to `out`, shape (length(workers),). A broken loss becomes a mark, not a NaN."""
+    finite = math.isfinite(mine.loss_sum)
+    told = not math.isnan(mine.correct)
+    global_sq = mine.global_sq if rank == 0 and math.isfinite(mine.global_sq) else 0.0
+    grad_sq = mine.grad_sq if math.isfinite(mine.grad_sq) else 0.0
+    slots = [0.0] * (_PARTS * workers)
+    slots[rank::workers] = (mine.samples, grad_sq, mine.waited_s, 0.0 if finite else 1.0)
+    out[:] = [
+        mine.loss_sum if finite else 0.0,
+        mine.correct if told else 0.0,
+        mine.samples if told else 0.0,
+        global_sq,
+        mine.lasted_s,
+        *version_bits(mine.plan_version),
+        *slots,
+    ]
+
+
+def decode(total: NDArray[np.floating[Any]], workers: int) -> GlobalView:
+    """Read the summed tail. Means over nothing are NaN."""
+    values = total.tolist()  # once: on plain lists this is several times faster than array by array
+    loss, correct, judged, global_sq, lasted_s = values[:_VOTES]
+    sizes, grad_sq, waited_s, broken = (
+        values[start : start + workers] for start in range(_SLOTS, len(values), workers)
+    )
+    samples = round(sum(sizes))
+    return GlobalView(
+        samples=samples,
+        loss=loss / samples if samples else math.nan,
+        accuracy=correct / judged if judged else math.nan,
+        agreed_version=agreed_version(values[_VOTES:_SLOTS], workers),
+        worker_samples=tuple(map(round, sizes)),
+        grad_sq=tuple(square or math.nan for square in grad_sq),
+        waited_s=tuple(waited_s),
+        broken_ranks=tuple(rank for rank in range(workers) if broken[rank]) if any(broken) else (),
+        global_sq=global_sq or math.nan,
+        lasted_s=lasted_s / workers,
+    )
