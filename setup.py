@@ -48,12 +48,15 @@ setup(
         "sim": ["gymnasium>=1.0", "scipy>=1.11"],  # environments for other libraries; calibration
         "bench": ["markdown-it-py>=3.0", "matplotlib>=3.8", "scipy>=1.11"],  # report of `dynamix bench`
         "workloads": ["torch>=2.3", "scikit-learn>=1.4"],
+        "docs": ["mkdocs-material>=9.5", "mkdocstrings[python]>=0.26"],
         "dev": [
             "grpcio-tools>=1.80",
             "hypothesis>=6.100",
+            "import-linter>=2.1",
             "mypy>=1.11",
             "pytest>=8.0",
             "pytest-timeout>=2.3",
+            "pytest-xdist>=3.6",
             "ruff>=0.6",
             "stable-baselines3>=2.3",  # beside which benchmarks.parts.ppo_reference runs
             "types-PyYAML",

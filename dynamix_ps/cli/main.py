@@ -1,10 +1,11 @@
-"""`dynamix`: one sub-command per module of this package, imported only when it is used."""
+"""`dynamix`: one sub-command per module of this package, imported only when it is used; plugins may add more."""
 
 from __future__ import annotations
 
 import difflib
 import importlib
 import importlib.metadata
+import importlib.util
 import sys
 from typing import Any
 
@@ -13,16 +14,24 @@ import click
 from dynamix_ps.exit_codes import exit_code_of
 
 # name: (module with `command`, one line for --help)
-_COMMANDS = {
+_OURS = {
     "launch": ("dynamix_ps.cli.launch", "Run all roles of a cluster file on this machine."),
     "doctor": ("dynamix_ps.cli.doctor", "Tick off what this machine has, with the fix for what it has not."),
     "policy": ("dynamix_ps.cli.policy", "Train a policy in the simulator, compare policies, look into their files."),
     "sim": ("dynamix_ps.cli.sim", "Make the simulator resemble a recorded run."),
     "replay": ("dynamix_ps.cli.replay", "Show what another policy would have decided in a recorded run."),
-    "bench": ("benchmarks.cli", "Measure controllers side by side on real BytePS, and report."),
     "probe": ("dynamix_ps.cli.probe", "Show who talks to whom on this host, as the kernel counts it."),
     "build-byteps": ("dynamix_ps.cli.build_byteps", "Build BytePS from its source package and install it."),
 }
+
+
+PLUGINS = "dynamix.commands"  # group of entry points: click commands that other packages add
+
+
+def _plugins() -> dict[str, importlib.metadata.EntryPoint]:
+    """Commands from outside of the product, by name; only those whose package is there (`bench` lives in checkouts)."""
+    points = importlib.metadata.entry_points(group=PLUGINS)
+    return {point.name: point for point in points if importlib.util.find_spec(point.module.partition(".")[0])}
 
 
 def _version() -> str:
@@ -36,24 +45,27 @@ class _LazyGroup(click.Group):
     """Knows its commands by name; `dynamix --help` imports none of them."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(_COMMANDS)
+        return [*_OURS, *_plugins()]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in _COMMANDS:
-            return None
-        command: click.Command = importlib.import_module(_COMMANDS[cmd_name][0]).command
-        return command
+        if cmd_name in _OURS:
+            command: click.Command = importlib.import_module(_OURS[cmd_name][0]).command
+            return command
+        plugin = _plugins().get(cmd_name)
+        return plugin.load() if plugin else None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, line) for name, (_, line) in _COMMANDS.items()])
+            formatter.write_dl([(name, line) for name, (_, line) in _OURS.items()])
+            formatter.write_dl([(name, point.load().get_short_help_str(80)) for name, point in _plugins().items()])
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and args[0] not in _COMMANDS and not args[0].startswith("-"):
-            close = difflib.get_close_matches(args[0], _COMMANDS, n=1)
-            hint = f"did you mean {close[0]!r}?" if close else f"there are: {', '.join(_COMMANDS)}"
+        names = self.list_commands(ctx)
+        if args and args[0] not in names and not args[0].startswith("-"):
+            close = difflib.get_close_matches(args[0], names, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"there are: {', '.join(names)}"
             ctx.fail(f"no command {args[0]!r}; {hint}")
         return super().resolve_command(ctx, args)
 

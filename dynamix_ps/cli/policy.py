@@ -48,8 +48,8 @@ def train(out: Path, resume: bool, scenarios: tuple[str, ...], **chosen: Any) ->
     """
     _need_simulator()
     from dynamix_ps.cli.policy_train import settings_of, train_policy
-    from dynamix_ps.sim.scenario.draw import draw_from
     from dynamix_ps.sim.scenario.load import load_scenario
+    from dynamix_ps.sim.training.scenario_draw import draw_from
 
     draw = draw_from([load_scenario(name) for name in scenarios]) if scenarios else None
     train_policy(settings_of(**chosen), draw, out, resume, shlex.join(["dynamix", *sys.argv[1:]]), make_console())

@@ -16,8 +16,8 @@ from dynamix_ps.errors import EnvironmentNotReady, PolicyError, UsageError
 from dynamix_ps.policy.ppo.policy_file import load_policy
 from dynamix_ps.sim.cluster.parameters import parameters_of
 from dynamix_ps.sim.contest.pictures import smoothed
-from dynamix_ps.sim.scenario.draw import draw_from
 from dynamix_ps.sim.scenario.load import load_scenario
+from dynamix_ps.sim.training.scenario_draw import draw_from
 from dynamix_ps.sim.training.trainer import Trainer
 
 SMALL = ("--workers", "2", "--workers", "3", "--environments", "4")

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from dynamix_ps.report.plots import panels, plots
 from dynamix_ps.report.plots.history import read_history
-from dynamix_ps.report.plots.plots import panels, plots
 from dynamix_ps.report.summary import Outcome, write_summary
 from dynamix_ps.run_record.manifest import write_manifest
 from dynamix_ps.run_record.run_folder import RunFolder

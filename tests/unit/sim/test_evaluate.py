@@ -11,8 +11,8 @@ import pytest
 
 from dynamix_ps.config.schema import Policy, Ppo, Safety
 from dynamix_ps.policy.base import Decision, View
+from dynamix_ps.sim.contest import evaluate as module
 from dynamix_ps.sim.contest.contest import TUNED, Contest, best_size, compare, compete, uniform_sizes
-from dynamix_ps.sim.contest.contest import evaluate as module
 from dynamix_ps.sim.contest.contest_report import contest_table, draw_contest, write_rows
 from dynamix_ps.sim.contest.evaluate import Cell, Outcome, config_of, evaluate
 from dynamix_ps.sim.scenario.load import Scenario, load_scenario

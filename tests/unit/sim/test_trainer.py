@@ -13,8 +13,8 @@ from dynamix_ps.errors import PolicyError
 from dynamix_ps.policy.learned.rewards import GoodputReward, PaperReward, Reward
 from dynamix_ps.policy.ppo.policy_file import load_policy, save_policy
 from dynamix_ps.policy.ppo.settings import Settings
-from dynamix_ps.sim.scenario.draw import draw_from
 from dynamix_ps.sim.scenario.load import load_scenario
+from dynamix_ps.sim.training.scenario_draw import draw_from
 from dynamix_ps.sim.training.trainer import Trainer, TrainSettings, paper_settings
 
 SMALL: dict[str, Any] = {
