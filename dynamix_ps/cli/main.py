@@ -56,8 +56,9 @@ class _LazyGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, line) for name, (_, line) in _OURS.items()])
-            formatter.write_dl([(name, point.load().get_short_help_str(80)) for name, point in _plugins().items()])
+            lines = [(name, line) for name, (_, line) in _OURS.items()]
+            added = [(name, f"Of the package {point.module.partition('.')[0]}.") for name, point in _plugins().items()]
+            formatter.write_dl(lines + added)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

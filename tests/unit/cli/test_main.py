@@ -40,14 +40,14 @@ def test_help_lists_every_command_and_imports_nothing_heavy() -> None:
         [sys.executable, "-c", probe], capture_output=True, text=True, env=environment(), cwd=ROOT, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert all(name in done.stdout for name in ("launch", "doctor", "build-byteps", "130 interrupted"))
+    assert all(name in done.stdout for name in ("launch", "doctor", "build-byteps", "bench", "130 interrupted"))
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
         (("lunch",), 2, "no command 'lunch'; did you mean 'launch'?"),
-        (("xyz",), 2, "no command 'xyz'; there are: launch, doctor, policy, sim, replay, bench, probe, build-byteps"),
+        (("xyz",), 2, "no command 'xyz'; there are: launch, doctor, policy, sim, replay, probe, build-byteps, bench"),
         (("launch",), 2, "Missing option '-c'"),
         (("launch", "-c", "none.yaml"), 2, "error: none.yaml: no such file"),
         (("launch", "--nonsense"), 2, "--nonsense"),
