@@ -45,7 +45,7 @@ class Settings:
         run_dir, resume = env.get(env.RUN_DIR), env.get(env.RESUME)
         defaults = Config.model_fields
         return cls(
-            comm=config.comm if config else ("byteps" if env.get("DMLC_ROLE") == "worker" else "local"),
+            comm=config.comm if config else _plane_without_file(),
             mode=config.mode if config else "off",
             sizes=_first_sizes(config) if config else None,
             seed=config.seed if config else defaults["seed"].default,
@@ -80,6 +80,12 @@ def _first_sizes(config: Config) -> tuple[int, ...]:
     if config.policy.name == "static" and config.policy.sizes is not None:
         return config.policy.sizes
     return config.initial_sizes()
+
+
+def _plane_without_file() -> str:
+    """BytePS where a launcher has made this process a worker of a cluster, otherwise no network."""
+    default: str = Config.model_fields["comm"].default
+    return default if env.get("DMLC_ROLE") == "worker" else "local"
 
 
 def _slowdown() -> float:

@@ -7,10 +7,9 @@ from collections.abc import Sized
 import numpy as np
 
 from dynamix_ps.comm import Comm
+from dynamix_ps.data_planes import FRAMEWORKS
 from dynamix_ps.errors import TrainingError
 from dynamix_ps.messages import Plan
-
-FRAMEWORKS = ("torch", "mxnet")
 
 
 def check_frameworks(comm: Comm, key: str, framework: str) -> None:

@@ -14,6 +14,7 @@ from benchmarks.testbed.bed import Bed, permitted
 from benchmarks.testbed.commands import BedError
 from benchmarks.testbed.link import Link
 from dynamix_ps.config.schema import Cluster
+from dynamix_ps.data_planes import DATA_PLANES
 from dynamix_ps.errors import EnvironmentNotReady, TimedOut
 from dynamix_ps.launch.emulate import Emulation
 from dynamix_ps.launch.placement import ThisMachine, inside
@@ -84,7 +85,7 @@ def stage_for(scenario: Scenario, limit_s: float, comm: str = "byteps") -> Itera
     if refusal is None:
         try:
             with Bed({host: link_of(scenario.links.get(host, LinkSettings())) for host in scenario.hosts}) as bed:
-                yield OnHosts(scenario, limit_s, bed, home="scheduler" if comm == "byteps" else "worker-0")
+                yield OnHosts(scenario, limit_s, bed, home=DATA_PLANES[comm].home_role)
         except BedError as error:
             raise EnvironmentNotReady(f"test bed: {error}; `dynamix bench clean` removes what is left over") from error
     elif scenario.needs_namespaces:

@@ -9,7 +9,9 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from benchmarks.workloads import models
+from dynamix_ps.config.schema import DataPlaneName
 from dynamix_ps.config.validate import Finding, load_model
+from dynamix_ps.data_planes import planes_for
 from dynamix_ps.errors import ConfigError
 
 FILE = Path(__file__).with_name("workloads.yaml")
@@ -36,7 +38,7 @@ class Workload(_Section):
 
     about: str
     framework: Literal["torch", "mxnet"] = "torch"
-    comm: Literal["byteps", "gloo"] = "byteps"
+    comm: DataPlaneName = "byteps"
     data: Literal["fashion-mnist", "cifar-10", "digits"]
     train_samples: Count  # one epoch
     model: str
@@ -100,8 +102,8 @@ def _broken(one: Workload) -> Iterator[tuple[str, ...]]:
     known = MXNET_MODELS if one.framework == "mxnet" else tuple(sorted(models.MODELS))
     if one.model not in known:
         yield "model", f"must be one of {', '.join(known)}", "framework"
-    if one.comm == "gloo" and one.framework == "mxnet":
-        yield "comm", "must be byteps for MXNet; gloo is torch's", "framework"
+    if one.comm not in planes_for(one.framework):
+        yield "comm", f"must be {' or '.join(planes_for(one.framework))} for {one.framework}", "framework"
     if not one.min <= one.batch <= one.max:
         yield "batch", f"must lie within {one.min}..{one.max}", "min", "max"
     if (one.most_epochs or one.epochs) < one.epochs:

@@ -247,7 +247,7 @@ class Arbitrator:
             servers,
             self._config.lr_rule,
             reference_batch=sum(self._config.initial_sizes()),
-            ring=self._config.comm == "gloo",
+            ring=self._config.data_plane.is_ring,
         )
 
     def _write_links(self, view: View) -> None:

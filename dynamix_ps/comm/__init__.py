@@ -1,40 +1,48 @@
-"""Data planes. `open_comm` picks one by the name used in the YAML and by what the worker computes with."""
+"""Data planes as a worker uses them. Which ones there are: `dynamix_ps/data_planes.py`.
+
+In reading order:
+
+    base               Comm: the interface, sums of flat buffers over all workers
+    local              one worker, no network
+    torch_buffers      what data planes for torch share: buffers are torch tensors
+    gloo               ring all-reduce by torch.distributed
+    byteps             what BytePS's plugins for all frameworks share
+    byteps_torch       BytePS for torch
+    byteps_mxnet       BytePS for MXNet
+    role_environment   a role's DMLC_* variables, checked
+"""
 
 from __future__ import annotations
 
+import importlib
+
 from dynamix_ps.comm.base import Comm
+from dynamix_ps.data_planes import DATA_PLANES, planes_for
 from dynamix_ps.errors import EnvironmentNotReady
 
 __all__ = ["Comm", "open_comm"]
 
 
 def open_comm(name: str, framework: str = "torch") -> Comm:
-    """Make the data plane called `name` ("byteps", "gloo" or "local"); heavy imports happen only here.
+    """Make the data plane called `name`. Imports its implementation, and with it the framework.
 
     Args:
-        framework: whose arrays it is to sum, "torch" or "mxnet".
+        name: a key of DATA_PLANES.
+        framework: whose arrays it sums.
 
-    Raises EnvironmentNotReady where the two do not go together.
+    Raises:
+        ValueError: there is no such data plane.
+        EnvironmentNotReady: it does not sum arrays of this framework.
     """
-    if name == "local":
-        from dynamix_ps.comm.local import LocalComm
-
-        return LocalComm()
-    if name == "byteps" and framework == "mxnet":
-        from dynamix_ps.comm.byteps_mxnet import MXNetBytePSComm
-
-        return MXNetBytePSComm()
-    if name == "byteps":
-        from dynamix_ps.comm.byteps_torch import TorchBytePSComm
-
-        return TorchBytePSComm()
-    if name == "gloo" and framework == "mxnet":
+    plane = DATA_PLANES.get(name)
+    if plane is None:
+        raise ValueError(f"unknown data plane {name!r}, expected one of {', '.join(DATA_PLANES)}")
+    if framework not in plane.implementations:
+        summed = list(plane.implementations)
         raise EnvironmentNotReady(
-            "comm: gloo is torch's ring all-reduce, and this worker computes with MXNet.\n"
-            "Next: use comm: byteps, or the hook for torch"
+            f"comm: {name} sums arrays of {', '.join(summed)}, and this worker computes with {framework}.\n"
+            f"Next: use comm: {' or '.join(planes_for(framework))}, or the hook for {' or '.join(summed)}"
         )
-    if name == "gloo":
-        from dynamix_ps.comm.gloo import GlooComm
-
-        return GlooComm()
-    raise ValueError(f"unknown data plane {name!r}, expected 'byteps', 'gloo' or 'local'")
+    module, _, class_name = plane.implementations[framework].partition(":")
+    comm: Comm = getattr(importlib.import_module(module), class_name)()
+    return comm

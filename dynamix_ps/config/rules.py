@@ -99,8 +99,10 @@ def _timeouts(config: Config) -> Iterator[Finding]:
 
 def _cluster(config: Config) -> Iterator[Finding]:
     cluster = config.cluster
-    if config.comm == "local" and len(cluster.workers) > 1:
-        message = f"is for one worker, the cluster has {len(cluster.workers)}; use byteps"
+    most = config.data_plane.most_workers
+    if most is not None and len(cluster.workers) > most:
+        limit = "one worker" if most == 1 else f"at most {most} workers"
+        message = f"is for {limit}, the cluster has {len(cluster.workers)}; use byteps"
         yield Finding(("comm",), message, config.comm, (_COUNT,))
     if cluster.port and cluster.port == cluster.arbitrator_port:
         message = "is already the scheduler's port (cluster.port)"

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from dynamix_ps.data_planes import DATA_PLANES, DataPlane
+
+if TYPE_CHECKING:
+    DataPlaneName = str
+else:
+    DataPlaneName = Literal[tuple(DATA_PLANES)]  # the names of the table, for messages and for the reference
 
 PositiveInt = Annotated[int, Field(gt=0)]
 PositiveFloat = Annotated[float, Field(gt=0)]
@@ -133,7 +140,7 @@ class Config(_Section):
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=64)] = "run"
     run_dir: str = "runs"
     seed: Annotated[int, Field(ge=0)] = 0
-    comm: Literal["byteps", "gloo", "local"] = "byteps"  # parameter server; ring all-reduce; one worker alone
+    comm: DataPlaneName = "byteps"  # parameter server, or gloo: ring all-reduce, or local: a single worker
     mode: Mode = "adapt"
     cluster: Cluster
     batch: BatchBounds = BatchBounds()
@@ -149,6 +156,11 @@ class Config(_Section):
     timeouts: Timeouts = Timeouts()
     command: tuple[str, ...] = ()  # what each worker runs when none is given after `--`
     env: dict[str, str] = {}  # extra variables of every worker
+
+    @property
+    def data_plane(self) -> DataPlane:
+        """What `comm` names."""
+        return DATA_PLANES[self.comm]
 
     def bounds(self, rank: int) -> tuple[int, int]:
         """(smallest, largest) batch size of a worker."""

@@ -58,7 +58,7 @@ def all_checks(config: Config | None) -> Iterator[Check]:
     yield _python()
     yield from _packages()
     yield _torch()
-    needed = config is None or config.comm == "byteps"
+    needed = config is None or config.data_plane.has_servers
     byteps = installed_info()
     yield from _toolchain(wanted=needed and not byteps.version)
     yield from _byteps(byteps, needed)

@@ -45,7 +45,7 @@ def network_probe(config: Config, run_id: str, scratch: Path, log_file: Path, ev
         EnvironmentNotReady: eBPF is demanded, and is not possible.
     """
     wanted = config.metrics.network
-    if config.mode == "off" or config.comm == "local" or wanted not in ("auto", "ebpf"):
+    if config.mode == "off" or not config.data_plane.uses_network or wanted not in ("auto", "ebpf"):
         yield None
         return
     hosts = env.get(env.PROBE, NO_PROBE) or NO_PROBE

@@ -53,7 +53,7 @@ class RoleSpec:
 
 
 def plan_roles(config: Config, place: RunPlace, environ: Mapping[str, str], python: str) -> tuple[RoleSpec, ...]:
-    """Scheduler, servers and workers of a cluster on this machine; with `comm: local`, arbitrator and worker.
+    """All roles of a cluster on this machine: scheduler and servers where the data plane has them, else an arbitrator.
 
     `environ` is the launcher's environment: where a user has set a tuning variable there, it stays as it is.
     """
@@ -66,7 +66,7 @@ def plan_roles(config: Config, place: RunPlace, environ: Mapping[str, str], pyth
 def _roles(
     config: Config, place: RunPlace, environ: Mapping[str, str], common: dict[str, str], launcher: tuple[str, ...]
 ) -> Iterator[RoleSpec]:
-    if config.comm == "byteps":
+    if config.data_plane.has_servers:
         yield RoleSpec("scheduler", "scheduler", launcher, {**common, "DMLC_ROLE": "scheduler"})
         for index in range(config.cluster.servers):
             yield RoleSpec(f"server-{index}", "server", launcher, {**common, "DMLC_ROLE": "server"})
@@ -85,7 +85,7 @@ def _common_env(config: Config, place: RunPlace, environ: Mapping[str, str], pyt
         "PYTHONPATH": os.pathsep.join(filter(None, (str(place.cwd), environ.get("PYTHONPATH", "")))),
         "PYTHONUNBUFFERED": "1",
         "DMLC_NUM_WORKER": str(len(cluster.workers)),
-        "DMLC_NUM_SERVER": str(cluster.servers if config.comm == "byteps" else 0),
+        "DMLC_NUM_SERVER": str(cluster.servers if config.data_plane.has_servers else 0),
         "DMLC_PS_ROOT_URI": cluster.host,
         "DMLC_PS_ROOT_PORT": str(place.port),
         "DMLC_NODE_HOST": cluster.host,
@@ -97,7 +97,7 @@ def _common_env(config: Config, place: RunPlace, environ: Mapping[str, str], pyt
         env.RUN_ID: place.run_id,
         env.TOKEN: place.token,
     }
-    if config.comm == "byteps":
+    if config.data_plane.has_servers:
         variables["BYTEPS_FORCE_DISTRIBUTED"] = "1"  # or one worker would do without scheduler and server
     if place.probe is not None:
         variables[env.PROBE] = place.probe

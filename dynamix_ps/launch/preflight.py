@@ -23,7 +23,7 @@ def preflight(config: Config, resume: Path | None = None) -> None:
         PolicyError: the policy file is unusable.
     """
     check_command(config.command)
-    if config.comm == "byteps" and not installed_info().version:
+    if config.data_plane.has_servers and not installed_info().version:
         raise EnvironmentNotReady("BytePS is not installed in this environment; run: dynamix build-byteps")
     if resume is not None and not resume.is_file():
         raise UsageError(f"--resume: no checkpoint file {resume}; a run keeps its own in checkpoints/")

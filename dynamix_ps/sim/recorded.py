@@ -169,7 +169,7 @@ def _decisions(config: Config, started: dict[int, Line], windows: dict[int, _Win
             window.servers,
             config.lr_rule,
             sum(config.initial_sizes()),
-            ring=config.comm == "gloo",
+            ring=config.data_plane.is_ring,
         )
         if window.decision["kind"] == "plan":
             plan = Plan(window.decision["version"], tuple(window.decision["batch_sizes"]))

@@ -69,7 +69,7 @@ def changed(tmp_path: Path, old: str, new: str) -> Path:
     ("old", "new", "message"),
     [
         ("    model: cnn", "    model: cmm", r"\.model: must be one of cifar-cnn, cnn, .* \(got cmm\)"),
-        ("    framework: mxnet", "    comm: gloo\n    framework: mxnet", r"comm: must be byteps for MXNet"),
+        ("    framework: mxnet", "    comm: gloo\n    framework: mxnet", r"comm: must be byteps for mxnet"),
         ("    batch: 64", "    batch: 8", r"\.batch: must lie within 16\.\.512 \(got 8\)"),
         (r"thresholds: \[0\.\d+", "thresholds: [0.99", r"\.thresholds: must grow"),
         (r"eval_samples: \d+", "eval_samples: 1000000", r"\.eval_samples: must not exceed the 180000 samples"),
