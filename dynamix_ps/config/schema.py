@@ -1,4 +1,7 @@
-"""The YAML of a cluster: strict pydantic models. `config_file.load_config` turns every error into file:line."""
+"""The cluster file: strict pydantic models. `load.load_config` reports every error with file and line.
+
+The text under a field is its description: the reference of the cluster file is made from it.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,8 @@ else:
 
 PositiveInt = Annotated[int, Field(gt=0)]
 PositiveFloat = Annotated[float, Field(gt=0)]
-Port = Annotated[int, Field(ge=0, le=65535)]  # 0: the launcher picks a free one
+Weight = Annotated[float, Field(ge=0)]
+Port = Annotated[int, Field(ge=0, le=65535)]
 Host = Annotated[str, Field(pattern=r"^[A-Za-z0-9.:_-]+$")]
 
 
@@ -28,134 +32,243 @@ Mode = Annotated[Literal["adapt", "observe", "off"], BeforeValidator(_plain_off)
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(
+        extra="forbid", strict=True, frozen=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )
 
 
 class Worker(_Section):
-    """One worker: its first batch size, its own bounds where they differ, and its emulated speed."""
+    """One worker."""
 
     batch: PositiveInt = 64
-    speed: Annotated[float, Field(ge=0.01, le=1)] = 1.0  # 1: as fast as the machine allows
+    """Batch size of this worker until the first decision, in samples."""
+    speed: Annotated[float, Field(ge=0.01, le=1)] = 1.0
+    """Speed to emulate, as a part of the full speed: 1 is as fast as the machine allows, 0.5 half as fast."""
     min: Annotated[int, Field(ge=0)] | None = None
+    """Smallest batch size of this worker, in samples. Unset: `batch.min`."""
     max: PositiveInt | None = None
+    """Largest batch size of this worker, in samples. Unset: `batch.max`."""
 
 
 class Cluster(_Section):
+    """The processes of a job and where they listen."""
+
     host: Host = "127.0.0.1"
+    """Address on which the scheduler and the arbitrator listen."""
     port: Port = 0
+    """Port of the BytePS scheduler; with `comm: gloo`, of worker 0. 0: the launcher picks a free one."""
     arbitrator_port: Port = 0
+    """Port of the arbitrator. 0: the launcher picks a free one."""
     servers: Annotated[int, Field(ge=1, le=64)] = 1
-    workers: Annotated[tuple[Worker, ...], Field(min_length=1, max_length=1024)]
+    """Number of parameter servers. Only `comm: byteps` starts any."""
+    workers: Annotated[
+        tuple[Worker, ...],
+        Field(min_length=1, max_length=1024, examples=[[{"batch": 128}, {"batch": 64, "speed": 0.5}]]),
+    ]
+    """One entry per worker, in the order of their ranks; `{}` is a worker with all defaults."""
 
 
 class BatchBounds(_Section):
-    """Bounds of every worker's batch size; the paper's range (DYNAMIX, IV-C)."""
+    """Bounds of every worker's batch size. The default is the range of the DYNAMIX paper (IV-C)."""
 
     min: Annotated[int, Field(ge=0)] = 32
+    """Smallest batch size of a worker, in samples. 0 allows a policy to give a worker no share at all."""
     max: PositiveInt = 1024
+    """Largest batch size of a worker, in samples."""
 
 
 class Ppo(_Section):
-    """The learned policy. What the paper leaves open is chosen by us (docs/method.md)."""
+    """The learned policy. docs/method.md tells which values come from the paper and which from us."""
 
-    space: Literal["structured", "paper"] = "structured"  # what an action is (policy/actions.py)
-    file: str | None = None  # a policy file, or `fresh`: untrained; none: the one that ships for this space
-    learn: bool = False  # no: inference, the likeliest action; yes: fine-tuning while training runs
+    space: Literal["structured", "paper"] = "structured"
+    """What an action is.
+
+    `structured`: a factor on the advised global batch, and one on each worker's share. `paper`: a step on each size.
+    """
+    file: Annotated[str | None, Field(examples=["runs/latest/arbitrator/policy.npz"])] = None
+    """Policy file to start from. Unset: the file that ships for this space.
+
+    `fresh`: untrained weights, which need `learn: true`.
+    """
+    learn: bool = False
+    """Whether the policy goes on learning while training runs. If not, it always takes the likeliest action."""
     learner: Literal["clip", "simple"] = "clip"
+    """How it learns.
+
+    `clip`: PPO with a critic and clipped ratios. `simple`: ratio times discounted return, as in the text of the paper.
+    """
     hidden: PositiveInt = 64
+    """Width of the two hidden layers of each network, in units. It must be the width of the policy file."""
     learning_rate: PositiveFloat = 3e-4
+    """Step size of Adam."""
     gamma: Annotated[float, Field(ge=0, le=1)] = 0.95
+    """Discount of later rewards, per window."""
     gae_lambda: Annotated[float, Field(ge=0, le=1)] = 0.95
+    """Lambda of generalised advantage estimation: 0 trusts the critic, 1 the rewards that were seen."""
     clip: PositiveFloat = 0.2
-    entropy: Annotated[float, Field(ge=0)] = 0.01
-    value_weight: Annotated[float, Field(ge=0)] = 0.5
+    """Probability ratios are held within 1 - clip and 1 + clip."""
+    entropy: Weight = 0.01
+    """Weight of the entropy bonus, which keeps the policy exploring."""
+    value_weight: Weight = 0.5
+    """Weight of the critic's squared error in the loss."""
     max_grad_norm: PositiveFloat = 0.5
-    target_kl: PositiveFloat | None = 0.03  # passes over a batch end when the policy has moved this far
+    """Gradients with a larger norm are scaled down to it."""
+    target_kl: PositiveFloat | None = 0.03
+    """An update ends when the policy has moved this far, as KL divergence. null: it never ends early."""
     epochs: PositiveInt = 4
+    """Passes over the collected windows in one update."""
     minibatches: PositiveInt = 2
+    """Parts into which one pass is divided."""
     windows_per_update: PositiveInt = 4
-    reward: Literal["goodput", "paper"] | None = None  # none: goodput for structured, paper for paper
-    alpha: Annotated[float, Field(ge=0)] = 1.0  # reward `paper`: weights of its terms, 0 leaves one out
-    beta: Annotated[float, Field(ge=0)] = 0.5
-    delta: Annotated[float, Field(ge=0)] = 0.02
-    eta: Annotated[float, Field(ge=0)] = 0.0
-    efficiency: Annotated[float, Field(ge=0)] = 1.0  # reward `goodput`: weights of its terms
-    throughput: Annotated[float, Field(ge=0)] = 1.0
-    change: Annotated[float, Field(ge=0)] = 0.02
-    balance: Annotated[float, Field(ge=0)] = 0.3
+    """Windows with a reward that are collected for one update."""
+    reward: Literal["goodput", "paper"] | None = None
+    """What the policy is rewarded for. Unset: `goodput` in the space `structured`, `paper` in the space `paper`."""
+    alpha: Weight = 1.0
+    """Reward `paper`: weight of the gain in accuracy. A weight of 0 leaves a term out."""
+    beta: Weight = 0.5
+    """Reward `paper`: weight of the iteration time, relative to that of the first windows."""
+    delta: Weight = 0.02
+    """Reward `paper`: weight of the batch size, as log2(size) - 5."""
+    eta: Weight = 0.0
+    """Reward `paper`: weight of the gradient noise; for adaptive optimizers."""
+    efficiency: Weight = 1.0
+    """Reward `goodput`: weight of log2 of the training progress of one iteration."""
+    throughput: Weight = 1.0
+    """Reward `goodput`: weight of log2 of the iterations per second, relative to the first windows."""
+    change: Weight = 0.02
+    """Reward `goodput`: weight of how far sizes move, as mean |log2(new / old)|."""
+    balance: Weight = 0.3
+    """Reward `goodput`: weight of a worker's part in the waiting of the others."""
 
 
 class Pid(_Section):
-    """The dynamic-batching controller (policy/pid.py)."""
+    """The dynamic-batching controller."""
 
-    keep_global: bool = False  # scale every answer back to the present global batch
+    keep_global: bool = False
+    """Whether every answer is scaled back to the present global batch."""
 
 
 class LbBsp(_Section):
-    """LB-BSP (policy/lbbsp.py)."""
+    """LB-BSP, semi-dynamic load balancing."""
 
-    rule: Literal["cpu", "gpu"] = "cpu"  # shares by predicted speed, or moves from the straggler to the leader
+    rule: Literal["cpu", "gpu"] = "cpu"
+    """`cpu`: shares by forecast speed. `gpu`: single moves of samples from the slowest worker to the fastest."""
 
 
 class Safety(_Section):
-    """When a learned policy does worse than proportional shares would, they take over for a while (chosen by us)."""
+    """The safety net of the learned policy: proportional shares take over while it does worse than they would."""
 
     enabled: bool = True
-    worse_windows: PositiveInt = 5  # so many windows in a row
-    margin: Annotated[float, Field(ge=0)] = 0.1  # by more than this part of the estimated goodput
-    rest_windows: PositiveInt = 20  # then proportional for so long
+    """Whether there is a safety net."""
+    worse_windows: PositiveInt = 5
+    """It takes over after so many windows in a row in which the policy does worse."""
+    margin: Weight = 0.1
+    """A window is worse if its goodput is lower by more than this part of what proportional shares would reach."""
+    rest_windows: PositiveInt = 20
+    """Proportional shares decide for so many windows; then the policy decides again."""
 
 
 class Policy(_Section):
+    """What chooses the batch sizes."""
+
     name: Literal["static", "proportional", "pid", "lbbsp", "lbb", "goodput", "random", "ppo"] = "proportional"
-    sizes: tuple[PositiveInt, ...] | None = None  # static: a vector in place of the initial sizes
+    """Which policy decides. docs/method.md describes each of them."""
+    sizes: Annotated[tuple[PositiveInt, ...] | None, Field(examples=[[96, 32]])] = None
+    """Only for `static`: the size of each worker, in samples. Unset: the first sizes stay in force."""
     pid: Pid = Pid()
+    """Only for `pid`."""
     lbbsp: LbBsp = LbBsp()
+    """Only for `lbbsp`."""
     ppo: Ppo = Ppo()
+    """Only for `ppo`."""
     safety: Safety = Safety()
+    """Only for `ppo`."""
 
 
 class Timeouts(_Section):
-    """Seconds. The first four must grow from one to the next, and job_s exceed launch_s; the loader checks it."""
+    """Limits of time, in seconds. The first four must grow from one to the next, and `job_s` exceed `launch_s`."""
 
     rpc_s: PositiveFloat = 2.0
+    """Deadline of one call to the arbitrator, in seconds."""
     lease_s: PositiveFloat = 6.0
+    """A worker of which the arbitrator hears nothing for so many seconds counts as absent."""
     stall_warn_s: PositiveFloat = 10.0
+    """A worker that waits so many seconds for a gradient sum says for whom it waits."""
     stall_fail_s: PositiveFloat = 120.0
+    """A worker that waits so many seconds for a gradient sum gives up, and the job ends."""
     launch_s: PositiveFloat = 120.0
-    job_s: PositiveFloat | None = None  # whole run; none: no limit
+    """The job ends if a worker does not start training within so many seconds."""
+    job_s: PositiveFloat | None = None
+    """The job ends after so many seconds in all. Unset: no limit."""
 
 
 class Metrics(_Section):
     """What is measured beside training, and where it can be watched."""
 
     network: Annotated[Literal["auto", "ebpf", "sockdiag", "procfs", "off"], BeforeValidator(_plain_off)] = "auto"
-    interval_s: PositiveFloat = 1.0  # between reports of servers and scheduler
+    """Source of network values. `auto`: the best one that works here; a name: that one alone; `off`: none."""
+    interval_s: PositiveFloat = 1.0
+    """Time between two reports of a server or the scheduler, in seconds."""
     prometheus_host: Host = "127.0.0.1"
-    prometheus_port: Port | None = 0  # 0: any free one, named in the arbitrator's log; null: no endpoint
+    """Address of the Prometheus endpoint. `0.0.0.0` opens it to other machines, without a password."""
+    prometheus_port: Port | None = 0
+    """Port of the Prometheus endpoint. 0: any free one, named in the arbitrator's log; null: no endpoint."""
     tensorboard: bool = True
+    """Whether TensorBoard events are written to `tensorboard/` in the run folder."""
 
 
 class Config(_Section):
+    """A job: its cluster, how batch sizes are chosen, and what every worker runs."""
+
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=64)] = "run"
+    """Name of the job; run folders are called after it."""
     run_dir: str = "runs"
+    """Folder in which each run gets a folder of its own, relative to where the job is launched."""
     seed: Annotated[int, Field(ge=0)] = 0
-    comm: DataPlaneName = "byteps"  # parameter server, or gloo: ring all-reduce, or local: a single worker
+    """Seed of the order of the samples and of what the policy draws."""
+    comm: DataPlaneName = "byteps"
+    """Data plane. `byteps`: parameter servers. `gloo`: ring all-reduce without servers. `local`: one worker alone."""
     mode: Mode = "adapt"
+    """Whether batch sizes change.
+
+    `adapt`: plans take effect. `observe`: plans are decided and recorded, sizes stay. `off`: sizes stay, and there is
+    neither arbitrator nor record.
+    """
     cluster: Cluster
+    """The processes of the job."""
     batch: BatchBounds = BatchBounds()
-    window: PositiveInt = 20  # iterations per decision (k in the paper)
+    """Bounds of every worker's batch size."""
+    window: PositiveInt = 20
+    """Iterations per decision; k in the paper."""
     lr_rule: Literal["none", "linear", "sqrt", "adascale"] = "none"
-    prefetch: Annotated[int, Field(ge=0, le=64)] = 0  # batches prepared ahead = iterations a plan takes effect later
+    """How the script's learning rate follows the global batch B, relative to the sum of the first sizes.
+
+    `linear`: as B. `sqrt`: as the square root of B. `adascale`: as the measured gradient noise allows. `none`: not.
+    """
+    prefetch: Annotated[int, Field(ge=0, le=64)] = 0
+    """Batches that are prepared ahead; a plan takes effect so many iterations later. 0: none."""
     bucket_bytes: PositiveInt = 4_000_000
+    """Size of the buffers in which gradients travel, in bytes."""
     emulation: Literal["auto", "cgroup", "hook", "none"] = "auto"
+    """How the speeds of `cluster.workers` come about.
+
+    `cgroup`: by CPU quota. `hook`: the hook waits after each batch. `auto`: by quota where that is permitted, otherwise
+    by the hook. `none`: every worker runs as fast as the machine allows.
+    """
     target_accuracy: Annotated[float, Field(gt=0, le=1)] | None = None
-    checkpoint_every: Annotated[int, Field(ge=0)] = 0  # iterations, 0: only when the script asks
+    """Test accuracy from 0 to 1; the summary tells when it was reached. Unset: no target."""
+    checkpoint_every: Annotated[int, Field(ge=0)] = 0
+    """Iterations between two checkpoints. 0: only when the script saves one."""
     policy: Policy = Policy()
+    """What chooses the batch sizes."""
     metrics: Metrics = Metrics()
+    """What is measured beside training, and where it can be watched."""
     timeouts: Timeouts = Timeouts()
-    command: tuple[str, ...] = ()  # what each worker runs when none is given after `--`
-    env: dict[str, str] = {}  # extra variables of every worker
+    """Limits of time."""
+    command: Annotated[tuple[str, ...], Field(examples=[["python", "train.py", "--epochs", "3"]])] = ()
+    """What every worker runs when no command is given after `--`. `python` is the interpreter of this installation."""
+    env: Annotated[dict[str, str], Field(examples=[{"OMP_NUM_THREADS": "2"}])] = {}
+    """Further environment variables of every worker. Those that the launcher sets are refused."""
 
     @property
     def data_plane(self) -> DataPlane:

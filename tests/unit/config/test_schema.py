@@ -1,0 +1,42 @@
+"""The schema is the source of the reference of the cluster file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import get_args
+
+import pytest
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from dynamix_ps.config.schema import Config
+
+
+def fields_of(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, FieldInfo]]:
+    for name, field in model.model_fields.items():
+        yield prefix + name, field
+        for section in _models_in(field.annotation):
+            yield from fields_of(section, f"{prefix}{name}.")
+
+
+def _models_in(annotation: object) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for argument in get_args(annotation):
+        yield from _models_in(argument)
+
+
+FIELDS = dict(fields_of(Config))
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_every_key_has_a_description_of_whole_sentences(name: str) -> None:
+    described = FIELDS[name].description
+    assert described is not None
+    assert described.endswith(".")
+    assert not any(line.startswith(" ") for line in described.splitlines())
+
+
+@pytest.mark.parametrize("name", [name for name in FIELDS if name.endswith("_s")])
+def test_a_key_in_seconds_says_so(name: str) -> None:
+    assert "second" in (FIELDS[name].description or "")
