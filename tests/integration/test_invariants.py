@@ -52,7 +52,7 @@ run._session.newest_plan = newest_plan
 
 history = []
 for inputs, targets in run.batches(epochs=job.get("epochs"), iterations=job.get("iterations")):
-    history.append(run._batch.plan.version)
+    history.append(run._now.batch.plan.version)
     training.step(inputs, targets)
     if run.iteration == job.get("save_at"):
         run.save(job["checkpoint"])

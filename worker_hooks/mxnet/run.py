@@ -129,15 +129,14 @@ class Run(Training):
                 f"trainer.step({divided_by:g}) would divide the gradient, which is the mean over all workers' samples "
                 "already; call trainer.step(1)"
             )
-        self.synchronize()
-        factor = self._rate_factor()
+        factor = self._before_step()
         multipliers = [parameter.lr_mult for parameter in self.trainer._params]
         for parameter, multiplier in zip(self.trainer._params, multipliers, strict=True):
             parameter.lr_mult = multiplier * factor  # for this step; a scheduler never sees it
         self._update(ignore_stale_grad)
         for parameter, multiplier in zip(self.trainer._params, multipliers, strict=True):
             parameter.lr_mult = multiplier
-        self._stepped()
+        self._after_step()
 
 
 def _settle_shapes(net: Block, dataset: Any) -> None:

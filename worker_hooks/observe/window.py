@@ -27,7 +27,7 @@ from worker_hooks.trailer import GlobalView
 FIRST_WINDOW = 3  # iterations (chosen by us)
 
 
-class Iteration(NamedTuple):
+class IterationRecord(NamedTuple):
     """One iteration as its worker saw it."""
 
     number: int
@@ -57,10 +57,10 @@ class WindowMeter:
         self._window = 0
         self._due = min(FIRST_WINDOW, length)  # iterations of the window at hand
         self._change = ChangeWatch()
-        self._last: Iteration | None = None
-        self._rows: list[tuple[Iteration, float]] = []
+        self._last: IterationRecord | None = None
+        self._rows: list[tuple[IterationRecord, float]] = []
 
-    def add(self, iteration: Iteration) -> WindowRecord | None:
+    def add(self, iteration: IterationRecord) -> WindowRecord | None:
         """Add an iteration, whose view completes the one before. Returns a record when that closed a window."""
         before, self._last = self._last, iteration
         if before is None:
@@ -83,7 +83,7 @@ class WindowMeter:
         self._rows = []
         self._due = self._length if self._window else min(FIRST_WINDOW, self._length)
 
-    def _record(self, rows: list[tuple[Iteration, float]]) -> WindowRecord:
+    def _record(self, rows: list[tuple[IterationRecord, float]]) -> WindowRecord:
         iterations = [row[0] for row in rows]
         first = iterations[0]
         samples = sum(i.samples for i in iterations)

@@ -80,8 +80,8 @@ class Run(Training):
         self.model, self.optimizer = model, optimizer
         self._base_rates: list[Any] = []
         super().__init__(dataset, session, batch_size, seed)
-        optimizer.register_step_pre_hook(lambda *_: self._before_step())
-        optimizer.register_step_post_hook(lambda *_: self._after_step())
+        optimizer.register_step_pre_hook(lambda *_: self._set_rates())
+        optimizer.register_step_post_hook(lambda *_: self._reset_rates())
 
     def _make_exchange(self, prefix: str) -> TorchExchange:
         return TorchExchange(self.model, self._comm, self._settings.bucket_bytes, prefix)
@@ -114,15 +114,14 @@ class Run(Training):
         finally:
             self.model.train(was_training)
 
-    def _before_step(self) -> None:
-        self.synchronize()
+    def _set_rates(self) -> None:
+        factor = self._before_step()
         self._base_rates = [group["lr"] for group in self.optimizer.param_groups]
-        factor = self._rate_factor()
         if factor != 1.0:
             for group in self.optimizer.param_groups:
                 group["lr"] = group["lr"] * factor  # for this step; a scheduler never sees it
 
-    def _after_step(self) -> None:
+    def _reset_rates(self) -> None:
         for group, rate in zip(self.optimizer.param_groups, self._base_rates, strict=True):
             group["lr"] = rate
-        self._stepped()
+        self._after_step()

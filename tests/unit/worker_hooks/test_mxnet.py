@@ -149,11 +149,11 @@ def test_a_checkpoint_goes_on_exactly(tmp_path):
     train(whole, epochs=3)
     first = make_run(optimizer="adam")
     train(first, iterations=10)
-    first._rate.noise, first._horizon.largest_lr = (3.0, 1.0), 0.8
+    first._rate.noise, first._observer.progress.largest_lr = (3.0, 1.0), 0.8
     first.save(tmp_path / "at-10.npz")
     second = make_run(optimizer="adam", resume=tmp_path / "at-10.npz")
     assert (second.iteration, second.epoch) == (10, 1)
-    assert (second._rate.noise, second._horizon.largest_lr) == ((3.0, 1.0), 0.8)
+    assert (second._rate.noise, second._observer.progress.largest_lr) == ((3.0, 1.0), 0.8)
     train(second, epochs=3)
     assert (weights(whole.net) == weights(second.net)).all()
     for run in (whole, first, second):

@@ -320,11 +320,11 @@ def test_a_checkpoint_goes_on_exactly(tmp_path):
         first.optimizer.zero_grad()
         first.backward(nn.functional.cross_entropy(first.model(inputs), targets))
         first.optimizer.step()
-    first._rate.noise, first._horizon.largest_lr = (3.0, 1.0), 0.8
+    first._rate.noise, first._observer.progress.largest_lr = (3.0, 1.0), 0.8
     first.save(tmp_path / "at-10.pt")
     second = make_run(resume=tmp_path / "at-10.pt")
     assert (second.iteration, second.epoch) == (10, 1)
-    assert (second._rate.noise, second._horizon.largest_lr) == ((3.0, 1.0), 0.8)
+    assert (second._rate.noise, second._observer.progress.largest_lr) == ((3.0, 1.0), 0.8)
     train(second, epochs=3)
     assert torch.equal(weights(whole), weights(second))
     for run in (whole, first, second):
@@ -380,8 +380,46 @@ def test_a_worker_without_samples_runs_but_does_not_count(monkeypatch):
     )
     assert batch.samples == 0
     assert len(batch.data[0]) == 1
-    run._batch = batch
+    run._now.begin(batch)
     run.backward(nn.functional.cross_entropy(run.model(batch.data[0]), batch.data[1]))
     assert all(float(bucket._gradients.abs().sum()) == 0 for bucket in run._exchange.buckets)
-    run._batch = None
+    run._now.end()
     run.close()
+
+
+def test_a_second_step_for_one_batch_is_refused():
+    run = make_run()
+    with pytest.raises(TrainingError, match=r"step\(\) a second time for one batch"):
+        for inputs, targets in run.batches(iterations=2):
+            run.backward(nn.functional.cross_entropy(run.model(inputs), targets))
+            run.optimizer.step()
+            run.optimizer.step()
+    assert run.iteration == 1
+    run.close()
+
+
+def test_nothing_is_left_to_do_after_a_resume_at_the_end(tmp_path):
+    first = make_run()
+    train(first, iterations=2)
+    first.save(tmp_path / "end.pt")
+    first.close()
+    second = make_run(resume=tmp_path / "end.pt")
+    assert train(second, iterations=2) == []
+    second.close()
+
+
+def test_a_slowed_down_worker_trains_after_a_pause_also_with_mode_off(monkeypatch):
+    clock = {"now_s": 0.0}
+    monkeypatch.setattr("time.perf_counter", lambda: clock["now_s"])
+    slept = []
+    monkeypatch.setattr("time.sleep", slept.append)
+    run = make_run(slowdown=2.0)
+    for inputs, targets in run.batches(iterations=2):
+        loss = nn.functional.cross_entropy(run.model(inputs), targets)
+        clock["now_s"] += 1.0
+        run.backward(loss)
+        run.optimizer.step()
+        with run.paused():
+            clock["now_s"] += 10.0
+    run.close()
+    assert slept == [1.0, 1.0], "as long again as it computed, pauses left out"

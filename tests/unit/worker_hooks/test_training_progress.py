@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from worker_hooks.observe.training_progress import Horizon
+from worker_hooks.observe.training_progress import TrainingProgress
 
 
 @pytest.mark.parametrize(
@@ -16,24 +16,24 @@ from worker_hooks.observe.training_progress import Horizon
 def test_part_of_what_was_asked_for_by_the_limit_that_is_nearer(
     epochs: int | None, iterations: int | None, ratio: float
 ) -> None:
-    horizon = Horizon()
-    horizon.ask(epochs, iterations)
-    assert horizon.trained_ratio(1.5, 15) == ratio
+    progress = TrainingProgress()
+    progress.ask(epochs, iterations)
+    assert progress.trained_ratio(1.5, 15) == ratio
 
 
 def test_who_asks_for_more_has_shown_that_the_end_was_none() -> None:
-    horizon = Horizon()
-    horizon.ask(1, None)
-    horizon.ask(2, None)
-    assert math.isnan(horizon.trained_ratio(1.5, 15))
+    progress = TrainingProgress()
+    progress.ask(1, None)
+    progress.ask(2, None)
+    assert math.isnan(progress.trained_ratio(1.5, 15))
 
 
 def test_a_learning_rate_counts_in_units_of_its_largest_also_after_a_resume() -> None:
-    horizon = Horizon()
-    assert [horizon.lr_ratio(lr) for lr in (0.1, 0.4, 0.2, -1.0)] == [1.0, 1.0, 0.5, 0.0]
-    assert Horizon(horizon.largest_lr).lr_ratio(0.1) == 0.25
+    progress = TrainingProgress()
+    assert [progress.lr_ratio(lr) for lr in (0.1, 0.4, 0.2, -1.0)] == [1.0, 1.0, 0.5, 0.0]
+    assert TrainingProgress(progress.largest_lr).lr_ratio(0.1) == 0.25
 
 
 @pytest.mark.parametrize("lr", [0.0, math.inf, math.nan])
 def test_a_learning_rate_that_is_none_is_unknown(lr: float) -> None:
-    assert math.isnan(Horizon().lr_ratio(lr))
+    assert math.isnan(TrainingProgress().lr_ratio(lr))

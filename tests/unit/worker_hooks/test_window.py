@@ -8,7 +8,7 @@ import pytest
 
 from worker_hooks.observe.change import LASTING
 from worker_hooks.observe.stopwatch import Stopwatch, Times
-from worker_hooks.observe.window import FIRST_WINDOW, Iteration, WindowMeter
+from worker_hooks.observe.window import FIRST_WINDOW, IterationRecord, WindowMeter
 from worker_hooks.trailer import GlobalView
 
 
@@ -24,7 +24,7 @@ def iteration(
         "global_grad_sq": 1.0,
         "epoch": number / 4,
     } | changes
-    return Iteration(
+    return IterationRecord(
         number=number,
         plan_version=plan,
         batch_size=10 + plan,

@@ -1,0 +1,121 @@
+"""What a training tells about itself: its events, and one record per window. It all leaves through the reporter.
+
+Its methods run in the training thread, so they only read clocks and put values into the reporter's queue.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from dynamix_ps.messages import Plan
+from worker_hooks.checkpoint import Position
+from worker_hooks.iteration import IterationInFlight
+from worker_hooks.observe.reporter import Reporter
+from worker_hooks.observe.stopwatch import Stopwatch
+from worker_hooks.observe.training_progress import TrainingProgress
+from worker_hooks.observe.window import IterationRecord, WindowMeter
+from worker_hooks.settings import Settings
+
+
+class TrainingObserver:
+    """Observes one training of worker `rank` from the position `start` on. With mode off it records no windows."""
+
+    def __init__(
+        self, rank: int, reporter: Reporter, settings: Settings, bytes_per_iteration: int, start: Position
+    ) -> None:
+        self.watch = Stopwatch()
+        self.progress = TrainingProgress(start.largest_lr)
+        self._rank = rank
+        self._reporter = reporter
+        self._records_windows = settings.mode != "off"
+        self._stalled_after_s = settings.timeouts.stall_warn_s
+        self._meter = WindowMeter(rank, settings.window, bytes_per_iteration)
+        self._warm_up = start.iteration  # slow, as much happens only once; it is in no window
+        self._began_s: float | None = None
+
+    def training_asked(self, epochs: int | None, iterations: int | None) -> None:
+        """The script calls `batches()` with these limits."""
+        if self._began_s is None:
+            self._began_s = time.perf_counter()
+        self.progress.ask(epochs, iterations)
+        self.watch.begin()
+
+    def plan_applied(self, plan: Plan, iteration: int, lr_factor: float) -> None:
+        """`plan` is in force from `iteration` on. A window begins with it."""
+        self._reporter.begin_window()
+        self._reporter.event(
+            "plan_applied",
+            version=plan.version,
+            iteration=iteration,
+            batch_sizes=list(plan.batch_sizes),
+            lr_factor=lr_factor,
+        )
+
+    def iteration_complete(self, now: IterationInFlight, epochs: float, script_lr: float) -> None:
+        """The optimizer has taken its step.
+
+        Args:
+            epochs: passes over the data set so far.
+            script_lr: the learning rate as the script has set it.
+        """
+        times = self.watch.end()
+        if not self._records_windows or now.sum is None:
+            return
+        batch = now.batch
+        if batch.iteration == self._warm_up:
+            self._reporter.begin_window()
+            return
+        record = self._meter.add(
+            IterationRecord(
+                number=batch.iteration,
+                plan_version=batch.plan.version,
+                batch_size=batch.plan.batch_sizes[self._rank],
+                samples=batch.samples,
+                times=times,
+                loss=now.loss,
+                correct=now.correct,
+                grad_sq=now.grad_sq,
+                global_grad_sq=now.sum.squared_norm,
+                view=now.sum.view,
+                epoch=epochs,
+                trained_ratio=self.progress.trained_ratio(epochs, batch.iteration + 1),
+                lr_ratio=self.progress.lr_ratio(script_lr),
+                stalled=times.blocked_s >= self._stalled_after_s,
+            )
+        )
+        if record is not None:
+            self._reporter.window(record)
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """What happens in here is not training: it is in no window, and a window begins after it."""
+        self._reporter.event("paused")
+        with self.watch.paused():
+            yield
+        self._reporter.event("resumed")
+        self._reporter.begin_window()
+
+    def evaluated(
+        self, iteration: int, epoch: int, accuracy: float, loss: float, samples: int, trained_samples: int
+    ) -> None:
+        """The model after `iteration` iterations has this accuracy and loss on `samples` samples."""
+        self._reporter.event(
+            "evaluation",
+            iteration=iteration,
+            epoch=epoch,
+            accuracy=accuracy,
+            loss=loss,
+            samples=samples,
+            trained_samples=trained_samples,
+            trained_s=self._since_begin_s() - self.watch.pauses_s,
+        )
+
+    def finished(self, iterations: int, samples: int) -> None:
+        """Training is over, after `samples` samples of this worker."""
+        self._reporter.event("finished", iterations=iterations, samples=samples, train_s=self._since_begin_s())
+
+    def _since_begin_s(self) -> float:
+        """Seconds since training began, pauses included."""
+        return 0.0 if self._began_s is None else time.perf_counter() - self._began_s
