@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
-from dynamix_ps import env
+from dynamix_ps.config import variables
 from dynamix_ps.config.load import load_config
 from dynamix_ps.errors import UsageError
 from dynamix_ps.exit_codes import exit_code_of
@@ -123,13 +123,17 @@ def arbitrator_watch() -> ArbitratorWatch | None:
         ConfigError: the cluster file is wrong.
         UsageError: a variable that the arbitrator needs is missing.
     """
-    config_file = env.get(env.CONFIG)
+    config_file = variables.get(variables.CONFIG)
     if config_file is None or load_config(config_file).mode == "off":
         return None
-    missing = [name for name in (env.RUN_DIR, env.RUN_ID, env.ARBITRATOR, env.TOKEN) if env.get(name) is None]
+    missing = [
+        name
+        for name in (variables.RUN_DIR, variables.RUN_ID, variables.ARBITRATOR, variables.TOKEN)
+        if variables.get(name) is None
+    ]
     if missing:
-        raise UsageError(f"{env.CONFIG} is set, but the arbitrator also needs {', '.join(missing)}")
-    folder = Path(env.get(env.RUN_DIR) or "") / "arbitrator"
+        raise UsageError(f"{variables.CONFIG} is set, but the arbitrator also needs {', '.join(missing)}")
+    folder = Path(variables.get(variables.RUN_DIR) or "") / "arbitrator"
     return ArbitratorWatch([sys.executable, "-m", "dynamix_ps.arbitrator"], folder / "watch.jsonl")
 
 
@@ -137,7 +141,7 @@ def main() -> int:
     """Watch in the foreground until SIGTERM."""
     watch = arbitrator_watch()
     if watch is None:
-        raise UsageError(f"nothing to watch: {env.CONFIG} is not set, or its mode is off")
+        raise UsageError(f"nothing to watch: {variables.CONFIG} is not set, or its mode is off")
     ended = threading.Event()
 
     def end(number: int, frame: FrameType | None) -> None:

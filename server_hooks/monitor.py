@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-from dynamix_ps import env
+from dynamix_ps.config import variables
 from dynamix_ps.config.load import load_config
 from dynamix_ps.config.schema import Config
 from dynamix_ps.messages import RoleReport, SystemSample
@@ -143,12 +143,12 @@ def role_monitor(role: str) -> RoleMonitor | None:
     Raises:
         ConfigError: the cluster file is wrong.
     """
-    config_file = env.get(env.CONFIG)
+    config_file = variables.get(variables.CONFIG)
     config = load_config(config_file) if config_file else None
     if config is None or config.mode == "off":
         return None
-    name = env.get(env.ROLE_NAME) or f"{role}@{socket.gethostname()}:{os.getpid()}"
-    run_dir, address = env.get(env.RUN_DIR), env.get(env.ARBITRATOR)
+    name = variables.get(variables.ROLE_NAME) or f"{role}@{socket.gethostname()}:{os.getpid()}"
+    run_dir, address = variables.get(variables.RUN_DIR), variables.get(variables.ARBITRATOR)
     wanted = config.metrics.network
     return RoleMonitor(
         name,
@@ -175,7 +175,7 @@ def data_plane(arbitrator: str | None) -> Callable[[Connection], bool]:
 
 
 def _observer(address: str | None, config: Config) -> RoleObserver | None:
-    run_id, token = env.get(env.RUN_ID), env.get(env.TOKEN)
+    run_id, token = variables.get(variables.RUN_ID), variables.get(variables.TOKEN)
     if address is None or run_id is None or token is None:
         return None
     return RoleObserver(address, run_id, token, config.timeouts)

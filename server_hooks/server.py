@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import sys
 
-from dynamix_ps import env
+from dynamix_ps.config import variables
 from dynamix_ps.exit_codes import exit_code_of
 from server_hooks.byteps_entry import serve
 
 
 def main() -> int:
     """Serve until all workers have left. Without DYNAMIX_CONFIG this is a plain BytePS server."""
-    if env.get(env.CONFIG) is None:
+    if variables.get(variables.CONFIG) is None:
         serve()
         return 0
     from server_hooks.monitor import monitored  # what it imports is of no use to a plain server

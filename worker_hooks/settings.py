@@ -6,7 +6,7 @@ import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
-from dynamix_ps import env
+from dynamix_ps.config import variables
 from dynamix_ps.config.load import load_config
 from dynamix_ps.config.schema import Config, Timeouts
 from dynamix_ps.errors import ConfigError, TrainingError
@@ -39,10 +39,10 @@ class Settings:
 
     @classmethod
     def from_environment(cls) -> Settings:
-        """Read the variables of dynamix_ps/env.py. Raises ConfigError for a broken YAML or value."""
-        path = env.get(env.CONFIG)
+        """Read the variables of dynamix_ps/config/variables.py. Raises ConfigError for a broken YAML or value."""
+        path = variables.get(variables.CONFIG)
         config = load_config(Path(path)) if path else None
-        run_dir, resume = env.get(env.RUN_DIR), env.get(env.RESUME)
+        run_dir, resume = variables.get(variables.RUN_DIR), variables.get(variables.RESUME)
         defaults = Config.model_fields
         return cls(
             comm=config.comm if config else _plane_without_file(),
@@ -58,9 +58,9 @@ class Settings:
             network=config.metrics.network if config else "off",
             timeouts=config.timeouts if config else Timeouts(),
             run_dir=Path(run_dir) if run_dir else None,
-            run_id=env.get(env.RUN_ID) or uuid.uuid4().hex[:8],
-            arbitrator=env.get(env.ARBITRATOR),
-            token=env.get(env.TOKEN) or "",
+            run_id=variables.get(variables.RUN_ID) or uuid.uuid4().hex[:8],
+            arbitrator=variables.get(variables.ARBITRATOR),
+            token=variables.get(variables.TOKEN) or "",
             resume=Path(resume) if resume else None,
             slowdown=_slowdown(),
         )
@@ -85,15 +85,15 @@ def _first_sizes(config: Config) -> tuple[int, ...]:
 def _plane_without_file() -> str:
     """BytePS where a launcher has made this process a worker of a cluster, otherwise no network."""
     default: str = Config.model_fields["comm"].default
-    return default if env.get("DMLC_ROLE") == "worker" else "local"
+    return default if variables.get("DMLC_ROLE") == "worker" else "local"
 
 
 def _slowdown() -> float:
-    text = env.get(env.SLOWDOWN, "1") or "1"
+    text = variables.get(variables.SLOWDOWN, "1") or "1"
     try:
         factor = float(text)
     except ValueError:
         factor = 0.0
     if not factor >= 1:
-        raise ConfigError(f"{env.SLOWDOWN}={text!r}: expected a number of at least 1 (2 means half as fast)")
+        raise ConfigError(f"{variables.SLOWDOWN}={text!r}: expected a number of at least 1 (2 means half as fast)")
     return factor

@@ -36,11 +36,11 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.parts.comm_worker import BATCH, BLOCK
-from dynamix_ps import env
 from dynamix_ps.byteps_build.build import build_byteps
 from dynamix_ps.byteps_build.progress import Progress
 from dynamix_ps.byteps_build.recipe import MARKER, Recipe
 from dynamix_ps.byteps_build.toolchain import check
+from dynamix_ps.config import variables
 from dynamix_ps.launch.shared_memory import remove_segments
 
 WORKERS = 2
@@ -85,7 +85,7 @@ class Roles:
                 "BYTEPS_LOCAL_RANK": "0",
                 "BYTEPS_LOCAL_SIZE": "1",
                 "BYTEPS_SOCKET_PATH": str(sockets),
-                env.SHM_PREFIX: f"{self.prefix}{rank}-",
+                variables.SHM_PREFIX: f"{self.prefix}{rank}-",
             }
             self._start(f"worker-{rank}", worker, {**common, **own})
 
@@ -197,7 +197,7 @@ def cpu_s(process: psutil.Process) -> float:
 def stock_install(console: Console) -> Path:
     """BytePS as shipped, in a folder of its own, built when it is not there yet."""
     recipe = Recipe("stock", check())
-    folder = Path(env.cache_dir()) / "byteps" / f"installed-{recipe.key}"
+    folder = Path(variables.cache_dir()) / "byteps" / f"installed-{recipe.key}"
     if not (folder / "byteps" / MARKER).is_file():
         console.print("building BytePS as shipped, for comparison", highlight=False)
         build_byteps(recipe, Progress(console), target=folder)

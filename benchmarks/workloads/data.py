@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from benchmarks.workloads.download import RemoteFile, fetch
 from benchmarks.workloads.formats import IDX_FILES, RawImages, read_cifar_archive, read_idx, read_npz
-from dynamix_ps import env
+from dynamix_ps.config import variables
 from dynamix_ps.errors import DataError, UsageError
 
 _FASHION_HOME = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/"
@@ -116,8 +116,8 @@ def load(name: str, path: Path | None = None) -> DataSet:
         if found is None:
             raise DataError(f"{known.title} is not at {path}: expected {_expected(known)}; correct the path")
         return _data_set(known, *found)
-    cache = Path(env.cache_dir()) / "data"
-    given = env.get(env.DATA)
+    cache = Path(variables.cache_dir()) / "data"
+    given = variables.get(variables.DATA)
     places = [*([Path(given)] if given else []), cache]
     for place in places:
         found = _at(known, place)

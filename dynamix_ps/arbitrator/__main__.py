@@ -1,4 +1,4 @@
-"""`python -m dynamix_ps.arbitrator`: one run's arbitrator, told by the environment what to serve (env.py).
+"""`python -m dynamix_ps.arbitrator`: one run's arbitrator; its environment tells what to serve (config/variables.py).
 
 Exit codes: 0 after SIGTERM or SIGINT, 2 configuration, 3 variables missing or address taken, 1 policy file.
 """
@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dynamix_ps import env
 from dynamix_ps.arbitrator.journal import Journal, replay
 from dynamix_ps.arbitrator.service import Arbitrator
+from dynamix_ps.config import variables
 from dynamix_ps.config.load import load_config
 from dynamix_ps.config.schema import Config
 from dynamix_ps.errors import DynamixError, EnvironmentNotReady
@@ -62,8 +62,8 @@ def read_settings() -> Settings:
         EnvironmentNotReady: a variable is missing.
         ConfigError: the configuration is wrong.
     """
-    names = (env.CONFIG, env.RUN_DIR, env.RUN_ID, env.TOKEN, env.ARBITRATOR)
-    values = {name: env.get(name) for name in names}
+    names = (variables.CONFIG, variables.RUN_DIR, variables.RUN_ID, variables.TOKEN, variables.ARBITRATOR)
+    values = {name: variables.get(name) for name in names}
     missing = [name for name, value in values.items() if value is None]
     if missing:
         raise EnvironmentNotReady(

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from dynamix_ps import env
 from dynamix_ps.byteps_build.source import file_sha256
+from dynamix_ps.config import variables
 
 _ENTRY = "entry.json"
 
@@ -21,7 +21,7 @@ class WheelCache:
     """One folder per key; each holds a wheel and `entry.json` with the wheel's name and hash."""
 
     def __init__(self, base: Path | None = None) -> None:
-        self.folder = (base or Path(env.cache_dir())) / "byteps"
+        self.folder = (base or Path(variables.cache_dir())) / "byteps"
         self.folder.mkdir(parents=True, exist_ok=True)
 
     @property

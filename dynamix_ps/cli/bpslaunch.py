@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from dynamix_ps import env
 from dynamix_ps.comm.role_environment import RoleSettings, read_role
+from dynamix_ps.config import variables
 from dynamix_ps.errors import UsageError
 from dynamix_ps.exit_codes import exit_code_of
 from dynamix_ps.launch.affinity import core_sets, numa_nodes
@@ -68,7 +68,7 @@ def _resolved(command: list[str]) -> list[str]:
 
 
 def _worker(settings: RoleSettings, command: list[str]) -> int:
-    if not env.get(env.RUN_ID):
+    if not variables.get(variables.RUN_ID):
         _isolate(settings)
     size = settings.local_size
     bind = os.environ["BYTEPS_NUMA_ON"] == "1"
@@ -87,7 +87,7 @@ def _isolate(settings: RoleSettings) -> None:
     """Own sockets and own shared-memory names for this worker, and a keeper that removes them after its end."""
     cluster = hashlib.sha256(settings.root.encode()).hexdigest()[:12]
     name = f"{cluster}-w{settings.worker_id}"
-    prefix = os.environ.setdefault(env.SHM_PREFIX, f"dynamix_{cluster}_{settings.worker_id}_")
+    prefix = os.environ.setdefault(variables.SHM_PREFIX, f"dynamix_{cluster}_{settings.worker_id}_")
     holdings = Holdings(run_id="", shm_prefix=prefix, scratch=str(scratch_path(name)))
     release(holdings)  # of an earlier worker with the same number in the same cluster
     scratch = make_scratch(name, sockets=1)

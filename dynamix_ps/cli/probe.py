@@ -16,7 +16,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from dynamix_ps import env
+from dynamix_ps.config import variables
 from dynamix_ps.errors import EnvironmentNotReady
 from dynamix_ps.launch.cleanup import scratch_path
 from dynamix_ps.launch.network_probe import SOCKET_NAME
@@ -28,7 +28,7 @@ from dynamix_ps.metrics.network.probe_client import ProbeSource
 from dynamix_ps.metrics.network.probe_protocol import DEFAULT_SOCKET, Snapshot
 from dynamix_ps.terminal import make_console, print_line
 
-_SOCKET_HELP = f"Socket of the probe (default: ${env.PROBE}, {DEFAULT_SOCKET}, or that of a run of yours)."
+_SOCKET_HELP = f"Socket of the probe (default: ${variables.PROBE}, {DEFAULT_SOCKET}, or that of a run of yours)."
 
 
 @click.group(invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
@@ -91,7 +91,7 @@ def _find_probe(path: str | None) -> ProbeSource:
 
 
 def _candidates() -> Iterator[str]:
-    chosen = env.get(env.PROBE)
+    chosen = variables.get(variables.PROBE)
     if chosen and chosen != NO_PROBE:
         yield chosen
     yield DEFAULT_SOCKET

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from dynamix_ps.config.schema import Config
 from dynamix_ps.config.validate import Finding
+from dynamix_ps.config.variables import allowed_in_cluster_file
 from dynamix_ps.config.yaml_lines import Path
 
 # The batch sizes travel in the float32 tail of the gradient buffer; up to here their sum is exact.
@@ -15,12 +16,6 @@ MAX_GLOBAL_BATCH = 2**24
 
 # How many workers there are, which is known even when a key of one of them is wrong.
 _COUNT: Path = ("cluster", "workers", "count")
-
-# Set per role by the launcher; a value from the file would break the role it reaches.
-_OURS = re.compile(
-    r"DMLC_.*|DYNAMIX_(CONFIG|RUN_DIR|RUN_ID|ARBITRATOR|TOKEN|RESUME|SLOWDOWN)"
-    r"|BYTEPS_(SOCKET_PATH|SHM_PREFIX|LOCAL_RANK|LOCAL_SIZE|GLOBAL_RANK|FORCE_DISTRIBUTED|ENABLE_ASYNC)"
-)
 
 
 def findings(config: Config) -> Iterator[Finding]:
@@ -124,5 +119,5 @@ def _environment(config: Config) -> Iterator[Finding]:
     for name, value in config.env.items():
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
             yield Finding(("env", name), "is no name of an environment variable", value)
-        elif _OURS.fullmatch(name):
-            yield Finding(("env", name), "is set by the launcher; remove it", value)
+        elif not allowed_in_cluster_file(name):
+            yield Finding(("env", name), "belongs to the launcher, which sets it where it is needed; remove it", value)

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from dynamix_ps import env
+from dynamix_ps.config import variables
 from dynamix_ps.launch.shared_memory import remove_segments
 
 _RECORD = "holdings.json"
@@ -73,7 +73,7 @@ def release(holdings: Holdings, grace_s: float = 3.0) -> None:
 
 def processes_of(run_id: str) -> Iterator[int]:
     """Processes that were started with this run's id in their environment, except the caller."""
-    mark = f"{env.RUN_ID}={run_id}".encode()
+    mark = f"{variables.RUN_ID}={run_id}".encode()
     for entry in os.listdir("/proc"):
         if entry.isdigit() and int(entry) != os.getpid() and run_id and mark in _environment(int(entry)):
             yield int(entry)

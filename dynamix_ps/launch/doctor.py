@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from dynamix_ps import env
 from dynamix_ps.byteps_build.install import InstalledInfo, installed_info
 from dynamix_ps.cgroups import available_cores
+from dynamix_ps.config import variables
 from dynamix_ps.config.schema import Cluster, Config, Worker
 from dynamix_ps.errors import DynamixError
 from dynamix_ps.launch.cpu_quota import find_controller
@@ -181,14 +181,18 @@ def _network(config: Config | None) -> Iterator[Check]:
 
 
 def _data() -> Check:
-    folders = [Path(folder) for folder in (env.get(env.DATA), os.path.join(env.cache_dir(), "data")) if folder]
+    folders = [
+        Path(folder)
+        for folder in (variables.get(variables.DATA), os.path.join(variables.cache_dir(), "data"))
+        if folder
+    ]
     found = [file for folder in folders if folder.is_dir() for file in sorted(folder.iterdir()) if file.is_file()]
     data = [file for file in found if file.suffix in (".npz", ".gz")]
     if data:
         return Check("data", "ok", ", ".join(map(str, data)))
     detail = f"no data set in {', '.join(map(str, folders))}; the workloads download theirs"
     return Check(
-        "data", "warning", detail, f"without a network: put fashion_mnist.npz into a folder and set {env.DATA}"
+        "data", "warning", detail, f"without a network: put fashion_mnist.npz into a folder and set {variables.DATA}"
     )
 
 

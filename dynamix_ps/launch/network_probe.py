@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-from dynamix_ps import env
+from dynamix_ps.config import variables
 from dynamix_ps.config.schema import Config
 from dynamix_ps.errors import EnvironmentNotReady
 from dynamix_ps.launch.process import tie_to_parent
@@ -36,7 +36,7 @@ class Events(Protocol):
 
 @contextmanager
 def network_probe(config: Config, run_id: str, scratch: Path, log_file: Path, events: Events) -> Iterator[str | None]:
-    """Yields the value of env.PROBE for all roles, none where nothing would ask a probe; ends what it began.
+    """Yields the value of variables.PROBE for all roles, none where nothing would ask a probe; ends what it began.
 
     A probe that was started before and answers is used. Otherwise one is started in the scratch folder. Where that
     is not permitted the run goes on without, which `events` is told.
@@ -48,7 +48,7 @@ def network_probe(config: Config, run_id: str, scratch: Path, log_file: Path, ev
     if config.mode == "off" or not config.data_plane.uses_network or wanted not in ("auto", "ebpf"):
         yield None
         return
-    hosts = env.get(env.PROBE, NO_PROBE) or NO_PROBE
+    hosts = variables.get(variables.PROBE, NO_PROBE) or NO_PROBE
     if hosts == NO_PROBE:  # as a run within another one inherits it
         hosts = DEFAULT_SOCKET
     problem = _problem(hosts)
@@ -90,7 +90,7 @@ def _start(path: str, run_id: str, log_file: Path) -> subprocess.Popen[bytes]:
     with log_file.open("ab") as log:
         return subprocess.Popen(
             [sys.executable, "-m", "dynamix_ps.metrics.network.probe", "--socket", path],
-            env={**os.environ, env.RUN_ID: run_id, "PYTHONUNBUFFERED": "1"},
+            env={**os.environ, variables.RUN_ID: run_id, "PYTHONUNBUFFERED": "1"},
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,

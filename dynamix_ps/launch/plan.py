@@ -9,13 +9,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from dynamix_ps import env
+from dynamix_ps.config import variables
 from dynamix_ps.config.schema import Config
 
 Role = Literal["scheduler", "server", "worker", "arbitrator"]
-
-# What a run hands to its roles; inherited values of another run must never reach them.
-_OF_ONE_RUN = (env.CONFIG, env.RUN_DIR, env.RUN_ID, env.ARBITRATOR, env.TOKEN, env.RESUME, env.SLOWDOWN, env.PROBE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +57,7 @@ def plan_roles(config: Config, place: RunPlace, environ: Mapping[str, str], pyth
     common = _common_env(config, place, environ, python)
     launcher = (python, "-m", "dynamix_ps.cli.bpslaunch")
     roles = _roles(config, place, environ, common, launcher)
-    return tuple(replace(role, env={**role.env, env.ROLE_NAME: role.name}) for role in roles)
+    return tuple(replace(role, env={**role.env, variables.ROLE_NAME: role.name}) for role in roles)
 
 
 def _roles(
@@ -74,13 +71,13 @@ def _roles(
         watch = (launcher[0], "-m", "server_hooks.arbitrator_watch")
         yield RoleSpec("arbitrator", "arbitrator", watch, common)
     for rank in range(len(config.cluster.workers)):
-        variables = {**common, **_worker_env(config, place, environ, rank)}
-        yield RoleSpec(f"worker-{rank}", "worker", (*launcher, *config.command), variables, rank)
+        added = {**common, **_worker_env(config, place, environ, rank)}
+        yield RoleSpec(f"worker-{rank}", "worker", (*launcher, *config.command), added, rank)
 
 
 def _common_env(config: Config, place: RunPlace, environ: Mapping[str, str], python: str) -> dict[str, str]:
     cluster = config.cluster
-    variables = {
+    added = {
         "PATH": os.pathsep.join(filter(None, (os.path.dirname(python), environ.get("PATH", os.defpath)))),
         "PYTHONPATH": os.pathsep.join(filter(None, (str(place.cwd), environ.get("PYTHONPATH", "")))),
         "PYTHONUNBUFFERED": "1",
@@ -92,46 +89,46 @@ def _common_env(config: Config, place: RunPlace, environ: Mapping[str, str], pyt
         "BYTEPS_NUMA_ON": environ.get("BYTEPS_NUMA_ON", "0"),
         "BYTEPS_SERVER_ENGINE_THREAD": environ.get("BYTEPS_SERVER_ENGINE_THREAD", "1"),
         "BYTEPS_LOG_LEVEL": environ.get("BYTEPS_LOG_LEVEL", "WARNING"),
-        env.CONFIG: str(place.config_file),
-        env.RUN_DIR: str(place.run_dir),
-        env.RUN_ID: place.run_id,
-        env.TOKEN: place.token,
+        variables.CONFIG: str(place.config_file),
+        variables.RUN_DIR: str(place.run_dir),
+        variables.RUN_ID: place.run_id,
+        variables.TOKEN: place.token,
     }
     if config.data_plane.has_servers:
-        variables["BYTEPS_FORCE_DISTRIBUTED"] = "1"  # or one worker would do without scheduler and server
+        added["BYTEPS_FORCE_DISTRIBUTED"] = "1"  # or one worker would do without scheduler and server
     if place.probe is not None:
-        variables[env.PROBE] = place.probe
+        added[variables.PROBE] = place.probe
     if config.mode != "off":
-        variables[env.ARBITRATOR] = f"{cluster.host}:{place.arbitrator_port}"
-    return variables
+        added[variables.ARBITRATOR] = f"{cluster.host}:{place.arbitrator_port}"
+    return added
 
 
 def _worker_env(config: Config, place: RunPlace, environ: Mapping[str, str], rank: int) -> dict[str, str]:
     workers = len(config.cluster.workers)
     devices = [device for device in environ.get("NVIDIA_VISIBLE_DEVICES", "").split(",") if device] or ["0"]
-    variables = {
+    added = {
         "OMP_NUM_THREADS": environ.get("OMP_NUM_THREADS", str(max(1, place.cores // workers))),
         **config.env,
         "DMLC_ROLE": "worker",
         "DMLC_WORKER_ID": str(rank),
         "NVIDIA_VISIBLE_DEVICES": devices[rank % len(devices)],
         "BYTEPS_SOCKET_PATH": str(place.scratch / f"w{rank}"),
-        env.SHM_PREFIX: f"{place.shm_prefix}{rank}_",
+        variables.SHM_PREFIX: f"{place.shm_prefix}{rank}_",
     }
     if place.slowdowns is not None and place.slowdowns[rank] > 1:
-        variables[env.SLOWDOWN] = f"{place.slowdowns[rank]:g}"
+        added[variables.SLOWDOWN] = f"{place.slowdowns[rank]:g}"
     if place.resume is not None:
-        variables[env.RESUME] = str(place.resume)
-    return variables
+        added[variables.RESUME] = str(place.resume)
+    return added
 
 
 def role_environment(spec: RoleSpec, environ: Mapping[str, str]) -> dict[str, str]:
     """The whole environment of a role: the launcher's, without what belongs to another run, and its own."""
-    kept = {name: value for name, value in environ.items() if name not in _OF_ONE_RUN}
+    kept = {name: value for name, value in environ.items() if name not in variables.OF_ONE_RUN}
     return {**kept, **spec.env}
 
 
 def as_shell(spec: RoleSpec) -> str:
     """One line that would start this role from a shell."""
-    variables = (f"{name}={value}" for name, value in sorted(spec.env.items()))
-    return shlex.join(("env", *variables, *spec.argv))
+    assignments = (f"{name}={value}" for name, value in sorted(spec.env.items()))
+    return shlex.join(("env", *assignments, *spec.argv))

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from benchmarks.testbed import Bed
-from dynamix_ps import env
+from dynamix_ps.config import variables
 from dynamix_ps.metrics.network.ebpf import EbpfCollector
 from tests.integration.bed_cluster import BedCluster
 
@@ -54,7 +54,7 @@ def test_losses_and_bytes(bed: Bed, collector: EbpfCollector, probe_socket: str)
         bits_per_s = SERVER_BITS_PER_S if host == "server" else WORKER_BITS_PER_S
         bed.set_link(host, dataclasses.replace(bed.link(host), up_bits_per_s=bits_per_s))
     bed.set_link("worker-1", dataclasses.replace(bed.link("worker-1"), up_loss=0.01))
-    with BedCluster(bed, SUMS, len(WORKERS), collector.watch, {env.PROBE: probe_socket}) as cluster:
+    with BedCluster(bed, SUMS, len(WORKERS), collector.watch, {variables.PROBE: probe_socket}) as cluster:
         for worker in WORKERS:
             cluster.wait_for(worker, "summed", LIMIT_S)
         connections = collector.read()

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from benchmarks.testbed import Bed
-from dynamix_ps import env
+from dynamix_ps.config import variables
 from dynamix_ps.metrics.network.connection import Reading
 from dynamix_ps.metrics.network.ebpf import EbpfCollector
 from dynamix_ps.metrics.network.meter import TrafficMeter
@@ -62,7 +62,7 @@ class Watched:
 
     def __init__(self, bed: Bed, collector: EbpfCollector, probe_socket: str) -> None:
         self._collector, self._meter = collector, TrafficMeter()
-        self.cluster = BedCluster(bed, SUMS, 2, collector.watch, {env.PROBE: probe_socket})
+        self.cluster = BedCluster(bed, SUMS, 2, collector.watch, {variables.PROBE: probe_socket})
         self._last = self._meter.update(self._reading()).total
 
     def goes_on(self) -> None:

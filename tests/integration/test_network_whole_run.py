@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from benchmarks.testbed import Bed
-from dynamix_ps import env
+from dynamix_ps.config import variables
 from dynamix_ps.config.load import dump_config
 from dynamix_ps.config.schema import Config
 from dynamix_ps.run_record.run_folder import RunFolder
@@ -52,7 +52,7 @@ class WholeRun(BedCluster):
         if not role.startswith("worker-"):
             kind = role.partition("-")[0]
             command = [sys.executable, "-m", f"server_hooks.{kind}"]
-        options["env"][env.ROLE_NAME] = role
+        options["env"][variables.ROLE_NAME] = role
         return super()._popen(role, command, **options)
 
 
@@ -73,15 +73,15 @@ def test_a_lossy_link_and_a_narrow_link_are_told_apart(bed: Bed, probe_socket: s
     )
     folder = RunFolder(tmp_path)
     folder.config_file.write_text(dump_config(config))
-    variables = {
-        env.CONFIG: str(folder.config_file),
-        env.RUN_DIR: str(folder.path),
-        env.RUN_ID: "whole-run",
-        env.TOKEN: "secret",
-        env.ARBITRATOR: f"{bed.address('server')}:7117",
-        env.PROBE: probe_socket,
+    environ = {
+        variables.CONFIG: str(folder.config_file),
+        variables.RUN_DIR: str(folder.path),
+        variables.RUN_ID: "whole-run",
+        variables.TOKEN: "secret",
+        variables.ARBITRATOR: f"{bed.address('server')}:7117",
+        variables.PROBE: probe_socket,
     }
-    with WholeRun(bed, TRAIN, 3, lambda pid: None, variables) as cluster:
+    with WholeRun(bed, TRAIN, 3, lambda pid: None, environ) as cluster:
         cluster.results(90.0)
         retransmitted = {rank: bed.snmp(f"worker-{rank}").retransmitted_segments for rank in range(3)}
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from dynamix_ps import env
+from dynamix_ps.config import variables
 from dynamix_ps.messages import NAN, RoleReport, SystemSample, WindowRecord
 from dynamix_ps.metrics.network.meter import Rates, Traffic, rates
 from dynamix_ps.metrics.role_report import make_report
@@ -33,7 +33,7 @@ class Telemetry:
     """
 
     def __init__(self, rank: int, network: Network, sample: Callable[[], SystemSample]) -> None:
-        self.name = env.get(env.ROLE_NAME) or f"worker-{rank}"
+        self.name = variables.get(variables.ROLE_NAME) or f"worker-{rank}"
         self._rank = rank
         self._network = network
         self._sample = sample

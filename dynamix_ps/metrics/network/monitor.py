@@ -6,13 +6,13 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from dynamix_ps import env
+from dynamix_ps.config import variables
 from dynamix_ps.metrics.network.connection import Connection, NetworkSource, Reading, SourceName
 from dynamix_ps.metrics.network.meter import Traffic, TrafficMeter
 from dynamix_ps.metrics.network.probe_client import ProbeSource
 from dynamix_ps.metrics.network.probe_protocol import DEFAULT_SOCKET
 
-NO_PROBE = "none"  # as env.PROBE
+NO_PROBE = "none"  # as variables.PROBE
 WHAT = "network metrics"  # in events
 IN_WORDS: Mapping[SourceName, str] = {"ebpf": "eBPF", "sockdiag": "sock_diag", "procfs": "/proc/net", "none": "nothing"}
 
@@ -113,7 +113,7 @@ def describe(error: Exception) -> str:
 
 
 def _makers(wanted: str) -> Makers:
-    socket = env.get(env.PROBE, DEFAULT_SOCKET) or DEFAULT_SOCKET
+    socket = variables.get(variables.PROBE, DEFAULT_SOCKET) or DEFAULT_SOCKET
     without: Makers = {"sockdiag": _sockdiag, "procfs": _procfs}
     if socket == NO_PROBE and wanted == "auto":
         return without  # the launcher has said why

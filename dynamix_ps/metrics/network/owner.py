@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from dynamix_ps import env
+from dynamix_ps.config import variables
 from dynamix_ps.metrics.network.probe_protocol import WatchedProcess
 
 _LONGEST = 64  # as the protocol has it
@@ -36,15 +36,15 @@ def read_owner(pid: int, uid: int, namespaces: Namespaces) -> WatchedProcess:
         lines = (folder / "environ").read_bytes().split(b"\0")
     except OSError:  # it has ended
         return WatchedProcess(pid, "", "", "")
-    variables = dict(line.decode(errors="replace").partition("=")[::2] for line in lines)
-    return WatchedProcess(pid, role_name(variables), _harmless(variables.get(env.RUN_ID, "")), namespaces.name(pid))
+    environ = dict(line.decode(errors="replace").partition("=")[::2] for line in lines)
+    return WatchedProcess(pid, role_name(environ), _harmless(environ.get(variables.RUN_ID, "")), namespaces.name(pid))
 
 
-def role_name(variables: dict[str, str]) -> str:
+def role_name(environ: dict[str, str]) -> str:
     """`worker-0`, from what the launcher says or else from the variables of BytePS; empty for no role."""
-    role = variables.get("DMLC_ROLE", "")
-    number = variables.get("DMLC_WORKER_ID", "")
-    return _harmless(variables.get(env.ROLE_NAME) or (f"{role}-{number}" if role == "worker" and number else role))
+    role = environ.get("DMLC_ROLE", "")
+    number = environ.get("DMLC_WORKER_ID", "")
+    return _harmless(environ.get(variables.ROLE_NAME) or (f"{role}-{number}" if role == "worker" and number else role))
 
 
 def _inode(path: Path) -> int:

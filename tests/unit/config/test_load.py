@@ -74,7 +74,7 @@ env:
         "13: cluster.workers[2]: must be a mapping of keys to values (got 3)",
         "16: timeouts.lease_s: must exceed rpc_s = 10 (got 5.0)",
         "19: policy.sizes: needs one size per worker, 3 in all (got [64, 64])",
-        "21: env.DMLC_ROLE: is set by the launcher; remove it (got x)",
+        "21: env.DMLC_ROLE: belongs to the launcher, which sets it where it is needed; remove it (got x)",
     ]
 
 
@@ -114,7 +114,7 @@ env:
         (MINIMAL + "command: [python, 3]\n", 2, "command[1]: must be text; put it in quotes (got 3)"),
         (MINIMAL + "env: {A: 1}\n", 2, "env.A: must be text; put it in quotes (got 1)"),
         (MINIMAL + "env: {'A B': x}\n", 2, "no name of an environment variable"),
-        (MINIMAL + "env: {DYNAMIX_TOKEN: x}\n", 2, "env.DYNAMIX_TOKEN: is set by the launcher"),
+        (MINIMAL + "env: {DYNAMIX_TOKEN: x}\n", 2, "env.DYNAMIX_TOKEN: belongs to the launcher"),
         (MINIMAL + "comm: local\n", 2, "comm: is for one worker, the cluster has 2"),
         (MINIMAL + "prefetch: 20\n", 2, "prefetch: must be below window = 20"),
         ("cluster: {workers: [{}]}\nlr_rule: adascale\n", 2, "lr_rule: needs two workers or more"),

@@ -10,7 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dynamix_ps.config.load import load_config
 from dynamix_ps.config.schema import Config
+from dynamix_ps.errors import ConfigError
 from dynamix_ps.launch.plan import RoleSpec, RunPlace, as_shell, plan_roles, role_environment
 
 PLACE = RunPlace(
@@ -142,6 +144,33 @@ def test_nothing_of_an_outer_run_leaks_into_a_role() -> None:
     assert "DYNAMIX_ARBITRATOR" not in full
     assert full["DYNAMIX_RUN_ID"] == "0badcafe"
     assert full["HOME"] == "/root"
+
+
+INNER = plan(place=dataclasses.replace(PLACE, slowdowns=(2.0, 2.0), resume=Path("/c.pt"), probe="none"))
+# What the roles get that is neither a search path nor a tuning variable, which a user may set.
+SET_PER_ROLE = sorted(
+    {name for spec in INNER.values() for name in spec.env}
+    - {"PATH", "PYTHONPATH", "PYTHONUNBUFFERED", "OMP_NUM_THREADS"}
+    - {"BYTEPS_NUMA_ON", "BYTEPS_SERVER_ENGINE_THREAD", "BYTEPS_LOG_LEVEL"}
+)
+
+
+@pytest.mark.parametrize("name", SET_PER_ROLE)
+def test_what_the_launcher_sets_per_role_is_refused_in_a_cluster_file(name: str, tmp_path: Path) -> None:
+    file = tmp_path / "c.yaml"
+    file.write_text(f"cluster: {{workers: [{{}}, {{}}]}}\nenv:\n  {name}: x\n")
+    with pytest.raises(ConfigError, match=rf"c\.yaml:3: env\.{name}: belongs to the launcher.*remove it \(got x\)"):
+        load_config(file)
+
+
+def test_no_variable_of_another_run_reaches_a_role() -> None:
+    outer = {**{name: "outer" for spec in INNER.values() for name in spec.env}, "HOME": "/root"}
+    for specs in (plan(), plan(comm="gloo", mode="off"), plan(comm="local", cluster={"workers": ({},)})):
+        for spec in specs.values():
+            full = role_environment(spec, outer)
+            kept = {name for name in SET_PER_ROLE if full.get(name) == "outer"}
+            assert kept <= {"NVIDIA_VISIBLE_DEVICES"}, spec.name  # the machine's, dealt out to the workers
+            assert full["HOME"] == "/root"
 
 
 def test_weird_arguments_are_passed_on_one_by_one() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from dynamix_ps import env
+from dynamix_ps.config import variables
 from dynamix_ps.config.load import dump_config
 from dynamix_ps.errors import ConfigError
 from dynamix_ps.messages import Flow, RoleReport, SystemSample
@@ -179,10 +179,17 @@ def test_connections_to_the_arbitrator_are_no_data_plane() -> None:
 
 @pytest.fixture
 def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name in (env.CONFIG, env.RUN_DIR, env.ARBITRATOR, env.TOKEN, env.RUN_ID, env.ROLE_NAME):
+    for name in (
+        variables.CONFIG,
+        variables.RUN_DIR,
+        variables.ARBITRATOR,
+        variables.TOKEN,
+        variables.RUN_ID,
+        variables.ROLE_NAME,
+    ):
         monkeypatch.delenv(name, raising=False)
     file = tmp_path / "config.yaml"
-    monkeypatch.setenv(env.CONFIG, str(file))
+    monkeypatch.setenv(variables.CONFIG, str(file))
     return file
 
 
@@ -193,7 +200,7 @@ def test_without_a_cluster_file_or_with_mode_off_there_is_no_monitor(
     assert role_monitor("server") is None
     with monitored("server"):
         pass
-    monkeypatch.delenv(env.CONFIG)
+    monkeypatch.delenv(variables.CONFIG)
     assert role_monitor("server") is None
 
 

@@ -1,0 +1,138 @@
+"""The environment variables of a run: one table, from which the rules about them and their reference derive."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+CONFIG = "DYNAMIX_CONFIG"
+RUN_DIR = "DYNAMIX_RUN_DIR"
+RUN_ID = "DYNAMIX_RUN_ID"
+ARBITRATOR = "DYNAMIX_ARBITRATOR"
+TOKEN = "DYNAMIX_TOKEN"
+RESUME = "DYNAMIX_RESUME"
+SLOWDOWN = "DYNAMIX_SLOWDOWN"
+DATA = "DYNAMIX_DATA"
+PROBE = "DYNAMIX_PROBE"
+ROLE_NAME = "DYNAMIX_ROLE_NAME"
+CACHE = "DYNAMIX_CACHE"
+SHM_PREFIX = "BYTEPS_SHM_PREFIX"
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """One environment variable.
+
+    Attributes:
+        meaning: one sentence for the reference.
+        of_one_run: the launcher keeps the value of another run away from its roles.
+        in_cluster_file: it may stand under `env:` of a cluster file.
+        read_in: the modules that read it; for variables of BytePS, the library.
+    """
+
+    name: str
+    meaning: str
+    of_one_run: bool
+    in_cluster_file: bool
+    read_in: str
+
+
+def _of_run(name: str, meaning: str, read_in: str) -> Variable:
+    return Variable(name, meaning, of_one_run=True, in_cluster_file=False, read_in=read_in)
+
+
+def _of_user(name: str, meaning: str, read_in: str) -> Variable:
+    return Variable(name, meaning, of_one_run=False, in_cluster_file=True, read_in=read_in)
+
+
+def _of_build(name: str, meaning: str, read_in: str) -> Variable:
+    return Variable(name, meaning, of_one_run=False, in_cluster_file=False, read_in=read_in)
+
+
+_BYTEPS = "BytePS"
+
+VARIABLES: tuple[Variable, ...] = (
+    _of_run(CONFIG, "Path of the cluster file that the role reads.", "worker_hooks, server_hooks, arbitrator"),
+    _of_run(RUN_DIR, "The run folder.", "worker_hooks, server_hooks, arbitrator"),
+    _of_run(
+        RUN_ID,
+        "Identifier of the run, in the names of its shared memory and in every call to the arbitrator.",
+        "worker_hooks, server_hooks, arbitrator, cli.bpslaunch, metrics.network.owner",
+    ),
+    _of_run(ARBITRATOR, "Address of the arbitrator, as host:port.", "worker_hooks, server_hooks, arbitrator"),
+    _of_run(TOKEN, "Secret of the run, which is sent with every call.", "worker_hooks, server_hooks, arbitrator"),
+    _of_run(RESUME, "Checkpoint from which a worker goes on.", "worker_hooks"),
+    _of_run(
+        SLOWDOWN, "Factor of at least 1 by which the hook stretches compute time, to emulate a speed.", "worker_hooks"
+    ),
+    _of_run(
+        ROLE_NAME, "Name of the role in reports, e.g. worker-0.", "worker_hooks, server_hooks, metrics.network.owner"
+    ),
+    _of_run(
+        PROBE,
+        "Socket of the network probe of the host; `none`: there is no probe. In the shell of `dynamix launch` and "
+        "`dynamix probe` it names a probe that runs already.",
+        "metrics.network.monitor, launch.network_probe, cli.probe",
+    ),
+    _of_user(DATA, "Folder with data sets.", "benchmarks.workloads, launch.doctor"),
+    _of_user(
+        CACHE, "Folder for downloads and built wheels. Unset: `dynamix` in the user's cache folder.", "config.variables"
+    ),
+    _of_build("DYNAMIX_BUILD_JOBS", "Number of compilers that run at once while BytePS is built.", "byteps_build"),
+    _of_build("DYNAMIX_WITHOUT_SERVER", "1: the build of BytePS leaves its server out.", "byteps_build"),
+    _of_run("DMLC_ROLE", "Role of the process: scheduler, server or worker.", f"{_BYTEPS}, comm.role_environment"),
+    _of_run("DMLC_NUM_WORKER", "Number of workers.", f"{_BYTEPS}, comm.role_environment"),
+    _of_run(
+        "DMLC_NUM_SERVER", "Number of servers; 0 where the data plane has none.", f"{_BYTEPS}, comm.role_environment"
+    ),
+    _of_run("DMLC_WORKER_ID", "Rank of a worker, from 0.", f"{_BYTEPS}, comm.role_environment"),
+    _of_run(
+        "DMLC_PS_ROOT_URI", "Host on which the roles find each other.", f"{_BYTEPS}, comm.gloo, comm.role_environment"
+    ),
+    _of_run(
+        "DMLC_PS_ROOT_PORT", "Port on which the roles find each other.", f"{_BYTEPS}, comm.gloo, comm.role_environment"
+    ),
+    _of_run("DMLC_NODE_HOST", "Address under which the other roles reach this one.", f"{_BYTEPS}, comm.gloo"),
+    _of_run(
+        "BYTEPS_FORCE_DISTRIBUTED",
+        "1: a single worker also uses scheduler and server.",
+        f"{_BYTEPS}, comm.role_environment",
+    ),
+    _of_run("BYTEPS_LOCAL_RANK", "Number of a process among those of its worker, from 0.", _BYTEPS),
+    _of_run("BYTEPS_LOCAL_SIZE", "Number of processes of a worker.", _BYTEPS),
+    _of_run("BYTEPS_GLOBAL_RANK", "Rank of a process among all, in place of the one that BytePS computes.", _BYTEPS),
+    _of_run("BYTEPS_SOCKET_PATH", "Folder for the sockets between the processes of a worker.", _BYTEPS),
+    _of_run(SHM_PREFIX, "First part of the names of a worker's shared memory.", f"{_BYTEPS} as built here"),
+    _of_run("BYTEPS_ENABLE_ASYNC", "1: servers do not wait for all workers, so that sums are not exact.", _BYTEPS),
+    Variable(
+        "NVIDIA_VISIBLE_DEVICES",
+        "GPUs of a worker. The launcher deals those in its own shell out to the workers, one each.",
+        of_one_run=False,
+        in_cluster_file=False,
+        read_in="CUDA, cli.bpslaunch",
+    ),
+    _of_user("BYTEPS_NUMA_ON", "1: the processes of a worker are bound to cores.", "cli.bpslaunch"),
+    _of_user("BYTEPS_VISIBLE_CPU_CORES", "Cores of each process of a worker, e.g. 0-3:4-7.", "launch.affinity"),
+    _of_user("BYTEPS_CPU_BLACKLIST", "Cores to which no process of a worker is bound.", "launch.affinity"),
+    _of_user("BYTEPS_SERVER_ENGINE_THREAD", "Threads that sum in a server; the launcher sets 1 if unset.", _BYTEPS),
+    _of_user("BYTEPS_LOG_LEVEL", "Log level of BytePS; the launcher sets WARNING if unset.", _BYTEPS),
+)
+
+OF_ONE_RUN = frozenset(variable.name for variable in VARIABLES if variable.of_one_run)
+_NOT_IN_CLUSTER_FILE = frozenset(variable.name for variable in VARIABLES if not variable.in_cluster_file)
+
+
+def allowed_in_cluster_file(name: str) -> bool:
+    """Whether a cluster file may set this variable for its workers. All of ps-lite, DMLC_*, belong to the launcher."""
+    return name not in _NOT_IN_CLUSTER_FILE and not name.startswith("DMLC_")
+
+
+def get(name: str, default: str | None = None) -> str | None:
+    """Value of an environment variable; an empty value counts as not set."""
+    return os.environ.get(name) or default
+
+
+def cache_dir() -> str:
+    """Folder for what outlives a checkout: $DYNAMIX_CACHE, else $XDG_CACHE_HOME/dynamix, else ~/.cache/dynamix."""
+    base = get("XDG_CACHE_HOME", os.path.join(os.path.expanduser("~"), ".cache")) or ""
+    return get(CACHE, os.path.join(base, "dynamix")) or ""
