@@ -13,7 +13,7 @@ export DYNAMIX_DATA ?= $(firstword $(abspath $(wildcard data ../shared/data)))
 
 PINNED := requirements.txt $(if $(filter no,$(MXNET)),requirements-without-mxnet.txt,requirements-mxnet.txt)
 
-.PHONY: setup system demo test lint bench bench-parts clean
+.PHONY: setup system demo docs test lint bench bench-parts clean
 
 setup: $(VENV)/.ready
 
@@ -45,7 +45,12 @@ lint: setup
 	$(BIN)/lint-imports --no-cache --no-logo
 	$(BIN)/mypy
 
-test: setup lint
+# The documentation as a site in site/. A broken link, an unknown anchor or an example that is wrong is an error.
+docs: setup
+	$(BIN)/python -m docs.generate --check
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
+
+test: setup lint docs
 	$(BIN)/dynamix build-byteps  # from the cache, unless what goes into it has changed
 	$(BIN)/python -m pytest
 
@@ -64,5 +69,5 @@ bench-parts: setup
 	$(BIN)/python -m benchmarks.studies.policies --json bench-policies.json
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis bench-*.json
+	rm -rf $(VENV) build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis bench-*.json
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

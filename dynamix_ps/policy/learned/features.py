@@ -3,7 +3,7 @@
 Per worker (LOCAL) and common to all (SHARED). The groups network, system, training, global are those of DYNAMIX
 (arXiv 2510.08522, IV-B); its exact list and scales are not published. `paper` marks quantities it names; every
 formula and every other line is chosen by us. An unknown value is NaN here, and 0 with a mask of 0 after
-normalisation (ppo/normalise.py). `python -m dynamix_ps.policy.learned.features` prints the table of docs/state.md.
+normalisation (ppo/normalise.py). `python -m docs.generate` writes the table of docs/state.md.
 
 The formulas take arrays (policy/window_arrays.py), so the arbitrator and the simulator compute the same numbers with
 the same lines.
@@ -199,7 +199,3 @@ def table() -> str:
         span = f"{one.low:g} to {one.high:g}"
         lines.append(f"| {number} | `{one.name}` | {scope} | {one.unit} | {span} | {one.source} | {by} | {meaning} |")
     return "\n".join(lines)
-
-
-if __name__ == "__main__":
-    print(table())

@@ -1,0 +1,164 @@
+"""The reference of the cluster file, from the schema. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from dynamix_ps.config.schema import Config
+
+Json = Mapping[str, Any]
+
+UNITS = {"_s": "s", "_bytes": "bytes"}  # by the end of a key's name
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One key of the cluster file; texts are Markdown."""
+
+    path: str  # "policy.ppo.gamma"; a list of sections shows as "cluster.workers[]"
+    value: str
+    default: str
+    unit: str
+    example: str  # YAML of the value
+    meaning: str
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """The keys that stand together under one heading."""
+
+    path: str  # "" is the top level
+    about: str
+    keys: tuple[Key, ...]
+
+
+def sections(schema: Json | None = None) -> tuple[Section, ...]:
+    """Every section of the cluster file, the top level first, in the order of the schema."""
+    whole = Config.model_json_schema() if schema is None else schema
+    return tuple(_sections(whole, whole, ""))
+
+
+def reference() -> str:
+    """Markdown with a table per section."""
+    return "\n\n".join(_markdown(section) for section in sections())
+
+
+def _sections(node: Json, whole: Json, path: str) -> Iterator[Section]:
+    required = node.get("required", ())
+    inner: list[tuple[Json, str]] = []
+    keys: list[Key] = []
+    for name, found in node["properties"].items():
+        here = f"{path}.{name}" if path else name
+        section, is_list = _section_of(found, whole)
+        if section is None:
+            keys.append(_key(here, name, found, name in required))
+        else:
+            inner.append((section, f"{here}[]" if is_list else here))
+            keys.append(_link(inner[-1][1], found, section, name in required))
+    yield Section(path, _one_line(node.get("description", "")), tuple(keys))
+    for section, here in inner:
+        yield from _sections(section, whole, here)
+
+
+def _section_of(found: Json, whole: Json) -> tuple[Json | None, bool]:
+    """The section that a key holds, if it holds one, and whether it holds a list of them."""
+    for option in (found, *found.get("anyOf", ())):
+        for node, is_list in ((option, False), (option.get("items", {}), True)):
+            if "$ref" in node:
+                section = whole["$defs"][node["$ref"].rpartition("/")[2]]
+                if "properties" in section:
+                    return section, is_list
+    return None, False
+
+
+def _key(path: str, name: str, found: Json, required: bool) -> Key:
+    unit = found.get("unit") or next((unit for end, unit in UNITS.items() if name.endswith(end)), "")
+    example = found["examples"][0] if found.get("examples") else found.get("default")
+    return Key(
+        path=path,
+        value=_value(found),
+        default="required" if required else _code(found.get("default")),
+        unit=unit,
+        example="" if example is None else _yaml(example),
+        meaning=_one_line(found.get("description", "")),
+    )
+
+
+def _link(path: str, found: Json, section: Json, required: bool) -> Key:
+    value = "list of sections" if path.endswith("[]") else "section"
+    about = _one_line(found.get("description") or section.get("description", ""))
+    return Key(path, f"[{value}](#{anchor(path)})", "required" if required else "", "", "", about)
+
+
+def _value(found: Json) -> str:
+    """Type and range in words."""
+    options = [option for option in found.get("anyOf", [found]) if option.get("type") != "null"]
+    text = " or ".join(_type(option) for option in options)
+    return f"{text}, or `null`" if len(options) < len(found.get("anyOf", [])) else text
+
+
+_PLAIN = {"boolean": "`true`, `false`", "object": "names with texts", "string": "text"}  # by JSON type
+
+
+def _type(node: Json) -> str:
+    kind = node.get("type", "")
+    if options := node.get("enum") or [node[name] for name in ("const",) if name in node]:
+        return ", ".join(map(_code, options))
+    if kind in ("integer", "number"):
+        return " ".join(filter(None, ("whole number" if kind == "integer" else "number", _range(node))))
+    if kind == "array":
+        return f"list: {_type(node['items'])}"
+    if "pattern" in node:
+        return f"text like `{node['pattern']}`".replace("|", "\\|")
+    return _PLAIN[kind]
+
+
+def _range(node: Json) -> str:
+    low, high = node.get("minimum"), node.get("maximum")
+    above, below = node.get("exclusiveMinimum"), node.get("exclusiveMaximum")
+    if low is not None and high is not None:
+        return f"{low:g} to {high:g}"
+    parts = [
+        f"from {low:g}" if low is not None else "",
+        f"above {above:g}" if above is not None else "",
+        f"to {high:g}" if high is not None else "",
+        f"below {below:g}" if below is not None else "",
+    ]
+    return " ".join(filter(None, parts))
+
+
+def _markdown(section: Section) -> str:
+    name = "Top level" if not section.path else f"`{section.path}`"
+    lines = [f"### {name}", ""]
+    if section.about:
+        lines += [section.about, ""]
+    lines += ["| key | value | default | unit | example | meaning |", "| --- " * 6 + "|"]
+    for key in section.keys:
+        name = key.path.removeprefix(section.path).lstrip(".").removesuffix("[]")
+        example = f"`{name}: {key.example}`" if key.example else ""
+        lines.append(f"| `{name}` | {key.value} | {key.default} | {key.unit} | {example} | {key.meaning} |")
+    return "\n".join(lines)
+
+
+def anchor(path: str) -> str:
+    """Of the heading of a section, as viewers of Markdown make it."""
+    return path.replace(".", "").removesuffix("[]") or "top-level"
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def _code(value: object) -> str:
+    return f"`{_yaml(value)}`"
+
+
+def _yaml(value: object) -> str:
+    if value == "off":  # the schema reads it unquoted too
+        return "off"
+    text: str = yaml.safe_dump(value, default_flow_style=True, width=10_000)
+    return text.removesuffix("\n").removesuffix("\n...")

@@ -1,0 +1,97 @@
+"""The reference of the command line, from the click commands and the tree of errors. Pure."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+
+import click
+
+from dynamix_ps import errors
+from dynamix_ps.cli.main import cli
+
+
+def commands() -> Iterator[tuple[str, click.Command]]:
+    """Every command that does something by itself, with its whole name (`dynamix policy train`)."""
+    yield from _below("dynamix", cli)
+
+
+def reference() -> str:
+    """Markdown with a section per command."""
+    return "\n\n".join(_markdown(name, command) for name, command in commands())
+
+
+def exit_codes() -> str:
+    """Markdown: a table of exit codes and the errors behind them."""
+    rows: dict[int, list[str]] = {}
+    for name, found in inspect.getmembers(errors, inspect.isclass):
+        if issubclass(found, errors.DynamixError):
+            rows.setdefault(found.exit_code, []).append(f"`{name}`")
+    rows.setdefault(errors.INTERRUPTED_EXIT_CODE, [])
+    lines = ["| code | meaning | errors |", "| --- | --- | --- |", "| 0 | done | |"]
+    lines += [f"| {code} | {MEANINGS[code]} | {', '.join(names)} |" for code, names in sorted(rows.items())]
+    return "\n".join(lines)
+
+
+MEANINGS = {
+    1: "another error; the message says which",
+    2: "wrong command line or cluster file; the message names file, line and key",
+    3: "the environment is not ready: compiler, ports, permissions, packages or data; `dynamix doctor` lists them",
+    4: "the job failed: a role died, or training cannot go on",
+    5: "a phase took longer than its limit in `timeouts`",
+    6: "of one worker: it cannot go on because another worker is gone. The job itself ends with 4",
+    130: "interrupted by Ctrl-C or a signal",
+}
+
+
+def _below(name: str, command: click.Command) -> Iterator[tuple[str, click.Command]]:
+    if not isinstance(command, click.Group) or command.invoke_without_command:
+        yield name, command
+    if isinstance(command, click.Group):
+        context = click.Context(command, info_name=name)
+        for inner in command.list_commands(context):
+            found = command.get_command(context, inner)
+            assert found is not None
+            yield from _below(f"{name} {inner}", found)
+
+
+def _markdown(name: str, command: click.Command) -> str:
+    context = click.Context(command, info_name=name)
+    lines = [f"### `{name}`", "", "```", f"{' '.join([name, *command.collect_usage_pieces(context)])}", "```", ""]
+    lines += [_help(command), ""]
+    options = [one for one in command.params if isinstance(one, click.Option)]
+    if options:
+        lines += ["| option | meaning |", "| --- | --- |"]
+        lines += [f"| {_option_names(option)} | {_option_text(option, context)} |" for option in options]
+    return "\n".join(lines).strip()
+
+
+def _help(command: click.Command) -> str:
+    """The help text; what click keeps as it is (after a backspace) becomes a code block."""
+    parts = []
+    for paragraph in inspect.cleandoc(command.help or "").split("\n\n"):
+        if not paragraph.startswith("\b"):
+            parts.append(" ".join(paragraph.split()))
+            continue
+        title, *code = paragraph.removeprefix("\b\n").splitlines()
+        parts.append("\n".join([title, "", "```", *(line.strip() for line in code), "```"]))
+    return "\n\n".join(parts)
+
+
+def _option_names(option: click.Option) -> str:
+    names = ", ".join(f"`{name}`" for name in (*option.opts, *option.secondary_opts))
+    return f"{names}{' *' if option.required else ''}"
+
+
+def _option_text(option: click.Option, context: click.Context) -> str:
+    parts = [option.help or ""]
+    if isinstance(option.type, click.Choice):
+        parts.append("One of " + ", ".join(f"`{choice}`" for choice in option.type.choices) + ".")
+    if option.required:
+        parts.append("Required.")
+    if option.multiple:
+        parts.append("May be given several times.")
+    default = option.get_default(context, call=False)
+    if option.show_default and default is not None and not callable(default):
+        parts.append(f"Default: `{default}`.")
+    return " ".join(filter(None, parts)).replace("|", "\\|")

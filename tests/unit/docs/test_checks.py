@@ -1,0 +1,63 @@
+"""What the pages say of the repository is true, and the checks notice when it is not."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from docs.generate.checks import missing_targets, problems
+from docs.generate.pages import DOCS
+
+PAGES = sorted(DOCS.glob("*.md"))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_page_says_nothing_wrong(page: Path) -> None:
+    assert not list(problems(page.read_text(encoding="utf-8")))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("See `dynamix_ps/no/such/file.py`.", "is not in the repository"),
+        ("```yaml\nwindw: 20\n```\n", "windw"),
+        ("```yaml\nwindow: 0\n```\n", "window"),
+        ("```yaml\npolicy: {name: no-such-policy}\n```\n", "policy"),
+        ("```yaml\nprefetch: 30\nwindow: 20\n```\n", "prefetch must be below window"),
+        ("Run `dynamix lunch -c FILE`.", "no such command"),
+        ("```\ndynamix launch --no-such-option\n```\n", "no option --no-such-option"),
+        ("```\nmake no-such-target\n```\n", "no target no-such-target"),
+        ("```\npython -m benchmarks.no_such_module\n```\n", "no module benchmarks.no_such_module"),
+        ("```python\nfor x in:\n```\n", "does not compile"),
+    ],
+)
+def test_what_is_wrong_is_noticed(text: str, said: str) -> None:
+    found = list(problems(text))
+    assert len(found) == 1 and re.search(re.escape(said), found[0]), found
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "See `dynamix_ps/policy/base.py` and `benchmarks/grids/`.",
+        "```yaml\n# not a cluster file: a scenario\nwindw: 20\n```\n",
+        "```yaml\npolicy: {name: pid, pid: {keep_global: true}}\n```\n",
+        "```\ndynamix launch -c FILE -- python train.py --epochs 3\nmake demo\n```\n",
+        "`dynamix policy` and `dynamix probe serve` and `dynamix launch --dry-run`",
+    ],
+)
+def test_what_is_right_is_left_alone(text: str) -> None:
+    assert not list(problems(text))
+
+
+def test_a_link_without_a_target_is_noticed(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("# One `word`, two\n", encoding="utf-8")
+    text = "[a](page.md#one-word-two) [b](page.md#other) [c](none.md) [d](https://example.org/x) [e](#other)"
+    assert [said.split()[0] for said in missing_targets(page, text)] == [
+        "(page.md#other)",
+        "(none.md)",
+        "(#other)",
+    ]

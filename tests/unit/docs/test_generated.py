@@ -1,0 +1,98 @@
+"""The generated references are complete, up to date, and their examples are accepted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, get_args
+
+import click
+import pytest
+import yaml
+from pydantic import BaseModel
+
+from docs.generate.cluster_file import anchor, reference, sections
+from docs.generate.commands import commands, exit_codes
+from docs.generate.pages import current, updated, with_parts
+from dynamix_ps.cli.main import cli
+from dynamix_ps.config.schema import Config
+from dynamix_ps.errors import DynamixError
+
+
+@pytest.mark.parametrize("page", updated())
+def test_a_page_is_what_the_code_makes_of_it(page: str) -> None:
+    assert current(page) == updated()[page], "run `python -m docs.generate`"
+
+
+def _keys_of(model: type[BaseModel], path: str = "") -> Iterator[str]:
+    """Every key by the fields of the models themselves, not by the JSON schema that the reference is made from."""
+    for name, field in model.model_fields.items():
+        here = f"{path}{name}"
+        inner, is_list = _model_in(field.annotation)
+        yield f"{here}[]" if is_list else here
+        if inner is not None:
+            yield from _keys_of(inner, f"{here}[]." if is_list else f"{here}.")
+
+
+def _model_in(annotation: Any) -> tuple[type[BaseModel] | None, bool]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation, False
+    for argument in get_args(annotation):
+        inner, _ = _model_in(argument)
+        if inner is not None:
+            return inner, getattr(annotation, "__origin__", None) is tuple
+    return None, False
+
+
+def test_the_reference_lists_every_key_of_the_schema() -> None:
+    listed = [key.path for section in sections() for key in section.keys]
+    assert sorted(listed) == sorted(_keys_of(Config))
+
+
+def test_every_section_has_a_heading_that_its_key_leads_to() -> None:
+    text = reference()
+    for section in sections()[1:]:
+        assert f"### `{section.path}`" in text
+        assert f"(#{anchor(section.path)})" in text
+
+
+def _nested(path: str, value: object) -> dict[str, Any]:
+    """{"policy": {"name": value}} for "policy.name"; a list for "workers[]"."""
+    for part in reversed(path.split(".")):
+        value = {part.removesuffix("[]"): [value] if part.endswith("[]") else value}
+    assert isinstance(value, dict)
+    return value
+
+
+@pytest.mark.parametrize("key", [key for section in sections() for key in section.keys if key.example])
+def test_an_example_of_a_key_is_accepted(key: Any) -> None:
+    cluster = {"cluster": {"workers": [{}, {}]}}
+    data = _nested(key.path, yaml.safe_load(key.example))
+    if "cluster" in data:
+        data["cluster"] = cluster["cluster"] | data["cluster"]
+    Config.model_validate(cluster | data, strict=False)
+
+
+def test_every_command_is_listed_with_its_options() -> None:
+    known = dict(commands())
+    assert "dynamix policy train" in known and "dynamix probe" in known and "dynamix probe serve" in known
+    text = current("cli.md")
+    for name, command in known.items():
+        assert f"### `{name}`" in text
+        options = [option for one in command.params if isinstance(one, click.Option) for option in one.opts]
+        assert all(f"`{option}`" in text for option in options)
+    assert {name.split()[1] for name in known} == set(cli.list_commands(None))  # type: ignore[arg-type]
+
+
+def test_every_exit_code_is_listed() -> None:
+    def codes(error: type[DynamixError]) -> set[int]:
+        return {error.exit_code}.union(*(codes(inner) for inner in error.__subclasses__()))
+
+    listed = {int(line.split("|")[1]) for line in exit_codes().splitlines()[2:]}
+    assert listed >= codes(DynamixError) | {0, 130}
+
+
+def test_a_page_without_its_marks_is_refused() -> None:
+    with pytest.raises(ValueError, match="marks the generated parts"):
+        with_parts("# Page\n", "page.md", {"keys": reference})
+    with pytest.raises(ValueError, match="has no"):
+        with_parts("<!-- generated: keys -->\n", "page.md", {"keys": reference})
