@@ -8,7 +8,7 @@ scalar NaN, which broadcasts.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import chain
 from operator import attrgetter
 from typing import Any
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dynamix_ps.apportion import Whole
-from dynamix_ps.messages import NAN, LinkView, WindowRecord
+from dynamix_ps.messages import LINK, NAN, WINDOW, LinkView, WindowRecord
 from dynamix_ps.policy.base import LR_RULES, View
 
 Array = NDArray[np.floating[Any]]
@@ -85,16 +85,16 @@ class WindowArrays:
         return np.asarray(self.planned.sum(axis=-1))
 
 
-OF_RECORD = (
-    "samples", "compute_s", "push_pull_s", "wait_s", "loss", "accuracy", "accuracy_std", "grad_sq_local",
-    "grad_norm_std", "cpu_ratio", "cpu_cores", "throttled", "memory_bytes", "memory_ratio", "gpu_utilisation",
-    "gpu_memory_ratio", "push_bytes_per_s", "pull_bytes_per_s", "retransmits_per_s", "rtt_s", "push_busy",
-)  # fmt: skip
-OF_CLUSTER = (
-    "iterations", "duration_s", "global_loss", "global_accuracy", "grad_sq_global", "noise_variance", "noise_signal",
-    "epoch", "trained_ratio", "lr_ratio",
-)  # fmt: skip
-OF_LINK = ("pull_retransmits_per_s", "pull_busy", "push_difference")
+_NAMES = tuple(field.name for field in fields(WindowArrays))
+_OF_WINDOW = tuple(WINDOW[name] for name in _NAMES if name in WINDOW)
+_FROM_FIRST = ("duration_s",)  # every worker measures it; the first one's counts for all
+
+# the fields of WindowRecord that are arrays of workers here, those that are one value, and the fields of LinkView
+OF_RECORD = tuple(
+    field.name for field in _OF_WINDOW if field.metric.scope == "worker" and field.name not in _FROM_FIRST
+)
+OF_CLUSTER = tuple(field.name for field in _OF_WINDOW if field.name not in OF_RECORD)
+OF_LINK = tuple(name for name in _NAMES if name in LINK and name not in WINDOW)
 
 
 def known_or(values: Known, otherwise: float = 0.0) -> Array:
@@ -139,9 +139,9 @@ def _columns(
     rows: tuple[WindowRecord | None, ...] | tuple[LinkView, ...], present: NDArray[np.bool_], names: tuple[str, ...]
 ) -> dict[str, NDArray[np.float64]]:
     """One array per field, NaN for absent workers."""
-    fields = attrgetter(*names)
+    read = attrgetter(*names)
     table = np.full((len(names), len(present)), NAN)
-    values = chain.from_iterable(fields(row) for row, there in zip(rows, present.tolist(), strict=True) if there)
+    values = chain.from_iterable(read(row) for row, there in zip(rows, present.tolist(), strict=True) if there)
     table[:, present] = np.fromiter(values, dtype=np.float64).reshape(-1, len(names)).T
     return dict(zip(names, table, strict=True))
 

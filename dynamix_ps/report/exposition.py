@@ -1,16 +1,19 @@
-"""What Prometheus is told about a run: one table of metrics, and their values from a closed window. Pure.
+"""The metrics of the Prometheus endpoint and their values for a closed window. Pure.
 
-Names follow Prometheus' customs (base units, `_ratio` for fractions, `_total` for what only grows). An unknown
-value is not exported at all: a gap in a chart is true, a zero is not.
+Most of them are fields that name a gauge or a total in messages.py; what is computed from several fields is added
+here. Names follow Prometheus' conventions: base units, `_ratio` for fractions, `_total` for counters. An unknown value
+is not exported, so that its chart has a gap and no false zero.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from operator import attrgetter
+from typing import Any, NamedTuple
 
-from dynamix_ps.messages import LinkView, ServerView, SystemSample, WindowRecord
+from dynamix_ps.field_table import FieldTable, Metric, Scope
+from dynamix_ps.messages import LINK, SERVER, SYSTEM, WINDOW, WindowRecord
 from dynamix_ps.policy.base import View
 from dynamix_ps.run_record.model import TIME_PARTS
 from dynamix_ps.run_record.values import ratio
@@ -21,68 +24,58 @@ Labels = tuple[tuple[str, str], ...]
 
 
 class Sample(NamedTuple):
-    """One value of one series; `labels` are those beside `run`."""
+    """One value of one series; `labels` are those besides `run`."""
 
     name: str
     labels: Labels
     value: float
 
 
-_WORKER: tuple[tuple[str, str, Callable[[WindowRecord], float]], ...] = (
-    ("worker_batch_size", "Planned samples per iteration", lambda r: r.batch_size),
-    ("worker_samples_per_second", "Samples per second of training", lambda r: ratio(r.samples, r.duration_s)),
-    ("worker_iteration_seconds", "Mean time of an iteration", lambda r: ratio(r.duration_s, r.iterations)),
-    ("worker_loss", "Mean loss over the worker's samples", lambda r: r.loss),
-    ("worker_accuracy_ratio", "Accuracy on the worker's samples", lambda r: r.accuracy),
-    ("worker_gradient_norm_std_ratio", "Standard deviation of |g_i| over its mean", lambda r: r.grad_norm_std),
-    ("worker_network_age_seconds", "Age of the network reading when the window closed", lambda r: r.network_age_s),
-    ("worker_push_bytes_per_second", "Payload acknowledged by the servers", lambda r: r.push_bytes_per_s),
-    ("worker_pull_bytes_per_second", "Payload received from the servers", lambda r: r.pull_bytes_per_s),
-    ("worker_retransmits_per_second", "Segments the worker sent again", lambda r: r.retransmits_per_s),
-    ("worker_rtt_seconds", "Smoothed round trip of the busiest connection", lambda r: r.rtt_s),
-    ("worker_push_busy_ratio", "Time with data on the way to the servers", lambda r: r.push_busy),
+class _Gauge(NamedTuple):
+    name: str
+    help: str
+    value: Callable[[Any], float]
+
+
+def gauge_name(group: str, metric: Metric) -> str:
+    """The name of a gauge in Prometheus; `group` is worker, link, server, or empty for the cluster."""
+    return PREFIX + (f"{group}_" if group else "") + metric.gauge
+
+
+def _gauges_of(table: FieldTable, group: str, scope: Scope = "worker") -> tuple[_Gauge, ...]:
+    fields = (field for field in table.values() if field.metric.gauge and field.metric.scope == scope)
+    return tuple(_Gauge(gauge_name(group, f.metric), f.metric.meaning, attrgetter(f.name)) for f in fields)
+
+
+_WORKER = (
+    *_gauges_of(WINDOW, "worker"),
+    _Gauge(
+        PREFIX + "worker_samples_per_second",
+        "Samples per second of training",
+        lambda record: ratio(record.samples, record.duration_s),
+    ),
+    _Gauge(
+        PREFIX + "worker_iteration_seconds",
+        "Mean time of an iteration",
+        lambda record: ratio(record.duration_s, record.iterations),
+    ),
 )
-_LINK: tuple[tuple[str, str, Callable[[LinkView], float]], ...] = (
-    ("link_push_bytes_per_second", "Pushed payload as the servers received it", lambda v: v.push_bytes_per_s),
-    ("link_pull_bytes_per_second", "Pulled payload as acknowledged to the servers", lambda v: v.pull_bytes_per_s),
-    ("link_push_retransmits_per_second", "Segments the worker sent again", lambda v: v.push_retransmits_per_s),
-    ("link_pull_retransmits_per_second", "Segments the servers sent again", lambda v: v.pull_retransmits_per_s),
-    ("link_push_rtt_seconds", "Round trip as the worker sees it", lambda v: v.push_rtt_s),
-    ("link_pull_rtt_seconds", "Round trip as the servers see it", lambda v: v.pull_rtt_s),
-    ("link_push_busy_ratio", "Time with data on the way to the servers", lambda v: v.push_busy),
-    ("link_pull_busy_ratio", "Time with data on the way to the worker", lambda v: v.pull_busy),
-    ("link_push_difference_ratio", "What the two ends disagree about, of the push rate", lambda v: v.push_difference),
-    ("link_age_seconds", "Age of the older of the two sides", lambda v: v.age_s),
-)
-_SERVER: tuple[tuple[str, str, Callable[[ServerView], float]], ...] = (
-    ("server_push_bytes_per_second", "Payload received from workers", lambda v: v.push_bytes_per_s),
-    ("server_pull_bytes_per_second", "Payload sent to workers", lambda v: v.pull_bytes_per_s),
-    ("server_unread_bytes", "Received and waiting to be summed", lambda v: v.unread_bytes),
-    ("server_unsent_bytes", "Written and waiting for the network", lambda v: v.unsent_bytes),
-    ("server_age_seconds", "Age of the reading", lambda v: v.age_s),
-)
-_SYSTEM: tuple[tuple[str, str, Callable[[SystemSample | WindowRecord], float]], ...] = (
-    ("cpu_used_cores", "CPU seconds per second of the process", lambda s: s.cpu_ratio),
-    ("cpu_usable_cores", "Cores the process may use", lambda s: s.cpu_cores),
-    ("throttled_ratio", "Time in which a CPU quota held the process back", lambda s: s.throttled),
-    ("memory_bytes", "Resident memory", lambda s: s.memory_bytes),
-    ("memory_ratio", "Memory in use over the limit that applies", lambda s: s.memory_ratio),
-    ("gpu_utilisation_ratio", "GPU in use", lambda s: s.gpu_utilisation),
-    ("gpu_memory_ratio", "GPU memory in use", lambda s: s.gpu_memory_ratio),
-)
-_GLOBAL: tuple[tuple[str, str, Callable[[WindowRecord], float]], ...] = (
-    ("loss", "Mean loss over all samples", lambda r: r.global_loss),
-    ("accuracy_ratio", "Accuracy on all samples", lambda r: r.global_accuracy),
-    ("gradient_noise_variance", "Trace of the covariance of one sample's gradient", lambda r: r.noise_variance),
-    ("gradient_noise_signal", "Squared norm of the true gradient", lambda r: r.noise_signal),
-    ("epoch", "Passes over the data", lambda r: r.epoch),
-)
+_GLOBAL = _gauges_of(WINDOW, "", "cluster")
+_LINK = _gauges_of(LINK, "link")
+_SERVER = _gauges_of(SERVER, "server")
+_SERVER_MACHINE = _gauges_of(SYSTEM, "server")
+_TOTALS = tuple(field for field in WINDOW.values() if field.metric.total)
+
+
+def _is_rate(metric: Metric) -> bool:
+    return metric.quantity.unit.endswith("/s")
+
 
 GAUGES: dict[str, str] = {
+    gauge.name: gauge.help for gauge in (*_WORKER, *_GLOBAL, *_LINK, *_SERVER, *_SERVER_MACHINE)
+} | {
     PREFIX + name: text
     for name, text in (
-        *((name, text) for name, text, _ in (*_WORKER, *_LINK, *_SERVER, *_GLOBAL)),
-        *((f"{role}_{name}", text) for role in ("worker", "server") for name, text, _ in _SYSTEM),
         ("worker_time_ratio", "Share of the window by part: compute, push_pull, wait, input"),
         ("worker_network_source_info", "1 for the source of the network values"),
         ("link_slow", "1 for what holds everybody up at this worker: compute or link"),
@@ -95,15 +88,13 @@ GAUGES: dict[str, str] = {
     )
 }
 COUNTERS: dict[str, str] = {
+    PREFIX + metric.total: metric.meaning + (": rate of each window times its length" if _is_rate(metric) else "")
+    for metric in (field.metric for field in _TOTALS)
+} | {
     PREFIX + name: text
     for name, text in (
         ("windows", "Closed windows"),
         ("plans", "New plans seen when a window closed"),
-        ("samples", "Samples processed"),
-        ("gradient_bytes", "Gradient bytes handed to the data plane"),
-        ("push_bytes", "Payload acknowledged by the servers: rate of each window times its length"),
-        ("pull_bytes", "Payload received from the servers: rate of each window times its length"),
-        ("retransmits", "Segments the worker sent again: rate of each window times its length"),
         ("safety_net", "Times proportional shares took over from a learned policy that did worse"),
         ("safety_net_windows", "Windows decided by proportional shares in its place"),
         ("degraded", "Times the arbitrator worked less well than asked for"),
@@ -115,46 +106,44 @@ def gauges(view: View, reward: float | None, noise_scale: float) -> Iterator[Sam
     """The values of a closed window that are known."""
     for name, labels, value in _gauges(view, reward, noise_scale):
         if not math.isnan(value):
-            yield Sample(PREFIX + name, labels, float(value))
+            yield Sample(name, labels, float(value))
 
 
 def growth(record: WindowRecord) -> Iterator[Sample]:
-    """By how much a window of one worker moves the counters; what is unknown moves none."""
+    """How much a window of one worker adds to the counters; an unknown value adds nothing."""
     labels = (("worker", str(record.rank)),)
-    for name, value in (
-        ("samples", float(record.samples)),
-        ("gradient_bytes", float(record.bytes_pushed)),
-        ("push_bytes", record.push_bytes_per_s * record.duration_s),
-        ("pull_bytes", record.pull_bytes_per_s * record.duration_s),
-        ("retransmits", record.retransmits_per_s * record.duration_s),
-    ):
+    for field in _TOTALS:
+        value = float(getattr(record, field.name)) * (record.duration_s if _is_rate(field.metric) else 1.0)
         if value >= 0:
-            yield Sample(PREFIX + name, labels, value)
+            yield Sample(PREFIX + field.metric.total, labels, value)
 
 
 def _gauges(view: View, reward: float | None, noise_scale: float) -> Iterator[tuple[str, Labels, float]]:
-    yield "window", (), view.window
-    yield "plan_version", (), view.plan.version
-    yield "global_batch_size", (), view.plan.global_batch
-    yield "reward", (), math.nan if reward is None else reward
-    yield "gradient_noise_scale", (), noise_scale
+    yield PREFIX + "window", (), view.window
+    yield PREFIX + "plan_version", (), view.plan.version
+    yield PREFIX + "global_batch_size", (), view.plan.global_batch
+    yield PREFIX + "reward", (), math.nan if reward is None else reward
+    yield PREFIX + "gradient_noise_scale", (), noise_scale
     for record in view.reported[:1]:  # the same on every worker
-        yield from ((name, (), value(record)) for name, _, value in _GLOBAL)
+        yield from _values(_GLOBAL, (), record)
     for record in view.reported:
         worker = (("worker", str(record.rank)),)
-        yield from ((name, worker, value(record)) for name, _, value in _WORKER)
-        yield from ((f"worker_{name}", worker, value(record)) for name, _, value in _SYSTEM)
+        yield from _values(_WORKER, worker, record)
         for part in TIME_PARTS:
             share = ratio(getattr(record, f"{part}_s"), record.duration_s)
-            yield "worker_time_ratio", (*worker, ("part", part)), share
-        yield "worker_network_source_info", (*worker, ("source", record.network_source)), 1
+            yield PREFIX + "worker_time_ratio", (*worker, ("part", part)), share
+        yield PREFIX + "worker_network_source_info", (*worker, ("source", record.network_source)), 1
     for link in view.links:
         worker = (("worker", str(link.rank)),)
-        yield from ((name, worker, value(link)) for name, _, value in _LINK)
+        yield from _values(_LINK, worker, link)
         for cause in ("compute", "link"):
-            yield "link_slow", (*worker, ("cause", cause)), link.slow == cause
-    for view_of in view.servers:
-        server = (("server", view_of.name),)
-        yield from ((name, server, value(view_of)) for name, _, value in _SERVER)
-        yield from ((f"server_{name}", server, value(view_of.system)) for name, _, value in _SYSTEM)
-        yield "server_network_source_info", (*server, ("source", view_of.source)), 1
+            yield PREFIX + "link_slow", (*worker, ("cause", cause)), link.slow == cause
+    for role in view.servers:
+        server = (("server", role.name),)
+        yield from _values(_SERVER, server, role)
+        yield from _values(_SERVER_MACHINE, server, role.system)
+        yield PREFIX + "server_network_source_info", (*server, ("source", role.source)), 1
+
+
+def _values(gauges: tuple[_Gauge, ...], labels: Labels, item: object) -> Iterator[tuple[str, Labels, float]]:
+    return ((gauge.name, labels, gauge.value(item)) for gauge in gauges)

@@ -6,7 +6,6 @@ times those of the run's records. What is unknown is left out.
 
 from __future__ import annotations
 
-import dataclasses
 import importlib
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -14,28 +13,26 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from dynamix_ps.messages import LinkView, ServerView, SystemSample, WindowRecord
+from dynamix_ps.field_table import FieldTable, Scope
+from dynamix_ps.messages import LINK, SERVER, SYSTEM, WINDOW
 from dynamix_ps.run_record.json_lines import Line
 from dynamix_ps.run_record.run_state import RunState
 from dynamix_ps.run_record.values import number, ratio
 
 GLOBAL = "global"  # folder of what concerns all workers
-_SHARED = (  # the same on every worker, so one of them tells it
-    "global_samples",
-    "global_loss",
-    "global_accuracy",
-    "grad_sq_global",
-    "noise_variance",
-    "noise_signal",
-    "epoch",
-    "trained_ratio",
-    "lr_ratio",
-)
-_OTHER = ("rank", "window", "first_iteration", "iterations", "network_source", "flagged")
-_OWN = tuple(f.name for f in dataclasses.fields(WindowRecord) if f.name not in (*_SHARED, *_OTHER))
-_LINK = tuple(f.name for f in dataclasses.fields(LinkView) if f.name not in ("rank", "source", "slow"))
-_SERVER = tuple(f.name for f in dataclasses.fields(ServerView) if f.name not in ("name", "source", "system"))
-_SYSTEM = tuple(f.name for f in dataclasses.fields(SystemSample))
+
+
+def charted(table: FieldTable, scope: Scope | None = None) -> tuple[str, ...]:
+    """Names of the numbers that have a chart, of one scope or of both."""
+    fields = (field for field in table.values() if field.is_number and field.metric.chart)
+    return tuple(field.name for field in fields if scope in (None, field.metric.scope))
+
+
+_OWN = charted(WINDOW, "worker")
+_SHARED = charted(WINDOW, "cluster")  # rank 0's lines give them for all
+_LINK = charted(LINK)
+_SERVER = charted(SERVER)
+_SYSTEM = charted(SYSTEM)
 _DECISIONS = ("plan", "kept", "observed")
 
 Scalars = Mapping[str, float]

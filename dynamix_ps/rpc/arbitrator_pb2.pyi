@@ -41,90 +41,37 @@ class RegisterReply(_message.Message):
     def __init__(self, plan: _Optional[_Union[Plan, _Mapping]] = ...) -> None: ...
 
 class WindowRecord(_message.Message):
-    __slots__ = ("window", "first_iteration", "iterations", "plan_version", "batch_size", "samples", "duration_s", "compute_s", "push_pull_s", "wait_s", "input_s", "loss", "accuracy", "global_samples", "global_loss", "global_accuracy", "grad_sq_local", "grad_sq_global", "grad_norm_std", "bytes_pushed", "cpu_ratio", "memory_bytes", "retransmits_per_s", "flagged", "accuracy_std", "noise_variance", "noise_signal", "epoch", "cpu_cores", "throttled", "memory_ratio", "gpu_utilisation", "gpu_memory_ratio", "network_source", "network_age_s", "push_bytes_per_s", "pull_bytes_per_s", "rtt_s", "push_busy", "trained_ratio", "lr_ratio")
+    __slots__ = ("window", "first_iteration", "iterations", "plan_version", "batch_size", "samples", "global_samples", "bytes_pushed", "flagged", "network_source", "values")
+    class ValuesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
     WINDOW_FIELD_NUMBER: _ClassVar[int]
     FIRST_ITERATION_FIELD_NUMBER: _ClassVar[int]
     ITERATIONS_FIELD_NUMBER: _ClassVar[int]
     PLAN_VERSION_FIELD_NUMBER: _ClassVar[int]
     BATCH_SIZE_FIELD_NUMBER: _ClassVar[int]
     SAMPLES_FIELD_NUMBER: _ClassVar[int]
-    DURATION_S_FIELD_NUMBER: _ClassVar[int]
-    COMPUTE_S_FIELD_NUMBER: _ClassVar[int]
-    PUSH_PULL_S_FIELD_NUMBER: _ClassVar[int]
-    WAIT_S_FIELD_NUMBER: _ClassVar[int]
-    INPUT_S_FIELD_NUMBER: _ClassVar[int]
-    LOSS_FIELD_NUMBER: _ClassVar[int]
-    ACCURACY_FIELD_NUMBER: _ClassVar[int]
     GLOBAL_SAMPLES_FIELD_NUMBER: _ClassVar[int]
-    GLOBAL_LOSS_FIELD_NUMBER: _ClassVar[int]
-    GLOBAL_ACCURACY_FIELD_NUMBER: _ClassVar[int]
-    GRAD_SQ_LOCAL_FIELD_NUMBER: _ClassVar[int]
-    GRAD_SQ_GLOBAL_FIELD_NUMBER: _ClassVar[int]
-    GRAD_NORM_STD_FIELD_NUMBER: _ClassVar[int]
     BYTES_PUSHED_FIELD_NUMBER: _ClassVar[int]
-    CPU_RATIO_FIELD_NUMBER: _ClassVar[int]
-    MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
-    RETRANSMITS_PER_S_FIELD_NUMBER: _ClassVar[int]
     FLAGGED_FIELD_NUMBER: _ClassVar[int]
-    ACCURACY_STD_FIELD_NUMBER: _ClassVar[int]
-    NOISE_VARIANCE_FIELD_NUMBER: _ClassVar[int]
-    NOISE_SIGNAL_FIELD_NUMBER: _ClassVar[int]
-    EPOCH_FIELD_NUMBER: _ClassVar[int]
-    CPU_CORES_FIELD_NUMBER: _ClassVar[int]
-    THROTTLED_FIELD_NUMBER: _ClassVar[int]
-    MEMORY_RATIO_FIELD_NUMBER: _ClassVar[int]
-    GPU_UTILISATION_FIELD_NUMBER: _ClassVar[int]
-    GPU_MEMORY_RATIO_FIELD_NUMBER: _ClassVar[int]
     NETWORK_SOURCE_FIELD_NUMBER: _ClassVar[int]
-    NETWORK_AGE_S_FIELD_NUMBER: _ClassVar[int]
-    PUSH_BYTES_PER_S_FIELD_NUMBER: _ClassVar[int]
-    PULL_BYTES_PER_S_FIELD_NUMBER: _ClassVar[int]
-    RTT_S_FIELD_NUMBER: _ClassVar[int]
-    PUSH_BUSY_FIELD_NUMBER: _ClassVar[int]
-    TRAINED_RATIO_FIELD_NUMBER: _ClassVar[int]
-    LR_RATIO_FIELD_NUMBER: _ClassVar[int]
+    VALUES_FIELD_NUMBER: _ClassVar[int]
     window: int
     first_iteration: int
     iterations: int
     plan_version: int
     batch_size: int
     samples: int
-    duration_s: float
-    compute_s: float
-    push_pull_s: float
-    wait_s: float
-    input_s: float
-    loss: float
-    accuracy: float
     global_samples: int
-    global_loss: float
-    global_accuracy: float
-    grad_sq_local: float
-    grad_sq_global: float
-    grad_norm_std: float
     bytes_pushed: int
-    cpu_ratio: float
-    memory_bytes: float
-    retransmits_per_s: float
     flagged: bool
-    accuracy_std: float
-    noise_variance: float
-    noise_signal: float
-    epoch: float
-    cpu_cores: float
-    throttled: float
-    memory_ratio: float
-    gpu_utilisation: float
-    gpu_memory_ratio: float
     network_source: str
-    network_age_s: float
-    push_bytes_per_s: float
-    pull_bytes_per_s: float
-    rtt_s: float
-    push_busy: float
-    trained_ratio: float
-    lr_ratio: float
-    def __init__(self, window: _Optional[int] = ..., first_iteration: _Optional[int] = ..., iterations: _Optional[int] = ..., plan_version: _Optional[int] = ..., batch_size: _Optional[int] = ..., samples: _Optional[int] = ..., duration_s: _Optional[float] = ..., compute_s: _Optional[float] = ..., push_pull_s: _Optional[float] = ..., wait_s: _Optional[float] = ..., input_s: _Optional[float] = ..., loss: _Optional[float] = ..., accuracy: _Optional[float] = ..., global_samples: _Optional[int] = ..., global_loss: _Optional[float] = ..., global_accuracy: _Optional[float] = ..., grad_sq_local: _Optional[float] = ..., grad_sq_global: _Optional[float] = ..., grad_norm_std: _Optional[float] = ..., bytes_pushed: _Optional[int] = ..., cpu_ratio: _Optional[float] = ..., memory_bytes: _Optional[float] = ..., retransmits_per_s: _Optional[float] = ..., flagged: bool = ..., accuracy_std: _Optional[float] = ..., noise_variance: _Optional[float] = ..., noise_signal: _Optional[float] = ..., epoch: _Optional[float] = ..., cpu_cores: _Optional[float] = ..., throttled: _Optional[float] = ..., memory_ratio: _Optional[float] = ..., gpu_utilisation: _Optional[float] = ..., gpu_memory_ratio: _Optional[float] = ..., network_source: _Optional[str] = ..., network_age_s: _Optional[float] = ..., push_bytes_per_s: _Optional[float] = ..., pull_bytes_per_s: _Optional[float] = ..., rtt_s: _Optional[float] = ..., push_busy: _Optional[float] = ..., trained_ratio: _Optional[float] = ..., lr_ratio: _Optional[float] = ...) -> None: ...
+    values: _containers.ScalarMap[str, float]
+    def __init__(self, window: _Optional[int] = ..., first_iteration: _Optional[int] = ..., iterations: _Optional[int] = ..., plan_version: _Optional[int] = ..., batch_size: _Optional[int] = ..., samples: _Optional[int] = ..., global_samples: _Optional[int] = ..., bytes_pushed: _Optional[int] = ..., flagged: bool = ..., network_source: _Optional[str] = ..., values: _Optional[_Mapping[str, float]] = ...) -> None: ...
 
 class ReportRequest(_message.Message):
     __slots__ = ("identity", "record", "observed")
@@ -184,24 +131,6 @@ class PlansRequest(_message.Message):
     newest_version: int
     def __init__(self, identity: _Optional[_Union[Identity, _Mapping]] = ..., newest_version: _Optional[int] = ...) -> None: ...
 
-class SystemSample(_message.Message):
-    __slots__ = ("cpu_ratio", "cpu_cores", "throttled", "memory_bytes", "memory_ratio", "gpu_utilisation", "gpu_memory_ratio")
-    CPU_RATIO_FIELD_NUMBER: _ClassVar[int]
-    CPU_CORES_FIELD_NUMBER: _ClassVar[int]
-    THROTTLED_FIELD_NUMBER: _ClassVar[int]
-    MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
-    MEMORY_RATIO_FIELD_NUMBER: _ClassVar[int]
-    GPU_UTILISATION_FIELD_NUMBER: _ClassVar[int]
-    GPU_MEMORY_RATIO_FIELD_NUMBER: _ClassVar[int]
-    cpu_ratio: float
-    cpu_cores: float
-    throttled: float
-    memory_bytes: float
-    memory_ratio: float
-    gpu_utilisation: float
-    gpu_memory_ratio: float
-    def __init__(self, cpu_ratio: _Optional[float] = ..., cpu_cores: _Optional[float] = ..., throttled: _Optional[float] = ..., memory_bytes: _Optional[float] = ..., memory_ratio: _Optional[float] = ..., gpu_utilisation: _Optional[float] = ..., gpu_memory_ratio: _Optional[float] = ...) -> None: ...
-
 class Flow(_message.Message):
     __slots__ = ("local", "remote", "bytes_out", "bytes_in", "retransmits", "busy_s", "rtt_s", "unsent_bytes", "unread_bytes")
     LOCAL_FIELD_NUMBER: _ClassVar[int]
@@ -226,6 +155,13 @@ class Flow(_message.Message):
 
 class ObserveRequest(_message.Message):
     __slots__ = ("name", "role", "rank", "host", "pid", "time_s", "network_source", "network_age_s", "flows", "system")
+    class SystemEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
     NAME_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
@@ -245,8 +181,8 @@ class ObserveRequest(_message.Message):
     network_source: str
     network_age_s: float
     flows: _containers.RepeatedCompositeFieldContainer[Flow]
-    system: SystemSample
-    def __init__(self, name: _Optional[str] = ..., role: _Optional[str] = ..., rank: _Optional[int] = ..., host: _Optional[str] = ..., pid: _Optional[int] = ..., time_s: _Optional[float] = ..., network_source: _Optional[str] = ..., network_age_s: _Optional[float] = ..., flows: _Optional[_Iterable[_Union[Flow, _Mapping]]] = ..., system: _Optional[_Union[SystemSample, _Mapping]] = ...) -> None: ...
+    system: _containers.ScalarMap[str, float]
+    def __init__(self, name: _Optional[str] = ..., role: _Optional[str] = ..., rank: _Optional[int] = ..., host: _Optional[str] = ..., pid: _Optional[int] = ..., time_s: _Optional[float] = ..., network_source: _Optional[str] = ..., network_age_s: _Optional[float] = ..., flows: _Optional[_Iterable[_Union[Flow, _Mapping]]] = ..., system: _Optional[_Mapping[str, float]] = ...) -> None: ...
 
 class ObserveReply(_message.Message):
     __slots__ = ()

@@ -35,32 +35,32 @@ class ArbitratorStub(object):
             channel: A grpc.Channel.
         """
         self.Register = channel.unary_unary(
-                '/dynamix.arbitrator.v1.Arbitrator/Register',
+                '/dynamix.arbitrator.Arbitrator/Register',
                 request_serializer=dynamix__ps_dot_rpc_dot_arbitrator__pb2.RegisterRequest.SerializeToString,
                 response_deserializer=dynamix__ps_dot_rpc_dot_arbitrator__pb2.RegisterReply.FromString,
                 _registered_method=True)
         self.Report = channel.unary_unary(
-                '/dynamix.arbitrator.v1.Arbitrator/Report',
+                '/dynamix.arbitrator.Arbitrator/Report',
                 request_serializer=dynamix__ps_dot_rpc_dot_arbitrator__pb2.ReportRequest.SerializeToString,
                 response_deserializer=dynamix__ps_dot_rpc_dot_arbitrator__pb2.ReportReply.FromString,
                 _registered_method=True)
         self.Heartbeat = channel.unary_unary(
-                '/dynamix.arbitrator.v1.Arbitrator/Heartbeat',
+                '/dynamix.arbitrator.Arbitrator/Heartbeat',
                 request_serializer=dynamix__ps_dot_rpc_dot_arbitrator__pb2.HeartbeatRequest.SerializeToString,
                 response_deserializer=dynamix__ps_dot_rpc_dot_arbitrator__pb2.HeartbeatReply.FromString,
                 _registered_method=True)
         self.Leave = channel.unary_unary(
-                '/dynamix.arbitrator.v1.Arbitrator/Leave',
+                '/dynamix.arbitrator.Arbitrator/Leave',
                 request_serializer=dynamix__ps_dot_rpc_dot_arbitrator__pb2.LeaveRequest.SerializeToString,
                 response_deserializer=dynamix__ps_dot_rpc_dot_arbitrator__pb2.LeaveReply.FromString,
                 _registered_method=True)
         self.Observe = channel.unary_unary(
-                '/dynamix.arbitrator.v1.Arbitrator/Observe',
+                '/dynamix.arbitrator.Arbitrator/Observe',
                 request_serializer=dynamix__ps_dot_rpc_dot_arbitrator__pb2.ObserveRequest.SerializeToString,
                 response_deserializer=dynamix__ps_dot_rpc_dot_arbitrator__pb2.ObserveReply.FromString,
                 _registered_method=True)
         self.Plans = channel.unary_stream(
-                '/dynamix.arbitrator.v1.Arbitrator/Plans',
+                '/dynamix.arbitrator.Arbitrator/Plans',
                 request_serializer=dynamix__ps_dot_rpc_dot_arbitrator__pb2.PlansRequest.SerializeToString,
                 response_deserializer=dynamix__ps_dot_rpc_dot_arbitrator__pb2.Plan.FromString,
                 _registered_method=True)
@@ -70,7 +70,7 @@ class ArbitratorServicer(object):
     """Missing associated documentation comment in .proto file."""
 
     def Register(self, request, context):
-        """First call of a worker, and again after a restart of the arbitrator. Idempotent.
+        """The first call of a worker, repeated after a restart of the arbitrator. Idempotent.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -84,28 +84,28 @@ class ArbitratorServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Heartbeat(self, request, context):
-        """Keeps the lease, and tells who else is alive.
+        """Keeps the worker's lease, and returns which workers are alive.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Leave(self, request, context):
-        """The worker is done and will not come back.
+        """The worker has finished and does not come back.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Observe(self, request, context):
-        """What any role sees of its connections and its machine. The newest report of a role counts.
+        """The connections and the machine of any role. The newest report of a role counts.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Plans(self, request, context):
-        """Every plan newer than the one the worker holds, as soon as it exists; skips to the newest.
+        """Every plan newer than the one the worker holds, as soon as it exists. Skips to the newest.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -146,9 +146,9 @@ def add_ArbitratorServicer_to_server(servicer, server):
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
-            'dynamix.arbitrator.v1.Arbitrator', rpc_method_handlers)
+            'dynamix.arbitrator.Arbitrator', rpc_method_handlers)
     server.add_generic_rpc_handlers((generic_handler,))
-    server.add_registered_method_handlers('dynamix.arbitrator.v1.Arbitrator', rpc_method_handlers)
+    server.add_registered_method_handlers('dynamix.arbitrator.Arbitrator', rpc_method_handlers)
 
 
  # This class is part of an EXPERIMENTAL API.
@@ -169,7 +169,7 @@ class Arbitrator(object):
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/dynamix.arbitrator.v1.Arbitrator/Register',
+            '/dynamix.arbitrator.Arbitrator/Register',
             dynamix__ps_dot_rpc_dot_arbitrator__pb2.RegisterRequest.SerializeToString,
             dynamix__ps_dot_rpc_dot_arbitrator__pb2.RegisterReply.FromString,
             options,
@@ -196,7 +196,7 @@ class Arbitrator(object):
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/dynamix.arbitrator.v1.Arbitrator/Report',
+            '/dynamix.arbitrator.Arbitrator/Report',
             dynamix__ps_dot_rpc_dot_arbitrator__pb2.ReportRequest.SerializeToString,
             dynamix__ps_dot_rpc_dot_arbitrator__pb2.ReportReply.FromString,
             options,
@@ -223,7 +223,7 @@ class Arbitrator(object):
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/dynamix.arbitrator.v1.Arbitrator/Heartbeat',
+            '/dynamix.arbitrator.Arbitrator/Heartbeat',
             dynamix__ps_dot_rpc_dot_arbitrator__pb2.HeartbeatRequest.SerializeToString,
             dynamix__ps_dot_rpc_dot_arbitrator__pb2.HeartbeatReply.FromString,
             options,
@@ -250,7 +250,7 @@ class Arbitrator(object):
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/dynamix.arbitrator.v1.Arbitrator/Leave',
+            '/dynamix.arbitrator.Arbitrator/Leave',
             dynamix__ps_dot_rpc_dot_arbitrator__pb2.LeaveRequest.SerializeToString,
             dynamix__ps_dot_rpc_dot_arbitrator__pb2.LeaveReply.FromString,
             options,
@@ -277,7 +277,7 @@ class Arbitrator(object):
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/dynamix.arbitrator.v1.Arbitrator/Observe',
+            '/dynamix.arbitrator.Arbitrator/Observe',
             dynamix__ps_dot_rpc_dot_arbitrator__pb2.ObserveRequest.SerializeToString,
             dynamix__ps_dot_rpc_dot_arbitrator__pb2.ObserveReply.FromString,
             options,
@@ -304,7 +304,7 @@ class Arbitrator(object):
         return grpc.experimental.unary_stream(
             request,
             target,
-            '/dynamix.arbitrator.v1.Arbitrator/Plans',
+            '/dynamix.arbitrator.Arbitrator/Plans',
             dynamix__ps_dot_rpc_dot_arbitrator__pb2.PlansRequest.SerializeToString,
             dynamix__ps_dot_rpc_dot_arbitrator__pb2.Plan.FromString,
             options,

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import grpc
 import grpc.aio
 
-PROTOCOL = (1, 0)  # (major, minor); the major number is also in the protobuf package
+PROTOCOL = (2, 0)  # (major, minor); arbitrator.proto says what they promise
 
 _PROTOCOL_KEY = "dynamix-protocol"
 _RUN_KEY = "dynamix-run"

@@ -1,81 +1,39 @@
-"""Protobuf <-> dynamix_ps.messages, and the check of everything that comes in from outside."""
+"""Protobuf to dynamix_ps.messages and back, with the check of everything that comes in from outside.
+
+Numbers travel by the names of their fields. Which there are, and what each may be, is in the field table (messages.py).
+"""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
-from dynamix_ps.messages import Flow, PeerStatus, Plan, Registration, RoleReport, SystemSample, WindowRecord
+from dynamix_ps.field_table import SECONDS, Quantity
+from dynamix_ps.messages import (
+    FLOW,
+    SYSTEM,
+    WINDOW,
+    Flow,
+    PeerStatus,
+    Plan,
+    Registration,
+    RoleReport,
+    SystemSample,
+    WindowRecord,
+)
 from dynamix_ps.rpc import arbitrator_pb2 as pb
-from dynamix_ps.rpc.fields import Range, count, fill, number, one_of, text
+from dynamix_ps.rpc.fields import count, known_values, number, numbers, one_of, text
 from dynamix_ps.rpc.refusals import MalformedMessageError
 
-MAX_FLOWS = 1024  # connections in one report: two per worker in the largest cluster, and room
+MAX_FLOWS = 1024  # connections in one report: two per worker in the largest cluster, and spare ones
 
-_SECONDS = Range(0.0, 1e8)
-_SECONDS_OR_UNKNOWN = Range(0.0, 1e8, unknown=True)
-_FRACTION = Range(0.0, 1.0, unknown=True)
-_LOSS = Range(-1e30, 1e30, unknown=True)
-_AMOUNT = Range(0.0, 1e18, unknown=True)
-_SQUARE = Range(0.0, 1e30, unknown=True)
-
-_SYSTEM = {
-    "cpu_ratio": _AMOUNT,
-    "cpu_cores": _AMOUNT,
-    "throttled": _FRACTION,
-    "memory_bytes": _AMOUNT,
-    "memory_ratio": _AMOUNT,
-    "gpu_utilisation": _FRACTION,
-    "gpu_memory_ratio": _FRACTION,
-}
-_FLOW = {
-    "bytes_out": _AMOUNT,
-    "bytes_in": _AMOUNT,
-    "retransmits": _AMOUNT,
-    "busy_s": _AMOUNT,
-    "rtt_s": _SECONDS_OR_UNKNOWN,
-    "unsent_bytes": _AMOUNT,
-    "unread_bytes": _AMOUNT,
-}
-_COUNTS = {
-    "window": 0,
-    "first_iteration": 0,
-    "iterations": 1,
-    "plan_version": 0,
-    "batch_size": 0,
-    "samples": 0,
-    "global_samples": 0,
-    "bytes_pushed": 0,
-}
-_NUMBERS = {
-    "duration_s": _SECONDS,
-    "compute_s": _SECONDS,
-    "push_pull_s": _SECONDS_OR_UNKNOWN,
-    "wait_s": _SECONDS_OR_UNKNOWN,
-    "input_s": _SECONDS,
-    "loss": _LOSS,
-    "accuracy": _FRACTION,
-    "global_loss": _LOSS,
-    "global_accuracy": _FRACTION,
-    "grad_sq_local": _SQUARE,
-    "grad_sq_global": _SQUARE,
-    "grad_norm_std": _SQUARE,
-    "accuracy_std": _FRACTION,
-    "noise_variance": Range(-1e30, 1e30, unknown=True),  # unbiased estimates can be negative
-    "noise_signal": Range(-1e30, 1e30, unknown=True),
-    "epoch": _AMOUNT,
-    "trained_ratio": _FRACTION,
-    "lr_ratio": _FRACTION,
-    **_SYSTEM,
-    "network_age_s": _AMOUNT,
-    "push_bytes_per_s": _AMOUNT,
-    "pull_bytes_per_s": _AMOUNT,
-    "retransmits_per_s": _AMOUNT,
-    "rtt_s": _SECONDS_OR_UNKNOWN,
-    "push_busy": _FRACTION,
-}
+_COUNTS = tuple(field for field in WINDOW.values() if field.kind is int and field.name != "rank")
+_VALUES = tuple(field for field in WINDOW.values() if field.kind is float)
+_SYSTEM = tuple(SYSTEM.values())
+_FLOW = tuple(FLOW.values())
 _SOURCES = ("ebpf", "sockdiag", "procfs", "none")
 _ROLES = ("worker", "server", "scheduler")
-_UNIX_TIME = Range(0.0, 1e11)
+_UNIX_TIME = Quantity("s", 0.0, 1e11)
 
 
 def identity_to_proto(rank: int, incarnation: str) -> pb.Identity:
@@ -128,20 +86,23 @@ def registration_from_proto(request: pb.RegisterRequest) -> Registration:
 
 def record_to_proto(record: WindowRecord) -> pb.WindowRecord:
     """Unknown (NaN) values are left out."""
-    message = pb.WindowRecord(flagged=record.flagged, network_source=record.network_source)
-    fill(message, record, (*_COUNTS, *_NUMBERS))
-    return message
+    counts = {field.name: getattr(record, field.name) for field in _COUNTS}
+    return pb.WindowRecord(
+        flagged=record.flagged, network_source=record.network_source, values=known_values(record, _VALUES), **counts
+    )
 
 
 def record_from_proto(rank: int, message: pb.WindowRecord) -> WindowRecord:
-    """A checked record of worker `rank`; absent optional fields become NaN.
+    """A checked record of worker `rank`; absent values that may be unknown become NaN.
 
     Raises:
-        MalformedMessageError: a field is negative, not finite or out of its range.
+        MalformedMessageError: a field is not finite or out of its range, or one that cannot be unknown is absent.
     """
-    fields: dict[str, Any] = {name: count(name, getattr(message, name), low) for name, low in _COUNTS.items()}
-    fields |= {name: number(name, message, allowed) for name, allowed in _NUMBERS.items()}
-    return WindowRecord(rank=rank, flagged=message.flagged, network_source=_source(message.network_source), **fields)
+    values: dict[str, Any] = {
+        field.name: count(field.name, getattr(message, field.name), field.metric.quantity.low) for field in _COUNTS
+    }
+    values |= numbers(_VALUES, message.values)
+    return WindowRecord(rank=rank, flagged=message.flagged, network_source=_source(message.network_source), **values)
 
 
 def peer_to_proto(peer: PeerStatus) -> pb.Peer:
@@ -170,20 +131,20 @@ def role_report_to_proto(report: RoleReport) -> pb.ObserveRequest:
         pid=report.pid,
         time_s=report.time_s,
         network_source=report.network_source,
+        network_age_s=None if math.isnan(report.network_age_s) else report.network_age_s,
+        system=known_values(report.system, _SYSTEM),
     )
-    fill(message, report, ("network_age_s",))
-    fill(message.system, report.system, _SYSTEM)
     for flow in flows:
-        fill(message.flows.add(local=flow.local, remote=flow.remote), flow, _FLOW)
+        message.flows.add(local=flow.local, remote=flow.remote, **known_values(flow, _FLOW))
     return message
 
 
 def role_report_from_proto(message: pb.ObserveRequest) -> RoleReport:
-    """A checked report; absent optional fields become NaN.
+    """A checked report; absent values become NaN.
 
     Raises:
-        MalformedMessageError: a field is negative, not finite or out of its range; there are too many connections;
-            the rank does not fit the role.
+        MalformedMessageError: a field is not finite or out of its range; there are too many connections; the rank does
+            not fit the role.
     """
     role = one_of("role", message.role, _ROLES)
     rank = count("rank", message.rank, low=0 if role == "worker" else -1)
@@ -197,17 +158,22 @@ def role_report_from_proto(message: pb.ObserveRequest) -> RoleReport:
         rank=rank,
         host=text("host", message.host),
         pid=count("pid", message.pid),
-        time_s=number("time_s", message, _UNIX_TIME),
+        time_s=number("time_s", message.time_s, _UNIX_TIME),
         network_source=_source(message.network_source),
-        network_age_s=number("network_age_s", message, _SECONDS_OR_UNKNOWN),
+        network_age_s=number(
+            "network_age_s",
+            message.network_age_s if message.HasField("network_age_s") else None,
+            SECONDS,
+            may_be_unknown=True,
+        ),
         flows=tuple(_flow(flow) for flow in message.flows),
-        system=SystemSample(**{name: number(name, message.system, allowed) for name, allowed in _SYSTEM.items()}),
+        system=SystemSample(**numbers(_SYSTEM, message.system)),
     )
 
 
 def _flow(message: pb.Flow) -> Flow:
-    numbers = {name: number(name, message, allowed) for name, allowed in _FLOW.items()}
-    return Flow(local=text("local", message.local), remote=text("remote", message.remote), **numbers)
+    values = {field.name: getattr(message, field.name) for field in _FLOW if message.HasField(field.name)}
+    return Flow(local=text("local", message.local), remote=text("remote", message.remote), **numbers(_FLOW, values))
 
 
 def _source(name: str) -> str:

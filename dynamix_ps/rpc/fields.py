@@ -3,44 +3,50 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Mapping
 
+from dynamix_ps.field_table import LARGEST_COUNT, Field, Quantity
 from dynamix_ps.messages import NAN
 from dynamix_ps.rpc.refusals import MalformedMessageError
 
-LARGEST_COUNT = 2**53  # the largest whole number that every reader of our JSON keeps exact
-LARGEST_TEXT = 256
+LARGEST_TEXT = 256  # characters
 
 
-@dataclass(frozen=True, slots=True)
-class Range:
-    """What a number may be."""
-
-    low: float
-    high: float
-    unknown: bool = False  # may be absent (NaN)
-
-
-def count(name: str, value: int, low: int = 0) -> int:
+def count(name: str, value: int, low: float = 0) -> int:
     """A whole number. Raises MalformedMessageError."""
     if not low <= value <= LARGEST_COUNT:
         raise MalformedMessageError(f"{name}: got {value}, expected a whole number of {low}..2^53")
     return value
 
 
-def number(name: str, message: Any, allowed: Range) -> float:
-    """Field `name` of a message; NaN where it is absent and may be. Raises MalformedMessageError."""
-    if allowed.unknown and not message.HasField(name):
-        return NAN
-    value: float = getattr(message, name)
-    if math.isnan(value) and allowed.unknown:
-        return NAN
-    if not allowed.low <= value <= allowed.high:
-        rule = f"expected a number of {allowed.low:g}..{allowed.high:g}"
-        raise MalformedMessageError(f"{name}: got {value!r}, {rule}{' or NaN' if allowed.unknown else ''}")
-    return value
+def number(name: str, value: float | None, allowed: Quantity, may_be_unknown: bool = False) -> float:
+    """A number; NaN where it is absent (None) and may be. Raises MalformedMessageError."""
+    if value is None or math.isnan(value):
+        if may_be_unknown:
+            return NAN
+    elif allowed.low <= value <= allowed.high:
+        return value
+    got = "nothing" if value is None else repr(value)
+    rule = f"expected a number of {allowed.low:g}..{allowed.high:g}{' or NaN' if may_be_unknown else ''}"
+    raise MalformedMessageError(f"{name}: got {got}, {rule}")
+
+
+def numbers(fields: Iterable[Field], values: Mapping[str, float]) -> dict[str, float]:
+    """The value of every field, by name; NaN where it is absent and may be. Other names in `values` are ignored.
+
+    Raises:
+        MalformedMessageError: a value is out of its range, or one that cannot be unknown is absent.
+    """
+    return {
+        field.name: number(field.name, values.get(field.name), field.metric.quantity, field.may_be_unknown)
+        for field in fields
+    }
+
+
+def known_values(item: object, fields: Iterable[Field]) -> dict[str, float]:
+    """Those of the fields that are known, by name."""
+    values = ((field.name, getattr(item, field.name)) for field in fields)
+    return {name: value for name, value in values if not math.isnan(value)}
 
 
 def text(name: str, value: str) -> str:
@@ -55,11 +61,3 @@ def one_of(name: str, value: str, allowed: tuple[str, ...]) -> str:
     if value not in allowed:
         raise MalformedMessageError(f"{name}: got {value[:LARGEST_TEXT]!r}, expected one of {', '.join(allowed)}")
     return value
-
-
-def fill(message: Any, item: object, names: Iterable[str]) -> None:
-    """Copy these attributes of `item` into the message; unknown (NaN) values are left out."""
-    for name in names:
-        value = getattr(item, name)
-        if not math.isnan(value):
-            setattr(message, name, value)

@@ -7,23 +7,10 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from dynamix_ps.messages import LinkView, SystemSample
+from dynamix_ps.messages import LinkView, NetworkSample, SystemSample
 from dynamix_ps.run_record.values import known_sum, ratio
 
 TIME_PARTS = ("compute", "push_pull", "wait", "input")
-
-
-@dataclass(frozen=True, slots=True)
-class NetworkSample:
-    """The network values of a WindowRecord, under the same names."""
-
-    network_source: str = "none"
-    network_age_s: float = math.nan
-    push_bytes_per_s: float = math.nan
-    pull_bytes_per_s: float = math.nan
-    retransmits_per_s: float = math.nan
-    rtt_s: float = math.nan
-    push_busy: float = math.nan
 
 
 @dataclass(slots=True)

@@ -7,7 +7,7 @@ import math
 from collections import deque
 from collections.abc import Iterable
 
-from dynamix_ps.messages import Flow, LinkView, ServerView, SystemSample
+from dynamix_ps.messages import Flow, LinkView, NetworkSample, ServerView, SystemSample
 from dynamix_ps.metrics.noise import GradientNoise, SmoothedNoise
 from dynamix_ps.run_record.json_lines import Line
 from dynamix_ps.run_record.model import (
@@ -15,7 +15,6 @@ from dynamix_ps.run_record.model import (
     Degradation,
     Evaluation,
     Mean,
-    NetworkSample,
     PlanState,
     WorkerState,
     safety_net_text,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 
-from dynamix_ps.messages import LinkView, ServerView
+from dynamix_ps.messages import WINDOW, LinkView, ServerView
 from dynamix_ps.metrics.noise import GradientNoise, SmoothedNoise
 from dynamix_ps.run_record.json_lines import Line
 from dynamix_ps.run_record.model import TIME_PARTS, by_worker
@@ -13,18 +13,7 @@ from dynamix_ps.run_record.role_files import RoleFiles
 from dynamix_ps.run_record.run_folder import RunFolder
 from dynamix_ps.run_record.values import filled, number, ratio
 
-MEASURED = (
-    "push_bytes_per_s",
-    "pull_bytes_per_s",
-    "retransmits_per_s",
-    "rtt_s",
-    "cpu_ratio",
-    "cpu_cores",
-    "throttled",
-    "memory_bytes",
-    "gpu_utilisation",
-    "grad_norm_std",
-)
+MEASURED = tuple(field.name for field in WINDOW.values() if field.kind is float)
 
 
 @dataclass(slots=True)

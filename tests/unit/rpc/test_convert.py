@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dynamix_ps.messages import PeerStatus, Plan, WindowRecord
+from dynamix_ps.messages import WINDOW, PeerStatus, Plan, WindowRecord
 from dynamix_ps.rpc import arbitrator_pb2 as pb
 from dynamix_ps.rpc import convert
 from dynamix_ps.rpc.auth import PROTOCOL, credentials, refusal
@@ -54,9 +54,30 @@ def test_unknown_stays_unknown_and_never_becomes_zero() -> None:
 @pytest.mark.parametrize("name", ["duration_s", "compute_s", "input_s"])
 def test_nan_is_refused_where_it_cannot_be_unknown(name: str) -> None:
     message = convert.record_to_proto(record())
-    setattr(message, name, math.nan)
-    with pytest.raises(MalformedMessageError, match=rf"{name}: got nan, expected a number of 0\.\."):
+    message.values[name] = math.nan
+    with pytest.raises(MalformedMessageError, match=rf"^{name}: got nan, expected a number of 0\.\.1e\+08$"):
         convert.record_from_proto(0, message)
+    del message.values[name]
+    with pytest.raises(MalformedMessageError, match=rf"^{name}: got nothing, expected a number of 0\.\.1e\+08$"):
+        convert.record_from_proto(0, message)
+
+
+def test_every_field_of_a_record_survives_the_wire() -> None:
+    values: dict[str, Any] = {"rank": 3, "flagged": True, "network_source": "procfs"}
+    numbers = [field for field in WINDOW.values() if field.is_number and field.name != "rank"]
+    for index, field in enumerate(numbers, start=2):
+        values[field.name] = index if field.kind is int else min(index / 64, 1.0)
+    full = WindowRecord(**values)
+    assert over_the_wire(full) == full
+
+
+def test_values_that_this_release_does_not_know_are_ignored_and_those_it_misses_are_unknown() -> None:
+    """A worker of a newer minor version, and one of an older."""
+    message = convert.record_to_proto(record())
+    message.values["fan_speed"] = -1.0
+    del message.values["cpu_ratio"]
+    arrived = convert.record_from_proto(0, message)
+    assert same(arrived, record(cpu_ratio=math.nan))
 
 
 def test_generated_code_runs_with_the_oldest_packages_that_setup_allows() -> None:
@@ -73,15 +94,22 @@ def test_generated_code_runs_with_the_oldest_packages_that_setup_allows() -> Non
         assert wanted <= [*allowed, 0, 0][:3], package
 
 
-FLOATS = [f.name for f in dataclasses.fields(WindowRecord) if f.type == "float"]
-COUNTS = [f.name for f in dataclasses.fields(WindowRecord) if f.type == "int" and f.name != "rank"]
+FLOATS = [field.name for field in WINDOW.values() if field.kind is float]
+COUNTS = [field.name for field in WINDOW.values() if field.kind is int and field.name != "rank"]
+
+
+def change(message: pb.WindowRecord, name: str, value: Any) -> None:
+    if name in FLOATS:
+        message.values[name] = value
+    else:
+        setattr(message, name, value)
 
 
 @pytest.mark.parametrize("name", FLOATS)
 @pytest.mark.parametrize("value", [math.inf, -math.inf, 1e308, -1e308])
 def test_infinite_and_absurd_numbers_are_refused(name: str, value: float) -> None:
     message = convert.record_to_proto(record())
-    setattr(message, name, value)
+    change(message, name, value)
     with pytest.raises(MalformedMessageError, match=f"^{name}: got "):
         convert.record_from_proto(0, message)
 
@@ -90,7 +118,7 @@ def test_infinite_and_absurd_numbers_are_refused(name: str, value: float) -> Non
 @pytest.mark.parametrize("value", [-1, 2**62])
 def test_negative_and_absurd_counts_are_refused(name: str, value: int) -> None:
     message = convert.record_to_proto(record())
-    setattr(message, name, value)
+    change(message, name, value)
     with pytest.raises(MalformedMessageError, match=f"^{name}: got {value}, expected"):
         convert.record_from_proto(0, message)
 
@@ -105,7 +133,7 @@ def test_any_record_is_either_refused_or_within_the_rules(data: st.DataObject) -
     message = convert.record_to_proto(record())
     for name in data.draw(st.sets(st.sampled_from([*FLOATS, *COUNTS]), max_size=4)):
         value: Any = data.draw(st.floats() if name in FLOATS else st.integers(-(2**63), 2**63 - 1))
-        setattr(message, name, value)
+        change(message, name, value)
     try:
         result = convert.record_from_proto(0, message)
     except MalformedMessageError:
@@ -161,7 +189,7 @@ def test_credentials_are_accepted_by_the_same_run_only() -> None:
         (mine | {"dynamix-token": "guess"}, "PERMISSION_DENIED", "token"),
         ({}, "PERMISSION_DENIED", "token"),
         (mine | {"dynamix-run": "run-2"}, "FAILED_PRECONDITION", "found 'run-2', expected 'run-1'"),
-        (mine | {"dynamix-protocol": "2.0"}, "FAILED_PRECONDITION", r"found 2.0, expected 1.x"),
+        (mine | {"dynamix-protocol": "1.0"}, "FAILED_PRECONDITION", r"found 1.0, expected 2.x"),
         (mine | {"dynamix-protocol": "11.0"}, "FAILED_PRECONDITION", "found 11.0"),
         (mine | {"dynamix-protocol": ""}, "FAILED_PRECONDITION", "protocol version"),
     ):
