@@ -1,0 +1,98 @@
+"""What the README and the examples tell a newcomer to type does what they say."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dynamix_ps.config.load import load_config
+from tests.integration.small_training import NEEDS_MXNET
+from tests.launching import ROOT, dynamix, environment
+
+pytestmark = pytest.mark.timeout(240)
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+LAUNCH = "dynamix launch -c examples/cluster.yaml -- python"
+
+
+def blocks(language: str) -> list[str]:
+    """The code blocks of the README in this language, "" for commands."""
+    return [
+        text
+        for found, text in re.findall(r"^```(\w*)\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
+        if found == language
+    ]
+
+
+def launched(folder: Path, config: str, *command: str) -> tuple[str, dict[str, object]]:
+    """What a whole `dynamix launch` in this checkout printed, and its summary."""
+    process = dynamix("launch", "-c", config, "--run-dir", str(folder / "runs"), "--", *command, cwd=ROOT)
+    output, _ = process.communicate()
+    assert process.returncode == 0, output
+    summary: dict[str, object] = json.loads((folder / "runs" / "latest" / "summary.json").read_text())
+    return output, summary
+
+
+def test_the_first_page_is_short() -> None:
+    assert len(README.splitlines()) <= 130
+    assert len(README.split()) <= 1000
+
+
+def test_every_command_of_the_readme_is_run_here(tmp_path: Path) -> None:
+    commands = [line for block in blocks("") for line in block.splitlines()]
+    assert commands == [
+        "make demo",
+        f".venv/bin/{LAUNCH} examples/torch_cnn.py",
+    ]  # the second: among the examples below
+    shown = subprocess.run(["make", "-n", "demo"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert shown.splitlines()[-1] == ".venv/bin/dynamix launch -c configs/demo.yaml"
+    train = [*load_config(ROOT / "configs" / "demo.yaml").command, "--data", "digits", "--epochs", "1"]
+    _, summary = launched(tmp_path, "configs/demo.yaml", *train)  # shorter: its own data set takes a minute
+    assert summary["exit_code"] == 0
+
+
+def test_the_script_of_the_readme_runs(tmp_path: Path) -> None:
+    (diff,) = blocks("diff")
+    lines = [line[1:] for line in diff.splitlines() if not line.startswith("-")]
+    made = """\
+import torch
+from torch.nn.functional import cross_entropy
+model = torch.nn.Linear(4, 3)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+train_set = torch.utils.data.TensorDataset(torch.randn(100, 4), torch.randint(0, 3, (100,)))
+"""
+    script = "\n".join(made if line.endswith("= ...") else line for line in lines)
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_cluster_file_of_the_readme_is_valid(tmp_path: Path) -> None:
+    (text,) = blocks("yaml")
+    (tmp_path / "cluster.yaml").write_text(text)
+    assert len(load_config(tmp_path / "cluster.yaml").cluster.workers) == 2
+
+
+@pytest.mark.parametrize(
+    "example",
+    [pytest.param(file, id=file.stem, marks=NEEDS_MXNET if "mxnet" in file.stem else ()) for file in EXAMPLES],
+)
+def test_an_example_trains_two_uneven_workers(tmp_path: Path, example: Path) -> None:
+    script = f"examples/{example.name}"
+    told = re.findall(r"^    (dynamix .*)$", ast.get_docstring(ast.parse(example.read_text())) or "", re.MULTILINE)
+    assert told == [f"{LAUNCH} {script}"]
+    output, summary = launched(tmp_path, "examples/cluster.yaml", "python", script)
+    assert (summary["exit_code"], summary["workers"]) == (0, 2)
+    if accuracy := re.search(r"test accuracy ([\d.]+)%", output):
+        assert float(accuracy[1]) > 85
+    else:
+        losses = [float(loss) for loss in re.findall(r"([\d.]+) nats per byte", output)]
+        assert losses and losses[-1] < 3.5  # log(256) = 5.5 if all bytes were alike
