@@ -1,11 +1,35 @@
-"""How a command ends: an error on purpose is one clear message and its exit code, never a traceback."""
+"""How a command ends: an expected error prints one clear message and sets the exit code; it prints no traceback."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
 
-from dynamix_ps.errors import INTERRUPTED_EXIT_CODE, DynamixError
+from dynamix_ps.errors import (
+    INTERRUPTED_EXIT_CODE,
+    DynamixError,
+    EnvironmentNotReady,
+    JobFailed,
+    PeerLostError,
+    TimedOut,
+    UsageError,
+)
+
+# All exit codes of our commands and what they mean, for `--help` and the documentation.
+MEANINGS = {
+    0: "done",
+    DynamixError.exit_code: "another error; the message says which",
+    UsageError.exit_code: "wrong command line or cluster file; the message names file, line and key",
+    EnvironmentNotReady.exit_code: (
+        "the environment is not ready: compiler, ports, permissions, packages or data; `dynamix doctor` lists them"
+    ),
+    JobFailed.exit_code: "the job failed: a role died, or training cannot go on",
+    TimedOut.exit_code: "a phase took longer than its limit in `timeouts`",
+    PeerLostError.exit_code: (
+        "of one worker: it cannot go on because another worker is gone. The job itself ends with 4"
+    ),
+    INTERRUPTED_EXIT_CODE: "interrupted by Ctrl-C or a signal",
+}
 
 
 def exit_code_of(command: Callable[[], int]) -> int:
@@ -21,7 +45,7 @@ def exit_code_of(command: Callable[[], int]) -> int:
 
 
 def print_error(message: str) -> None:
-    """`error: ` and the message, one line or several, on standard error."""
+    """Print `error: ` and each line of the message on standard error."""
     try:
         print("\n".join(f"error: {line}" for line in message.splitlines()), file=sys.stderr, flush=True)
     except OSError:

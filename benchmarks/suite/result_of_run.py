@@ -87,7 +87,7 @@ def _curve(folder: RunFolder, workload: Workload) -> tuple[CurvePoint, ...]:
 
 def _sizes(folder: RunFolder, config: Config) -> tuple[PlanPoint, ...]:
     """What was in force when, by the clocks of the workers."""
-    history = read_history(folder)
+    history = read_history(folder, config)
     changes = sorted(
         (moment_s, rank, size)
         for rank, worker in history.workers.items()

@@ -9,6 +9,7 @@ import click
 
 from dynamix_ps import errors
 from dynamix_ps.cli.main import cli
+from dynamix_ps.exit_codes import MEANINGS
 
 
 def commands() -> Iterator[tuple[str, click.Command]]:
@@ -23,25 +24,13 @@ def reference() -> str:
 
 def exit_codes() -> str:
     """Markdown: a table of exit codes and the errors behind them."""
-    rows: dict[int, list[str]] = {}
+    rows: dict[int, list[str]] = {code: [] for code in MEANINGS}
     for name, found in inspect.getmembers(errors, inspect.isclass):
         if issubclass(found, errors.DynamixError):
-            rows.setdefault(found.exit_code, []).append(f"`{name}`")
-    rows.setdefault(errors.INTERRUPTED_EXIT_CODE, [])
-    lines = ["| code | meaning | errors |", "| --- | --- | --- |", "| 0 | done | |"]
+            rows[found.exit_code].append(f"`{name}`")
+    lines = ["| code | meaning | errors |", "| --- | --- | --- |"]
     lines += [f"| {code} | {MEANINGS[code]} | {', '.join(names)} |" for code, names in sorted(rows.items())]
     return "\n".join(lines)
-
-
-MEANINGS = {
-    1: "another error; the message says which",
-    2: "wrong command line or cluster file; the message names file, line and key",
-    3: "the environment is not ready: compiler, ports, permissions, packages or data; `dynamix doctor` lists them",
-    4: "the job failed: a role died, or training cannot go on",
-    5: "a phase took longer than its limit in `timeouts`",
-    6: "of one worker: it cannot go on because another worker is gone. The job itself ends with 4",
-    130: "interrupted by Ctrl-C or a signal",
-}
 
 
 def _below(name: str, command: click.Command) -> Iterator[tuple[str, click.Command]]:

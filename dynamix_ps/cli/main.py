@@ -10,12 +10,15 @@ import sys
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
-from dynamix_ps.exit_codes import exit_code_of
+from dynamix_ps.exit_codes import MEANINGS, exit_code_of
 
 # name: (module with `command`, one line for --help)
 _OURS = {
+    "init": ("dynamix_ps.cli.init", "Write a cluster file with a comment at every key."),
     "launch": ("dynamix_ps.cli.launch", "Run all roles of a cluster file on this machine."),
+    "report": ("dynamix_ps.cli.report", "Write summary, tables and plots of any run folder."),
     "doctor": ("dynamix_ps.cli.doctor", "Tick off what this machine has, with the fix for what it has not."),
     "policy": ("dynamix_ps.cli.policy", "Train a policy in the simulator, compare policies, look into their files."),
     "sim": ("dynamix_ps.cli.sim", "Make the simulator resemble a recorded run."),
@@ -24,14 +27,27 @@ _OURS = {
     "build-byteps": ("dynamix_ps.cli.build_byteps", "Build BytePS from its source package and install it."),
 }
 
-
 PLUGINS = "dynamix.commands"  # group of entry points: click commands that other packages add
 
 
+# Start-up file of each shell, and the line to add to it; click writes the script.
+_COMPLETION = {
+    "~/.bashrc": 'eval "$(_DYNAMIX_COMPLETE=bash_source dynamix)"',
+    "~/.zshrc": 'eval "$(_DYNAMIX_COMPLETE=zsh_source dynamix)"',
+    "~/.config/fish/config.fish": "_DYNAMIX_COMPLETE=fish_source dynamix | source",
+}
+
+
 def _plugins() -> dict[str, importlib.metadata.EntryPoint]:
-    """Commands from outside of the product, by name; only those whose package is there (`bench` lives in checkouts)."""
+    """Commands that other packages add, by name; only of packages that are there (`bench` lives in a checkout)."""
     points = importlib.metadata.entry_points(group=PLUGINS)
     return {point.name: point for point in points if importlib.util.find_spec(point.module.partition(".")[0])}
+
+
+def _lines() -> list[tuple[str, str]]:
+    """(command, one line about it) of all commands; imports none of them."""
+    ours = [(name, line) for name, (_, line) in _OURS.items()]
+    return ours + [(name, f"Of the package {point.module.partition('.')[0]}.") for name, point in _plugins().items()]
 
 
 def _version() -> str:
@@ -56,15 +72,24 @@ class _LazyGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            lines = [(name, line) for name, (_, line) in _OURS.items()]
-            added = [(name, f"Of the package {point.module.partition('.')[0]}.") for name, point in _plugins().items()]
-            formatter.write_dl(lines + added)
+            formatter.write_dl(_lines())
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Exit codes"):
+            formatter.write_dl([(str(code), meaning) for code, meaning in MEANINGS.items()])
+        with formatter.section("Completion with Tab: add this line to the file of your shell"):
+            formatter.write_dl(list(_COMPLETION.items()))
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Commands from the table, not by importing each one as click does: the user waits for Tab."""
+        commands = [CompletionItem(name, help=line) for name, line in _lines() if name.startswith(incomplete)]
+        return commands + click.Command.shell_complete(self, ctx, incomplete)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         names = self.list_commands(ctx)
-        if args and args[0] not in names and not args[0].startswith("-"):
+        if args and not ctx.resilient_parsing and args[0] not in names and not args[0].startswith("-"):
             close = difflib.get_close_matches(args[0], names, n=1)
             hint = f"did you mean {close[0]!r}?" if close else f"there are: {', '.join(names)}"
             ctx.fail(f"no command {args[0]!r}; {hint}")
@@ -74,11 +99,7 @@ class _LazyGroup(click.Group):
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(_version(), prog_name="dynamix")
 def cli() -> None:
-    """Distributed training on BytePS in which every worker has its own batch size, adapted while training runs.
-
-    Exit codes: 0 ok, 1 error, 2 wrong usage or cluster file, 3 environment not ready, 4 job failed, 5 timed out,
-    130 interrupted.
-    """
+    """Distributed training on BytePS in which every worker has its own batch size, adapted while training runs."""
 
 
 def main() -> int:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import secrets
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.text import Text
@@ -31,9 +32,10 @@ from dynamix_ps.launch.reaper import start_keeper
 from dynamix_ps.launch.supervise import Supervisor
 from dynamix_ps.launch.verdict import Ending, Limits, interrupted
 from dynamix_ps.report.live.view import LiveView
-from dynamix_ps.report.plots.plots import draw_plots
 from dynamix_ps.report.recorder import Recorder
-from dynamix_ps.report.summary import Outcome, write_summary
+from dynamix_ps.report.run_report import write_report
+from dynamix_ps.report.summary import Outcome
+from dynamix_ps.report.summary_text import headline
 from dynamix_ps.run_record.manifest import write_manifest
 from dynamix_ps.run_record.run_folder import RunFolder
 from dynamix_ps.terminal import print_line
@@ -189,20 +191,18 @@ class _Run:
         """Record the end, draw and sum up, tell the user; returns the exit code."""
         self._notes.extend(ending.notes)
         try:
-            self._recorder.event("end", exit_code=ending.exit_code, reason=ending.reason)
+            self._recorder.event("end", exit_code=ending.exit_code, reason=ending.reason, notes=self._notes)
             self._recorder.close()
-            if self._interrupts.count < 2:
-                draw_plots(self._folder)
             outcome = Outcome(ending.exit_code, ending.reason, self._heterogeneity, tuple(self._notes))
-            summary = write_summary(self._folder, self._config, outcome)
+            summary = write_report(self._folder, self._config, outcome, plots=self._interrupts.count < 2)
         except OSError as error:
             self._notes.append(f"the summary could not be written: {error}")
             summary = {}
         self._tell(ending, summary)
         return ending.exit_code
 
-    def _tell(self, ending: Ending, summary: Mapping[str, object]) -> None:
-        for note in summary.get("degraded") or self._notes:  # type: ignore[attr-defined]
+    def _tell(self, ending: Ending, summary: dict[str, Any]) -> None:
+        for note in summary.get("degraded") or self._notes:
             _say(self._console, f"warning: {note}")
         if ending.exit_code != 0:
             for name, lines in self._tails.items():
@@ -210,9 +210,10 @@ class _Run:
                 for line in lines or ("(it printed nothing)",):
                     _say(self._console, f"  {line}")
             print_error(ending.reason)
-        shown = ("iterations", "plans_applied", "samples_per_s", "final_accuracy", "time_to_accuracy_s")
-        figures = [f"{key}={summary[key]}" for key in shown if summary.get(key) is not None]
-        _say(self._console, " ".join([f"summary: {self._folder.summary_md}", *figures]))
+        if summary:
+            for line in headline(summary)[ending.exit_code != 0 :]:  # the reason of a failure was told above
+                _say(self._console, line)
+        _say(self._console, f"summary: {self._folder.summary_md}")
 
 
 def _say(console: Console, line: str) -> None:

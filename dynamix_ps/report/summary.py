@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import heapq
 import json
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from dynamix_ps.config.schema import Config
+from dynamix_ps.report.gain import Gain, gain_of, gain_text
 from dynamix_ps.report.summary_text import markdown
-from dynamix_ps.run_record.json_lines import JsonLinesTail
+from dynamix_ps.run_record.json_lines import JsonLinesTail, Line
 from dynamix_ps.run_record.model import TIME_PARTS, WorkerState
 from dynamix_ps.run_record.role_files import RoleFiles, Told
 from dynamix_ps.run_record.run_folder import RunFolder
@@ -21,9 +24,9 @@ from dynamix_ps.run_record.values import known_sum, number
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How the launcher saw the run end. `heterogeneity` says how different speeds were emulated."""
+    """How the run ended. `heterogeneity` says how different speeds were emulated."""
 
-    exit_code: int
+    exit_code: int | None  # of the launcher; None: the run has not ended, or nobody saw how
     reason: str
     heterogeneity: str
     degraded: tuple[str, ...] = ()
@@ -34,22 +37,29 @@ def write_summary(folder: RunFolder, config: Config, outcome: Outcome) -> dict[s
 
     Works on whatever is there; what is not known is null.
     """
-    summary = summarise(folder.path.name, replay(folder, config), config, outcome)
+    told = read_told(folder)
+    state = state_of(told, len(config.cluster.workers))
+    summary = summarise(folder.path.name, state, _gain(told, len(state.workers), config.mode), config, outcome)
     folder.summary_json.write_text(json.dumps(summary, indent=2, allow_nan=False) + "\n", encoding="utf-8")
     plots = sorted(path.relative_to(folder.path).as_posix() for path in folder.plots_dir.glob("*.png"))
     folder.summary_md.write_text(markdown(summary, plots), encoding="utf-8")
     return summary
 
 
-def replay(folder: RunFolder, config: Config) -> RunState:
-    """The state at the end of the run, from the roles' own files and the launcher's events, merged by time."""
-    state = RunState(len(config.cluster.workers))
+def read_told(folder: RunFolder) -> list[Told]:
+    """All lines of the run, from the roles' own files and the launcher's events, in order of time."""
     streams: dict[Path, list[Told]] = {}
     for told in RoleFiles(folder).read():
         streams.setdefault(told.file, []).append(told)
     own = (Told(str(line.get("source")), folder.events_file, line) for line in JsonLinesTail(folder.events_file).read())
     streams[folder.events_file] = [told for told in own if told.source == "launcher"]
-    for source, _, line in heapq.merge(*streams.values(), key=lambda told: number(told.line.get("time_s", 0.0))):
+    return list(heapq.merge(*streams.values(), key=lambda told: number(told.line.get("time_s", 0.0))))
+
+
+def state_of(told: Iterable[Told], n_workers: int) -> RunState:
+    """The state at the end of these lines."""
+    state = RunState(n_workers)
+    for source, _, line in told:
         try:
             state.apply(source, line)
         except (KeyError, TypeError, ValueError, IndexError):
@@ -57,7 +67,15 @@ def replay(folder: RunFolder, config: Config) -> RunState:
     return state
 
 
-def summarise(run: str, state: RunState, config: Config, outcome: Outcome) -> dict[str, Any]:
+def _gain(told: Iterable[Told], n_workers: int, mode: str) -> Gain:
+    windows = [line for source, _, line in told if line["kind"] == "window" and source.startswith("worker-")]
+    try:
+        return gain_of(windows, n_workers, mode)
+    except (KeyError, TypeError, ValueError) as error:
+        return Gain(None, None, f"a window line is damaged ({type(error).__name__}: {error})")
+
+
+def summarise(run: str, state: RunState, gain: Gain, config: Config, outcome: Outcome) -> dict[str, Any]:
     """The figures of one run. Times are seconds since rank 0 began to train, unless named otherwise."""
     workers = [state.workers[rank] for rank in sorted(state.workers)]
     train_s = _train_s(workers)
@@ -88,6 +106,7 @@ def summarise(run: str, state: RunState, config: Config, outcome: Outcome) -> di
         "samples": samples,
         "train_s": _known(train_s),
         "samples_per_s": _known(samples / train_s) if train_s else None,
+        "gain": _gain_fields(gain),
         "plans_published": len(state.plans),
         "plans_applied": len(applied),
         "plans_observed": len(state.observed),
@@ -103,6 +122,19 @@ def summarise(run: str, state: RunState, config: Config, outcome: Outcome) -> di
         "per_worker": [_worker_row(worker, config) | _measured(worker, state) for worker in workers],
         "heterogeneity": outcome.heterogeneity,
         "degraded": _degraded(state, outcome),
+    }
+
+
+def _gain_fields(gain: Gain) -> dict[str, Any]:
+    sides = {"first": gain.first, "last": gain.last}
+    fields = {"text": gain_text(gain), "samples_per_s_ratio": _known(gain.ratio), "rough": gain.rough}
+    return fields | {name: None if side is None else _rounded(dataclasses.asdict(side)) for name, side in sides.items()}
+
+
+def _rounded(fields: Line) -> dict[str, Any]:
+    return {
+        name: [_known(item) for item in value] if isinstance(value, tuple) else _known(value)
+        for name, value in fields.items()
     }
 
 

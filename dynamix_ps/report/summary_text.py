@@ -15,6 +15,7 @@ def markdown(summary: dict[str, Any], plots: Sequence[str]) -> str:
     parts = [
         f"# {summary['run']}",
         _result(summary),
+        f"**Gain**: {summary['gain']['text']}.",
         _table(("", "value"), _figures(summary)),
         "## Workers\n\n" + _workers(summary["per_worker"]),
         "## Network and machine\n\n" + _measured(summary["per_worker"]),
@@ -38,7 +39,22 @@ def markdown(summary: dict[str, Any], plots: Sequence[str]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def headline(summary: dict[str, Any]) -> list[str]:
+    """The result in a few lines for the terminal: how it ended, how fast and how good, what was gained."""
+    figures = [f"{summary['iterations']:,} iterations"]
+    if summary["train_s"] is not None:
+        figures.append(f"{summary['train_s']:.1f} s of training, {summary['samples_per_s']:,.0f} samples/s")
+    if summary["final_accuracy"] is not None:
+        figures.append(f"test accuracy {_percent(summary['final_accuracy'])}")
+    if summary["time_to_accuracy_s"] is not None:
+        figures.append(f"{_percent(summary['target_accuracy'])} after {summary['time_to_accuracy_s']:.1f} s")
+    ended = "" if summary["exit_code"] in (0, None) else f"ended with exit code {summary['exit_code']}: "
+    return [ended + summary["reason"], ", ".join(figures), f"gain: {summary['gain']['text']}"]
+
+
 def _result(summary: dict[str, Any]) -> str:
+    if summary["exit_code"] is None:
+        return f"**Not finished**: {summary['reason']}"
     ended = "Finished" if summary["exit_code"] == 0 else f"**Ended with exit code {summary['exit_code']}**"
     return f"{ended}: {summary['reason']}"
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 
+from dynamix_ps.config.schema import Config
 from dynamix_ps.messages import WINDOW, LinkView, ServerView
 from dynamix_ps.metrics.noise import GradientNoise, SmoothedNoise
 from dynamix_ps.run_record.json_lines import Line
@@ -18,7 +18,10 @@ MEASURED = tuple(field.name for field in WINDOW.values() if field.kind is float)
 
 @dataclass(slots=True)
 class WorkerSeries:
-    """One worker: batch sizes as steps, and every window's time per iteration in milliseconds by part."""
+    """One worker: batch sizes as steps, and every window's time by part, per sample that all workers trained in it.
+
+    Per iteration, a run whose global batch grows would look as if it slowed down.
+    """
 
     rank: int
     batch_s: list[float] = field(default_factory=list)
@@ -26,7 +29,7 @@ class WorkerSeries:
     window_s: list[float] = field(default_factory=list)  # end of the window
     window_plan: list[int] = field(default_factory=list)  # plan in force at its end
     window_mixed: list[bool] = field(default_factory=list)  # a switch or a stall lies inside
-    part_ms: dict[str, list[float]] = field(default_factory=lambda: {part: [] for part in TIME_PARTS})
+    part_us: dict[str, list[float]] = field(default_factory=lambda: {part: [] for part in TIME_PARTS})
     windows: list[int] = field(default_factory=list)  # their numbers
     global_batch: list[float] = field(default_factory=list)  # samples of an iteration over all workers, mean
     measured: dict[str, list[float]] = field(default_factory=lambda: {name: [] for name in MEASURED})
@@ -63,14 +66,14 @@ class History:
         return by_worker({rank: " then ".join(dict.fromkeys(one.sources)) for rank, one in self.workers.items()})
 
 
-def read_history(folder: RunFolder) -> History:
+def read_history(folder: RunFolder, config: Config) -> History:
     """Read the run folder; whatever is missing is empty."""
     told = [told for told in RoleFiles(folder).read() if "time_s" in told.line]
     of_workers = [line for _, file, line in told if file.parent == folder.workers_dir]
     starts = [line["time_s"] for line in of_workers if line["kind"] == "started"]
     began = min(starts or (line["time_s"] for line in of_workers), default=0.0)
-    title, target = _from_manifest(folder)
-    history = History(title, {}, [], [], [], target, 0.0)
+    title = f"{folder.path.name}, policy {config.policy.name}"
+    history = History(title, {}, [], [], [], config.target_accuracy, 0.0)
     noise = SmoothedNoise()
     for source, file, line in told:
         elapsed = max(line["time_s"] - began, 0.0)
@@ -109,7 +112,7 @@ def _add(history: History, line: Line, elapsed: float, noise: SmoothedNoise) -> 
 
 
 def _add_window(worker: WorkerSeries, line: Line, elapsed: float) -> None:
-    times = {part: 1e3 * number(line[f"{part}_s"]) / line["iterations"] for part in TIME_PARTS}
+    times = {part: 1e6 * ratio(number(line[f"{part}_s"]), line["global_samples"]) for part in TIME_PARTS}
     measured = {name: number(line.get(name)) for name in MEASURED}
     number_of, plan, total = line["window"], line["plan_version"], line["global_samples"] / line["iterations"]
     worker.windows.append(number_of)
@@ -118,8 +121,8 @@ def _add_window(worker: WorkerSeries, line: Line, elapsed: float) -> None:
     worker.window_s.append(elapsed)
     worker.global_batch.append(total)
     worker.sources.append(line.get("network_source", "none"))
-    for part, milliseconds in times.items():
-        worker.part_ms[part].append(milliseconds)
+    for part, microseconds in times.items():
+        worker.part_us[part].append(microseconds)
     for name, value in measured.items():
         worker.measured[name].append(value)
 
@@ -131,12 +134,3 @@ def _add_links(history: History, line: Line, elapsed: float) -> None:
         server = history.servers.setdefault(view.name, ServerSeries())
         server.cpu_percent.append(100 * ratio(view.system.cpu_ratio, view.system.cpu_cores))
         server.time_s.append(elapsed)
-
-
-def _from_manifest(folder: RunFolder) -> tuple[str, float | None]:
-    """(title of the run, accuracy asked for)."""
-    try:
-        manifest = json.loads(folder.manifest_file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return folder.path.name, None
-    return f"{folder.path.name}, policy {manifest.get('policy')}", manifest.get("target_accuracy")

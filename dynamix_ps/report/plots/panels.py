@@ -66,7 +66,7 @@ def waiting(axes: Any, history: History) -> None:
 
 
 def split_by_plan(axes: Any, history: History) -> None:
-    """Median time per iteration by part, for every worker: under its first plan, and under its last one."""
+    """Median time per sample by part, for every worker: under its first plan, and under its last one."""
     names: list[str] = []
     rows: list[dict[str, float]] = []
     positions: list[float] = []
@@ -82,7 +82,7 @@ def split_by_plan(axes: Any, history: History) -> None:
         left = [start + width for start, width in zip(left, widths, strict=True)]
     axes.set_yticks(positions, names)
     axes.invert_yaxis()
-    axes.set_xlabel("time per iteration (ms), median of windows")
+    axes.set_xlabel("time per sample of the global batch (µs), median of windows")
     axes.grid(axis="x", color="#e5e5e5")
     axes.set_axisbelow(True)
     if rows:
@@ -95,18 +95,18 @@ def split_by_plan(axes: Any, history: History) -> None:
 
 
 def split_over_time(axes: Any, history: History, worker: WorkerSeries) -> None:
-    """Time per iteration of one worker by part, window by window."""
-    axes.set_ylabel(f"worker {worker.rank}\n(ms)")
+    """Time per sample of one worker by part, window by window."""
+    axes.set_ylabel(f"worker {worker.rank}\n(µs per sample)")
     if worker.window_s:
         times = [worker.batch_s[0] if worker.batch_s else 0.0, *worker.window_s]
-        parts = [[worker.part_ms[part][0], *worker.part_ms[part]] for part in STACKED]
+        parts = [[worker.part_us[part][0], *worker.part_us[part]] for part in STACKED]
         axes.stackplot(times, *parts, colors=[PART_COLOURS[part] for part in STACKED], step="pre")
     finish(axes, history, bool(worker.window_s), legend=False)
     axes.set_ylim(bottom=0)
 
 
 def _waiting_share(worker: WorkerSeries) -> list[float]:
-    columns = zip(*(worker.part_ms[part] for part in TIME_PARTS), worker.part_ms["wait"], strict=True)
+    columns = zip(*(worker.part_us[part] for part in TIME_PARTS), worker.part_us["wait"], strict=True)
     return [100 * wait / max(sum(parts), 1e-9) for *parts, wait in columns]
 
 
@@ -114,4 +114,4 @@ def _medians(worker: WorkerSeries, plan: int) -> dict[str, float]:
     """Over the windows that lie within the plan; over those that end in it if there are no others."""
     ending = [number for number, version in enumerate(worker.window_plan) if version == plan]
     within = [number for number in ending if not worker.window_mixed[number]] or ending
-    return {part: statistics.median(worker.part_ms[part][number] for number in within) for part in TIME_PARTS}
+    return {part: statistics.median(worker.part_us[part][number] for number in within) for part in TIME_PARTS}

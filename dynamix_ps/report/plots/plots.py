@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from dynamix_ps.config.schema import Config
 from dynamix_ps.report.plots import panels
 from dynamix_ps.report.plots import panels_measured as measured
 from dynamix_ps.report.plots import style as look
@@ -19,7 +20,7 @@ DOTS_PER_INCH = 130
 SPLIT_LIMIT = 12  # workers shown one above the other
 
 
-def draw_plots(folder: RunFolder) -> list[Path]:
+def draw_plots(folder: RunFolder, config: Config) -> list[Path]:
     """Draw all plots into `plots/` and return those that were made.
 
     Never raises: what goes wrong is appended to events.jsonl as a `degraded` event, which the summary shows.
@@ -27,8 +28,9 @@ def draw_plots(folder: RunFolder) -> list[Path]:
     """
     made: list[Path] = []
     try:
+        folder.plots_dir.mkdir(exist_ok=True)
         figure_type = _figure_type()
-        history = read_history(folder)
+        history = read_history(folder, config)
     except Exception as error:
         _degraded(folder, f"no plots: {type(error).__name__}: {error}")
         return made
@@ -63,11 +65,11 @@ def _accuracy(figure: Any, history: History) -> None:
 
 
 def _step_time(figure: Any, history: History) -> None:
-    """Left: first against last plan. Right: each worker over time."""
+    """Time per sample. Left: first against last plan. Right: each worker over time."""
     workers = list(history.workers.values())[:SPLIT_LIMIT]
     rows = max(len(workers), 1)
     figure.set_size_inches(12, max(4.0, 1.4 * rows + 1.6))
-    figure.suptitle(f"Where an iteration's time goes: {history.title}")
+    figure.suptitle(f"Where the time of a sample goes: {history.title}")
     left, right = figure.subfigures(1, 2)
     panels.split_by_plan(left.subplots(), history)
     column = right.subplots(rows, 1, sharex=True, squeeze=False)
@@ -86,7 +88,7 @@ def _overview(figure: Any, history: History) -> None:
         (grid[0, 0], "Batch size per worker", panels.batch_sizes),
         (grid[0, 1], "Accuracy on the test set", panels.accuracy),
         (grid[1, 0], "Time spent waiting for other workers", panels.waiting),
-        (grid[1, 1], "Time of one iteration, first and last plan", panels.split_by_plan),
+        (grid[1, 1], "Time per sample, first and last plan", panels.split_by_plan),
     ):
         axes.set_title(title, loc="left")
         draw(axes, history)

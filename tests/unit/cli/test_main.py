@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from dynamix_ps.cli.launch import with_overrides
 from dynamix_ps.cli.main import cli
 from dynamix_ps.config.load import load_config
 from dynamix_ps.config.schema import Config
-from dynamix_ps.errors import ConfigError, EnvironmentNotReady, StallError
+from dynamix_ps.errors import INTERRUPTED_EXIT_CODE, ConfigError, DynamixError, EnvironmentNotReady, StallError
 from dynamix_ps.exit_codes import exit_code_of
 from dynamix_ps.launch import doctor as checks
 from dynamix_ps.launch.cpu_quota import CpuController
@@ -40,14 +41,63 @@ def test_help_lists_every_command_and_imports_nothing_heavy() -> None:
         [sys.executable, "-c", probe], capture_output=True, text=True, env=environment(), cwd=ROOT, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert all(name in done.stdout for name in ("launch", "doctor", "build-byteps", "bench", "130 interrupted"))
+    assert all(name in done.stdout for name in ("launch", "doctor", "build-byteps", "bench", "_DYNAMIX_COMPLETE"))
+    assert max(map(len, done.stdout.splitlines())) <= 80
+
+
+def errors(base: type[DynamixError] = DynamixError) -> Iterator[type[DynamixError]]:
+    yield base
+    for kind in base.__subclasses__():
+        yield from errors(kind)
+
+
+def test_help_names_every_exit_code() -> None:
+    lines = CliRunner().invoke(cli, ["--help"]).output.partition("Exit codes:")[2].splitlines()
+    named = {int(line.split()[0]) for line in lines if line.split()[:1] and line.split()[0].isdigit()}
+    assert named == {0, INTERRUPTED_EXIT_CODE} | {kind.exit_code for kind in errors()}
+
+
+def completed(words: str) -> list[str]:
+    """What Tab offers behind these words."""
+    asked = {"_DYNAMIX_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
+    command = [sys.executable, "-X", "importtime", "-m", "dynamix_ps"]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment() | asked, cwd=ROOT, check=True)
+    if words.count(" ") == 1:
+        assert "pydantic" not in done.stderr and "numpy" not in done.stderr  # Tab must not wait for them
+    return [line.partition(",")[2] for line in done.stdout.splitlines() if line]
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        ("dynamix re", {"report", "replay"}),
+        ("dynamix bench r", {"report", "run"}),
+        ("dynamix launch --dry", {"--dry-run"}),
+        ("dynamix launch --policy pr", {"proportional"}),
+        ("dynamix nonsense --x", set()),
+    ],
+)
+def test_completion_of_the_shell(words: str, offered: set[str]) -> None:
+    assert set(completed(words)) == offered
+
+
+def test_the_line_for_the_shell_works_in_bash() -> None:
+    (line,) = (text.split(maxsplit=1)[1] for text in run_dynamix("--help").stdout.splitlines() if ".bashrc" in text)
+    script = f'dynamix() {{ "{sys.executable}" -m dynamix_ps "$@"; }}\n{line}\ncomplete -p dynamix'
+    command = ["bash", "--norc", "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment(), cwd=ROOT, check=False)
+    assert "_dynamix_completion dynamix" in done.stdout, done.stderr
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
         (("lunch",), 2, "no command 'lunch'; did you mean 'launch'?"),
-        (("xyz",), 2, "no command 'xyz'; there are: launch, doctor, policy, sim, replay, probe, build-byteps, bench"),
+        (
+            ("xyz",),
+            2,
+            "no command 'xyz'; there are: init, launch, report, doctor, policy, sim, replay, probe, build-byteps",
+        ),
         (("launch",), 2, "Missing option '-c'"),
         (("launch", "-c", "none.yaml"), 2, "error: none.yaml: no such file"),
         (("launch", "--nonsense"), 2, "--nonsense"),

@@ -7,10 +7,10 @@ import pytest
 from dynamix_ps.report.plots import panels, plots
 from dynamix_ps.report.plots.history import read_history
 from dynamix_ps.report.summary import Outcome, write_summary
-from dynamix_ps.run_record.manifest import write_manifest
 from dynamix_ps.run_record.run_folder import RunFolder
 from tests.unit.synthetic_run import (
     START_S,
+    WINDOW,
     append,
     config,
     evaluation,
@@ -34,7 +34,7 @@ def folder(tmp_path: Path) -> RunFolder:
 
 
 def assert_all_drawn(folder: RunFolder) -> None:
-    drawn = plots.draw_plots(folder)
+    drawn = plots.draw_plots(folder, config(target_accuracy=0.8))
     assert [path.name for path in drawn] == NAMES
     for path in drawn:
         assert path.read_bytes().startswith(PNG)
@@ -44,7 +44,6 @@ def assert_all_drawn(folder: RunFolder) -> None:
 
 def test_whole_run(folder: RunFolder) -> None:
     whole_run(folder)
-    write_manifest(folder, config(target_accuracy=0.8), [])
     assert_all_drawn(folder)
 
 
@@ -62,22 +61,21 @@ def test_more_workers_than_colours(folder: RunFolder) -> None:
     assert_all_drawn(folder)
 
 
-def test_damaged_lines_and_manifest_are_left_out(folder: RunFolder) -> None:
+def test_damaged_lines_are_left_out(folder: RunFolder) -> None:
     whole_run(folder, windows=3)
-    folder.manifest_file.write_text("{")
     append(folder.worker_file(0), {"kind": "window", "rank": 0, "time_s": START_S}, {"kind": "evaluation", "rank": 0})
     assert_all_drawn(folder)
 
 
 def test_history_holds_what_happened(folder: RunFolder) -> None:
-    write_manifest(folder, config(2, target_accuracy=0.8), [])
     append(folder.worker_file(0), started(0), window(0, 0), plan_applied(0, 1, [80, 48]), evaluation(7, 0.5))
     append(folder.worker_file(1), started(1, time_s=START_S + 1), plan_applied(1, 1, [80, 48]))
-    history = read_history(folder)
+    history = read_history(folder, config(2, target_accuracy=0.8))
     assert history.workers[0].batch_sizes == [64, 80]
     assert history.workers[0].batch_s == pytest.approx([0.0, 1.1])
     assert history.workers[1].batch_sizes == [64, 48]
-    assert history.workers[0].part_ms["compute"] == [25.0]  # 0.5 s over 20 iterations
+    per_sample_us = 0.5e6 / (3 * 64 * WINDOW)  # 0.5 s over the samples of all workers
+    assert history.workers[0].part_us["compute"] == [pytest.approx(per_sample_us)]
     assert (history.accuracy_s, history.accuracy) == ([7.0], [0.5])
     assert history.plan_s == pytest.approx([1.1])
     assert (history.target_accuracy, history.end_s) == (0.8, 7.0)
@@ -89,8 +87,18 @@ def test_medians_are_of_windows_within_the_plan(folder: RunFolder) -> None:
     for number, (version, compute_s, mixed) in enumerate(times):
         line = window(0, number, plan_version=version, compute_s=compute_s, flagged=mixed)
         append(folder.worker_file(0), line)
-    worker = read_history(folder).workers[0]
-    assert [panels._medians(worker, plan)["compute"] for plan in (0, 1, 2)] == pytest.approx([20.0, 50.0, 450.0])
+    worker = read_history(folder, config(2)).workers[0]
+    assert [panels._medians(worker, plan)["compute"] for plan in (0, 1, 2)] == pytest.approx(
+        [1e6 * seconds / (3 * 64 * WINDOW) for seconds in (0.4, 1.0, 9.0)]
+    )
+
+
+def test_a_global_batch_that_grows_does_not_look_like_a_slow_down(folder: RunFolder) -> None:
+    for number, factor in enumerate((1, 2)):
+        times = {"compute_s": 0.5 * factor, "global_samples": 3000 * factor}
+        append(folder.worker_file(0), window(0, number, **times))
+    first, second = read_history(folder, config(1)).workers[0].part_us["compute"]
+    assert first == pytest.approx(second)
 
 
 class TestMeasured:
@@ -98,7 +106,7 @@ class TestMeasured:
 
     def draw(self, folder: RunFolder, name: str) -> Any:
         figure = plots._figure_type()()
-        plots.PLOTS[name](figure, read_history(folder))
+        plots.PLOTS[name](figure, read_history(folder, config(2)))
         return figure
 
     def lines(self, axes: Any) -> dict[str, list[float]]:
@@ -127,7 +135,7 @@ class TestMeasured:
 
     def test_source_that_changed(self, folder: RunFolder) -> None:
         append(folder.worker_file(0), started(0), *(window(0, n, network_source=s) for n, s in enumerate("xxy")))
-        assert read_history(folder).network_sources == "x then y"
+        assert read_history(folder, config(2)).network_sources == "x then y"
 
     def test_system(self, folder: RunFolder) -> None:
         whole_run(folder, windows=3)
@@ -160,15 +168,17 @@ def test_failing_plot_is_reported_and_the_others_are_drawn(folder: RunFolder, mo
         raise RuntimeError("no such font")
 
     monkeypatch.setitem(plots.PLOTS, "step_time", broken)
-    assert [path.name for path in plots.draw_plots(folder)] == [name for name in NAMES if name != "step_time.png"]
+    assert [path.name for path in plots.draw_plots(folder, config())] == [
+        name for name in NAMES if name != "step_time.png"
+    ]
     (event,) = [json.loads(line) for line in folder.events_file.read_text().splitlines()]
     assert (event["kind"], event["what"]) == ("degraded", "plots")
     assert "step_time.png" in event["detail"] and "no such font" in event["detail"]
     (line,) = write_summary(folder, config(), Outcome(0, "ok", "none"))["degraded"]
-    assert line.startswith("plots: step_time.png: RuntimeError: no such font")
+    assert line.startswith("plots (launcher): step_time.png: RuntimeError: no such font")
 
 
 def test_missing_matplotlib_is_reported(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "matplotlib.figure", None)
-    assert plots.draw_plots(folder) == []
+    assert plots.draw_plots(folder, config()) == []
     assert "matplotlib" in folder.events_file.read_text()

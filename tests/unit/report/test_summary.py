@@ -152,13 +152,13 @@ class TestDegraded:
             append(folder.role_file(name), role(name), lost)
         append(folder.worker_file(0), started(0), window(0, 0) | measured(0, 0, source="sockdiag"))
         (line,) = write_summary(folder, config(2), GOOD)["degraded"]
-        assert line == "network metrics: not permitted (server-0, worker-0)"
+        assert line == "network metrics (server-0, worker-0): not permitted"
 
     def test_one_line_for_one_outage_seen_by_all(self, folder: RunFolder) -> None:
         for rank in (0, 1):
             append(folder.worker_file(rank), degraded(rank, "arbitrator", "connection refused"))
         (line,) = write_summary(folder, config(2), GOOD)["degraded"]
-        assert line == "arbitrator: connection refused (worker-0, worker-1)"
+        assert line == "arbitrator (worker-0, worker-1): connection refused"
 
     def test_recovery_is_told_only_when_all_recovered(self, folder: RunFolder) -> None:
         for rank in (0, 1):
@@ -183,15 +183,15 @@ class TestDegraded:
         lines = summary["degraded"]
         assert lines[0] == "no CPU quota: slow-down in the hook"
         assert "arbitrator restarted 2 times" in lines
-        assert any(line.startswith("stall: iteration 33 waited for worker 1") for line in lines)
-        assert any(line.startswith("cgroup: not permitted") for line in lines)
+        assert any(line.startswith("stall (worker-0): iteration 33 waited for worker 1") for line in lines)
+        assert any(line.startswith("cgroup (launcher): not permitted") for line in lines)
         assert len(lines) == 4
         assert len(summary["accuracy_curve"]) == 1  # the recorder's copies of the workers' lines are not counted again
 
     def test_page_lists_them(self, folder: RunFolder) -> None:
         append(folder.worker_file(0), degraded(0, "data", "digits in place of Fashion-MNIST"))
         write_summary(folder, config(2), GOOD)
-        assert "- data: digits in place of Fashion-MNIST (worker-0)" in folder.summary_md.read_text()
+        assert "- data (worker-0): digits in place of Fashion-MNIST" in folder.summary_md.read_text()
 
 
 def test_page_shows_plots_overview_first(folder: RunFolder) -> None:

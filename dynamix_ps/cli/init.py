@@ -1,0 +1,175 @@
+"""`dynamix init`: a cluster file with a comment at every key, after a few questions or from flags."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import textwrap
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar, get_args
+
+import click
+import yaml
+from pydantic import BaseModel
+
+from dynamix_ps.config.load import check_rules
+from dynamix_ps.config.schema import BatchBounds, Cluster, Config, Policy, Worker
+from dynamix_ps.config.yaml_lines import Dumper
+from dynamix_ps.data_planes import DATA_PLANES
+from dynamix_ps.errors import EnvironmentNotReady, UsageError
+
+POLICIES = get_args(Policy.model_fields["name"].annotation)
+WIDTH = 100  # of the comments, in columns
+SLOWEST = 0.01  # as in the schema
+ROOM = 4  # the bounds let a size shrink and grow by this factor at least
+KEYS = (
+    ("name", "run_dir", "comm", "mode"),
+    ("window", "lr_rule", "target_accuracy"),
+)  # of the top level, before and behind cluster and batch
+
+Answer = TypeVar("Answer")
+
+
+def speeds_of(text: str) -> tuple[float, ...]:
+    """`1,0.5,0.25` as one speed per worker. Raises BadParameter."""
+    try:
+        speeds = tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise click.BadParameter(f"got {text!r}, expected numbers with commas, such as 1,0.5,0.25") from None
+    if not all(SLOWEST <= speed <= 1 for speed in speeds):
+        raise click.BadParameter(f"got {text!r}, expected speeds from {SLOWEST} to 1, which is full speed")
+    return speeds
+
+
+_COUNT = click.IntRange(1, 1024)
+_SIZE = click.IntRange(1, 1_000_000)
+
+
+@click.command(context_settings={"allow_interspersed_args": False, "help_option_names": ["-h", "--help"]})
+@click.option("-o", "--out", type=click.Path(path_type=Path, dir_okay=False), default="cluster.yaml", show_default=True)
+@click.option("--workers", type=_COUNT, help="Number of workers.  [default: 2, or one per speed]")
+@click.option("--batch", type=_SIZE, help="First batch size of every worker.  [default: 64]")
+@click.option("--speeds", type=speeds_of, help="Emulated speed of each worker, such as 1,0.5,0.25.  [default: all 1]")
+@click.option("--policy", type=click.Choice(POLICIES), help="What chooses the batch sizes.  [default: proportional]")
+@click.option("--comm", type=click.Choice(tuple(DATA_PLANES)), help="Data plane.  [default: byteps]")
+@click.option("--force", is_flag=True, help="Replace a file that is there.")
+@click.argument("cmd", nargs=-1, type=click.UNPROCESSED)
+def command(
+    out: Path,
+    workers: int | None,
+    batch: int | None,
+    speeds: tuple[float, ...] | None,
+    policy: str | None,
+    comm: str | None,
+    force: bool,
+    cmd: tuple[str, ...],
+) -> int:
+    """Write a cluster file with a comment at every key.
+
+    On a terminal, asks for what no flag says. Elsewhere, defaults stand for it. CMD is what every worker runs.
+
+    \b
+    Example:
+      dynamix init --workers 3 --speeds 1,0.5,0.25 --policy ppo -- python train.py
+    """
+    if out.exists() and not force:
+        raise UsageError(f"{out}: is there already; choose another name with -o, or replace it with --force")
+    ask = _ask if _answers() else _default
+    n_workers = workers or (len(speeds) if speeds else ask("Number of workers", 2, _COUNT))
+    batch = batch or ask("First batch size of every worker", 64, _SIZE)
+    speeds = speeds or ask("Emulated speed of each worker, 1 is full speed", (1.0,) * n_workers, speeds_of)
+    policy = policy or ask("Policy, which chooses the batch sizes", "proportional", click.Choice(POLICIES))
+    comm = comm or ask("Data plane", "byteps", click.Choice(tuple(DATA_PLANES)))
+    cmd = cmd or tuple(shlex.split(ask("Command of every worker, such as: python train.py", "", click.STRING)))
+    if len(speeds) != n_workers:
+        raise UsageError(f"speeds: got {len(speeds)} of them for {n_workers} workers, expected one per worker")
+    config = check_rules(_config(batch, speeds, policy, comm, cmd), "dynamix init")
+    try:
+        out.write_text(annotated(config), encoding="utf-8")
+    except OSError as error:
+        raise EnvironmentNotReady(
+            f"cannot write {out}: {error.strerror or error}; choose another file with -o"
+        ) from error
+    click.echo(f"written: {out}")
+    launch = f"dynamix launch -c {shlex.quote(str(out))}"
+    click.echo(f"next:    {launch if cmd else f'{launch} -- python train.py'}")
+    return 0
+
+
+def _answers() -> bool:
+    """Whether somebody is there to answer questions."""
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def _ask(question: str, default: Any, kind: Any) -> Any:
+    shown = ",".join(f"{item:g}" for item in default) if isinstance(default, tuple) else default
+    return click.prompt(question, default=shown, type=kind, show_default=bool(shown))
+
+
+def _default(question: str, default: Answer, kind: Any) -> Answer:
+    return default
+
+
+def _config(batch: int, speeds: Sequence[float], policy: str, comm: str, cmd: tuple[str, ...]) -> Config:
+    bounds = BatchBounds()
+    choices: dict[str, Any] = {"policy": {"name": policy}, "comm": comm}
+    return Config(
+        cluster=Cluster(workers=tuple(Worker(batch=batch, speed=speed) for speed in speeds)),
+        batch=BatchBounds(min=min(bounds.min, max(1, batch // ROOM)), max=max(bounds.max, batch * ROOM)),
+        command=cmd,
+        **choices,
+    )
+
+
+def annotated(config: Config) -> str:
+    """YAML text with the keys that matter first and their descriptions; `load_config` makes an equal Config of it."""
+    return "\n".join(_lines(config)) + "\n"
+
+
+def _lines(config: Config) -> Iterator[str]:
+    before, behind = KEYS
+    yield "# A cluster file: what `dynamix launch -c` starts. Keys that are left out have their defaults."
+    for name in before:
+        yield from _key(config, name)
+    yield from _comment(Config, "cluster")
+    yield "cluster:"
+    for name in ("batch", "speed"):
+        yield from _comment(Worker, name, "  ", f"{name}: ")
+    yield "  workers:"
+    yield from (f"    - {{batch: {worker.batch}, speed: {_flow(worker.speed)}}}" for worker in config.cluster.workers)
+    yield from _comment(Config, "batch")
+    yield "batch:"
+    for name in ("min", "max"):
+        yield from _key(config.batch, name, "  ")
+    for name in behind:
+        yield from _key(config, name)
+    yield from _comment(Config, "policy")
+    yield "policy:"
+    yield from _key(config.policy, "name", "  ")
+    yield from _key(config, "command")
+
+
+def _key(section: BaseModel, name: str, indent: str = "") -> Iterator[str]:
+    """The comment and the line of a key; one without a value is commented out and shows an example."""
+    yield from _comment(type(section), name, indent)
+    value = section.model_dump(mode="json")[name]
+    if value in (None, []):
+        examples = type(section).model_fields[name].examples
+        yield f"{indent}# {name}: {_flow(examples[0]) if examples else ''}".rstrip()
+    else:
+        yield f"{indent}{name}: {_flow(value)}"
+
+
+def _flow(value: Any) -> str:
+    """A value as YAML in one line."""
+    return yaml.dump(value, Dumper=Dumper, default_flow_style=True, width=10**6).removesuffix("...\n").strip()
+
+
+def _comment(model: type[BaseModel], name: str, indent: str = "", lead: str = "") -> Iterator[str]:
+    """What the schema says about a field; an empty line stands before a key of the top level."""
+    if not indent:
+        yield ""
+    for paragraph in (lead + (model.model_fields[name].description or "")).split("\n\n"):
+        for line in textwrap.wrap(paragraph.strip(), WIDTH - len(indent) - 2, break_on_hyphens=False):
+            yield f"{indent}# {line}"

@@ -1,0 +1,147 @@
+"""The report of a run folder: tables, plots and summary. The launcher ends with it; `dynamix report` makes it anew."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dynamix_ps.config.load import dump_config, load_config
+from dynamix_ps.config.schema import BatchBounds, Cluster, Config, Worker
+from dynamix_ps.errors import EnvironmentNotReady, JobFailed, UsageError
+from dynamix_ps.report.plots.plots import draw_plots
+from dynamix_ps.report.recorder import Recorder
+from dynamix_ps.report.summary import Outcome, read_told, state_of, write_summary
+from dynamix_ps.run_record.json_lines import JsonLinesTail, Line
+from dynamix_ps.run_record.model import WorkerState
+from dynamix_ps.run_record.role_files import RoleFiles
+from dynamix_ps.run_record.run_folder import RunFolder
+
+BY_HAND = "not recorded: the roles were launched by hand"
+
+
+def write_report(folder: RunFolder, config: Config, outcome: Outcome, plots: bool = True) -> dict[str, Any]:
+    """Draw the plots and write the summary of a folder whose tables are there; returns what summary.json holds.
+
+    Raises OSError if the summary cannot be written.
+    """
+    if plots:
+        draw_plots(folder, config)
+    return write_summary(folder, config, outcome)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What `report_run` made: the summary, and what the user should know about how it was made."""
+
+    summary: dict[str, Any]
+    notes: tuple[str, ...]
+
+
+def report_run(folder: RunFolder, given: Config | None = None) -> Report:
+    """Make the report of any run folder: of a run that ended, failed, or still goes on, launched by us or by hand.
+
+    A launcher records tables and events while it runs; they are left as they are. Where there was no launcher, they
+    are made from the roles' own files.
+
+    Args:
+        given: the cluster file, for a folder in which there is none.
+
+    Raises:
+        UsageError: no worker has written anything, or a cluster file is given although the folder has one.
+        EnvironmentNotReady: the folder cannot be written.
+    """
+    launched = folder.manifest_file.exists()
+    config, notes = _config(folder, given)
+    try:
+        if not launched:
+            _record(folder, config)
+        return Report(write_report(folder, config, _outcome(folder, config, launched)), tuple(notes))
+    except OSError as error:
+        raise EnvironmentNotReady(
+            f"cannot write {error.filename or folder.path}: {error.strerror or error}; "
+            "make the run folder writable, or copy it to where you may write"
+        ) from error
+
+
+def _config(folder: RunFolder, given: Config | None) -> tuple[Config, list[str]]:
+    """The cluster file of the run; one that is given is kept in the folder."""
+    if folder.config_file.exists():
+        if given is not None:
+            raise UsageError(f"{folder.path} has its own cluster file, {folder.config_file.name}; leave out --config")
+        return load_config(folder.config_file), []
+    if given is not None:
+        folder.config_file.write_text(dump_config(given), encoding="utf-8")
+        return given, [f"the cluster file is kept as {folder.config_file}"]
+    return _config_as_told(folder), [
+        f"{folder.path} holds no cluster file: workers, data plane and policy are those that the roles wrote; "
+        "give the cluster file with --config for speeds and target accuracy"
+    ]
+
+
+def _config_as_told(folder: RunFolder) -> Config:
+    """The configuration as far as the first lines of the roles tell it. Raises UsageError when no worker wrote one."""
+    first: dict[int, Line] = {}
+    policy: str | None = None
+    for source, _, line in RoleFiles(folder).read():
+        if line["kind"] == "started" and source == "arbitrator":
+            policy = line.get("policy")
+        elif line["kind"] == "started" and "rank" in line:
+            first.setdefault(line["rank"], line)
+    if not first:
+        raise UsageError(
+            f"{folder.path}: no worker has begun to train, so there is nothing to report; "
+            f"look into {folder.logs_dir}, or give the cluster file with --config"
+        )
+    sizes = [first[rank]["batch_size"] if rank in first else 1 for rank in range(max(first) + 1)]
+    settings: dict[str, Any] = {"comm": next(iter(first.values()))["comm"], "mode": "adapt" if policy else "off"}
+    settings["policy"] = {"name": policy or "static"}
+    settings["cluster"] = Cluster(workers=tuple(Worker(batch=max(size, 1)) for size in sizes))
+    return Config(name=folder.path.name[:64] or "run", batch=BatchBounds(min=0), **settings)
+
+
+def _record(folder: RunFolder, config: Config) -> None:
+    """Make tables, events and TensorBoard curves from the roles' files, in place of those of an earlier report."""
+    for file in (folder.windows_csv, folder.plans_csv, folder.links_csv, folder.servers_csv, folder.events_file):
+        file.unlink(missing_ok=True)
+    shutil.rmtree(folder.tensorboard_dir, ignore_errors=True)
+    Recorder(folder, config).close()
+
+
+def _outcome(folder: RunFolder, config: Config, launched: bool) -> Outcome:
+    """How the run ended: by the launcher's last event, else by what the workers wrote."""
+    own = {line["kind"]: line for line in JsonLinesTail(folder.events_file).read() if line.get("source") == "launcher"}
+    heterogeneity = str(own.get("launch", {}).get("emulation") or (BY_HAND if not launched else "not recorded"))
+    if "end" in own:
+        end = own["end"]
+        return Outcome(end["exit_code"], end["reason"], heterogeneity, tuple(end.get("notes") or ()))
+    told = read_told(folder)
+    newest_s = max((line["time_s"] for _, _, line in told if line.get("time_s") is not None), default=None)
+    workers = state_of(told, len(config.cluster.workers)).workers
+    silent_s = None if newest_s is None else max(time.time() - newest_s, 0.0)
+    return Outcome(*_ended(workers, silent_s, config.timeouts.stall_fail_s), heterogeneity)
+
+
+def _ended(workers: Mapping[int, WorkerState], silent_s: float | None, limit_s: float) -> tuple[int | None, str]:
+    """(exit code, reason) from the workers' own lines; no exit code where the run has no end."""
+    failed = [f"worker-{worker.rank} failed: {worker.error}" for worker in workers.values() if worker.error]
+    if failed:
+        return JobFailed.exit_code, failed[0]
+    if all(worker.train_s is not None for worker in workers.values()):
+        return 0, "all workers finished"
+    if silent_s is None:
+        return None, "no role has written anything yet"
+    ago = f"the newest line of its roles is {_span(silent_s)} old"
+    if silent_s <= limit_s:
+        return None, f"the run still goes on ({ago}); this is what is known so far"
+    return None, f"the run has no end: it was stopped or killed ({ago})"
+
+
+def _span(seconds: float) -> str:
+    """`42 s`, `7 min`, `3 h` or `2 days`."""
+    for unit_s, unit in ((86_400, "days"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * unit_s:
+            return f"{seconds / unit_s:.0f} {unit}"
+    return f"{seconds:.0f} s"
