@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +13,8 @@ from dynamix_ps.config.schema import Config
 
 Json = Mapping[str, Any]
 
-UNITS = {"_s": "s", "_bytes": "bytes"}  # by the end of a key's name
+_UNIT_IN_NAME = re.compile(r"_(s|bytes|windows)$")
+_UNIT_IN_TEXT = re.compile(r"^(Iterations|Windows|Batches|Passes)\b|\bin (samples|units)\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +78,12 @@ def _section_of(found: Json, whole: Json) -> tuple[Json | None, bool]:
 
 
 def _key(path: str, name: str, found: Json, required: bool) -> Key:
-    unit = found.get("unit") or next((unit for end, unit in UNITS.items() if name.endswith(end)), "")
     example = found["examples"][0] if found.get("examples") else found.get("default")
     return Key(
         path=path,
         value=_value(found),
         default="required" if required else _code(found.get("default")),
-        unit=unit,
+        unit=_unit(name, found.get("description", "")),
         example="" if example is None else _yaml(example),
         meaning=_one_line(found.get("description", "")),
     )
@@ -92,6 +93,12 @@ def _link(path: str, found: Json, section: Json, required: bool) -> Key:
     value = "list of sections" if path.endswith("[]") else "section"
     about = _one_line(found.get("description") or section.get("description", ""))
     return Key(path, f"[{value}](#{anchor(path)})", "required" if required else "", "", "", about)
+
+
+def _unit(name: str, description: str) -> str:
+    """By the end of the name, else by what the description says; empty where it says nothing."""
+    said = _UNIT_IN_NAME.search(name) or _UNIT_IN_TEXT.search(description)
+    return next(filter(None, said.groups()), "").lower() if said else ""
 
 
 def _value(found: Json) -> str:

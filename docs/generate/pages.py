@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from docs.generate import cluster_file, commands
+from docs.generate import cluster_file, commands, run_variables
 from dynamix_ps.policy.learned import features
 
 DOCS = Path(__file__).resolve().parents[1]
@@ -15,6 +15,7 @@ ROOT = DOCS.parent
 # page: {name of the part: what makes its Markdown}
 GENERATED: Mapping[str, Mapping[str, Callable[[], str]]] = {
     "cluster-file.md": {"keys": cluster_file.reference},
+    "variables.md": {"of the user": run_variables.of_the_user, "of one run": run_variables.of_one_run},
     "cli.md": {"commands": commands.reference, "exit codes": commands.exit_codes},
     "state.md": {"values": features.table},
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any, get_args
 
@@ -13,8 +14,10 @@ from pydantic import BaseModel
 from docs.generate.cluster_file import anchor, reference, sections
 from docs.generate.commands import commands, exit_codes
 from docs.generate.pages import current, updated, with_parts
+from docs.generate.run_variables import of_one_run, of_the_user
 from dynamix_ps.cli.main import cli
 from dynamix_ps.config.schema import Config
+from dynamix_ps.config.variables import VARIABLES
 from dynamix_ps.errors import DynamixError
 
 
@@ -55,6 +58,17 @@ def test_every_section_has_a_heading_that_its_key_leads_to() -> None:
         assert f"(#{anchor(section.path)})" in text
 
 
+@pytest.mark.parametrize(
+    ("path", "unit"),
+    [
+        ("window", "iterations"), ("batch.min", "samples"), ("bucket_bytes", "bytes"), ("timeouts.job_s", "s"),
+        ("policy.safety.rest_windows", "windows"), ("policy.ppo.gamma", ""),
+    ],
+)  # fmt: skip
+def test_a_quantity_has_its_unit(path: str, unit: str) -> None:
+    assert {key.path: key.unit for section in sections() for key in section.keys}[path] == unit
+
+
 def _nested(path: str, value: object) -> dict[str, Any]:
     """{"policy": {"name": value}} for "policy.name"; a list for "workers[]"."""
     for part in reversed(path.split(".")):
@@ -81,6 +95,11 @@ def test_every_command_is_listed_with_its_options() -> None:
         options = [option for one in command.params if isinstance(one, click.Option) for option in one.opts]
         assert all(f"`{option}`" in text for option in options)
     assert {name.split()[1] for name in known} == set(cli.list_commands(None))  # type: ignore[arg-type]
+
+
+def test_every_variable_of_the_table_is_listed_once() -> None:
+    listed = re.findall(r"^\| `(\w+)`", f"{of_the_user()}\n{of_one_run()}", re.MULTILINE)
+    assert sorted(listed) == sorted(variable.name for variable in VARIABLES)
 
 
 def test_every_exit_code_is_listed() -> None:
