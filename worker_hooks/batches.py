@@ -1,4 +1,4 @@
-"""Samples to batches: fetches what the sampler names, ahead of time if asked to."""
+"""Batches of one worker: fetches the samples that the sampler names, `prefetch` batches ahead."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class Batch:
 class BatchStream:
     """Batches of one worker, `prefetch` of them prepared ahead by a thread.
 
-    The sizes of a batch are fixed when its preparation starts, `prefetch` iterations before its use; that is
-    the lag with which a new plan takes effect.
+    The sizes of a batch are fixed when its preparation starts, `prefetch` iterations before its use. A new plan takes
+    effect with this lag.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Checkpoints on disk: whole or absent. What is in them is the framework's affair (torch/state.py, mxnet/state.py)."""
+"""Checkpoints on disk: complete or absent. The framework decides on their content (torch/state.py, mxnet/state.py)."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where a training is, besides its weights: all that is needed to go on."""
+    """Where a training is: with the weights and the optimizer, all that a resume needs."""
 
     iteration: int
     cursor: Cursor
     plan: Plan
-    noise: Noise = (0.0, 0.0)  # what the learning rate follows
-    largest_lr: float = 0.0  # of the script's own until now
+    noise: Noise = (0.0, 0.0)  # of learning_rate.py
+    largest_lr: float = 0.0  # the largest learning rate of the script so far
 
     def pack(self) -> dict[str, Any]:
-        """As plain values, fit for a checkpoint."""
+        """The position as plain values, for a checkpoint."""
         return dataclasses.asdict(self)
 
     @classmethod
@@ -63,7 +63,7 @@ def save_checkpoint(path: Path, state: bytes) -> None:
 
 
 def load_checkpoint(path: Path, restore: Callable[[bytes], T]) -> T:
-    """What `restore` makes of a checkpoint. Raises CheckpointError, with the path, if it is missing or unusable."""
+    """`restore` of the checkpoint's bytes. Raises CheckpointError, with the path, if it is missing or unusable."""
     try:
         return restore(path.read_bytes())
     except FileNotFoundError:
@@ -73,6 +73,6 @@ def load_checkpoint(path: Path, restore: Callable[[bytes], T]) -> T:
 
 
 def check_format(found: object) -> None:
-    """Raises CheckpointError unless a state is of this format."""
+    """Raises CheckpointError unless a checkpoint has this format."""
     if found != FORMAT:
         raise CheckpointError(f"checkpoint format {found!r}, expected {FORMAT}; it is of another version")

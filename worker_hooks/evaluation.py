@@ -25,9 +25,9 @@ def evaluate_share(
 ) -> NDArray[np.float64]:
     """Sums of `score` over this worker's part of `dataset`.
 
-    The parts follow the present batch sizes, so that uneven workers finish together. Returns shape
-    (EVALUATION_VALUES,): the number of samples, then the sums, then zeros; last, the number of sums times that of
-    samples, so that a worker without a share learns it too.
+    The parts are in proportion to the present batch sizes (`shares`), so that fast and slow workers finish together.
+    Returns shape (EVALUATION_VALUES,): the number of samples, the sums, zeros, and last the number of sums times the
+    number of samples. From the total of this last value a worker without a share learns the number of sums.
     """
     parts = apportion(len(dataset), shares)
     first, last = sum(parts[:rank]), sum(parts[: rank + 1])

@@ -1,11 +1,10 @@
 """The exact global gradient (invariant 1): few flat buckets, sent while backward still runs.
 
-Every worker pushes b_i * g_i and the sum is divided by B, the number of samples really processed, which
-comes out of the same sum. Whatever the sizes are, zero included, the result is the gradient of one process
-on the concatenated batch.
+Every worker pushes b_i * g_i, and the sum is divided by B. B is the number of samples really processed; it comes out of
+the same sum. For any sizes, zero included, the result is the gradient of one process on the concatenated batch.
 
-A gradient is written once, scaled by b_i, into its place in a bucket; the data plane sends from there and
-receives into it; the sum is scaled by 1/B in place and the parameter's gradient then *is* that place.
+A gradient is written once, scaled by b_i, into its place in a bucket. The data plane sends from this place and
+receives the sum into it. The sum is scaled by 1/B in place, and this place becomes the gradient of the parameter.
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ from numpy.typing import NDArray
 
 from dynamix_ps.comm import Comm
 from dynamix_ps.errors import TrainingError
-from worker_hooks import trailer as tail_layout
+from worker_hooks import trailer
 
-WAIT_SLICE_S = 1.0  # how long a wait sleeps before it looks at the stall clock
+WAIT_SLICE_S = 1.0  # a wait returns this often, so that a stall is noticed
 
 
 def group_parameters(sizes_bytes: Sequence[int], kinds: Sequence[Hashable], bucket_bytes: int) -> list[list[int]]:
@@ -30,7 +29,7 @@ def group_parameters(sizes_bytes: Sequence[int], kinds: Sequence[Hashable], buck
 
     Args:
         sizes_bytes: of every trainable parameter.
-        kinds: type and device of each; a bucket has one kind.
+        kinds: type and device of every parameter; a bucket has one kind.
 
     Raises TrainingError when there is no parameter.
     """
@@ -50,7 +49,7 @@ def group_parameters(sizes_bytes: Sequence[int], kinds: Sequence[Hashable], buck
 
 
 class Bucket(ABC):
-    """A flat run of gradients that travels as one buffer; a tail may follow them.
+    """Gradients in one flat buffer, which is summed as a whole; a trailer may follow them.
 
     open -> (backward fills it) -> fill_gaps -> sent and received -> deliver
     """
@@ -62,7 +61,7 @@ class Bucket(ABC):
 
     @abstractmethod
     def open(self, samples: int) -> None:
-        """Expect gradients of the mean over so many samples."""
+        """Begin an iteration whose gradients are means over `samples` samples."""
 
     @abstractmethod
     def is_full(self) -> bool:
@@ -70,21 +69,21 @@ class Bucket(ABC):
 
     @abstractmethod
     def fill_gaps(self) -> None:
-        """Put into their places what backward left out: zeros where there is no gradient."""
+        """Fill the places that backward has not written: with zeros where a parameter has no gradient."""
 
     @abstractmethod
     def squared(self) -> float:
-        """Squared norm of the gradients in it."""
+        """Squared norm of the gradients in the buffer."""
 
     @abstractmethod
-    def write_tail(self, values: NDArray[np.float64]) -> None: ...
+    def write_trailer(self, values: NDArray[np.float64]) -> None: ...
 
     @abstractmethod
-    def read_tail(self) -> NDArray[np.floating[Any]]: ...
+    def read_trailer(self) -> NDArray[np.floating[Any]]: ...
 
     @abstractmethod
     def deliver(self, factor: float) -> None:
-        """Make what was received, times `factor`, the gradients of the model."""
+        """Make the received sum, times `factor`, the gradients of the model."""
 
 
 class GradientExchange:
@@ -94,14 +93,14 @@ class GradientExchange:
     """
 
     def __init__(self, comm: Comm, buckets: Sequence[Bucket]) -> None:
-        """The last of `buckets` has room for the tail."""
+        """The last of `buckets` has room for the trailer."""
         self._comm = comm
         self.buckets = buckets
-        self._tail = np.zeros(tail_layout.length(comm.size))
+        self._trailer = np.zeros(trailer.length(comm.size))
         self._samples = 0
         self._measure = False
         self._weighted_sq = 0.0
-        self._next = 0  # bucket to send; all workers send in the same order, as a ring knows no names
+        self._next = 0  # bucket to send; all workers send in one order, because a ring matches buffers by order
         self._open = False
         for bucket in buckets:
             comm.declare(bucket.name)
@@ -120,7 +119,7 @@ class GradientExchange:
         self._open, self._next = True, 0
 
     def send_full(self) -> None:
-        """Send what is full and not yet sent, up to the first bucket that is not, and never the last."""
+        """Send the full buckets, in order, up to the first that is not full. Never sends the last bucket."""
         while self._next < len(self.buckets) - 1 and self.buckets[self._next].is_full():
             bucket = self.buckets[self._next]
             self._add_square(bucket)
@@ -131,11 +130,11 @@ class GradientExchange:
         if self._measure:
             self._weighted_sq += bucket.squared()
 
-    def send_rest(self, contribute: Callable[[float], tail_layout.Contribution]) -> None:
-        """Send what backward did not fill, and the last bucket with the tail.
+    def send_rest(self, contribute: Callable[[float], trailer.Contribution]) -> None:
+        """Send all other buckets, and then the last one with the trailer.
 
         `contribute` gets |g_i|^2, the squared norm of this worker's mean gradient (NaN if not measured or if it
-        has no samples), and returns what goes into the tail.
+        has no samples), and returns what goes into the trailer.
         """
         self._open = False
         last = self.buckets[-1]
@@ -144,22 +143,22 @@ class GradientExchange:
         self.send_full()
         self._add_square(last)
         grad_sq = self._weighted_sq / self._samples**2 if self._measure and self._samples else float("nan")
-        tail_layout.encode(contribute(grad_sq), self._comm.rank, self._comm.size, self._tail)
-        last.write_tail(self._tail)
+        trailer.encode(contribute(grad_sq), self._comm.rank, self._comm.size, self._trailer)
+        last.write_trailer(self._trailer)
         last.handle = self._comm.push_pull(last.name, last.buffer)
 
-    def receive(self, on_slow: Callable[[float], None]) -> tail_layout.GlobalView:
+    def receive(self, on_slow: Callable[[float], None]) -> trailer.GlobalView:
         """Wait for all sums and make them the gradients of the model: sum(b_i g_i) / B.
 
         Calls `on_slow(waited_s)` about once a second while waiting; what it raises ends the wait. If a worker
-        reports a broken loss, or nobody had a sample, the gradients are left as they are.
+        reports a broken loss, or no worker had a sample, the gradients do not change.
         """
         began_s = time.monotonic()
         for bucket in self.buckets:
             assert bucket.handle is not None
             while not self._comm.wait(bucket.handle, WAIT_SLICE_S):
                 on_slow(time.monotonic() - began_s)
-        view = tail_layout.decode(self.buckets[-1].read_tail(), self._comm.size)
+        view = trailer.decode(self.buckets[-1].read_trailer(), self._comm.size)
         if view.samples and not view.broken_ranks:
             for bucket in self.buckets:
                 bucket.deliver(1.0 / view.samples)

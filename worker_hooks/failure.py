@@ -1,5 +1,5 @@
-"""How a worker ends. One that fails must end at once and say why: on the normal way out it would wait for the
-others, who wait for its gradients."""
+"""How a worker ends. A worker that fails says why and ends at once: a normal shutdown would wait for the other workers,
+which wait for its gradients."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import NoReturn, Protocol
 from dynamix_ps.comm import Comm
 from dynamix_ps.errors import INTERRUPTED_EXIT_CODE, DynamixError, PeerLostError, StallError
 
-LOST_GRACE_S = 2.0  # a launcher that ends the job at the first failure is to see the worker that was lost first
+LOST_GRACE_S = 2.0  # so that the launcher sees first which worker was lost, and then this one
 
 
 class Abandonable(Protocol):
@@ -24,12 +24,12 @@ _runs: list[Abandonable] = []
 
 
 def exit_on_failure(run: Abandonable) -> None:
-    """From now on an uncaught exception is recorded in `run` and ends the process without any farewell."""
+    """From now on `run` records an uncaught exception, and the process ends without waiting for the other workers."""
     _runs.append(run)
 
 
 def install() -> None:
-    """Handle uncaught exceptions: our own errors print one line and end with their code, others their traceback."""
+    """Handle uncaught exceptions: one of ours prints one line and ends with its exit code; others print a traceback."""
     before = sys.excepthook
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
@@ -48,18 +48,18 @@ def install() -> None:
 
 
 def exit_now(code: int) -> NoReturn:
-    """End this process without any farewell to the other workers."""
+    """End this process without waiting for the other workers."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
 
 
 def leave(comm: Comm, patience_s: float) -> None:
-    """Shut the data plane down together with the others; if they do not come, end this process (exit 5)."""
-    farewell = threading.Thread(target=comm.shutdown, name="dynamix-shutdown", daemon=True)
-    farewell.start()
-    farewell.join(patience_s)
-    if farewell.is_alive():
+    """Shut the data plane down with the other workers. Without them, end this process after `patience_s` (exit 5)."""
+    shutdown = threading.Thread(target=comm.shutdown, name="dynamix-shutdown", daemon=True)
+    shutdown.start()
+    shutdown.join(patience_s)
+    if shutdown.is_alive():
         print(
             f"error: worker {comm.rank} is done but the others did not finish within {patience_s:g} s; "
             "did every worker's loop run as many iterations?",

@@ -7,10 +7,10 @@ B0 is the global batch that the script was tuned for (the first sizes in the clu
     sqrt      sqrt(s)    Adam and the like
     adascale  r = (V/B0 + S) / (V/B + S), between 1 and s: AdaScale SGD (arXiv 2007.05105, eq. 3)
 
-with V the variance of one sample's gradient and S the squared norm of the true one (metrics/noise.py). Where noise
-dominates, r is s, and where it does not matter, r is 1. V and S are exponential means with the paper's weight
-1 - n/1000 per iteration for n workers; as its estimates are cut off at 0. Until there is one, r is 1. Every worker
-must come to the same factor bit by bit, so all that goes in here comes out of the summed tail.
+V is the variance of one sample's gradient, S the squared norm of the true gradient (metrics/noise.py). Where noise
+dominates, r is near s; where there is little noise, it is near 1. V and S are exponential means with the paper's weight
+1 - n/1000 per iteration for n workers, cut off at 0 as in the paper. Before the first estimate r is 1. Every worker
+must compute the same factor, bit by bit, so all inputs come from the summed trailer.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class LearningRate:
 
     Args:
         reference_batch: B0.
-        workers: how many gradients an estimate is made of.
-        noise: of the run that this one continues.
+        workers: number of gradients in one estimate.
+        noise: of the run that this one resumes.
     """
 
     def __init__(self, rule: Rule, reference_batch: int, workers: int, noise: Noise = (0.0, 0.0)) -> None:
@@ -40,7 +40,7 @@ class LearningRate:
         self.noise = noise
 
     def see(self, estimate: GradientNoise, iterations: int) -> None:
-        """Take an estimate in, which stands for so many iterations; an unknown one changes nothing."""
+        """Take in an estimate that stands for so many iterations; an unknown one changes nothing."""
         if math.isfinite(estimate.variance) and math.isfinite(estimate.signal):
             kept = self._memory**iterations
             variance, signal = self.noise

@@ -1,9 +1,9 @@
 """All workers change plans at the same iteration (invariant 2), agreed in the gradient sum itself. Pure.
 
-Each iteration every worker adds the bits of the version of the newest plan it holds to the tail of the
-gradient buffer. In the sum every bit count is 0 or N exactly if all workers hold the same version; then,
-and only then, all of them schedule that plan, for the same iteration. Nobody waits for anybody: a plan
-that reached only some workers is simply not unanimous yet.
+In each iteration every worker adds the version bits of the newest plan it holds to the trailer of the gradient
+buffer. In the sum every bit count is 0 or N exactly if all N workers hold the same version; then, and only then, all
+of them schedule that plan for the same iteration. No worker waits: a plan that has reached only some workers is not
+unanimous yet.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def agreed_version(bit_sums: Sequence[float], workers: int) -> int | None:
 
 
 class PlanSwitch:
-    """What plan is in force at which iteration.
+    """Which plan is in force at which iteration.
 
     A plan agreed in the sum of iteration t takes effect at t + 1 + `lag`, where `lag` is how many batches
     are prepared ahead (their sizes are already fixed). Every worker must use the same lag.
@@ -57,9 +57,9 @@ class PlanSwitch:
         return self._held
 
     def decide(self, iteration: int, agreed: int | None) -> None:
-        """Take note of the vote of `iteration`: a new plan that all hold is scheduled.
+        """Schedule the plan that all workers agreed on in the sum of `iteration`, if it is a new one.
 
-        An agreed version is the one this worker voted for: its own bits are in the sum.
+        An agreed version is always the one this worker voted for, because its own bits are in the sum.
         """
         if agreed is not None and agreed > self.newest_scheduled.version:
             self.newest_scheduled = self._held

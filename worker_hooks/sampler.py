@@ -1,8 +1,8 @@
 """Which samples each worker takes: every sample once per epoch, whatever the batch sizes do (invariant 3).
 
-One permutation per epoch, the same on all workers because it comes from the seed. An iteration takes the
-next B samples of it, worker i the slice after those of the workers before it. `Cursor` is all that a
-resume needs. Pure: no clock, no I/O, no global random state.
+There is one permutation per epoch, the same on all workers because it comes from the seed. An iteration takes the
+next B samples of it; worker i takes the slice after those of the workers before it. `Cursor` is all that a resume
+needs. Pure: no clock, no I/O, no global random state.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Cursor:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One iteration's share of the data: really used sizes per worker and where the next one begins."""
+    """The samples of one iteration: the sizes really used by each worker, and where the next iteration begins."""
 
     cursor: Cursor
     sizes: tuple[int, ...]
@@ -47,10 +47,10 @@ class GlobalSampler:
     def plan_step(self, cursor: Cursor, sizes: Sequence[int]) -> Step:
         """The iteration at `cursor` under the planned `sizes`.
 
-        What is left of an epoch and is no whole number of iterations goes into the last two, half and half, as the
-        gradient of a few samples is mostly noise, which momentum carries into the next steps
-        (benchmarks/results/epoch-end.md). They are split in the proportion of the plan, so that no step is slower than
-        the others for anyone. Every worker takes part, if need be with none.
+        The last two iterations of an epoch share what is left, half and half: the gradient of a few samples is mostly
+        noise, which momentum carries into the next steps (benchmarks/results/epoch-end.md). Both are split in
+        proportion to the plan, so that no worker is slower than in other iterations. Every worker takes part, some
+        perhaps with 0 samples.
         """
         total = sum(sizes)
         if total < 1:

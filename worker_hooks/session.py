@@ -1,4 +1,4 @@
-"""A worker's ties to the rest of the run: data plane, run folder, arbitrator. Shared by all frameworks' hooks."""
+"""A worker's connection to the rest of the run: data plane, run folder, arbitrator. The same for all frameworks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from worker_hooks.settings import Settings
 
 logger = logging.getLogger("dynamix")
 _comms: dict[str, Comm] = {}
-_data_planes: dict[str, Callable[[Connection], bool]] = {}  # which connections are theirs
+_data_planes: dict[str, Callable[[Connection], bool]] = {}  # which connections belong to them
 _users: dict[str, int] = {}  # open sessions per data plane; the last one to close shuts it down
 
 
@@ -30,7 +30,7 @@ class Session:
     """Opened when a model is attached, closed when its training is over."""
 
     def __init__(self, settings: Settings, framework: str) -> None:
-        """Join the other workers; blocks until all are there. `framework`: whose arrays are to be summed."""
+        """Join the other workers; blocks until all are there. `framework`: whose arrays are summed."""
         if settings.comm not in _comms:
             comm, before = open_comm(settings.comm, framework), own_sockets()
             comm.init()
@@ -68,7 +68,7 @@ class Session:
             logger.warning("mode %s but no arbitrator address: batch sizes stay as they are", settings.mode)
 
     def newest_plan(self) -> Plan | None:
-        """The newest plan this worker can vote for. A wrong one is refused here, so it never becomes unanimous."""
+        """The newest plan this worker can vote for. It refuses a wrong plan, so that this never becomes unanimous."""
         plan = self.reporter.newest_plan()
         if plan is None or plan.version == self._refused_version:
             return None
@@ -81,7 +81,7 @@ class Session:
         return None
 
     def close(self) -> None:
-        """Say good-bye to the arbitrator, the run folder and the other workers. Collective."""
+        """Leave the arbitrator, the run folder and the other workers. Collective."""
         self.reporter.close()
         name = self.settings.comm
         _users[name] -= 1
@@ -90,6 +90,6 @@ class Session:
             del _comms[name], _data_planes[name], _users[name]
 
     def abandon(self, error: BaseException, iteration: int) -> None:
-        """Record why this worker fails; the other workers are not waited for."""
+        """Record why this worker fails; do not wait for the other workers."""
         self.reporter.event("failed", error=str(error) or type(error).__name__, iteration=iteration)
         self.reporter.close()

@@ -1,4 +1,4 @@
-"""What a worker is told by its environment: the cluster's YAML, its run folder, whom to talk to."""
+"""The settings of a worker, from its environment: the cluster file, the run folder, the arbitrator's address."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from worker_hooks.learning_rate import Rule
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """A worker's settings. Without a YAML it is a plain, fixed-size worker (mode off)."""
+    """A worker's settings. Without a cluster file its batch size is fixed (mode off)."""
 
     comm: str
     mode: str
-    sizes: tuple[int, ...] | None  # of plan 0; None: the script's own size on every worker
+    sizes: tuple[int, ...] | None  # of plan 0; none: the size that the script names, on every worker
     seed: int
     window: int
     lr_rule: Rule
@@ -39,7 +39,7 @@ class Settings:
 
     @classmethod
     def from_environment(cls) -> Settings:
-        """Read the variables of dynamix_ps/config/variables.py. Raises ConfigError for a broken YAML or value."""
+        """Read the variables of config/variables.py. Raises ConfigError for a wrong cluster file or value."""
         path = variables.get(variables.CONFIG)
         config = load_config(Path(path)) if path else None
         run_dir, resume = variables.get(variables.RUN_DIR), variables.get(variables.RESUME)
@@ -66,7 +66,7 @@ class Settings:
         )
 
     def first_plan(self, workers: int, batch_size: int) -> Plan:
-        """Plan 0. Raises TrainingError if the YAML names another number of workers than take part."""
+        """Plan 0. Raises TrainingError if the cluster file names another number of workers than take part."""
         sizes = self.sizes or (batch_size,) * workers
         if len(sizes) != workers:
             raise TrainingError(

@@ -1,4 +1,4 @@
-"""What must fit together before a training can begin."""
+"""Checks before a training begins: frameworks, number of workers, data set."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dynamix_ps.messages import Plan
 def check_frameworks(comm: Comm, key: str, framework: str) -> None:
     """Raises TrainingError, on every worker, unless all compute with `framework`. Collective.
 
-    Before anything else is summed: buffers that mean gradients here may mean something else there.
+    Call it before anything else is summed: a buffer of gradients here may be something else on another worker.
     """
     comm.declare(key)
     mine = np.array([float(name == framework) for name in FRAMEWORKS])
@@ -36,7 +36,7 @@ def check_workers(plan: Plan, size: int) -> None:
 
 
 def check_dataset(dataset: Sized, plan: Plan) -> None:
-    """Raises TrainingError unless one iteration's samples are there."""
+    """Raises TrainingError unless the data set has enough samples for one iteration."""
     if len(dataset) < plan.global_batch:
         raise TrainingError(
             f"the data set has {len(dataset)} samples but one iteration takes {plan.global_batch} "

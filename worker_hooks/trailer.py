@@ -1,12 +1,12 @@
-"""The tail of the gradient buffer: what all workers learn from the sum, at no extra message. Pure.
+"""The trailer: values after the gradients in the last buffer. Their sum tells every worker the same. Pure.
 
-Layout, all values of the buffer's own float type, summed over workers like the gradients before them:
+It needs no message of its own. Layout, in the float type of the buffer, summed over workers like the gradients:
 
     loss           b_i times the mean loss of worker i                                       1
     correct        correctly classified samples                                              1
-    judged         samples for which the script told how many were correct                   1
+    judged         samples whose correct ones the script has counted                         1
     global_sq      |g|^2 of the iteration before, as worker 0 computed it; 0: not measured   1
-    lasted         seconds that the iteration before took                                    1
+    lasted         seconds of the iteration before                                           1
     votes          bits of the newest plan held (plan_switch.py)                       VERSION_BITS
     samples        b_i really processed, in the slot of worker i; their sum is B              N
     grad_sq        |g_i|^2, g_i the mean gradient of worker i; 0: not measured                N
@@ -27,12 +27,12 @@ from numpy.typing import NDArray
 from worker_hooks.plan_switch import VERSION_BITS, agreed_version, version_bits
 
 _VOTES = 5
-_SLOTS = _VOTES + VERSION_BITS  # here the parts with one value per worker begin
+_SLOTS = _VOTES + VERSION_BITS  # the parts with one value per worker begin here
 _PARTS = 4
 
 
 class Contribution(NamedTuple):
-    """What one worker puts into the tail of one iteration."""
+    """What one worker puts into the trailer of one iteration."""
 
     samples: int
     loss_sum: float
@@ -45,7 +45,7 @@ class Contribution(NamedTuple):
 
 
 class GlobalView(NamedTuple):
-    """What every worker reads from the summed tail: the same values on all of them."""
+    """What every worker reads from the summed trailer: the same values on all of them."""
 
     samples: int
     loss: float
@@ -60,12 +60,12 @@ class GlobalView(NamedTuple):
 
 
 def length(workers: int) -> int:
-    """Number of values in the tail for `workers` workers."""
+    """Number of values in the trailer for `workers` workers."""
     return _SLOTS + _PARTS * workers
 
 
 def encode(mine: Contribution, rank: int, workers: int, out: NDArray[np.floating[Any]]) -> None:
-    """Write the tail of worker `rank` to `out`, shape (length(workers),). A broken loss becomes a mark, not a NaN."""
+    """Write the trailer of worker `rank` to `out`, shape (length(workers),). A broken loss becomes a 1 in `broken`."""
     finite = math.isfinite(mine.loss_sum)
     told = not math.isnan(mine.correct)
     global_sq = mine.global_sq if rank == 0 and math.isfinite(mine.global_sq) else 0.0
@@ -84,8 +84,8 @@ def encode(mine: Contribution, rank: int, workers: int, out: NDArray[np.floating
 
 
 def decode(total: NDArray[np.floating[Any]], workers: int) -> GlobalView:
-    """Read the summed tail. Means over nothing are NaN."""
-    values = total.tolist()  # once: on plain lists this is several times faster than array by array
+    """Read the summed trailer. Means over nothing are NaN."""
+    values = total.tolist()  # once: plain lists are several times faster here than arrays
     loss, correct, judged, global_sq, lasted_s = values[:_VOTES]
     sizes, grad_sq, waited_s, broken = (
         values[start : start + workers] for start in range(_SLOTS, len(values), workers)

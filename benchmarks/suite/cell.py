@@ -2,7 +2,7 @@
 
     python -m benchmarks.suite.cell h-level-4 fashion-cnn ppo 1 --out bench-runs/mine/cells
 
-The run itself is an ordinary `dynamix launch` on a stage (stage.py); its run folder is kept only with --keep.
+The run itself is an ordinary `dynamix launch`, placed by placement.py; its run folder is kept only with --keep.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from benchmarks.suite.cleanup import cell_folder
 from benchmarks.suite.contenders import contender
 from benchmarks.suite.machine_speed import machine_gflop_per_s
-from benchmarks.suite.placement import Scheduled, stage_for
+from benchmarks.suite.placement import Scheduled, placed_for
 from benchmarks.suite.result_of_run import divergence, measured
 from benchmarks.suite.results import CellName, without_run, write_result
 from benchmarks.suite.scenario import Scenario, load_scenario
@@ -71,20 +71,20 @@ def run_cell(name: CellName, scenario: Scenario, workload: Workload, base: Path,
         DynamixError: the cell could not even begin.
     """
     speed = machine_gflop_per_s()
-    with stage_for(scenario, workload.limit_s, workload.comm) as stage:
-        config = config_of(name, scenario, workload, base, stage)
-        code = run_job(config, sys.argv, None, make_console(), stage)
+    with placed_for(scenario, workload.limit_s, workload.comm) as placement:
+        config = config_of(name, scenario, workload, base, placement)
+        code = run_job(config, sys.argv, None, make_console(), placement)
         if code == JobFailed.exit_code and (why := divergence(base / "latest")):
             write_result(out, without_run(name, "diverged", why, workload))
-        elif code and not stage.out_of_time:
+        elif code and not placement.out_of_time:
             return code
         else:
             folder = RunFolder.open(base / "latest")
-            write_result(out, measured(name, folder, config, workload, stage.network, speed))
+            write_result(out, measured(name, folder, config, workload, placement.network, speed))
     return 0
 
 
-def config_of(name: CellName, scenario: Scenario, workload: Workload, base: Path, stage: Scheduled) -> Config:
+def config_of(name: CellName, scenario: Scenario, workload: Workload, base: Path, placement: Scheduled) -> Config:
     """The cluster file of a cell. Raises ConfigError for an unknown contender."""
     chosen, n_workers = contender(name.contender), len(scenario.cores)
     # The learning rate is for the first sizes, whatever the policy: its rule applies to a fixed size as well.
@@ -96,7 +96,7 @@ def config_of(name: CellName, scenario: Scenario, workload: Workload, base: Path
         seed=name.seed,
         comm=workload.comm,
         cluster=Cluster(
-            host=stage.host,
+            host=placement.host,
             servers=scenario.servers,
             workers=tuple(Worker(batch=workload.batch, speed=cores) for cores in scenario.cores),
         ),

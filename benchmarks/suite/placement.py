@@ -75,7 +75,7 @@ class OnHosts(Scheduled):
 
 
 @contextmanager
-def stage_for(scenario: Scenario, limit_s: float, comm: str = "byteps") -> Iterator[Scheduled]:
+def placed_for(scenario: Scenario, limit_s: float, comm: str = "byteps") -> Iterator[Scheduled]:
     """Namespaces where they are permitted, else loopback, which limits no link. `comm` as in a cluster file.
 
     Raises:

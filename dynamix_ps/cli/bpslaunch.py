@@ -22,7 +22,7 @@ from dynamix_ps.exit_codes import exit_code_of
 from dynamix_ps.launch.affinity import core_sets, numa_nodes
 from dynamix_ps.launch.cleanup import Holdings, make_scratch, release, scratch_path
 from dynamix_ps.launch.local_group import run_local_group
-from dynamix_ps.launch.reaper import start_keeper
+from dynamix_ps.launch.reaper import start_reaper
 from dynamix_ps.rpc.fork import SWITCH as GRPC_FORK_SWITCH
 
 _USAGE = "usage: dynamix-bpslaunch CMD [ARG...]   (the role comes from DMLC_ROLE; server and scheduler take no CMD)"
@@ -84,7 +84,7 @@ def _worker(settings: RoleSettings, command: list[str]) -> int:
 
 
 def _isolate(settings: RoleSettings) -> None:
-    """Own sockets and own shared-memory names for this worker, and a keeper that removes them after its end."""
+    """Own sockets and own shared-memory names for this worker, and a reaper that removes them after its end."""
     cluster = hashlib.sha256(settings.root.encode()).hexdigest()[:12]
     name = f"{cluster}-w{settings.worker_id}"
     prefix = os.environ.setdefault(variables.SHM_PREFIX, f"dynamix_{cluster}_{settings.worker_id}_")
@@ -92,7 +92,7 @@ def _isolate(settings: RoleSettings) -> None:
     release(holdings)  # of an earlier worker with the same number in the same cluster
     scratch = make_scratch(name, sockets=1)
     os.environ.setdefault("BYTEPS_SOCKET_PATH", str(scratch / "w0"))
-    start_keeper(holdings, survives_exec=True)
+    start_reaper(holdings, survives_exec=True)
 
 
 def _prepare(local_rank: int, local_size: int, cores: set[int]) -> None:

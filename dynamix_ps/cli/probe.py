@@ -1,4 +1,4 @@
-"""`dynamix probe`: who talks to whom on this host, live. `dynamix probe serve`: the privileged process behind it."""
+"""`dynamix probe`: who sends to whom on this host, live. `dynamix probe serve`: the privileged process behind it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from dynamix_ps.errors import EnvironmentNotReady
 from dynamix_ps.launch.cleanup import scratch_path
 from dynamix_ps.launch.network_probe import SOCKET_NAME
 from dynamix_ps.metrics.network.connection import SourceError
-from dynamix_ps.metrics.network.host_traffic import Talk, Talks
+from dynamix_ps.metrics.network.host_traffic import HostTraffic, PeerTraffic
 from dynamix_ps.metrics.network.monitor import NO_PROBE
 from dynamix_ps.metrics.network.probe import ebpf_probe
 from dynamix_ps.metrics.network.probe_client import ProbeSource
@@ -38,7 +38,7 @@ _SOCKET_HELP = f"Socket of the probe (default: ${variables.PROBE}, {DEFAULT_SOCK
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per interval in place of the table.")
 @click.pass_context
 def command(context: click.Context, path: str | None, interval_s: float, once: bool, as_json: bool) -> int:
-    """Show who talks to whom on this host: MB/s, segments sent again, round trips, as the kernel counts them.
+    """Show who sends to whom on this host: MB/s, segments sent again, round trips, as the kernel counts them.
 
     Every row is one process and one other end. What goes out is `push` from a worker to a server and `pull` from a
     server to a worker. You see the processes of your own runs, root sees all. Exit code 3 if no probe answers.
@@ -108,22 +108,22 @@ def _made_s(path: Path) -> float:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _View:
-    talks: tuple[Talk, ...]
+    pairs: tuple[PeerTraffic, ...]
     snapshot: Snapshot
     probe_cpu: float  # of one core, over the interval
 
 
 def _views(source: ProbeSource, interval_s: float, once: bool) -> Iterator[_View]:
     """One per interval, the first after one interval. Raises SourceError."""
-    talks = Talks()
+    traffic = HostTraffic()
     before = source.ask("all")
-    talks.update(before)
+    traffic.update(before)
     while True:
         time.sleep(interval_s)
         now = source.ask("all")
         duration_s = now.taken_s - before.taken_s
         cpu = (now.cpu_s - before.cpu_s) / duration_s if duration_s > 0 else math.nan
-        yield _View(talks.update(now), now, cpu)
+        yield _View(traffic.update(now), now, cpu)
         if once:
             return
         before = now
@@ -132,67 +132,67 @@ def _views(source: ProbeSource, interval_s: float, once: bool) -> Iterator[_View
 def _show_live(console: Console, source: ProbeSource, interval_s: float) -> None:
     with Live(Text("measuring"), console=console, auto_refresh=False, screen=False) as live:
         for view in _views(source, interval_s, once=False):
-            live.update(render(view.talks, view.snapshot, view.probe_cpu), refresh=True)
+            live.update(render(view.pairs, view.snapshot, view.probe_cpu), refresh=True)
 
 
-def render(talks: tuple[Talk, ...], snapshot: Snapshot, probe_cpu: float) -> RenderableType:
+def render(pairs: tuple[PeerTraffic, ...], snapshot: Snapshot, probe_cpu: float) -> RenderableType:
     """The table of one moment."""
-    columns = _columns(talks)
+    columns = _columns(pairs)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for title, left in columns:
         table.add_column(title, justify="left" if left else "right", no_wrap=True)
-    for talk in talks:
-        cells = _cells(talk, snapshot)
-        table.add_row(*(cells[title] for title, _ in columns), style="" if talk.direction else "dim")
+    for pair in pairs:
+        cells = _cells(pair, snapshot)
+        table.add_row(*(cells[title] for title, _ in columns), style="" if pair.direction else "dim")
     lost = f", {snapshot.lost} connections lost" if snapshot.lost else ""
     head = f"{snapshot.host}: probe uses {_figure(100 * probe_cpu, '.2f')} % of a core{lost}"
-    empty = [] if talks else [Text("none of your processes on this host has a connection that the probe watches")]
+    empty = [] if pairs else [Text("none of your processes on this host has a connection that the probe watches")]
     return Group(Text(head, style="bold"), Text(), table, *empty)
 
 
-def _columns(talks: tuple[Talk, ...]) -> list[tuple[str, bool]]:
+def _columns(pairs: tuple[PeerTraffic, ...]) -> list[tuple[str, bool]]:
     """(title, whether it is text); run and host only where there are several."""
     columns = [("from", True), ("to", True), ("out is", True), ("MB/s out", False), ("MB/s in", False)]
     columns += [("retransmits/s", False), ("RTT ms", False), ("source", True), ("age s", False)]
-    if len({talk.host for talk in talks}) > 1:
+    if len({pair.host for pair in pairs}) > 1:
         columns.insert(0, ("host", True))
-    if len({talk.run for talk in talks}) > 1:
+    if len({pair.run for pair in pairs}) > 1:
         columns.insert(0, ("run", True))
     return columns
 
 
-def _cells(talk: Talk, snapshot: Snapshot) -> dict[str, str]:
+def _cells(pair: PeerTraffic, snapshot: Snapshot) -> dict[str, str]:
     return {
-        "run": talk.run or "-",
-        "host": talk.host,
-        "from": talk.name,
-        "to": talk.peer,
-        "out is": talk.direction or "-",
-        "MB/s out": _figure(talk.out_bytes_per_s / 1e6, ".3f"),
-        "MB/s in": _figure(talk.in_bytes_per_s / 1e6, ".3f"),
-        "retransmits/s": _figure(talk.retransmits_per_s, ".1f"),
-        "RTT ms": _figure(1e3 * talk.rtt_s, ".3f"),
-        "source": talk.source,
+        "run": pair.run or "-",
+        "host": pair.host,
+        "from": pair.name,
+        "to": pair.peer,
+        "out is": pair.direction or "-",
+        "MB/s out": _figure(pair.out_bytes_per_s / 1e6, ".3f"),
+        "MB/s in": _figure(pair.in_bytes_per_s / 1e6, ".3f"),
+        "retransmits/s": _figure(pair.retransmits_per_s, ".1f"),
+        "RTT ms": _figure(1e3 * pair.rtt_s, ".3f"),
+        "source": pair.source,
         "age s": f"{max(0.0, time.time() - snapshot.taken_s):.1f}",
     }
 
 
 def _print_plain(console: Console, view: _View, as_json: bool) -> None:
     if as_json:
-        click.echo(json.dumps(as_object(view.talks, view.snapshot, view.probe_cpu), allow_nan=False))
+        click.echo(json.dumps(as_object(view.pairs, view.snapshot, view.probe_cpu), allow_nan=False))
         return
-    for talk in view.talks:
-        cells = _cells(talk, view.snapshot)
-        fields = " ".join(f"{title.replace(' ', '_')}={cells[title]}" for title, _ in _columns(view.talks)[-7:])
-        where = "" if not talk.run else f" run={talk.run}"
-        print_line(console, Text(f"{talk.name} -> {talk.peer} host={talk.host}{where} {fields}"))
-    if not view.talks:
+    for pair in view.pairs:
+        cells = _cells(pair, view.snapshot)
+        fields = " ".join(f"{title.replace(' ', '_')}={cells[title]}" for title, _ in _columns(view.pairs)[-7:])
+        where = "" if not pair.run else f" run={pair.run}"
+        print_line(console, Text(f"{pair.name} -> {pair.peer} host={pair.host}{where} {fields}"))
+    if not view.pairs:
         print_line(console, Text("no process with a connection"))
 
 
-def as_object(talks: tuple[Talk, ...], snapshot: Snapshot, probe_cpu: float) -> dict[str, Any]:
+def as_object(pairs: tuple[PeerTraffic, ...], snapshot: Snapshot, probe_cpu: float) -> dict[str, Any]:
     """For scripts; units are in the names, what is unknown is null."""
-    rows = [{key: _or_null(value) for key, value in dataclasses.asdict(talk).items()} for talk in talks]
+    rows = [{key: _or_null(value) for key, value in dataclasses.asdict(pair).items()} for pair in pairs]
     facts = {"host": snapshot.host, "taken_s": snapshot.taken_s, "lost": snapshot.lost}
     return {**facts, "probe_cpu": _or_null(probe_cpu), "talks": rows}
 

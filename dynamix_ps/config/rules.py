@@ -11,7 +11,7 @@ from dynamix_ps.config.validate import Finding
 from dynamix_ps.config.variables import allowed_in_cluster_file
 from dynamix_ps.config.yaml_lines import Path
 
-# The batch sizes travel in the float32 tail of the gradient buffer; up to here their sum is exact.
+# The batch sizes travel in the float32 trailer of the gradient buffer; up to here their sum is exact.
 MAX_GLOBAL_BATCH = 2**24
 
 # How many workers there are, which is known even when a key of one of them is wrong.

@@ -90,7 +90,7 @@ def end_processes(run_id: str, grace_s: float) -> None:
 
 
 def release_stale() -> list[str]:
-    """Give back what runs of this user left behind whose launcher and keeper are dead; returns their run ids."""
+    """Give back what runs of this user left behind whose launcher and reaper are dead; returns their run ids."""
     released = []
     for record in scratch_path("x").parent.glob(f"dynamix-*/{_RECORD}"):
         holdings = _read_record(record)

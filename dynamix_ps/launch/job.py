@@ -25,10 +25,10 @@ from dynamix_ps.launch.interrupts import Interrupts
 from dynamix_ps.launch.logs import PrefixedOutput
 from dynamix_ps.launch.network_probe import network_probe
 from dynamix_ps.launch.observe import Observer
-from dynamix_ps.launch.placement import Stage, ThisMachine
+from dynamix_ps.launch.placement import Placement, ThisMachine
 from dynamix_ps.launch.plan import RunPlace, as_shell, plan_roles
 from dynamix_ps.launch.preflight import preflight
-from dynamix_ps.launch.reaper import start_keeper
+from dynamix_ps.launch.reaper import start_reaper
 from dynamix_ps.launch.supervise import Supervisor
 from dynamix_ps.launch.verdict import Ending, Limits, interrupted
 from dynamix_ps.report.live.view import LiveView
@@ -44,11 +44,11 @@ ON_THIS_MACHINE = ThisMachine()
 
 
 def run_job(
-    config: Config, argv: Sequence[str], resume: Path | None, console: Console, stage: Stage = ON_THIS_MACHINE
+    config: Config, argv: Sequence[str], resume: Path | None, console: Console, placement: Placement = ON_THIS_MACHINE
 ) -> int:
     """Run all roles of `config` on this machine to their end; returns the launcher's exit code.
 
-    `argv` is the command line, for the manifest. `stage` places the roles and changes what is around them.
+    `argv` is the command line, for the manifest. `placement` places the roles and changes what is around them.
     Everything a run leaves is in its run folder.
 
     Raises:
@@ -61,7 +61,7 @@ def run_job(
     _say(console, f"run folder: {folder.path}")
     recorder = Recorder(folder, config)
     with Interrupts() as interrupts:
-        run = _Run(config, folder, recorder, run_id, resume, console, interrupts, stage)
+        run = _Run(config, folder, recorder, run_id, resume, console, interrupts, placement)
         try:
             ending = run.to_its_end()
         except DynamixError as error:
@@ -122,19 +122,19 @@ class _Run:
         resume: Path | None,
         console: Console,
         interrupts: Interrupts,
-        stage: Stage,
+        placement: Placement,
     ) -> None:
         self._config, self._folder, self._recorder = config, folder, recorder
         self._run_id, self._resume = run_id, resume
-        self._console, self._interrupts, self._stage = console, interrupts, stage
+        self._console, self._interrupts, self._placement = console, interrupts, placement
         self._heterogeneity = "none: the run did not begin"
-        self._tails: dict[str, tuple[str, ...]] = {}
+        self._last_lines: dict[str, tuple[str, ...]] = {}
         self._notes: list[str] = []
 
     def to_its_end(self) -> Ending:
         """Raises DynamixError when the roles could not be started."""
         config, folder = self._config, self._folder
-        ports = self._stage.ports(config.cluster)
+        ports = self._placement.ports(config.cluster)
         place = _make_place(self._run_id, folder.config_file, folder.path, self._resume, ports)
         emulation = choose_emulation(config, self._run_id, available_cores())
         self._heterogeneity = emulation.description
@@ -147,7 +147,7 @@ class _Run:
             launcher_pid=os.getpid(),
             launcher_start=start_of(os.getpid()),
         )
-        keeper = start_keeper(holdings)
+        reaper = start_reaper(holdings)
         try:
             make_scratch(place.run_id, sockets=len(config.cluster.workers))
             holdings.save()
@@ -157,7 +157,7 @@ class _Run:
             raise EnvironmentNotReady(f"cannot prepare the run: {error}") from error
         finally:
             release(holdings)
-            os.close(keeper)
+            os.close(reaper)
 
     def _supervise(self, place: RunPlace, emulation: Emulation) -> Ending:
         log_file = self._folder.log_file("probe")
@@ -168,9 +168,9 @@ class _Run:
             if self._interrupts.count:
                 return interrupted(self._interrupts.first)
             planned = plan_roles(self._config, replace(place, probe=probe), os.environ, sys.executable)
-            roles = tuple(map(self._stage.place, planned))
+            roles = tuple(map(self._placement.place, planned))
             self._recorder.event("launch", roles=[role.name for role in roles], emulation=emulation.description)
-            observer = Observer(self._recorder, live, emulation, self._stage)
+            observer = Observer(self._recorder, live, emulation, self._placement)
             supervisor = Supervisor(
                 roles=roles,
                 environ=os.environ,
@@ -182,7 +182,7 @@ class _Run:
                 groups={f"worker-{rank}": group for rank, group in enumerate(emulation.groups)},
             )
             ending = supervisor.run()
-        self._tails = {name: supervisor.last_lines(name) for name in ending.culprits}
+        self._last_lines = {name: supervisor.last_lines(name) for name in ending.culprits}
         if observer.problem:
             self._notes.append(observer.problem)
         return ending
@@ -205,7 +205,7 @@ class _Run:
         for note in summary.get("degraded") or self._notes:
             _say(self._console, f"warning: {note}")
         if ending.exit_code != 0:
-            for name, lines in self._tails.items():
+            for name, lines in self._last_lines.items():
                 _say(self._console, f"last lines of {name} ({self._folder.log_file(name)}):")
                 for line in lines or ("(it printed nothing)",):
                     _say(self._console, f"  {line}")

@@ -14,7 +14,7 @@ from rich.text import Text
 from dynamix_ps.terminal import print_line, printable
 
 MAX_LINE = 8192  # characters; longer output without a newline is cut into such pieces
-TAIL_LINES = 20
+LAST_LINES = 20
 _COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "bright_cyan", "bright_green", "bright_yellow")
 
 
@@ -48,7 +48,7 @@ class RoleLog:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.problem: str | None = None  # why the file lacks something
-        self._tail: deque[str] = deque(maxlen=TAIL_LINES)
+        self._last_lines: deque[str] = deque(maxlen=LAST_LINES)
         self._splitter = LineSplitter()
         self._file: IO[bytes] | None = None
         try:
@@ -57,8 +57,8 @@ class RoleLog:
             self._give_up(error)
 
     @property
-    def tail(self) -> tuple[str, ...]:
-        return tuple(self._tail)
+    def last_lines(self) -> tuple[str, ...]:
+        return tuple(self._last_lines)
 
     def write(self, data: bytes, final: bool = False) -> list[str]:
         """Take in output; returns the lines that are complete now. A full disk is noted, never raised."""
@@ -68,7 +68,7 @@ class RoleLog:
             except OSError as error:
                 self._give_up(error)
         lines = self._splitter.feed(data, final)
-        self._tail.extend(lines)
+        self._last_lines.extend(lines)
         if final and self._file is not None:
             self._file.close()
             self._file = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from dynamix_ps.launch.emulate import Emulation
-from dynamix_ps.launch.placement import Stage
+from dynamix_ps.launch.placement import Placement
 from dynamix_ps.launch.verdict import Progress
 from dynamix_ps.report.live.view import LiveView
 from dynamix_ps.report.recorder import Recorder
@@ -17,11 +17,11 @@ REFRESH_S = 0.5
 class Observer:
     """Called by the supervisor. A recorder that cannot write (disk full) never ends the run; `problem` says so."""
 
-    def __init__(self, recorder: Recorder, live: LiveView, emulation: Emulation, stage: Stage) -> None:
+    def __init__(self, recorder: Recorder, live: LiveView, emulation: Emulation, placement: Placement) -> None:
         self._recorder = recorder
         self._live = live
         self._emulation = emulation
-        self._stage = stage
+        self._placement = placement
         self._engaged_s: float | None = None
         self._watch = JsonLinesTail(recorder.folder.arbitrator_dir / "watch.jsonl")
         self._refreshed_s = 0.0
@@ -42,7 +42,7 @@ class Observer:
             self._engaged_s = now_s
         if self._engaged_s is not None and not progress.finished:
             trained_s = now_s - self._engaged_s - self._recorder.state.paused_s(now_s)
-            self._stage.tick(max(trained_s, 0.0), self._emulation)
+            self._placement.tick(max(trained_s, 0.0), self._emulation)
         if abs(now_s - self._refreshed_s) >= REFRESH_S:
             self._refreshed_s = now_s
             self._live.refresh()

@@ -12,7 +12,7 @@ from dynamix_ps.launch.plan import RoleSpec
 from dynamix_ps.launch.ports import choose_ports
 
 
-class Stage(Protocol):
+class Placement(Protocol):
     """What a test bed gives the launcher: addresses, places and a schedule."""
 
     def ports(self, cluster: Cluster) -> tuple[int, int]:

@@ -1,7 +1,7 @@
 """A small process that outlives its owner just long enough to clean up after it.
 
-The owner holds the writing end of the keeper's standard input. When the owner ends, in whatever way, the pipe
-closes and the keeper releases what the run held; `kill -9` of the launcher leaves nothing behind.
+The owner holds the writing end of the reaper's standard input. When the owner ends, in whatever way, the pipe
+closes and the reaper releases what the run held; `kill -9` of the launcher leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from pathlib import Path
 from dynamix_ps.launch.cleanup import Holdings, release
 
 
-def start_keeper(holdings: Holdings, survives_exec: bool = False) -> int:
-    """Start the keeper; returns the file descriptor whose closing makes it clean up and end.
+def start_reaper(holdings: Holdings, survives_exec: bool = False) -> int:
+    """Start the reaper; returns the file descriptor whose closing makes it clean up and end.
 
     With `survives_exec` the descriptor stays open when this process becomes another program.
     """
@@ -39,7 +39,7 @@ def start_keeper(holdings: Holdings, survives_exec: bool = False) -> int:
 def main() -> int:
     holdings = Holdings.from_json(sys.argv[1])
     if os.fork():
-        os._exit(0)  # the keeper is nobody's child: a program that waits for all its children must not wait for it
+        os._exit(0)  # the reaper is nobody's child: a program that waits for all its children must not wait for it
     sys.stdin.buffer.read()
     release(holdings)
     return 0

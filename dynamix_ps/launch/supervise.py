@@ -15,7 +15,7 @@ from dynamix_ps.launch.process import RoleProcess
 from dynamix_ps.launch.verdict import Ending, Limits, Progress, RoleStatus, how_it_ended, interrupted, judge
 
 TICK_S = 0.2
-_STAGES = ("worker", "server", "scheduler", "arbitrator")  # order of an orderly stop
+_STOP_ORDER = ("worker", "server", "scheduler", "arbitrator")  # order of an orderly stop
 
 
 class Supervisor:
@@ -79,7 +79,7 @@ class Supervisor:
 
     def last_lines(self, name: str) -> tuple[str, ...]:
         """The end of what a role printed."""
-        return next((process.log.tail for process in self._processes if process.spec.name == name), ())
+        return next((process.log.last_lines for process in self._processes if process.spec.name == name), ())
 
     def _start(self, spec: RoleSpec) -> None:
         log = RoleLog(self._logs_dir / f"{spec.name}.log")
@@ -130,9 +130,9 @@ class Supervisor:
                     process.drain(self._show)
 
     def _stop(self, grace_s: float) -> None:
-        """Stage by stage: TERM, then KILL after the grace; a second signal to the launcher kills all at once."""
-        for stage in _STAGES:
-            members = [process for process in self._processes if process.spec.role == stage and process.running]
+        """Role by role: TERM, then KILL after the grace. A second signal to the launcher kills all at once."""
+        for role in _STOP_ORDER:
+            members = [process for process in self._processes if process.spec.role == role and process.running]
             for process in members:
                 process.signal(signal.SIGTERM)
             deadline = time.monotonic() + grace_s

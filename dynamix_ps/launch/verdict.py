@@ -18,7 +18,7 @@ class Limits:
     job_s: float | None = None
     early_exit_s: float = 3.0  # a role that ended with code 0 before the others: so long until it counts as failed
     end_grace_s: float = 15.0  # servers and scheduler, after the last worker
-    stop_grace_s: float = 10.0  # per stage of an orderly stop, until KILL
+    stop_grace_s: float = 10.0  # per group of roles of an orderly stop, until KILL
     fail_grace_s: float = 1.0  # the same when the job has failed already
 
     @classmethod

@@ -151,7 +151,7 @@ def test_workers_of_one_host_are_isolated_and_leave_nothing_after_kill_9() -> No
         wait_for(lambda folder=folder: not Path(folder).parent.exists(), "the socket folder to go")
 
 
-def test_the_command_does_not_see_the_keeper_as_its_child() -> None:
+def test_the_command_does_not_see_the_reaper_as_its_child() -> None:
     done = bpslaunch("python", "-c", "import os\ntry: os.wait()\nexcept ChildProcessError: print('none')")
     assert done.stdout.strip() == "none", done.stderr
 

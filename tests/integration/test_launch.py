@@ -283,18 +283,18 @@ def test_a_launcher_killed_with_9_leaves_nothing(tmp_path: Path, mode: str) -> N
     assert_nothing_left(run.run_id)
 
 
-def test_what_a_run_left_whose_keeper_died_too_is_removed_by_the_next_run(tmp_path: Path) -> None:
+def test_what_a_run_left_whose_reaper_died_too_is_removed_by_the_next_run(tmp_path: Path) -> None:
     run = Running(tmp_path, FOR_EVER)
     segment = Path(f"/dev/shm/dynamix_{run.run_id}_0_x")
     try:
         segment.touch()
-        keepers = [
+        reapers = [
             int(entry)
             for entry in os.listdir("/proc")
             if entry.isdigit() and f'"run_id": "{run.run_id}"' in _command_line(entry)
         ]
-        assert len(keepers) == 1
-        os.kill(keepers[0], signal.SIGKILL)
+        assert len(reapers) == 1
+        os.kill(reapers[0], signal.SIGKILL)
         run.process.kill()
         run.process.communicate()
         wait_for(lambda: not list(processes_of(run.run_id)), "the worker to end with the launcher")

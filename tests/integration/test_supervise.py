@@ -34,7 +34,7 @@ STUBBORN = (
 PATIENT = Limits(stop_grace_s=1000, fail_grace_s=1000, end_grace_s=1000)
 
 
-class Stage:
+class Rig:
     """Roles under a supervisor; `then(ready)` is called every tick with the number of roles that are ready."""
 
     def __init__(self, folder: Path, limits: Limits = PATIENT) -> None:
@@ -77,65 +77,65 @@ class Stage:
 
 
 def test_an_orderly_stop_goes_from_workers_to_servers_to_the_scheduler(tmp_path: Path) -> None:
-    stage = Stage(tmp_path)
+    rig = Rig(tmp_path)
     for name in ("scheduler", "server-0", "worker-0", "worker-1", "arbitrator"):
-        stage.role(name, OBEDIENT)
-    stage.interrupt_when_ready()
-    ending = stage.run()
+        rig.role(name, OBEDIENT)
+    rig.interrupt_when_ready()
+    ending = rig.run()
     assert (ending.exit_code, ending.reason) == (130, "interrupted by SIGINT")
-    order = stage.order()
+    order = rig.order()
     assert sorted(order[:2]) == ["worker-0", "worker-1"]
     assert order[2:] == ["server-0", "scheduler", "arbitrator"]
 
 
 def test_a_second_signal_kills_without_waiting(tmp_path: Path) -> None:
-    stage = Stage(tmp_path)  # its grace is longer than the time limit of this test
-    stage.role("worker-0", STUBBORN)
-    stage.role("server-0", STUBBORN)
-    stage.interrupt_when_ready(times=2)
-    assert stage.run().exit_code == 130
+    rig = Rig(tmp_path)  # its grace is longer than the time limit of this test
+    rig.role("worker-0", STUBBORN)
+    rig.role("server-0", STUBBORN)
+    rig.interrupt_when_ready(times=2)
+    assert rig.run().exit_code == 130
 
 
 def test_after_the_grace_the_stubborn_are_killed(tmp_path: Path) -> None:
-    stage = Stage(tmp_path, Limits(stop_grace_s=0.2))
-    stage.role("worker-0", STUBBORN)
-    stage.role("server-0", OBEDIENT)
-    stage.interrupt_when_ready()
-    assert stage.run().exit_code == 130
-    assert stage.order() == ["server-0"]
+    rig = Rig(tmp_path, Limits(stop_grace_s=0.2))
+    rig.role("worker-0", STUBBORN)
+    rig.role("server-0", OBEDIENT)
+    rig.interrupt_when_ready()
+    assert rig.run().exit_code == 130
+    assert rig.order() == ["server-0"]
 
 
 def test_when_one_dies_the_others_get_only_the_short_grace(tmp_path: Path) -> None:
-    stage = Stage(tmp_path, Limits(stop_grace_s=1000, fail_grace_s=0.2))
-    stage.role("server-0", STUBBORN)
-    stage.role("worker-0", STUBBORN)
-    stage.role("worker-1", "print('ready\\nlast words', flush=True); import os; os.kill(os.getpid(), 11)")
-    ending = stage.run()
+    rig = Rig(tmp_path, Limits(stop_grace_s=1000, fail_grace_s=0.2))
+    rig.role("server-0", STUBBORN)
+    rig.role("worker-0", STUBBORN)
+    rig.role("worker-1", "print('ready\\nlast words', flush=True); import os; os.kill(os.getpid(), 11)")
+    ending = rig.run()
     assert ending.exit_code == 4
     assert ending.reason == "worker-1 was killed by SIGSEGV at iteration 0"
-    assert stage.supervisor.last_lines("worker-1") == ("ready", "last words")
+    assert rig.supervisor.last_lines("worker-1") == ("ready", "last words")
 
 
 def test_a_lost_arbitrator_is_a_note_and_no_failure(tmp_path: Path) -> None:
-    stage = Stage(tmp_path)
-    stage.role("arbitrator", "import os; os._exit(3)")
-    stage.role("worker-0", "import time; time.sleep(0.8)")
-    ending = stage.run()
+    rig = Rig(tmp_path)
+    rig.role("arbitrator", "import os; os._exit(3)")
+    rig.role("worker-0", "import time; time.sleep(0.8)")
+    ending = rig.run()
     assert (ending.exit_code, ending.notes) == (0, ("arbitrator ended with exit code 3 during the run",))
 
 
 def test_a_role_that_closes_its_output_is_still_watched(tmp_path: Path) -> None:
-    stage = Stage(tmp_path)
-    stage.role("worker-0", "import os, time; os.close(1); os.close(2); time.sleep(0.6); os._exit(7)")
-    assert stage.run().reason == "worker-0 ended with exit code 7 at iteration 0"
+    rig = Rig(tmp_path)
+    rig.role("worker-0", "import os, time; os.close(1); os.close(2); time.sleep(0.6); os._exit(7)")
+    assert rig.run().reason == "worker-0 ended with exit code 7 at iteration 0"
 
 
 def test_a_grandchild_that_keeps_the_pipe_open_delays_nothing(tmp_path: Path) -> None:
-    stage = Stage(tmp_path)
-    stage.role("worker-0", "import subprocess; subprocess.Popen(['sleep', '300'], start_new_session=True); print('x')")
+    rig = Rig(tmp_path)
+    rig.role("worker-0", "import subprocess; subprocess.Popen(['sleep', '300'], start_new_session=True); print('x')")
     try:
-        assert stage.run().exit_code == 0
-        assert ("worker-0", "x") in stage.lines
+        assert rig.run().exit_code == 0
+        assert ("worker-0", "x") in rig.lines
     finally:
         for entry in os.listdir("/proc"):
             if entry.isdigit() and b"ROLE=worker-0\0" in _environment(entry):
@@ -143,12 +143,12 @@ def test_a_grandchild_that_keeps_the_pipe_open_delays_nothing(tmp_path: Path) ->
 
 
 def test_if_one_role_cannot_be_started_those_that_were_are_stopped(tmp_path: Path) -> None:
-    stage = Stage(tmp_path, Limits(fail_grace_s=0.2))
-    stage.role("scheduler", STUBBORN)
-    stage.roles.append(RoleSpec("worker-0", "worker", ("/no/such/program",), {}, 0))
+    rig = Rig(tmp_path, Limits(fail_grace_s=0.2))
+    rig.role("scheduler", STUBBORN)
+    rig.roles.append(RoleSpec("worker-0", "worker", ("/no/such/program",), {}, 0))
     with pytest.raises(EnvironmentNotReady, match="worker-0: cannot start /no/such/program"):
-        stage.run()
-    assert all(not process.running for process in stage.supervisor._processes)
+        rig.run()
+    assert all(not process.running for process in rig.supervisor._processes)
 
 
 def _environment(pid: str) -> bytes:

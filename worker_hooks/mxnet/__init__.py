@@ -1,4 +1,4 @@
-"""The hook for mxnet. Scripts import it as `dynamix_ps.mxnet`."""
+"""The hook for MXNet. Scripts import it as `dynamix_ps.mxnet`."""
 
 from worker_hooks.mxnet.run import Run, attach
 

@@ -1,6 +1,6 @@
-"""Buckets of MXNet gradients: backward itself writes into them, and MXNet's own queue sends what is done.
+"""Buckets of MXNet gradients: backward writes into them, and MXNet's own queue sends each one when it is complete.
 
-The factor b_i comes in at the head of the backward pass, so nothing is scaled or copied.
+The backward pass starts with the factor b_i, so that no gradient is scaled or copied afterwards.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from numpy.typing import NDArray
 
 from dynamix_ps.comm import Comm
 from dynamix_ps.errors import TrainingError
-from worker_hooks import trailer as tail
+from worker_hooks import trailer
 from worker_hooks.exchange import Bucket, GradientExchange, group_parameters
 
 
 class MXNetBucket(Bucket):
-    """Gradients of `parameters`, of one type and device; `tail_values` further values behind them.
+    """Gradients of `parameters`, of one type and device; `trailer_values` more values after them.
 
-    From now on the parameters' gradients live here.
+    The gradients of the parameters are views of its buffer from now on.
     """
 
-    def __init__(self, name: str, parameters: Sequence[Parameter], tail_values: int) -> None:
+    def __init__(self, name: str, parameters: Sequence[Parameter], trailer_values: int) -> None:
         self.name = name
         first = parameters[0]
         values = sum(p.data().size for p in parameters)
-        self.buffer = mx.nd.zeros(values + tail_values, ctx=first.list_ctx()[0], dtype=first.dtype)
+        self.buffer = mx.nd.zeros(values + trailer_values, ctx=first.list_ctx()[0], dtype=first.dtype)
         self.size_bytes = self.buffer.size * np.dtype(first.dtype).itemsize
         self._gradients = self.buffer[:values]
-        self._tail: Any = self.buffer[values:] if tail_values else None
+        self._trailer: Any = self.buffer[values:] if trailer_values else None
         self._places: list[tuple[Any, Any]] = []  # a parameter's weights, and its gradient in the buffer
         start = 0
         for parameter in parameters:
@@ -55,16 +55,16 @@ class MXNetBucket(Bucket):
         for weights, place in self._places:
             if not weights._fresh_grad:
                 place[:] = 0
-                weights._fresh_grad = True  # or Trainer takes it for a mistake
+                weights._fresh_grad = True  # or Trainer reports a stale gradient
 
     def squared(self) -> float:
         return float(mx.nd.dot(self._gradients, self._gradients).asscalar())
 
-    def write_tail(self, values: NDArray[np.float64]) -> None:
-        self._tail[:] = values
+    def write_trailer(self, values: NDArray[np.float64]) -> None:
+        self._trailer[:] = values
 
-    def read_tail(self) -> NDArray[np.floating[Any]]:
-        values: NDArray[np.floating[Any]] = self._tail.asnumpy()
+    def read_trailer(self) -> NDArray[np.floating[Any]]:
+        values: NDArray[np.floating[Any]] = self._trailer.asnumpy()
         return values
 
     def deliver(self, factor: float) -> None:
@@ -84,20 +84,18 @@ class MXNetExchange(GradientExchange):
             [(np.dtype(p.dtype), p.list_ctx()[0]) for p in trained],
             bucket_bytes,
         )
-        tail_values = tail.length(comm.size)
-        super().__init__(
-            comm,
-            [
-                MXNetBucket(f"{prefix}.gradients.{i}", [trained[n] for n in group], (group is groups[-1]) * tail_values)
-                for i, group in enumerate(groups)
-            ],
-        )
+        trailer_values = trailer.length(comm.size)
+        buckets = []
+        for index, group in enumerate(groups):
+            extra = trailer_values if group is groups[-1] else 0
+            buckets.append(MXNetBucket(f"{prefix}.gradients.{index}", [trained[n] for n in group], extra))
+        super().__init__(comm, buckets)
 
     def backward(self, loss: Any) -> None:
-        """Backward of the mean loss; returns when its last gradient is computed. Full buckets leave meanwhile."""
+        """Run backward of the mean loss, and send full buckets meanwhile. Returns when the last gradient is there."""
         loss.backward(mx.nd.full(loss.shape, self._samples, ctx=loss.context, dtype=loss.dtype))
         self.send_full()
-        self.buckets[-1].buffer.wait_to_read()  # of the first layers, the last to be computed
+        self.buckets[-1].buffer.wait_to_read()  # it holds the first layers, whose gradients come last
 
 
 def _check(parameter: Parameter) -> None:

@@ -11,8 +11,8 @@
         run.backward(loss)                                                    # 4  in place of loss.backward()
         trainer.step(1)                                                       # 5  1: the gradient is a mean already
 
-Here is what is MXNet's alone; training.py tells the story. The trainer waits for the sum where it would reduce over
-devices, and follows the batch with the learning rate.
+This module has only what is special to MXNet; training.py tells the story. The trainer waits for the sum where it would
+reduce over devices, and scales the learning rate for each step.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class Run(Training):
             yield
 
     def _step(self, ignore_stale_grad: bool = False) -> None:
-        """In place of the trainer's own update."""
+        """Replaces the trainer's own update."""
         divided_by = self.trainer._scale / self.trainer._optimizer.rescale_grad
         if divided_by != 1:
             raise TrainingError(
@@ -140,7 +140,7 @@ class Run(Training):
 
 
 def _settle_shapes(net: Block, dataset: Any) -> None:
-    """Shapes that Gluon learns from the first batch, it learns from the first sample, as weights are shared now."""
+    """Run the first sample where Gluon would take shapes from the first batch: weights are shared before that."""
     try:
         for parameter in net.collect_params().values():
             parameter.data()

@@ -1,6 +1,6 @@
-"""All that is needed to go on with a Gluon model, as bytes: for the other workers and for checkpoints.
+"""The complete state of a Gluon model in training, as bytes: for the other workers and for checkpoints.
 
-A NumPy archive: arrays under the model's own names, and the rest as JSON. Nothing in it can run code.
+A NumPy archive: arrays under the names of the model, and the rest as JSON. It cannot contain code.
 """
 
 from __future__ import annotations
@@ -80,13 +80,13 @@ def _restore_optimizer(arrays: dict[str, Any], rest: dict[str, Any], net: Block,
 
 
 def named_parameters(net: Block) -> dict[str, Parameter]:
-    """By their place in the model; Gluon's own names count up with every block that a process makes."""
+    """Parameters by their place in the model. Gluon's own names count all blocks of a process, so they differ."""
     parameters: dict[str, Parameter] = net._collect_params_with_prefix()
     return parameters
 
 
 def _trained(net: Block, trainer: Trainer) -> dict[int, str]:
-    """Names of the trainer's parameters, by the number it knows them under."""
+    """Names of the trainer's parameters, by their index in the trainer."""
     names = {id(parameter): name for name, parameter in named_parameters(net).items()}
     return {index: names.get(id(parameter), parameter.name) for index, parameter in enumerate(trainer._params)}
 

@@ -1,12 +1,12 @@
-"""When a cluster is no longer the one that a window began in: other workers wait than before. Pure.
+"""Detects that the cluster has changed within a window: other workers wait than before. Pure.
 
-Iterations get longer when a worker becomes slow, and so do windows, which then take in both clusters and tell of none.
-Who waits changes at once. So the cluster has changed if one worker has waited for a part of the iteration that is
-larger, by MORE, in each of LASTING iterations than in any of the ones before: the smallest since against the largest
-before, as what comes by chance (a packet sent again, a quota that was used up) comes in single iterations. All chosen
-by us.
+When a worker becomes slow, iterations and windows get longer, and a window mixes iterations from before and after the
+change. Who waits changes at once. So the rule is: the cluster has changed if one worker's waiting, as a part of the
+iteration, exceeds in each of the last LASTING iterations its largest value before them by more than MORE. It compares
+the smallest value since with the largest before, because chance events (a packet sent again, a used-up quota) come in
+single iterations. Rule and numbers are chosen by us.
 
-It rests on what tails tell alone, so all workers see it in the same iteration.
+Its inputs come from trailers alone, so all workers see a change in the same iteration.
 """
 
 from __future__ import annotations
@@ -20,20 +20,21 @@ REMEMBERED = 10  # iterations before those
 
 
 class ChangeWatch:
-    """Told of every iteration under one plan."""
+    """Sees every iteration under one plan."""
 
     def __init__(self) -> None:
         self._parts: deque[tuple[float, ...]] = deque(maxlen=LASTING + REMEMBERED)
 
     def restart(self) -> None:
-        """Forget: under other sizes other workers wait."""
+        """Forget all iterations: under other batch sizes other workers wait."""
         self._parts.clear()
 
     def see(self, waited_s: Sequence[float], lasted_s: float) -> bool:
-        """Whether the last LASTING iterations, with this one, were in another cluster than those before.
+        """Whether the cluster changed before the last LASTING iterations, of which this is the newest.
 
         Args:
-            waited_s: by worker, of the `lasted_s` seconds that the iteration took.
+            waited_s: seconds per worker.
+            lasted_s: seconds that the iteration took.
         """
         if not lasted_s > 0:
             return False

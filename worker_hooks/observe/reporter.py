@@ -1,7 +1,7 @@
-"""Carries what the hook has to tell out of the training thread: to the run folder and to the arbitrator.
+"""Carries events and records from the training thread to the run folder and to the arbitrator.
 
-The training thread only puts values into a queue and reads the newest plan from an attribute. If the disk
-or the arbitrator fails, training does not notice; the reporter says so once.
+The training thread only puts values into a queue and reads the newest plan from an attribute. If the disk or the
+arbitrator fails, training goes on, and the reporter says so once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CLOSE_S = 3.0
 
 
 class Reporter:
-    """Writes `workers/worker-<rank>.jsonl` and talks to the arbitrator; either may be absent."""
+    """Writes `workers/worker-<rank>.jsonl` and reports to the arbitrator; either may be absent."""
 
     def __init__(self, rank: int, folder: RunFolder | None) -> None:
         self._rank = rank
@@ -38,17 +38,17 @@ class Reporter:
         self._thread.start()
 
     def measure(self, telemetry: Telemetry) -> None:
-        """From now on windows also carry what the kernel and the machine know."""
+        """From now on window records also have the measurements of the kernel and the machine."""
         self._telemetry = telemetry
         self._role_lines = JsonLines(self._folder.role_file(telemetry.name)) if self._folder else None
         self.begin_window()
 
     def begin_window(self) -> None:
-        """What the kernel counted up to here belongs to no window. Never blocks."""
+        """A window begins here: what the kernel has counted so far is in none. Never blocks."""
         self._queue.put(("begin_window", time.time(), {}))
 
     def connect(self, address: str, run_id: str, token: str, registration: Registration, timeouts: Timeouts) -> None:
-        """Start talking to the arbitrator. Returns at once; an absent arbitrator is an event, not an error."""
+        """Connect to the arbitrator. Returns at once; an absent arbitrator is an event, not an error."""
         self._client = ArbitratorClient(address, run_id, token, registration, timeouts, on_event=self.tell)
         self._client.start()
 
@@ -64,28 +64,28 @@ class Reporter:
         return self._client.newest_plan() if self._client else None
 
     def progress(self, iteration: int) -> None:
-        """Tell how many iterations this worker has sent its gradients for."""
+        """Report in how many iterations this worker has sent its gradients."""
         if self._client:
             self._client.progress(iteration)
 
     def missing(self, iteration: int) -> tuple[list[int], str]:
-        """(ranks not known to have sent `iteration` iterations, a sentence naming them)."""
+        """(ranks that have sent fewer than `iteration` iterations as far as known, a sentence that names them)."""
         peers: tuple[PeerStatus, ...] = self._client.peers() if self._client else ()
         late = [peer for peer in peers if peer.iteration < iteration and peer.rank != self._rank]
         if not late:
-            return [], "who is missing is not known: the arbitrator does not answer or is off"
+            return [], "the missing workers are not known: the arbitrator does not answer or is off"
         named = ", ".join(f"worker {p.rank} (at iteration {p.iteration}, silent for {p.silent_s:.0f} s)" for p in late)
         return [peer.rank for peer in late], f"missing: {named}"
 
     def close(self) -> None:
-        """Write what is queued, leave the arbitrator, stop. Gives up after a few seconds."""
+        """Write all that is queued, leave the arbitrator, stop. Gives up after a few seconds."""
         self._queue.put(None)
         self._thread.join(CLOSE_S)
         if self._client:
             self._client.close(CLOSE_S)
 
     def tell(self, kind: str, fields: dict[str, Any]) -> None:
-        """Record a `degraded` or `recovered`, and say the first aloud."""
+        """Record a `degraded` or `recovered` event; log the former as a warning."""
         if kind == "degraded":
             logger.warning("worker %d: %s: %s", self._rank, fields["what"], fields["detail"])
         self.event(kind, **fields)
@@ -95,7 +95,7 @@ class Reporter:
             self._handle(*item)
         if self._telemetry:
             self._telemetry.close()
-        while not self._queue.empty():  # what was told while the last window was completed
+        while not self._queue.empty():  # events that came while the last window was completed
             last = self._queue.get()
             if last is not None:
                 self._handle(*last)
@@ -111,7 +111,7 @@ class Reporter:
             self._lines.write({"kind": kind, "time_s": time_s, "rank": self._rank, **content})
 
     def _complete(self, record: WindowRecord) -> WindowRecord:
-        """Add what is known beside training, and send the record on its way."""
+        """Add the measurements of kernel and machine, and send the record to the arbitrator."""
         report: RoleReport | None = None
         if self._telemetry:
             record, report = self._telemetry.complete(record)

@@ -1,4 +1,4 @@
-"""When the sum does not come: say who is missing, and give up in the end."""
+"""When the sum does not come: name the missing workers, and give up in the end."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ logger = logging.getLogger("dynamix")
 
 
 class StallWatch:
-    """Told about a wait that lasts: names the missing workers after stall_warn_s, then at twice the time since,
-    and raises StallError after stall_fail_s."""
+    """Sees every long wait: names the missing workers after stall_warn_s and again each time the wait has doubled, and
+    raises StallError after stall_fail_s."""
 
     def __init__(self, rank: int, reporter: Reporter, timeouts: Timeouts) -> None:
         self._rank = rank
@@ -22,7 +22,7 @@ class StallWatch:
         self._said_s = 0.0
 
     def waiting(self, iteration: int, waited_s: float) -> None:
-        """This worker has sent its gradients of `iteration` and waited `waited_s` for the sum."""
+        """This worker has sent its gradients of `iteration` and has waited for the sum since. Raises StallError."""
         if waited_s < self._said_s:
             self._said_s = 0.0
         due = waited_s >= max(self._timeouts.stall_warn_s, 2 * self._said_s)

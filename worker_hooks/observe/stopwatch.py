@@ -1,4 +1,4 @@
-"""Where the time of one iteration goes, as the training thread sees it."""
+"""Measures how the training thread spends the time of an iteration."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class Times(NamedTuple):
-    """Seconds of one iteration. Pauses are in none of them; duration = input + compute + blocked."""
+    """Seconds of one iteration, without pauses; duration = input + compute + blocked."""
 
     input_s: float
     compute_s: float
@@ -22,9 +22,9 @@ class Stopwatch:
     """begin -> batch_ready -> blocked (in the gradient sum) -> end, with pauses anywhere in between."""
 
     def __init__(self) -> None:
-        self.blocked_s = 0.0  # of the iteration at hand, or the last complete one
-        self.lasted_s = 0.0  # the last complete one
-        self.pauses_s = 0.0  # all of them so far
+        self.blocked_s = 0.0  # of the present iteration, until then of the one before
+        self.lasted_s = 0.0  # the iteration before
+        self.pauses_s = 0.0  # all pauses so far
         self.begin()
 
     def begin(self) -> None:

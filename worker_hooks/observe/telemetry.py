@@ -1,4 +1,4 @@
-"""What the kernel and the machine know of this worker, put beside what the hook measured. For the reporter's thread."""
+"""Adds measurements of the kernel and the machine to the records of this worker. Runs in the reporter's thread."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MACHINE_EVERY_S = 1.0  # a sample takes nearly a millisecond; shorter windows sh
 
 
 class Network(Protocol):
-    """What is needed of NetworkMonitor."""
+    """The part of NetworkMonitor that is used here."""
 
     def read(self) -> Traffic: ...
 
@@ -25,11 +25,11 @@ class Network(Protocol):
 
 
 class Telemetry:
-    """Samples network and machine at the borders of windows.
+    """Samples network and machine where windows begin and end.
 
     Args:
         network: connections of the data plane.
-        sample: takes a sample of the machine, over the time since the one before.
+        sample: takes a sample of the machine, over the time since the last sample.
     """
 
     def __init__(self, rank: int, network: Network, sample: Callable[[], SystemSample]) -> None:
@@ -41,11 +41,11 @@ class Telemetry:
         self._system, self._sampled_s = SystemSample(), -math.inf
 
     def begin_window(self) -> None:
-        """What the network did up to here belongs to no window: a pause, or the end of a plan."""
+        """A window begins here. What the network did so far is in none: there was a pause, or the plan has changed."""
         self._before = self._network.read()
 
     def complete(self, record: WindowRecord) -> tuple[WindowRecord, RoleReport]:
-        """The record with all that is known beside training, and a report of this role. The next window begins."""
+        """The record with these measurements, and a report of this role. The next window begins."""
         system, traffic = self._machine(), self._network.read()
         rate = rates(self._before, traffic) if self._before and not traffic.shared else _UNKNOWN
         self._before = traffic

@@ -1,15 +1,14 @@
 """From iterations to window records: times split into input, compute, push-pull and wait. Pure.
 
-How long a worker is blocked in the sum has two causes: the network, and workers that are not there yet.
-Every worker's blocked time travels in the next iteration's tail; the smallest of them belongs to the worker
-that came last and waited for the network alone. That minimum is push_pull, what exceeds it is wait
-(definition chosen by us). So an iteration is complete one iteration later, and so is a window.
+A worker is blocked in the sum for two reasons: the network, and workers that come later. Every worker's blocked time
+travels in the trailer of the next iteration. The smallest of them belongs to the worker that came last and waited only
+for the network. This minimum is push_pull; the rest is wait (definition chosen by us). So an iteration, and with it a
+window, is complete one iteration later.
 
-A window runs under one plan from its first iteration to its last: when a plan takes effect, the window begun
-under the one before is dropped and begun anew, at the same iteration on all workers. The first window is short: where
-speeds differ much, a whole one at equal sizes takes a seventh of the training that the sizes after it need
-(benchmarks/results/attempts.md). And a window in which the cluster changes (change.py) is about the iterations since,
-and ends.
+A window has one plan from its first iteration to its last: when a new plan takes effect, all workers drop the open
+window and begin another one at the same iteration. The first window is short: where speeds differ much, a whole window
+at equal sizes takes a seventh of the time that the training after it needs (benchmarks/results/attempts.md). A window
+in which the cluster changes (change.py) keeps only the iterations since the change, and ends.
 """
 
 from __future__ import annotations
@@ -43,12 +42,12 @@ class IterationRecord(NamedTuple):
     epoch: float = math.nan  # passes over the data after it
     trained_ratio: float = math.nan  # training_progress.py
     lr_ratio: float = math.nan
-    stalled: bool = False  # waited so long that a worker must have been stopped
+    stalled: bool = False  # waited for longer than timeouts.stall_warn_s
 
 
 class WindowMeter:
-    """Collects iterations and cuts them into windows of `length` iterations, the first of at most FIRST_WINDOW, and
-    those in which the cluster changes of at most LASTING."""
+    """Cuts iterations into windows of `length` iterations. The first window has at most FIRST_WINDOW iterations, a
+    window in which the cluster changes at most LASTING."""
 
     def __init__(self, rank: int, length: int, bytes_per_iteration: int) -> None:
         self._rank = rank
@@ -128,7 +127,7 @@ class WindowMeter:
 
 
 def _mean(weighted: Iterable[tuple[float, int]]) -> float:
-    """Weighted mean; values without weight do not count (they may be NaN), and the mean of nothing is NaN."""
+    """Weighted mean. Values of weight 0 do not count and may be NaN; without any weight the mean is NaN."""
     total, weight = 0.0, 0
     for value, count in weighted:
         if count:
@@ -138,7 +137,7 @@ def _mean(weighted: Iterable[tuple[float, int]]) -> float:
 
 
 def _mean_and_std(values: list[float]) -> tuple[float, float]:
-    """Of the values themselves, not of what they are a sample of; NaN for none."""
+    """Mean and population standard deviation; NaN without values."""
     if not values:
         return math.nan, math.nan
     mean = sum(values) / len(values)

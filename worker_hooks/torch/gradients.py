@@ -11,17 +11,17 @@ from numpy.typing import NDArray
 
 from dynamix_ps.comm import Comm
 from dynamix_ps.errors import TrainingError
-from worker_hooks import trailer as tail
+from worker_hooks import trailer
 from worker_hooks.exchange import Bucket, GradientExchange, group_parameters
 
 
 class TorchBucket(Bucket):
-    """Gradients of `parameters`, of one type and device; `tail_values` further values behind them."""
+    """Gradients of `parameters`, of one type and device; `trailer_values` more values after them."""
 
-    def __init__(self, name: str, parameters: Sequence[torch.nn.Parameter], tail_values: int) -> None:
+    def __init__(self, name: str, parameters: Sequence[torch.nn.Parameter], trailer_values: int) -> None:
         self.name = name
         values = sum(p.numel() for p in parameters)
-        buffer = torch.zeros(values + tail_values, dtype=parameters[0].dtype, device=parameters[0].device)
+        buffer = torch.zeros(values + trailer_values, dtype=parameters[0].dtype, device=parameters[0].device)
         self.buffer = buffer
         self.size_bytes = buffer.numel() * buffer.element_size()
         self.views: dict[torch.nn.Parameter, torch.Tensor] = {}
@@ -29,7 +29,7 @@ class TorchBucket(Bucket):
         for parameter in parameters:
             self.views[parameter] = buffer[start : start + parameter.numel()].view_as(parameter)
             start += parameter.numel()
-        self._gradients, self._tail = buffer[:values], buffer[values:]
+        self._gradients, self._trailer = buffer[:values], buffer[values:]
         self._missing: set[torch.nn.Parameter] = set()
         self._weight = 0.0
 
@@ -38,7 +38,7 @@ class TorchBucket(Bucket):
         self._missing = set(self.views)
 
     def take(self, parameter: torch.nn.Parameter) -> None:
-        """Put a new gradient into its place. Raises TrainingError when it comes twice."""
+        """Copy a new gradient into its place, times b_i. Raises TrainingError when it comes twice."""
         if parameter.grad is None or parameter not in self._missing:
             raise TrainingError("a gradient arrived twice in one run.backward(); call it once per optimizer.step()")
         torch.mul(parameter.grad, self._weight, out=self.views[parameter])
@@ -51,18 +51,18 @@ class TorchBucket(Bucket):
         for parameter in self._missing:
             if parameter.grad is None or not self._weight:
                 self.views[parameter].zero_()
-            else:  # accumulated by an earlier backward, which was not exchanged
+            else:  # an earlier backward outside run.backward() has accumulated it
                 torch.mul(parameter.grad, self._weight, out=self.views[parameter])
         self._missing.clear()
 
     def squared(self) -> float:
         return float(torch.dot(self._gradients, self._gradients))
 
-    def write_tail(self, values: NDArray[np.float64]) -> None:
-        self._tail.copy_(torch.from_numpy(values))
+    def write_trailer(self, values: NDArray[np.float64]) -> None:
+        self._trailer.copy_(torch.from_numpy(values))
 
-    def read_tail(self) -> NDArray[np.floating[Any]]:
-        values: NDArray[np.floating[Any]] = self._tail.cpu().numpy()
+    def read_trailer(self) -> NDArray[np.floating[Any]]:
+        values: NDArray[np.floating[Any]] = self._trailer.cpu().numpy()
         return values
 
     def deliver(self, factor: float) -> None:
@@ -75,7 +75,7 @@ class TorchExchange(GradientExchange):
     """The exchange of one torch model."""
 
     def __init__(self, model: torch.nn.Module, comm: Comm, bucket_bytes: int, prefix: str) -> None:
-        buckets = layout_buckets(model.parameters(), bucket_bytes, tail.length(comm.size), prefix)
+        buckets = layout_buckets(model.parameters(), bucket_bytes, trailer.length(comm.size), prefix)
         super().__init__(comm, buckets)
         self._bucket_of = {parameter: bucket for bucket in buckets for parameter in bucket.views}
         for parameter in self._bucket_of:
@@ -83,7 +83,7 @@ class TorchExchange(GradientExchange):
 
     def _on_gradient(self, parameter: torch.nn.Parameter) -> None:
         if not self._open:
-            return  # a backward outside run.backward(): local accumulation, sent with the next run.backward()
+            return  # a backward outside run.backward() accumulates locally; the next run.backward() sends it
         bucket = self._bucket_of[parameter]
         bucket.take(parameter)
         if bucket.is_full():
@@ -91,9 +91,9 @@ class TorchExchange(GradientExchange):
 
 
 def layout_buckets(
-    parameters: Iterable[torch.nn.Parameter], bucket_bytes: int, tail_values: int, prefix: str
+    parameters: Iterable[torch.nn.Parameter], bucket_bytes: int, trailer_values: int, prefix: str
 ) -> list[TorchBucket]:
-    """Buckets of about `bucket_bytes`; the last one carries `tail_values` further values at its end.
+    """Buckets of about `bucket_bytes`; the last one has `trailer_values` more values at its end.
 
     Raises TrainingError for parameter types that cannot be summed.
     """
@@ -107,7 +107,8 @@ def layout_buckets(
     groups = group_parameters(
         [p.numel() * p.element_size() for p in trained], [(p.dtype, p.device) for p in trained], bucket_bytes
     )
-    return [
-        TorchBucket(f"{prefix}.gradients.{i}", [trained[n] for n in group], tail_values if group is groups[-1] else 0)
-        for i, group in enumerate(groups)
-    ]
+    buckets = []
+    for index, group in enumerate(groups):
+        extra = trailer_values if group is groups[-1] else 0
+        buckets.append(TorchBucket(f"{prefix}.gradients.{index}", [trained[n] for n in group], extra))
+    return buckets

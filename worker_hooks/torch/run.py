@@ -8,8 +8,8 @@
         run.backward(loss)                                        # 4  in place of loss.backward()
         optimizer.step()
 
-Here is what is torch's alone; training.py tells the story. Gradients leave while backward still computes
-(gradients.py), and the optimizer's own hooks wait for their sum and follow the batch with the learning rate.
+This module has only what is special to torch; training.py tells the story. Gradients are sent while backward still
+computes (gradients.py). Hooks of the optimizer wait for their sum and scale the learning rate for each step.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""All that is needed to go on with a torch model, as bytes: for the other workers and for checkpoints."""
+"""The complete state of a torch model in training, as bytes: for the other workers and for checkpoints."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from dynamix_ps.metrics.network.bcc_loader import load_bcc, own_headers, quiet
 from dynamix_ps.metrics.network.bpf import OnDemand, program_fact
 from dynamix_ps.metrics.network.btf import NEWER_KERNEL, Btf
 from dynamix_ps.metrics.network.connection import Connection, SourceError, endpoint
-from dynamix_ps.metrics.network.foreign_sockets import borrowed_sockets
+from dynamix_ps.metrics.network.foreign_sockets import foreign_sockets
 from dynamix_ps.metrics.network.permission import check_permitted, refused
 
 CLOSED_KEPT_S = 60.0  # readers that ask every few seconds still get the last values
@@ -120,7 +120,7 @@ class EbpfCollector:
         except Exception as error:  # bcc raises nothing narrower
             raise SourceError(f"process {pid} cannot be watched, {len(self._watched)} are: {error}") from None
         self._watched.add(pid)
-        for descriptor in borrowed_sockets(pid):
+        for descriptor in foreign_sockets(pid):
             self._adopt(descriptor, pid)
 
     def unwatch(self, pid: int) -> None:

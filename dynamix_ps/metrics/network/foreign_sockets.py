@@ -10,7 +10,7 @@ from collections.abc import Iterator
 _PIDFD_GETFD = 438  # system call, the same number on all machines
 
 
-def borrowed_sockets(pid: int) -> Iterator[int]:
+def foreign_sockets(pid: int) -> Iterator[int]:
     """A descriptor of this process for each socket of that one, valid until the next is asked for.
 
     None where the process is gone, or where this one may not look at it (CAP_SYS_PTRACE).
@@ -23,14 +23,14 @@ def borrowed_sockets(pid: int) -> Iterator[int]:
         for name in os.listdir(f"/proc/{pid}/fd"):
             with contextlib.suppress(FileNotFoundError):  # closed meanwhile
                 if os.readlink(f"/proc/{pid}/fd/{name}").startswith("socket:"):
-                    yield from _borrowed(process, int(name))
+                    yield from _duplicate(process, int(name))
     except OSError:
         return
     finally:
         os.close(process)
 
 
-def _borrowed(process: int, number: int) -> Iterator[int]:
+def _duplicate(process: int, number: int) -> Iterator[int]:
     descriptor = ctypes.CDLL(None, use_errno=True).syscall(_PIDFD_GETFD, process, number, 0)
     if descriptor >= 0:
         try:

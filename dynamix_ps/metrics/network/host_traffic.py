@@ -1,4 +1,4 @@
-"""Who talks to whom on a host: the connections of a probe's snapshots, joined by their ends. Pure."""
+"""Who sends to whom on a host: the connections of a probe's snapshots, joined by their ends. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _Ends = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Talk:
+class PeerTraffic:
     """All open connections of one process to one other, as that process sees them. NaN is unknown."""
 
     run: str  # id of the run; empty: unknown
@@ -35,15 +35,15 @@ class Talk:
     taken_s: float  # unix time
 
 
-class Talks:
+class HostTraffic:
     """Rates between one snapshot and the next."""
 
     def __init__(self) -> None:
         self._meters: dict[tuple[int, str], TrafficMeter] = {}
         self._before: dict[tuple[int, str], Traffic] = {}
 
-    def update(self, snapshot: Snapshot) -> tuple[Talk, ...]:
-        """What is said on the way from the last snapshot to this one; rates are unknown in the first."""
+    def update(self, snapshot: Snapshot) -> tuple[PeerTraffic, ...]:
+        """Traffic of every pair of processes since the snapshot before. In the first snapshot rates are unknown."""
         owners = {process.pid: process for process in snapshot.processes}
         found: dict[tuple[int, str], list[Connection]] = {}
         for connection, peer in _with_peers(snapshot.connections, owners):
@@ -54,18 +54,18 @@ class Talks:
             key: self._meters[key].update(Reading("ebpf", snapshot.taken_s, tuple(connections)))
             for key, connections in found.items()
         }
-        talks = [
-            self._talk(owners[pid], peer, traffic[pid, peer], snapshot.host)
+        pairs = [
+            self._one(owners[pid], peer, traffic[pid, peer], snapshot.host)
             for pid, peer in found
             if traffic[pid, peer].flows
         ]
         self._before = traffic
-        return tuple(sorted(talks, key=lambda talk: (talk.run, not talk.direction, talk.name, talk.peer)))
+        return tuple(sorted(pairs, key=lambda pair: (pair.run, not pair.direction, pair.name, pair.peer)))
 
-    def _talk(self, owner: WatchedProcess, peer: str, now: Traffic, host: str) -> Talk:
+    def _one(self, owner: WatchedProcess, peer: str, now: Traffic, host: str) -> PeerTraffic:
         rate = rates(self._before.get((owner.pid, peer), now), now)
         name = _shown(owner)
-        return Talk(
+        return PeerTraffic(
             run=owner.run,
             host=owner.netns or host,
             name=name,

@@ -14,22 +14,22 @@ from rich.console import Console
 from dynamix_ps.cli import probe as command
 from dynamix_ps.cli.probe import as_object, render
 from dynamix_ps.errors import EnvironmentNotReady
-from dynamix_ps.metrics.network.host_traffic import Talk
+from dynamix_ps.metrics.network.host_traffic import PeerTraffic
 from dynamix_ps.metrics.network.probe_protocol import Snapshot
 from tests.probes import FakeCollector, probe_in_thread
 
-PUSH = Talk(
+PUSH = PeerTraffic(
     "0badcafe", "vm", "worker-0", "server-0", "push", 2, 12_345_678.0, 5e5, 1.5, 0.00025, 0.0, "ebpf", 1_000_000.0
 )
-OTHER = Talk(
+OTHER = PeerTraffic(
     "0badcafe", "vm", "worker-0", "10.0.0.9:80", "", 1, math.nan, math.nan, math.nan, math.nan, 0.0, "ebpf", 1e6
 )
 SNAPSHOT = Snapshot("vm", 1_000_000.0, 0, 0.0, (), ())
 
 
-def shown(*talks: Talk, snapshot: Snapshot = SNAPSHOT, cpu: float = 0.0025) -> list[list[str]]:
+def shown(*pairs: PeerTraffic, snapshot: Snapshot = SNAPSHOT, cpu: float = 0.0025) -> list[list[str]]:
     out = io.StringIO()
-    Console(file=out, width=150).print(render(talks, snapshot, cpu))
+    Console(file=out, width=150).print(render(pairs, snapshot, cpu))
     return [line.split() for line in out.getvalue().splitlines()]
 
 
@@ -42,7 +42,7 @@ def test_the_table_has_a_row_per_pair_and_dashes_for_what_is_unknown() -> None:
 
 def test_runs_and_hosts_are_shown_where_there_are_several() -> None:
     assert shown(PUSH)[2][0] == "from"
-    elsewhere = Talk("1badcafe", "b", "server-0", "worker-0", "pull", 1, 1.0, 1.0, 0.0, 0.1, 0.0, "ebpf", 1e6)
+    elsewhere = PeerTraffic("1badcafe", "b", "server-0", "worker-0", "pull", 1, 1.0, 1.0, 0.0, 0.1, 0.0, "ebpf", 1e6)
     lines = shown(PUSH, elsewhere)
     assert lines[2][:2] == ["run", "host"]
     assert lines[4][:4] == ["1badcafe", "b", "server-0", "worker-0"]

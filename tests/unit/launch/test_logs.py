@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from dynamix_ps.launch.logs import MAX_LINE, TAIL_LINES, LineSplitter, PrefixedOutput, RoleLog
+from dynamix_ps.launch.logs import LAST_LINES, MAX_LINE, LineSplitter, PrefixedOutput, RoleLog
 from dynamix_ps.terminal import TolerantStream
 
 
@@ -50,8 +50,8 @@ def test_the_file_holds_the_bytes_as_they_came_and_the_tail_the_last_lines(tmp_p
         log.write(raw[start : start + 33])
     log.write(b"", final=True)
     assert (tmp_path / "r.log").read_bytes() == raw
-    assert len(log.tail) == TAIL_LINES
-    assert log.tail[-1] == "no newline"
+    assert len(log.last_lines) == LAST_LINES
+    assert log.last_lines[-1] == "no newline"
     assert log.problem is None
 
 

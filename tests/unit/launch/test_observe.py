@@ -1,4 +1,4 @@
-"""What the launcher does again and again: the stage is told seconds of training, without pauses."""
+"""What the launcher does again and again: the placement is told seconds of training, without pauses."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dynamix_ps.report.recorder import Recorder
 from tests.unit.synthetic_run import START_S, append, config, new_folder, started
 
 
-class Stage(ThisMachine):
+class Recording(ThisMachine):
     def __init__(self) -> None:
         self.told_s: list[float] = []
 
@@ -26,18 +26,18 @@ class Stage(ThisMachine):
 
 
 def test_a_pause_does_not_count_for_the_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder, stage, now_s = new_folder(tmp_path), Stage(), [START_S]
+    folder, placement, now_s = new_folder(tmp_path), Recording(), [START_S]
     monkeypatch.setattr(observe.time, "time", lambda: now_s[0])
     recorder = Recorder(folder, config(2), clock=lambda: START_S)
     live = LiveView(recorder.state, Console(file=io.StringIO()))
-    observer = Observer(recorder, live, Emulation("none", "", (1.0, 1.0)), stage)
+    observer = Observer(recorder, live, Emulation("none", "", (1.0, 1.0)), placement)
 
     def look(after_s: float) -> None:
         now_s[0] = START_S + after_s
         observer()
 
     look(1.0)
-    assert stage.told_s == []  # nobody trains yet
+    assert placement.told_s == []  # nobody trains yet
     append(folder.worker_file(0), started(0))
     append(folder.worker_file(1), started(1))
     look(2.0)
@@ -47,4 +47,4 @@ def test_a_pause_does_not_count_for_the_stage(tmp_path: Path, monkeypatch: pytes
     append(folder.worker_file(0), {"kind": "resumed", "rank": 0, "time_s": START_S + 9.0})
     look(10.0)
     recorder.close()
-    assert stage.told_s == [0.0, 3.0, 3.0, 4.0]
+    assert placement.told_s == [0.0, 3.0, 3.0, 4.0]

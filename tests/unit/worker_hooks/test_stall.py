@@ -46,7 +46,7 @@ def test_only_who_has_not_sent_is_missing(reporter):
 
 def test_without_an_arbitrator_nobody_is_accused(monkeypatch):
     alone = Reporter(0, None)
-    assert alone.missing(8) == ([], "who is missing is not known: the arbitrator does not answer or is off")
+    assert alone.missing(8) == ([], "the missing workers are not known: the arbitrator does not answer or is off")
     alone.close()
 
 

@@ -1,4 +1,4 @@
-"""What rides in the tail is read back exactly from the sum."""
+"""What rides in the trailer is read back exactly from the sum."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worker_hooks import trailer as tail
+from worker_hooks import trailer
 from worker_hooks.trailer import Contribution
 
 contribution = st.builds(
@@ -26,15 +26,15 @@ contribution = st.builds(
 
 
 def summed(parts: list[Contribution], dtype: type = np.float32) -> np.ndarray:
-    rows = np.full((len(parts), tail.length(len(parts))), 7.0, dtype=dtype)  # left over from the iteration before
+    rows = np.full((len(parts), trailer.length(len(parts))), 7.0, dtype=dtype)  # left over from the iteration before
     for rank, part in enumerate(parts):
-        tail.encode(part, rank, len(parts), out=rows[rank])
+        trailer.encode(part, rank, len(parts), out=rows[rank])
     return np.sum(rows, axis=0, dtype=dtype)
 
 
 @given(st.lists(contribution, min_size=1, max_size=6))
 def test_the_sum_tells_every_worker_the_same_global_state(parts):
-    view = tail.decode(summed(parts), len(parts))
+    view = trailer.decode(summed(parts), len(parts))
     samples = sum(p.samples for p in parts)
     assert view.samples == samples
     assert view.worker_samples == tuple(p.samples for p in parts)
@@ -56,7 +56,7 @@ def test_the_sum_tells_every_worker_the_same_global_state(parts):
 @given(bad=st.sampled_from([math.nan, math.inf, -math.inf]), rank=st.integers(0, 2))
 def test_a_broken_loss_is_named_and_does_not_poison_the_tail(bad, rank):
     parts = [Contribution(4, bad if r == rank else 8.0, 1.0, 1.0, 5, 0.0) for r in range(3)]
-    view = tail.decode(summed(parts), 3)
+    view = trailer.decode(summed(parts), 3)
     assert view.broken_ranks == (rank,)
     assert view.agreed_version == 5
     assert math.isfinite(view.loss)

@@ -1,4 +1,4 @@
-"""Who talks to whom, from the snapshots of a probe."""
+"""Who sends to whom, from the snapshots of a probe."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 import pytest
 
 from dynamix_ps.metrics.network.connection import Connection
-from dynamix_ps.metrics.network.host_traffic import Talk, Talks, direction
+from dynamix_ps.metrics.network.host_traffic import HostTraffic, PeerTraffic, direction
 from dynamix_ps.metrics.network.probe_protocol import Snapshot, WatchedProcess
 
 WORKER, SERVER, OTHER = (
@@ -28,7 +28,7 @@ def snapshot(taken_s: float, *connections: Connection) -> Snapshot:
 
 
 def pairs(*connections: Connection) -> set[tuple[str, str]]:
-    return {(talk.name, talk.peer) for talk in Talks().update(snapshot(1.0, *connections))}
+    return {(pair.name, pair.peer) for pair in HostTraffic().update(snapshot(1.0, *connections))}
 
 
 def test_both_ends_know_each_other_across_namespaces() -> None:
@@ -59,16 +59,16 @@ def test_who_is_not_on_this_host_is_an_address() -> None:
 
 
 def test_rates_of_all_connections_of_a_pair() -> None:
-    talks = Talks()
+    traffic = HostTraffic()
 
-    def at(taken_s: float, first: float, second: float, retransmits: float) -> list[Talk]:
+    def at(taken_s: float, first: float, second: float, retransmits: float) -> list[PeerTraffic]:
         connections = (
             end(11, "10.0.0.1:7", "10.0.0.2:8", first, retransmits=retransmits, rtt_s=0.5, unsent_bytes=7.0),
             end(11, "10.0.0.1:9", "10.0.0.2:8", second, rtt_s=0.25, unsent_bytes=1.0),
             end(12, "10.0.0.2:8", "10.0.0.1:7"),
             end(12, "10.0.0.2:8", "10.0.0.1:9"),
         )
-        return [talk for talk in talks.update(snapshot(taken_s, *connections)) if talk.name == "worker-0"]
+        return [pair for pair in traffic.update(snapshot(taken_s, *connections)) if pair.name == "worker-0"]
 
     (first,) = at(1.0, 1e6, 2e6, 5.0)
     assert math.isnan(first.out_bytes_per_s)
@@ -80,10 +80,10 @@ def test_rates_of_all_connections_of_a_pair() -> None:
 
 
 def test_a_pair_without_an_open_connection_is_not_shown() -> None:
-    talks = Talks()
-    talks.update(snapshot(1.0, end(11, "10.0.0.1:7", "10.0.0.2:8")))
+    traffic = HostTraffic()
+    traffic.update(snapshot(1.0, end(11, "10.0.0.1:7", "10.0.0.2:8")))
     closed = Connection("x", 11, 1, "10.0.0.1:7", "10.0.0.2:8", 5.0, 0.0, 0.0, closed=True)
-    assert talks.update(snapshot(2.0, closed)) == ()
+    assert traffic.update(snapshot(2.0, closed)) == ()
 
 
 @pytest.mark.parametrize(

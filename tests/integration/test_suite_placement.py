@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.suite import placement as stage
-from benchmarks.suite.placement import Scheduled, stage_for
+from benchmarks.suite import placement
+from benchmarks.suite.placement import Scheduled, placed_for
 from benchmarks.suite.scenario import Scenario
 from benchmarks.testbed.bed import Bed, permitted
 from benchmarks.testbed.commands import BedError, run_json
@@ -36,9 +36,9 @@ NO_EMULATION = Emulation("none", "", (0.5, 0.5))
 
 @pytest.mark.skipif(permitted() is not None, reason=f"no test bed: {permitted()}")
 def test_roles_are_placed_and_links_follow_the_schedule() -> None:
-    with stage_for(SCENARIO, limit_s=60.0) as placed:
+    with placed_for(SCENARIO, limit_s=60.0) as placed:
         assert placed.network == "namespaces"
-        assert placed.ports(Cluster(workers=(Worker(),))) == (stage.SCHEDULER_PORT, stage.ARBITRATOR_PORT)
+        assert placed.ports(Cluster(workers=(Worker(),))) == (placement.SCHEDULER_PORT, placement.ARBITRATOR_PORT)
         role = placed.place(RoleSpec("worker-1", "worker", (sys.executable, "-c", _ADDRESSES), {"KEPT": "1"}, 1))
         assert role.env["KEPT"] == "1"
         told = subprocess.run(role.argv, capture_output=True, text=True, check=True, timeout=30).stdout
@@ -68,7 +68,7 @@ def test_a_test_bed_that_fails_is_no_traceback(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(Bed, "__exit__", refuse)
     with (
         pytest.raises(EnvironmentNotReady, match="processes of worker-0 do not end"),
-        stage_for(SCENARIO, 60.0) as placed,
+        placed_for(SCENARIO, 60.0) as placed,
     ):
         bed = placed._bed  # type: ignore[attr-defined]
     monkeypatch.undo()
@@ -78,12 +78,12 @@ def test_a_test_bed_that_fails_is_no_traceback(monkeypatch: pytest.MonkeyPatch) 
 def test_without_namespaces_cores_are_emulated_on_loopback_and_links_are_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(stage, "permitted", lambda: "this is user 1000")
+    monkeypatch.setattr(placement, "permitted", lambda: "this is user 1000")
     free = SCENARIO.model_copy(update={"links": {}, "schedule": ()})
-    with stage_for(free, limit_s=60.0) as placed:
+    with placed_for(free, limit_s=60.0) as placed:
         assert (placed.network, placed.host) == ("loopback", "127.0.0.1")
     with pytest.raises(EnvironmentNotReady, match="limits links, which is not possible here: this is user 1000"):
-        stage_for(SCENARIO, limit_s=60.0).__enter__()
+        placed_for(SCENARIO, limit_s=60.0).__enter__()
 
 
 _ADDRESSES = "import psutil; print(*(a.address for every in psutil.net_if_addrs().values() for a in every))"
