@@ -174,6 +174,7 @@ class WindowRecord:
     lr_ratio: Annotated[
         float, Metric("The script's own learning rate over the largest it had", FRACTION, scope="cluster")
     ] = NAN
+    gc_s: Annotated[float, Metric("Garbage collection, a part of the times above", SECONDS, gauge="gc_seconds")] = NAN
     # as SystemSample describes them; cpu_ratio is the hook's own, without pauses
     cpu_ratio: float = NAN
     cpu_cores: float = NAN

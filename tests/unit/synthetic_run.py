@@ -85,6 +85,7 @@ def measured(rank: int, number: int, source: str = "ebpf") -> dict[str, Any]:
         "noise_variance": 800.0 + 100 * wave if rank == 0 else 800.0,
         "noise_signal": 4.0 / (1 + number / 10),
         "grad_norm_std": 0.1 + 0.02 * wave,
+        "gc_s": 0.01,
         "epoch": number / 10,
     }
 

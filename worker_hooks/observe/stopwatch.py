@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
+
+from worker_hooks.observe.garbage import garbage_s
 
 
 class Times(NamedTuple):
@@ -16,24 +18,28 @@ class Times(NamedTuple):
     blocked_s: float
     duration_s: float
     cpu_s: float  # of all threads of this process
+    gc_s: float  # garbage collections, which lie in the times above
 
 
 class Stopwatch:
     """begin -> batch_ready -> blocked (in the gradient sum) -> end, with pauses anywhere in between."""
 
-    def __init__(self) -> None:
+    def __init__(self, garbage_s: Callable[[], float] = garbage_s) -> None:
+        """`garbage_s` returns the seconds of garbage collection so far."""
+        self._garbage_s = garbage_s
         self.blocked_s = 0.0  # of the present iteration, until then of the one before
         self.lasted_s = 0.0  # the iteration before
         self.pauses_s = 0.0  # all pauses so far
         self.begin()
 
     def begin(self) -> None:
-        self._begin_at(time.perf_counter(), time.process_time())
+        self._begin_at(time.perf_counter(), time.process_time(), self._garbage_s())
 
-    def _begin_at(self, now_s: float, now_cpu_s: float) -> None:
+    def _begin_at(self, now_s: float, now_cpu_s: float, now_gc_s: float) -> None:
         self._began_s = self._ready_s = now_s
         self._began_cpu_s = now_cpu_s
-        self._paused_s = self._paused_cpu_s = 0.0
+        self._began_gc_s = now_gc_s
+        self._paused_s = self._paused_cpu_s = self._paused_gc_s = 0.0
 
     def batch_ready(self) -> None:
         self._ready_s = time.perf_counter()
@@ -45,7 +51,7 @@ class Stopwatch:
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
         """Time in here belongs to no iteration."""
-        began_s, began_cpu_s = time.perf_counter(), time.process_time()
+        began_s, began_cpu_s, began_gc_s = time.perf_counter(), time.process_time(), self._garbage_s()
         try:
             yield
         finally:
@@ -53,6 +59,7 @@ class Stopwatch:
             self._paused_s += paused_s
             self.pauses_s += paused_s
             self._paused_cpu_s += time.process_time() - began_cpu_s
+            self._paused_gc_s += self._garbage_s() - began_gc_s
 
     @contextlib.contextmanager
     def blocked(self) -> Iterator[None]:
@@ -65,10 +72,11 @@ class Stopwatch:
 
     def end(self) -> Times:
         """Close the iteration and begin the next one at the same instant."""
-        ended_s, ended_cpu_s = time.perf_counter(), time.process_time()
+        ended_s, ended_cpu_s, ended_gc_s = time.perf_counter(), time.process_time(), self._garbage_s()
         input_s = self._ready_s - self._began_s
         self.lasted_s = ended_s - self._began_s - self._paused_s
         cpu_s = ended_cpu_s - self._began_cpu_s - self._paused_cpu_s
-        times = Times(input_s, self.lasted_s - input_s - self.blocked_s, self.blocked_s, self.lasted_s, cpu_s)
-        self._begin_at(ended_s, ended_cpu_s)
+        gc_s = ended_gc_s - self._began_gc_s - self._paused_gc_s
+        times = Times(input_s, self.lasted_s - input_s - self.blocked_s, self.blocked_s, self.lasted_s, cpu_s, gc_s)
+        self._begin_at(ended_s, ended_cpu_s, ended_gc_s)
         return times

@@ -122,6 +122,7 @@ class WindowMeter:
             epoch=iterations[-1].epoch,
             trained_ratio=iterations[-1].trained_ratio,
             lr_ratio=iterations[-1].lr_ratio,
+            gc_s=sum(i.times.gc_s for i in iterations),
             flagged=any(i.stalled for i in iterations),
         )
 

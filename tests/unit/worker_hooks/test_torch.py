@@ -137,6 +137,7 @@ def test_windows_tell_where_the_time_went_and_how_training_goes(tmp_path):
         assert window["accuracy"] == pytest.approx(window["global_accuracy"], rel=1e-4)
         assert window["grad_sq_local"] == pytest.approx(window["grad_sq_global"], rel=1e-4)
         assert window["memory_bytes"] > 1e6
+        assert 0 <= window["gc_s"] <= window["duration_s"]
         done = (window["first_iteration"] + window["iterations"]) * 8 / SAMPLES
         assert int(window["epoch"]) <= window["epoch"] == pytest.approx(done, abs=0.5)
     assert any(window["epoch"] % 1 for window in lines(tmp_path) if window["kind"] == "window")

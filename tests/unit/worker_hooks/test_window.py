@@ -28,7 +28,7 @@ def iteration(
         number=number,
         plan_version=plan,
         batch_size=10 + plan,
-        times=Times(0.25, 1.0, blocked_s, 1.25 + blocked_s, cpu_s=0.5),
+        times=Times(0.25, 1.0, blocked_s, 1.25 + blocked_s, cpu_s=0.5, gc_s=0.125),
         grad_sq=4.0,
         view=GlobalView(30, 1.0, 0.5, 0, (10, 20), (4.0, 2.0), waited, (), lasted_s=lasted_s),
         **values,
@@ -80,20 +80,21 @@ def test_a_stall_flags_its_window():
     assert [r.flagged for r in records([iteration(i, stalled=i == 4) for i in range(7)])] == [False, True]
 
 
-def test_cpu_time_leaves_pauses_out_and_a_window_has_that_of_its_iterations(monkeypatch):
-    clock = {"wall": 0.0, "cpu": 0.0}
+def test_cpu_time_and_garbage_collection_leave_pauses_out_and_a_window_has_those_of_its_iterations(monkeypatch):
+    clock = {"wall": 0.0, "cpu": 0.0, "gc": 3.0}
     monkeypatch.setattr("time.perf_counter", lambda: clock["wall"])
     monkeypatch.setattr("time.process_time", lambda: clock["cpu"])
-    watch = Stopwatch()
-    clock.update(wall=10.0, cpu=5.0)
+    watch = Stopwatch(lambda: clock["gc"])
+    clock.update(wall=10.0, cpu=5.0, gc=4.0)
     with watch.paused():
-        clock.update(wall=110.0, cpu=105.0)
-    clock.update(wall=120.0, cpu=110.0)
-    assert watch.end() == Times(0.0, 20.0, 0.0, 20.0, 10.0)
+        clock.update(wall=110.0, cpu=105.0, gc=54.0)
+    clock.update(wall=120.0, cpu=110.0, gc=54.5)
+    assert watch.end() == Times(0.0, 20.0, 0.0, 20.0, 10.0, 1.5)
     clock.update(wall=121.0, cpu=111.0)
-    assert watch.end() == Times(0.0, 1.0, 0.0, 1.0, 1.0)
+    assert watch.end() == Times(0.0, 1.0, 0.0, 1.0, 1.0, 0.0)
     (record,) = records([iteration(i) for i in range(4)])
     assert record.cpu_ratio == pytest.approx(0.5 / 1.25)
+    assert record.gc_s == pytest.approx(3 * 0.125)
 
 
 SLOW = 6  # iteration from which on worker 1 is slow and worker 0 waits for it
