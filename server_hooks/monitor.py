@@ -26,6 +26,7 @@ from dynamix_ps.metrics.role_report import make_report
 from dynamix_ps.metrics.system import SystemSampler
 from dynamix_ps.rpc.observer import RoleObserver
 from dynamix_ps.run_record.json_lines import JsonLines, fields_of
+from dynamix_ps.run_record.role_files import DEGRADED
 from dynamix_ps.run_record.run_folder import RunFolder
 
 _STOP_S = 1.0
@@ -116,7 +117,8 @@ class RoleMonitor:
         self._write("role", fields_of(report))
 
     def _event(self, kind: str, fields: dict[str, Any]) -> None:
-        print(f"{self._name}: {kind}: {fields['what']}: {fields.get('detail', '')}", flush=True)
+        lead = DEGRADED if kind == "degraded" else f"{kind}: "
+        print(f"{lead}{self._name}: {fields['what']}: {fields.get('detail', '')}", flush=True)
         self._write(kind, fields)
 
     def _write(self, kind: str, fields: dict[str, Any]) -> None:

@@ -11,6 +11,7 @@ from typing import IO
 from rich.console import Console
 from rich.text import Text
 
+from dynamix_ps.run_record.role_files import DEGRADED
 from dynamix_ps.terminal import print_line, printable
 
 MAX_LINE = 8192  # characters; longer output without a newline is cut into such pieces
@@ -80,7 +81,10 @@ class RoleLog:
 
 
 class PrefixedOutput:
-    """Prints lines of all roles, each behind the role's name."""
+    """Prints lines of all roles, each behind the role's name.
+
+    Leaves out lines about a degradation, which stand in the role's log: the live view tells them once for all roles.
+    """
 
     def __init__(self, console: Console, names: Sequence[str]) -> None:
         self._console = console
@@ -88,5 +92,7 @@ class PrefixedOutput:
         self._colours = {name: _COLOURS[index % len(_COLOURS)] for index, name in enumerate(names)}
 
     def __call__(self, name: str, line: str) -> None:
+        if DEGRADED in line:
+            return
         prefix = Text(f"{name:<{self._width}} | ", style=self._colours.get(name, ""))
         print_line(self._console, prefix + printable(line))

@@ -23,6 +23,7 @@ from dynamix_ps.run_record.traffic import TrafficLedger
 from dynamix_ps.run_record.values import filled, known_sum, number, ratio
 
 EVENTS_KEPT = 50
+PROGRESS_KEPT = 30  # windows from which the time to go is estimated (chosen by us)
 
 
 class RunState:
@@ -43,6 +44,7 @@ class RunState:
         self.events: deque[Line] = deque(maxlen=EVENTS_KEPT)
         self.n_events = 0
         self.plan_version = 0
+        self._progress: deque[tuple[float, float]] = deque(maxlen=PROGRESS_KEPT)  # (Unix time, trained ratio) of rank 0
         self._paused_from_s: float | None = None  # Unix time, of rank 0's pause at hand
         self._pauses_s = 0.0  # those that are over
         self.fallbacks = 0  # times the safety net took over from the policy
@@ -67,6 +69,18 @@ class RunState:
     def paused_s(self, now_s: float) -> float:
         """Seconds until `now_s` (Unix time) that were no training: evaluations, checkpoints. Rank 0's."""
         return self._pauses_s + (0.0 if self._paused_from_s is None else max(now_s - self._paused_from_s, 0.0))
+
+    @property
+    def time_to_go_s(self) -> float | None:
+        """Seconds from rank 0's newest window to the end, at the pace of its last windows, pauses included.
+
+        None while it is not known, and when all workers have finished.
+        """
+        if len(self._progress) < 2 or all(worker.train_s is not None for worker in self.workers.values()):
+            return None
+        (began_s, ratio_before), (newest_s, ratio_now) = self._progress[0], self._progress[-1]
+        gained = ratio_now - ratio_before
+        return (newest_s - began_s) * (1 - ratio_now) / gained if gained > 0 else None
 
     @property
     def safety_net(self) -> str:
@@ -132,6 +146,8 @@ class RunState:
         if worker.rank == 0:
             noise = GradientNoise(number(line.get("noise_variance")), number(line.get("noise_signal")))
             self.noise.update(noise, number(line.get("grad_sq_global")))
+            if not math.isnan(trained := number(line.get("trained_ratio"))):
+                self._progress.append((line["time_s"], trained))
         worker.windows += 1
         worker.samples += line["samples"]
         seconds = {part: number(line[f"{part}_s"]) for part in TIME_PARTS} | {"duration": number(line["duration_s"])}

@@ -224,7 +224,7 @@ def test_a_run_without_permission_says_so_once_and_measures_by_sock_diag(tmp_pat
     assert process.returncode == 0, output
     told = [line for line in output.splitlines() if "degraded: network metrics" in line]
     assert len(told) == 1, output
-    assert told[0].startswith("event launcher: degraded: network metrics: eBPF: ")
+    assert told[0].startswith("event degraded: network metrics (launcher): eBPF: ")
     windows = windows_of(tmp_path)
     assert sources_of(tmp_path) == {("0", "sockdiag"), ("1", "sockdiag")}
     assert any(float(window["push_bytes_per_s"] or 0) > 0 for window in windows)

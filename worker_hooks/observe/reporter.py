@@ -16,6 +16,7 @@ from dynamix_ps.config.schema import Timeouts
 from dynamix_ps.messages import PeerStatus, Plan, Registration, RoleReport, WindowRecord
 from dynamix_ps.rpc.client import ArbitratorClient
 from dynamix_ps.run_record.json_lines import JsonLines, fields_of
+from dynamix_ps.run_record.role_files import DEGRADED
 from dynamix_ps.run_record.run_folder import RunFolder
 from worker_hooks.observe.telemetry import Telemetry
 
@@ -87,7 +88,7 @@ class Reporter:
     def tell(self, kind: str, fields: dict[str, Any]) -> None:
         """Record a `degraded` or `recovered` event; log the former as a warning."""
         if kind == "degraded":
-            logger.warning("worker %d: %s: %s", self._rank, fields["what"], fields["detail"])
+            logger.warning("%sworker %d: %s: %s", DEGRADED, self._rank, fields["what"], fields["detail"])
         self.event(kind, **fields)
 
     def _run(self) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from types import TracebackType
+from typing import NamedTuple
 
 from rich.console import Console, Group, OverflowMethod, RenderableType
 from rich.live import Live
 from rich.text import Text
 
 from dynamix_ps.report.live.cells import bar_legend, figure, or_dash, source
+from dynamix_ps.report.live.events import NOTABLE, ROUTINE, describe
 from dynamix_ps.report.live.tables import notes, servers_table, workers_table
 from dynamix_ps.run_record.json_lines import Line
 from dynamix_ps.run_record.model import WorkerState
@@ -18,24 +20,7 @@ from dynamix_ps.run_record.run_state import RunState
 
 PLAIN_EVERY_S = 10.0
 EVENTS_SHOWN = 4
-_NOTABLE = frozenset(
-    {
-        "degraded",
-        "recovered",
-        "fallback",
-        "stall",
-        "failed",
-        "lease_lost",
-        "lease_back",
-        "rejected",
-        "unreadable_line",
-        "damaged_lines",
-    }
-)
-_ROUTINE = frozenset(
-    {"window", "plan", "kept", "plan_applied", "observed", "update", "evaluation"}
-    | {"registered", "started", "left", "stopped", "prometheus"}
-)
+DEGRADED_SHOWN = 3
 
 
 class LiveView:
@@ -50,6 +35,7 @@ class LiveView:
         self._clock = clock
         self._began = clock()
         self._events_told = state.n_events
+        self._troubles_told: set[_Subject] = set()
         self._plan_told = 0
         self._line_told: float | None = None
         self._live: Live | None = None
@@ -64,7 +50,7 @@ class LiveView:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._line_told = None  # the last word is due now
+        self._line_told = None  # the last state is due now
         self.refresh()
         if self._live is not None:
             self._live.stop()
@@ -74,15 +60,15 @@ class LiveView:
         if self._live is not None:
             self._live.update(self.render(), refresh=True)
             return
-        for event in self._fresh_events():
-            self._print(f"event {describe(event)}")
+        for words in self._fresh_words():
+            self._print(f"event {words}")
         now = self._clock()
         due = self._line_told is None or now - self._line_told >= PLAIN_EVERY_S
         if due or self._state.plan_version > self._plan_told:
             self._plain_line()
 
     def render(self) -> RenderableType:
-        """Header, one row per worker and server, where the values come from, the last things worth telling."""
+        """Header, one row per worker and server, where the values come from, degradations, the last events."""
         state = self._state
         ascii_only = self._console.options.ascii_only
         cut: OverflowMethod = "crop" if ascii_only else "ellipsis"
@@ -90,30 +76,64 @@ class LiveView:
         if state.servers:
             parts += [Text(), servers_table(state)]
         parts += [Text(), bar_legend(ascii_only), notes(state)]
-        notable = [event for event in state.events if event["kind"] not in _ROUTINE][-EVENTS_SHOWN:]
-        told = [Text(describe(event), overflow=cut, no_wrap=True, style=_style(event)) for event in notable]
-        return Group(*parts, *told)
+        told = [
+            Text(describe(event), overflow=cut, no_wrap=True, style=_style(event)) for event in self._shown_events()
+        ]
+        return Group(*parts, *self._degraded(), *told)
+
+    def _degraded(self) -> list[Text]:
+        """What works less well than asked for right now, one entry for all roles that say the same."""
+        entries = self._state.degradations.values()
+        lasting = [entry for entry in entries if entry.open_sources and entry.what != "stall"]  # a stall is an event
+        return [Text(f"degraded: {entry}", style="yellow") for entry in lasting[-DEGRADED_SHOWN:]]
+
+    def _shown_events(self) -> list[Line]:
+        """The last events worth telling: the newest plan, and what several roles say counts once."""
+        newest: dict[object, Line] = {}
+        for number, event in enumerate(self._state.events):
+            if event["kind"] not in ROUTINE | {"degraded"}:
+                subject = event["kind"] if event["kind"] == "plan_applied" else _subject(event) or number
+                newest.pop(subject, None)
+                newest[subject] = event
+        return list(newest.values())[-EVENTS_SHOWN:]
 
     def _header(self) -> Text:
         state = self._state
-        minutes, seconds = divmod(int(self._clock() - self._began), 60)
         parts = [f"iteration {state.iteration:,}", f"plan {state.plan_version}"]
         parts.append(f"global batch {or_dash(state.global_batch)}")
         if state.evaluations:
-            parts.append(f"test accuracy {state.evaluations[-1].accuracy:.4f}")
+            parts.append(f"test accuracy {figure(state.evaluations[-1].accuracy, '.2f', 100)} %")
+        clock = [_clock_text(self._clock() - self._began)]
+        if (to_go_s := state.time_to_go_s) is not None:
+            clock.append(f"about {_clock_text(to_go_s)} to go")
         if state.safety_net:
-            parts.append(f"safety net: {state.safety_net}")
-        parts.append(f"{minutes:02d}:{seconds:02d}")
+            clock.append(f"safety net: {state.safety_net}")
         text = Text(f"{state.run} ({state.policy})", style="bold")
-        text.append("  " + "  ".join(parts), style="not bold")
+        text.append("\n" + "  ".join(parts) + "\n" + "  ".join(clock), style="not bold")
         return text.append(f"\nprometheus: {state.prometheus}", style="dim not bold") if state.prometheus else text
 
-    def _fresh_events(self) -> list[Line]:
-        """Notable events since the last call, oldest first; what has already left the state's memory is gone."""
+    def _fresh_words(self) -> list[str]:
+        """Notable events since the last call, oldest first; what has already left the state's memory is gone.
+
+        The same trouble of several roles is told once, until it is over.
+        """
         fresh = min(self._state.n_events - self._events_told, len(self._state.events))
         self._events_told = self._state.n_events
         newest = list(self._state.events)[len(self._state.events) - fresh :]
-        return [event for event in newest if event["kind"] in _NOTABLE]
+        words = (self._words(event) for event in newest if event["kind"] in NOTABLE)
+        return [text for text in words if text]
+
+    def _words(self, event: Line) -> str:
+        """An event in words; empty if another role has told the same."""
+        subject = _subject(event)
+        if subject is None:
+            return describe(event)
+        if subject in self._troubles_told:
+            return ""
+        over = {told for told in self._troubles_told if told.what == subject.what and told.kind != subject.kind}
+        self._troubles_told = (self._troubles_told - over) | {subject}
+        entry = self._state.degradations.get(subject.what)
+        return f"degraded: {entry}" if entry and subject.kind == "degraded" else describe(event)
 
     def _plain_line(self) -> None:
         state = self._state
@@ -137,6 +157,8 @@ class LiveView:
         }
         if state.evaluations:
             fields["test_accuracy"] = f"{state.evaluations[-1].accuracy:.4f}"
+        if (to_go_s := state.time_to_go_s) is not None:
+            fields["to_go_s"] = f"{to_go_s:.0f}"
         if state.fallbacks:
             fields["safety_net"] = str(state.fallbacks)
         self._print(" ".join(f"{key}={value}" for key, value in fields.items()))
@@ -147,15 +169,25 @@ class LiveView:
         self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
-def describe(event: Line) -> str:
-    """One line for people about an event."""
-    rest = {key: value for key, value in event.items() if key not in ("kind", "source", "time_s", "rank")}
-    if event["kind"] in ("degraded", "recovered"):
-        detail = rest.get("detail")
-        return f"{event.get('source')}: {event['kind']}: {rest.get('what')}" + (f": {detail}" if detail else "")
-    values = " ".join(f"{key}={value}" for key, value in rest.items())
-    about = f" of worker {event['rank']}" if event.get("source") == "arbitrator" and "rank" in event else ""
-    return f"{event.get('source')}: {event['kind']}{about}" + (f": {values}" if values else "")
+class _Subject(NamedTuple):
+    """What a role says when something works less well, or works again."""
+
+    kind: str
+    what: str
+    detail: str
+
+
+def _subject(event: Line) -> _Subject | None:
+    if event["kind"] not in ("degraded", "recovered"):
+        return None
+    return _Subject(event["kind"], str(event.get("what")), str(event.get("detail")))
+
+
+def _clock_text(seconds: float) -> str:
+    """`04:05`, from an hour on `1:04:05`."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes:02d}:{rest:02d}"
 
 
 def _each(workers: Sequence[WorkerState], cell: Callable[[WorkerState], str]) -> str:
@@ -163,4 +195,4 @@ def _each(workers: Sequence[WorkerState], cell: Callable[[WorkerState], str]) ->
 
 
 def _style(event: Line) -> str:
-    return "bold red" if event["kind"] == "failed" else "yellow" if event["kind"] in _NOTABLE else "dim"
+    return "bold red" if event["kind"] == "failed" else "yellow" if event["kind"] in NOTABLE else "dim"

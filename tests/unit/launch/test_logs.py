@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from dynamix_ps.launch.logs import LAST_LINES, MAX_LINE, LineSplitter, PrefixedOutput, RoleLog
+from dynamix_ps.run_record.role_files import DEGRADED
 from dynamix_ps.terminal import TolerantStream
 
 
@@ -77,6 +78,10 @@ def output(line: str) -> str:
 
 def test_lines_are_prefixed_never_wrapped_and_never_taken_for_markup() -> None:
     assert output("[bold]a[/bold] :smile: " + "x" * 30) == f"server-0  | [bold]a[/bold] :smile: {'x' * 30}\n"
+
+
+def test_a_degradation_is_left_to_the_live_view_which_tells_it_once_for_all_roles() -> None:
+    assert output(f"WARNING {DEGRADED}worker 0: network metrics: no eBPF") == ""
 
 
 def test_control_characters_cannot_steer_the_terminal() -> None:

@@ -11,6 +11,7 @@ from tests.unit.synthetic_run import (
     append,
     config,
     evaluation,
+    finished,
     link,
     links,
     measured,
@@ -69,6 +70,15 @@ def fill_measured(folder: RunFolder, recorder: Recorder) -> None:
     recorder.poll()
 
 
+def six_degradations(folder: RunFolder, kind: str = "degraded") -> None:
+    detail = "eBPF: not permitted; run as root" if kind == "degraded" else "eBPF again"
+    line = {"kind": kind, "time_s": 1.0, "what": "network metrics", "detail": detail}
+    for rank in (0, 1):
+        append(folder.worker_file(rank), line | {"rank": rank})
+    for name in ("scheduler", "server-0", "server-1", "server-2"):
+        append(folder.role_file(name), line)
+
+
 class TestTable:
     def test_shows_sizes_changes_rates_times_and_trouble(self, folder: RunFolder, recorder: Recorder) -> None:
         fill(folder, recorder)
@@ -80,8 +90,33 @@ class TestTable:
         assert "50 % / 10 % / 30 %" in first
         assert "running" in first and "…" not in first
         assert "iteration 60" in text and "plan 1" in text and "global batch 128" in text
-        assert "proportional" in text and "0.8123" in text
-        assert "worker-1: degraded: arbitrator: gone" in text
+        assert "proportional" in text and "test accuracy 81.23 %" in text
+        assert "degraded: arbitrator (worker-1): gone" in text
+        assert text.count("plan 1 applied at iteration 23: 80 48") == 1  # both workers say so
+
+    def test_what_all_roles_say_is_one_message(self, folder: RunFolder, recorder: Recorder) -> None:
+        six_degradations(folder)
+        recorder.poll()
+        text = drawn(recorder, terminal(width=80))
+        assert text.count("network metrics") == 1
+        assert "degraded: network metrics on 6 roles: eBPF: not permitted" in text
+        six_degradations(folder, "recovered")
+        recorder.poll()
+        text = drawn(recorder, terminal(width=80))
+        assert "degraded" not in text and text.count("network metrics") == 1
+
+    def test_time_to_go_at_the_pace_of_the_last_windows(self, folder: RunFolder, recorder: Recorder) -> None:
+        append(folder.worker_file(0), started(0), window(0, 0, trained_ratio=0.1))
+        recorder.poll()
+        assert "to go" not in drawn(recorder, terminal(80))  # one window tells no pace
+        append(folder.worker_file(0), *(window(0, n, trained_ratio=0.1 * (n + 1)) for n in (1, 2, 3)))
+        recorder.poll()
+        assert recorder.state.time_to_go_s == pytest.approx(6.0)  # 0.1 per second, 0.6 left
+        assert "about 00:06 to go" in drawn(recorder, terminal(80))
+        append(folder.worker_file(0), finished(0, 80, 80 * 64, 4.0))
+        append(folder.worker_file(1), finished(1, 80, 80 * 64, 4.0))
+        recorder.poll()
+        assert "to go" not in drawn(recorder, terminal(80))
 
     def test_before_the_first_line(self, recorder: Recorder) -> None:
         text = drawn(recorder, terminal())
@@ -91,7 +126,7 @@ class TestTable:
     def test_fits_eighty_columns(self, folder: RunFolder, recorder: Recorder) -> None:
         fill(folder, recorder)
         text = drawn(recorder, terminal(width=80))
-        assert "…" not in text.splitlines()[3]
+        assert "…" not in text and max(map(len, text.splitlines())) <= 80
         assert all(word in text for word in ("worker", "batch", "change", "samples/s", "loss", "running"))
 
     @pytest.mark.parametrize("width", [80, 104, 120, 168])
@@ -188,7 +223,7 @@ class TestPlainLines:
         view.refresh()
         view.refresh()
         _, trouble, line = self.lines(console)
-        assert trouble == "event worker-1: degraded: arbitrator: gone"
+        assert trouble == "event degraded: arbitrator (worker-1): gone"
         fields = dict(pair.split("=", 1) for pair in line.split(" "))
         assert fields["batch"] == "80,48"
         assert fields["plan"] == "1"
@@ -197,6 +232,18 @@ class TestPlainLines:
         assert fields["test_accuracy"] == "0.8123"
         assert (fields["push_MB_per_s"], fields["network_source"]) == ("-,-", "-,-")
         assert "\x1b" not in line
+
+    def test_the_same_trouble_of_many_is_told_once_until_it_is_over(
+        self, folder: RunFolder, recorder: Recorder, console: Console
+    ) -> None:
+        view = LiveView(recorder.state, console)
+        for kind in ("degraded", "degraded", "recovered", "degraded"):
+            six_degradations(folder, kind)
+            recorder.poll()
+            view.refresh()
+        told = [line for line in self.lines(console) if line.startswith("event")]
+        lost = "event degraded: network metrics on 6 roles: eBPF: not permitted; run as root"
+        assert told == [lost, "event recovered: network metrics (worker-0): eBPF again", lost]
 
     def test_measured_values(self, folder: RunFolder, recorder: Recorder, console: Console, clock: Clock) -> None:
         fill_measured(folder, recorder)

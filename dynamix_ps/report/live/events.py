@@ -1,0 +1,104 @@
+"""Events of a run in words, one line each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from dynamix_ps.run_record.json_lines import Line
+
+SIZES_SHOWN = 16  # of more workers, only the range is told
+
+# Something is not as it should be, or is again: told on every output.
+NOTABLE = frozenset(
+    {
+        "degraded",
+        "recovered",
+        "fallback",
+        "stall",
+        "failed",
+        "lease_lost",
+        "lease_back",
+        "rejected",
+        "unreadable_line",
+        "damaged_lines",
+    }
+)
+# Not told as events: the tables show them.
+ROUTINE = frozenset(
+    {"window", "plan", "kept", "observed", "update", "evaluation"}
+    | {"registered", "started", "left", "stopped", "prometheus"}
+)
+
+
+def describe(event: Line) -> str:
+    """An event as a sentence; one of an unknown kind, or without what its kind has, as names and values."""
+    try:
+        words = _WORDS[event["kind"]](event)
+    except (KeyError, TypeError, ValueError):
+        rest = {key: value for key, value in event.items() if key not in ("kind", "source", "time_s")}
+        values = ", ".join(f"{key.replace('_', ' ')} {_plain(value)}" for key, value in rest.items())
+        words = f"{event.get('source')}: {event['kind'].replace('_', ' ')}" + (f": {values}" if values else "")
+    return words
+
+
+def sizes_text(sizes: Sequence[int]) -> str:
+    """`64 128 256`; of many workers the smallest and the largest."""
+    if len(sizes) <= SIZES_SHOWN:
+        return " ".join(map(str, sizes))
+    return f"from {min(sizes)} to {max(sizes)}, {sum(sizes):,} in all"
+
+
+def _plain(value: Any) -> str:
+    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _change(event: Line) -> str:
+    detail = event.get("detail")
+    return f"{event['kind']}: {event['what']} ({event['source']})" + (f": {detail}" if detail else "")
+
+
+def _stall(event: Line) -> str:
+    missing = ", ".join(f"worker-{rank}" for rank in event["missing"]) or "another worker"
+    waited = f"{event['waited_s']:.0f} s so far"
+    return f"{event['source']} waits for {missing} in iteration {event['iteration']:,}, {waited}"
+
+
+def _arbitrator_exit(event: Line) -> str:
+    delay_s = event["restart_in_s"]
+    then = "it is not started again" if delay_s is None else f"it starts again in {delay_s:.1f} s"
+    return f"the arbitrator {event['how']}; {then}"
+
+
+def _launch(event: Line) -> str:
+    return f"launched {', '.join(event['roles'])}; different speeds: {event['emulation']}"
+
+
+def _finished(event: Line) -> str:
+    done = f"{event['iterations']:,} iterations, {event['samples']:,} samples, {event['train_s']:.1f} s"
+    return f"{event['source']} finished: {done}"
+
+
+_WORDS: dict[str, Callable[[Line], str]] = {
+    "degraded": _change,
+    "recovered": _change,
+    "stall": _stall,
+    "launch": _launch,
+    "finished": _finished,
+    "arbitrator_exit": _arbitrator_exit,
+    "plan_applied": lambda event: (
+        f"plan {event['version']} applied at iteration {event['iteration']:,}: {sizes_text(event['batch_sizes'])}"
+    ),
+    "failed": lambda event: f"{event['source']} failed in iteration {event['iteration']:,}: {event['error']}",
+    "lease_lost": lambda event: f"worker-{event['rank']} is silent: the arbitrator hears nothing of it",
+    "lease_back": lambda event: f"worker-{event['rank']} is heard again",
+    "rejected": lambda event: f"the arbitrator refused a call: {event['detail']}",
+    "fallback": lambda event: f"safety net in window {event['window']}: {event['detail']}",
+    "note": lambda event: f"policy in window {event['window']}: {event['detail']}",
+    "unreadable_line": lambda event: f"a line of {event['of']} cannot be used ({event['line_kind']}: {event['error']})",
+    "damaged_lines": lambda event: f"damaged lines in the files of the roles: {event['count']}",
+    "arbitrator_restarted": lambda event: f"the arbitrator runs again, restart {event['restarts']}",
+    "arbitrator_given_up": lambda event: (
+        f"the arbitrator is not started any more after {event['restarts']} restarts; batch sizes stay as they are"
+    ),
+}

@@ -1,0 +1,70 @@
+"""Events are told in words, never as Python values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dynamix_ps.report.live.events import _WORDS, describe
+
+EVENTS: dict[str, tuple[dict[str, Any], str]] = {
+    "degraded": ({"what": "probe", "detail": "gone", "source": "server-0"}, "degraded: probe (server-0): gone"),
+    "recovered": ({"what": "probe", "source": "worker-1"}, "recovered: probe (worker-1)"),
+    "stall": (
+        {"source": "worker-0", "iteration": 1200, "waited_s": 10.04, "missing": [1, 2]},
+        "worker-0 waits for worker-1, worker-2 in iteration 1,200, 10 s so far",
+    ),
+    "launch": (
+        {"roles": ["scheduler", "worker-0"], "emulation": "none"},
+        "launched scheduler, worker-0; different speeds: none",
+    ),
+    "finished": (
+        {"source": "worker-0", "iterations": 600, "samples": 38400, "train_s": 60.04},
+        "worker-0 finished: 600 iterations, 38,400 samples, 60.0 s",
+    ),
+    "arbitrator_exit": (
+        {"code": -9, "how": "was killed by SIGKILL", "restart_in_s": None},
+        "the arbitrator was killed by SIGKILL; it is not started again",
+    ),
+    "plan_applied": (
+        {"version": 3, "iteration": 120, "batch_sizes": [64, 128, 256]},
+        "plan 3 applied at iteration 120: 64 128 256",
+    ),
+    "failed": (
+        {"source": "worker-1", "iteration": 7, "error": "loss is NaN"},
+        "worker-1 failed in iteration 7: loss is NaN",
+    ),
+    "lease_lost": ({"rank": 1}, "worker-1 is silent: the arbitrator hears nothing of it"),
+    "lease_back": ({"rank": 1}, "worker-1 is heard again"),
+    "rejected": ({"detail": "old plan"}, "the arbitrator refused a call: old plan"),
+    "fallback": ({"window": 3, "detail": "proportional shares"}, "safety net in window 3: proportional shares"),
+    "note": ({"window": 4, "detail": "sizes stay"}, "policy in window 4: sizes stay"),
+    "unreadable_line": (
+        {"of": "worker-0", "line_kind": "window", "error": "KeyError('rank')"},
+        "a line of worker-0 cannot be used (window: KeyError('rank'))",
+    ),
+    "damaged_lines": ({"count": 2}, "damaged lines in the files of the roles: 2"),
+    "arbitrator_restarted": ({"restarts": 2}, "the arbitrator runs again, restart 2"),
+    "arbitrator_given_up": (
+        {"restarts": 5},
+        "the arbitrator is not started any more after 5 restarts; batch sizes stay as they are",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", _WORDS)
+def test_every_kind_has_its_words(kind: str) -> None:
+    fields, words = EVENTS[kind]
+    assert describe({"kind": kind, "time_s": 1.0, **fields}) == words
+
+
+def test_many_sizes_are_a_range() -> None:
+    event = {"kind": "plan_applied", "version": 1, "iteration": 3, "batch_sizes": list(range(32, 64))}
+    assert describe(event) == "plan 1 applied at iteration 3: from 32 to 63, 1,520 in all"
+
+
+@pytest.mark.parametrize("kind", ["lease_lost", "something_new"])
+def test_what_is_unknown_or_incomplete_is_told_as_names_and_values(kind: str) -> None:
+    words = describe({"kind": kind, "source": "arbitrator", "time_s": 1.0, "batch_sizes": [1, 2], "n": 3})
+    assert words == f"arbitrator: {kind.replace('_', ' ')}: batch sizes 1 2, n 3"
