@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import math
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -50,7 +51,8 @@ class TensorBoard:
         self._writers: dict[str, Any] = {}
         with self._guarded() as on:
             if on:
-                self._events = importlib.import_module("tensorboardX.event_file_writer")
+                with _torch_hidden():
+                    self._events = importlib.import_module("tensorboardX.event_file_writer")
                 self._messages = importlib.import_module("tensorboardX.proto.event_pb2")
                 self._summaries = importlib.import_module("tensorboardX.proto.summary_pb2")
 
@@ -104,6 +106,19 @@ class TensorBoard:
         values = [self._summaries.Summary.Value(tag=tag, simple_value=value) for tag, value in scalars.items()]
         summary = self._summaries.Summary(value=values)
         writer.write_event(self._messages.Event(wall_time=time_s, step=step, summary=summary))
+
+
+@contextmanager
+def _torch_hidden() -> Iterator[None]:
+    """Import tensorboardX as where there is no torch: it needs none for scalars, and importing torch takes seconds."""
+    hide = "torch" not in sys.modules
+    if hide:
+        sys.modules["torch"] = None  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        if hide:
+            del sys.modules["torch"]
 
 
 def _scalars(line: Line, state: RunState) -> Iterator[tuple[str, int, Scalars]]:

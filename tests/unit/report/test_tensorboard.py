@@ -1,5 +1,6 @@
 import csv
 import struct
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -119,6 +120,16 @@ def test_switched_off(folder: RunFolder) -> None:
     Recorder(folder, config(1, metrics=Metrics(tensorboard=False))).close()
     assert not folder.tensorboard_dir.exists()
     assert not degradations(folder)
+
+
+def test_torch_is_not_imported(tmp_path: Path) -> None:
+    code = (
+        "import sys\nfrom pathlib import Path\nfrom dynamix_ps.report.tensorboard import TensorBoard\n"
+        "TensorBoard(Path(sys.argv[1]), sys.exit).close()\n"
+        "print('tensorboardX' in sys.modules, 'torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False)
+    assert done.stdout == "True False\n", done.stderr
 
 
 def test_missing_package_is_told_once(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
