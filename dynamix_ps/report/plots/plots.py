@@ -21,7 +21,7 @@ SPLIT_LIMIT = 12  # workers shown one above the other
 
 
 def draw_plots(folder: RunFolder, config: Config) -> list[Path]:
-    """Draw all plots into `plots/` and return those that were made.
+    """Draw all plots into `plots/` and return those that were made: none of a run without a window or an evaluation.
 
     Never raises: what goes wrong is appended to events.jsonl as a `degraded` event, which the summary shows.
     Call it before `write_summary`, after the recorder was closed.
@@ -29,8 +29,10 @@ def draw_plots(folder: RunFolder, config: Config) -> list[Path]:
     made: list[Path] = []
     try:
         folder.plots_dir.mkdir(exist_ok=True)
-        figure_type = _figure_type()
         history = read_history(folder, config)
+        if not history.accuracy and not any(worker.windows for worker in history.workers.values()):
+            return made  # a run that failed at its start tells its reason without a wait for empty pictures
+        figure_type = _figure_type()
     except Exception as error:
         _degraded(folder, f"no plots: {type(error).__name__}: {error}")
         return made

@@ -47,7 +47,11 @@ def test_whole_run(folder: RunFolder) -> None:
     assert_all_drawn(folder)
 
 
-def test_empty_run(folder: RunFolder) -> None:
+def test_a_run_without_a_window_or_an_evaluation_has_no_pictures(folder: RunFolder) -> None:
+    assert plots.draw_plots(folder, config()) == []
+    append(folder.worker_file(0), started(0))
+    assert plots.draw_plots(folder, config()) == []
+    append(folder.worker_file(0), evaluation(3, 0.8))
     assert_all_drawn(folder)
 
 
@@ -168,6 +172,7 @@ def test_failing_plot_is_reported_and_the_others_are_drawn(folder: RunFolder, mo
         raise RuntimeError("no such font")
 
     monkeypatch.setitem(plots.PLOTS, "step_time", broken)
+    append(folder.worker_file(0), started(0), window(0, 0))
     assert [path.name for path in plots.draw_plots(folder, config())] == [
         name for name in NAMES if name != "step_time.png"
     ]
@@ -180,5 +185,6 @@ def test_failing_plot_is_reported_and_the_others_are_drawn(folder: RunFolder, mo
 
 def test_missing_matplotlib_is_reported(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "matplotlib.figure", None)
+    append(folder.worker_file(0), started(0), window(0, 0))
     assert plots.draw_plots(folder, config()) == []
     assert "matplotlib" in folder.events_file.read_text()
