@@ -31,7 +31,7 @@ system:
 
 $(VENV)/.ready: setup.py $(PINNED) pyproject.toml | system
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install -q $(addprefix -r ,$(PINNED))
+	$(BIN)/python -m pip install -q --no-compile $(addprefix -r ,$(PINNED))
 	$(BIN)/python -m pip install -q --no-deps --no-build-isolation -e .
 	$(BIN)/dynamix build-byteps
 	@touch $@
@@ -52,7 +52,8 @@ docs: setup
 
 test: setup lint docs
 	$(BIN)/dynamix build-byteps  # from the cache, unless what goes into it has changed
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -m "not alone" --numprocesses 2 --dist worksteal
+	$(BIN)/python -m pytest -m alone
 
 bench: setup
 	$(BIN)/dynamix bench run quick

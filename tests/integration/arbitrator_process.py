@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -20,6 +19,7 @@ from dynamix_ps.messages import Plan
 from dynamix_ps.one_thread import ONE_THREAD
 from dynamix_ps.rpc.client import ArbitratorClient
 from tests.control_plane import registration, run_under
+from tests.launching import free_port
 
 RUN_ID, TOKEN = "run-1", "secret"
 PATIENCE_S = 30.0  # only how long a broken test may take to fail
@@ -34,9 +34,7 @@ def wait_until(condition: Callable[[], Any], what: str = "the condition") -> Non
 
 
 def free_address() -> str:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{probe.getsockname()[1]}"
+    return f"127.0.0.1:{free_port()}"
 
 
 class ArbitratorProcess:

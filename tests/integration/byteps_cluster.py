@@ -8,7 +8,6 @@ import os
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -20,7 +19,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+from tests.launching import ROOT, free_port
+
 SHM = Path("/dev/shm")
 
 
@@ -37,13 +37,6 @@ class Finished:
         return json.loads(self.output.strip().splitlines()[-1])
 
 
-def free_port() -> int:
-    """A TCP port nobody listens on now."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
-
-
 class Cluster:
     """Scheduler, servers and one worker per script. A context manager: nothing outlives it.
 
@@ -58,7 +51,6 @@ class Cluster:
         servers: int = 1,
         env: Mapping[str, str] | None = None,
         shm_prefix: bool = True,
-        python_path: Sequence[str | Path] = (),
     ) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="dx-test-"))
         self.run_id = f"dxtest{secrets.token_hex(4)}"
@@ -77,7 +69,7 @@ class Cluster:
             "BYTEPS_SERVER_ENGINE_THREAD": "1",
             "OMP_NUM_THREADS": "1",
             "PYTHONUNBUFFERED": "1",
-            "PYTHONPATH": os.pathsep.join([*map(str, python_path), str(REPOSITORY)]),
+            "PYTHONPATH": str(ROOT),
         }
         base |= dict(env or {})
         server_command = [sys.executable, "-c", "import byteps.server"]

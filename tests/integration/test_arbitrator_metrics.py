@@ -13,7 +13,8 @@ import pytest
 from dynamix_ps.config.schema import Metrics
 from dynamix_ps.messages import Plan
 from tests.control_plane import config
-from tests.integration.arbitrator_process import PATIENCE_S, ArbitratorProcess, Worker, free_address, wait_until
+from tests.integration.arbitrator_process import PATIENCE_S, ArbitratorProcess, Worker, wait_until
+from tests.launching import free_port
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -37,7 +38,7 @@ def one_window(folder: Path, port: int | None) -> Iterator[ArbitratorProcess]:
 
 
 def test_a_closed_window_can_be_scraped(tmp_path: Path) -> None:
-    port = int(free_address().rpartition(":")[2])
+    port = free_port()
     with one_window(tmp_path, port) as arbitrator:
 
         def scraped() -> str:

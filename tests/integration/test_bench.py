@@ -15,7 +15,7 @@ import pytest
 from benchmarks.suite.grid_folder import GridFolder
 from benchmarks.suite.machine_speed import machine_name
 from benchmarks.suite.results import CellName, read_result
-from benchmarks.testbed import names
+from benchmarks.testbed.names import left_over
 from tests.launching import dynamix, wait_for
 
 pytestmark = pytest.mark.timeout(300)
@@ -49,12 +49,8 @@ def _cells_of(folder: Path) -> list[psutil.Process]:
     ]
 
 
-def _beds() -> set[str]:
-    return {file.name for file in names.NAMESPACES.glob("dxbed.*")} if names.NAMESPACES.is_dir() else set()
-
-
 def test_a_grid_goes_on_after_its_runner_was_killed(folder: Path) -> None:
-    results, beds = GridFolder(folder / "out"), _beds()
+    results, beds = GridFolder(folder / "out"), left_over()
     command = ("bench", "run", "tiny.yaml", "--out", str(folder / "out"))
     runner = dynamix(*command, cwd=folder)
     wait_for(lambda: results.log_file(SECOND).exists() and _cells_of(folder), "the second cell", limit_s=120)
@@ -77,7 +73,7 @@ def test_a_grid_goes_on_after_its_runner_was_killed(folder: Path) -> None:
     assert second.machine_gflop_per_s > 0
     assert (folder / "out" / "report.html").exists()
     assert _cells_of(folder) == []
-    assert _beds() <= beds
+    assert set(left_over()) <= set(beds)
 
 
 def test_a_training_that_diverges_is_a_result_and_no_crash(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ print("null")
 
 
 @pytest.mark.timeout(120)
+@pytest.mark.alone
 def test_all_workers_end_the_window_in_which_one_becomes_slow(tmp_path: Path) -> None:
     config = Config.model_validate(
         {"cluster": {"workers": ({"batch": 4},) * 2}, "batch": {"min": 1}, "mode": "observe", "window": 15}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import socket
 import subprocess
 import sys
@@ -13,14 +12,13 @@ from typing import Any
 
 import pytest
 
-from dynamix_ps.config.schema import Cluster, Worker
-from dynamix_ps.launch.ports import choose_ports
 from dynamix_ps.metrics.network import ebpf
 from dynamix_ps.metrics.network.connection import Connection
 from dynamix_ps.metrics.network.ebpf import CLOSED_KEPT_S, EbpfCollector
 from tests.integration.tcp_pairs import WAYS, connect, listener, name, pair
+from tests.launching import free_port
 
-pytestmark = pytest.mark.timeout(90)
+pytestmark = [pytest.mark.timeout(90), pytest.mark.alone]
 
 _BUSY_TIME = slice(168, 176)  # tcpi_busy_time in struct tcp_info, include/uapi/linux/tcp.h
 
@@ -181,7 +179,7 @@ def test_closed_at_both_ends(collector: EbpfCollector) -> None:
 def test_a_port_used_again_is_another_connection(collector: EbpfCollector) -> None:
     """The kernel also gives the new socket the address of the old one, as a rule."""
     sizes = [3000, 20, 500, 1, 70_000]
-    port, _ = choose_ports(Cluster(workers=(Worker(),)), random.Random())  # one that no outgoing connection can take
+    port = free_port()
     with listener() as listening:
         for size in sizes:
             ends = connect(listening, source_port=port)

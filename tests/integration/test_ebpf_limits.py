@@ -24,7 +24,7 @@ from dynamix_ps.metrics.network.ebpf import STATE_CHANGES, EbpfCollector
 from tests.integration.tcp_pairs import connect, listener, pair
 from tests.launching import wait_for
 
-pytestmark = pytest.mark.timeout(90)
+pytestmark = [pytest.mark.timeout(90), pytest.mark.alone]
 
 PROGRAMS = len(STATE_CHANGES) + 4  # use of a connection (2), refresh, adopt
 

@@ -283,6 +283,7 @@ def test_a_launcher_killed_with_9_leaves_nothing(tmp_path: Path, mode: str) -> N
     assert_nothing_left(run.run_id)
 
 
+@pytest.mark.alone  # any other run would remove it first
 def test_what_a_run_left_whose_reaper_died_too_is_removed_by_the_next_run(tmp_path: Path) -> None:
     run = Running(tmp_path, FOR_EVER)
     segment = Path(f"/dev/shm/dynamix_{run.run_id}_0_x")

@@ -11,7 +11,7 @@ from dynamix_ps.config import variables
 from dynamix_ps.metrics.network.ebpf import EbpfCollector
 from tests.integration.bed_cluster import BedCluster
 
-pytestmark = pytest.mark.timeout(90)
+pytestmark = [pytest.mark.timeout(90), pytest.mark.alone]
 
 LIMIT_S = 60.0
 ROUNDS, NUMBERS = 30, 500_000

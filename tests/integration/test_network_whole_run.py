@@ -22,7 +22,7 @@ from dynamix_ps.run_record.run_folder import RunFolder
 from tests.integration.bed_cluster import BedCluster
 from worker_hooks.observe.window import FIRST_WINDOW
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.timeout(120), pytest.mark.alone]
 
 WINDOWS, WINDOW = 8, 5
 IN_WINDOWS = FIRST_WINDOW + (WINDOWS - 1) * WINDOW

@@ -15,7 +15,7 @@ from torch.nn.functional import cross_entropy
 
 from benchmarks.workloads import data, models
 from benchmarks.workloads.torch_images import ImageSet
-from tests.integration.byteps_cluster import REPOSITORY, free_port
+from tests.launching import ROOT, free_port
 
 WORKERS, STEPS, BATCH, RATE = 2, 60, 32, 0.05
 
@@ -61,7 +61,7 @@ def started(folder: Path) -> Iterator[dict[str, subprocess.Popen[bytes]]]:
                 processes[name] = subprocess.Popen(
                     command,
                     env=base | own | {"DMLC_ROLE": role},
-                    cwd=REPOSITORY,
+                    cwd=ROOT,
                     stdout=out,
                     stderr=subprocess.STDOUT,
                     start_new_session=True,

@@ -132,13 +132,14 @@ def test_a_role_that_closes_its_output_is_still_watched(tmp_path: Path) -> None:
 
 def test_a_grandchild_that_keeps_the_pipe_open_delays_nothing(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
-    rig.role("worker-0", "import subprocess; subprocess.Popen(['sleep', '300'], start_new_session=True); print('x')")
+    code = "import subprocess; subprocess.Popen(['sleep', '300'], start_new_session=True); print('x')"
+    rig.role("worker-0", code, OF_TEST=str(tmp_path))
     try:
         assert rig.run().exit_code == 0
         assert ("worker-0", "x") in rig.lines
     finally:
         for entry in os.listdir("/proc"):
-            if entry.isdigit() and b"ROLE=worker-0\0" in _environment(entry):
+            if entry.isdigit() and f"OF_TEST={tmp_path}\0".encode() in _environment(entry):
                 os.kill(int(entry), signal.SIGKILL)
 
 

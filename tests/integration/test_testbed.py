@@ -13,7 +13,7 @@ import pytest
 from benchmarks.testbed import Bed, Link, permitted
 from tests.launching import ROOT, environment, wait_for
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = [pytest.mark.timeout(60), pytest.mark.alone]
 
 LIMIT_S = 30.0
 MEGABYTES = 30

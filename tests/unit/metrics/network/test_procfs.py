@@ -63,7 +63,7 @@ def test_without_ipv6(proc: Path) -> None:
         ("7", "a", b"A=1\0DMLC_ROLE=server\0", True),
         ("7", "b", b"DMLC_ROLE=server\0", False),
         ("7", "a", b"NOT_DMLC_ROLE=server\0", False),
-        (str(os.getpid()), "a", b"DMLC_ROLE=worker\0", False),
+        pytest.param(str(os.getpid()), "a", b"DMLC_ROLE=worker\0", False, id="this process"),
     ],
 )
 def test_shared_with_another_role(proc: Path, pid: str, netns: str, environment: bytes, shared: bool) -> None:
