@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -10,6 +11,8 @@ from pathlib import Path
 
 import psutil
 import pytest
+
+from tests.launching import assert_nothing_left
 
 CLUSTER = """
 name: lost
@@ -60,6 +63,7 @@ def test_killing_the_arbitrator_costs_nothing_but_a_line_in_the_summary(tmp_path
     assert summary["exit_code"] == 0
     assert summary["iterations"] >= ITERATIONS_AT_LEAST
     assert summary["final_accuracy"] > 0.9
+    assert '"arbitrator_restarted"' in (tmp_path / "runs" / "latest" / "events.jsonl").read_text()
     assert any("arbitrator" in entry for entry in summary["degraded"]), summary["degraded"]
     assert journal.read_text().count('"started"') >= 2, "it was restarted from its journal"
     assert journal.read_text().count(DECISION) > decisions_before, "and decided again"
@@ -68,6 +72,7 @@ def test_killing_the_arbitrator_costs_nothing_but_a_line_in_the_summary(tmp_path
         lost = [event for event in map(json.loads, events) if event["kind"] == "degraded"]
         assert len(lost) == 1, lost
         assert text.count(f"worker {rank}: arbitrator") == 1, "one warning per outage"
+    assert_nothing_left(os.readlink(tmp_path / "runs" / "latest").rpartition("-")[2])
 
 
 def wait_for_plan(folder: Path, launch: subprocess.Popen[bytes]) -> Path:

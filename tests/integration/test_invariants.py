@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -62,8 +63,10 @@ run.close()
 print(json.dumps({"history": history, "taken": taken, "first": first, "weights": weights, "sizes": sizes}))
 """
 
-mxnet = pytest.param("mxnet", "byteps", 2, marks=NEEDS_MXNET)
-PLANES = [("torch", "byteps", 0), ("torch", "byteps", 2), ("torch", "gloo", 2), mxnet]  # framework, comm, prefetch
+PLANES = [  # framework, comm, prefetch
+    pytest.param(plane, marks=NEEDS_MXNET if plane[0] == "mxnet" else (), id="-".join(map(str, plane)))
+    for plane in (("torch", "byteps", 0), ("torch", "byteps", 2), ("torch", "gloo", 2), ("mxnet", "byteps", 2))
+]
 
 
 def run_workers(
@@ -112,21 +115,45 @@ def concatenated(results: list[dict[str, Any]], plans: dict[int, tuple[int, ...]
 
 
 PLANS = {0: (8, 8, 8), 1: (3, 0, 21), 2: (16, 5, 2), 3: (0, 0, 30)}
+EPOCHS, SAVED_AT = 3, 12  # iteration 12 is in the middle of the second epoch, under plan 1
 
 
-@pytest.mark.timeout(150)
-@pytest.mark.parametrize(("framework", "comm", "prefetch"), PLANES)
-def test_exact_gradient_one_switch_and_every_sample_once(
-    tmp_path: Path, framework: str, comm: str, prefetch: int
-) -> None:
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """One training of EPOCHS epochs on a data plane, and its checkpoint of iteration SAVED_AT."""
+
+    framework: str
+    settings: dict[str, Any]
+    checkpoint: Path
+    results: list[dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Trained:
     """Plans arrive late on one worker (1), never on another (2), and on all (3)."""
+    framework, comm, prefetch = request.param
+    folder = tmp_path_factory.mktemp("trained")
     deliveries = [
         {2: (1, PLANS[1]), 9: (2, PLANS[2]), 14: (3, PLANS[3])},
         {5: (1, PLANS[1]), 14: (3, PLANS[3])},
         {2: (1, PLANS[1]), 9: (2, PLANS[2]), 15: (3, PLANS[3])},
     ]
-    job = {"deliveries": deliveries, "epochs": 3}
-    results = run_workers(tmp_path, framework, job, PLANS[0], comm=comm, prefetch=prefetch)
+    checkpoint, settings = folder / "last", {"comm": comm, "prefetch": prefetch}
+    job = {"deliveries": deliveries, "epochs": EPOCHS, "save_at": SAVED_AT, "checkpoint": str(checkpoint)}
+    return Trained(framework, settings, checkpoint, run_workers(folder, framework, job, PLANS[0], **settings))
+
+
+def assert_every_sample_once_per_epoch(batches: list[list[int]]) -> None:
+    order = [index for batch in batches for index in batch]
+    assert len(order) == EPOCHS * SAMPLES
+    for first in range(0, EPOCHS * SAMPLES, SAMPLES):
+        assert sorted(order[first : first + SAMPLES]) == list(range(SAMPLES))
+
+
+@pytest.mark.timeout(150)
+@pytest.mark.parametrize("trained", PLANES, indirect=True)
+def test_exact_gradient_one_switch_and_every_sample_once(trained: Trained) -> None:
+    results, prefetch = trained.results, trained.settings["prefetch"]
     history = results[0]["history"]
     assert all(result["history"] == history for result in results), "workers ran different plans in one iteration"
     assert history.index(1) == 6 + prefetch, "plan 1 starts after its last worker got it, later by the prefetch"
@@ -134,9 +161,7 @@ def test_exact_gradient_one_switch_and_every_sample_once(
     assert history.index(3) == 16 + prefetch
 
     batches = concatenated(results, PLANS)
-    order = [index for batch in batches for index in batch]
-    for epoch in range(3):
-        assert sorted(order[epoch * SAMPLES : (epoch + 1) * SAMPLES]) == list(range(SAMPLES))
+    assert_every_sample_once_per_epoch(batches)
     alone = train_alone(batches)
     for result in results:
         assert result["weights"] == pytest.approx(alone, rel=1e-6, abs=1e-9)
@@ -144,35 +169,27 @@ def test_exact_gradient_one_switch_and_every_sample_once(
 
 
 @pytest.mark.timeout(200)
-@pytest.mark.parametrize(("framework", "comm", "prefetch"), PLANES[1:])
-def test_a_resume_in_mid_epoch_goes_on_exactly_where_it_stopped(
-    tmp_path: Path, framework: str, comm: str, prefetch: int
-) -> None:
-    checkpoint = str(tmp_path / "last")
-    plans = {0: (10, 4, 2), 1: (4, 9, 1)}
-    deliveries = [{3: (1, plans[1])}] * WORKERS
-    job = {"deliveries": deliveries, "iterations": 8, "save_at": 7, "checkpoint": checkpoint}
-    first = run_workers(tmp_path, framework, job, plans[0], comm=comm)
-    job = {"epochs": 2, "env": {"DYNAMIX_RESUME": checkpoint}}
-    second = run_workers(tmp_path, framework, job, plans[0], comm=comm)
-    assert second[0]["sizes"] == list(plans[1]), "the plan in force is part of a checkpoint"
-    assert [set(result["history"]) for result in second] == [{1}] * WORKERS
+@pytest.mark.parametrize("trained", [PLANES[0], *PLANES[2:]], indirect=True)  # without and with prefetch
+def test_a_resume_in_mid_epoch_goes_on_exactly_where_it_stopped(tmp_path: Path, trained: Trained) -> None:
+    job = {"epochs": EPOCHS, "env": {"DYNAMIX_RESUME": str(trained.checkpoint)}}
+    resumed = run_workers(tmp_path, trained.framework, job, PLANS[0], **trained.settings)
+    assert resumed[0]["sizes"] == list(PLANS[1]), "the plan in force is part of a checkpoint"
+    assert [set(result["history"]) for result in resumed] == [{1}] * WORKERS
 
-    before = concatenated(first, plans)[:7]  # the iteration after the checkpoint is done again
-    after = concatenated(second, plans, done=sum(map(len, before)))
-    order = [index for batch in before + after for index in batch]
-    assert len(order) == 2 * SAMPLES
-    assert sorted(order[:SAMPLES]) == sorted(order[SAMPLES:]) == list(range(SAMPLES))
+    before = concatenated(trained.results, PLANS)[:SAVED_AT]  # what came after the checkpoint is done again
+    after = concatenated(resumed, PLANS, done=sum(map(len, before)))
+    assert_every_sample_once_per_epoch(before + after)
     alone = train_alone(before + after)
-    for result in second:
+    for result in resumed:
         assert result["weights"] == pytest.approx(alone, rel=1e-6, abs=1e-9)
 
 
 @pytest.mark.timeout(150)
-@pytest.mark.parametrize(("framework", "comm", "prefetch"), PLANES[1:])
+@pytest.mark.parametrize("plane", PLANES[1:])
 def test_all_workers_have_the_same_bits_after_the_broadcast_and_after_200_steps(
-    tmp_path: Path, framework: str, comm: str, prefetch: int
+    tmp_path: Path, plane: tuple[str, str, int]
 ) -> None:
+    framework, comm, prefetch = plane
     deliveries = [{i: (i // 20, (3 + i % 7, 1 + i % 5, 9)) for i in range(20, 200, 20)}] * WORKERS
     job = {"deliveries": deliveries, "iterations": 200}
     results = run_workers(tmp_path, framework, job, (8, 8, 8), comm=comm, prefetch=prefetch, lr_rule="adascale")

@@ -99,16 +99,6 @@ class Running:
                 return pid
         raise AssertionError(f"{role} is not running")
 
-    def arbitrator(self) -> list[int]:
-        return [pid for pid in processes_of(self.run_id) if "dynamix_ps.arbitrator" in _command_line(pid)]
-
-
-def _command_line(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_text()
-    except OSError:
-        return ""
-
 
 @pytest.fixture
 def started(tmp_path: Path) -> Iterator[list[Running]]:
@@ -161,23 +151,6 @@ def test_a_role_that_is_killed_stops_the_job_and_is_named(
     assert f"last lines of {role}" in output
     assert run.summary()["reason"].startswith(f"{role} was killed by SIGKILL")
     assert run.summary()["iterations"] > 0
-    assert_nothing_left(run.run_id)
-
-
-def test_a_killed_arbitrator_comes_back_and_training_does_not_mind(tmp_path: Path, started: list[Running]) -> None:
-    started.append(run := Running(tmp_path, iterations=1_000_000))
-    run.output += read_until(run.process, "in training")
-    first = run.arbitrator()
-    assert len(first) == 1
-    os.kill(first[0], signal.SIGKILL)
-    wait_for(lambda: run.arbitrator() and run.arbitrator() != first, "the arbitrator to be started again")
-    events = run.folder.events_file
-    wait_for(lambda: '"arbitrator_restarted"' in events.read_text(), "the launcher to record it")
-    before = run.folder.worker_file(0).stat().st_size
-    wait_for(lambda: run.folder.worker_file(0).stat().st_size > before, "training to go on")
-    run.process.send_signal(signal.SIGINT)
-    output = run.end()
-    assert run.process.returncode == 130, output
     assert_nothing_left(run.run_id)
 
 
