@@ -60,7 +60,7 @@ def run_under(plan: Plan, window: int, **changes: Any) -> list[WindowRecord | No
 
 def stacked(windows: Sequence[WindowArrays]) -> WindowArrays:
     """Windows of several live clusters as one of as many environments."""
-    of_worker = {"present", "low", "high", "planned", *OF_RECORD, *OF_LINK}
+    of_worker = {"present", "low", "high", "planned", "worker_duration_s", *OF_RECORD, *OF_LINK}
 
     def values(name: str) -> Any:
         return np.stack(

@@ -26,6 +26,7 @@ from rich.console import Console
 from rich.table import Table
 
 from dynamix_ps.one_thread import ONE_THREAD
+from dynamix_ps.policy.cluster_model.model import ClusterModel
 from dynamix_ps.policy.learned.state import State, StateBuilder
 from dynamix_ps.sim.cluster.randomise import draw
 from dynamix_ps.sim.cluster.simulator import Simulator
@@ -40,7 +41,7 @@ class Loop:
     def __init__(self, workers: int, environments: int) -> None:
         rng = np.random.default_rng(0)
         self._simulator = Simulator(draw(rng, environments, workers), rng)
-        self._states = StateBuilder(environments, workers)
+        self._states = StateBuilder(ClusterModel(environments, workers))
         self._sizes = [self._simulator.sizes, 2 * self._simulator.sizes]
 
     def run(self, windows: int) -> State:

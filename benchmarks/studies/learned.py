@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dynamix_ps.config.schema import Ppo
+from dynamix_ps.policy.cluster_model.model import ClusterModel
 from dynamix_ps.policy.learned.agent import fresh_agents, make_brain, spaces_of
 from dynamix_ps.policy.learned.policy import PRETRAINED
 from dynamix_ps.policy.learned.rewards import GoodputReward
@@ -65,8 +66,8 @@ def main() -> None:
 def times_s(agents: dict[str, Agent], clusters: int, n_workers: int) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """Simulated seconds to the target of every cluster, and whether it got there."""
     simulator = Simulator(draw(np.random.default_rng(SEED), clusters, n_workers), np.random.default_rng(SEED))
-    states = StateBuilder(clusters, n_workers)
-    brain = make_brain("structured", agents, GoodputReward(), clusters, n_workers)
+    model = ClusterModel(clusters, n_workers)
+    states, brain = StateBuilder(model), make_brain("structured", agents, GoodputReward(), model)
     time_s, running = np.zeros(clusters), np.ones(clusters, dtype=bool)
     sizes = simulator.sizes
     for _ in range(WINDOWS):

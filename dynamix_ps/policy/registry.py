@@ -50,7 +50,7 @@ def make_policy(config: Config, n_workers: int, rng: np.random.Generator, resume
             policy = RandomSizesPolicy(rng)
         case "ppo":
             learned = make_ppo(chosen.ppo, n_workers, rng, learn=config.mode == "adapt", resume=resume)
-            policy = SafetyNet(learned, n_workers, chosen.safety) if chosen.safety.enabled else learned
+            policy = SafetyNet(learned, chosen.safety) if chosen.safety.enabled else learned
     return policy
 
 

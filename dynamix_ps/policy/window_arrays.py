@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
+from functools import cached_property
 from itertools import chain
 from operator import attrgetter
 from typing import Any
@@ -20,11 +21,13 @@ from dynamix_ps.apportion import Whole
 from dynamix_ps.messages import LINK, NAN, WINDOW, LinkView, WindowRecord
 from dynamix_ps.policy.base import LR_RULES, View
 
+MEMORY_CEILING = 0.95  # of the memory that a worker may use
+
 Array = NDArray[np.floating[Any]]
 Known = Array | float  # an array, or one value for all
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class WindowArrays:
     """A window of every worker. Units and meanings are those of WindowRecord, LinkView and ServerView."""
 
@@ -34,6 +37,7 @@ class WindowArrays:
     high: NDArray[np.int64]
     planned: NDArray[np.int64]  # b_i of the newest plan, of absent workers too
     samples: Array
+    worker_duration_s: Array  # of the window, by the worker's own clock
     compute_s: Array
     push_pull_s: Array
     wait_s: Array
@@ -59,7 +63,7 @@ class WindowArrays:
     push_difference: Known
     # the cluster
     iterations: Array
-    duration_s: Array  # of the window, the same on all workers up to bookkeeping
+    duration_s: Array  # of the window, as one worker measured it; the others differ by bookkeeping
     global_loss: Array
     global_accuracy: Array
     grad_sq_global: Array
@@ -72,14 +76,19 @@ class WindowArrays:
     server_unread_bytes: Known
     server_unsent_bytes: Known
     # the job
-    lr_rule: NDArray[np.int8]  # index into progress.LR_RULES
+    lr_rule: NDArray[np.int8]  # index into LR_RULES
     reference_batch: Array  # sum of the first sizes, for which the learning rate is tuned
 
-    @property
+    @cached_property
     def n_workers(self) -> int:
         return int(self.planned.shape[-1])
 
-    @property
+    @cached_property
+    def memory_full(self) -> NDArray[np.bool_]:
+        """Which workers should not grow, because hardly any of their memory, or their GPU's, is left."""
+        return np.asarray((self.memory_ratio >= MEMORY_CEILING) | (self.gpu_memory_ratio >= MEMORY_CEILING))
+
+    @cached_property
     def global_batch(self) -> NDArray[np.int64]:
         """B of the newest plan; shape (...,)."""
         return np.asarray(self.planned.sum(axis=-1))
@@ -114,7 +123,8 @@ def arrays_of(view: View) -> WindowArrays:
     first = view.reported[0]
     bounds = np.array(view.bounds, dtype=np.int64)
     present = np.array([record is not None for record in view.records])
-    columns: dict[str, Any] = _columns(view.records, present, OF_RECORD)
+    columns: dict[str, Any] = _columns(view.records, present, (*OF_RECORD, "duration_s"))
+    columns["worker_duration_s"] = columns["duration_s"]
     columns["accuracy"] = np.where(present & np.isnan(columns["accuracy"]), first.global_accuracy, columns["accuracy"])
     if view.ring:
         columns["push_busy"] = np.where(present, _largest(columns["push_busy"].tolist()), NAN)

@@ -22,9 +22,9 @@ import numpy as np
 
 from dynamix_ps.policy.base import Decision, View
 from dynamix_ps.policy.baselines.proportional import shares_by_speed
-from dynamix_ps.policy.cluster_model.compute_meter import ComputeMeter
 from dynamix_ps.policy.cluster_model.compute_times import Array
-from dynamix_ps.policy.cluster_model.step_times import StepTimes
+from dynamix_ps.policy.cluster_model.model import ClusterModel
+from dynamix_ps.policy.window_arrays import arrays_of
 
 BALANCED, NEARLY_BALANCED = 0.05, 0.3  # straggler effects
 OBSERVED_WINDOWS = 2
@@ -36,8 +36,7 @@ class LbbPolicy:
     name = "lbb"
 
     def __init__(self, n_workers: int) -> None:
-        self._meter = ComputeMeter(n_workers)
-        self._times = StepTimes(n_workers)
+        self._model = ClusterModel(n_workers)
         self._observing = 0  # windows left in which only fine moves are made
         self._sizes_vary = False  # there was a split before, so that a0 can be told
 
@@ -46,8 +45,8 @@ class LbbPolicy:
         keep = Decision(view.plan.batch_sizes)
         if not view.clean:
             return keep
-        self._times.observe(view)
-        _, times_s = self._meter.observe(view)
+        self._model.observe(arrays_of(view))
+        times_s = self._model.known_compute_s
         effect = straggler_effect(times_s)
         observing, self._observing = self._observing > 0, max(self._observing - 1, 0)
         if effect < BALANCED:
@@ -63,9 +62,7 @@ class LbbPolicy:
             self._sizes_vary = True
             speeds = zip(view.plan.batch_sizes, times_s.tolist(), strict=True)
             return shares_by_speed(view, [size / time_s if math.isfinite(time_s) else None for size, time_s in speeds])
-        sizes = np.array(view.plan.batch_sizes)
-        total = int(sizes[self._times.compute.known].sum())
-        return tuple(self._times.shares(total, sizes, *np.array(view.bounds).T).tolist())
+        return tuple(self._model.shares(view.plan.global_batch - self._model.unmeasured).tolist())
 
     def _fine_move(self, view: View, times_s: Array) -> tuple[int, ...]:
         sizes = np.array(view.plan.batch_sizes)

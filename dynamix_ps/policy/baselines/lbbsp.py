@@ -25,7 +25,8 @@ import numpy as np
 from dynamix_ps.policy.base import Decision, View
 from dynamix_ps.policy.baselines.proportional import shares_by_speed
 from dynamix_ps.policy.baselines.speed_forecast import SpeedForecast
-from dynamix_ps.policy.cluster_model.compute_meter import ComputeMeter, memory_full
+from dynamix_ps.policy.cluster_model.compute_times import ComputeMeter
+from dynamix_ps.policy.window_arrays import WindowArrays, arrays_of
 
 FIRST_STEP = 0.25  # of the mean size
 LONGEST_WATCH = 4  # windows
@@ -45,11 +46,9 @@ class LbBspCpuPolicy:
         """New sizes, or the present ones where the window is not clean or bounds forbid this B."""
         if not view.clean:
             return Decision(view.plan.batch_sizes)
-        uses = np.full((len(view.records), 2), np.nan)
-        for record in view.reported:
-            uses[record.rank] = record.cpu_ratio, record.memory_ratio
-        sizes, times_s = self._meter.observe(view)
-        self._forecast.observe(sizes / times_s, uses)
+        window = arrays_of(view)
+        sizes, times_s = self._meter.per_iteration(window)
+        self._forecast.observe(sizes / times_s, np.column_stack((window.cpu_ratio, window.memory_ratio)))
         speeds = self._forecast.next_per_s().tolist()
         return Decision(shares_by_speed(view, [speed if math.isfinite(speed) else None for speed in speeds]))
 
@@ -82,13 +81,14 @@ class LbBspGpuPolicy:
             return keep
         if view.plan.version != self._version:
             self._version, self._watched = view.plan.version, []
-        _, window_s = self._meter.observe(view)
+        window = arrays_of(view)
+        _, window_s = self._meter.per_iteration(window)
         self._watched.append(tuple(window_s.tolist()))
         if len(self._watched) < min(2**self._halvings, LONGEST_WATCH):
             return keep
         times_s = np.array(self._watched).mean(axis=0)
         self._watched = []
-        move = _from_slowest_to_fastest(view, times_s.tolist())
+        move = _from_slowest_to_fastest(view, window, times_s.tolist())
         if move is None:
             return keep
         if self._last and move.straggler == self._last.leader and self._step(view) > 1:
@@ -104,13 +104,13 @@ class LbBspGpuPolicy:
         return max(round(FIRST_STEP * view.plan.global_batch / len(view.bounds) * 0.5**self._halvings), 1)
 
 
-def _from_slowest_to_fastest(view: View, times_s: list[float]) -> _Move | None:
+def _from_slowest_to_fastest(view: View, window: WindowArrays, times_s: list[float]) -> _Move | None:
     """Who can give and who can take; None where nobody would gain."""
     sizes = view.plan.batch_sizes
-    full = {record.rank for record in view.reported if memory_full(record)}
+    full = window.memory_full.tolist()
     known = [rank for rank, time_s in enumerate(times_s) if math.isfinite(time_s)]
     givers = [rank for rank in known if sizes[rank] > view.bounds[rank][0]]
-    takers = [rank for rank in known if sizes[rank] < view.bounds[rank][1] and rank not in full]
+    takers = [rank for rank in known if sizes[rank] < view.bounds[rank][1] and not full[rank]]
     if not givers or not takers:
         return None
     straggler, leader = max(givers, key=times_s.__getitem__), min(takers, key=times_s.__getitem__)

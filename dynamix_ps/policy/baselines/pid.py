@@ -22,7 +22,8 @@ from collections.abc import Sequence
 from dynamix_ps.apportion import apportion
 from dynamix_ps.policy.base import Decision, View
 from dynamix_ps.policy.baselines.proportional import DEAD_BAND, SMOOTHING, largest_change
-from dynamix_ps.policy.cluster_model.compute_meter import ComputeMeter
+from dynamix_ps.policy.cluster_model.compute_times import ComputeMeter
+from dynamix_ps.policy.window_arrays import arrays_of
 
 CLIFF = 0.7  # of the throughput before
 SETTLED = 2  # windows
@@ -50,7 +51,7 @@ class PidPolicy:
             return Decision(sizes)
         if view.plan.version != self._version:
             self._begin(view)
-        _, times_s = self._meter.observe(view)
+        _, times_s = self._meter.per_iteration(arrays_of(view))
         for rank, time_s in enumerate(times_s.tolist()):
             if math.isfinite(time_s):
                 self._measure(rank, time_s, sizes[rank])

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 
 from dynamix_ps.apportion import apportion
 from dynamix_ps.policy.base import Decision, View
-from dynamix_ps.policy.cluster_model.compute_meter import ComputeMeter
+from dynamix_ps.policy.cluster_model.compute_times import ComputeMeter
+from dynamix_ps.policy.window_arrays import arrays_of
 
 DEAD_BAND = 0.05  # largest relative change of any worker below which nothing moves
 SMOOTHING = 0.5  # weight of the newest window in a worker's throughput
@@ -31,7 +32,7 @@ class ProportionalPolicy:
         """New sizes, or the present ones where the window is not clean, little would change, or bounds forbid it."""
         if not view.clean:
             return Decision(view.plan.batch_sizes)
-        sizes, times_s = self._meter.observe(view)
+        sizes, times_s = self._meter.per_iteration(arrays_of(view))
         for rank, throughput_per_s in enumerate((sizes / times_s).tolist()):
             if math.isfinite(throughput_per_s):
                 self._measure(rank, throughput_per_s)

@@ -22,6 +22,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dynamix_ps.policy.window_arrays import WindowArrays
+
 Array = NDArray[np.float64]
 Times = NDArray[np.floating[Any]] | float
 
@@ -45,6 +47,7 @@ class ComputeTimes:
         self._fixed_s = np.zeros(shape)
         self._per_sample_s = np.full(shape, np.nan)
         self._size, self._time_s = np.ones(shape), np.ones(shape)  # in the last window
+        self._derive()
 
     def restart(self, which: NDArray[np.bool_]) -> None:
         """Forget some environments."""
@@ -52,16 +55,12 @@ class ComputeTimes:
         self._level[which] = 1.0
         self._fixed_s[which] = 0.0
         self._per_sample_s[which] = np.nan
-
-    @property
-    def known(self) -> NDArray[np.bool_]:
-        """Which workers were ever measured."""
-        return np.asarray(np.isfinite(self._per_sample_s))
+        self._derive()
 
     def observe(self, sizes: ArrayLike, times_s: ArrayLike) -> None:
         """Samples and computing seconds per iteration of every worker; one without samples or time teaches nothing."""
         size, time_s = np.asarray(sizes, dtype=np.float64), np.asarray(times_s, dtype=np.float64)
-        seen = (size > 0) & (time_s >= SHORTEST_S) & (time_s <= LONGEST_S)
+        seen = sensible(size, time_s)
         size, time_s = np.where(seen, size, 1.0), np.where(seen, time_s, 1.0)
         own = self._own_change(size, time_s, seen & self.known)
         self._level = self._level * np.where(np.abs(own - 1) > JUMP, own, 1 + SMOOTHING * (own - 1))
@@ -74,6 +73,12 @@ class ComputeTimes:
         fixed_s, per_sample_s = _lines(np.where(self._sums[0] > 0, self._sums, 1.0))
         self._fixed_s = np.where(seen, fixed_s, self._fixed_s)
         self._per_sample_s = np.where(seen, per_sample_s, self._per_sample_s)
+        self._derive()
+
+    def _derive(self) -> None:
+        self.known = np.isfinite(self._per_sample_s)  # which workers were ever measured
+        self.fixed_s = self._level * self._fixed_s  # per iteration, whatever the size
+        self.rates_per_s = 1 / (self._level * self._per_sample_s)  # samples; NaN for workers never measured
 
     def _own_change(self, size: Array, time_s: Array, comparable: NDArray[np.bool_]) -> Array:
         """By what factor each worker itself has become slower; 1 where its new size explains its new time.
@@ -92,18 +97,41 @@ class ComputeTimes:
         """Computing seconds per iteration at these sizes, (..., workers); NaN for workers never measured."""
         return np.asarray(self._level * (self._fixed_s + self._per_sample_s * np.asarray(sizes)))
 
-    @property
-    def fixed_s(self) -> Array:
-        """Seconds per iteration that do not depend on the size."""
-        return self._level * self._fixed_s
 
-    @property
-    def rates_per_s(self) -> Array:
-        """Samples per second beyond the fixed part; NaN for workers never measured."""
-        return np.asarray(1 / (self._level * self._per_sample_s))
+class ComputeMeter:
+    """What an iteration costs each worker, communication left out; shape (workers,) or (environments, workers).
+
+    Every policy measures it like this, also the rivals of the learned one. A rival that took a rested worker for a fast
+    one (see `sustained_s`) would lose to the emulation of speeds and not to the learned policy.
+    """
+
+    def __init__(self, *shape: int) -> None:
+        self._throttled = np.zeros(shape)  # the most that was ever seen
+
+    def restart(self, which: NDArray[np.bool_]) -> None:
+        """Forget some environments."""
+        self._throttled[which] = 0.0
+
+    def observe(self, window: WindowArrays) -> NDArray[np.floating[Any]]:
+        """Computing seconds in the window, as a CPU quota sustains them. Call once per window."""
+        self._throttled = np.fmax(self._throttled, window.throttled)
+        cpu_s = window.cpu_ratio * window.worker_duration_s
+        return sustained_s(window.compute_s, cpu_s, window.cpu_cores, self._throttled)
+
+    def per_iteration(self, window: WindowArrays) -> tuple[Array, Array]:
+        """Samples and computing seconds per iteration, both NaN where nothing sensible was measured. Observes."""
+        iterations = np.maximum(window.iterations, 1)[..., None]
+        sizes, times_s = window.samples / iterations, self.observe(window) / iterations
+        seen = sensible(sizes, times_s)
+        return np.where(seen, sizes, np.nan), np.where(seen, times_s, np.nan)
 
 
-def sustained_s(compute_s: Times, cpu_s: Times, cpu_cores: Times, throttled: Times) -> Array:
+def sensible(sizes: Any, times_s: Any) -> NDArray[np.bool_]:
+    """Whether a worker computed for a time that can have been measured."""
+    return np.asarray((sizes > 0) & (times_s >= SHORTEST_S) & (times_s <= LONGEST_S))
+
+
+def sustained_s(compute_s: Times, cpu_s: Times, cpu_cores: Times, throttled: Times) -> NDArray[np.floating[Any]]:
     """How long workers would compute if they never waited: `compute_s` seconds, in which `cpu_s` CPU seconds were used.
 
     A CPU quota holds up a process that has used its part of a period, and lets one that has waited run at full speed.

@@ -1,4 +1,4 @@
-"""How far one iteration brings training, by batch size: the quadratic model of gradient noise. Pure, any shapes.
+"""How far one iteration brings training, by batch size: the quadratic model of gradient noise. Pure.
 
 McCandlish et al. (arXiv 1812.06162, 2.2): a step of size e, in units of the largest noiseless optimal step,
 with a gradient averaged over B samples lowers the loss, in units of the best noiseless step, by
@@ -13,13 +13,19 @@ at any B, as Pollux's efficiency assumes.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
+from dynamix_ps.metrics.noise import SMOOTHING
 from dynamix_ps.policy.base import LR_RULES
+from dynamix_ps.policy.window_arrays import WindowArrays, ratio
 
+PRIOR_WEIGHT = 1 - SMOOTHING**3  # as if three windows had said it (chosen by us)
+LARGEST_NOISE = 64.0  # global batches; a noise scale beyond that cannot be told from no signal at all (chosen by us)
+NOISIEST = 1e12  # samples; beyond, all noise scales are alike
 TUNING = 0.7  # of the script's learning rate at the first global batch, over the best one (assumed)
 LARGEST_STEP = np.float32(3.0)  # h is cut off here: f >= -3 / (1 + N/B)
 _NONE, _LINEAR, _SQRT, _ADASCALE = range(len(LR_RULES))
@@ -43,3 +49,75 @@ def step_progress(
     step = np.minimum(np.where(rule == _ADASCALE, tuning, scaled), LARGEST_STEP)
     gained: Reals = step * (2 - step) / per_step
     return gained
+
+
+def goodput(window: WindowArrays, batch: ArrayLike, iteration_s: ArrayLike, noise_scale: float) -> Reals:
+    """Progress per second of a live cluster, in units that only the job and `noise_scale` change.
+
+    Samples per second where the noise scale is NaN (not known).
+
+    Args:
+        batch: global batches, any shape.
+        iteration_s: how long their iterations take, of the same shape.
+    """
+    if math.isnan(noise_scale):
+        return np.asarray(np.asarray(batch) / np.asarray(iteration_s))
+    reference, noise = np.maximum(window.reference_batch, 1.0), np.asarray(min(noise_scale, NOISIEST))
+    progress = step_progress(window.lr_rule, TUNING, reference, noise, np.maximum(np.asarray(batch), 1.0))
+    return np.asarray(progress / np.asarray(iteration_s))
+
+
+class NoiseScale:
+    """The gradient noise scale V / S over windows, shape (...,): exponential means of V and of S, then their ratio.
+
+    Both in units of the window's |g|^2: gradients shrink tenfold and more in the first windows, which otherwise would
+    outweigh all that follow. An unknown estimate changes nothing.
+
+    A window estimates it once, which says little. So PRIOR_WEIGHT stands for V / S = B_0 before the first estimate: the
+    global batch of the first sizes is as good as its user thinks. `estimated` leaves that out.
+    """
+
+    def __init__(self, *shape: int) -> None:
+        self._means = np.zeros((2, *shape))  # of V and S, with the prior
+        self._prior = np.zeros((2, *shape))  # what is left of it in the means
+        self._begun = np.zeros(shape, dtype=np.bool_)
+        self._global_batch: NDArray[np.int64] = np.ones(shape, dtype=np.int64)
+
+    def restart(self, which: NDArray[np.bool_]) -> None:
+        """Forget some environments."""
+        self._means[:, which] = 0.0
+        self._prior[:, which] = 0.0
+        self._begun[which] = False
+
+    def observe(self, window: WindowArrays) -> None:
+        """Take in a window."""
+        self._global_batch = window.global_batch
+        seen = np.stack(np.broadcast_arrays(window.noise_variance, window.noise_signal))
+        seen = ratio(seen, window.grad_sq_global)
+        known = np.isfinite(seen).all(axis=0)
+        first = known & ~self._begun
+        if first.any():
+            half = np.stack(np.broadcast_arrays(PRIOR_WEIGHT * window.reference_batch / 2, PRIOR_WEIGHT / 2))
+            self._means, self._prior = np.where(first, half, self._means), np.where(first, half, self._prior)
+            self._begun = self._begun | first
+        fresh = (1 - SMOOTHING) * known
+        self._means = self._means + fresh * (np.where(known, seen, 0.0) - self._means)
+        self._prior = self._prior - fresh * self._prior
+
+    @property
+    def expected(self) -> Reals:
+        """Samples, at least 0 and at most LARGEST_NOISE global batches; NaN before the first estimate.
+
+        A signal that drowns in noise makes a large noise scale, not an unknown one.
+        """
+        variance, signal = self._means
+        smallest = variance / (LARGEST_NOISE * np.maximum(self._global_batch, 1))
+        return ratio(np.maximum(variance, 0.0), np.maximum(signal, smallest))
+
+    @property
+    def estimated(self) -> float:
+        """Samples, of a live cluster: infinite where S is not positive, NaN where nothing is known."""
+        if not self._begun:
+            return math.nan
+        variance, signal = (self._means - self._prior).tolist()
+        return max(variance, 0.0) / signal if signal > 0 else math.inf

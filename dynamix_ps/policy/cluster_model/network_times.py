@@ -36,7 +36,7 @@ def exposed_s(window: WindowArrays, compute_s: Array) -> tuple[Array, Array]:
     return np.where(computes & (exposed <= LONGEST_S), exposed, np.nan), hidden_s[..., 0]
 
 
-class ExposedTimes:
+class NetworkTimes:
     """Follows what all workers have in common, and what one has beyond it where that lasts (chosen by us).
 
     Workers behind one narrow link take turns at being the first through it, by up to a third of an iteration, and a

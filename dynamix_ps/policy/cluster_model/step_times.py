@@ -13,24 +13,21 @@ tell. Chosen by us, because clusters change: windows are forgotten, and the netw
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import deque
 from statistics import median
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dynamix_ps.apportion import Whole, split
-from dynamix_ps.messages import WindowRecord
-from dynamix_ps.policy.base import View
-from dynamix_ps.policy.cluster_model.compute_meter import ComputeMeter
 from dynamix_ps.policy.cluster_model.compute_times import (
     FORGETTING,
     LONGEST_S,
     SHORTEST_S,
     SMOOTHING,
     Array,
-    ComputeTimes,
 )
+from dynamix_ps.policy.cluster_model.model import ClusterModel
+from dynamix_ps.policy.window_arrays import WindowArrays
 
 OVERLAPS = np.array([1.0, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0])  # values of g that are tried
 OVERLAP_PENALTY = 1e-3
@@ -38,61 +35,30 @@ _WINDOWS_KEPT = 64
 
 
 class StepTimes:
-    """Call `observe` with every view; views that are not clean change nothing."""
+    """T from C of a live cluster. The fit is made when it is first asked for after a window."""
 
-    def __init__(self, n_workers: int) -> None:
-        self.compute = ComputeTimes(n_workers)
-        self._meter = ComputeMeter(n_workers)
-        self._steps: list[tuple[float, float]] = []  # (C, T) of the last windows
-        self._overlap = 1.0
-        self._network_s = 0.0
+    def __init__(self) -> None:
+        self._steps: deque[tuple[float, float]] = deque(maxlen=_WINDOWS_KEPT)  # (C, T) of the last windows
+        self._fitted = True
+        self._overlap, self._network_s = 1.0, 0.0
 
-    def observe(self, view: View) -> None:
-        """Learn from a window."""
-        if not view.clean:
-            return
-        sizes, times_s = self._meter.observe(view)
-        self.compute.observe(sizes, times_s)
-        longest_s = times_s.max(where=np.isfinite(times_s), initial=0.0)
-        step_s = typical_step_s([record for record in view.reported if record.iterations > 0])
+    def observe(self, model: ClusterModel) -> None:
+        """Learn from the window that the model has just observed."""
+        times_s = model.known_compute_s
+        longest_s = float(times_s.max(where=np.isfinite(times_s), initial=0.0))
+        step_s = typical_step_s(model.window)
         if longest_s > 0 and SHORTEST_S <= step_s <= LONGEST_S:
-            self._fit_network(float(longest_s), step_s)
+            self._steps.append((longest_s, max(step_s, longest_s)))
+            self._fitted = False
 
     def iteration_s(self, longest_compute_s: ArrayLike) -> Array:
         """T from C; any shape."""
+        if not self._fitted:
+            self._fit()
         powers = np.asarray(longest_compute_s) ** self._overlap + self._network_s**self._overlap
         return np.asarray(powers ** (1 / self._overlap))
 
-    def balanced_s(self, totals: ArrayLike, low: ArrayLike, high: ArrayLike) -> Array:
-        """The compute time that all workers need when each of `totals` is split so that they finish together.
-
-        Only workers that are known take part, of which there must be one; `low` and `high` bound their sizes, shape
-        (workers,). Totals outside of the sums of the bounds count as the nearest inside. Same shape as `totals`.
-        """
-        known = self.compute.known
-        rates = self.compute.rates_per_s[known]
-        from_s = self.compute.seconds(low)[known]  # a worker's size grows between these two times
-        until_s = self.compute.seconds(high)[known]
-        times = np.concatenate((from_s, until_s))
-        order = np.argsort(times, kind="stable")
-        slopes = np.concatenate((rates, -rates))[order].cumsum()  # samples per second after each of them
-        times = times[order]
-        grown = np.concatenate(([0.0], (slopes[:-1] * np.diff(times)).cumsum()))
-        together_s = np.interp(np.asarray(totals, dtype=np.float64), np.asarray(low)[known].sum() + grown, times)
-        return np.asarray(np.maximum(together_s, from_s.max()))  # a slow worker at its lower bound holds up all
-
-    def shares(self, total: int, planned: Whole, low: Whole, high: Whole) -> Whole:
-        """That split of `total` in whole samples; workers that are not known keep what is planned, beside it."""
-        known = self.compute.known
-        together_s = self.balanced_s(total, low, high)
-        wanted = np.clip((together_s - self.compute.fixed_s) * self.compute.rates_per_s, low, high)[known]
-        inside = np.clip(total, low[known].sum(), high[known].sum())
-        sizes = planned.copy()
-        sizes[known] = split(inside, wanted, low[known], high[known])
-        return sizes
-
-    def _fit_network(self, longest_s: float, step_s: float) -> None:
-        self._steps = [*self._steps[1 - _WINDOWS_KEPT :], (longest_s, max(step_s, longest_s))]
+    def _fit(self) -> None:
         compute, total = np.array(self._steps).T
         powers = OVERLAPS[:, None]
         network = _apart(compute, total, powers)  # (powers, windows)
@@ -101,14 +67,15 @@ class StepTimes:
         errors = np.log((compute**powers + mean**powers) ** (1 / powers) / total)
         cost = (errors**2 * weights).sum(axis=1) / weights.sum() + OVERLAP_PENALTY * (OVERLAPS - 1) ** 2
         best = int(cost.argmin())
-        self._overlap = float(OVERLAPS[best])
         recent = (1 - SMOOTHING) ** np.arange(len(total))[::-1]
+        self._overlap = float(OVERLAPS[best])
         self._network_s = float((network[best] * recent).sum() / recent.sum())
+        self._fitted = True
 
 
-def typical_step_s(records: Sequence[WindowRecord]) -> float:
-    """Median over workers of the duration of an iteration; NaN if nobody tells."""
-    steps_s = (record.duration_s / max(record.iterations, 1) for record in records)
+def typical_step_s(window: WindowArrays) -> float:
+    """Median over the workers of a live cluster of the duration of an iteration; NaN if nobody tells."""
+    steps_s: list[float] = (window.worker_duration_s / np.maximum(window.iterations, 1)).tolist()
     return median([step_s for step_s in steps_s if math.isfinite(step_s)] or [math.nan])
 
 

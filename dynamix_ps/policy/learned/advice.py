@@ -28,9 +28,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dynamix_ps.apportion import Whole
-from dynamix_ps.policy.cluster_model.compute_times import ComputeTimes, balance
+from dynamix_ps.policy.cluster_model.compute_times import balance
 from dynamix_ps.policy.cluster_model.late_batch import Finish, finishing
-from dynamix_ps.policy.cluster_model.network_times import ExposedTimes
+from dynamix_ps.policy.cluster_model.model import ClusterModel
+from dynamix_ps.policy.cluster_model.network_times import NetworkTimes
 from dynamix_ps.policy.learned.rewards import efficiency
 from dynamix_ps.policy.learned.state import State
 from dynamix_ps.policy.window_arrays import Array, known_or, mean_known, ratio
@@ -48,11 +49,12 @@ SMOOTHING = 0.5  # weight of the newest window in h / C (chosen by us)
 
 
 class Advisor:
-    """Remembers what the model needs; shape (workers,) or (environments, workers)."""
+    """Remembers, beside the model of the cluster, what only advice needs."""
 
-    def __init__(self, *shape: int) -> None:
-        self._times = ComputeTimes(*shape)
-        self._exposed = ExposedTimes(*shape)
+    def __init__(self, model: ClusterModel) -> None:
+        shape = model.shape
+        self._times = model.compute
+        self._exposed = NetworkTimes(*shape)
         self._hiding = np.zeros(shape[:-1])  # h / C
         self._windows = np.zeros(shape[:-1])
         self._finish = Finish(*shape[:-1])
@@ -60,17 +62,15 @@ class Advisor:
         self._rates_per_s: Array = np.ones(shape)
 
     def restart(self, which: NDArray[np.bool_]) -> None:
-        """Forget some environments."""
-        self._times.restart(which)
+        """Forget some environments; the model of the cluster is not ours to restart."""
         self._exposed.restart(which)
         self._hiding[which] = 0.0
         self._windows[which] = 0.0
         self._finish.restart(which)
 
     def observe(self, state: State) -> Array:
-        """Take in a window. The advice, (..., len(ADVICE)), NaN where nothing is known yet."""
+        """Take in a window that the model has observed. The advice, (..., len(ADVICE)), NaN where nothing is known."""
         window = state.window
-        self._times.observe(window.samples / window.iterations[..., None], state.compute_s)
         known = self._times.known
         self._follow_hiding(state)
         self._exposed.observe(state.exposed_s, window.duration_s / window.iterations)

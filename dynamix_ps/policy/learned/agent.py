@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dynamix_ps.apportion import Whole
+from dynamix_ps.policy.cluster_model.model import ClusterModel
 from dynamix_ps.policy.learned import actions
 from dynamix_ps.policy.learned.advice import ADVICE, Advisor
 from dynamix_ps.policy.learned.features import LOCAL, NAMES, SHARED
@@ -95,9 +96,9 @@ def fresh_agents(spaces: Spaces, settings: Settings, rng: np.random.Generator) -
     return agents
 
 
-def make_brain(kind: str, agents: dict[str, Agent], reward: Reward, *shape: int) -> Brain:
-    """A brain for one cluster, shape (workers,), or for several, (environments, workers)."""
-    return PaperBrain(agents, reward) if kind == "paper" else StructuredBrain(agents, reward, *shape)
+def make_brain(kind: str, agents: dict[str, Agent], reward: Reward, model: ClusterModel) -> Brain:
+    """A brain for the clusters of `model`."""
+    return PaperBrain(agents, reward) if kind == "paper" else StructuredBrain(agents, reward, model)
 
 
 class PaperBrain:
@@ -128,10 +129,10 @@ class PaperBrain:
 class StructuredBrain:
     """Network `batch` chooses a factor on the advised global batch, network `share` one on every worker's share."""
 
-    def __init__(self, agents: dict[str, Agent], reward: Reward, *shape: int) -> None:
+    def __init__(self, agents: dict[str, Agent], reward: Reward, model: ClusterModel) -> None:
         self.agents = agents
         self._reward = reward
-        self._advisor = Advisor(*shape)
+        self._advisor = Advisor(model)
 
     def decide(self, state: State, *, explore: bool, learn_normaliser: bool = False) -> Decided:
         window = state.window

@@ -23,6 +23,7 @@ from dynamix_ps.apportion import Whole
 from dynamix_ps.config.schema import Ppo
 from dynamix_ps.errors import PolicyError
 from dynamix_ps.policy.base import Decision, View
+from dynamix_ps.policy.cluster_model.model import ClusterModel
 from dynamix_ps.policy.learned.agent import VALUE_SCALE, Brain, Decided, fresh_agents, make_brain, spaces_of
 from dynamix_ps.policy.learned.rewards import GoodputReward, PaperReward, Reward
 from dynamix_ps.policy.learned.state import State, StateBuilder
@@ -71,7 +72,7 @@ class PpoPolicy:
 
     name = "ppo"
 
-    def __init__(self, brain: Brain, ppo: Ppo, n_workers: int, spaces: Spaces, provenance: Mapping[str, Any],
+    def __init__(self, brain: Brain, ppo: Ppo, model: ClusterModel, spaces: Spaces, provenance: Mapping[str, Any],
                  *, learn: bool, explore: bool) -> None:  # fmt: skip
         self._brain = brain
         self._settings = settings_of(ppo)
@@ -80,7 +81,8 @@ class PpoPolicy:
         self._provenance = dict(provenance)
         self._learn = learn
         self._explore = explore
-        self._states = StateBuilder(n_workers)
+        self.model = model
+        self._states = StateBuilder(model)
         self._pending: _Pending | None = None
         self._outcome: _Outcome | None = None
         self._rollouts = self._empty()
@@ -212,5 +214,6 @@ def make_ppo(
         stored = load_policy(file, spaces_of(ppo.space, ppo.hidden))
         spaces, provenance = stored.spaces, dict(stored.provenance)
         agents = {name: Agent(weights, settings, rng) for name, weights in stored.networks.items()}
-    brain = make_brain(ppo.space, agents, reward_of(ppo), n_workers)
-    return PpoPolicy(brain, ppo, n_workers, spaces, provenance, learn=learn and ppo.learn, explore=ppo.learn)
+    model = ClusterModel(n_workers)
+    brain = make_brain(ppo.space, agents, reward_of(ppo), model)
+    return PpoPolicy(brain, ppo, model, spaces, provenance, learn=learn and ppo.learn, explore=ppo.learn)

@@ -13,16 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dynamix_ps.messages import NAN
-from dynamix_ps.metrics.noise import SMOOTHING
-from dynamix_ps.policy.cluster_model.compute_times import sustained_s
+from dynamix_ps.policy.cluster_model.model import ClusterModel
 from dynamix_ps.policy.cluster_model.network_times import exposed_s
 from dynamix_ps.policy.learned import features
 from dynamix_ps.policy.learned.features import Seen
-from dynamix_ps.policy.window_arrays import Array, WindowArrays, known_or, mean_known, ratio
+from dynamix_ps.policy.window_arrays import Array, WindowArrays, mean_known, ratio
 
 REFERENCE_WINDOWS = 3  # the mean iteration time of this many first windows is the unit of iteration time
-PRIOR_NOISE = 1 - SMOOTHING**3  # as if three windows had said it (chosen by us)
-LARGEST_NOISE = 64.0  # global batches; a noise scale beyond that cannot be told from no signal at all (chosen by us)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,43 +40,33 @@ class State:
 
 
 class StateBuilder:
-    """Turns windows into states; remembers what changes are measured against.
+    """Turns windows into states, lets the model of the cluster observe them, and remembers what changes are measured
+    against."""
 
-    Args:
-        shape: (workers,) live, (environments, workers) in the simulator.
-    """
-
-    def __init__(self, *shape: int) -> None:
-        whole = shape[:-1]
+    def __init__(self, model: ClusterModel) -> None:
+        self._model = model
+        shape, whole = model.shape, model.shape[:-1]
         self._accuracy = np.full(shape, np.nan)
         self._loss = np.full(shape, np.nan)
         self._global_accuracy = np.full(whole, np.nan)
         self._global_loss = np.full(whole, np.nan)
         self._reference_sum_s = np.zeros(whole)
         self._reference_windows = np.zeros(whole)
-        self._variance, self._signal, self._weight = np.zeros(whole), np.zeros(whole), np.zeros(whole)
-        self._throttled = np.zeros(shape)  # the most that was ever seen
 
     def restart(self, which: NDArray[np.bool_]) -> None:
         """Forget what is known of some environments, whose next window is the first of another run."""
+        self._model.restart(which)
         for unknown in (self._accuracy, self._loss, self._global_accuracy, self._global_loss):
             unknown[which] = np.nan
-        for zero in (self._reference_sum_s, self._reference_windows, self._variance, self._signal, self._weight):
+        for zero in (self._reference_sum_s, self._reference_windows):
             zero[which] = 0.0
-        self._throttled[which] = 0.0
 
     def observe(self, window: WindowArrays) -> State:
         """The state at the end of a clean window. Call once per window, in order."""
         self._take_reference(window)
-        self._throttled = np.fmax(self._throttled, window.throttled)
-        compute_s = sustained_s(
-            window.compute_s,
-            window.cpu_ratio * window.duration_s[..., None],
-            window.cpu_cores,
-            self._throttled,
-        )
-        speed = features.speed(window, compute_s)
-        compute_s = compute_s / window.iterations[..., None]
+        self._model.observe(window)
+        compute_s = self._model.compute_s
+        speed = features.speed(window, self._model.computing_s)
         exposed, hidden_s = exposed_s(window, compute_s)
         reference_s = ratio(self._reference_sum_s, self._reference_windows)
         seen = Seen(
@@ -90,7 +77,7 @@ class StateBuilder:
             global_loss_before=self._global_loss,
             iteration_time=ratio(window.duration_s / window.iterations, reference_s),
             gradient_variance=features.gradient_variance(window),
-            noise_scale=self._smoothed_noise_scale(window),
+            noise_scale=self._model.noise.expected,
             speed=speed,
             mean_speed=mean_known(speed, NAN),
         )
@@ -116,26 +103,3 @@ class StateBuilder:
         early = self._reference_windows < REFERENCE_WINDOWS
         self._reference_sum_s = self._reference_sum_s + np.where(early, window.duration_s / window.iterations, 0.0)
         self._reference_windows = self._reference_windows + early
-
-    def _smoothed_noise_scale(self, window: WindowArrays) -> Array:
-        """V / S, each smoothed apart as in metrics/noise.py; an unknown estimate changes nothing.
-
-        A window estimates it once, which says little. So before the first estimate, PRIOR_NOISE stands for V / S = B0:
-        the global batch of the first sizes is as good as its user thinks.
-
-        Both in units of the window's |g|^2: gradients shrink tenfold and more in the first windows, which otherwise
-        would outweigh all that follow. A signal that drowns in noise makes a large noise scale, not an unknown one.
-        """
-        variance, signal = (ratio(part, window.grad_sq_global) for part in (window.noise_variance, window.noise_signal))
-        known = np.isfinite(variance) & np.isfinite(signal)
-        first = known & (self._weight == 0)
-        self._variance = np.where(first, PRIOR_NOISE * window.reference_batch / 2, self._variance)
-        self._signal = np.where(first, PRIOR_NOISE / 2, self._signal)
-        self._weight = np.where(first, PRIOR_NOISE, self._weight)
-        fresh = (1 - SMOOTHING) * known
-        self._variance = self._variance + fresh * (known_or(variance) - self._variance)
-        self._signal = self._signal + fresh * (known_or(signal) - self._signal)
-        self._weight = self._weight + fresh * (1 - self._weight)
-        smallest = self._variance / (LARGEST_NOISE * np.maximum(window.global_batch, 1))
-        variance = np.maximum(self._variance, 0.0)
-        return ratio(variance, np.maximum(self._signal, smallest))

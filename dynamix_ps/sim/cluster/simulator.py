@@ -145,6 +145,7 @@ class Simulator:
         iterations = parameters.iterations
         k = iterations[:, None]
         batch = np.maximum(sizes.sum(axis=-1), 1)
+        duration_s = times.iteration_s * iterations
         loss, accuracy = measure.batches(parameters, training, sizes, draws[measure.LOSS])
         norms = measure.gradients(parameters, training, sizes, draws, luck)
         rate, retransmits, rtt_s, busy = measure.links(parameters, conditions, times, draws[measure.RETRANSMITS])
@@ -157,6 +158,7 @@ class Simulator:
             high=parameters.high,
             planned=self.sizes,
             samples=sizes * k,
+            worker_duration_s=np.broadcast_to(duration_s[:, None], sizes.shape),
             compute_s=times.compute_s * k,
             push_pull_s=np.broadcast_to((times.push_pull_s * iterations)[:, None], sizes.shape),
             wait_s=times.wait_s * k,
@@ -181,7 +183,7 @@ class Simulator:
             pull_busy=busy * both,
             push_difference=both - 1,
             iterations=iterations,
-            duration_s=times.iteration_s * iterations,
+            duration_s=duration_s,
             global_loss=(loss * sizes).sum(axis=-1) / batch,
             global_accuracy=(accuracy * sizes).sum(axis=-1) / batch,
             grad_sq_global=norms.whole,

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dynamix_ps.apportion import Whole
+from dynamix_ps.policy.cluster_model.model import ClusterModel
 from dynamix_ps.policy.learned import actions
 from dynamix_ps.policy.learned.advice import Advisor
 from dynamix_ps.policy.learned.features import ALL, LOCAL
@@ -73,8 +74,8 @@ class ClusterEnv(gymnasium.Env[Observation, Action]):
         super().reset(seed=seed, options=options)
         parameters: Parameters = draw(self.np_random, 1, self._workers) if self._fixed is None else self._fixed
         self._simulator = Simulator(parameters, self.np_random)
-        self._states = StateBuilder(1, self._workers)
-        self._advisor = Advisor(1, self._workers)
+        model = ClusterModel(1, self._workers)
+        self._states, self._advisor = StateBuilder(model), Advisor(model)
         self._state = self._window(self._simulator.sizes)
         return self._observation(), self._info()
 

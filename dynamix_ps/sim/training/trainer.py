@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dynamix_ps.errors import PolicyError
+from dynamix_ps.policy.cluster_model.model import ClusterModel
 from dynamix_ps.policy.learned.agent import VALUE_SCALE, Decided, fresh_agents, make_brain, spaces_of
 from dynamix_ps.policy.learned.rewards import GoodputReward, PaperReward, Reward
 from dynamix_ps.policy.learned.state import State, StateBuilder
@@ -79,8 +80,9 @@ class _Group:
         self._settings = settings
         self._draw, self._rng = draw_, rng
         self._simulator = Simulator(draw_(rng, environments, n_workers), rng)
-        self._states = StateBuilder(environments, n_workers)
-        self.brain = make_brain(settings.space, agents, settings.reward, environments, n_workers)
+        model = ClusterModel(environments, n_workers)
+        self._states = StateBuilder(model)
+        self.brain = make_brain(settings.space, agents, settings.reward, model)
         # runs begin at different ages, so that they do not all end in the same rollout
         self._age = rng.integers(settings.episode_windows, size=environments)
         self._sizes = np.array(self._simulator.sizes)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dynamix_ps.policy.cluster_model.model import ClusterModel
 from dynamix_ps.policy.learned.state import StateBuilder
 from dynamix_ps.policy.window_arrays import WindowArrays, arrays_of
 from dynamix_ps.sim.cluster.parameters import join, parameters_of
@@ -41,7 +42,7 @@ def test_the_same_seed_gives_the_same_bits_and_another_one_does_not():
 @given(st.integers(0, 2**32), st.integers(1, 6), st.sampled_from([LOW, 300, HIGH]))
 def test_whatever_the_cluster_the_sizes_and_the_seed_windows_are_plausible(seed: int, workers: int, size: int):
     simulator = any_clusters(seed, 3, workers)
-    states = StateBuilder(3, workers)
+    states = StateBuilder(ClusterModel(3, workers))
     for _ in range(5):
         window = simulator.step(np.full((3, workers), size))
         rows = states.observe(window).rows
@@ -56,7 +57,7 @@ def test_whatever_the_cluster_the_sizes_and_the_seed_windows_are_plausible(seed:
 
 def test_live_policies_see_what_the_learned_one_was_raised_on():
     simulator = any_clusters(3)
-    together, alone = StateBuilder(6, 5), [StateBuilder(5) for _ in range(6)]
+    together, alone = StateBuilder(ClusterModel(6, 5)), [StateBuilder(ClusterModel(5)) for _ in range(6)]
     for window in (run(simulator, 1, seed)[0] for seed in range(10)):
         rows = together.observe(window).rows
         for environment, view in enumerate(simulator.views()):

@@ -1,20 +1,15 @@
 from __future__ import annotations
 
-import dataclasses
 import math
 
 import numpy as np
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
-from dynamix_ps.messages import Plan
-from dynamix_ps.metrics.noise import GradientNoise
 from dynamix_ps.policy.base import View
-from dynamix_ps.policy.baselines.goodput import GoodputPolicy, goodput, scale_of
-from dynamix_ps.policy.cluster_model.compute_times import FIXED_PART
-from dynamix_ps.policy.cluster_model.step_times import StepTimes
-from tests.control_plane import record, view
+from dynamix_ps.policy.baselines.goodput import GoodputPolicy
+from dynamix_ps.policy.cluster_model.efficiency import goodput
+from dynamix_ps.policy.window_arrays import arrays_of
 from tests.policy_cluster import SmallCluster, any_views, assert_valid
 
 
@@ -92,7 +87,7 @@ def test_the_batch_grows_with_the_noise_and_never_below_the_first() -> None:
 def test_under_adascale_it_is_throughput_times_pollux_efficiency() -> None:
     variance_per_sample, signal, initial = 500.0, 2.0, 100
     variance = variance_per_sample / initial  # of the mean of B0 samples, as AdaptDL counts it
-    seen = SmallCluster([1000.0], start=initial).view()
+    seen = arrays_of(SmallCluster([1000.0], start=initial).view())
     noise_scale = variance_per_sample / signal
 
     def published(batch: int, iteration_s: float) -> float:
@@ -121,82 +116,8 @@ def test_a_learning_rate_that_would_diverge_is_not_asked_for() -> None:
     assert totals["none"] > 128
 
 
-def test_a_signal_that_is_not_positive_is_an_infinite_noise_scale() -> None:
-    assert scale_of(GradientNoise(4.0, 2.0)) == 2.0
-    assert scale_of(GradientNoise(4.0, -1.0)) == math.inf
-    assert scale_of(GradientNoise(-4.0, 1.0)) == 0.0
-    assert math.isnan(scale_of(GradientNoise()))
-
-
 @given(any_views())
 def test_any_windows_give_valid_sizes(views: list[View]) -> None:
     policy = GoodputPolicy(len(views[0].bounds))
     for one in views:
         assert_valid(policy.decide(one), one)
-
-
-# the step-time model
-
-
-def seen_at(cluster: SmallCluster, *plans: tuple[int, ...]) -> StepTimes:
-    times = StepTimes(len(cluster.speeds))
-    for version, sizes in enumerate(plans):
-        cluster.plan = Plan(version, sizes)
-        for _ in range(3):
-            times.observe(cluster.view())
-    return times
-
-
-def test_two_sizes_tell_the_fixed_part_and_the_network() -> None:
-    cluster = SmallCluster([4000, 1000], network_s=0.2, overlap=2.0)
-    times = seen_at(cluster, (64, 64), (256, 128), (512, 512))
-    for sizes in ((128, 300), (1000, 32)):
-        assert times.compute.seconds(sizes) == pytest.approx(cluster.compute_s(sizes), rel=0.01)
-        longest_s = times.compute.seconds(sizes).max()
-        assert times.iteration_s(longest_s) == pytest.approx(cluster.step_s(sizes), rel=0.05)
-
-
-def test_a_worker_under_a_quota_needs_its_cpu_time_over_its_cores() -> None:
-    held = record(1, batch_size=100, samples=2000, compute_s=1.0, duration_s=4.0, cpu_ratio=0.2, cpu_cores=0.25)
-    for throttled, needed_s in ((0.1, 0.16), (0.0, 0.05)):
-        times = StepTimes(2)
-        waited = dataclasses.replace(held, throttled=throttled)
-        times.observe(view(Plan(0, (100, 100)), [record(0, batch_size=100, samples=2000, compute_s=3.9), waited]))
-        assert times.compute.seconds([100, 100])[1] == pytest.approx(needed_s)
-
-
-def test_a_quota_is_not_forgotten_in_a_window_that_shows_none() -> None:
-    held = record(1, batch_size=100, samples=2000, compute_s=1.0, duration_s=4.0, cpu_ratio=0.2, cpu_cores=0.25)
-    times = StepTimes(2)
-    for throttled in (0.1, 0.0, math.nan):
-        waited = dataclasses.replace(held, throttled=throttled)
-        times.observe(view(Plan(0, (100, 100)), [record(0, batch_size=100, samples=2000, compute_s=3.9), waited]))
-        assert times.compute.seconds([100, 100])[1] == pytest.approx(0.16)
-
-
-def test_one_size_tells_nothing_of_the_fixed_part() -> None:
-    cluster = SmallCluster([1000.0], fixed_s=0.0)
-    times = seen_at(cluster, (100,))
-    assert times.compute.seconds([100]) == pytest.approx(0.1)
-    assert times.compute.seconds([300]) == pytest.approx(0.1 * (3 - 2 * FIXED_PART))
-
-
-@given(
-    st.lists(st.floats(100, 10_000), min_size=1, max_size=6),
-    st.floats(0, 0.05),
-    st.floats(0, 1),
-)
-def test_balanced_shares_add_up_and_take_the_time_they_promise(
-    speeds: list[float], fixed_s: float, part: float
-) -> None:
-    cluster = SmallCluster(speeds, fixed_s=fixed_s)
-    n = len(speeds)
-    times = seen_at(cluster, (64,) * n, (128,) * n)
-    low, high = np.full(n, 32), np.full(n, 1024)
-    total = round(32 * n + part * (1024 - 32) * n)
-    balanced_s = float(times.balanced_s(total, low, high))
-    sizes = times.shares(total, np.full(n, 64), low, high)
-    assert sizes.sum() == total
-    assert ((low <= sizes) & (sizes <= high)).all()
-    rounding_s = (1 / times.compute.rates_per_s).max()
-    assert times.compute.seconds(sizes).max() <= balanced_s * (1 + 1e-6) + rounding_s

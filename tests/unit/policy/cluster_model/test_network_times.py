@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dynamix_ps.policy.cluster_model.network_times import ExposedTimes
+from dynamix_ps.policy.cluster_model.network_times import NetworkTimes
 
 ITERATION_S = np.array(0.2)
 
 
 def followed(*windows: tuple[float, ...]) -> list[float]:
-    times = ExposedTimes(len(windows[0]))
+    times = NetworkTimes(len(windows[0]))
     for seen_s in windows:
         times.observe(np.array(seen_s), ITERATION_S)
     return [float(value) for value in times.seconds]
@@ -47,7 +47,7 @@ def test_what_is_not_known_changes_nothing() -> None:
     unknown = (np.nan, np.nan)
     assert np.isnan(followed(unknown)).all()
     assert followed((0.02, 0.06), unknown) == followed((0.02, 0.06))
-    times = ExposedTimes(2, 2)
+    times = NetworkTimes(2, 2)
     times.observe(np.array([[0.02, 0.06], [0.02, 0.06]]), np.array([0.2, 0.2]))
     times.restart(np.array([True, False]))
     assert np.isnan(times.seconds[0]).all()

@@ -12,6 +12,7 @@ import pytest
 from dynamix_ps.messages import Plan
 from dynamix_ps.policy.cluster_model.compute_times import balance
 from dynamix_ps.policy.cluster_model.efficiency import TUNING
+from dynamix_ps.policy.cluster_model.model import ClusterModel
 from dynamix_ps.policy.learned import advice as advice_module
 from dynamix_ps.policy.learned.advice import ADVICE, SETTLING, Advisor
 from dynamix_ps.policy.learned.state import StateBuilder
@@ -24,9 +25,15 @@ from tests.control_plane import record, stacked, view
 from tests.policy_cluster import SmallCluster
 
 
+def observers(*shape: int) -> tuple[StateBuilder, Advisor]:
+    """Both of one model."""
+    model = ClusterModel(*shape)
+    return StateBuilder(model), Advisor(model)
+
+
 def advised(cluster: SmallCluster, *plans: tuple[int, ...]) -> tuple[dict[str, float], Advisor]:
     """The advice after some windows of each plan; the plan of the last stays."""
-    states, advisor = StateBuilder(len(cluster.speeds)), Advisor(len(cluster.speeds))
+    states, advisor = observers(len(cluster.speeds))
     advice: Array = np.empty(0)
     for version, sizes in enumerate(plans):
         cluster.plan = Plan(version, sizes)
@@ -103,7 +110,7 @@ def test_of_sizes_that_are_as_good_the_nearest_to_the_first_unless_the_present_o
 
 
 def test_the_global_batch_stays_until_the_noise_scale_has_settled() -> None:
-    states, advisor = StateBuilder(1, 4), Advisor(1, 4)
+    states, advisor = observers(1, 4)
     window = arrays_of(SmallCluster([2000] * 4, noise_scale=4000, low=8).view())
 
     def wanted() -> float:
@@ -111,13 +118,14 @@ def test_the_global_batch_stays_until_the_noise_scale_has_settled() -> None:
 
     assert [wanted() for _ in range(SETTLING)] == [0.0] * SETTLING
     assert wanted() > 0.5
+    states.restart(np.array([True]))
     advisor.restart(np.array([True]))
     assert wanted() == 0.0
 
 
 def test_the_last_quarter_has_twice_the_global_batch_whatever_is_advised_by_then() -> None:
     cluster = SmallCluster([2000] * 3, fixed_s=0.02, network_s=0.005, noise_scale=20, low=8, lr_rule="sqrt")
-    states, advisor = StateBuilder(3), Advisor(3)
+    states, advisor = observers(3)
 
     def wanted(trained_ratio: float, batch_size: int) -> float:
         cluster.trained_ratio, cluster.plan = trained_ratio, Plan(cluster.plan.version + 1, (batch_size,) * 3)
@@ -158,7 +166,7 @@ def test_all_finish_together() -> None:
 
 def test_a_slow_link_takes_from_its_worker_what_overlap_does_not_hide() -> None:
     # iterations of 0.13 s: 0.1 s of computing, and transfers of 0.05 s (one of 0.07 s) of which 0.04 s are hidden
-    states, advisor = StateBuilder(4), Advisor(4)
+    states, advisor = observers(4)
     records = [
         record(rank, batch_size=100, samples=2000, compute_s=2.0, duration_s=2.6, push_busy=transfer_s / 0.13)
         for rank, transfer_s in enumerate((0.05, 0.05, 0.05, 0.07))
@@ -171,7 +179,7 @@ def test_a_slow_link_takes_from_its_worker_what_overlap_does_not_hide() -> None:
 
 def test_around_a_ring_a_slow_link_takes_from_nobody() -> None:
     """Whoever sends beside the slow link is done as late as its worker: fewer samples there would not help."""
-    states, advisor = StateBuilder(3), Advisor(3)
+    states, advisor = observers(3)
     records = [
         record(rank, batch_size=100, samples=2000, compute_s=2.0, duration_s=6.0, push_busy=busy)
         for rank, busy in enumerate((0.6, 0.6, 0.1))
@@ -182,7 +190,7 @@ def test_around_a_ring_a_slow_link_takes_from_nobody() -> None:
 
 
 def test_without_network_values_all_workers_have_the_same_network_time() -> None:
-    states, advisor = StateBuilder(2), Advisor(2)
+    states, advisor = observers(2)
     records = [record(rank, batch_size=100, samples=2000, compute_s=2.0, duration_s=4.0) for rank in range(2)]
     records[1] = record(1, batch_size=100, samples=2000, compute_s=1.0, duration_s=4.0)
     advice = advisor.observe(states.observe(arrays_of(view(Plan(0, (100, 100)), list(records)))))
@@ -198,7 +206,7 @@ def test_cpu_quotas_do_not_make_a_waiting_worker_seem_fast() -> None:
     workers = tuple(Worker(fixed_s=0.0, per_sample_s=1e-4 / quota, quota=quota) for quota in (1.0, 0.5, 0.25))
     scenario = Scenario(name="quotas", workers=workers, jitter=0.0, initial_batch=128)
     simulator = Simulator(parameters_of([scenario]), np.random.default_rng(0))
-    states, advisor = StateBuilder(1, 3), Advisor(1, 3)
+    states, advisor = observers(1, 3)
     for sizes in ([128, 128, 128], [400, 300, 32], [300, 60, 200]):
         window = simulator.step(np.array([sizes]))
         advisor.observe(states.observe(window))
@@ -210,7 +218,7 @@ def test_cpu_quotas_do_not_make_a_waiting_worker_seem_fast() -> None:
 
 
 def test_nothing_measured_is_no_advice_and_an_even_split() -> None:
-    states, advisor = StateBuilder(2), Advisor(2)
+    states, advisor = observers(2)
     blank = [record(rank, compute_s=math.nan, duration_s=math.nan) for rank in range(2)]
     advice = advisor.observe(states.observe(arrays_of(view(Plan(0, (64, 64)), list(blank)))))
     assert np.isnan(advice).all()
@@ -218,7 +226,7 @@ def test_nothing_measured_is_no_advice_and_an_even_split() -> None:
 
 
 def test_a_worker_never_measured_counts_as_the_mean_of_the_others() -> None:
-    states, advisor = StateBuilder(3), Advisor(3)
+    states, advisor = observers(3)
     records = [record(0), record(1), None]
     advisor.observe(states.observe(arrays_of(view(Plan(0, (64,) * 3), list(records)))))
     np.testing.assert_allclose(advisor.balanced(np.array(300)), [100] * 3)
@@ -228,9 +236,10 @@ def test_restart_forgets_one_environment() -> None:
     cluster = SmallCluster([4000, 1000], noise_scale=100)
     _, advisor = advised(cluster, (64, 64))
     assert advisor.balanced(np.array(100))[0] > 60
-    many, states = Advisor(2, 2), StateBuilder(2, 2)
+    states, many = observers(2, 2)
     one = arrays_of(cluster.view())
     many.observe(states.observe(stacked([one, one])))
+    states.restart(np.array([True, False]))
     many.restart(np.array([True, False]))
     blank = dataclasses.replace(one, compute_s=np.full(2, np.nan))
     many.observe(states.observe(stacked([blank, blank])))

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from dynamix_ps.policy.base import View
+from dynamix_ps.policy.cluster_model.model import ClusterModel
 from dynamix_ps.policy.learned.advice import ADVICE
 from dynamix_ps.policy.learned.agent import Brain, Decided, _pooled, fresh_agents, make_brain, spaces_of
 from dynamix_ps.policy.learned.features import LOCAL, NAMES
@@ -36,8 +37,11 @@ def some_agents(kind: str) -> dict[str, Agent]:
     return agents
 
 
-def brain(kind: str, agents: dict[str, Agent], *shape: int) -> Brain:
-    return make_brain(kind, agents, GoodputReward() if kind == "structured" else PaperReward(), *shape)
+def brain(kind: str, agents: dict[str, Agent], *shape: int) -> tuple[Brain, StateBuilder]:
+    """With the states that it decides on."""
+    model = ClusterModel(*shape)
+    reward = GoodputReward() if kind == "structured" else PaperReward()
+    return make_brain(kind, agents, reward, model), StateBuilder(model)
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +69,7 @@ def without(seen: View, rank: int) -> View:
 def normalised(kind: str, windows: Seen) -> dict[str, Agent]:
     """Agents whose normalisers know these windows."""
     agents = some_agents(kind)
-    states, deciding = StateBuilder(ENVIRONMENTS, WORKERS), brain(kind, agents, ENVIRONMENTS, WORKERS)
+    deciding, states = brain(kind, agents, ENVIRONMENTS, WORKERS)
     for all_ in windows:
         deciding.decide(states.observe(stacked(all_)), explore=False, learn_normaliser=True)
     return agents
@@ -82,14 +86,14 @@ def run(deciding: Brain, states: StateBuilder, windows: list[WindowArrays]) -> l
 @pytest.mark.parametrize("kind", KINDS)
 def test_several_environments_decide_as_one_by_one_and_as_a_live_cluster(kind: str, seen: Seen) -> None:
     agents = normalised(kind, seen)
-    deciding = brain(kind, agents, ENVIRONMENTS, WORKERS)
-    together = run(deciding, StateBuilder(ENVIRONMENTS, WORKERS), [stacked(one) for one in seen])
+    deciding, states = brain(kind, agents, ENVIRONMENTS, WORKERS)
+    together = run(deciding, states, [stacked(one) for one in seen])
     chosen: set[int] = set()
     for e in range(ENVIRONMENTS):
         one = [windows[e] for windows in seen]
-        live_brain, alone_brain = brain(kind, agents, WORKERS), brain(kind, agents, 1, WORKERS)
-        live = run(live_brain, StateBuilder(WORKERS), one)
-        alone = run(alone_brain, StateBuilder(1, WORKERS), [stacked([window]) for window in one])
+        live_brain, live_states = brain(kind, agents, WORKERS)
+        live = run(live_brain, live_states, one)
+        alone = run(*brain(kind, agents, 1, WORKERS), [stacked([window]) for window in one])
         for (state, decided), (_, by_itself), (all_, many) in zip(live, alone, together, strict=True):
             assert decided.sizes.shape == (WORKERS,)
             np.testing.assert_array_equal(decided.sizes, by_itself.sizes[0])
@@ -113,9 +117,9 @@ def test_several_environments_decide_as_one_by_one_and_as_a_live_cluster(kind: s
 def test_a_restarted_environment_is_like_new_and_the_others_go_on(kind: str, seen: Seen) -> None:
     agents, half = normalised(kind, seen), WINDOWS // 2
     shape = (ENVIRONMENTS, WORKERS)
-    first, states = brain(kind, agents, *shape), StateBuilder(*shape)
-    fresh = run(brain(kind, agents, *shape), StateBuilder(*shape), [stacked(one) for one in seen[half:]])
-    whole = run(brain(kind, agents, *shape), StateBuilder(*shape), [stacked(one) for one in seen])[half:]
+    first, states = brain(kind, agents, *shape)
+    fresh = run(*brain(kind, agents, *shape), [stacked(one) for one in seen[half:]])
+    whole = run(*brain(kind, agents, *shape), [stacked(one) for one in seen])[half:]
     run(first, states, [stacked(one) for one in seen[:half]])
     restarted = np.arange(ENVIRONMENTS) == 2
     first.restart(restarted)
@@ -129,10 +133,10 @@ def test_a_restarted_environment_is_like_new_and_the_others_go_on(kind: str, see
 @pytest.mark.parametrize("kind", KINDS)
 def test_exploring_draws_and_inference_does_not(kind: str, seen: Seen) -> None:
     agents = normalised(kind, seen)
-    state = StateBuilder(ENVIRONMENTS, WORKERS).observe(stacked(seen[0]))
 
     def sizes(explore: bool) -> list[int]:
-        decided = brain(kind, agents, ENVIRONMENTS, WORKERS).decide(state, explore=explore)
+        deciding, states = brain(kind, agents, ENVIRONMENTS, WORKERS)
+        decided = deciding.decide(states.observe(stacked(seen[0])), explore=explore)
         return [int(size) for size in decided.sizes.ravel()]
 
     assert sizes(False) == sizes(False)
@@ -142,11 +146,11 @@ def test_exploring_draws_and_inference_does_not(kind: str, seen: Seen) -> None:
 
 
 def test_spaces_name_one_input_per_column_of_what_the_networks_see(seen: Seen) -> None:
-    state = StateBuilder(ENVIRONMENTS, WORKERS).observe(stacked(seen[0]))
     for kind in KINDS:
         spaces = spaces_of(kind, 16)
         agents = fresh_agents(spaces, Settings(hidden=16), np.random.default_rng(0))
-        acted = brain(kind, agents, ENVIRONMENTS, WORKERS).decide(state, explore=False).acted
+        deciding, states = brain(kind, agents, ENVIRONMENTS, WORKERS)
+        acted = deciding.decide(states.observe(stacked(seen[0])), explore=False).acted
         for name, features in spaces.features.items():
             assert acted[name].rows.shape[1] == 2 * len(features)
             assert len(set(features)) == len(features)
@@ -154,7 +158,7 @@ def test_spaces_name_one_input_per_column_of_what_the_networks_see(seen: Seen) -
 
 def test_a_cluster_is_seen_by_the_mean_and_the_largest_of_the_workers_that_are_there(seen: Seen) -> None:
     names = spaces_of("structured", 16).features["batch"]
-    state = StateBuilder(WORKERS).observe(seen[4][0])
+    state = StateBuilder(ClusterModel(WORKERS)).observe(seen[4][0])
     pooled = dict(zip(names, _pooled(state, np.array([1.0, 2.0, 3.0]))[0], strict=True))
     batches = state.rows[state.window.present, NAMES.index("batch")]
     assert len(batches) == WORKERS - 1

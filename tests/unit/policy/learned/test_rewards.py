@@ -10,6 +10,7 @@ import pytest
 from dynamix_ps.messages import Plan
 from dynamix_ps.policy.base import LR_RULES
 from dynamix_ps.policy.cluster_model.efficiency import TUNING
+from dynamix_ps.policy.cluster_model.model import ClusterModel
 from dynamix_ps.policy.cluster_model.network_times import exposed_s
 from dynamix_ps.policy.learned.rewards import LARGEST, SMALLEST_PROGRESS, GoodputReward, PaperReward, Reward
 from dynamix_ps.policy.learned.state import State, StateBuilder
@@ -25,7 +26,7 @@ def state(sizes: tuple[int, ...] = (64, 128), **changes: Any) -> State:
         record(rank, batch_size=size, samples=20 * size, compute_s=1.0 if size else math.nan)
         for rank, size in enumerate(sizes)
     ]
-    seen = StateBuilder(len(sizes)).observe(arrays_of(view(Plan(0, sizes), list(records))))
+    seen = StateBuilder(ClusterModel(len(sizes))).observe(arrays_of(view(Plan(0, sizes), list(records))))
     in_window = {name: value for name, value in changes.items() if hasattr(seen.window, name)}
     window = dataclasses.replace(seen.window, **in_window)
     compute_s = window.compute_s / window.iterations

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from dynamix_ps.messages import LinkView, Plan, ServerView, SystemSample, WindowRecord
 from dynamix_ps.policy.base import View
+from dynamix_ps.policy.cluster_model.model import ClusterModel
 from dynamix_ps.policy.learned.features import ALL, NAMES, SHARED
 from dynamix_ps.policy.learned.state import StateBuilder
 from dynamix_ps.policy.ppo.normalise import Normaliser
@@ -60,7 +61,7 @@ def test_every_number_of_a_fully_measured_window():
         record(0, batch_size=96, samples=1920, **MEASURED),
         record(1, batch_size=32, samples=640, **MEASURED),
     ]
-    builder = StateBuilder(2)
+    builder = StateBuilder(ClusterModel(2))
     builder.observe(arrays_of(with_sides(view(plan, records))))
     later = [
         dataclasses.replace(one, accuracy=0.6, global_accuracy=0.62, loss=0.75, global_loss=0.7) for one in records
@@ -113,7 +114,7 @@ def test_every_number_of_a_fully_measured_window():
 
 
 def test_without_probe_and_reports_of_servers_their_values_are_unknown_not_zero():
-    got = row(StateBuilder(1), view(Plan(0, (64,)), [record(cpu_ratio=math.nan, memory_bytes=math.nan)]))
+    got = row(StateBuilder(ClusterModel(1)), view(Plan(0, (64,)), [record(cpu_ratio=math.nan, memory_bytes=math.nan)]))
     unknown = {name for name, value in got.items() if math.isnan(value)}
     assert unknown == {
         "push_throughput", "pull_throughput", "push_retransmits", "pull_retransmits", "rtt", "push_busy", "pull_busy",
@@ -124,7 +125,7 @@ def test_without_probe_and_reports_of_servers_their_values_are_unknown_not_zero(
 
 
 def test_a_worker_that_did_not_report_is_unknown_and_its_gain_spans_the_gap():
-    builder, plan = StateBuilder(2), Plan(0, (64, 64))
+    builder, plan = StateBuilder(ClusterModel(2)), Plan(0, (64, 64))
     builder.observe(arrays_of(view(plan, [record(0), record(1, accuracy=0.2)])))
     absent = row(builder, view(plan, [record(0, window=1), None]), rank=1)
     assert all(math.isnan(absent[one.name]) for one in ALL if one not in SHARED)
@@ -134,14 +135,14 @@ def test_a_worker_that_did_not_report_is_unknown_and_its_gain_spans_the_gap():
 
 
 def test_the_unit_of_iteration_time_is_the_mean_of_the_first_three_windows():
-    builder, plan = StateBuilder(1), Plan(0, (64,))
+    builder, plan = StateBuilder(ClusterModel(1)), Plan(0, (64,))
     for duration_s in (2.0, 4.0, 6.0):
         builder.observe(arrays_of(view(plan, [record(duration_s=duration_s)])))
     assert row(builder, view(plan, [record(duration_s=8.0)]))["iteration_time"] == pytest.approx(2.0)
 
 
 def test_a_quota_is_not_forgotten_in_a_window_that_shows_none() -> None:
-    builder = StateBuilder(1, 1)
+    builder = StateBuilder(ClusterModel(1, 1))
     held = dict(samples=640, iterations=10, compute_s=0.1, duration_s=2.0, cpu_ratio=0.2, cpu_cores=0.5)
     needed_s = []
     for throttled in (0.0, 0.01, 0.0, math.nan):
@@ -154,7 +155,7 @@ def test_a_quota_is_not_forgotten_in_a_window_that_shows_none() -> None:
 
 
 def test_gradients_that_were_not_measured_are_unknown():
-    got = row(StateBuilder(1), view(Plan(0, (64,)), [record(grad_sq_local=math.nan)]))
+    got = row(StateBuilder(ClusterModel(1)), view(Plan(0, (64,)), [record(grad_sq_local=math.nan)]))
     assert math.isnan(got["gradient_variance"])
 
 
@@ -164,7 +165,7 @@ _optional = [f.name for f in dataclasses.fields(WindowRecord) if f.type == "floa
 
 @given(st.lists(st.dictionaries(st.sampled_from(_optional), _number), min_size=1, max_size=4))
 def test_any_values_whatever_give_numbers_within_the_documented_range_or_unknown(windows):
-    builder, normaliser = StateBuilder(2), Normaliser.empty(len(NAMES))
+    builder, normaliser = StateBuilder(ClusterModel(2)), Normaliser.empty(len(NAMES))
     for number, changes in enumerate(windows):
         rows = builder.observe(arrays_of(view(Plan(0, (64, 64)), [record(0, number, **changes), None]))).rows
         for name, one, value in zip(NAMES, ALL, rows[0], strict=True):
@@ -179,7 +180,7 @@ def test_names_are_unique():
 
 def test_the_noise_scale_follows_while_gradients_shrink() -> None:
     """Early gradients are a hundred times larger and hardly noisy; they must not outweigh what follows."""
-    builder, found = StateBuilder(2), []
+    builder, found = StateBuilder(ClusterModel(2)), []
     for signal, variance in [(25.0, 450.0)] * 2 + [(0.25, 75.0)] * 12:
         norms = {"noise_signal": signal, "noise_variance": variance, "grad_sq_global": signal + variance / 128}
         seen = view(Plan(0, (64, 64)), [record(rank, **norms) for rank in range(2)])

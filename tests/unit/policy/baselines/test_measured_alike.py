@@ -15,7 +15,8 @@ from dynamix_ps.policy.baselines.lbb import LbbPolicy
 from dynamix_ps.policy.baselines.lbbsp import LbBspCpuPolicy
 from dynamix_ps.policy.baselines.pid import PidPolicy
 from dynamix_ps.policy.baselines.proportional import ProportionalPolicy
-from dynamix_ps.policy.cluster_model.compute_meter import ComputeMeter
+from dynamix_ps.policy.cluster_model.compute_times import ComputeMeter
+from dynamix_ps.policy.window_arrays import arrays_of
 from tests.policy_cluster import WINDOW, SmallCluster
 
 
@@ -33,7 +34,7 @@ def under_quota(view: View, needs_s: tuple[float, ...]) -> View:
 def test_what_a_quota_sustains_counts_and_is_remembered() -> None:
     cluster, meter = SmallCluster([640.0, 640.0], fixed_s=0.0), ComputeMeter(2)
     for _ in range(2):
-        sizes, times_s = meter.observe(under_quota(cluster.view(), (0.05, 0.4)))
+        sizes, times_s = meter.per_iteration(arrays_of(under_quota(cluster.view(), (0.05, 0.4))))
         assert sizes.tolist() == [64, 64]
         assert times_s.tolist() == pytest.approx([0.1, 0.4])
 
@@ -41,10 +42,12 @@ def test_what_a_quota_sustains_counts_and_is_remembered() -> None:
 def test_who_did_not_report_or_compute_is_unknown() -> None:
     seen = SmallCluster([100.0, 100.0, 100.0]).view()
     idle = dataclasses.replace(seen.reported[1], samples=0)
-    sizes, times_s = ComputeMeter(3).observe(dataclasses.replace(seen, records=(None, idle, seen.records[2])))
+    sizes, times_s = ComputeMeter(3).per_iteration(
+        arrays_of(dataclasses.replace(seen, records=(None, idle, seen.records[2])))
+    )
     assert np.isnan(sizes).tolist() == np.isnan(times_s).tolist() == [True, True, False]
     absurd = (dataclasses.replace(seen.reported[0], compute_s=math.inf), *seen.records[1:])
-    _, times_s = ComputeMeter(3).observe(dataclasses.replace(seen, records=absurd))
+    _, times_s = ComputeMeter(3).per_iteration(arrays_of(dataclasses.replace(seen, records=absurd)))
     assert np.isnan(times_s).tolist() == [True, False, False]
 
 

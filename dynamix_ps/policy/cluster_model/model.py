@@ -1,0 +1,89 @@
+"""What is known of the cluster: one model, observed once per window, and shared by a policy and its safety net. Pure.
+
+    compute   how long each worker computes at sizes that were not tried    compute_times.py
+    noise     the gradient noise scale                                      efficiency.py
+
+What only some need is beside it: how long an iteration takes (step_times.py), the network time of each worker
+(network_times.py).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dynamix_ps.apportion import Whole, split
+from dynamix_ps.policy.cluster_model.compute_times import ComputeMeter, ComputeTimes, sensible
+from dynamix_ps.policy.cluster_model.efficiency import NoiseScale
+from dynamix_ps.policy.window_arrays import Array, WindowArrays
+
+
+class ClusterModel:
+    """Shape (workers,) for a live cluster, (environments, workers) in the simulator.
+
+    `window`, `computing_s` and `compute_s` are of the last window, (..., workers): computing seconds in all of it and
+    per iteration, as a CPU quota sustains them.
+    """
+
+    window: WindowArrays
+    computing_s: Array
+    compute_s: Array
+
+    def __init__(self, *shape: int) -> None:
+        self.shape = shape
+        self.compute = ComputeTimes(*shape)
+        self.noise = NoiseScale(*shape[:-1])
+        self._meter = ComputeMeter(*shape)
+
+    def restart(self, which: NDArray[np.bool_]) -> None:
+        """Forget some environments, whose next window is the first of another run."""
+        self.compute.restart(which)
+        self.noise.restart(which)
+        self._meter.restart(which)
+
+    def observe(self, window: WindowArrays) -> None:
+        """Take in a clean window. Call once per window, in order."""
+        iterations = np.maximum(window.iterations, 1)[..., None]
+        self.window = window
+        self.computing_s = self._meter.observe(window)
+        self.compute_s = self.computing_s / iterations
+        self.compute.observe(window.samples / iterations, self.compute_s)
+        self.noise.observe(window)
+
+    def balanced_s(self, totals: ArrayLike) -> Array:
+        """The computing time that all workers need when each of `totals` is split so that they finish together.
+
+        Of a live cluster. Only workers that are known take part, of which there must be one, within the bounds of their
+        sizes. Totals outside of the sums of the bounds count as the nearest inside. Same shape as `totals`.
+        """
+        known, low, high = self.compute.known, self.window.low, self.window.high
+        rates = self.compute.rates_per_s[known]
+        from_s = self.compute.seconds(low)[known]  # a worker's size grows between these two times
+        until_s = self.compute.seconds(high)[known]
+        times = np.concatenate((from_s, until_s))
+        order = np.argsort(times, kind="stable")
+        slopes = np.concatenate((rates, -rates))[order].cumsum()  # samples per second after each of them
+        times = times[order]
+        grown = np.concatenate(([0.0], (slopes[:-1] * np.diff(times)).cumsum()))
+        together_s = np.interp(np.asarray(totals, dtype=np.float64), low[known].sum() + grown, times)
+        return np.asarray(np.maximum(together_s, from_s.max()))  # a slow worker at its lower bound holds up all
+
+    def shares(self, total: int) -> Whole:
+        """That split of `total` in whole samples; workers that are not known keep what is planned, beside it."""
+        known, low, high = self.compute.known, self.window.low, self.window.high
+        together_s = self.balanced_s(total)
+        wanted = np.clip((together_s - self.compute.fixed_s) * self.compute.rates_per_s, low, high)[known]
+        inside = np.clip(total, low[known].sum(), high[known].sum())
+        sizes = self.window.planned.copy()
+        sizes[known] = split(inside, wanted, low[known], high[known])
+        return sizes
+
+    @property
+    def known_compute_s(self) -> Array:
+        """`compute_s`, NaN where nothing sensible was measured in the last window."""
+        return np.where(sensible(self.window.samples, self.compute_s), self.compute_s, np.nan)
+
+    @property
+    def unmeasured(self) -> int:
+        """Samples per iteration, of a live cluster, planned for workers whose speed is not known."""
+        return int(self.window.planned[~self.compute.known].sum())

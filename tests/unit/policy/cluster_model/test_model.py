@@ -1,0 +1,141 @@
+"""The model of the cluster: how long workers compute, how an iteration is split, how noisy gradients are."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dynamix_ps.config.schema import Config
+from dynamix_ps.messages import Plan
+from dynamix_ps.policy.cluster_model.compute_times import FIXED_PART, ComputeMeter, ComputeTimes
+from dynamix_ps.policy.cluster_model.efficiency import NoiseScale
+from dynamix_ps.policy.cluster_model.model import ClusterModel
+from dynamix_ps.policy.cluster_model.step_times import StepTimes
+from dynamix_ps.policy.registry import make_policy
+from dynamix_ps.policy.window_arrays import arrays_of
+from tests import control_plane
+from tests.control_plane import record, view
+from tests.policy_cluster import SmallCluster
+
+
+def seen_at(cluster: SmallCluster, *plans: tuple[int, ...]) -> tuple[ClusterModel, StepTimes]:
+    """Both after three windows of each plan."""
+    model, times = ClusterModel(len(cluster.speeds)), StepTimes()
+    for version, sizes in enumerate(plans):
+        cluster.plan = Plan(version, sizes)
+        for _ in range(3):
+            model.observe(arrays_of(cluster.view()))
+            times.observe(model)
+    return model, times
+
+
+def test_two_sizes_tell_the_fixed_part_and_the_network() -> None:
+    cluster = SmallCluster([4000, 1000], network_s=0.2, overlap=2.0)
+    model, times = seen_at(cluster, (64, 64), (256, 128), (512, 512))
+    for sizes in ((128, 300), (1000, 32)):
+        assert model.compute.seconds(sizes) == pytest.approx(cluster.compute_s(sizes), rel=0.01)
+        longest_s = model.compute.seconds(sizes).max()
+        assert times.iteration_s(longest_s) == pytest.approx(cluster.step_s(sizes), rel=0.05)
+
+
+def test_a_worker_under_a_quota_needs_its_cpu_time_over_its_cores() -> None:
+    held = record(1, batch_size=100, samples=2000, compute_s=1.0, duration_s=4.0, cpu_ratio=0.2, cpu_cores=0.25)
+    for throttled, needed_s in ((0.1, 0.16), (0.0, 0.05)):
+        model = ClusterModel(2)
+        waited = dataclasses.replace(held, throttled=throttled)
+        seen = view(Plan(0, (100, 100)), [record(0, batch_size=100, samples=2000, compute_s=3.9), waited])
+        model.observe(arrays_of(seen))
+        assert model.compute.seconds([100, 100])[1] == pytest.approx(needed_s)
+
+
+def test_a_quota_is_not_forgotten_in_a_window_that_shows_none() -> None:
+    held = record(1, batch_size=100, samples=2000, compute_s=1.0, duration_s=4.0, cpu_ratio=0.2, cpu_cores=0.25)
+    model = ClusterModel(2)
+    for throttled in (0.1, 0.0, math.nan):
+        waited = dataclasses.replace(held, throttled=throttled)
+        seen = view(Plan(0, (100, 100)), [record(0, batch_size=100, samples=2000, compute_s=3.9), waited])
+        model.observe(arrays_of(seen))
+        assert model.compute.seconds([100, 100])[1] == pytest.approx(0.16)
+
+
+def test_one_size_tells_nothing_of_the_fixed_part() -> None:
+    cluster = SmallCluster([1000.0], fixed_s=0.0)
+    model, _ = seen_at(cluster, (100,))
+    assert model.compute.seconds([100]) == pytest.approx(0.1)
+    assert model.compute.seconds([300]) == pytest.approx(0.1 * (3 - 2 * FIXED_PART))
+
+
+@given(
+    st.lists(st.floats(100, 10_000), min_size=1, max_size=6),
+    st.floats(0, 0.05),
+    st.floats(0, 1),
+)
+def test_balanced_shares_add_up_and_take_the_time_they_promise(
+    speeds: list[float], fixed_s: float, part: float
+) -> None:
+    cluster = SmallCluster(speeds, fixed_s=fixed_s)
+    n = len(speeds)
+    model, _ = seen_at(cluster, (64,) * n, (128,) * n)
+    low, high = np.full(n, 32), np.full(n, 1024)
+    total = round(32 * n + part * (1024 - 32) * n)
+    balanced_s = float(model.balanced_s(total))
+    sizes = model.shares(total)
+    assert sizes.sum() == total
+    assert ((low <= sizes) & (sizes <= high)).all()
+    rounding_s = (1 / model.compute.rates_per_s).max()
+    assert model.compute.seconds(sizes).max() <= balanced_s * (1 + 1e-6) + rounding_s
+
+
+@pytest.mark.parametrize("name", ["ppo", "goodput", "lbb"])
+def test_a_window_is_observed_once_by_everything_that_measures(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also under a safety net, which judges with the model that its policy has."""
+    calls: Counter[str] = Counter()
+
+    def counted(kind: type[Any]) -> None:
+        observe = kind.observe
+
+        def once_more(self: Any, *seen: Any) -> Any:
+            calls[kind.__name__] += 1
+            return observe(self, *seen)
+
+        monkeypatch.setattr(kind, "observe", once_more)
+
+    parts = (ClusterModel, ComputeMeter, ComputeTimes, NoiseScale)
+    for kind in parts:
+        counted(kind)
+    config: Config = control_plane.config(workers=2, policy=name, learn=False)
+    policy = make_policy(config, 2, np.random.default_rng(0))
+    cluster = SmallCluster([4000, 1000], noise_scale=100)
+    for _ in range(6):
+        cluster.step(policy)
+    assert calls == {kind.__name__: 6 for kind in parts}
+
+
+def test_a_signal_that_is_not_positive_is_an_infinite_noise_scale() -> None:
+    for variance, signal, scale in (
+        (4.0, 2.0, 2.0),
+        (4.0, -1.0, math.inf),
+        (-4.0, 1.0, 0.0),
+        (math.nan, 1.0, math.nan),
+    ):
+        noise = NoiseScale()
+        norms: dict[str, Any] = {"noise_variance": variance, "noise_signal": signal, "grad_sq_global": 1.0}
+        noise.observe(arrays_of(view(Plan(0, (64,)), [record(0, **norms)])))
+        assert noise.estimated == pytest.approx(scale, nan_ok=True)
+
+
+def test_what_was_estimated_leaves_out_what_was_expected_before() -> None:
+    noise = NoiseScale()
+    for variance, signal in ((450.0, 25.0), (75.0, 0.25), (80.0, 0.3)):
+        norms: dict[str, Any] = {"noise_variance": variance, "noise_signal": signal, "grad_sq_global": 1.0}
+        noise.observe(arrays_of(view(Plan(0, (64,)), [record(0, **norms)])))
+    weights = 0.9 ** np.arange(3)[::-1]
+    assert noise.estimated == pytest.approx((weights @ [450, 75, 80]) / (weights @ [25, 0.25, 0.3]))
+    assert noise.estimated < float(noise.expected) < 64, "the first global batch still counts"
