@@ -145,12 +145,13 @@ def _run_cells(
 
 @command.command()
 @click.argument("folder", type=_FOLDER)
-def report(folder: Path) -> None:
-    """Make tables, pictures and report of FOLDER."""
+@click.option("-o", "--out", type=_FOLDER, help="Folder of the pages and pictures.  [default: FOLDER]")
+def report(folder: Path, out: Path | None) -> None:
+    """Make the report of the results in FOLDER: report.html, report.md and pictures."""
     _need_packages()
     from benchmarks.suite.grid_folder import GridFolder
 
-    _report(GridFolder(folder), make_console())
+    _report(GridFolder(folder), make_console(), out)
 
 
 @command.command("list")
@@ -190,12 +191,12 @@ def clean() -> None:
     click.echo("\n".join(f"removed {line}" for line in remove_leftovers()) or "nothing was left over")
 
 
-def _report(folder: GridFolder, console: Console) -> None:
+def _report(folder: GridFolder, console: Console, out: Path | None = None) -> None:
     from benchmarks.report.report import write_report
     from benchmarks.suite.tables import export
 
     export(folder.path)
-    _say(console, f"report: {write_report(folder.path)}")
+    _say(console, f"report: {write_report(folder.path, out)}")
 
 
 def _matching(grid: Grid, patterns: Sequence[str]) -> list[CellName]:

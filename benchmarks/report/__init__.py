@@ -1,0 +1,23 @@
+"""Pages from the tables of a grid.
+
+The report of one grid, made by `dynamix bench report`:
+
+    report              report.md, report.html and pictures from the tables; how to read it
+    comparison          one contender against every other: what is clear, what is noise
+    headline            two sentences, one picture, one table
+    all_races           the subject against every rival, everybody against tuned static sizes
+    one_race            the section of one scenario and workload
+    grid_description    what ran, who takes part, cells that are not done
+    pictures            what is drawn
+    html                Markdown and pictures as one HTML file
+
+Pages of benchmarks/results, each made by `python -m benchmarks.report.NAME FOLDER --out benchmarks/results`:
+
+    proof               our agent against its strongest rivals, where the time goes, everybody else
+    rematch             the same scenarios with further seeds
+    planes              every data plane and framework
+    papers              beside the results that papers report
+
+    grid_page           the command line of these four
+    page                Markdown tables, PNG files, figures between two marks of a page
+"""

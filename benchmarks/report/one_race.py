@@ -32,19 +32,19 @@ PICTURES: Mapping[str, tuple[str, Callable[[Any, Race], None]]] = {
 
 
 def picture_name(race: Race, kind: str) -> str:
-    """Of the file."""
+    """The name of the picture's file."""
     return f"{race.scenario}--{race.workload}--{kind}.png"
 
 
-def chapter(race: Race) -> str:
-    """Time to accuracy, accuracy on equal terms, and what the time was spent on."""
+def race_section(race: Race) -> str:
+    """Time to accuracy, accuracy after equal time and equal samples, and what the time was spent on."""
     images = {kind: f"![{what}: {race.name}]({picture_name(race, kind)})" for kind, (what, _) in PICTURES.items()}
     parts = [f"## {race.name}", _tuning(race), images["accuracy"], _times(race), _accuracies(race)]
     return "\n\n".join(part for part in (*parts, images["step-time"], _costs(race), images["batch-sizes"]) if part)
 
 
 def interval(one: Estimate | None, form: str = "{:.2f}", scale: float = 1.0) -> str:
-    """A value with its interval; without where there is none, as of a single seed."""
+    """A value with its interval, or the value alone where there is no interval, as with a single seed."""
     if one is None:
         return UNKNOWN
     value, low, high = (form.format(scale * number) for number in (one.value, one.low, one.high))

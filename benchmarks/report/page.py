@@ -1,10 +1,11 @@
-"""Results as pages: figures stand between two marks of a Markdown file, the rest of which is written by hand."""
+"""Pages of results: tables, pictures, and Markdown files whose figures stand between two marks."""
 
 from __future__ import annotations
 
 import csv
 import platform
 from collections.abc import Callable, Mapping, Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -12,19 +13,20 @@ import numpy as np
 
 from benchmarks.suite.machine_speed import machine_name
 from dynamix_ps.errors import UsageError
-from dynamix_ps.report.plots.plots import DOTS_PER_INCH
 
 BEGIN, END = "<!-- figures -->", "<!-- end of figures -->"
 RESULTS = Path("benchmarks/results")
+DOTS_PER_INCH = 90
+COLOURS = 64  # of a picture
 
 
 def where() -> str:
-    """The machine and what counts of its software, for the end of a sentence."""
+    """The machine, and the versions of Python and numpy, for the end of a sentence."""
     return f"{machine_name()}, Python {platform.python_version()}, numpy {np.__version__}"
 
 
 def write_csv(file: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """All rows must have the same names. Raises OSError."""
+    """All rows must have the same keys. Raises OSError."""
     with file.open("w", newline="", encoding="utf-8") as out:
         writer = csv.DictWriter(out, list(rows[0]))
         writer.writeheader()
@@ -32,23 +34,28 @@ def write_csv(file: Path, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def draw(file: Path, into: Callable[[Any], None]) -> None:
-    """Raises OSError."""
+    """Draw one PNG file with a palette, a third as large as with full colours. Raises OSError."""
     from matplotlib.figure import Figure
+    from PIL import Image
 
     figure = Figure(layout="constrained", dpi=DOTS_PER_INCH)
     into(figure)
-    figure.savefig(file)
+    drawn = BytesIO()
+    figure.savefig(drawn, format="png")
+    # The octree keeps the colours of thin lines apart; the median cut merges them.
+    small = Image.open(drawn).convert("RGB").quantize(COLOURS, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
+    small.save(file, "PNG", optimize=True)
 
 
 def markdown(table: Sequence[Mapping[str, str]]) -> str:
-    """A table of a page."""
+    """A table, one row per mapping; all rows have the keys of the first."""
     names = list(table[0])
     lines = [names, ["---"] * len(names), *([row[name] for name in names] for row in table)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def update_page(file: Path, *blocks: str) -> None:
-    """Replace what is between the marks, the first pair by the first block; the rest of the page is written by hand.
+    """Replace the text between each pair of marks by one block, in order; the rest of the page stays as it is.
 
     Raises:
         UsageError: the page lacks a mark, or cannot be read or written.

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.report.comparison import Comparison
 from benchmarks.suite.contenders import CONTENDERS
 from benchmarks.suite.results import CellResult
 from benchmarks.suite.statistics import OURS, STATIC, Race, contenders_of, relative_time
@@ -18,10 +19,11 @@ COLUMNS = 4  # of small pictures side by side
 ROOM = 1.5  # above and below the sizes, so that at least one power of two is on the axis
 LONGEST_BAR = 3.0  # times the reference; longer ones are cut off, their value says how long they are
 CURVE_POINTS = 200
+OURS_BARS, OTHERS_BARS, REFERENCE_LINE = "#0072b2", "#b5c7d3", "#d55e00"
 OTHER_COLOUR = "#777777"  # the time that is none of the parts
 
 
-def contender_look(name: str) -> dict[str, Any]:
+def contender_style(name: str) -> dict[str, Any]:
     """Ours in black and thicker, the others in colours by their place in the catalogue."""
     if name == OURS:
         return {"color": "#000000", "linestyle": "-", "linewidth": 2.6, "zorder": 3}
@@ -34,7 +36,7 @@ def contender_look(name: str) -> dict[str, Any]:
 
 def accuracy(figure: Any, race: Race) -> None:
     """Test accuracy over time: mean over seeds, with the band from the lowest to the highest seed."""
-    figure.set_size_inches(10, 5)
+    figure.set_size_inches(8, 4.2)
     axes = figure.subplots()
     axes.set_title(f"Test accuracy over time: {race.name}", loc="left", fontsize="medium")
     lowest = []
@@ -46,9 +48,9 @@ def accuracy(figure: Any, race: Race) -> None:
             max(curve[0].time_s for curve in curves), min(curve[-1].time_s for curve in curves), CURVE_POINTS
         )
         values = 100 * np.array([_interpolated(times, curve) for curve in curves])
-        look = contender_look(name)
-        axes.plot(times, values.mean(axis=0), label=name, **look)
-        axes.fill_between(times, values.min(axis=0), values.max(axis=0), color=look["color"], alpha=0.12, linewidth=0)
+        line = contender_style(name)
+        axes.plot(times, values.mean(axis=0), label=name, **line)
+        axes.fill_between(times, values.min(axis=0), values.max(axis=0), color=line["color"], alpha=0.12, linewidth=0)
         lowest.append(values.min())
     if not lowest:
         nothing(axes)
@@ -66,7 +68,7 @@ def accuracy(figure: Any, race: Race) -> None:
 def batch_sizes(figure: Any, race: Race) -> None:
     """Batch sizes over time, one panel per contender, one line per worker, of the lowest seed."""
     names = race.ranking()
-    panels = _panels(figure, len(names), height=2.1, sharex=True, sharey=True)
+    panels = _panels(figure, len(names), height=1.7, sharex=True, sharey=True)
     seeds = {name: next(iter(race.entries[name])) for name in names}
     figure.suptitle(f"Batch size per worker over time: {race.name}, seed {min(seeds.values())}", fontsize="medium")
     for axes, name in zip(panels, names, strict=True):
@@ -85,7 +87,7 @@ def batch_sizes(figure: Any, race: Race) -> None:
 def step_time(figure: Any, race: Race) -> None:
     """Where the time of all workers went: mean over workers and seeds, in parts of training time."""
     names = race.ranking()[::-1]
-    figure.set_size_inches(10, 0.36 * len(names) + 1.8)
+    figure.set_size_inches(8, 0.28 * len(names) + 1.6)
     axes = figure.subplots()
     axes.set_title(f"Where the workers' time went: {race.name}", loc="left", fontsize="medium")
     rows = [_split(list(race.entries[name].values())) for name in names]
@@ -102,10 +104,42 @@ def step_time(figure: Any, race: Race) -> None:
     common_legend(figure, [axes])
 
 
+def headline(figure: Any, found: Sequence[Comparison]) -> None:
+    """The subject's time over every rival's, on a logarithmic axis: a dot per race, and all of them with interval."""
+    subject = found[0].subject
+    figure.set_size_inches(6, 0.32 * len(found) + 1.5)
+    axes = figure.subplots()
+    for place, one in enumerate(found):
+        values = [race.value for race in one.by_race.values()]
+        axes.plot(values, [place] * len(values), "o", color=OTHERS_BARS, markersize=5, label="one scenario")
+        ends = [place, place]
+        axes.plot([one.overall.low, one.overall.high], ends, color=OURS_BARS, linewidth=2.5, label="all, 95 % interval")
+        axes.plot(one.overall.value, place, "D", color=OURS_BARS, markersize=6)
+        axes.annotate(
+            f"{one.overall.value:.2f}",
+            (1, place),
+            xycoords=axes.get_yaxis_transform(),
+            xytext=(6, 0),
+            textcoords="offset points",
+            va="center",
+        )
+    axes.axvline(1.0, color=REFERENCE_LINE, linewidth=1)
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_formatter("{x:g}")
+    low, high = axes.get_xlim()
+    axes.set_xlim(min(low, 1 / ROOM), max(high, ROOM))
+    axes.set_yticks(range(len(found)), [one.rival for one in found])
+    axes.invert_yaxis()
+    axes.set_xlabel(f"time of {subject} / time of the rival: left of the line, {subject} is faster")
+    axes.grid(axis="x", color="#e5e5e5")
+    axes.set_axisbelow(True)
+    common_legend(figure, [axes])
+
+
 def relative_times(figure: Any, among: Sequence[Race]) -> None:
     """Time to the target over that of tuned static: one panel per race, one bar with its interval per contender."""
     contenders = [name for name in contenders_of(among) if name != STATIC]
-    panels = _panels(figure, len(among), height=0.26 * len(contenders) + 0.7, sharex=True, sharey=True)
+    panels = _panels(figure, len(among), height=0.21 * len(contenders) + 0.6, sharex=True, sharey=True)
     title = f"Time to target relative to tuned {STATIC}: left of the line is faster"
     if not all(race.has_enough_seeds(name) for race in among for name in race.entries):
         title += "; hatched: fewer seeds than the others, a first impression"
@@ -125,7 +159,7 @@ def _bars(axes: Any, race: Race, found: Mapping[str, Estimate | None], room: flo
         if one is None:
             axes.text(0.05, place, "no result", va="center", fontsize="x-small", color="#777777")
             continue
-        colour = "#0072b2" if name == OURS else "#b5c7d3"
+        colour = OURS_BARS if name == OURS else OTHERS_BARS
         outline = {} if race.has_enough_seeds(name) else {"fill": False, "hatch": "///"}
         axes.barh(place, min(one.value, room), height=0.75, color=colour, edgecolor=colour, **outline)
         axes.plot([one.low, one.high], [place, place], color="#222222", linewidth=1.2)
@@ -133,7 +167,7 @@ def _bars(axes: Any, race: Race, found: Mapping[str, Estimate | None], room: flo
         ground = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 0.8}
         where = 0.05 if inside else one.high + 0.03
         axes.text(where, place, f"{one.value:.2f}", va="center", fontsize="x-small", bbox=ground, zorder=4)
-    axes.axvline(1.0, color="#d55e00", linewidth=1)
+    axes.axvline(1.0, color=REFERENCE_LINE, linewidth=1)
     axes.set_yticks(range(len(found)), found, fontsize="small")
     axes.grid(axis="x", color="#e5e5e5")
     axes.set_axisbelow(True)
@@ -143,7 +177,7 @@ def _panels(figure: Any, count: int, *, height: float, **shared: bool) -> list[A
     """Small pictures in rows, as wide as there is room for; places that are left over stay empty."""
     columns = min(count, COLUMNS)
     rows = -(-count // columns)
-    figure.set_size_inches(max(3.2 * columns, 6.0), height * rows + 1.0)
+    figure.set_size_inches(max(2.5 * columns, 6.0), height * rows + 1.0)
     panels = list(figure.subplots(rows, columns, squeeze=False, **shared).flat)
     for axes in panels[count:]:
         axes.set_visible(False)

@@ -29,13 +29,13 @@ from benchmarks.suite.workloads import Workload, load_workloads
 Row = dict[str, str]
 
 
-def figures(among: Sequence[Race], folder: str) -> str:
-    """Both tables in Markdown: what adapting gains on each plane, and where the workers' time goes."""
-    return (
+def figures(among: Sequence[Race], folder: str) -> Sequence[str]:
+    """One block in Markdown: what adapting gains on each plane, and where the workers' time goes."""
+    return [
         f"`python -m benchmarks.report.planes {folder} --out benchmarks/results`.\n\n"
         f"### What the same policy gains everywhere\n\n{markdown(list(_gains(among)))}\n\n"
         f"### Where the workers' time goes\n\n{markdown(list(_parts(among)))}\n\n"
-    )
+    ]
 
 
 def plane_of(workload: Workload) -> str:

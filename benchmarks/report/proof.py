@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from benchmarks.report.comparison import titles_of
 from benchmarks.report.grid_page import renew
 from benchmarks.report.one_race import UNKNOWN, interval
 from benchmarks.report.page import markdown
@@ -47,8 +48,7 @@ def figures(among: Sequence[Race], folder: str) -> Sequence[str]:
     demanding = load_grid("proof").scenarios
     hard = [race for race in among if race.scenario in demanding]
     easy = [race for race in among if race.scenario not in demanding]
-    one_workload = len({race.workload for race in among}) == 1
-    titles = {race.name: race.scenario if one_workload else race.name for race in among}
+    titles = titles_of(among)
     command = f"`python -m benchmarks.report.proof {folder} --out benchmarks/results`.\n\n"
     return [
         f"{command}{_proof(among, hard, easy, titles)}\n\n" + (f"{_verdict(hard, titles)}\n\n" if hard else ""),

@@ -14,7 +14,8 @@ def test_planes_stand_side_by_side() -> None:
         for workload, pair in times.items()
         for name, time_s in zip(("static-64", "ppo"), pair, strict=True)
     ]
-    lines = figures(with_static(races(cells)), "runs/mine").splitlines()
+    (block,) = figures(with_static(races(cells)), "runs/mine")
+    lines = block.splitlines()
     gains = {"torch, byteps": "0.25", "torch, gloo": "0.50", "mxnet, byteps": "0.75"}
     for plane, gain in gains.items():
         (row,) = [line for line in lines if f"| h-level-4 | {plane} | 1 |" in line]

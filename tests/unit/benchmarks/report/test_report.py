@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.report.html import page
-from benchmarks.report.report import report_text, write_report
+from benchmarks.report.report import TITLE, report_text, write_report
 from benchmarks.suite.results import CellName, CellResult
 from benchmarks.suite.tables import write_tables
 from dynamix_ps.errors import UsageError
@@ -43,20 +43,19 @@ def row(text: str, heading: str, contender: str) -> dict[str, str]:
 class TestText:
     def test_our_rivals_and_where_we_lose(self) -> None:
         text = report_text(RESULTS, [])
-        static, pid = (row(text, "against every rival", name) for name in ("static", "pid"))
-        assert (static["t / t_rival"], static["faster"], static["slower in"]) == ("0.75", "25 %", "none")
-        assert pid["slower in"].startswith("h-level-4, fashion-cnn (")
-        assert pid["faster in"] == "0 of 1"
+        static, pid = (row(text, TITLE, name) for name in ("static", "pid"))
+        assert (static["t / t_rival"], static["faster"], static["ratio above 1 in"]) == ("0.75", "25 %", "none")
+        assert pid["ratio above 1 in"] == "h-level-4 (3.00)"
 
     def test_a_race(self) -> None:
-        chapter = "\n## h-level-4, fashion-cnn"
+        heading = "\n## h-level-4, fashion-cnn"
         text = report_text(RESULTS, [])
-        found = row(text, chapter, "ppo")
+        found = row(text, heading, "ppo")
         assert found["s to 45 %"] == "15.0"
         assert found["s to 90 % (target)"] == "30.0"
         assert found["reached target"] == "3 of 3"
         assert found["faster than static"] == "25 %"
-        assert row(text, chapter, "pid")["reached target"] == "2 of 2"
+        assert row(text, heading, "pid")["reached target"] == "2 of 2"
         costs = row(text, "h-level-4--fashion-cnn--step-time.png", "ppo")
         assert (costs["global batch"], costs["samples to target"], costs["samples per s"]) == ("100", "30,000", "1,000")
         assert (
@@ -73,8 +72,9 @@ class TestText:
     def test_cells_that_are_not_done_are_named_with_reason(self) -> None:
         text = report_text(RESULTS, [CellName("h-level-4", "fashion-cnn", "lbb", seed) for seed in (1, 3)])
         assert "1 failed, 2 without a result." in text
-        assert "- `h-level-4--fashion-cnn--pid` (seed 3) failed: `worker 1 died, and 'that' | is why`" in text
-        assert "- `h-level-4--fashion-cnn--lbb` (seeds 1, 3) no result" in text
+        reason = "failed: `worker 1 died, and 'that' \\| is why`"
+        assert f"| h-level-4, fashion-cnn | {reason} | `pid`: 3 |\n" in text
+        assert text.endswith("| h-level-4, fashion-cnn | no result | `lbb`: 1, 3 |\n")
         assert "not done" not in report_text(OURS, [])
 
     def test_few_seeds_are_a_first_impression(self) -> None:
@@ -97,15 +97,16 @@ class TestText:
     def test_every_scenario_tells_our_time_over_that_of_every_rival(self) -> None:
         elsewhere = [made_up("ppo", 30, scenario="spot"), made_up("pid", 40, scenario="spot")]
         lines = report_text([*OURS, *PID, *STATIC_64, *elsewhere], []).splitlines()
-        assert "| scenario, workload | `static` | `pid` |" in lines
-        assert "| h-level-4, fashion-cnn | 0.75 | 3.00 |" in lines
-        assert "| spot, fashion-cnn | n/a | 0.75 |" in lines
-        assert "in each scenario" not in report_text([*OURS, *PID], [])
+        assert "| scenario | `pid` | `static` |" in lines
+        assert "| h-level-4 | 3.00 | 0.75 |" in lines
+        assert "| spot | 0.75 | n/a |" in lines
+        assert "| **all** | 1.50 | 0.75 |" in lines
+        assert "**all**" not in report_text([*OURS, *PID], [])
 
     def test_how_many_seeds_a_comparison_rests_on(self) -> None:
         elsewhere = [made_up(name, 10, scenario="spot") for name in ("ppo", "pid")]
-        assert row(report_text(OURS + PID[:2], []), "against every rival", "pid")["seeds"] == "2"
-        assert row(report_text(OURS + PID[:2] + elsewhere, []), "against every rival", "pid")["seeds"] == "1 to 2"
+        assert row(report_text(OURS + PID[:2], []), TITLE, "pid")["seeds"] == "2"
+        assert row(report_text(OURS + PID[:2] + elsewhere, []), TITLE, "pid")["seeds"] == "1 to 2"
 
     def test_tuning_is_stated(self) -> None:
         text = report_text(RESULTS, [])
@@ -131,11 +132,11 @@ class TestFiles:
             (tmp_path / file.name).write_bytes(file.read_bytes())
         write_report(tmp_path)
         assert _digests(tmp_path) == _digests(folder)
-        assert len(list(folder.glob("*.png"))) == 4
+        assert len(list(folder.glob("*.png"))) == 5
 
     def test_cells_of_the_grid_that_have_no_result_are_named(self, folder: Path) -> None:
         text = (folder / "report.md").read_text()
-        assert "- `h-level-4--fashion-cnn--lbb` (seeds 1, 2, 3) no result\n" in text
+        assert "| h-level-4, fashion-cnn | no result | `lbb`: 1, 2, 3 |\n" in text
 
     def test_every_picture_of_the_text_is_there(self, folder: Path) -> None:
         named = re.findall(r"!\[[^]]*\]\(([^)]*)\)", (folder / "report.md").read_text())
@@ -144,8 +145,23 @@ class TestFiles:
     def test_the_page_loads_nothing_from_elsewhere(self, folder: Path) -> None:
         links = _Links()
         links.feed((folder / "report.html").read_text())
-        assert [link[:22] for link in links.found] == ["data:image/png;base64,"] * 4
+        assert [link[:22] for link in links.found if link[0] != "#"] == ["data:image/png;base64,"] * 5
         assert "viewport" in links.metas
+
+    def test_contents_lead_to_every_section(self, folder: Path) -> None:
+        links = _Links()
+        links.feed((folder / "report.html").read_text())
+        sections = 1 + (folder / "report.md").read_text().count("\n## ")
+        assert [link for link in links.found if link[0] == "#"] == [f"#{anchor}" for anchor in links.anchors]
+        assert len(set(links.anchors)) == sections
+
+    def test_pages_go_elsewhere_on_demand(self, folder: Path, tmp_path: Path) -> None:
+        before = _digests(folder)
+        assert write_report(folder, tmp_path / "new" / "pages") == tmp_path / "new" / "pages" / "report.html"
+        assert _digests(folder) == before
+        made = _digests(tmp_path / "new" / "pages")
+        assert made == {name: digest for name, digest in before.items() if name in made}
+        assert {"report.md", "report.html"} <= set(made)
 
     def test_a_grid_of_which_every_cell_failed(self, tmp_path: Path) -> None:
         write_tables(tmp_path, [made_up(name, 10, ended="failed") for name in ("ppo", "static-64")])
@@ -170,9 +186,11 @@ class _Links(HTMLParser):
         super().__init__()
         self.found: list[str] = []
         self.metas: list[str] = []
+        self.anchors: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.found += [value or "" for name, value in attrs if name in ("src", "href")]
+        self.anchors += [value or "" for name, value in attrs if name == "id"]
         self.metas += [value or "" for name, value in attrs if tag == "meta" and name == "name"]
 
 
