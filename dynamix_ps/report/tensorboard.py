@@ -1,7 +1,7 @@
-"""TensorBoard events of a run, written while it goes on: one folder per worker and server, and one for all.
+"""TensorBoard events of a run, written during the run: one folder per worker and server, and one for the cluster.
 
-Values of the same name then lie over each other in one chart, one curve per worker. Steps are iterations, wall
-times those of the run's records. What is unknown is left out.
+So a chart shows one curve per worker. Steps are iterations; wall times are those of the run's records. Unknown values
+are left out.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from dynamix_ps.run_record.json_lines import Line
 from dynamix_ps.run_record.run_state import RunState
 from dynamix_ps.run_record.values import number, ratio
 
-GLOBAL = "global"  # folder of what concerns all workers
+GLOBAL = "global"  # the folder of the cluster
 
 
 def charted(table: FieldTable, scope: Scope | None = None) -> tuple[str, ...]:
-    """Names of the numbers that have a chart, of one scope or of both."""
+    """The names of the numbers with a chart, of one scope or of both."""
     fields = (field for field in table.values() if field.is_number and field.metric.chart)
     return tuple(field.name for field in fields if scope in (None, field.metric.scope))
 
 
 _OWN = charted(WINDOW, "worker")
-_SHARED = charted(WINDOW, "cluster")  # rank 0's lines give them for all
+_SHARED = charted(WINDOW, "cluster")  # taken from the lines of rank 0
 _LINK = charted(LINK)
 _SERVER = charted(SERVER)
 _SYSTEM = charted(SYSTEM)
@@ -42,7 +42,7 @@ Scalars = Mapping[str, float]
 class TensorBoard:
     """Event files below `directory`, which need not exist yet; None: nothing is written.
 
-    Never raises: the first failure (no package, disk full) is told to `on_failure`, and nothing is written any more.
+    Never raises: the first failure (no package, disk full) calls `on_failure` and ends the writing.
     """
 
     def __init__(self, directory: Path | None, on_failure: Callable[[str], None]) -> None:
@@ -57,9 +57,9 @@ class TensorBoard:
                 self._summaries = importlib.import_module("tensorboardX.proto.summary_pb2")
 
     def add(self, line: Line, state: RunState) -> None:
-        """Write the scalars of a line that `state` has accepted; its iteration is the step of lines without one.
+        """Write the scalars of a line that `state` has accepted. Lines without a step get the state's iteration.
 
-        A line of another form has none.
+        A line of an unknown form has no scalars.
         """
         try:
             found = list(_scalars(line, state)) if self._directory else []
@@ -73,7 +73,7 @@ class TensorBoard:
                     self._write(name, step, time_s, known)
 
     def flush(self) -> None:
-        """Let readers see what was added."""
+        """Make what was added visible to readers."""
         with self._guarded():
             for writer in self._writers.values():
                 writer.flush()
@@ -86,10 +86,10 @@ class TensorBoard:
 
     @contextmanager
     def _guarded(self) -> Iterator[bool]:
-        """Whether to write; what goes wrong meanwhile ends the writing."""
+        """Yields whether to write. An exception inside ends the writing."""
         try:
             yield self._directory is not None
-        except Exception as error:  # charts are never worth a run
+        except Exception as error:  # a failing chart must not end a run
             self._directory = None
             self._writers.clear()
             advice = "; pip install tensorboardX, or set metrics.tensorboard to false"

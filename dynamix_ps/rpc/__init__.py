@@ -1,4 +1,4 @@
-"""The control plane's wire: messages, who may speak, and the worker's side of it."""
+"""The calls between workers and the arbitrator: messages, checks, authentication, client and server."""
 
 from dynamix_ps.rpc.fork import switch_off_fork_handlers
 

@@ -1,4 +1,4 @@
-"""Who may speak: every call carries the protocol version, the run's id and the run's secret token."""
+"""Authentication: every call carries the protocol version, the run's id and the run's secret token."""
 
 from __future__ import annotations
 
@@ -31,7 +31,10 @@ def credentials(run_id: str, token: str) -> Metadata:
 
 
 def refusal(metadata: dict[str, str], run_id: str, token: str) -> Refusal | None:
-    """Why a call with this metadata is refused, or None. The token comes first: without it nothing is told."""
+    """Why a call with this metadata is refused, or None.
+
+    The token is checked first, so that a caller without it learns nothing else.
+    """
     if not hmac.compare_digest(metadata.get(_TOKEN_KEY, "").encode(), token.encode()):
         return (
             grpc.StatusCode.PERMISSION_DENIED,
@@ -53,7 +56,7 @@ def refusal(metadata: dict[str, str], run_id: str, token: str) -> Refusal | None
 
 
 class AuthInterceptor(grpc.aio.ServerInterceptor):
-    """Refuses calls of strangers before any of our code sees them, and tells `on_refused` why."""
+    """Refuses calls without valid credentials before the service sees them, and gives `on_refused` the reason."""
 
     def __init__(self, run_id: str, token: str, on_refused: Callable[[str], None]) -> None:
         self._run_id = run_id
@@ -77,7 +80,7 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
 
 
 def _refusing(handler: _Handler, code: grpc.StatusCode, text: str) -> _Handler:
-    """A handler of the same shape that only says no."""
+    """A handler of the same kind that refuses every call."""
 
     async def refuse(_request: Any, context: Any) -> None:
         await context.abort(code, text)

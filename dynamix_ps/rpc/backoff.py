@@ -7,8 +7,11 @@ from collections.abc import Iterator
 
 
 def backoff_s(first_s: float, largest_s: float, rng: random.Random) -> Iterator[float]:
-    """Endless waiting times in seconds: the limit doubles from `first_s` up to `largest_s`, each time is a random
-    part (50-100 %) of it, so that workers that lost the same arbitrator do not come back all at once."""
+    """Endless waiting times in seconds.
+
+    The limit doubles from `first_s` up to `largest_s`. Each time is a random part (50-100 %) of the limit, so that the
+    workers of one arbitrator do not reconnect all at once.
+    """
     limit = first_s
     while True:
         yield limit * rng.uniform(0.5, 1.0)

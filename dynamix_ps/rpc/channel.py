@@ -6,13 +6,13 @@ Options = list[tuple[str, int]]
 
 
 def message_limit_bytes(n_workers: int) -> int:
-    """Largest message: 256 KiB for a report with the most connections there may be, and room for what grows with
-    the number of workers (plans, peers)."""
+    """Largest message: 256 KiB for a report with the largest number of connections, and 64 bytes per worker for plans
+    and peers."""
     return 262_144 + 64 * n_workers
 
 
 def client_options(n_workers: int) -> Options:
-    """One connection of our own, never through an HTTP proxy, that is not put off after a failure."""
+    """A connection that is shared with no other channel, uses no HTTP proxy, and reconnects within a second."""
     return [
         *_limits(n_workers),
         ("grpc.enable_http_proxy", 0),
@@ -23,7 +23,7 @@ def client_options(n_workers: int) -> Options:
 
 
 def server_options(n_workers: int) -> Options:
-    """The address is ours alone: without this, two servers could share a port and each get half of the calls."""
+    """One server per port: with so_reuseport, two servers could share a port and each get half of the calls."""
     return [*_limits(n_workers), ("grpc.so_reuseport", 0)]
 
 

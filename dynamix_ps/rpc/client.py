@@ -1,8 +1,8 @@
-"""The worker's end of the wire. Training only touches plain attributes; threads of this client do the rest.
+"""The worker's client of the arbitrator. Training reads and writes attributes; threads of the client make the calls.
 
-Two daemon threads per worker: one makes the calls (register, report, heartbeat, leave), one follows the stream
-of plans. While the arbitrator cannot be reached, training goes on with the plan it has; that is said once per
-outage. Nothing here is ever used in a forked child: a data-loader worker inherits the object, not the threads.
+There are two daemon threads per worker: one makes the calls (register, report, heartbeat, leave), the other follows
+the stream of plans. While the arbitrator cannot be reached, training goes on with its plan; the client reports this
+once per outage. In a forked child, such as a data-loader worker, the client does nothing: a fork copies no threads.
 """
 
 from __future__ import annotations
@@ -71,18 +71,18 @@ class ArbitratorClient:
         self._stream_broke = False
         self._report_refused = False
         self._thread = threading.Thread(target=self._run, name="dynamix-rpc", daemon=True)
-        self.dropped_records = 0  # oldest ones, given up because the queue was full
+        self.dropped_records = 0  # the oldest ones, dropped because the queue was full
 
-    # called by training: none of these waits for anything
+    # called by training; none of these blocks
 
     def start(self) -> None:
-        """Start to connect, and return at once. Whether it works out is told by events."""
+        """Start to connect, and return at once. Events tell whether it succeeds."""
         self._thread.start()
 
     def report(self, record: WindowRecord, observed: RoleReport | None = None) -> None:
-        """Queue a record, with what this role saw of its connections and its machine at the same moment.
+        """Queue a record, with the report of this worker's connections and machine at the same moment.
 
-        When the queue is full the oldest one is dropped and counted.
+        If the queue is full, the oldest record is dropped and counted.
         """
         if os.getpid() != self._pid:
             return
@@ -100,11 +100,11 @@ class ArbitratorClient:
         self._iteration = iteration
 
     def peers(self) -> tuple[PeerStatus, ...]:
-        """What the arbitrator knew of all workers at the last heartbeat."""
+        """The status of all workers at the last heartbeat."""
         return self._peers
 
     def close(self, timeout_s: float) -> None:
-        """Send what is queued, leave, and stop the threads; gives up waiting for them after `timeout_s`."""
+        """Send what is queued, leave, and stop the threads. Waits at most `timeout_s` for them."""
         if os.getpid() != self._pid:
             return
         self._closing.set()
@@ -115,7 +115,7 @@ class ArbitratorClient:
     # the thread that makes the calls
 
     def _run(self) -> None:
-        """Connect, serve the connection until it fails, wait, connect again; until closed or refused for good."""
+        """Connect, serve the connection until it fails, wait, connect again, until closed or refused for good."""
         delays = backoff_s(FIRST_RETRY_S, LONGEST_RETRY_S, self._rng)
         while not self._closing.is_set():
             link = Link(self._address, self._run_id, self._token, self._registration, self._timeouts)
@@ -138,7 +138,7 @@ class ArbitratorClient:
             self._closing.wait(next(delays))
 
     def _serve(self, link: Link) -> None:
-        """Send records as they come and heartbeats in between. Returns when closing, raises when a call fails."""
+        """Send records as they come and heartbeats in between. Return when closing; raise when a call fails."""
         interval_s = self._timeouts.lease_s / 3
         due_s = time.monotonic()
         while not self._closing.is_set():
@@ -149,7 +149,7 @@ class ArbitratorClient:
                 self._peers = link.heartbeat(self._iteration)
                 due_s = time.monotonic() + interval_s
             self._wake.wait(max(0.0, due_s - time.monotonic()))
-        self._send_queued(link)  # the last window, which is often complete just before closing
+        self._send_queued(link)  # the last window is often complete just before closing
         link.leave()
 
     def _send_queued(self, link: Link) -> None:
@@ -157,7 +157,7 @@ class ArbitratorClient:
             self._send(link, self._records[0])
 
     def _send(self, link: Link, queued: _Queued) -> None:
-        """Report one record; it stays queued only if sending it again can help."""
+        """Report one record. It stays queued only if sending it again can succeed."""
         try:
             link.report(queued.record, queued.observed)
         except grpc.RpcError as error:
@@ -174,13 +174,13 @@ class ArbitratorClient:
             self._drop(queued)
 
     def _drop(self, queued: _Queued) -> None:
-        if self._records and self._records[0] is queued:  # a full queue may have dropped it meanwhile
+        if self._records and self._records[0] is queued:  # the full queue may have dropped it meanwhile
             self._records.popleft()
 
     # the thread that follows the plans
 
     def _follow(self, link: Link) -> None:
-        """Take plans as they come. If the stream breaks, the other thread finds out what is wrong."""
+        """Take plans as they come. If the stream breaks, the calls of the other thread show why."""
         delays = backoff_s(FIRST_RETRY_S, LONGEST_RETRY_S, self._rng)
         while not link.closed.is_set():
             try:
@@ -202,9 +202,9 @@ class ArbitratorClient:
 
 
 class _Outage:
-    """Says once when the arbitrator is lost, and once when it is back.
+    """Reports once when the arbitrator is lost, and once when it is back.
 
-    Before the first contact it may take one lease to come up; that is no outage yet.
+    Until the first contact it may take one lease to start; that is no outage.
     """
 
     def __init__(self, address: str, grace_s: float, on_event: OnEvent) -> None:

@@ -1,6 +1,6 @@
-"""Protobuf to dynamix_ps.messages and back, with the check of everything that comes in from outside.
+"""Conversion between protobuf and dynamix_ps.messages, with checks of everything that is received.
 
-Numbers travel by the names of their fields. Which there are, and what each may be, is in the field table (messages.py).
+Numbers are sent under the names of their fields. The field tables of messages.py give names and ranges.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def plan_to_proto(plan: Plan) -> pb.Plan:
 
 
 def plan_from_proto(plan: pb.Plan) -> Plan:
-    """Raises MalformedMessageError if the version or a size is negative, or there is nothing to do for anybody."""
+    """Raises MalformedMessageError if the version or a size is negative, or all sizes are 0."""
     sizes = tuple(count("plan.batch_sizes", size) for size in plan.batch_sizes)
     if not sizes:
         raise MalformedMessageError("plan.batch_sizes: got none, expected one size per worker")
@@ -73,7 +73,7 @@ def registration_to_proto(registration: Registration) -> pb.RegisterRequest:
 
 
 def registration_from_proto(request: pb.RegisterRequest) -> Registration:
-    """Raises MalformedMessageError for every field that cannot be true."""
+    """Raises MalformedMessageError for a field that is missing or out of its range."""
     rank, incarnation = identity_from_proto(request.identity)
     return Registration(
         rank=rank,

@@ -1,4 +1,4 @@
-"""The check of single values that come in from outside."""
+"""Checks of single values that are received."""
 
 from __future__ import annotations
 

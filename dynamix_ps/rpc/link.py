@@ -1,4 +1,4 @@
-"""One connection to the arbitrator: its calls, each with deadline and credentials."""
+"""One connection to the arbitrator. Every call has a deadline and credentials."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dynamix_ps.rpc import convert
 from dynamix_ps.rpc.auth import credentials
 from dynamix_ps.rpc.channel import client_options
 
-STREAM_DEADLINES = 15  # a stream of plans is asked for anew after this many `rpc_s`
+STREAM_DEADLINES = 15  # a stream of plans ends after this many `rpc_s`, and the client opens another
 
 _TRANSIENT = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.NOT_FOUND)
 _FINAL = (
@@ -28,12 +28,12 @@ _FINAL = (
 
 
 def is_transient(error: grpc.RpcError) -> bool:
-    """Whether the same call may succeed later: nobody there, too slow, or we have to register again."""
+    """Whether the same call may succeed later: the arbitrator is away or slow, or the worker must register again."""
     return error.code() in _TRANSIENT
 
 
 def is_final(error: grpc.RpcError) -> bool:
-    """Whether this worker will be refused however often it asks."""
+    """Whether every repetition of the call is refused too."""
     return error.code() in _FINAL
 
 
@@ -44,7 +44,7 @@ def reason(error: grpc.RpcError) -> str:
 
 
 class _Line:
-    """A channel and what goes with every call. `closed` is set by `close`, which also ends calls under way."""
+    """A channel, and the credentials of its calls. `close` sets `closed` and ends calls under way."""
 
     def __init__(self, address: str, run_id: str, token: str, timeouts: Timeouts, n_workers: int) -> None:
         self._rpc_s = timeouts.rpc_s
@@ -59,19 +59,19 @@ class _Line:
 
 
 class ObserverLink(_Line):
-    """For what any role reports. Calls raise grpc.RpcError."""
+    """A connection for the reports of any role. Calls raise grpc.RpcError."""
 
     def observe(self, report: RoleReport) -> None:
         request = convert.role_report_to_proto(report)
         try:
             self._stub.Observe(request, timeout=self._rpc_s, metadata=self._metadata)
-        except ValueError:  # what a channel raises that was closed a moment ago
+        except ValueError:  # a channel that was just closed raises it
             if not self.closed.is_set():
                 raise
 
 
 class Link(_Line):
-    """For one worker. Calls raise grpc.RpcError."""
+    """A connection of one worker. Calls raise grpc.RpcError."""
 
     def __init__(self, address: str, run_id: str, token: str, registration: Registration, timeouts: Timeouts) -> None:
         super().__init__(address, run_id, token, timeouts, len(registration.plan.batch_sizes))
@@ -79,7 +79,7 @@ class Link(_Line):
         self._identity = convert.identity_to_proto(registration.rank, registration.incarnation)
 
     def register(self, newest: Plan | None) -> Plan:
-        """Register with the newest plan held; returns the arbitrator's newest."""
+        """Register with the newest plan the worker holds; return the arbitrator's newest."""
         registration = dataclasses.replace(self._registration, plan=newest or self._registration.plan)
         request = convert.registration_to_proto(registration)
         reply = self._stub.Register(request, timeout=self._rpc_s, metadata=self._metadata)
@@ -100,13 +100,13 @@ class Link(_Line):
         self._stub.Leave(pb.LeaveRequest(identity=self._identity), timeout=self._rpc_s, metadata=self._metadata)
 
     def plans(self, newest: Plan | None) -> Iterator[Plan]:
-        """Plans newer than `newest`, as they come, until the stream's deadline."""
+        """Plans newer than `newest`, until the stream's deadline."""
         version = (newest or self._registration.plan).version
         request = pb.PlansRequest(identity=self._identity, newest_version=version)
         deadline_s = STREAM_DEADLINES * self._rpc_s
         try:
             stream = self._stub.Plans(request, timeout=deadline_s, metadata=self._metadata)
-        except ValueError:  # what a channel raises that was closed a moment ago
+        except ValueError:  # a channel that was just closed raises it
             if self.closed.is_set():
                 return
             raise

@@ -1,4 +1,4 @@
-"""Carries the newest report of a role to the arbitrator. Whoever reports never waits for it."""
+"""Sends the newest report of a role to the arbitrator. The caller never waits."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _CLUSTER_SIZE = 1  # no answer grows with the number of workers
 class RoleObserver:
     """Sends reports from a thread of its own.
 
-    Only the newest one is kept: a report that could not be sent is replaced by the next. An arbitrator that does
-    not answer is asked again and again, silently; that it is lost is told by the workers' clients. In a forked
-    child nothing happens.
+    It keeps only the newest report: the next one replaces a report that could not be sent. While the arbitrator does
+    not answer, it tries again without a message; the clients of the workers report the outage. In a forked child it
+    does nothing.
     """
 
     def __init__(self, address: str, run_id: str, token: str, timeouts: Timeouts) -> None:
@@ -47,7 +47,7 @@ class RoleObserver:
         self._wake.set()
 
     def close(self) -> None:
-        """Try once more to send what is left, and stop; gives up after `rpc_s`."""
+        """Try once more to send what is left, and stop. Gives up after `rpc_s`."""
         if os.getpid() != self._pid:
             return
         self._closing.set()
@@ -71,7 +71,7 @@ class RoleObserver:
                 return
 
     def _send_newest(self) -> bool:
-        """Whether there is nothing left to send. What the arbitrator calls wrong is given up, all else is kept."""
+        """Whether nothing is left to send. A report that the arbitrator calls malformed is dropped; others are kept."""
         report = self._newest
         if report is None:
             return True

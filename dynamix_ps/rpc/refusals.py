@@ -1,4 +1,4 @@
-"""Why a call is refused. `code` is the name of the gRPC status that the caller gets, with the text."""
+"""Reasons to refuse a call. The caller gets the text with the gRPC status named by `code`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dynamix_ps.errors import RpcError
 
 
 class RefusalError(RpcError):
-    """Base: the call changed nothing."""
+    """Base class. A refused call changes nothing."""
 
     code: ClassVar[str]
 
@@ -20,7 +20,7 @@ class MalformedMessageError(RefusalError):
 
 
 class UnknownWorkerError(RefusalError):
-    """The worker has not registered with this process of the arbitrator; it should."""
+    """The worker has not registered with this process of the arbitrator, and must do so first."""
 
     code = "NOT_FOUND"
 

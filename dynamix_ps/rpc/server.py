@@ -1,4 +1,4 @@
-"""The arbitrator's end of the wire: checks what comes in, hands it to the service, turns refusals into statuses."""
+"""The arbitrator's gRPC server: checks each message, calls the service, and turns refusals into statuses."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _Reply = TypeVar("_Reply")
 
 
 class Service(Protocol):
-    """What the server needs of the arbitrator. All but `plans` answer at once or raise RefusalError."""
+    """What the server calls in the arbitrator. All but `plans` return at once or raise RefusalError."""
 
     def register(self, registration: Registration) -> Plan: ...
 
@@ -41,7 +41,7 @@ class Service(Protocol):
 
 
 class Server:
-    """A gRPC server for one service, with the health service beside it."""
+    """A gRPC server for one service and the health service."""
 
     def __init__(self, service: Service, run_id: str, token: str, n_workers: int) -> None:
         self._server = grpc.aio.server(
@@ -54,10 +54,10 @@ class Server:
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
 
     async def start(self, address: str) -> int:
-        """Listen on host:port and return the port (of use where 0 was asked for).
+        """Listen on host:port and return the port, which the system chooses if 0 is asked for.
 
         Raises:
-            EnvironmentNotReady: the address is taken or not ours.
+            EnvironmentNotReady: the address is taken or not of this machine.
         """
         try:
             port = self._server.add_insecure_port(address)
@@ -81,7 +81,7 @@ class Server:
 
 
 class _Servicer(pb_grpc.ArbitratorServicer):
-    """Protobuf in, protobuf out. Names of methods are those of the .proto file."""
+    """Converts and calls. The methods have the names of the .proto file."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -97,7 +97,7 @@ class _Servicer(pb_grpc.ArbitratorServicer):
         def answer() -> pb.ReportReply:
             rank, incarnation = convert.identity_from_proto(request.identity)
             record = convert.record_from_proto(rank, request.record)
-            if request.HasField("observed"):  # first: the report may close the window
+            if request.HasField("observed"):  # before the report, which may close the window
                 self._service.observe(convert.role_report_from_proto(request.observed))
             self._service.report(incarnation, record)
             return pb.ReportReply()

@@ -1,4 +1,4 @@
-"""Files of JSON lines in the run folder: appending to one, and following one that is still being written."""
+"""Files of JSON lines in the run folder: append to one, or follow one while it is written."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _START = b'{"kind"'
 
 
 class JsonLines:
-    """One JSON object per line. Writing never raises: a disk that fails is said once, and nothing is written then.
+    """Writes one JSON object per line. Never raises: after the first disk error it warns once and writes no more.
 
-    Not thread safe. File and folder are made when the first line is written.
+    Not thread safe. The first line creates file and folder.
     """
 
     def __init__(self, file: Path) -> None:
@@ -29,7 +29,7 @@ class JsonLines:
         self._failed = False
 
     def write(self, line: Mapping[str, Any]) -> None:
-        """Append one line, which is out of this process then; NaN and infinities become null."""
+        """Append one line without buffering; NaN and infinities become null."""
         if self._failed:
             return
         try:
@@ -43,15 +43,15 @@ class JsonLines:
 
 
 def fields_of(item: Any) -> dict[str, Any]:
-    """The fields of a slotted dataclass, as they are; `plain` takes care of what is inside."""
+    """The fields of a slotted dataclass by name, with their values unchanged."""
     return {name: getattr(item, name) for name in item.__slots__}
 
 
 def plain(value: Any) -> Any:
-    """Values as JSON has them: NaN and infinities become null, tuples lists, dataclasses objects."""
+    """The value in JSON's types: NaN and infinities become null, tuples lists, dataclasses objects."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
-    if isinstance(value, (int, str)):  # the most frequent ones first: a line may hold thousands
+    if isinstance(value, (int, str)):  # the most frequent types first: a line may hold thousands of values
         return value
     if isinstance(value, Mapping):
         return {key: plain(item) for key, item in value.items()}
@@ -61,11 +61,11 @@ def plain(value: Any) -> Any:
 
 
 class JsonLinesTail:
-    """Hands out the complete new lines of a file, each once.
+    """Returns the complete new lines of a file, each once.
 
-    A line without its newline is left for the next call. A writer that was killed in mid-line and started
-    again leaves half a line in front of a whole one: the whole one is kept. What cannot be read is counted
-    in `damaged`, never raised: reading a run must not end it.
+    A line without its newline is left for the next call. A writer that was killed within a line and restarted leaves
+    half a line in front of a complete one, which is kept. Unreadable lines are counted in `damaged` and never raise,
+    because reading a run must not end it.
     """
 
     def __init__(self, path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What a run was made with: versions, command line, seeds, machine. Enough to run it again."""
+"""manifest.json of a run: versions, command line, seed and machine, enough to repeat the run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _OWN_PACKAGE = "dynamix-ps"
 
 
 def write_manifest(folder: RunFolder, config: Config, argv: Sequence[str]) -> dict[str, Any]:
-    """Write manifest.json and return what it holds. Unknown values are null; nothing is imported to find them."""
+    """Write manifest.json and return its content. Unknown values are null; finding them imports no package."""
     manifest = {
         "run": folder.path.name,
         "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
@@ -42,7 +42,7 @@ def write_manifest(folder: RunFolder, config: Config, argv: Sequence[str]) -> di
 
 
 def versions() -> dict[str, str | None]:
-    """Installed versions by distribution name; null for what is not installed."""
+    """Installed versions by distribution name; null where a distribution is not installed."""
     found = {name: _version(name) for name in (_OWN_PACKAGE, *_PACKAGES)}
     return {"python": platform.python_version(), **found}
 

@@ -1,4 +1,4 @@
-"""The pieces of what is known of a run: workers, servers, plans, evaluations, degradations."""
+"""The parts of a run's state: workers, plans, evaluations, degradations."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TIME_PARTS = ("compute", "push_pull", "wait", "input")
 
 @dataclass(slots=True)
 class Mean:
-    """A mean weighted by time, of what was known."""
+    """The mean of the known values, weighted by time."""
 
     weighted: float = 0.0
     seconds: float = 0.0
@@ -47,7 +47,7 @@ class WorkerState:
     accuracy: float = math.nan
     network: NetworkSample = field(default_factory=NetworkSample)  # last window, as this worker sees it
     system: SystemSample = field(default_factory=SystemSample)  # last window
-    link: LinkView | None = None  # newest, joined from both sides; None: nothing was joined
+    link: LinkView | None = None  # the newest, joined from both sides; None: there is none
     started_s: float | None = None  # unix time
     last_s: float | None = None  # unix time of its last window
     comm: str | None = None
@@ -61,24 +61,24 @@ class WorkerState:
     error: str | None = None
 
     def fraction(self, part: str) -> float | None:
-        """Share of all windows' time spent in one part; pauses (evaluation, checkpoints) are in no window's time."""
+        """The part's share of the time of all windows, which leaves pauses (evaluation, checkpoints) out."""
         return self.totals[part] / self.totals["duration"] if self.totals.get("duration") else None
 
     @property
     def retransmits_per_s(self) -> float:
-        """Segments sent again in both directions, by this worker and to it; of one side if only that is known."""
+        """Segments sent again by this worker and to it; of one direction if only that is known."""
         back = self.link.pull_retransmits_per_s if self.link else math.nan
         return known_sum((self.network.retransmits_per_s, back))
 
     @property
     def slow(self) -> str:
-        """What holds everybody up here: "compute", "link", or nothing."""
+        """What all workers wait for at this worker: "compute", "link", or nothing."""
         return self.link.slow if self.link and self.phase == "running" else ""
 
 
 @dataclass(slots=True)
 class PlanState:
-    """A plan's way from the arbitrator to all workers."""
+    """A plan, from its publication by the arbitrator until all workers apply it."""
 
     version: int
     batch_sizes: tuple[int, ...]
@@ -105,12 +105,12 @@ class Evaluation:
 
 @dataclass(slots=True)
 class Degradation:
-    """One thing that worked less well than asked for, gathered over workers and occurrences."""
+    """One degradation, collected over roles and occurrences."""
 
     what: str
     details: list[str] = field(default_factory=list)
     sources: set[str] = field(default_factory=set)
-    open_sources: set[str] = field(default_factory=set)  # those that have not said "recovered" since
+    open_sources: set[str] = field(default_factory=set)  # those that did not recover since
 
     def __str__(self) -> str:
         """`network metrics on 3 roles: eBPF: not permitted; using sock_diag`, one line for all who say the same."""
@@ -126,13 +126,13 @@ class Degradation:
 
 
 def safety_net_text(times: int, windows: int) -> str:
-    """`once, 20 windows`: how often proportional shares took over from a learned policy, and for how long in all."""
+    """How often proportional shares replaced a learned policy, and for how long: `once, 20 windows`."""
     often = "once" if times == 1 else f"{times} times"
     return f"{often}, {windows} window{'s' if windows != 1 else ''}"
 
 
 def by_worker(texts: Mapping[int, str]) -> str:
-    """One text if all ranks have the same, else who has which: `ebpf (worker 0, 2), sockdiag (worker 1)`."""
+    """One text if all ranks have the same, else each with its workers: `ebpf (worker 0, 2), sockdiag (worker 1)`."""
     ranks: dict[str, list[str]] = {}
     for rank, text in sorted(texts.items()):
         ranks.setdefault(text or "none", []).append(str(rank))

@@ -1,4 +1,4 @@
-"""All files that the roles of a run append to, read as they grow."""
+"""The files that the roles of a run append to, read while they grow."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ class Told(NamedTuple):
 
 
 class RoleFiles:
-    """All JSON-lines files of a run, found as they appear, in the order of the files."""
+    """All JSON-lines files of a run, also those that appear later."""
 
     def __init__(self, folder: RunFolder) -> None:
         self._folder = folder
         self._tails: dict[Path, JsonLinesTail] = {}
 
     def read(self) -> Iterator[Told]:
-        """New lines; the journal first, so that a plan is known before a worker applies it."""
+        """New lines. The journal comes first, so that a plan is known before a worker applies it."""
         workers, roles = self._folder.workers_dir.glob("worker-*.jsonl"), self._folder.roles_dir.glob("*.jsonl")
         for path in (self._folder.journal_file, *sorted(workers), *sorted(roles)):
             tail = self._tails.setdefault(path, JsonLinesTail(path))
@@ -38,5 +38,5 @@ class RoleFiles:
                 yield Told(source, path, line)
 
     def damaged(self) -> int:
-        """Lines so far that could not be read whole."""
+        """The number of damaged lines so far."""
         return sum(tail.damaged for tail in self._tails.values())

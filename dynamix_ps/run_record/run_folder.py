@@ -1,4 +1,4 @@
-"""Where everything of one run lies. The folder is also the bus: roles append files, the launcher reads them."""
+"""The files of one run. Roles append to them; the launcher and reports read them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dynamix_ps.errors import EnvironmentNotReady, UsageError
 
 
 class RunFolder:
-    """Names of the files of a run; an existing folder is opened by its path, a new one made by `create`."""
+    """The paths of a run's files. `create` makes a new folder, `open` checks an existing one."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -38,7 +38,7 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: Path) -> RunFolder:
-        """An existing run folder (`runs/latest` is fine). Raises UsageError when it is none."""
+        """An existing run folder, such as `runs/latest`. Raises UsageError if it is none."""
         resolved = path.resolve()
         folder = cls(resolved)
         if not folder.workers_dir.is_dir():
@@ -122,11 +122,11 @@ class RunFolder:
         return self.workers_dir / f"worker-{rank}.jsonl"
 
     def role_file(self, name: str) -> Path:
-        """JSON lines of what a role reported of its connections and its machine, for example `server-0`."""
+        """JSON lines with the reports of one role, for example `server-0`, on its connections and its machine."""
         return self.roles_dir / f"{name}.jsonl"
 
     def link_latest(self) -> Path:
-        """Let `<base>/latest` point to this folder, in one step. Raises EnvironmentNotReady when it cannot."""
+        """Point `<base>/latest` to this folder, atomically. Raises EnvironmentNotReady if it cannot."""
         link = self.path.parent / "latest"
         fresh = self.path.parent / f".latest-{self.path.name}"
         try:

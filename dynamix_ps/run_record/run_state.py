@@ -1,4 +1,4 @@
-"""What is known of a run so far: a fold over the lines of the workers and of the arbitrator's journal."""
+"""The state of a run so far, built from the lines of the workers and of the arbitrator's journal."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PROGRESS_KEPT = 30  # windows from which the time to go is estimated (chosen by 
 
 
 class RunState:
-    """Grows with every line. `run` and `policy` are what the live view calls it; all else comes from the lines."""
+    """Updated by every line. `run` and `policy` are names for the live view; all else comes from the lines."""
 
     def __init__(self, n_workers: int, run: str = "run", policy: str = "-") -> None:
         self.run = run
@@ -63,11 +63,11 @@ class RunState:
 
     @property
     def started_s(self) -> float | None:
-        """Unix time at which training began: rank 0's, whose clock also stamps the evaluations."""
+        """Unix time at which training began on rank 0, whose clock also stamps the evaluations."""
         return self.workers[0].started_s
 
     def paused_s(self, now_s: float) -> float:
-        """Seconds until `now_s` (Unix time) that were no training: evaluations, checkpoints. Rank 0's."""
+        """Seconds of pauses (evaluations, checkpoints) on rank 0 until `now_s` (Unix time)."""
         return self._pauses_s + (0.0 if self._paused_from_s is None else max(now_s - self._paused_from_s, 0.0))
 
     @property
@@ -84,16 +84,16 @@ class RunState:
 
     @property
     def safety_net(self) -> str:
-        """In words; empty where it never had to do anything."""
+        """How often and how long the safety net acted, in words; empty if it never did."""
         return safety_net_text(self.fallbacks, self.fallback_windows) if self.fallbacks else ""
 
     def applied_plans(self) -> list[PlanState]:
-        """Plans that came into force on every worker, oldest first."""
+        """Plans that every worker applied, oldest first."""
         whole = [plan for plan in self.plans.values() if len(plan.applied_by) >= len(self.workers)]
         return sorted(whole, key=lambda plan: plan.version)
 
     def apply(self, source: str, line: Line) -> None:
-        """Take in one line. Raises KeyError, TypeError or ValueError when it lacks what its kind must have."""
+        """Take in one line. Raises KeyError, TypeError or ValueError if it does not have what its kind needs."""
         kind = line["kind"]
         handler = (_JOURNAL if source == "arbitrator" else _WORKER).get(kind)
         if handler is not None:
@@ -104,7 +104,7 @@ class RunState:
             self.degradations[line["what"]].open_sources.discard(source)
 
     def note(self, event: Line) -> None:
-        """Remember an event for the live view."""
+        """Keep an event for the live view."""
         self.events.append(event)
         self.n_events += 1
 
@@ -209,7 +209,7 @@ class RunState:
         worker.phase, worker.error = "failed", str(line["error"])
 
     def _role(self, line: Line) -> None:
-        """A report of connections and machine. A server's rates come with the next links line of the arbitrator."""
+        """A report of connections and machine. The rates of a server are in the arbitrator's next `links` line."""
         flows = [filled(Flow, flow) for flow in line["flows"]]
         self.traffic.add(line["name"], line["rank"], flows)
         if line["role"] == "worker":
@@ -225,7 +225,7 @@ class RunState:
         )
 
     def _links(self, line: Line) -> None:
-        """Both sides of every worker's connections, as the arbitrator joined them when a window closed."""
+        """Both sides of every worker's connections, joined by the arbitrator when a window closed."""
         for link in (filled(LinkView, link) for link in line["links"]):
             self.workers.setdefault(link.rank, WorkerState(link.rank)).link = link
         for server in (filled(ServerView, server) for server in line["servers"]):

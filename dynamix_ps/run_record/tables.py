@@ -1,4 +1,4 @@
-"""The CSV files of a run: their columns, and rows that are on their way to the disk at once."""
+"""The CSV files of a run: their columns, and the writing of their rows."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Tables:
         self._servers = _CsvFile(folder.servers_csv, SERVER_COLUMNS)
 
     def add(self, line: Line) -> None:
-        """Write the rows of a line that the run's state has accepted; most kinds have none."""
+        """Write the rows of a line that the run's state has accepted. Most kinds of lines have none."""
         if line["kind"] == "window":
             self._windows.write(line)
         elif line["kind"] == "links":
@@ -55,7 +55,7 @@ class Tables:
 
 
 class _CsvFile:
-    """Rows that are on their way to the disk when `write` returns."""
+    """One CSV file. Every row is flushed when `write` returns."""
 
     def __init__(self, path: Path, columns: tuple[str, ...]) -> None:
         self._columns = columns
@@ -92,5 +92,5 @@ def _plan_row(plan: PlanState, status: str, n_workers: int) -> dict[str, Any]:
 
 
 def _cell(value: Any) -> Any:
-    """NaN and unknown values are empty cells, so that every spreadsheet and reader agrees on them."""
+    """The cell of a value; unknown ones (NaN, None) are empty, which every spreadsheet understands."""
     return "" if value is None or (isinstance(value, float) and math.isnan(value)) else value

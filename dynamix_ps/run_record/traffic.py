@@ -1,4 +1,4 @@
-"""What every worker moved in a whole run, added up from the connections that the roles reported. Pure."""
+"""The traffic of every worker in a whole run, summed over the connections that the roles reported. Pure."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ class WorkerTraffic:
 
 @dataclass(slots=True)
 class TrafficLedger:
-    """Every connection of every role with its highest counters, so that one that was closed still counts.
+    """Every connection of every role with its highest counters, so that closed connections count too.
 
-    Counters of a whole network namespace (as /proc/net has them) belong to no worker and are left out.
+    Counters of a whole network namespace (from /proc/net) belong to no single worker and are left out.
     """
 
     flows: dict[str, dict[Ends, Flow]] = field(default_factory=dict)  # by name of the role
     worker_names: dict[int, str] = field(default_factory=dict)
 
     def add(self, name: str, rank: int, flows: Iterable[Flow]) -> None:
-        """Take in one report; `rank` is -1 for a role that is no worker."""
+        """Add one report; `rank` is -1 for a role that is no worker."""
         if rank >= 0:
             self.worker_names[rank] = name
         kept = self.flows.setdefault(name, {})
@@ -45,9 +45,9 @@ class TrafficLedger:
             kept[flow.local, flow.remote] = flow if before is None else _highest(before, flow)
 
     def of_worker(self, rank: int) -> WorkerTraffic:
-        """Both directions of one worker, joined by the ends of its connections with what the other side told.
+        """Both directions of one worker, joined with the other side's reports by the ends of each connection.
 
-        What one end acknowledged is what the other received; the side that reported later knows more of it.
+        Bytes that one end sees acknowledged are bytes that the other received; the larger count is the later one.
         """
         name = self.worker_names.get(rank)
         own = self.flows.get(name, {}) if name is not None else {}

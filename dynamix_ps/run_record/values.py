@@ -1,4 +1,4 @@
-"""Values of JSON lines as typed ones. Null stands for NaN in the files, because JSON does not know NaN."""
+"""Typed values from JSON lines. The files have null for NaN, which JSON does not have."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def number(value: Any) -> float:
 
 
 def filled(kind: type[Kind], line: Mapping[str, Any]) -> Kind:
-    """A dataclass from the values that bear the names of its fields; a field with a default may be absent.
+    """A dataclass from the values named like its fields. Others are ignored; a field with a default may be absent.
 
-    Raises TypeError or ValueError when a value is of the wrong kind, or one without a default is absent.
+    Raises TypeError or ValueError if a value has the wrong type, or a field without a default is absent.
     """
     values: dict[str, Any] = {}
     for name, hint in _hints(kind).items():

@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from dynamix_ps.messages import Flow, LinkView, ServerView, SystemSample
+from dynamix_ps.messages import WINDOW, Flow, LinkView, ServerView, SystemSample, WindowRecord
 from dynamix_ps.run_record.model import Mean, by_worker
 from dynamix_ps.run_record.traffic import TrafficLedger, WorkerTraffic
 from dynamix_ps.run_record.values import filled, known_sum, ratio
@@ -22,6 +22,14 @@ class TestFilled:
         server = filled(ServerView, {"name": "server-0", "system": {"cpu_ratio": 0.5, "throttled": None}})
         assert server.system.cpu_ratio == 0.5
         assert math.isnan(server.system.throttled) and isinstance(server.system, SystemSample)
+
+    def test_a_window_of_an_earlier_release_lacks_values_and_they_are_unknown(self) -> None:
+        counts = {name: 1 for name, field in WINDOW.items() if field.kind is int}
+        line = counts | {"duration_s": 2.0, "compute_s": 1.0, "input_s": 0.0, "loss": 0.5, "cpu_ratio": 0.75}
+        record = filled(WindowRecord, line)
+        assert (record.rank, record.loss, record.cpu_ratio) == (1, 0.5, 0.75)
+        absent = {name for name, field in WINDOW.items() if field.kind is float} - line.keys()
+        assert len(absent) > 20 and all(math.isnan(getattr(record, name)) for name in absent)
 
     @pytest.mark.parametrize("line", [{}, {"rank": 1, "push_rtt_s": "fast"}, {"rank": 1, "age_s": [1]}])
     def test_wrong_values_are_refused(self, line: dict[str, object]) -> None:
