@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
-from docs.generate import cluster_file, commands, run_variables
+from docs.generate import cluster_file, commands, metrics, run_variables
 from dynamix_ps.policy.learned import features
 
 DOCS = Path(__file__).resolve().parents[1]
@@ -16,6 +17,11 @@ ROOT = DOCS.parent
 GENERATED: Mapping[str, Mapping[str, Callable[[], str]]] = {
     "cluster-file.md": {"keys": cluster_file.reference},
     "variables.md": {"of the user": run_variables.of_the_user, "of one run": run_variables.of_one_run},
+    "metrics.md": {
+        "windows": partial(metrics.table, "windows.csv"),
+        "links": partial(metrics.table, "links.csv"),
+        "servers": partial(metrics.table, "servers.csv"),
+    },
     "cli.md": {"commands": commands.reference, "exit codes": commands.exit_codes},
     "state.md": {"values": features.table},
 }
