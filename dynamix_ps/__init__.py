@@ -1,0 +1,26 @@
+"""DYNAMIX on BytePS, the product. In reading order, from what a user touches down to what everything stands on:
+
+torch, mxnet     what a training script imports
+cli              the command `dynamix`, one module per sub-command; __main__ is `python -m dynamix_ps`
+launch           one run on this machine: start all roles, watch them, stop them, clean up
+arbitrator       the service that receives window records and answers with plans
+policy           the policies, which make a plan out of window records
+sim              a simulated cluster, to train and compare policies; replay of recorded runs
+report           what a person sees of a run: live view, summary, plots, TensorBoard, Prometheus
+run_record       what a run writes into its folder, and how it is read back
+comm             the data planes as a worker uses them
+data_planes      which data planes there are
+rpc              the messages between workers, servers and arbitrator
+metrics          measurements: gradient noise, machine, network
+byteps_build     builds BytePS with our changes
+config           the cluster file and the variables of a run
+messages         the values that hooks, arbitrator and policies exchange
+field_table      how the fields of these values are described
+errors           all errors, with their exit codes
+exit_codes       how a command ends
+terminal         what commands print with
+apportion        splits whole numbers by weights
+cgroups          reads the control groups of this process
+one_thread       environment for processes that need one thread for their matrix products
+numpy_names      names that MXNet needs and NumPy has dropped
+"""

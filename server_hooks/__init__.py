@@ -1,0 +1,8 @@
+"""What runs inside the scheduler and the servers. In reading order:
+
+scheduler          the scheduler role, with the arbitrator beside it
+arbitrator_watch   starts the arbitrator, restarts it, stops it
+server             the server role
+monitor            reports of connections and machine, from both roles
+byteps_entry       becomes a BytePS server or scheduler
+"""

@@ -1,0 +1,24 @@
+"""What runs inside the training process. In reading order:
+
+  torch, mxnet     the hooks: attach() and Run
+  training         the story of one iteration, the same for all frameworks
+  iteration        how far the iteration in flight is; refuses steps in the wrong order
+  sampler          which samples each worker takes
+  batches          from sample numbers to batches, prepared ahead
+  exchange         the exact global gradient: weighted buckets, summed while backward runs
+  trailer          the values after the gradients, from which all workers learn the same
+  plan_switch      all workers change plans at the same iteration
+  learning_rate    how the learning rate follows the global batch
+
+Before, between and after the iterations
+  attached_model   how a model joins the other workers, where it is, how it leaves
+  framework        what a hook for another framework implements
+  settings         what the environment tells a worker
+  session          data plane, run folder and arbitrator of a worker
+  start            checks before training begins
+  evaluation       each worker's share of an evaluation
+  checkpoint       positions and checkpoints
+  failure          how a worker ends
+
+  observe          what training tells about itself: times, windows, progress, stalls, reports
+"""

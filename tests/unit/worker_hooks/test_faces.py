@@ -1,0 +1,19 @@
+"""What scripts import: `dynamix_ps.torch` and `dynamix_ps.mxnet`, or by the older names `worker_hooks.torch`, `.mxnet`."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+
+import pytest
+
+
+@pytest.mark.parametrize("framework", ["torch", "mxnet"])
+def test_both_names_are_the_same_hook(framework: str) -> None:
+    if importlib.util.find_spec(framework) is None:
+        pytest.skip(f"{framework} is not installed")
+    face = importlib.import_module(f"dynamix_ps.{framework}")
+    hook = importlib.import_module(f"worker_hooks.{framework}")
+    assert face.attach is hook.attach
+    assert face.Run is hook.Run
+    assert sorted(face.__all__) == sorted(hook.__all__) == ["Run", "attach"]
