@@ -1,6 +1,6 @@
 """Starts the arbitrator, starts it again when it dies, and stops it at the end.
 
-`python -m server_hooks.arbitrator_watch` does only this, for runs without a scheduler (comm: local).
+`python -m server_hooks.arbitrator_watch` does only this, for data planes without a scheduler.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _STOP_GRACE_S = 5.0
 
 
 class RestartBudget:
-    """How long to wait before the next start; none left means: leave it. Pure, the clock comes in.
+    """Limits restarts: at most `restarts` within `window_s`. Pure; the caller passes the time.
 
-    The first restart within the window comes after `first_delay_s`, each further one after twice as long.
+    The first restart within the window comes after `first_delay_s`, every further one after twice as long.
     """
 
     def __init__(self, restarts: int = 5, window_s: float = 60.0, first_delay_s: float = 0.5) -> None:
@@ -39,7 +39,7 @@ class RestartBudget:
         self._recent: deque[float] = deque()
 
     def next_delay_s(self, now_s: float) -> float | None:
-        """To be asked once per death."""
+        """Seconds to wait before the next start; none: do not start again. Call it once per death."""
         while self._recent and now_s - self._recent[0] >= self._window_s:
             self._recent.popleft()
         if len(self._recent) >= self._restarts:
@@ -50,7 +50,7 @@ class RestartBudget:
 
 
 class ArbitratorWatch:
-    """Keeps one arbitrator process alive in a thread of its own; what happens goes to `journal` as JSON lines."""
+    """Keeps one arbitrator process alive, from a thread. Writes what happens to `journal` as JSON lines."""
 
     def __init__(self, command: Sequence[str], journal: Path, budget: RestartBudget | None = None) -> None:
         self._command = list(command)
@@ -66,7 +66,7 @@ class ArbitratorWatch:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the arbitrator: TERM, so that it can write its journal to the end, KILL if it does not."""
+        """End the arbitrator: TERM, so that it completes its journal, then KILL after a grace."""
         self._stopping.set()
         with self._lock:
             process = self._process
@@ -84,7 +84,9 @@ class ArbitratorWatch:
             delay_s = self._budget.next_delay_s(time.monotonic())
             self._note("arbitrator_exit", code=code, how=how_it_ended(code), restart_in_s=delay_s)
             if delay_s is None:
-                print(f"arbitrator {how_it_ended(code)} again and again; left alone, batch sizes stay as they are")
+                print(
+                    f"arbitrator {how_it_ended(code)} too often; it is not started again, batch sizes stay as they are"
+                )
                 self._note("arbitrator_given_up", restarts=restarts)
                 return
             if self._stopping.wait(delay_s):
@@ -93,7 +95,7 @@ class ArbitratorWatch:
             self._note("arbitrator_restarted", restarts=restarts)
 
     def _once(self) -> int | None:
-        """Run the arbitrator to its end; its exit code, or none if it was not started any more."""
+        """Run the arbitrator to its end. Returns its exit code; none if the watch is stopping and does not start it."""
         parent = os.getpid()
         with self._lock:
             if self._stopping.is_set():
@@ -102,7 +104,7 @@ class ArbitratorWatch:
                 self._command,
                 env={**os.environ, **ONE_THREAD},
                 stdin=subprocess.DEVNULL,
-                # TERM, not KILL: when the scheduler is killed, the arbitrator still writes its journal to the end.
+                # TERM, not KILL: the arbitrator completes its journal also when the scheduler is killed.
                 preexec_fn=lambda: tie_to_parent(parent, signal.SIGTERM),  # noqa: PLW1509  only calls prctl and kill
             )
         return process.wait()
@@ -117,7 +119,7 @@ class ArbitratorWatch:
 
 
 def arbitrator_watch() -> ArbitratorWatch | None:
-    """The watch that the environment asks for; none without a cluster file or with mode off.
+    """The watch for this environment; none without a cluster file or with mode off.
 
     Raises:
         ConfigError: the cluster file is wrong.

@@ -1,4 +1,4 @@
-"""Becoming a BytePS server or scheduler."""
+"""Turns this process into a BytePS server or scheduler."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from dynamix_ps.errors import EnvironmentNotReady
 def serve() -> None:
     """Run the role that DMLC_ROLE names until all workers have left.
 
-    Importing `byteps.server` is the main loop: a blocking call into C++ that holds no GIL, so threads started
-    before it go on.
+    Importing `byteps.server` runs its main loop: a blocking call into C++ without the GIL. Threads that were started
+    before go on.
 
     Raises:
         EnvironmentNotReady: BytePS is not installed or cannot be loaded.

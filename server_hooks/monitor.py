@@ -1,7 +1,7 @@
-"""What a server or the scheduler sees of its connections and its machine, every `metrics.interval_s`.
+"""Reports of a server or the scheduler on its connections and its machine, every `metrics.interval_s`.
 
-A thread beside BytePS's main loop, which runs in C++ without the GIL. Each report goes into the run folder
-(`roles/<name>.jsonl`) and to the arbitrator. Nothing that goes wrong here reaches the role.
+The monitor is a thread beside BytePS's main loop, which runs in C++ without the GIL. Each report goes into the run
+folder (`roles/<name>.jsonl`) and to the arbitrator. A failure of the monitor does not affect the role.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _STOP_S = 1.0
 
 
 class Network(Protocol):
-    """What is needed of NetworkMonitor."""
+    """The part of NetworkMonitor that is used here."""
 
     def read(self) -> Traffic: ...
 
@@ -41,13 +41,13 @@ class Network(Protocol):
 
 
 class System(Protocol):
-    """What is needed of SystemSampler."""
+    """The part of SystemSampler that is used here."""
 
     def sample(self) -> SystemSample: ...
 
 
 class Receiver(Protocol):
-    """What is needed of RoleObserver."""
+    """The part of RoleObserver that is used here."""
 
     def send(self, report: RoleReport) -> None: ...
 
@@ -58,15 +58,15 @@ OnEvent = Callable[[str, dict[str, Any]], None]
 
 
 class RoleMonitor:
-    """Reports of one role, from a thread of its own.
+    """Reports on one role, from a thread.
 
     Args:
         name: of the role in reports, for example `server-0`.
         role: server or scheduler.
         interval_s: between two reports.
-        open_network: makes the source of network metrics; it is given where events go to.
-        lines: where reports and events are written; none: nowhere.
-        observer: who else gets the reports.
+        open_network: makes the source of network metrics; its argument receives events.
+        lines: gets reports and events; may be none.
+        observer: gets the reports too; may be none.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class RoleMonitor:
         self._thread.start()
 
     def stop(self) -> None:
-        """Report a last time and end; waits a moment for it."""
+        """Report a last time and end. Waits for it, at most _STOP_S."""
         self._stopping.set()
         self._thread.join(_STOP_S)
 
@@ -108,8 +108,8 @@ class RoleMonitor:
             network.close()
             if self._observer:
                 self._observer.close()
-        except Exception as error:  # a fault of ours must not be one of the role
-            self._event("degraded", {"what": "metrics", "detail": f"{self._name} reports no more: {error!r}"})
+        except Exception as error:  # our fault must not end the role
+            self._event("degraded", {"what": "metrics", "detail": f"{self._name} stops reporting: {error!r}"})
 
     def _report(self, report: RoleReport) -> None:
         if self._observer:
@@ -128,7 +128,7 @@ class RoleMonitor:
 
 @contextmanager
 def monitored(role: str) -> Iterator[None]:
-    """Report while the role runs, if the environment asks for it. Raises what `role_monitor` raises."""
+    """Report while the role runs, if `role_monitor` gives a monitor. Raises what it raises."""
     monitor = role_monitor(role)
     if monitor is not None:
         monitor.start()
@@ -140,7 +140,7 @@ def monitored(role: str) -> Iterator[None]:
 
 
 def role_monitor(role: str) -> RoleMonitor | None:
-    """The monitor that the environment asks for; none without a cluster file or with mode off.
+    """The monitor for this environment; none without a cluster file or with mode off.
 
     Raises:
         ConfigError: the cluster file is wrong.
@@ -164,14 +164,14 @@ def role_monitor(role: str) -> RoleMonitor | None:
 
 
 def data_plane(arbitrator: str | None) -> Callable[[Connection], bool]:
-    """Picks all connections but those to the arbitrator (host:port): our own reports are no traffic of training."""
+    """A filter that leaves out connections to the arbitrator (host:port), as our reports are no traffic of training."""
     if arbitrator is None:
         return lambda connection: True
     host, _, port = arbitrator.rpartition(":")
     try:
         found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
     except (OSError, ValueError):
-        return lambda connection: True  # nobody can reach it under such an address
+        return lambda connection: True  # no connection can have such an address
     places = {endpoint(str(address[0]), int(address[1])) for *_, address in found}
     return lambda connection: connection.remote not in places
 

@@ -1,6 +1,6 @@
-"""The scheduler role: `python -m server_hooks.scheduler`. With a cluster file, the arbitrator lives beside it.
+"""The scheduler role: `python -m server_hooks.scheduler`. With a cluster file, the arbitrator runs beside it.
 
-The arbitrator is a process of its own: its crash must not take the scheduler along, which workers need to shut down.
+The arbitrator is a process of its own, because workers need the scheduler to shut down: a crash must not end both.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from server_hooks.byteps_entry import serve
 
 
 def main() -> int:
-    """Schedule until all workers have left, with the arbitrator if the cluster wants one.
+    """Schedule until all workers have left, with the arbitrator beside it unless mode is off.
 
     Without DYNAMIX_CONFIG this is a plain BytePS scheduler.
     """
@@ -22,7 +22,7 @@ def main() -> int:
         serve()
         return 0
     watch.start()
-    from server_hooks.monitor import monitored  # what it imports is of no use to a plain scheduler
+    from server_hooks.monitor import monitored  # heavy, and a plain scheduler does not need it
 
     try:
         with monitored("scheduler"):

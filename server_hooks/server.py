@@ -1,4 +1,4 @@
-"""The server role: `python -m server_hooks.server`. With a cluster file it reports what it sees, see monitor.py."""
+"""The server role: `python -m server_hooks.server`. With a cluster file it also reports (monitor.py)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def main() -> int:
     if variables.get(variables.CONFIG) is None:
         serve()
         return 0
-    from server_hooks.monitor import monitored  # what it imports is of no use to a plain server
+    from server_hooks.monitor import monitored  # heavy, and a plain server does not need it
 
     with monitored("server"):
         serve()

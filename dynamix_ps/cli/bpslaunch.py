@@ -84,7 +84,7 @@ def _worker(settings: RoleSettings, command: list[str]) -> int:
 
 
 def _isolate(settings: RoleSettings) -> None:
-    """Own sockets and own shared-memory names for this worker, and a reaper that removes them after its end."""
+    """Give this worker its own sockets and shared-memory names, and a reaper that removes them after its end."""
     cluster = hashlib.sha256(settings.root.encode()).hexdigest()[:12]
     name = f"{cluster}-w{settings.worker_id}"
     prefix = os.environ.setdefault(variables.SHM_PREFIX, f"dynamix_{cluster}_{settings.worker_id}_")

@@ -13,16 +13,16 @@ from numpy.typing import NDArray
 
 from dynamix_ps.errors import StallError
 
-PATIENCE_S = 600.0  # with the others, in sums that are not training's
-_SIGNAL_CHECK_S = 0.5  # what waits comes back to Python this often, so that Ctrl-C works
+PATIENCE_S = 600.0  # how long sums outside of training wait for the other workers
+_SIGNAL_CHECK_S = 0.5  # a wait returns to Python this often, so that Ctrl-C works
 
 
 class Comm(ABC):
     """Synchronous sums over all workers.
 
-    Every worker declares the same names in the same order, and pushes each name once per step, in one order on all
-    workers, with a contiguous buffer of one fixed size and type. Buffers stay where they are: an implementation may
-    send from and receive into them, so their owner leaves them alone between `push_pull` and a true `wait`.
+    Every worker declares the same names in the same order, and pushes each name once per step, in the same order on
+    all workers, with a contiguous buffer of a fixed size and type. An implementation sends from the buffer and receives
+    into it, so nobody else may touch it between `push_pull` and a `wait` that returns true.
     """
 
     name: str
@@ -56,10 +56,10 @@ class Comm(ABC):
 
     @abstractmethod
     def _wait(self, handle: int, timeout_s: float) -> bool:
-        """The same in one go, deaf to signals."""
+        """Like `wait`, but in one call that no signal interrupts."""
 
     def total(self, name: str, values: NDArray[Any]) -> NDArray[Any]:
-        """Blocking sum of `values` over all workers under the (declared) key `name`, perhaps in place.
+        """Sum `values` over all workers under the declared key `name`; blocks, and may change `values`.
 
         Raises StallError when the others do not take part.
         """
@@ -69,7 +69,7 @@ class Comm(ABC):
         return self._values(buffer)
 
     def broadcast(self, name: str, data: bytes) -> bytes:
-        """Rank 0's `data` on every worker, as a sum to which the others add zeros; their own `data` is ignored.
+        """Rank 0's `data`, on every worker: a sum to which the others add zeros. Their own `data` is ignored.
 
         Uses two keys, `<name>.length` and `<name>.bytes`; call it once per name.
         Raises StallError when the others do not take part.
@@ -83,23 +83,23 @@ class Comm(ABC):
 
     @abstractmethod
     def _buffer(self, values: NDArray[Any]) -> Any:
-        """A buffer with these values, in the memory of the array if possible."""
+        """A buffer with these values; it shares the memory of the array if possible."""
 
     @abstractmethod
     def _values(self, buffer: Any) -> NDArray[Any]:
-        """What is in a buffer."""
+        """The values in a buffer."""
 
     @abstractmethod
     def version(self) -> str:
-        """Version of the library behind it, for the manifest."""
+        """Version of the library that sums, for the manifest."""
 
     @abstractmethod
     def shutdown(self) -> None:
-        """Leave. All workers must call it; nothing of this process stays behind (sockets, shared memory)."""
+        """Leave. All workers must call it. Frees all sockets and shared memory of this process."""
 
 
 def interruptible(blocking: Callable[[], object]) -> None:
-    """Run a call that blocks in C beside the main thread, so that Ctrl-C still works."""
+    """Run a call that blocks in C in another thread, so that Ctrl-C works."""
     errors: list[BaseException] = []
 
     def run() -> None:

@@ -1,4 +1,4 @@
-"""The data plane over BytePS: every buffer is pushed to the servers and their sum pulled back into it."""
+"""The data plane over BytePS: workers push every buffer to the servers and pull the sum into it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _REQUIRED = (
 
 
 class BytePSComm(Comm):
-    """What its plugins for all frameworks have in common."""
+    """What BytePS's plugins for all frameworks share."""
 
     name = "byteps"
     framework: ClassVar[str]
@@ -32,8 +32,8 @@ class BytePSComm(Comm):
     def init(self) -> None:
         """Join scheduler, servers and the other workers.
 
-        Raises EnvironmentNotReady when BytePS is not installed, not built by this project for this framework, or when
-        the variables a launcher sets are missing.
+        Raises EnvironmentNotReady when BytePS is not installed, this project has not built it for this framework, or
+        variables that a launcher sets are missing.
         """
         _check_environment(self.framework)
         self._plugin = plugin = self._load()
@@ -42,13 +42,13 @@ class BytePSComm(Comm):
 
     @abstractmethod
     def _load(self) -> Any:
-        """The module with BytePS's init, rank, size and shutdown."""
+        """The module that has BytePS's init, rank, size and shutdown."""
 
     def version(self) -> str:
         return importlib.metadata.version("byteps")
 
     def shutdown(self) -> None:
-        """Waits until all workers, and through them servers and scheduler, have come here too."""
+        """Waits until all workers shut down; servers and scheduler then end too."""
         interruptible(self._plugin.shutdown)
 
 
@@ -69,6 +69,6 @@ def _check_environment(framework: str) -> None:
         )
     if os.environ["DMLC_ROLE"] != "worker":
         raise EnvironmentNotReady(
-            f"DMLC_ROLE is {os.environ['DMLC_ROLE']!r}, expected 'worker': the hooks belong into the training script.\n"
+            f"DMLC_ROLE is {os.environ['DMLC_ROLE']!r}, expected 'worker': the hooks belong in the training script.\n"
             "Next: start servers and scheduler with `dynamix-bpslaunch` alone"
         )

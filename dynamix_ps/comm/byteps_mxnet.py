@@ -1,7 +1,7 @@
 """BytePS for MXNet workers.
 
-A sum joins MXNet's own queue: it begins when what is still computing into the buffer is done, and what uses the buffer
-afterwards waits for it.
+A sum joins MXNet's own queue: it begins when all earlier operations on the buffer are done, and later operations on the
+buffer wait for it.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ _CUDA_FUNCTION = "byteps_torch_push_pull_async_torch_cuda_FloatTensor"
 
 
 class TorchBytePSComm(TorchBuffers, BytePSComm):
-    """On the GPU in builds with CUDA."""
+    """Sums GPU tensors too in builds with CUDA."""
 
     framework = "torch"
 
@@ -20,7 +20,7 @@ class TorchBytePSComm(TorchBuffers, BytePSComm):
 
         self._declare = c_lib.byteps_torch_declare_tensor
         self._wait_in_c = c_lib.byteps_torch_wait
-        # the plugin has one function per tensor type, which are all the same one
+        # the plugin has one name per tensor type for one and the same function
         self._push_pull = c_lib.byteps_torch_push_pull_async_torch_FloatTensor
         self._devices = {"cpu", "cuda"} if hasattr(c_lib, _CUDA_FUNCTION) else {"cpu"}
         self._learn_types()

@@ -17,12 +17,12 @@ from dynamix_ps.comm.role_environment import read_role
 from dynamix_ps.comm.torch_buffers import TorchBuffers
 from dynamix_ps.errors import EnvironmentNotReady, PeerLostError
 
-_PATIENCE = timedelta(days=7)  # of the library; a stall is ours to notice
+_PATIENCE = timedelta(days=7)  # of the library; the hook notices a stall itself
 _INTERFACE = "GLOO_SOCKET_IFNAME"
 
 
 class GlooComm(TorchBuffers):
-    """On the GPU where torch has NCCL."""
+    """Sums GPU tensors too where torch has NCCL."""
 
     name = "gloo"
 
@@ -38,10 +38,10 @@ class GlooComm(TorchBuffers):
         import torch.distributed as dist
 
         if not dist.is_available() or not dist.is_gloo_available():
-            raise EnvironmentNotReady("this torch comes without gloo; install one that has it, or use comm: byteps")
+            raise EnvironmentNotReady("this torch has no gloo; install one that has it, or use comm: byteps")
         if dist.is_initialized():
             raise EnvironmentNotReady(
-                "torch.distributed is in use already, and comm: gloo needs it; "
+                "the script uses torch.distributed already, and comm: gloo needs it; "
                 "leave init_process_group() and DistributedDataParallel out of the script"
             )
         with_gpu = torch.cuda.is_available() and dist.is_nccl_available()
@@ -64,7 +64,7 @@ class GlooComm(TorchBuffers):
         )
 
     def declare(self, name: str) -> None:
-        """Nothing to do: what belongs together is told by the order alone."""
+        """Does nothing: a ring matches buffers by their order."""
 
     def push_pull(self, name: str, buffer: Any) -> int:
         """Raises ValueError for a buffer that cannot be summed."""
@@ -77,7 +77,7 @@ class GlooComm(TorchBuffers):
         """Raises PeerLostError when another worker is gone."""
         work = self._works[handle]
         try:
-            work.wait(timedelta(seconds=max(timeout_s, 1e-3)))  # 0 would mean for ever
+            work.wait(timedelta(seconds=max(timeout_s, 1e-3)))  # 0 means no limit
         except RuntimeError as error:
             if not work.is_completed():
                 return False
@@ -94,7 +94,7 @@ class GlooComm(TorchBuffers):
         return f"torch {torch.__version__}"
 
     def shutdown(self) -> None:
-        """Waits until all workers have come here too."""
+        """Waits until all workers shut down."""
 
         def leave() -> None:
             self._dist.barrier()
@@ -104,7 +104,7 @@ class GlooComm(TorchBuffers):
 
 
 def _interface(host: str) -> str | None:
-    """The network interface with the address of `host`; None: none of this machine's, or no host is given."""
+    """The network interface that has the address of `host`; none where this machine has not, or no host is given."""
     try:
         wanted = {str(found[4][0]) for found in socket.getaddrinfo(host, None)} if host else set()
     except OSError:

@@ -1,4 +1,4 @@
-"""What a role reads from its DMLC_* variables, checked. Pure."""
+"""Reads and checks the DMLC_* variables of a role. Pure."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ ROLES = ("worker", "server", "scheduler")
 
 @dataclass(frozen=True, slots=True)
 class RoleSettings:
-    """One BytePS process as its variables describe it."""
+    """One BytePS process, as its variables describe it."""
 
     role: str
     workers: int
     worker_id: int
     local_size: int
-    distributed: bool  # false: one worker that needs neither server nor scheduler
+    distributed: bool  # false: a single worker, which needs neither server nor scheduler
     root: str  # host:port of the scheduler
 
 

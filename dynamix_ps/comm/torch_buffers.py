@@ -1,4 +1,4 @@
-"""What data planes of torch workers have in common: buffers are torch tensors."""
+"""What data planes for torch share: buffers are torch tensors."""
 
 from __future__ import annotations
 

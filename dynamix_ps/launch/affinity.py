@@ -1,4 +1,4 @@
-"""Which cores each local process of a worker is bound to when BYTEPS_NUMA_ON=1 asks for it."""
+"""The cores of each local process of a worker, if BYTEPS_NUMA_ON=1 asks for binding."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ BLACKLIST = "BYTEPS_CPU_BLACKLIST"
 
 
 def core_sets(environ: Mapping[str, str], local_size: int, nodes: Sequence[Sequence[int]]) -> list[set[int]]:
-    """One set of cores per local process, empty where it is not to be bound.
+    """One set of cores per local process; empty: the process is not bound.
 
     `nodes` are the usable cores by NUMA node. Without BYTEPS_VISIBLE_CPU_CORES each process gets an equal run of
-    neighbouring cores (bpslaunch instead gives more to the last process, which does the network's work; ours is
-    chosen for being predictable).
+    neighbouring cores. (bpslaunch gives more cores to the last process, which does the network's work; equal runs are
+    easier to predict.)
 
     Raises:
         UsageError: a variable cannot be read, or names too few processes.
@@ -36,7 +36,7 @@ def core_sets(environ: Mapping[str, str], local_size: int, nodes: Sequence[Seque
 
 
 def numa_nodes(base: Path = Path("/sys/devices/system/node")) -> list[list[int]]:
-    """The usable cores of this machine by NUMA node; one node where the system shows none."""
+    """The usable cores of this machine by NUMA node; a single node where the system shows none."""
     usable = os.sched_getaffinity(0)
     nodes = []
     for node in sorted(base.glob("node[0-9]*")):

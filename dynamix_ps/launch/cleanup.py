@@ -1,4 +1,4 @@
-"""What a run holds outside its run folder, and how it is given back after any end. Standard library only."""
+"""What a run holds outside its run folder, and how it is released after any end. Standard library only."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LONGEST_SCRATCH = 80  # characters; a socket's whole path may have 107
 
 @dataclass(frozen=True, slots=True)
 class Holdings:
-    """Processes are found by `run_id` in their environment; an empty one means none are ended."""
+    """What one run holds. Its processes have `run_id` in their environment; an empty `run_id` means no processes."""
 
     run_id: str
     shm_prefix: str
@@ -34,7 +34,7 @@ class Holdings:
     launcher_start: str = ""
 
     def save(self) -> None:
-        """Leave a record in the scratch folder, so that a later run can clean up after this one."""
+        """Write a record into the scratch folder, so that a later run can clean up after this one."""
         (Path(self.scratch) / _RECORD).write_text(self.to_json())
 
     def to_json(self) -> str:
@@ -42,13 +42,13 @@ class Holdings:
 
     @classmethod
     def from_json(cls, text: str) -> Holdings:
-        """Raises ValueError or TypeError when the text is no such record."""
+        """Raises ValueError or TypeError when the text is not such a record."""
         data = json.loads(text)
         return cls(**{**data, "cgroups": tuple(data["cgroups"])})
 
 
 def make_scratch(run_id: str, sockets: int) -> Path:
-    """A private folder with a short path, and one folder for sockets per worker in it."""
+    """Make a private folder with a short path, with one folder for sockets per worker in it."""
     scratch = scratch_path(run_id)
     scratch.mkdir(mode=0o700)
     for index in range(sockets):
@@ -57,13 +57,13 @@ def make_scratch(run_id: str, sockets: int) -> Path:
 
 
 def scratch_path(run_id: str) -> Path:
-    """Where the scratch folder of a run is: in the temporary folder, or in /tmp where that path is too long."""
+    """The scratch folder of a run: in the temporary folder, or in /tmp if that path is too long."""
     path = Path(tempfile.gettempdir()) / f"dynamix-{run_id}"
     return path if len(str(path)) <= _LONGEST_SCRATCH else Path("/tmp") / path.name
 
 
 def release(holdings: Holdings, grace_s: float = 3.0) -> None:
-    """End what still runs, and remove segments, control groups and sockets. May be called twice."""
+    """End what still runs; remove shared-memory segments, control groups and sockets. May be called twice."""
     end_processes(holdings.run_id, grace_s)
     for group in holdings.cgroups:
         _remove_group(Path(group))
@@ -72,7 +72,7 @@ def release(holdings: Holdings, grace_s: float = 3.0) -> None:
 
 
 def processes_of(run_id: str) -> Iterator[int]:
-    """Processes that were started with this run's id in their environment, except the caller."""
+    """Processes that have this run's id in their environment, except the caller."""
     mark = f"{variables.RUN_ID}={run_id}".encode()
     for entry in os.listdir("/proc"):
         if entry.isdigit() and int(entry) != os.getpid() and run_id and mark in _environment(int(entry)):
@@ -80,7 +80,7 @@ def processes_of(run_id: str) -> Iterator[int]:
 
 
 def end_processes(run_id: str, grace_s: float) -> None:
-    """TERM to all processes of the run; KILL to those that are still there after the grace."""
+    """TERM to all processes of the run, then KILL to those that still run after `grace_s`."""
     for number, patience_s in ((signal.SIGTERM, grace_s), (signal.SIGKILL, _KILL_PATIENCE_S)):
         for pid in processes_of(run_id):
             _signal(pid, number)
@@ -90,7 +90,7 @@ def end_processes(run_id: str, grace_s: float) -> None:
 
 
 def release_stale() -> list[str]:
-    """Give back what runs of this user left behind whose launcher and reaper are dead; returns their run ids."""
+    """Release what dead runs of this user still hold, whose launcher and reaper were killed; returns their run ids."""
     released = []
     for record in scratch_path("x").parent.glob(f"dynamix-*/{_RECORD}"):
         holdings = _read_record(record)
@@ -101,7 +101,7 @@ def release_stale() -> list[str]:
 
 
 def start_of(pid: int) -> str:
-    """When a process began, in clock ticks since boot; empty if there is none. With the pid, this names it for ever."""
+    """When a process began, in clock ticks since boot; empty if it is gone. With the pid this identifies a process."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
@@ -110,7 +110,7 @@ def start_of(pid: int) -> str:
 
 
 def _read_record(record: Path) -> Holdings | None:
-    """A record of this user that holds only what a run may hold."""
+    """The record, if it belongs to this user and names only what a run may hold; otherwise none."""
     try:
         if record.stat().st_uid != os.getuid():
             return None
@@ -127,7 +127,7 @@ def _environment(pid: int) -> list[bytes]:
     try:
         return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:
-        return []  # ended, or of another user
+        return []  # it has ended, or belongs to another user
 
 
 def _signal(pid: int, number: signal.Signals) -> None:
@@ -138,7 +138,7 @@ def _signal(pid: int, number: signal.Signals) -> None:
 
 
 def _remove_group(group: Path) -> None:
-    """Remove a control group, ending whatever is in it. A group that is gone already is fine."""
+    """Kill all processes in a control group and remove it. Does nothing if the group is gone."""
     for _ in range(_GROUP_TRIES):
         try:
             for pid in (group / "cgroup.procs").read_text().split():
@@ -147,4 +147,4 @@ def _remove_group(group: Path) -> None:
         except FileNotFoundError:
             return
         except OSError:
-            time.sleep(0.05)  # the kernel takes a moment to let go of ended processes
+            time.sleep(0.05)  # the kernel needs a moment to remove ended processes

@@ -1,6 +1,6 @@
-"""CPU quotas by control groups, version 1 and 2. One group per worker, below or beside the launcher's own group.
+"""CPU quotas by control groups, version 1 and 2: one group per worker, below or beside the launcher's own group.
 
-What groups there are and what they allow is read in dynamix_ps/cgroups.py; here they are made.
+This module makes groups; dynamix_ps/cgroups.py reads them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ GROUP_PREFIX = "dynamix-"
 
 @dataclass(frozen=True, slots=True)
 class CpuController:
-    """Where groups with a CPU quota can be made, or why they cannot."""
+    """The place where groups with a CPU quota can be made, or the reason why there is none."""
 
     version: int  # 1 or 2; 0: there is none
     parent: Path
@@ -40,7 +40,7 @@ class CpuController:
         return group
 
     def limit(self, group: Path, cores: float) -> None:
-        """Let the group use so many cores; of a machine that is busy with other things, a share in proportion.
+        """Let the group use at most so many cores; on a busy machine its share is in proportion to them.
 
         Raises OSError.
         """
@@ -55,13 +55,13 @@ class CpuController:
 
 
 def quota(cores: float) -> tuple[int, int]:
-    """(quota, period) in microseconds; the period is longer than usual only where the quota would be too small."""
+    """(quota, period) in microseconds; the period exceeds PERIOD_US only where the quota would be too small."""
     period_us = min(MAX_PERIOD_US, max(PERIOD_US, round(MIN_QUOTA_US / cores)))
     return max(MIN_QUOTA_US, round(cores * period_us)), period_us
 
 
 def find_controller(proc: Path = OWN_PROC, probe: bool = True) -> CpuController:
-    """The first place where a group can be made, given a limit and entered; tried out with a throw-away group."""
+    """The first place where a process can enter a group with a limit. Tries it with a temporary group if `probe`."""
     problems = []
     for version, parent in _candidates(proc):
         controller = CpuController(version, parent)
@@ -73,7 +73,7 @@ def find_controller(proc: Path = OWN_PROC, probe: bool = True) -> CpuController:
 
 
 def _candidates(proc: Path) -> Iterator[tuple[int, Path]]:
-    """Version 1: below the own group. Version 2 keeps processes and limited groups apart: the nearest one around it."""
+    """Version 1: the own group. Version 2 allows no limit below a group with processes: groups around it."""
     for version, chain in cpu_chains(proc):
         if version == 1:
             yield 1, chain[0]
@@ -82,7 +82,7 @@ def _candidates(proc: Path) -> Iterator[tuple[int, Path]]:
 
 
 def _try_out(controller: CpuController) -> str:
-    """Empty when a process could be put under a limit, otherwise what failed."""
+    """Put a process into a group with a limit. Returns what failed; empty: nothing."""
     try:
         group = controller.create(f"{GROUP_PREFIX}probe-{os.getpid()}")
     except OSError as error:

@@ -1,4 +1,4 @@
-"""What a machine needs, one check per line of `dynamix doctor`. A check never raises; it says what to do."""
+"""The checks of `dynamix doctor`, one per line. A check does not raise; it says what to do."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ _NEEDED = (
     "prometheus-client",
     "pyroute2",
 )
-_ROOMY_SHM_BYTES = 256 << 20  # gradients of a large model, twice, for several workers
+_ROOMY_SHM_BYTES = 256 << 20  # twice the gradients of a large model, for several workers
 _IMPORT_LIMIT_S = 60
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One line. A blocker means that training on BytePS cannot work here."""
+    """One line. With a blocker training cannot work here."""
 
     name: str
     status: Status
@@ -54,7 +54,7 @@ class Check:
 
 
 def all_checks(config: Config | None) -> Iterator[Check]:
-    """Every check, cheap ones first; with a config also whether this very cluster could be launched."""
+    """All checks, cheap ones first. With a config, they also say whether this cluster can be launched."""
     yield _python()
     yield from _packages()
     yield _torch()
@@ -213,7 +213,7 @@ def _version(distribution: str) -> str | None:
 
 
 def _import_problem(module: str) -> str:
-    """Why a module cannot be imported; empty when it can. In a process of its own, for it may crash or hang."""
+    """Why a module cannot be imported; empty when it can. Tries it in another process, as it may crash or hang."""
     try:
         done = subprocess.run(
             [sys.executable, "-c", f"import {module}"],

@@ -1,11 +1,10 @@
 """Workers of different speed on one machine: by CPU quota where permitted, otherwise by a slow-down in the hook.
 
-What a speed means (chosen by us): a worker of speed s gets s * core_share cores, with
-core_share = min(1, (cores - RESERVED_CORES) / sum of speeds). So speed 1 is one whole core where there are
-enough of them; on a small machine all workers shrink by the same factor and server, scheduler and arbitrator
-keep RESERVED_CORES to themselves, or the slow workers would slow down the sum of everybody. A quota limits the
-long run: the first few milliseconds of work after a wait run at full speed, so short iterations show a milder
-ratio of compute times than the speeds say.
+A worker of speed s gets s * core_share cores, with core_share = min(1, (cores - RESERVED_CORES) / sum of speeds)
+(chosen by us). So speed 1 is a whole core if the machine has enough cores. On a small machine all workers shrink by
+the same factor, and RESERVED_CORES remain for server, scheduler and arbitrator; otherwise they would slow down the
+sum of all workers. A quota limits the mean over a period: the first milliseconds of work after a wait run at full
+speed, so in short iterations the compute times differ less than the speeds.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _LEAST_CORES = 0.1  # for all workers together, on a machine smaller than the re
 
 @dataclass(frozen=True, slots=True)
 class Emulation:
-    """How different speeds come about in one run."""
+    """How one run makes its workers differ in speed."""
 
     method: Literal["cgroup", "hook", "none"]
     description: str  # for the summary
@@ -36,11 +35,11 @@ class Emulation:
 
     @property
     def slowdowns(self) -> tuple[float, ...] | None:
-        """Factor per worker by which the hook stretches compute time; none unless this is the method."""
+        """Factor per worker by which the hook stretches compute time; none with another method."""
         return tuple(1 / speed for speed in self.speeds) if self.method == "hook" else None
 
     def create(self) -> None:
-        """Make the groups, still without a limit, so that starting up is not slowed down.
+        """Make the groups without a limit, so that workers start at full speed.
 
         Raises:
             EnvironmentNotReady: the kernel refused.
@@ -53,7 +52,7 @@ class Emulation:
                     raise EnvironmentNotReady(f"emulation: cannot create {group}: {error.strerror}") from error
 
     def engage(self) -> None:
-        """From now on the speeds differ.
+        """Set the limits: from now on the speeds differ.
 
         Raises:
             EnvironmentNotReady: the kernel refused.
@@ -62,7 +61,7 @@ class Emulation:
             self._limit(self.controller, self.cores)
 
     def change(self, speeds: Sequence[float]) -> None:
-        """From now on these are the workers' speeds, in units of those that were planned.
+        """Set other speeds, on the scale of the planned ones.
 
         Raises:
             EnvironmentNotReady: the kernel refused, or speeds do not come from quotas.
@@ -83,7 +82,7 @@ class Emulation:
 
 
 def choose_emulation(config: Config, run_id: str, cores: float) -> Emulation:
-    """Pick the method. Nothing is created yet, apart from a short trial of what is permitted.
+    """Choose the method. Creates nothing, apart from a short trial of what is permitted.
 
     Raises:
         EnvironmentNotReady: `emulation: cgroup` where control groups are not permitted.
@@ -108,7 +107,7 @@ def choose_emulation(config: Config, run_id: str, cores: float) -> Emulation:
 
 
 def by_quota(controller: CpuController, speeds: Sequence[float], run_id: str, cores: float) -> Emulation:
-    """CPU quotas for workers of these speeds on a machine with so many cores."""
+    """CPU quotas for workers of these speeds on a machine with `cores` cores."""
     quotas = core_quotas(speeds, cores)
     groups = tuple(controller.parent / f"{GROUP_PREFIX}{run_id}-w{rank}" for rank in range(len(speeds)))
     shown = ", ".join(f"{quota:.2f}" for quota in quotas)
@@ -117,6 +116,6 @@ def by_quota(controller: CpuController, speeds: Sequence[float], run_id: str, co
 
 
 def core_quotas(speeds: Sequence[float], cores: float) -> tuple[float, ...]:
-    """Cores for each worker; see the top of this file."""
+    """Cores of each worker, by the rule at the top of this file."""
     share = min(1.0, max(cores - RESERVED_CORES, _LEAST_CORES) / sum(speeds))
     return tuple(speed * share for speed in speeds)

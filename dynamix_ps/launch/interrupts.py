@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and SIGHUP to the launcher: counted, so that the first stops in order and the second kills."""
+"""Counts Ctrl-C, SIGTERM and SIGHUP to the launcher: the first stops the run in order, the second kills."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _WATCHED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interrupts:
-    """A context manager; only for the main thread. A signal that was ignored before (nohup) stays ignored."""
+    """A context manager; only for the main thread. A signal that the launcher ignores already (nohup) stays ignored."""
 
     def __init__(self) -> None:
         self.count = 0

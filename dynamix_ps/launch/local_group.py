@@ -1,4 +1,4 @@
-"""The processes of one worker, one per local GPU: they live and end together."""
+"""The processes of one worker, one per local GPU: when one fails, all end."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _GRACE_S = 5.0
 def run_local_group(size: int, become: Callable[[int], int]) -> int:
     """Fork `size` processes, call `become(local_rank)` in each, and wait for all.
 
-    The first that fails ends the others, and its exit code (128 + n for signal n) is returned. Signals to this
-    process are passed on. Must be called while the process has one thread.
+    Returns 0, or the exit code of the first process that fails (128 + n for signal n); its failure ends the others.
+    Passes signals on to them. Call it while this process has one thread.
     """
     parent = os.getpid()
     running: set[int] = set()
@@ -56,5 +56,5 @@ def _end(running: set[int]) -> None:
 
 
 def _signal_all(pids: set[int], number: int) -> None:
-    for pid in pids:  # all still ours: a child that ended stays a zombie until it is waited for
+    for pid in pids:  # no pid is reused: an ended child stays a zombie until we wait for it
         os.kill(pid, number)

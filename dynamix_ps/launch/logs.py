@@ -1,4 +1,4 @@
-"""Output of the roles: bytes to lines, lines to one file per role and, with a coloured prefix, to the terminal."""
+"""Output of the roles: one file per role, and lines with a coloured prefix on the terminal."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "bright_cyan", "bright
 
 
 class LineSplitter:
-    """Bytes in pieces of any size to whole lines; a character cut in two by a read is put together again."""
+    """Cuts a stream of bytes into lines, also where a read ends within a character."""
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._rest = ""
 
     def feed(self, data: bytes, final: bool = False) -> list[str]:
-        """Lines that `data` completed; with `final`, also the last one without a newline."""
+        """Lines that end in `data`; with `final`, also the last one, which has no newline."""
         *lines, self._rest = (self._rest + self._decoder.decode(data, final)).split("\n")
         while len(self._rest) > MAX_LINE:
             lines.append(self._rest[:MAX_LINE])
@@ -39,16 +39,16 @@ class LineSplitter:
 
 
 def _last_state(line: str) -> str:
-    """What a terminal would show of a line that a progress bar rewrote with carriage returns."""
+    """What a terminal shows in the end of a line that a progress bar has rewritten with carriage returns."""
     return next((part for part in reversed(line.split("\r")) if part), "")
 
 
 class RoleLog:
-    """Everything a role printed goes to its file as it came; its last lines are kept for the failure report."""
+    """Writes the output of a role to its file unchanged, and keeps the last lines for the failure report."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.problem: str | None = None  # why the file lacks something
+        self.problem: str | None = None  # why the file is incomplete
         self._last_lines: deque[str] = deque(maxlen=LAST_LINES)
         self._splitter = LineSplitter()
         self._file: IO[bytes] | None = None
@@ -62,7 +62,7 @@ class RoleLog:
         return tuple(self._last_lines)
 
     def write(self, data: bytes, final: bool = False) -> list[str]:
-        """Take in output; returns the lines that are complete now. A full disk is noted, never raised."""
+        """Take in output; returns the lines that are now complete. A full disk sets `problem`; it raises nothing."""
         if self._file is not None:
             try:
                 self._file.write(data)

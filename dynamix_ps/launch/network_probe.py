@@ -1,4 +1,4 @@
-"""Which network probe the roles of a run ask: the host's, one started for the run, or none, with the reason."""
+"""The network probe of a run: the host's, one started for the run, or none, with the reason."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from dynamix_ps.metrics.network.probe_protocol import DEFAULT_SOCKET
 SOCKET_NAME = "probe.sock"  # in the scratch folder of a run
 START_LIMIT_S = 10.0
 _END_GRACE_S = 3.0
-_LOOK_EVERY_S = 0.05
-_ERROR = "error: "  # what the probe's last words begin with
+_CHECK_EVERY_S = 0.05
+_ERROR = "error: "  # how lines of the probe begin that say why it ends
 
 
 class Events(Protocol):
-    """What is needed of a Recorder."""
+    """The part of a Recorder that is used here."""
 
     def event(self, kind: str, **fields: Any) -> None: ...
 
@@ -38,8 +38,8 @@ class Events(Protocol):
 def network_probe(config: Config, run_id: str, scratch: Path, log_file: Path, events: Events) -> Iterator[str | None]:
     """Yields the value of variables.PROBE for all roles, none where nothing would ask a probe; ends what it began.
 
-    A probe that was started before and answers is used. Otherwise one is started in the scratch folder. Where that
-    is not permitted the run goes on without, which `events` is told.
+    It uses a probe of the host that answers. Otherwise it starts one in the scratch folder. Where that is not
+    permitted, the run has no probe, and `events` gets a `degraded` event.
 
     Raises:
         EnvironmentNotReady: eBPF is demanded, and is not possible.
@@ -73,7 +73,7 @@ def network_probe(config: Config, run_id: str, scratch: Path, log_file: Path, ev
 
 
 def _problem(path: str) -> str:
-    """Why no probe answers there; empty when one does."""
+    """Why no probe answers at this path; empty when one does."""
     source = ProbeSource(path)
     try:
         source.read()
@@ -85,7 +85,7 @@ def _problem(path: str) -> str:
 
 
 def _start(path: str, run_id: str, log_file: Path) -> subprocess.Popen[bytes]:
-    """It carries the run's id, so that whoever cleans up after this run finds it."""
+    """Start a probe. It has the run's id in its environment, so that a clean-up of the run finds it."""
     launcher = os.getpid()
     with log_file.open("ab") as log:
         return subprocess.Popen(
@@ -100,11 +100,11 @@ def _start(path: str, run_id: str, log_file: Path) -> subprocess.Popen[bytes]:
 
 
 def _wait_ready(process: subprocess.Popen[bytes], path: str, log_file: Path) -> str:
-    """Empty once it answers; otherwise why it does not."""
+    """Wait until the probe answers. Returns why it does not; empty: it does."""
     deadline_s = time.monotonic() + START_LIMIT_S
     while time.monotonic() < deadline_s:
         try:
-            process.wait(_LOOK_EVERY_S)
+            process.wait(_CHECK_EVERY_S)
         except subprocess.TimeoutExpired:
             if os.path.exists(path) and not _problem(path):
                 return ""

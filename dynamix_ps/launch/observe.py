@@ -1,4 +1,4 @@
-"""What the launcher does again and again while the roles run: record, show, look who started."""
+"""What the launcher does regularly while the roles run: record, show, and find out which workers have started."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Observer:
         self.problem: str | None = None
 
     def __call__(self) -> Progress:
-        """Take in what is new. Raises EnvironmentNotReady when speeds or links cannot be set."""
+        """Take in news. Raises EnvironmentNotReady when speeds or links cannot be set."""
         try:
             self._recorder.poll()
             self._record_watch()
@@ -37,7 +37,7 @@ class Observer:
         progress = self._progress()
         now_s = time.time()  # the clock of the workers' lines
         if self._engaged_s is None and len(progress.started) == len(self._recorder.state.workers):
-            # Not earlier: on a quota of a fifth of a core, importing torch alone takes many seconds.
+            # Not earlier: with a quota of a fifth of a core, the import of torch takes many seconds.
             self._emulation.engage()
             self._engaged_s = now_s
         if self._engaged_s is not None and not progress.finished:
@@ -54,7 +54,7 @@ class Observer:
             line.pop("time_s", None)
             self._recorder.event(kind, **line)
             if kind == "arbitrator_given_up":
-                detail = "it died again and again and was not restarted any more"
+                detail = "it died too often and is not started again"
                 self._recorder.event("degraded", what="arbitrator", detail=detail)
 
     def _progress(self) -> Progress:

@@ -1,4 +1,4 @@
-"""Where the roles of a run are, and what changes around them while they train. By default: here, and nothing."""
+"""Where the roles of a run are, and what changes around them while they train. By default all are here."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from dynamix_ps.launch.ports import choose_ports
 
 
 class Placement(Protocol):
-    """What a test bed gives the launcher: addresses, places and a schedule."""
+    """Where the launcher starts roles: addresses, hosts, and a schedule of changes."""
 
     def ports(self, cluster: Cluster) -> tuple[int, int]:
-        """Of the scheduler and the arbitrator, free where these two are. Raises EnvironmentNotReady."""
+        """Free ports for scheduler and arbitrator, on their host. Raises EnvironmentNotReady."""
         ...
 
     def place(self, role: RoleSpec) -> RoleSpec:
-        """The role with a command line that starts it where it belongs, and the address it has there."""
+        """The role with a command line that starts it on its host, and with its address there."""
         ...
 
     def tick(self, trained_s: float, emulation: Emulation) -> None:
-        """Called again and again while all workers train; `trained_s` leaves out evaluations and checkpoints.
+        """Called regularly while all workers train. `trained_s` is without evaluations and checkpoints.
 
         Raises EnvironmentNotReady when a change is refused.
         """
@@ -45,5 +45,5 @@ class ThisMachine:
 
 
 def inside(role: RoleSpec, prefix: tuple[str, ...], address: str) -> RoleSpec:
-    """A role that `prefix` starts on a host of its own, where it has this address."""
+    """The role, started by `prefix` on another host, where it has this address."""
     return replace(role, argv=(*prefix, *role.argv), env={**role.env, "DMLC_NODE_HOST": address})

@@ -1,4 +1,4 @@
-"""Which processes a cluster is made of: name, command line and environment of every role. Pure."""
+"""The processes of a cluster: name, command line and environment of every role. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Role = Literal["scheduler", "server", "worker", "arbitrator"]
 
 @dataclass(frozen=True, slots=True)
 class RunPlace:
-    """What one run was given on this machine, next to its configuration."""
+    """What one run gets on this machine, beside its configuration."""
 
     run_id: str
     token: str
@@ -34,7 +34,7 @@ class RunPlace:
 
     @property
     def shm_prefix(self) -> str:
-        """What the names of all shared-memory segments of this run begin with."""
+        """The beginning of the names of all shared-memory segments of this run."""
         return f"dynamix_{self.run_id}_"
 
 
@@ -52,7 +52,7 @@ class RoleSpec:
 def plan_roles(config: Config, place: RunPlace, environ: Mapping[str, str], python: str) -> tuple[RoleSpec, ...]:
     """All roles of a cluster on this machine: scheduler and servers where the data plane has them, else an arbitrator.
 
-    `environ` is the launcher's environment: where a user has set a tuning variable there, it stays as it is.
+    `environ` is the launcher's environment; tuning variables that a user has set there keep their values.
     """
     common = _common_env(config, place, environ, python)
     launcher = (python, "-m", "dynamix_ps.cli.bpslaunch")
@@ -95,7 +95,7 @@ def _common_env(config: Config, place: RunPlace, environ: Mapping[str, str], pyt
         variables.TOKEN: place.token,
     }
     if config.data_plane.has_servers:
-        added["BYTEPS_FORCE_DISTRIBUTED"] = "1"  # or one worker would do without scheduler and server
+        added["BYTEPS_FORCE_DISTRIBUTED"] = "1"  # otherwise a single worker ignores scheduler and server
     if place.probe is not None:
         added[variables.PROBE] = place.probe
     if config.mode != "off":
@@ -123,7 +123,7 @@ def _worker_env(config: Config, place: RunPlace, environ: Mapping[str, str], ran
 
 
 def role_environment(spec: RoleSpec, environ: Mapping[str, str]) -> dict[str, str]:
-    """The whole environment of a role: the launcher's, without what belongs to another run, and its own."""
+    """The whole environment of a role: the launcher's, without variables of another run, and the role's own."""
     kept = {name: value for name, value in environ.items() if name not in variables.OF_ONE_RUN}
     return {**kept, **spec.env}
 

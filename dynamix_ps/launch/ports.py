@@ -1,4 +1,4 @@
-"""Ports of a run: fixed ones must be free, others are picked."""
+"""Ports of a run: a fixed port must be free; others are picked."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dynamix_ps.config.schema import Cluster
 from dynamix_ps.errors import EnvironmentNotReady
 
 # Below the range from which Linux takes the local ports of outgoing connections (32768 and up): a port from
-# here cannot be lost to a connection between the moment it is picked and the moment its role binds it.
+# here cannot go to a connection between the moment we pick it and the moment its role binds it.
 _PICK_FROM = range(20_000, 32_000)
 _TRIES = 200
 
@@ -21,7 +21,7 @@ def choose_ports(cluster: Cluster, rng: random.Random) -> tuple[int, int]:
     """(scheduler's port, arbitrator's port), all free at this moment.
 
     Raises:
-        EnvironmentNotReady: a fixed port is taken (names its owner if visible), or the host is not of this machine.
+        EnvironmentNotReady: a fixed port is taken (the message names its owner if visible), or the host is elsewhere.
     """
     port = _require_free(cluster.host, cluster.port, "cluster.port") if cluster.port else 0
     arbitrator = cluster.arbitrator_port

@@ -1,4 +1,4 @@
-"""What can be known to fail before anything is started."""
+"""Refuses what cannot work, before anything is started."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One role as a process: its own group, tied to the launcher's life, its output in one pipe."""
+"""One role as a process: in its own group, with its output in one pipe; it ends when the launcher dies."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def tie_to_parent(parent_pid: int, signal_number: int = signal.SIGKILL) -> None:
-    """Let the kernel send this process a signal when its parent dies. To be called in the child before exec.
+    """Let the kernel send this process a signal when its parent dies. Call it in the child before exec.
 
-    Survives exec. If the parent is gone already, the signal comes at once.
+    It stays in force after exec. If the parent is gone already, the signal comes at once.
     """
     _libc.prctl(_PR_SET_PDEATHSIG, int(signal_number), 0, 0, 0)
     if os.getppid() != parent_pid:
@@ -75,14 +75,14 @@ class RoleProcess:
         return self.exit_code is None
 
     def read(self) -> tuple[list[str], bool]:
-        """(lines that are complete now, whether more may come). Never blocks."""
+        """(lines that are now complete, whether more may come). Never blocks."""
         data = self._take()
         if data == b"":
             return self.log.write(b"", final=True), False
         return self.log.write(data or b""), True
 
     def drain(self, show: Callable[[str, str], None]) -> None:
-        """Show what the pipe still holds after the end; a grandchild that keeps it open is not waited for."""
+        """Show what is left in the pipe after the end. Does not wait for a grandchild that keeps it open."""
         for _ in range(_MOST_READS):
             if self.pipe.closed or not (data := self._take()):
                 break
@@ -93,21 +93,21 @@ class RoleProcess:
         self.pipe.close()
 
     def _take(self) -> bytes | None:
-        """Bytes from the pipe; empty at its end, none when there is nothing at the moment."""
+        """Bytes from the pipe; empty at its end, none while it holds nothing."""
         try:
             return os.read(self.pipe.fileno(), _READ_BYTES)
         except BlockingIOError:
             return None
 
     def poll(self) -> bool:
-        """True at the moment its end is noticed."""
+        """Whether this call notices the end of the role."""
         if self.exit_code is None and (code := self._process.poll()) is not None:
             self.exit_code, self.ended_s = code, time.monotonic()
             return True
         return False
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal to the role and whatever it started in its group."""
+        """Send a signal to the role and to all processes that it has started in its group."""
         try:
             os.killpg(self._process.pid, number)
         except (ProcessLookupError, PermissionError):

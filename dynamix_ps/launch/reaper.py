@@ -1,7 +1,7 @@
-"""A small process that outlives its owner just long enough to clean up after it.
+"""A small process that cleans up after its owner, however the owner ends.
 
-The owner holds the writing end of the reaper's standard input. When the owner ends, in whatever way, the pipe
-closes and the reaper releases what the run held; `kill -9` of the launcher leaves nothing behind.
+The owner holds the writing end of the reaper's standard input. When the owner ends, even by `kill -9`, the pipe closes,
+and the reaper releases what the run held.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from dynamix_ps.launch.cleanup import Holdings, release
 
 
 def start_reaper(holdings: Holdings, survives_exec: bool = False) -> int:
-    """Start the reaper; returns the file descriptor whose closing makes it clean up and end.
+    """Start the reaper. Returns a file descriptor: when it is closed, the reaper cleans up and ends.
 
-    With `survives_exec` the descriptor stays open when this process becomes another program.
+    With `survives_exec` the descriptor stays open when this process executes another program.
     """
     reading, writing = os.pipe()
     environ = {name: value for name, value in os.environ.items() if not name.startswith("DYNAMIX_")}
@@ -39,7 +39,7 @@ def start_reaper(holdings: Holdings, survives_exec: bool = False) -> int:
 def main() -> int:
     holdings = Holdings.from_json(sys.argv[1])
     if os.fork():
-        os._exit(0)  # the reaper is nobody's child: a program that waits for all its children must not wait for it
+        os._exit(0)  # the owner must not have it as a child, as it may wait for all its children
     sys.stdin.buffer.read()
     release(holdings)
     return 0

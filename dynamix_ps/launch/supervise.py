@@ -1,4 +1,4 @@
-"""Starts the roles of a run, shows their output, notices every end within moments, and stops what is left in order."""
+"""Starts the roles of a run, shows their output, notices their ends at once, and stops the rest in order."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _STOP_ORDER = ("worker", "server", "scheduler", "arbitrator")  # order of an ord
 
 
 class Supervisor:
-    """Runs in one thread: output of all roles and their ends come in through one loop.
+    """Runs in one thread: one loop takes in the output of all roles and their ends.
 
     Args:
         roles: what to start.
         environ: the launcher's environment.
         logs_dir: gets one `<role>.log` per role.
         show: called with (role, line) for everything they print.
-        observe: called every TICK_S; returns what the workers' hooks have said.
+        observe: called every TICK_S; returns what the workers' hooks have reported.
         interrupts: signals to the launcher.
         limits: how long each phase may take.
-        groups: control group to start a role in, by name.
+        groups: control groups, by name of the role to start there.
     """
 
     def __init__(
@@ -56,10 +56,10 @@ class Supervisor:
         self._began_s = 0.0
 
     def run(self) -> Ending:
-        """Start everything, wait for the end of the run, stop what is left, and say how it ended.
+        """Start all roles, wait for the end of the run, stop the remaining roles, and return how the run ended.
 
         Raises:
-            EnvironmentNotReady: a role could not be started; those that were are stopped.
+            EnvironmentNotReady: a role could not be started; the roles before it are stopped.
         """
         self._began_s = time.monotonic()
         ending: Ending | None = None
@@ -78,7 +78,7 @@ class Supervisor:
         return Ending(ending.exit_code, ending.reason, ending.culprits, (*notes, *problems))
 
     def last_lines(self, name: str) -> tuple[str, ...]:
-        """The end of what a role printed."""
+        """The last lines that a role has printed."""
         return next((process.log.last_lines for process in self._processes if process.spec.name == name), ())
 
     def _start(self, spec: RoleSpec) -> None:
@@ -89,13 +89,13 @@ class Supervisor:
 
     def _judge(self) -> Ending | None:
         if self._interrupts.count:
-            self._show("launcher", f"{self._interrupts.first}: stopping in order; once more kills")
+            self._show("launcher", f"{self._interrupts.first}: stopping in order; a second one kills")
             return interrupted(self._interrupts.first)
         progress = self._observe()
         return judge([self._status(process) for process in self._processes], progress, self._elapsed(), self._limits)
 
     def _lost_arbitrator(self) -> list[str]:
-        """Training outlives it, but the user should know."""
+        """Training goes on without the arbitrator, but the user should know."""
         lost = [process for process in self._processes if process.spec.role == "arbitrator" and not process.running]
         return [f"{process.spec.name} {how_it_ended(process.exit_code)} during the run" for process in lost]
 
@@ -108,7 +108,7 @@ class Supervisor:
         return time.monotonic() - self._began_s
 
     def _pump(self, duration_s: float) -> None:
-        """Show output for so long, then take note of who ended."""
+        """Show output for `duration_s`, then notice which roles have ended."""
         deadline = time.monotonic() + duration_s
         while (left_s := deadline - time.monotonic()) > 0:
             if not self._selector.get_map():
@@ -124,7 +124,7 @@ class Supervisor:
                     process.pipe.close()
         for process in self._processes:
             if process.poll():
-                process.signal(signal.SIGKILL)  # what it left behind in its group
+                process.signal(signal.SIGKILL)  # what it has left in its group
                 if not process.pipe.closed:
                     self._selector.unregister(process.pipe)
                     process.drain(self._show)

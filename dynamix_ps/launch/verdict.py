@@ -1,4 +1,4 @@
-"""Whether a run goes on, is complete, or has failed, judged by who ended how and when. Pure."""
+"""Decides whether a run goes on, is complete or has failed, from how and when its roles end. Pure."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class Limits:
 
     launch_s: float = 120.0
     job_s: float | None = None
-    early_exit_s: float = 3.0  # a role that ended with code 0 before the others: so long until it counts as failed
-    end_grace_s: float = 15.0  # servers and scheduler, after the last worker
-    stop_grace_s: float = 10.0  # per group of roles of an orderly stop, until KILL
-    fail_grace_s: float = 1.0  # the same when the job has failed already
+    early_exit_s: float = 3.0  # a role that ends with code 0 before the others counts as failed after this time
+    end_grace_s: float = 15.0  # for servers and scheduler after the end of the last worker
+    stop_grace_s: float = 10.0  # between TERM and KILL, for workers, servers, scheduler and arbitrator in turn
+    fail_grace_s: float = 1.0  # the same, when the job has failed already
 
     @classmethod
     def of(cls, timeouts: Timeouts) -> Limits:
@@ -28,7 +28,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class RoleStatus:
-    """One role; `exit_code` is negative for a signal and none while it runs, `ended_s` counts from the start."""
+    """One role. `exit_code` is negative for a signal and none while it runs; `ended_s` counts from the start."""
 
     name: str
     role: str
@@ -39,7 +39,7 @@ class RoleStatus:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What the workers' hooks have said so far."""
+    """What the workers' hooks have reported so far, by rank."""
 
     started: frozenset[int] = frozenset()
     finished: frozenset[int] = frozenset()
@@ -49,7 +49,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a run ended: exit code of the launcher, why, whose last lines to show, and what was not quite right."""
+    """How a run ended: the launcher's exit code, the reason, roles whose last lines to show, and further notes."""
 
     exit_code: int
     reason: str
@@ -62,7 +62,7 @@ def interrupted(by: str) -> Ending:
 
 
 def judge(roles: Sequence[RoleStatus], progress: Progress, now_s: float, limits: Limits) -> Ending | None:
-    """The end of the run, or none while it goes on. `now_s` counts from the start of the roles."""
+    """How the run ended, or none while it goes on. `now_s` counts from the start of the roles."""
     workers = [role for role in roles if role.role == "worker"]
     servers = [role for role in roles if role.role in ("scheduler", "server")]
     return (
@@ -78,8 +78,8 @@ def _crashed(roles: Sequence[RoleStatus], progress: Progress) -> Ending | None:
     if not failed:
         return None
 
-    # Who ended because another worker was gone is never the reason. Of those noticed in the same moment, one that said
-    # what went wrong explains more than its victims.
+    # A worker that ended because another one was gone is never the reason. Of several that ended in the same moment,
+    # one that has reported an error explains more than the others.
     def order(role: RoleStatus) -> tuple[bool, float, bool, str]:
         lost_others = role.exit_code == PeerLostError.exit_code
         return lost_others, role.ended_s, role.rank not in progress.errors, role.name
@@ -102,7 +102,7 @@ def _completed(
     since_s = now_s - max(worker.ended_s for worker in workers)
     left = [role.name for role in servers if role.exit_code is None]
     idle = [worker.name for worker in workers if worker.rank not in progress.started]
-    if not left and (servers or not idle):  # servers leave by themselves only after workers that took part
+    if not left and (servers or not idle):  # servers end by themselves only after workers that have trained
         return Ending(0, "all workers finished")
     if idle and since_s >= limits.early_exit_s:
         return Ending(
@@ -124,8 +124,8 @@ def _left_early(
     if not still:
         return None
     all_finished = progress.finished >= {worker.rank for worker in workers}
-    # Servers end with code 0 only after all workers have left them in order. A script without our hooks says no
-    # word of that, so it gets more time for what it does after its training.
+    # Servers end with code 0 only after all workers have left in order. A script without our hooks does not report
+    # that, so it gets more time for what it does after its training.
     plain = bool(servers) and not progress.started and all(server.exit_code == 0 for server in servers)
     patience_s = limits.end_grace_s if plain else limits.early_exit_s
     for role in (*workers, *servers):
@@ -152,7 +152,7 @@ def _late(workers: Sequence[RoleStatus], progress: Progress, now_s: float, limit
 
 
 def how_it_ended(exit_code: int | None) -> str:
-    """For people: an exit code of subprocess, negative for a signal."""
+    """An exit code of subprocess (negative: a signal) in words."""
     if exit_code is None:
         return "is running"
     if exit_code >= 0:

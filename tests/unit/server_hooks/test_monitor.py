@@ -159,7 +159,7 @@ def test_a_fault_of_ours_ends_the_reports_and_is_said_once(tmp_path: Path, fails
     watching.stop()
     (line,) = lines(file)
     assert line["kind"] == "degraded"
-    assert "server-1 reports no more: ValueError('broken')" in line["detail"]
+    assert "server-1 stops reporting: ValueError('broken')" in line["detail"]
 
 
 def connection(remote: str) -> Connection:

@@ -1,4 +1,4 @@
-"""What scripts import: `dynamix_ps.torch` and `dynamix_ps.mxnet`, or by the older names `worker_hooks.torch`, `.mxnet`."""
+"""What scripts import: `dynamix_ps.torch` and `dynamix_ps.mxnet`, or `worker_hooks.torch` and `worker_hooks.mxnet`."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def records(iterations):
 
 
 def test_blocked_time_beyond_the_fastest_is_waiting_for_others():
-    """The tail of an iteration carries everybody's blocked time of the iteration before."""
+    """The trailer of an iteration carries everybody's blocked time of the iteration before."""
     rows = [iteration(i, blocked_s=5.0, waited=(1.0, 5.0, 3.0)) for i in range(4)]
     (record,) = records(rows)
     assert record.push_pull_s == pytest.approx(3.0)
