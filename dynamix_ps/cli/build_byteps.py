@@ -14,15 +14,19 @@ import click
     type=click.Choice(["ours", "stock"]),
     default="ours",
     show_default=True,
-    help="stock: only what is needed to build it, for comparison.",
+    help="stock: only the changes that the build needs, for comparison.",
 )
-@click.option("--target", type=click.Path(file_okay=False, path_type=Path), help="Install into this folder instead.")
+@click.option(
+    "--target",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Install into this folder instead of the environment.",
+)
 @click.option("--rebuild", is_flag=True, help="Build even if the cache has the wheel.")
 def command(cuda: bool, variant: str, target: Path | None, rebuild: bool) -> None:
     """Build BytePS from its source package for this machine and install it.
 
-    For torch, and for MXNet as well where it is installed (not with --cuda: MXNet's package is without).
-    The wheel is kept outside the repository ($DYNAMIX_CACHE), so the next build takes seconds.
+    It is built for torch, and for MXNet where that is installed (not with --cuda, which MXNet's package lacks).
+    The wheel is kept outside the repository in $DYNAMIX_CACHE, so the next build takes seconds.
     """
     from typing import cast
 
@@ -46,7 +50,7 @@ def command(cuda: bool, variant: str, target: Path | None, rebuild: bool) -> Non
     )
     built = build_byteps(recipe, Progress(console), target, rebuild)
     if not built.installed:
-        console.print("BytePS is installed already, built from exactly these parts.", highlight=False)
+        console.print("BytePS is already installed, built from exactly these parts.", highlight=False)
         return
     origin = "taken from the cache" if built.cached else "built"
     console.print(f"BytePS {origin} and installed into {target or 'this environment'}.", highlight=False)

@@ -1,4 +1,4 @@
-"""`dynamix doctor`: what this machine has, and the fix for what it has not."""
+"""`dynamix doctor`: what this machine has, and how to get what is missing."""
 
 from __future__ import annotations
 
@@ -17,9 +17,12 @@ _MARKS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "blocker": ("✗",
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("-c", "--config", "config_file", type=click.Path(path_type=Path), help="Also check this cluster file.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object in place of the list.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of the list.")
 def command(config_file: Path | None, as_json: bool) -> int:
-    """Tick off what this machine has. Exit code 3 if something is missing without which nothing works."""
+    """Check what this machine has, and say how to get what is missing.
+
+    Ends with exit code 3 if something is missing without which nothing works.
+    """
     config = load_config(config_file) if config_file else None
     checks: list[Check] = []
     for check in all_checks(config):

@@ -21,11 +21,13 @@ _MODES = ("adapt", "observe", "off")
 
 @click.command(context_settings={"allow_interspersed_args": False, "help_option_names": ["-h", "--help"]})
 @click.option("-c", "--config", "config_file", required=True, type=click.Path(path_type=Path), help="Cluster file.")
-@click.option("--dry-run", "dry", is_flag=True, help="Print environment and command line of every role; start nothing.")
-@click.option("--resume", type=click.Path(path_type=Path), help="Checkpoint to go on from.")
-@click.option("--run-dir", help="Folder for run folders, in place of run_dir in the file.")
-@click.option("--policy", type=click.Choice(_POLICIES), help="In place of policy.name in the file.")
-@click.option("--mode", type=click.Choice(_MODES), help="In place of mode in the file.")
+@click.option(
+    "--dry-run", "dry", is_flag=True, help="Print the environment and the command line of every role; start nothing."
+)
+@click.option("--resume", type=click.Path(path_type=Path), help="Checkpoint to continue from.")
+@click.option("--run-dir", help="Folder for run folders, instead of run_dir in the file.")
+@click.option("--policy", type=click.Choice(_POLICIES), help="Policy, instead of policy.name in the file.")
+@click.option("--mode", type=click.Choice(_MODES), help="Mode, instead of mode in the file.")
 @click.argument("cmd", nargs=-1, type=click.UNPROCESSED)
 def command(
     config_file: Path,
@@ -38,7 +40,7 @@ def command(
 ) -> int:
     """Run all roles of a cluster file on this machine.
 
-    CMD is what every worker runs, in place of `command:` in the file; it is passed on exactly as given.
+    CMD is what every worker runs, instead of `command:` in the file. It is passed on exactly as given.
     `python` means the interpreter of this installation.
 
     \b
@@ -60,7 +62,7 @@ def with_overrides(
     """The config as the command line changes it. A policy that replaces `static` also drops its sizes.
 
     Raises:
-        ConfigError: a rule between keys does not hold any more.
+        ConfigError: the changes break a rule between keys.
     """
     changes: dict[str, Any] = {}
     if run_dir:

@@ -1,4 +1,4 @@
-"""`dynamix policy`: train a policy in the simulator, compare it with others, look into its file, make it small."""
+"""`dynamix policy`: train a policy in the simulator, compare it with others, inspect its file, make it smaller."""
 
 from __future__ import annotations
 
@@ -31,20 +31,39 @@ def command() -> None:
 
 @command.command()
 @click.option("-o", "--out", required=True, type=click.Path(path_type=Path, file_okay=False), help="Folder of results.")
-@click.option("--space", type=click.Choice(["structured", "paper"]), default="structured", show_default=True)
-@click.option("--reward", type=click.Choice(["goodput", "paper"]), help="Default: goodput for structured, else paper.")
-@click.option("--learner", type=click.Choice(["clip", "simple"]), default="clip", show_default=True)
-@click.option("--workers", multiple=True, type=click.IntRange(1, 1024), help="Cluster size; several: in turn.")
-@click.option("--windows", type=click.IntRange(1), help="Cluster windows to learn from.")
-@click.option("--environments", type=click.IntRange(1, 4096), help="Simulated clusters side by side.")
-@click.option("--scenario", "scenarios", multiple=True, help="Train on these in place of random clusters.")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
-@click.option("--resume", is_flag=True, help="Go on from the checkpoint in the folder.")
+@click.option(
+    "--space",
+    type=click.Choice(["structured", "paper"]),
+    default="structured",
+    show_default=True,
+    help="What an action is.",
+)
+@click.option(
+    "--reward",
+    type=click.Choice(["goodput", "paper"]),
+    help="What it learns to increase.  [default: goodput for structured, else paper]",
+)
+@click.option(
+    "--learner", type=click.Choice(["clip", "simple"]), default="clip", show_default=True, help="How it learns."
+)
+@click.option(
+    "--workers",
+    multiple=True,
+    type=click.IntRange(1, 1024),
+    help="Workers per simulated cluster; several values take turns.",
+)
+@click.option("--windows", type=click.IntRange(1), help="Number of simulated windows to learn from.")
+@click.option(
+    "--environments", type=click.IntRange(1, 4096), help="Number of clusters that are simulated at the same time."
+)
+@click.option("--scenario", "scenarios", multiple=True, help="Train on these instead of random clusters.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of all random numbers.")
+@click.option("--resume", is_flag=True, help="Continue from the checkpoint in the folder.")
 def train(out: Path, resume: bool, scenarios: tuple[str, ...], **chosen: Any) -> None:
     """Train a policy on simulated clusters.
 
     OUT gets policy.npz, learning.csv, learning.png, tensorboard/ and checkpoint.npz. Ctrl-C keeps the checkpoint;
-    the same command with --resume goes on from there.
+    the same command with --resume continues from it.
     """
     _need_simulator()
     from dynamix_ps.cli.policy_train import settings_of, train_policy
@@ -57,13 +76,22 @@ def train(out: Path, resume: bool, scenarios: tuple[str, ...], **chosen: Any) ->
 
 @command.command("eval")
 @click.argument("files", nargs=-1, type=_FILE)
-@click.option("--scenario", "scenarios", multiple=True, help="A shipped one or a YAML file; default: all shipped.")
-@click.option("--against", multiple=True, type=click.Choice(RIVALS), help="Other policies; default: all but the last.")
-@click.option("--workers", type=click.IntRange(1, 1024), help="The same clusters with so many workers.")
-@click.option("--seeds", type=click.IntRange(2), default=20, show_default=True)
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="What all random numbers come from.")
-@click.option("--csv", "csv_file", type=_FILE, help="One line per run.")
-@click.option("--png", "png_file", type=_FILE, help="Picture of times relative to the first of the other policies.")
+@click.option(
+    "--scenario",
+    "scenarios",
+    multiple=True,
+    help="Name of a shipped scenario, or a YAML file.  [default: all shipped ones]",
+)
+@click.option(
+    "--against", multiple=True, type=click.Choice(RIVALS), help="Policies to compare with.  [default: all but the last]"
+)
+@click.option("--workers", type=click.IntRange(1, 1024), help="Change the scenarios to this number of workers.")
+@click.option("--seeds", type=click.IntRange(2), default=20, show_default=True, help="Runs per policy and scenario.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of all random numbers.")
+@click.option("--csv", "csv_file", type=_FILE, help="Write one line per run to this file.")
+@click.option(
+    "--png", "png_file", type=_FILE, help="Write a picture of the times, relative to the first of the other policies."
+)
 def evaluate(
     files: tuple[Path, ...],
     scenarios: tuple[str, ...],
@@ -76,7 +104,7 @@ def evaluate(
 ) -> None:
     """Compare policies on simulated clusters: time to the target accuracy, over seeds.
 
-    FILES are policy files; without any, the ones that ship take part.
+    FILES are policy files. Without any, the shipped ones are compared.
     """
     _need_simulator()
     from dynamix_ps.sim.contest.contest import compete
@@ -107,7 +135,7 @@ def evaluate(
 
 
 def _learned(files: tuple[Path, ...]) -> dict[str, Policy]:
-    """The policies of these files, or the ones that ship. Raises PolicyError."""
+    """The policies of these files, or the shipped ones. Raises PolicyError."""
     if not files:
         return {f"ppo-{space}": Policy(name="ppo", ppo=Ppo.model_validate({"space": space})) for space in SPACES}
     return {str(file): policy_of(file) for file in files}
@@ -115,7 +143,7 @@ def _learned(files: tuple[Path, ...]) -> dict[str, Policy]:
 
 @command.command()
 @click.argument("file", type=_FILE)
-@click.option("--json", "as_json", is_flag=True, help="One JSON object in place of the text.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 def inspect(file: Path, as_json: bool) -> None:
     """Show what a policy file is: where its weights come from, what it sees and what it does."""
     about = description(file, load_policy(file, None))
@@ -169,9 +197,9 @@ def _flat(value: Any, name: str = "") -> list[tuple[str, str]]:
 @click.argument("file", type=_FILE)
 @click.argument("target", type=_FILE)
 def export(file: Path, target: Path) -> None:
-    """Copy a policy file for use: without the optimizer's state, about a third of the size.
+    """Copy a policy file without the optimizer's state, to about a third of its size.
 
-    A policy may still be fine-tuned from it; the optimizer then begins anew.
+    The copy can still be fine-tuned; the optimizer then starts from scratch.
     """
     stored = load_policy(file, None)
     networks = {name: dataclasses.replace(weights, adam=None) for name, weights in stored.networks.items()}
@@ -180,7 +208,7 @@ def export(file: Path, target: Path) -> None:
 
 
 def _need_simulator() -> None:
-    """Raises EnvironmentNotReady where a package is missing that only simulations need."""
+    """Raises EnvironmentNotReady if a package is missing that only simulations need."""
     missing = [name for name in ("scipy", "gymnasium", "matplotlib", "tensorboardX") if find_spec(name) is None]
     if missing:
         raise EnvironmentNotReady(f"not installed: {', '.join(missing)}; pip install 'dynamix-ps[sim,plots]'")

@@ -34,14 +34,15 @@ _SOCKET_HELP = f"Socket of the probe (default: ${variables.PROBE}, {DEFAULT_SOCK
 @click.group(invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--socket", "path", help=_SOCKET_HELP)
 @click.option("--interval", "interval_s", type=click.FloatRange(0.1, 3600), default=1.0, show_default=True)
-@click.option("--once", is_flag=True, help="Measure over one interval, print, and end.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per interval in place of the table.")
+@click.option("--once", is_flag=True, help="Measure one interval, print it, and end.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per interval instead of the table.")
 @click.pass_context
 def command(context: click.Context, path: str | None, interval_s: float, once: bool, as_json: bool) -> int:
     """Show who sends to whom on this host: MB/s, segments sent again, round trips, as the kernel counts them.
 
     Every row is one process and one other end. What goes out is `push` from a worker to a server and `pull` from a
-    server to a worker. You see the processes of your own runs, root sees all. Exit code 3 if no probe answers.
+    server to a worker. You see the processes of your own runs; root sees all. Ends with exit code 3 if no
+    probe answers.
     """
     if context.invoked_subcommand is not None:
         return 0
@@ -56,14 +57,14 @@ def command(context: click.Context, path: str | None, interval_s: float, once: b
     except SourceError as error:
         raise EnvironmentNotReady(f"{error}; was it the probe of a run that has ended?") from error
     except KeyboardInterrupt:
-        return 0  # the way to leave it
+        return 0  # Ctrl-C is how a user leaves it
     finally:
         source.close()
     return 0
 
 
 @command.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--socket", "path", default=DEFAULT_SOCKET, show_default=True, help="Where to answer.")
+@click.option("--socket", "path", default=DEFAULT_SOCKET, show_default=True, help="Path of the socket to answer at.")
 def serve(path: str) -> int:
     """Run the privileged probe of this host, until Ctrl-C or SIGTERM.
 
@@ -73,7 +74,7 @@ def serve(path: str) -> int:
 
 
 def _find_probe(path: str | None) -> ProbeSource:
-    """The first that answers. Raises EnvironmentNotReady when none does."""
+    """The first probe that answers. Raises EnvironmentNotReady when none does."""
     problems = []
     for candidate in [path] if path else _candidates():
         source = ProbeSource(candidate)

@@ -25,12 +25,14 @@ POLICIES = get_args(Policy.model_fields["name"].annotation)
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("run", type=click.Path(path_type=Path))
 @click.option("--policy", "chosen", required=True, help=f"{', '.join(POLICIES)}, or a policy file (*.npz).")
-@click.option("--csv", "csv_file", type=click.Path(path_type=Path, dir_okay=False), help="Write the sizes here.")
+@click.option(
+    "--csv", "csv_file", type=click.Path(path_type=Path, dir_okay=False), help="Write the sizes to this file."
+)
 def command(run: Path, chosen: str, csv_file: Path | None) -> int:
     """Show what another policy would have decided in the windows of RUN, a run folder or a recording.
 
-    The policy sees each window as it was recorded, with the sizes that were really in force: its answers are
-    those of a first step, whose consequences nobody has measured. It does not learn.
+    The policy sees each window as it was recorded, with the sizes that were in force. So each answer is a first step,
+    and nobody has measured what would have followed. The policy does not learn.
 
     \b
     Example:

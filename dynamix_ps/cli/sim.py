@@ -20,14 +20,20 @@ def command() -> None:
 
 @command.command()
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("-o", "--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the scenario here (YAML).")
-@click.option("--name", default="calibrated", show_default=True, help="Of the scenario.")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the simulated runs.")
+@click.option(
+    "-o",
+    "--out",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write the scenario to this YAML file.  [default: standard output]",
+)
+@click.option("--name", default="calibrated", show_default=True, help="Name of the scenario.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the simulated runs.")
 def calibrate(runs: Sequence[Path], out: Path | None, name: str, seed: int) -> None:
-    """Fit the simulator to RUNS, run folders or recordings of one cluster and one training, and say how well it fits.
+    """Fit the simulator to RUNS, and say how well it fits.
 
-    Runs with different batch sizes tell most: what a sample costs, and what a larger batch brings. With several
-    runs each is also foretold from the others alone. The scenario can be given to `dynamix policy train` and `eval`.
+    RUNS are run folders or recordings of one cluster and one training. Runs with different batch sizes tell most: what
+    a sample costs, and what a larger batch gains. With several runs, each one is also predicted from the others alone.
+    The scenario can be given to `dynamix policy train` and `eval`.
 
     \b
     Example:
@@ -53,8 +59,8 @@ def calibrate(runs: Sequence[Path], out: Path | None, name: str, seed: int) -> N
     console.print(table("runs used for the fit", [predict(scenario, run, rng) for run in series]))
     if len(series) >= FEWEST_TO_LEAVE_OUT:
         others = zip(leave_one_out(template, series), series, strict=True)
-        foretold = [predict(of_others, run, rng) for of_others, run in others]
-        console.print(table("each run foretold from the others", foretold))
+        predicted = [predict(of_others, run, rng) for of_others, run in others]
+        console.print(table("each run, predicted from the others", predicted))
     if out is None:
         click.echo(dump_scenario(scenario), nl=False)
         return

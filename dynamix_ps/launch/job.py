@@ -188,7 +188,7 @@ class _Run:
         return ending
 
     def conclude(self, ending: Ending) -> int:
-        """Record the end, draw and sum up, tell the user; returns the exit code."""
+        """Record the end, write the report, tell the user; returns the exit code."""
         self._notes.extend(ending.notes)
         try:
             self._recorder.event("end", exit_code=ending.exit_code, reason=ending.reason, notes=self._notes)

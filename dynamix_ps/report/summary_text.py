@@ -17,7 +17,7 @@ def markdown(summary: dict[str, Any], plots: Sequence[str]) -> str:
         _result(summary),
         f"**Gain**: {summary['gain']['text']}.",
         _table(("", "value"), _figures(summary)),
-        "## Workers\n\n" + _workers(summary["per_worker"]),
+        "## Workers\n\n" + _workers(summary["per_worker"]) + _about_waiting(summary["heterogeneity"]),
         "## Network and machine\n\n" + _measured(summary["per_worker"]),
         "## Accuracy on the test set\n\n" + _accuracy(summary["accuracy_curve"]),
         "## Degraded\n\n" + _bullets(summary["degraded"], "Nothing: everything worked as configured."),
@@ -95,6 +95,17 @@ def _workers(rows: list[dict[str, Any]]) -> str:
             )
             for row in rows
         ),
+    )
+
+
+def _about_waiting(heterogeneity: str) -> str:
+    """Why workers with a CPU quota wait although their sizes fit; nothing where speeds come about in another way."""
+    if not heterogeneity.startswith("cgroup"):
+        return ""
+    return (
+        "\n\nA CPU quota stops a worker for the rest of a period (20 ms as a rule) once its share is used. So workers "
+        "are ready at different moments even at sizes that fit their speeds exactly, and wait for parts of a period. "
+        "This waiting weighs more the shorter an iteration is, and costs hardly any throughput."
     )
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from dynamix_ps.report.recorder import Recorder
 from dynamix_ps.report.summary import Outcome, write_summary
+from dynamix_ps.report.summary_text import headline
 from dynamix_ps.run_record.run_folder import RunFolder
 from tests.unit.synthetic_run import (
     START_S,
@@ -225,3 +226,30 @@ def test_safety_net_is_counted_and_named_only_where_it_acted(folder: RunFolder) 
 def page(folder: RunFolder) -> str:
     write_summary(folder, config(2), GOOD)
     return folder.summary_md.read_text()
+
+
+def test_where_quotas_make_the_speeds_the_page_says_why_workers_wait(folder: RunFolder) -> None:
+    assert "CPU quota" not in page(folder)
+    write_summary(folder, config(2), Outcome(0, "ok", "cgroup v1 CPU quota: 0.91, 0.46 cores"))
+    assert "A CPU quota stops a worker for the rest of a period" in folder.summary_md.read_text()
+
+
+def test_the_gain_is_told_with_the_result(folder: RunFolder) -> None:
+    for rank, size in ((0, 96), (1, 32)):
+        first, later = window(rank, 0, plan_version=0, duration_s=2.0), window(rank, 1, size, plan_version=1)
+        append(folder.worker_file(rank), started(rank), first, later)
+    summary = write_summary(folder, config(2), GOOD)
+    gain = summary["gain"]
+    assert gain["samples_per_s_ratio"] == 2.0
+    assert (gain["first"]["batch_sizes"], gain["last"]["batch_sizes"]) == ([64, 64], [96, 32])
+    assert f"**Gain**: {gain['text']}." in folder.summary_md.read_text()
+    assert gain["text"] in headline(summary)[-1]
+
+
+def test_without_figures_there_is_still_a_headline(folder: RunFolder) -> None:
+    summary = write_summary(folder, config(2), Outcome(3, "BytePS is not installed", "none"))
+    assert headline(summary) == [
+        "ended with exit code 3: BytePS is not installed",
+        "0 iterations",
+        "gain: unknown: no window was measured",
+    ]

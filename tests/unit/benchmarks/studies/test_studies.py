@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks.report import page
-from benchmarks.studies import clip_simple, epoch_end, finish, growth, transfer
+from benchmarks.studies import clip_simple, epoch_end, finish, growth, quota_waiting, transfer
 from benchmarks.studies.reward_k import at_k, variants
 from benchmarks.studies.study import run_study
 from benchmarks.studies.trainings import in_words, over_trainings
@@ -120,6 +120,18 @@ def test_families_can_be_trained() -> None:
     for name, (scenario,) in transfer.families(("h-level-8",)).items():
         assert scenario.training.chance < scenario.target_accuracy < scenario.training.best_accuracy
         assert evaluate(Cell(scenario, transfer.RIVALS["goodput"], seeds=2)).reached.all(), name
+
+
+def test_workers_with_quotas_wait_for_parts_of_a_period() -> None:
+    def waits(cores: tuple[float, ...], period_ms: float, computing_ms: float) -> float:
+        of_workers, iteration_ms = quota_waiting.waiting(cores, period_ms, computing_ms, np.random.default_rng(0))
+        assert iteration_ms == pytest.approx(computing_ms + quota_waiting.EXCHANGE_MS, rel=0.05)  # hardly any loss
+        return float(of_workers.max())
+
+    assert waits((0.9, 0.45, 0.22), 20.0, 70.0) > 0.1
+    assert waits((0.9, 0.45, 0.22), 2.0, 70.0) < 0.04
+    assert waits((0.9, 0.45, 0.22), 20.0, 700.0) < 0.04
+    assert waits((1.0, 1.0), 20.0, 70.0) < 0.04  # whole cores are never held back
 
 
 @pytest.mark.timeout(60)
