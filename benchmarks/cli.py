@@ -55,7 +55,7 @@ def run(grid: str, out: Path | None, only: tuple[str, ...]) -> int:
     _need_packages()
     from benchmarks.suite.grid import load_grid
     from benchmarks.suite.grid_folder import GridFolder
-    from benchmarks.suite.machine_lock import alone_on_machine
+    from benchmarks.suite.machine_lock import exclusive_machine
     from benchmarks.suite.runner import CellRunner
 
     chosen = load_grid(grid)
@@ -66,7 +66,7 @@ def run(grid: str, out: Path | None, only: tuple[str, ...]) -> int:
         folder.held(
             lambda: _say(console, f"{folder.path}: somebody else works here or is about to end; waiting")
         ) as kept_folder,
-        alone_on_machine(
+        exclusive_machine(
             lambda: _say(console, "another grid runs on this machine, and two would slow each other down; waiting")
         ) as kept_machine,
         Interrupts() as interrupts,
@@ -77,7 +77,7 @@ def run(grid: str, out: Path | None, only: tuple[str, ...]) -> int:
         with progress_bar(console, by_hand=True) as bar:
             runner = CellRunner(folder, (kept_folder, kept_machine), interrupts, on_tick=bar.refresh)
             task = bar.add_task("", total=len(todo))
-            failed = _run_cells(todo, runner, folder, chosen, _Teller(console, bar, task))
+            failed = _run_cells(todo, runner, folder, chosen, _CellProgress(console, bar, task))
     if interrupts.count or failed:
         _remove_leftovers(console)
     if interrupts.count:
@@ -92,7 +92,7 @@ def run(grid: str, out: Path | None, only: tuple[str, ...]) -> int:
     return 0
 
 
-class _Teller:
+class _CellProgress:
     """What the user sees of the cells: the bar, and a line for each that has ended."""
 
     def __init__(self, console: Console, bar: Progress, task: TaskID) -> None:
@@ -123,7 +123,7 @@ class _Teller:
 
 
 def _run_cells(
-    todo: Sequence[CellName], runner: CellRunner, folder: GridFolder, grid: Grid, teller: _Teller
+    todo: Sequence[CellName], runner: CellRunner, folder: GridFolder, grid: Grid, progress: _CellProgress
 ) -> list[CellName]:
     """Run them until the end or an interrupt, without sizes that lost the tuning; those that failed."""
     from benchmarks.suite.workloads import load_workload
@@ -131,13 +131,13 @@ def _run_cells(
     failed = []
     for cell in todo:
         if cell in folder.beaten(grid):
-            teller.passes()
+            progress.passes()
             continue
-        teller.begins(cell)
+        progress.begins(cell)
         result = runner.run(cell, load_workload(cell.workload))
         if result is None:
             break
-        teller.ended(result, folder)
+        progress.ended(result, folder)
         if result.ended == "failed":
             failed.append(cell)
     return failed

@@ -82,7 +82,7 @@ def _row(title: str, some: Sequence[Race]) -> Row:
 def _costs(title: str, race: Race) -> Row:
     """Interquartile means over seeds; samples to the target and the global batch until then of those that arrived."""
 
-    def told(name: str) -> str:
+    def samples_and_rate(name: str) -> str:
         if name not in race.entries:
             return UNKNOWN
         samples = race.over_seeds(name, lambda cell: samples_to(cell, race.target))
@@ -103,8 +103,8 @@ def _costs(title: str, race: Race) -> Row:
     first, *others = shown = (STATIC, "goodput", OURS)
     return {
         "scenario": title,
-        f"`{first}`: samples to {100 * race.target:g} % / samples per s": told(first),
-        **{f"`{name}`: the same": told(name) for name in others},
+        f"`{first}`: samples to {100 * race.target:g} % / samples per s": samples_and_rate(first),
+        **{f"`{name}`: the same": samples_and_rate(name) for name in others},
         "global batch until then, of the latter two": " / ".join(whole(name, batch) for name in others),
         "waiting of the three, % of the time": " / ".join(whole(name, waiting) for name in shown),
     }

@@ -25,13 +25,13 @@ from benchmarks.studies.trainings import (
     RIVALS,
     LearningRows,
     Training,
-    alone,
     in_words,
     over_trainings,
     relative,
     run_contest,
     shortened,
     train_all,
+    without_safety_net,
 )
 from dynamix_ps.report.plots.style import WORKER_COLOURS
 from dynamix_ps.sim.contest.comparison import Array
@@ -63,7 +63,8 @@ def measure(quick: bool) -> Study:
         contests = {
             n: run_contest(
                 [one.with_workers(n) for one in scenarios],
-                RIVALS | {job.run: alone(job.file(folder)) for job in jobs if job.settings.n_workers == (n,)},
+                RIVALS
+                | {job.run: without_safety_net(job.file(folder)) for job in jobs if job.settings.n_workers == (n,)},
                 seeds,
             )
             for n in sizes
@@ -110,11 +111,11 @@ def draw(figure: Any, learning: Mapping[Training, LearningRows], sizes: Sequence
         for colour, learner in zip(WORKER_COLOURS, LEARNERS, strict=False):
             jobs = [job for job in learning if job.name == f"{learner} {n}"]
             for first, job in enumerate(jobs):
-                look = {"color": colour, "linewidth": 1.3, "label": learner if not first else None}
+                style = {"color": colour, "linewidth": 1.3, "label": learner if not first else None}
                 windows = column(learning[job], "windows")
-                above.plot(windows, smoothed(column(learning[job], "reward")), **look)
+                above.plot(windows, smoothed(column(learning[job], "reward")), **style)
                 kl = [largest_kl(row) for row in learning[job]]
-                below.plot(windows, np.maximum(kl, 1e-5), **look | {"linewidth": 0.8})
+                below.plot(windows, np.maximum(kl, 1e-5), **style | {"linewidth": 0.8})
         above.set_title(f"{n} workers", loc="left")
         below.set_yscale("log")
         below.set_xlabel("cluster windows")

@@ -67,7 +67,7 @@ def times_s(agents: dict[str, Agent], clusters: int, n_workers: int) -> tuple[ND
     """Simulated seconds to the target of every cluster, and whether it got there."""
     simulator = Simulator(draw(np.random.default_rng(SEED), clusters, n_workers), np.random.default_rng(SEED))
     model = ClusterModel(clusters, n_workers)
-    states, brain = StateBuilder(model), make_brain("structured", agents, GoodputReward(), model)
+    states, agent = StateBuilder(model), make_brain("structured", agents, GoodputReward(), model)
     time_s, running = np.zeros(clusters), np.ones(clusters, dtype=bool)
     sizes = simulator.sizes
     for _ in range(WINDOWS):
@@ -76,7 +76,7 @@ def times_s(agents: dict[str, Agent], clusters: int, n_workers: int) -> tuple[ND
         running &= ~simulator.done
         if not running.any():
             break
-        sizes = brain.decide(state, explore=False).sizes
+        sizes = agent.decide(state, explore=False).sizes
     return time_s, ~running
 
 

@@ -51,13 +51,13 @@ RIVALS = {
     "pid": Policy(name="pid"),
     "goodput": Policy(name="goodput"),
 }
-ALONE = Safety(enabled=False)
+NO_SAFETY_NET = Safety(enabled=False)
 SHIPPED = "ppo-structured"
 GROUPS = ("changing", "constant", "all")  # of scenarios; each scenario by itself is one, too
 LEARNED = {
     SHIPPED: Policy(name="ppo"),
-    "ppo-structured-alone": Policy(name="ppo", safety=ALONE),
-    "ppo-paper": Policy(name="ppo", ppo=Ppo(space="paper"), safety=ALONE),
+    "ppo-structured-alone": Policy(name="ppo", safety=NO_SAFETY_NET),
+    "ppo-paper": Policy(name="ppo", ppo=Ppo(space="paper"), safety=NO_SAFETY_NET),
 }
 
 
@@ -109,7 +109,7 @@ def untrained(file: Path) -> Policy:
     agents = fresh_agents(spaces, Settings(), np.random.default_rng(0))
     networks = {name: agent.weights for name, agent in agents.items()}
     save_policy(file, StoredPolicy(networks, spaces, {"origin": "untrained"}))
-    return Policy(name="ppo", ppo=Ppo(file=str(file)), safety=ALONE)
+    return Policy(name="ppo", ppo=Ppo(file=str(file)), safety=NO_SAFETY_NET)
 
 
 def report(contest: Contest, scenarios: list[Scenario]) -> dict[str, Any]:

@@ -23,13 +23,13 @@ from benchmarks.studies.study import Study, run_study
 from benchmarks.studies.trainings import (
     RIVALS,
     Training,
-    alone,
     in_words,
     over_trainings,
     relative,
     run_contest,
     shortened,
     train_all,
+    without_safety_net,
 )
 from dynamix_ps.policy.learned.rewards import GoodputReward, PaperReward
 from dynamix_ps.sim.contest.comparison import Estimate
@@ -82,7 +82,7 @@ def measure(quick: bool) -> Study:
         contests = {
             k: run_contest(
                 [at_k(scenario, k) for scenario in scenarios],
-                {job.run: alone(job.file(folder)) for job in jobs if job.settings.window == k},
+                {job.run: without_safety_net(job.file(folder)) for job in jobs if job.settings.window == k},
                 seeds,
             )
             for k in sorted({settings.window for _, settings in chosen})

@@ -18,13 +18,13 @@ from benchmarks.studies.study import Study, run_study
 from benchmarks.studies.trainings import (
     RIVALS,
     Training,
-    alone,
     in_words,
     over_trainings,
     relative,
     run_contest,
     shortened,
     train_all,
+    without_safety_net,
 )
 from dynamix_ps.sim.contest.contest import Contest
 from dynamix_ps.sim.contest.pictures import lines
@@ -53,7 +53,7 @@ def measure(quick: bool) -> Study:
     with tempfile.TemporaryDirectory(prefix="dynamix-scaling-") as name:
         folder = Path(name)
         train_all(jobs, folder)
-        policies = {job.run: alone(job.file(folder)) for job in jobs}
+        policies = {job.run: without_safety_net(job.file(folder)) for job in jobs}
         contests = {
             size: run_contest([one.with_workers(size) for one in scenarios], RIVALS | policies, seeds) for size in sizes
         }

@@ -93,7 +93,7 @@ def run_contest(scenarios: Sequence[Scenario], policies: Mapping[str, Policy], s
         )
 
 
-def alone(file: Path) -> Policy:
+def without_safety_net(file: Path) -> Policy:
     """The policy of a file without a safety net: a study is about the policy itself."""
     return policy_of(file).model_copy(update={"safety": Safety(enabled=False)})
 

@@ -28,13 +28,13 @@ from benchmarks.studies.study import Study, run_study
 from benchmarks.studies.trainings import (
     RIVALS,
     Training,
-    alone,
     in_words,
     over_trainings,
     relative,
     run_contest,
     shortened,
     train_all,
+    without_safety_net,
 )
 from dynamix_ps.sim.contest.comparison import Estimate
 from dynamix_ps.sim.contest.contest import Contest
@@ -114,7 +114,7 @@ def measure(quick: bool) -> Study:
     with tempfile.TemporaryDirectory(prefix="dynamix-transfer-") as name:
         folder = Path(name)
         train_all(jobs, folder)
-        policies = {job.run: alone(job.file(folder)) for job in jobs}
+        policies = {job.run: without_safety_net(job.file(folder)) for job in jobs}
         contests = {target: run_contest(scenarios, RIVALS | policies, seeds) for target, scenarios in sources.items()}
     return report(jobs, contests)
 

@@ -22,7 +22,7 @@ TRAINED = "weights: 1.5 million windows of random simulated clusters, none of th
 OURS_TUNED = (
     f"{TRAINED}; rules and constants: nineteen attempts judged on the proof grid (benchmarks/results/attempts.md)"
 )
-ALONE = Safety(enabled=False)
+NO_SAFETY_NET = Safety(enabled=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ CONTENDERS = {
         "none",
     ),
     "ppo-paper": Contender(
-        Policy(name="ppo", ppo=Ppo(space="paper"), safety=ALONE),
+        Policy(name="ppo", ppo=Ppo(space="paper"), safety=NO_SAFETY_NET),
         "DYNAMIX: five steps per worker, its reward, clipped PPO",
         "DYNAMIX, arXiv 2510.08522",
         TRAINED,
@@ -103,7 +103,7 @@ CONTENDERS = {
         Policy(
             name="ppo",
             ppo=Ppo(space="paper", learner="simple", file=str(PRETRAINED / "paper-simple.npz")),
-            safety=ALONE,
+            safety=NO_SAFETY_NET,
         ),
         "the same trained without clipping and without a critic, as its text says",
         "DYNAMIX, arXiv 2510.08522 (IV-A)",

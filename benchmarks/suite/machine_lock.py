@@ -13,7 +13,7 @@ _POLL_S = 1.0  # seldom, as somebody is measuring meanwhile
 
 
 @contextmanager
-def alone_on_machine(on_wait: Callable[[], None]) -> Iterator[int]:
+def exclusive_machine(on_wait: Callable[[], None]) -> Iterator[int]:
     """Wait until nobody else measures here, `on_wait` being called once if so, and keep others out meanwhile.
 
     Here is this machine; a container with a network of its own is another one.

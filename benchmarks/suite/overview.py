@@ -47,8 +47,8 @@ def cells_table(grid: Grid, folder: GridFolder) -> Table:
     there = [result for result in results.values() if result is not None]
     lost = beaten(grid, there) - {result.name for result in there}
     counts = {ended: sum(result.ended == ended for result in there) for ended in get_args(Ended)}
-    told = ", ".join(f"{count} {ended}" for ended, count in counts.items() if count or ended == "done")
-    table = Table(title=f"{folder.path}: {len(cells)} cells, {told}, {len(cells) - len(there) - len(lost)} to come")
+    counted = ", ".join(f"{count} {ended}" for ended, count in counts.items() if count or ended == "done")
+    table = Table(title=f"{folder.path}: {len(cells)} cells, {counted}, {len(cells) - len(there) - len(lost)} to come")
     for name in ("scenario", "workload", "contender", *(f"seed {seed}" for seed in grid.seeds)):
         table.add_column(name)
     for scenario in grid.scenarios:

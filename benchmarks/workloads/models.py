@@ -112,8 +112,8 @@ def _vgg11(divisor: int) -> Callable[[Shape, int], nn.Module]:
     def build(shape: Shape, classes: int) -> nn.Module:
         layers: list[nn.Module] = [ChannelsLast()]
         before = 3
-        for stage in ((64,), (128,), (256, 256), (512, 512), (512, 512)):
-            for width in (full // divisor for full in stage):
+        for block in ((64,), (128,), (256, 256), (512, 512), (512, 512)):
+            for width in (full // divisor for full in block):
                 convolution = nn.Conv2d(before, width, 3, padding=1)
                 nn.init.kaiming_normal_(convolution.weight, nonlinearity="relu")
                 layers += [convolution, nn.ReLU()]

@@ -12,10 +12,8 @@ import pytest
 from click.testing import CliRunner
 
 from benchmarks import cli as bench
-from benchmarks.suite import cleanup as leftovers
-from benchmarks.suite import machine_lock as alone
-from benchmarks.suite import runner
-from benchmarks.suite.machine_lock import alone_on_machine
+from benchmarks.suite import cleanup, machine_lock, runner
+from benchmarks.suite.machine_lock import exclusive_machine
 from benchmarks.suite.results import CellName, write_result
 from benchmarks.testbed.commands import BedError
 from dynamix_ps.errors import EnvironmentNotReady, JobFailed, UsageError
@@ -70,10 +68,10 @@ def suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     def report(folder: object, console: object) -> None:
         here.reports += 1
 
-    monkeypatch.setattr(alone, "_NAME", f"\0{uuid.uuid4()}")
+    monkeypatch.setattr(machine_lock, "_NAME", f"\0{uuid.uuid4()}")
     monkeypatch.setattr(runner, "CellRunner", Played)
     monkeypatch.setattr(bench, "_report", report)
-    monkeypatch.setattr(leftovers, "remove_leftovers", lambda: ["test bed x"])
+    monkeypatch.setattr(cleanup, "remove_leftovers", lambda: ["test bed x"])
     return here
 
 
@@ -115,7 +113,7 @@ def test_an_interrupt_ends_the_run_which_goes_on_the_next_time(suite: Bench) -> 
 
 def test_a_grid_waits_while_another_one_is_measured(suite: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     with contextlib.ExitStack() as other:
-        other.enter_context(alone_on_machine(lambda: pytest.fail("nobody else is here")))
+        other.enter_context(exclusive_machine(lambda: pytest.fail("nobody else is here")))
         monkeypatch.setattr("benchmarks.suite.machine_lock.time.sleep", lambda _: other.close())
         code, output = suite.run()
     assert (code, len(suite.ran)) == (0, 6)
@@ -144,7 +142,7 @@ def test_what_cannot_be_removed_stops_clean_and_is_a_warning_after_a_run(
     def refuse() -> Sequence[str]:
         raise EnvironmentNotReady("no permission")
 
-    monkeypatch.setattr(leftovers, "remove_leftovers", refuse)
+    monkeypatch.setattr(cleanup, "remove_leftovers", refuse)
     suite.ends = {"pid": "interrupt"}
     code, output = suite.run()
     assert code == 130
@@ -155,8 +153,8 @@ def test_what_cannot_be_removed_stops_clean_and_is_a_warning_after_a_run(
 
 
 def test_leftovers_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leftovers, "release_stale", lambda: ["abcd1234"])
-    monkeypatch.setattr(leftovers, "remove_left_over", lambda: ["dxbed.1.2.3"])
+    monkeypatch.setattr(cleanup, "release_stale", lambda: ["abcd1234"])
+    monkeypatch.setattr(cleanup, "remove_left_over", lambda: ["dxbed.1.2.3"])
     output = CliRunner().invoke(bench.command, ["clean"], standalone_mode=False).output
     assert output.startswith("removed run abcd1234")
     assert output.endswith("removed test bed dxbed.1.2.3\n")
@@ -164,6 +162,6 @@ def test_leftovers_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse() -> Sequence[str]:
         raise BedError("ip netns delete: not permitted")
 
-    monkeypatch.setattr(leftovers, "remove_left_over", refuse)
+    monkeypatch.setattr(cleanup, "remove_left_over", refuse)
     with pytest.raises(EnvironmentNotReady, match="not permitted; try as root"):
-        leftovers.remove_leftovers()
+        cleanup.remove_leftovers()

@@ -9,7 +9,7 @@ import uuid
 import pytest
 
 from benchmarks.suite import machine_lock as alone
-from benchmarks.suite.machine_lock import alone_on_machine
+from benchmarks.suite.machine_lock import exclusive_machine
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -22,22 +22,22 @@ def machine_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_second_waits_for_the_first() -> None:
     with contextlib.ExitStack() as first:
-        first.enter_context(alone_on_machine(lambda: pytest.fail("nobody else is here")))
+        first.enter_context(exclusive_machine(lambda: pytest.fail("nobody else is here")))
         ended = []
 
         def first_ends() -> None:
             ended.append(True)
             first.close()
 
-        with alone_on_machine(first_ends):
+        with exclusive_machine(first_ends):
             assert ended == [True]
-    with alone_on_machine(lambda: pytest.fail("both have ended")):
+    with exclusive_machine(lambda: pytest.fail("both have ended")):
         pass
 
 
 def test_a_cell_that_outlives_its_runner_keeps_others_out() -> None:
-    with alone_on_machine(lambda: pytest.fail("nobody else is here")) as kept:
+    with exclusive_machine(lambda: pytest.fail("nobody else is here")) as kept:
         cell = subprocess.Popen(["cat"], stdin=subprocess.PIPE, pass_fds=(kept,))
     ended: list[int] = []
-    with alone_on_machine(lambda: ended.append(cell.communicate() and cell.returncode)):
+    with exclusive_machine(lambda: ended.append(cell.communicate() and cell.returncode)):
         assert ended == [0]
