@@ -50,7 +50,8 @@ docs: setup
 	$(BIN)/python -m docs.generate --check
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
-test: setup lint docs
+test: setup
+	$(MAKE) --jobs 2 --output-sync lint docs
 	$(BIN)/dynamix build-byteps  # from the cache, unless what goes into it has changed
 	$(BIN)/python -m pytest -m "not alone" --numprocesses 2 --dist worksteal
 	$(BIN)/python -m pytest -m alone

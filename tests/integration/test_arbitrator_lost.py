@@ -24,9 +24,9 @@ batch: {min: 12, max: 64}  # fewer samples and this learning rate diverges, with
 policy: {name: ppo, ppo: {file: fresh, learn: true}}
 """
 COMMAND = ["python", "-m", "benchmarks.workloads.train", "--data", "digits", "--model", "mlp"]
-COMMAND += ["--epochs", "150", "--eval-every", "500"]
+COMMAND += ["--epochs", "80", "--eval-every", "500"]
 DECISION = '"decision_ms"'  # in the journal's line of every decision, whether it changed the sizes or not
-ITERATIONS_AT_LEAST = 150 * 1437 // 128  # with both workers at their largest size
+ITERATIONS_AT_LEAST = 80 * 1437 // 128  # with both workers at their largest size
 
 
 def arbitrators(launcher: psutil.Process) -> list[psutil.Process]:

@@ -18,7 +18,7 @@ from dynamix_ps.metrics.network.ebpf import CLOSED_KEPT_S, EbpfCollector
 from tests.integration.tcp_pairs import WAYS, connect, listener, name, pair
 from tests.launching import free_port
 
-pytestmark = [pytest.mark.timeout(90), pytest.mark.alone]
+pytestmark = pytest.mark.timeout(90)
 
 _BUSY_TIME = slice(168, 176)  # tcpi_busy_time in struct tcp_info, include/uapi/linux/tcp.h
 

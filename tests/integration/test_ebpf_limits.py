@@ -24,7 +24,7 @@ from dynamix_ps.metrics.network.ebpf import STATE_CHANGES, EbpfCollector
 from tests.integration.tcp_pairs import connect, listener, pair
 from tests.launching import wait_for
 
-pytestmark = [pytest.mark.timeout(90), pytest.mark.alone]
+pytestmark = pytest.mark.timeout(90)
 
 PROGRAMS = len(STATE_CHANGES) + 4  # use of a connection (2), refresh, adopt
 
@@ -78,6 +78,7 @@ def test_too_many_processes_are_refused(monkeypatch: pytest.MonkeyPatch, loaded:
         small.close()
 
 
+@pytest.mark.alone  # any new connection on this machine may get the socket
 @pytest.mark.parametrize("blind_to_the_next", (True, False))
 def test_a_missed_end_is_found_and_counted_as_lost(loaded: EbpfCollector, blind_to_the_next: bool) -> None:
     """Detached for a moment, it does not see that a connection closes and its socket becomes another one."""
@@ -106,6 +107,7 @@ def test_a_missed_end_is_found_and_counted_as_lost(loaded: EbpfCollector, blind_
         collector.close()
 
 
+@pytest.mark.alone  # any new connection on this machine may get the socket
 def test_a_missed_end_loses_nothing_while_its_socket_is_no_other_one(loaded: EbpfCollector) -> None:
     """As when it comes as an interrupt of a process that the kernel hides from all eBPF programs."""
     collector = EbpfCollector()
@@ -127,6 +129,7 @@ def _closed(collector: EbpfCollector) -> list[int]:
     return sorted(each.bytes_out for each in collector.read() if each.closed)
 
 
+@pytest.mark.alone  # traffic on this CPU may keep the kernel from running the one that is left
 @pytest.mark.parametrize("left", STATE_CHANGES)
 def test_one_of_the_programs_that_see_an_end_is_enough(loaded: EbpfCollector, left: str) -> None:
     """The kernel leaves one out while it is running on that CPU already."""

@@ -16,7 +16,7 @@ from dynamix_ps.metrics.network.meter import TrafficMeter
 from tests.integration.bed_cluster import BedCluster
 from tests.launching import wait_for
 
-pytestmark = [pytest.mark.timeout(60), pytest.mark.alone]
+pytestmark = pytest.mark.timeout(60)
 
 LIMIT_S = 40.0
 GROWTH_BYTES = 2_000_000  # five sums
