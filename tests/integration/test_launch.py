@@ -109,19 +109,19 @@ def test_only_the_last_lines_are_repeated(tmp_path: Path) -> None:
 
 def test_who_does_not_start_in_time_is_named(tmp_path: Path) -> None:
     code, output, folder = launch(
-        tmp_path, "print('loading', flush=True); time.sleep(60)", extra="timeouts: {launch_s: 1.0, job_s: 50}\n"
+        tmp_path, "print('loading', flush=True); time.sleep(60)", extra="timeouts: {launch_s: 2.0, job_s: 50}\n"
     )
     assert code == 5, output
-    assert "worker-0 did not start training within 1 s (timeouts.launch_s); started: none" in output
+    assert "worker-0 did not start training within 2 s (timeouts.launch_s); started: none" in output
     assert "  loading" in output
     assert summary_of(folder)["exit_code"] == 5
 
 
 def test_the_whole_job_has_a_limit(tmp_path: Path) -> None:
-    extra = "timeouts: {launch_s: 1.0, job_s: 2.0}\n"
+    extra = "timeouts: {launch_s: 2.0, job_s: 3.0}\n"
     code, output, _ = launch(tmp_path, "started(); time.sleep(60)", extra=extra)
     assert code == 5, output
-    assert "the job took longer than 2 s (timeouts.job_s)" in output
+    assert "the job took longer than 3 s (timeouts.job_s)" in output
 
 
 def test_what_a_worker_leaves_running_is_ended_with_it(tmp_path: Path) -> None:
