@@ -8,9 +8,13 @@ from pathlib import Path
 import pytest
 
 from docs.generate.checks import missing_targets, problems
-from docs.generate.pages import DOCS
+from docs.generate.pages import DOCS, ROOT
 
-PAGES = sorted(DOCS.glob("*.md"))
+PAGES = [
+    *sorted(DOCS.glob("*.md")),
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md")),
+    *sorted((ROOT / "benchmarks/results").glob("*.md")),
+]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
