@@ -19,11 +19,10 @@ from numpy.typing import NDArray
 
 from dynamix_ps.config.schema import Ppo
 from dynamix_ps.policy.cluster_model.model import ClusterModel
-from dynamix_ps.policy.learned.agent import fresh_agents, make_brain, spaces_of
 from dynamix_ps.policy.learned.policy import PRETRAINED
 from dynamix_ps.policy.learned.rewards import GoodputReward
-from dynamix_ps.policy.learned.state import StateBuilder
-from dynamix_ps.policy.ppo.actor_critic import Agent
+from dynamix_ps.policy.learned.spaces import fresh_networks, make_agent, policy_spec
+from dynamix_ps.policy.ppo.actor_critic import ActorCritic
 from dynamix_ps.policy.ppo.policy_file import load_policy
 from dynamix_ps.policy.ppo.settings import Settings
 from dynamix_ps.sim.cluster.randomise import draw
@@ -40,11 +39,11 @@ def main() -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here")
     parser.add_argument("--clusters", type=int, default=256, help="of each size")
     args = parser.parse_args()
-    spaces = spaces_of("structured", Ppo().hidden)
+    spec = policy_spec("structured", Ppo().hidden)
     rng = np.random.default_rng(0)
-    stored = load_policy(PRETRAINED / "structured.npz", spaces)
-    learned = {name: Agent(weights, Settings(), rng) for name, weights in stored.networks.items()}
-    model = fresh_agents(spaces, Settings(), rng)
+    stored = load_policy(PRETRAINED / "structured.npz", spec)
+    learned = {name: ActorCritic(weights, Settings(), rng) for name, weights in stored.networks.items()}
+    model = fresh_networks(spec, Settings(), rng)
     figures = {}
     for n_workers in WORKERS:
         (mine, reached), (its, its_reached) = (times_s(one, args.clusters, n_workers) for one in (learned, model))
@@ -63,20 +62,21 @@ def main() -> None:
         args.json.write_text(json.dumps(figures, indent=2) + "\n")
 
 
-def times_s(agents: dict[str, Agent], clusters: int, n_workers: int) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+def times_s(
+    networks: dict[str, ActorCritic], clusters: int, n_workers: int
+) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """Simulated seconds to the target of every cluster, and whether it got there."""
     simulator = Simulator(draw(np.random.default_rng(SEED), clusters, n_workers), np.random.default_rng(SEED))
-    model = ClusterModel(clusters, n_workers)
-    states, agent = StateBuilder(model), make_brain("structured", agents, GoodputReward(), model)
+    agent = make_agent("structured", networks, GoodputReward(), ClusterModel(clusters, n_workers))
     time_s, running = np.zeros(clusters), np.ones(clusters, dtype=bool)
     sizes = simulator.sizes
     for _ in range(WINDOWS):
-        state = states.observe(simulator.step(sizes))
+        state = agent.observe(simulator.step(sizes))
         time_s[running] = simulator.time_s[running]
         running &= ~simulator.done
         if not running.any():
             break
-        sizes = agent.decide(state, explore=False).sizes
+        sizes = agent.sizes(state, explore=False)
     return time_s, ~running
 
 

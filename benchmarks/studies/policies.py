@@ -35,7 +35,7 @@ from rich.table import Table
 
 from benchmarks.report.page import markdown, update_page, where
 from dynamix_ps.config.schema import Policy, Ppo, Safety
-from dynamix_ps.policy.learned.agent import fresh_agents, spaces_of
+from dynamix_ps.policy.learned.spaces import fresh_networks, policy_spec
 from dynamix_ps.policy.ppo.policy_file import StoredPolicy, save_policy
 from dynamix_ps.policy.ppo.settings import Settings
 from dynamix_ps.sim.contest.comparison import estimate, interquartile_mean
@@ -105,10 +105,10 @@ def main() -> None:
 
 def untrained(file: Path) -> Policy:
     """A structured policy that has learned nothing, which is the model that it stands on."""
-    spaces = spaces_of("structured", Ppo().hidden)
-    agents = fresh_agents(spaces, Settings(), np.random.default_rng(0))
-    networks = {name: agent.weights for name, agent in agents.items()}
-    save_policy(file, StoredPolicy(networks, spaces, {"origin": "untrained"}))
+    spec = policy_spec("structured", Ppo().hidden)
+    fresh = fresh_networks(spec, Settings(), np.random.default_rng(0))
+    networks = {name: agent.weights for name, agent in fresh.items()}
+    save_policy(file, StoredPolicy(networks, spec, {"origin": "untrained"}))
     return Policy(name="ppo", ppo=Ppo(file=str(file)), safety=NO_SAFETY_NET)
 
 

@@ -160,15 +160,15 @@ def description(file: Path, stored: StoredPolicy) -> dict[str, Any]:
     """What `inspect` shows."""
     networks = {
         name: {
-            "features": len(stored.spaces.features[name]),
+            "features": len(stored.spec.features[name]),
             "never known in training": [
                 feature
-                for feature, count in zip(stored.spaces.features[name], weights.normaliser.count, strict=True)
+                for feature, count in zip(stored.spec.features[name], weights.normaliser.count, strict=True)
                 if count == 0
             ]
             if weights.normaliser is not None
             else [],
-            "actions": list(stored.spaces.actions[name]),
+            "actions": list(stored.spec.actions[name]),
             "weights": int(weights.params.flat.size),
             "optimizer state": weights.adam is not None,
         }
@@ -177,8 +177,8 @@ def description(file: Path, stored: StoredPolicy) -> dict[str, Any]:
     return {
         "file": str(file),
         "bytes": file.stat().st_size,
-        "kind": stored.spaces.kind,
-        "hidden": stored.spaces.hidden,
+        "kind": stored.spec.space,
+        "hidden": stored.spec.hidden,
         "networks": networks,
         "provenance": dict(stored.provenance),
     }

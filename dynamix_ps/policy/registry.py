@@ -61,6 +61,6 @@ def policy_rng(config: Config, starts: int = 0) -> np.random.Generator:
 
 def policy_of(file: Path) -> schema.Policy:
     """A policy file as the cluster file would name it. Raises PolicyError."""
-    spaces = load_policy(file, None).spaces
-    ppo = schema.Ppo.model_validate({"space": spaces.kind, "file": str(file), "hidden": spaces.hidden})
+    spec = load_policy(file, None).spec
+    ppo = schema.Ppo.model_validate({"space": spec.space, "file": str(file), "hidden": spec.hidden})
     return schema.Policy(name="ppo", ppo=ppo)

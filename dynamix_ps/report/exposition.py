@@ -84,7 +84,7 @@ GAUGES: dict[str, str] = {
         ("plan_version", "Newest plan when the window closed"),
         ("global_batch_size", "Samples of one iteration over all workers, by that plan"),
         ("gradient_noise_scale", "Variance over signal, each smoothed over about ten windows, in samples"),
-        ("reward", "Reward of the plan that just ran"),
+        ("reward", "Reward of the plan that just ran; only while the policy learns"),
     )
 }
 COUNTERS: dict[str, str] = {

@@ -24,11 +24,12 @@ from dynamix_ps.config.schema import Ppo
 from dynamix_ps.errors import PolicyError
 from dynamix_ps.policy.base import Decision, View
 from dynamix_ps.policy.cluster_model.model import ClusterModel
-from dynamix_ps.policy.learned.agent import VALUE_SCALE, Brain, Decided, fresh_agents, make_brain, spaces_of
+from dynamix_ps.policy.learned.agent import VALUE_SCALE, Decided, LearnedAgent
 from dynamix_ps.policy.learned.rewards import GoodputReward, PaperReward, Reward
-from dynamix_ps.policy.learned.state import State, StateBuilder
-from dynamix_ps.policy.ppo.actor_critic import Agent
-from dynamix_ps.policy.ppo.policy_file import Spaces, StoredPolicy, load_policy, save_policy
+from dynamix_ps.policy.learned.spaces import fresh_networks, make_agent, policy_spec
+from dynamix_ps.policy.learned.state import State
+from dynamix_ps.policy.ppo.actor_critic import ActorCritic
+from dynamix_ps.policy.ppo.policy_file import PolicySpec, StoredPolicy, load_policy, save_policy
 from dynamix_ps.policy.ppo.rollout import Rollout
 from dynamix_ps.policy.ppo.settings import Settings
 from dynamix_ps.policy.window_arrays import Array, arrays_of
@@ -58,9 +59,9 @@ class _Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """What an update on copies brought: the agents that learned, and per network the diagnostics."""
+    """What an update on copies brought: the networks that learned, and per network the diagnostics."""
 
-    agents: dict[str, Agent]
+    networks: dict[str, ActorCritic]
     diagnostics: Mapping[str, Mapping[str, float]]
 
 
@@ -72,30 +73,31 @@ class PpoPolicy:
 
     name = "ppo"
 
-    def __init__(self, brain: Brain, ppo: Ppo, model: ClusterModel, spaces: Spaces, provenance: Mapping[str, Any],
+    def __init__(self, agent: LearnedAgent, ppo: Ppo, spec: PolicySpec, provenance: Mapping[str, Any],
                  *, learn: bool, explore: bool) -> None:  # fmt: skip
-        self._brain = brain
+        self.model = agent.model
+        self._agent = agent
         self._settings = settings_of(ppo)
         self._windows_per_update = ppo.windows_per_update
-        self._spaces = spaces
+        self._spec = spec
         self._provenance = dict(provenance)
         self._learn = learn
         self._explore = explore
-        self.model = model
-        self._states = StateBuilder(model)
         self._pending: _Pending | None = None
         self._outcome: _Outcome | None = None
         self._rollouts = self._empty()
 
     def decide(self, view: View) -> Decision:
-        """New sizes, and what the decision before has earned where its plan is the one that ran."""
+        """New sizes; while it learns, also what the decision before has earned, where its plan is the one that ran."""
         if not view.clean:
             return Decision(view.plan.batch_sizes)
-        state = self._states.observe(arrays_of(view))
-        decided = self._brain.decide(state, explore=self._explore, learn_normaliser=self._learn)
+        state = self._agent.observe(arrays_of(view))
+        if not self._learn:
+            return Decision(tuple(self._agent.sizes(state, explore=self._explore).tolist()))
+        decided = self._agent.decide(state, explore=self._explore, learn_normaliser=True)
         earned = self._settle(state, decided)
         self._pending = _Pending(decided, state.window.planned, state)
-        return Decision(tuple(int(size) for size in decided.sizes), earned)
+        return Decision(tuple(decided.sizes.tolist()), earned)
 
     @property
     def update_due(self) -> bool:
@@ -104,7 +106,7 @@ class PpoPolicy:
     def begin_update(self) -> Callable[[], Finished]:
         """Take out what was collected; the function returned learns from it on copies, in any thread."""
         rollouts, self._rollouts = self._rollouts, self._empty()
-        agents = {name: agent.copy() for name, agent in self._brain.agents.items()}
+        networks = {name: network.copy() for name, network in self._agent.networks.items()}
         following = self._outcome.decided.acted if self._outcome else {}  # none: the last step was broken off
         batches = {
             name: rollout.batch(following[name].values if name in following else None)
@@ -112,15 +114,15 @@ class PpoPolicy:
         }
 
         def learn() -> Finished:
-            diagnostics = {name: agent.update(batches[name]) for name, agent in agents.items()}
-            return Finished(agents, diagnostics)
+            diagnostics = {name: network.update(batches[name]) for name, network in networks.items()}
+            return Finished(networks, diagnostics)
 
         return learn
 
     def finish_update(self, finished: Finished) -> Mapping[str, Any]:
         """Go on with what was learned. `accepted` is 0 where any network kept its old weights."""
-        for name, agent in self._brain.agents.items():
-            agent.adopt(finished.agents[name])
+        for name, network in self._agent.networks.items():
+            network.adopt(finished.networks[name])
         accepted = min(one["accepted"] for one in finished.diagnostics.values())
         self._provenance["updates"] = int(self._provenance.get("updates", 0)) + int(accepted)
         flat = {f"{name}_{key}": value for name, one in finished.diagnostics.items() for key, value in one.items()}
@@ -128,11 +130,11 @@ class PpoPolicy:
 
     def save(self, file: Path) -> None:
         """Write the policy as it is now. Raises OSError."""
-        networks = {name: agent.weights for name, agent in self._brain.agents.items()}
-        save_policy(file, StoredPolicy(networks, self._spaces, self._provenance))
+        networks = {name: network.weights for name, network in self._agent.networks.items()}
+        save_policy(file, StoredPolicy(networks, self._spec, self._provenance))
 
     def _empty(self) -> dict[str, Rollout]:
-        return {name: Rollout(self._settings) for name in self._brain.agents}
+        return {name: Rollout(self._settings) for name in self._agent.networks}
 
     def _settle(self, state: State, decided: Decided) -> float | None:
         """Credit the decision before with what this window earned: the mean reward, or None.
@@ -144,8 +146,8 @@ class PpoPolicy:
         if pending is None or not np.array_equal(pending.decided.sizes, state.window.planned):
             self._collect(None)
             return None
-        rewards = self._brain.rewards(state, pending.before)
-        was_there, is_there = self._brain.present(pending.state), self._brain.present(state)
+        rewards = self._agent.rewards(state, pending.before)
+        was_there, is_there = self._agent.present(pending.state), self._agent.present(state)
         both = {name: was_there[name] & is_there[name] for name in rewards}
         if not any(there.any() for there in both.values()):
             self._collect(None)
@@ -157,7 +159,7 @@ class PpoPolicy:
 
     def _collect(self, outcome: _Outcome | None) -> None:
         """Put the outcome before into the rollouts, broken off where this one does not follow it."""
-        before, self._outcome = self._outcome, outcome if self._learn else None
+        before, self._outcome = self._outcome, outcome
         if before is None:
             return
         for name, rollout in self._rollouts.items():
@@ -208,12 +210,11 @@ def make_ppo(
     if resume is None and ppo.file == FRESH:
         if not ppo.learn:
             raise PolicyError("policy.ppo: file is `fresh` and learn is false; let it learn, or name a trained policy")
-        spaces = spaces_of(ppo.space, ppo.hidden)
-        agents, provenance = fresh_agents(spaces, settings, rng), {"origin": FRESH, "updates": 0}
+        spec = policy_spec(ppo.space, ppo.hidden)
+        networks, provenance = fresh_networks(spec, settings, rng), {"origin": FRESH, "updates": 0}
     else:
-        stored = load_policy(file, spaces_of(ppo.space, ppo.hidden))
-        spaces, provenance = stored.spaces, dict(stored.provenance)
-        agents = {name: Agent(weights, settings, rng) for name, weights in stored.networks.items()}
-    model = ClusterModel(n_workers)
-    brain = make_brain(ppo.space, agents, reward_of(ppo), model)
-    return PpoPolicy(brain, ppo, model, spaces, provenance, learn=learn and ppo.learn, explore=ppo.learn)
+        stored = load_policy(file, policy_spec(ppo.space, ppo.hidden))
+        spec, provenance = stored.spec, dict(stored.provenance)
+        networks = {name: ActorCritic(weights, settings, rng) for name, weights in stored.networks.items()}
+    agent = make_agent(ppo.space, networks, reward_of(ppo), ClusterModel(n_workers))
+    return PpoPolicy(agent, ppo, spec, provenance, learn=learn and ppo.learn, explore=ppo.learn)

@@ -1,4 +1,4 @@
-"""The agent: acts on observations, judges states, learns from rollouts.
+"""A policy network with its critic: acts on observations, judges states, learns from rollouts.
 
     raw observations -> normaliser -> policy -> actions (`act`) -> ... rewards ... -> Rollout -> Batch -> `update`
 
@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 
 from dynamix_ps.errors import PolicyError
 from dynamix_ps.policy.ppo.adam import AdamState
-from dynamix_ps.policy.ppo.network import Array, Params, Shape, forward, initialise, log_softmax
+from dynamix_ps.policy.ppo.network import Array, Params, Shape, forward, initialise, log_softmax, masked
 from dynamix_ps.policy.ppo.normalise import Normaliser
 from dynamix_ps.policy.ppo.rollout import Acted, Batch
 from dynamix_ps.policy.ppo.settings import Settings
-from dynamix_ps.policy.ppo.update import masked, update
+from dynamix_ps.policy.ppo.update import update
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Weights:
     normaliser: Normaliser | None  # none: observations are used as they are
 
 
-class Agent:
+class ActorCritic:
     """A policy with its critic.
 
     Args:
@@ -45,12 +45,12 @@ class Agent:
         self._rng = rng
 
     @staticmethod
-    def fresh(n_features: int, n_actions: int, settings: Settings, rng: np.random.Generator) -> Agent:
+    def fresh(n_features: int, n_actions: int, settings: Settings, rng: np.random.Generator) -> ActorCritic:
         """With new weights, drawn from `rng`."""
         n_inputs = 2 * n_features if settings.normalise else n_features
         params = initialise(Shape(n_inputs, settings.hidden, n_actions), rng)
         normaliser = Normaliser.empty(n_features) if settings.normalise else None
-        return Agent(Weights(params, AdamState.zero(params.flat), normaliser), settings, rng)
+        return ActorCritic(Weights(params, AdamState.zero(params.flat), normaliser), settings, rng)
 
     @property
     def weights(self) -> Weights:
@@ -75,15 +75,20 @@ class Agent:
         Raises:
             PolicyError: an observation is unknown and there is no normaliser, or a row has nothing allowed.
         """
-        if allowed is not None and not allowed.any(axis=1).all():
-            raise PolicyError("no action is allowed in a row, expected at least one; correct the mask")
         weights = self._weights
         if learn_normaliser and weights.normaliser is not None:
             self._weights = Weights(weights.params, weights.adam, weights.normaliser.updated(raw))
         rows = self._rows(raw)
-        log_probs = log_softmax(masked(forward(weights.params.actor, rows)[-1], allowed))
+        log_probs = log_softmax(self._logits(rows, allowed))
         actions = self._draw(log_probs) if explore else log_probs.argmax(axis=1)
         return Acted(rows, actions, log_probs[np.arange(len(rows)), actions], self._judge(rows), allowed)
+
+    def choose(
+        self, raw: NDArray[np.floating[Any]], *, explore: bool, allowed: NDArray[np.bool_] | None = None
+    ) -> NDArray[np.int64]:
+        """The actions of `act`, (N,), without what only learning needs. Raises as `act` does."""
+        logits = self._logits(self._rows(raw), allowed)
+        return self._draw(log_softmax(logits)) if explore else np.asarray(logits.argmax(axis=1))
 
     def values(self, raw: NDArray[np.floating[Any]]) -> Array:
         """The critic's value of every row (N, features); 0 for a learner without critic. Raises as `act` does."""
@@ -102,11 +107,11 @@ class Agent:
         self._weights = Weights(result.params, result.adam, weights.normaliser)
         return {"accepted": float(result.accepted), **result.diagnostics}
 
-    def copy(self) -> Agent:
-        """An agent of its own with the same weights, and random numbers of its own; may go on in another thread."""
-        return Agent(self._weights, self._settings, self._rng.spawn(1)[0])
+    def copy(self) -> ActorCritic:
+        """One of its own with the same weights, and random numbers of its own; may go on in another thread."""
+        return ActorCritic(self._weights, self._settings, self._rng.spawn(1)[0])
 
-    def adopt(self, learned: Agent) -> None:
+    def adopt(self, learned: ActorCritic) -> None:
         """Take over what a copy has learned; the normaliser, which went on here meanwhile, stays."""
         self._weights = Weights(learned.weights.params, learned.weights.adam, self._weights.normaliser)
 
@@ -117,6 +122,11 @@ class Agent:
         if not np.isfinite(rows).all():
             raise PolicyError("an observation is NaN or infinite, expected finite numbers; set normalise")
         return rows
+
+    def _logits(self, rows: Array, allowed: NDArray[np.bool_] | None) -> Array:
+        if allowed is not None and not allowed.any(axis=1).all():
+            raise PolicyError("no action is allowed in a row, expected at least one; correct the mask")
+        return masked(forward(self._weights.params.actor, rows)[-1], allowed)
 
     def _judge(self, rows: Array) -> Array:
         if self._settings.learner == "simple":

@@ -18,6 +18,9 @@ Array = NDArray[np.floating[Any]]
 Layers = tuple[tuple[Array, Array], ...]  # (weight (inputs, outputs), bias (outputs,)) of each layer
 
 
+_FORBIDDEN = -1e9  # logit of an action that is not allowed: its probability is 0
+
+
 @dataclass(frozen=True, slots=True)
 class Shape:
     """Sizes of the networks."""
@@ -105,6 +108,11 @@ def backward(layers: Layers, values: tuple[Array, ...], d_output: Array, gradien
         if number:
             delta = delta @ layers[number][0].T
             delta *= 1 - into * into
+
+
+def masked(logits: Array, allowed: NDArray[np.bool_] | None) -> Array:
+    """Logits that give actions which are not allowed the probability 0."""
+    return logits if allowed is None else np.where(allowed, logits, np.asarray(_FORBIDDEN, dtype=logits.dtype))
 
 
 def log_softmax(logits: Array) -> Array:

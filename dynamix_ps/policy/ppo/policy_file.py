@@ -1,8 +1,8 @@
-"""A policy in one `.npz`: weights, Adam, normalisers, spaces, provenance and a hash. No pickle.
+"""A policy in one `.npz`: weights, Adam, normalisers, the meaning of inputs and outputs, provenance and a hash.
 
 Arrays of a network `n`: `n/actor.0.weight` and so on, `n/adam.mean` and `n/adam.square` (all weights in that order in
 one vector) unless it was exported for inference, `n/normaliser.count`, `.mean` and `.spread` unless it has none.
-`about` is JSON; `sha256` is over everything else.
+There is no pickle. `about` is JSON, in which `kind` is the action space; `sha256` is over everything else.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _NORMALISER = ("count", "mean", "spread")
 
 
 @dataclass(frozen=True, slots=True)
-class Spaces:
+class PolicySpec:
     """What a policy's inputs and outputs mean, per network; policies fit together only if these are equal."""
 
-    kind: str  # e.g. "structured", "paper"
+    space: str  # of actions, e.g. "structured", "paper"
     features: Mapping[str, tuple[str, ...]]
     actions: Mapping[str, tuple[float | int | str, ...]]
     hidden: int
@@ -48,7 +48,7 @@ class StoredPolicy:
     """Everything needed to go on. `provenance` is text for people: where the weights come from; JSON values."""
 
     networks: Mapping[str, Weights]
-    spaces: Spaces
+    spec: PolicySpec
     provenance: Mapping[str, Any]
 
 
@@ -60,10 +60,10 @@ def save_policy(file: Path, stored: StoredPolicy) -> None:
     about = {
         "format": FORMAT,
         "version": VERSION,
-        "kind": stored.spaces.kind,
-        "features": dict(stored.spaces.features),
-        "actions": dict(stored.spaces.actions),
-        "hidden": stored.spaces.hidden,
+        "kind": stored.spec.space,
+        "features": dict(stored.spec.features),
+        "actions": dict(stored.spec.actions),
+        "hidden": stored.spec.hidden,
         "adam_steps": {name: weights.adam.step for name, weights in stored.networks.items() if weights.adam},
         "provenance": dict(stored.provenance),
     }
@@ -75,14 +75,14 @@ def save_policy(file: Path, stored: StoredPolicy) -> None:
     _replace(file, content.getvalue())
 
 
-def load_policy(file: Path, expected: Spaces | None) -> StoredPolicy:
+def load_policy(file: Path, expected: PolicySpec | None) -> StoredPolicy:
     """Read and check a policy file.
 
     Args:
-        expected: the spaces it must be for; none: any, to look at it.
+        expected: what it must be for; none: anything, to look at it.
 
     Raises:
-        PolicyError: it is missing, truncated, foreign, damaged, of another version or for other spaces.
+        PolicyError: it is missing, truncated, foreign, damaged, of another version or for another spec.
     """
     arrays = _read(file)
     about = _about(file, arrays)
@@ -90,14 +90,12 @@ def load_policy(file: Path, expected: Spaces | None) -> StoredPolicy:
     if digest != _digest(arrays):
         raise PolicyError(f"{file}: damaged: expected sha256 {digest}, found {_digest(arrays)}; use another copy")
     try:
-        spaces = Spaces(about["kind"], _tuples(about["features"]), _tuples(about["actions"]), int(about["hidden"]))
+        spec = PolicySpec(about["kind"], _tuples(about["features"]), _tuples(about["actions"]), int(about["hidden"]))
         if expected is not None:
-            _check_spaces(file, spaces, expected)
+            _check_spec(file, spec, expected)
         steps = about["adam_steps"]
-        networks = {
-            name: _weights(file, name, _group(arrays, name), spaces, steps.get(name)) for name in spaces.features
-        }
-        return StoredPolicy(networks, spaces, dict(about["provenance"]))
+        networks = {name: _weights(file, name, _group(arrays, name), spec, steps.get(name)) for name in spec.features}
+        return StoredPolicy(networks, spec, dict(about["provenance"]))
     except (KeyError, TypeError, ValueError, AttributeError, MemoryError) as error:
         raise PolicyError(f"{file}: incomplete: {error} is missing or malformed; use another copy") from error
 
@@ -111,11 +109,11 @@ def _arrays_of(weights: Weights) -> _Arrays:
     return arrays
 
 
-def _weights(file: Path, network: str, arrays: _Arrays, spaces: Spaces, adam_step: int | None) -> Weights:
+def _weights(file: Path, network: str, arrays: _Arrays, spec: PolicySpec, adam_step: int | None) -> Weights:
     """One network from its arrays. Raises PolicyError, KeyError, TypeError, ValueError."""
-    n_features, n_actions = len(spaces.features[network]), len(spaces.actions[network])
+    n_features, n_actions = len(spec.features[network]), len(spec.actions[network])
     normalised = "normaliser.count" in arrays
-    shape = Shape(2 * n_features if normalised else n_features, spaces.hidden, n_actions)
+    shape = Shape(2 * n_features if normalised else n_features, spec.hidden, n_actions)
     params = Params(shape, np.empty(shape.size, dtype=np.float32))
     adam = (
         None if adam_step is None else AdamState(int(adam_step), np.empty_like(params.flat), np.empty_like(params.flat))
@@ -161,12 +159,12 @@ def _about(file: Path, arrays: _Arrays) -> dict[str, Any]:
     return dict(about)
 
 
-def _check_spaces(file: Path, found: Spaces, expected: Spaces) -> None:
-    for name in ("kind", "features", "actions", "hidden"):
+def _check_spec(file: Path, found: PolicySpec, expected: PolicySpec) -> None:
+    for name in ("space", "features", "actions", "hidden"):
         if getattr(found, name) != getattr(expected, name):
             raise PolicyError(
                 f"{file}: {name}: found {getattr(found, name)}, expected {getattr(expected, name)}; "
-                "it was made for other spaces"
+                "it was made for other inputs or actions"
             )
 
 

@@ -19,7 +19,7 @@ from gymnasium.spaces import Box, Discrete
 from numpy.typing import NDArray
 
 from dynamix_ps.errors import PolicyError
-from dynamix_ps.policy.ppo.actor_critic import Agent
+from dynamix_ps.policy.ppo.actor_critic import ActorCritic
 from dynamix_ps.policy.ppo.rollout import Batch, Rollout
 from dynamix_ps.policy.ppo.settings import Settings
 
@@ -42,7 +42,7 @@ def train(
     seed: int,
     config: TrainConfig | None = None,
     on_episode: Callable[[int, float], None] | None = None,
-) -> Agent:
+) -> ActorCritic:
     """A trained agent. The same arguments give the same bits, if the environments are deterministic.
 
     Args:
@@ -58,7 +58,7 @@ def train(
     settings, rng = config.settings, np.random.default_rng(seed)
     envs = _Environments(env_fn, config.n_envs, rng, on_episode)
     try:
-        agent = Agent.fresh(envs.observations.shape[1], envs.n_actions, settings, rng)
+        agent = ActorCritic.fresh(envs.observations.shape[1], envs.n_actions, settings, rng)
         while envs.steps < total_steps:
             left = 1 - envs.steps / total_steps if config.anneal else 1.0
             agent.update(_collect(agent, envs, config), settings.learning_rate * left)
@@ -67,7 +67,7 @@ def train(
     return agent
 
 
-def _collect(agent: Agent, envs: _Environments, config: TrainConfig) -> Batch:
+def _collect(agent: ActorCritic, envs: _Environments, config: TrainConfig) -> Batch:
     rollout = Rollout(config.settings)
     everyone = np.ones(config.n_envs, dtype=np.bool_)
     for _ in range(config.n_steps):

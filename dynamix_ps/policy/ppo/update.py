@@ -10,12 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dynamix_ps.policy.ppo.adam import AdamState, adam_step, clip_norm
-from dynamix_ps.policy.ppo.network import Array, Params, backward, forward, log_softmax
+from dynamix_ps.policy.ppo.network import Array, Params, backward, forward, log_softmax, masked
 from dynamix_ps.policy.ppo.rollout import Batch
 from dynamix_ps.policy.ppo.settings import Settings
 
 _LARGEST_LOG_RATIO = 20.0  # beyond this the ratio would overflow float32; it is far outside the clip range
-_FORBIDDEN = -1e9  # logit of an action that is not allowed: its probability is 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +37,6 @@ class Updated:
     adam: AdamState
     accepted: bool
     diagnostics: dict[str, float]
-
-
-def masked(logits: Array, allowed: NDArray[np.bool_] | None) -> Array:
-    """Logits that give actions which are not allowed the probability 0."""
-    return logits if allowed is None else np.where(allowed, logits, np.asarray(_FORBIDDEN, dtype=logits.dtype))
 
 
 def loss_and_gradient(params: Params, batch: Batch, settings: Settings) -> tuple[Losses, Array]:

@@ -4,7 +4,7 @@
     env = gymnasium.make("dynamix/Cluster-v0", scenario="h-level-4")
 
 A step is one window. One agent decides for all workers: in the space `structured` it takes a step of the global
-batch and one of every worker's share, in `paper` one step of every worker's size (policy/actions.py).
+batch and one of every worker's share, in `paper` one step of every worker's size (policy/learned).
 """
 
 from __future__ import annotations
@@ -17,11 +17,18 @@ from numpy.typing import NDArray
 
 from dynamix_ps.apportion import Whole
 from dynamix_ps.policy.cluster_model.model import ClusterModel
-from dynamix_ps.policy.learned import actions
 from dynamix_ps.policy.learned.advice import Advisor
 from dynamix_ps.policy.learned.features import ALL, LOCAL
+from dynamix_ps.policy.learned.paper import PAPER_STEPS, paper_sizes
 from dynamix_ps.policy.learned.rewards import GoodputReward, PaperReward, Reward
 from dynamix_ps.policy.learned.state import State, StateBuilder
+from dynamix_ps.policy.learned.structured import (
+    BATCH_STEPS,
+    SHARE_STEPS,
+    batch_reference,
+    batch_target,
+    structured_sizes,
+)
 from dynamix_ps.sim.cluster.parameters import Parameters, parameters_of
 from dynamix_ps.sim.cluster.randomise import draw
 from dynamix_ps.sim.cluster.simulator import Simulator
@@ -62,9 +69,9 @@ class ClusterEnv(gymnasium.Env[Observation, Action]):
         self._reward: Reward = PaperReward() if space == "paper" else GoodputReward()
         length = 2 * (len(ALL) - len(LOCAL) + self._workers * len(LOCAL))
         self.observation_space = gymnasium.spaces.Box(-1.0, 1.0, (length,), np.float32)
-        steps = [len(actions.PAPER_STEPS)] * self._workers
+        steps = [len(PAPER_STEPS)] * self._workers
         if space == "structured":
-            steps = [len(actions.BATCH_STEPS), *[len(actions.SHARE_STEPS)] * self._workers]
+            steps = [len(BATCH_STEPS), *[len(SHARE_STEPS)] * self._workers]
         self.action_space = gymnasium.spaces.MultiDiscrete(steps)
 
     def reset(
@@ -94,10 +101,10 @@ class ClusterEnv(gymnasium.Env[Observation, Action]):
     def _sizes(self, action: Action) -> Whole:
         window, chosen = self._state.window, np.asarray(action)[None]
         if self._space == "paper":
-            return actions.paper_sizes(window.planned, chosen, window.low, window.high)
-        reference = actions.batch_reference(window, self._advice[..., 0])
-        total = actions.batch_target(window, reference, chosen[:, 0])
-        return actions.structured_sizes(window, total, self._advisor, chosen[:, 1:])
+            return paper_sizes(window.planned, chosen, window.low, window.high)
+        reference = batch_reference(window, self._advice[..., 0])
+        total = batch_target(window, reference, chosen[:, 0])
+        return structured_sizes(window, total, self._advisor, chosen[:, 1:])
 
     def _observation(self) -> Observation:
         rows = self._state.rows[0]

@@ -3,7 +3,7 @@
     window of all clusters -> state -> reward of the decisions before -> next decisions      (_Group.step)
     `rollout_windows` of that -> one update of every network                                 (Trainer.iterate)
 
-The brain, the state and the rewards are those of a live run.
+The agent, the state and the rewards are those of a live run.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from numpy.typing import NDArray
 
 from dynamix_ps.errors import PolicyError
 from dynamix_ps.policy.cluster_model.model import ClusterModel
-from dynamix_ps.policy.learned.agent import VALUE_SCALE, Decided, fresh_agents, make_brain, spaces_of
+from dynamix_ps.policy.learned.agent import VALUE_SCALE, Decided
 from dynamix_ps.policy.learned.rewards import GoodputReward, PaperReward, Reward
-from dynamix_ps.policy.learned.state import State, StateBuilder
-from dynamix_ps.policy.ppo.actor_critic import Agent
+from dynamix_ps.policy.learned.spaces import fresh_networks, make_agent, policy_spec
+from dynamix_ps.policy.learned.state import State
+from dynamix_ps.policy.ppo.actor_critic import ActorCritic
 from dynamix_ps.policy.ppo.policy_file import StoredPolicy, load_policy, save_policy
 from dynamix_ps.policy.ppo.rollout import Batch, Rollout
 from dynamix_ps.policy.ppo.settings import Settings
@@ -75,14 +76,13 @@ class _Pending:
 class _Group:
     """Clusters of one size."""
 
-    def __init__(self, settings: TrainSettings, n_workers: int, environments: int, agents: dict[str, Agent],
+    def __init__(self, settings: TrainSettings, n_workers: int, environments: int, networks: dict[str, ActorCritic],
                  draw_: Draw, rng: np.random.Generator) -> None:  # fmt: skip
         self._settings = settings
         self._draw, self._rng = draw_, rng
         self._simulator = Simulator(draw_(rng, environments, n_workers), rng)
         model = ClusterModel(environments, n_workers)
-        self._states = StateBuilder(model)
-        self.brain = make_brain(settings.space, agents, settings.reward, model)
+        self._agent = make_agent(settings.space, networks, settings.reward, model)
         # runs begin at different ages, so that they do not all end in the same rollout
         self._age = rng.integers(settings.episode_windows, size=environments)
         self._sizes = np.array(self._simulator.sizes)
@@ -90,7 +90,7 @@ class _Group:
 
     def rollout(self, windows: int, learn_normaliser: bool) -> tuple[dict[str, Batch], dict[str, float]]:
         """Act for so many windows; the batches per network, and the mean reward."""
-        rollouts = {name: Rollout(self._settings.learner) for name in self.brain.agents}
+        rollouts = {name: Rollout(self._settings.learner) for name in self._agent.networks}
         rewards: list[float] = []
         if self._pending is None:
             self._step(None, rewards, learn_normaliser)
@@ -103,8 +103,8 @@ class _Group:
 
     def _step(self, rollouts: dict[str, Rollout] | None, rewards: list[float], learn_normaliser: bool) -> None:
         window = self._simulator.step(self._sizes)
-        state = self._states.observe(window)
-        decided = self.brain.decide(state, explore=True, learn_normaliser=learn_normaliser)
+        state = self._agent.observe(window)
+        decided = self._agent.decide(state, explore=True, learn_normaliser=learn_normaliser)
         self._age += 1
         ended = self._simulator.done | (self._age >= self._settings.episode_windows)
         if rollouts is not None:
@@ -119,8 +119,8 @@ class _Group:
         """The end of a run is a truncation: training would have gone on, the critic's value stands for the rest."""
         pending = self._pending
         assert pending is not None
-        earned = self.brain.rewards(state, pending.before)
-        there, were = self.brain.present(state), self.brain.present(pending.state)
+        earned = self._agent.rewards(state, pending.before)
+        there, were = self._agent.present(state), self._agent.present(pending.state)
         for name, rollout in rollouts.items():
             rows = len(earned[name]) // len(ended)
             present = there[name] & were[name] & ~np.repeat(pending.fresh, rows)
@@ -132,8 +132,7 @@ class _Group:
         """New clusters in the place of those whose runs have ended."""
         drawn = self._draw(self._rng, int(ended.sum()), self._sizes.shape[1])
         self._simulator.replace(ended, drawn)
-        self._states.restart(ended)
-        self.brain.restart(ended)
+        self._agent.restart(ended)
         self._age = np.where(ended, 0, self._age)
         self._sizes = np.where(ended[:, None], self._simulator.sizes, self._sizes)
 
@@ -151,15 +150,15 @@ class Trainer:
         self.settings = settings
         self.windows = 0
         self._rng = rng
-        self.spaces = spaces_of(settings.space, settings.learner.hidden)
-        self.agents = (
-            fresh_agents(self.spaces, settings.learner, rng)
+        self.spec = policy_spec(settings.space, settings.learner.hidden)
+        self.networks = (
+            fresh_networks(self.spec, settings.learner, rng)
             if stored is None
-            else {name: Agent(weights, settings.learner, rng) for name, weights in stored.networks.items()}
+            else {name: ActorCritic(weights, settings.learner, rng) for name, weights in stored.networks.items()}
         )
         chosen: Draw = draw_ or (lambda rng, environments, n: draw(rng, environments, n, settings.window))
         each = max(settings.environments // len(settings.n_workers), 1)
-        self._groups = [_Group(settings, n, each, self.agents, chosen, rng) for n in settings.n_workers]
+        self._groups = [_Group(settings, n, each, self.networks, chosen, rng) for n in settings.n_workers]
         self._windows_per_iteration = each * len(settings.n_workers) * settings.rollout_windows
 
     @property
@@ -172,17 +171,17 @@ class Trainer:
         rate = self.settings.learner.learning_rate * max(1 - done, 0.02)
         parts = [group.rollout(self.settings.rollout_windows, learn_normaliser=done < 0.1) for group in self._groups]
         diagnostics = {"reward": float(np.mean([shown["reward"] for _, shown in parts])), "learning_rate": rate}
-        for name, agent in self.agents.items():
+        for name, network in self.networks.items():
             batch = Batch.joined([batches[name] for batches, _ in parts])
-            diagnostics |= {f"{name}/{key}": value for key, value in agent.update(batch, rate).items()}
+            diagnostics |= {f"{name}/{key}": value for key, value in network.update(batch, rate).items()}
         self.windows += self._windows_per_iteration
         return diagnostics | {"windows": float(self.windows)}
 
     def stored(self, provenance: Mapping[str, Any]) -> StoredPolicy:
         """The policy as it is now; the settings join the provenance."""
         about = {"origin": "simulator", "windows": self.windows, "settings": self.settings.as_json()}
-        networks = {name: agent.weights for name, agent in self.agents.items()}
-        return StoredPolicy(networks, self.spaces, {**about, **provenance})
+        networks = {name: network.weights for name, network in self.networks.items()}
+        return StoredPolicy(networks, self.spec, {**about, **provenance})
 
     def checkpoint(self, file: Path) -> None:
         """Save what `resume` needs. The simulated runs in progress are not kept. Raises OSError."""
@@ -195,7 +194,7 @@ class Trainer:
         Raises:
             PolicyError: the file is unusable, or of a training with other settings.
         """
-        stored = load_policy(file, spaces_of(settings.space, settings.learner.hidden))
+        stored = load_policy(file, policy_spec(settings.space, settings.learner.hidden))
         found = json.dumps(stored.provenance.get("settings"), sort_keys=True)
         wanted = json.dumps(settings.as_json(), sort_keys=True)
         if found != wanted:

@@ -13,8 +13,11 @@ import pytest
 
 from dynamix_ps.config.schema import Config, Safety
 from dynamix_ps.messages import Plan
+from dynamix_ps.policy.base import Decision, View
+from dynamix_ps.policy.cluster_model.model import ClusterModel
 from dynamix_ps.policy.learned.safety_net import SafetyNet
 from dynamix_ps.policy.registry import make_policy
+from dynamix_ps.policy.window_arrays import arrays_of
 from dynamix_ps.run_record.run_state import RunState
 from tests.control_plane import config, record, run_under
 from tests.unit.arbitrator.service_bench import Bench, Scripted
@@ -176,10 +179,22 @@ def test_flagged_and_mixed_windows_are_not_learned_from(tmp_path: Path) -> None:
     asyncio.run(story())
 
 
+class Measuring(Scripted):
+    """With a model of three workers, which sees every window."""
+
+    def __init__(self, *answers: Any) -> None:
+        super().__init__(*answers)
+        self.model = ClusterModel(3)
+
+    def decide(self, view: View) -> Decision:
+        self.model.observe(arrays_of(view))
+        return super().decide(view)
+
+
 def test_what_the_safety_net_does_is_written_down(tmp_path: Path) -> None:
     async def story() -> None:
         cluster = config()
-        net = SafetyNet(Scripted((1,), *[(100, 100, 100)] * 3), 3, Safety(rest_windows=2))
+        net = SafetyNet(Measuring((1,), *[(100, 100, 100)] * 3), Safety(rest_windows=2))
         bench = Bench(tmp_path, net, cluster)
         bench.register_all()
         for number in range(4):

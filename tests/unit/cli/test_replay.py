@@ -14,8 +14,7 @@ from dynamix_ps.cli.replay import with_policy
 from dynamix_ps.config.load import dump_config
 from dynamix_ps.errors import PolicyError, UsageError
 from dynamix_ps.policy.base import Decision, View
-from dynamix_ps.policy.learned.agent import spaces_of
-from dynamix_ps.policy.learned.policy import fresh_agents
+from dynamix_ps.policy.learned.spaces import fresh_networks, policy_spec
 from dynamix_ps.policy.ppo.policy_file import StoredPolicy, save_policy
 from dynamix_ps.policy.ppo.settings import Settings
 from dynamix_ps.policy.registry import make_policy
@@ -66,9 +65,9 @@ def test_a_policy_of_another_name_drops_the_sizes_of_static() -> None:
 @pytest.mark.parametrize("kind", ["structured", "paper"])
 def test_a_policy_file_decides_in_its_own_space_and_does_not_learn(tmp_path: Path, kind: str) -> None:
     file, rng = tmp_path / "mine.npz", np.random.default_rng(0)
-    spaces = spaces_of(kind, 8)
-    agents = fresh_agents(spaces, Settings(hidden=8), rng)
-    save_policy(file, StoredPolicy({name: agent.weights for name, agent in agents.items()}, spaces, {}))
+    spec = policy_spec(kind, 8)
+    networks = fresh_networks(spec, Settings(hidden=8), rng)
+    save_policy(file, StoredPolicy({name: one.weights for name, one in networks.items()}, spec, {}))
     run = simulated_run("run", (128, 128, 128), windows=4)
     chosen = with_policy(run.config, str(file))
     assert (chosen.policy.ppo.space, chosen.policy.ppo.learn) == (kind, False)

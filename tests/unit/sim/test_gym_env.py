@@ -8,7 +8,11 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 import dynamix_ps.sim.training.gym_env  # noqa: F401 - registers the environment
-from dynamix_ps.policy.learned.actions import BATCH_STEPS, PAPER_STEPS, SHARE_STEPS
+from dynamix_ps.policy.learned.paper import PAPER_STEPS
+from dynamix_ps.policy.learned.structured import (
+    BATCH_STEPS,
+    SHARE_STEPS,
+)
 
 
 @pytest.mark.parametrize("given", [{"scenario": "h-level-4"}, {"space": "paper", "n_workers": 3}, {"n_workers": 1}])

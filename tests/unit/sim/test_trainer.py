@@ -33,7 +33,7 @@ def trainer(settings: TrainSettings, seed: int = 0) -> Trainer:
 
 
 def weights(one: Trainer) -> list[bytes]:
-    return [agent.weights.params.flat.tobytes() for agent in one.agents.values()]
+    return [agent.weights.params.flat.tobytes() for agent in one.networks.values()]
 
 
 @pytest.mark.parametrize("space", SPACES)
@@ -47,7 +47,7 @@ def test_a_training_from_beginning_to_end(space: str) -> None:
     rates = [shown["learning_rate"] for shown in history]
     assert rates == sorted(rates, reverse=True) and rates[0] == 3e-4
     assert all(was != now for was, now in zip(before, weights(one), strict=True))
-    for name in one.spaces.features:
+    for name in one.spec.features:
         assert {f"{name}/accepted", f"{name}/entropy", f"{name}/approx_kl"} <= history[0].keys()
         # ends of runs and their first decisions are left out, all else is learned from
         rows = 48 if name == "batch" else 3 * 8 + 9 * 8
@@ -73,9 +73,9 @@ def test_a_checkpoint_goes_on_where_it_was(tmp_path: Path) -> None:
     for twin in twins:
         assert twin.windows == 48
         assert weights(twin) == weights(one)
-        for name, agent in twin.agents.items():
+        for name, agent in twin.networks.items():
             adam, normaliser = agent.weights.adam, agent.weights.normaliser
-            assert adam is not None and adam.step == one.agents[name].weights.adam.step  # type: ignore[union-attr]
+            assert adam is not None and adam.step == one.networks[name].weights.adam.step  # type: ignore[union-attr]
             assert normaliser is not None and (normaliser.count > 0).any()
     assert twins[0].iterate() == twins[1].iterate()
     assert twins[0].iterate()["learning_rate"] == pytest.approx(3e-4 * (1 - 96 / 192))
@@ -95,7 +95,7 @@ def test_a_checkpoint_of_other_settings_is_refused(tmp_path: Path, changes: dict
 def test_files_that_are_no_such_checkpoint_are_refused(tmp_path: Path) -> None:
     one = trainer(SPACES["paper"])
     one.checkpoint(tmp_path / "paper.npz")
-    with pytest.raises(PolicyError, match="kind: found paper, expected structured"):
+    with pytest.raises(PolicyError, match="space: found paper, expected structured"):
         Trainer.resume(tmp_path / "paper.npz", SPACES["structured"])
     with pytest.raises(PolicyError, match="missing"):
         Trainer.resume(tmp_path / "missing.npz", SPACES["paper"])
@@ -108,7 +108,7 @@ def test_a_stored_policy_tells_where_it_is_from(tmp_path: Path) -> None:
     one = trainer(SPACES["paper"])
     one.iterate()
     save_policy(tmp_path / "policy.npz", one.stored({"command": "how it was made"}))
-    provenance = load_policy(tmp_path / "policy.npz", one.spaces).provenance
+    provenance = load_policy(tmp_path / "policy.npz", one.spec).provenance
     assert provenance["command"] == "how it was made"
     assert provenance["windows"] == 48
     assert provenance["settings"]["reward"] == {"name": "PaperReward", **dataclasses.asdict(PaperReward())}

@@ -10,11 +10,13 @@ import pytest
 from dynamix_ps.policy.base import View
 from dynamix_ps.policy.cluster_model.model import ClusterModel
 from dynamix_ps.policy.learned.advice import ADVICE
-from dynamix_ps.policy.learned.agent import Brain, Decided, _pooled, fresh_agents, make_brain, spaces_of
+from dynamix_ps.policy.learned.agent import Decided, LearnedAgent
 from dynamix_ps.policy.learned.features import LOCAL, NAMES
 from dynamix_ps.policy.learned.rewards import GoodputReward, PaperReward
+from dynamix_ps.policy.learned.spaces import fresh_networks, make_agent, policy_spec
 from dynamix_ps.policy.learned.state import State, StateBuilder
-from dynamix_ps.policy.ppo.actor_critic import Agent
+from dynamix_ps.policy.learned.structured import _pooled
+from dynamix_ps.policy.ppo.actor_critic import ActorCritic
 from dynamix_ps.policy.ppo.settings import Settings
 from dynamix_ps.policy.window_arrays import WindowArrays, arrays_of
 from dynamix_ps.sim.cluster.randomise import draw
@@ -22,26 +24,24 @@ from dynamix_ps.sim.cluster.simulator import Simulator
 from tests.control_plane import stacked
 
 ENVIRONMENTS, WORKERS, WINDOWS = 5, 4, 12
-KINDS = ("structured", "paper")
+SPACES = ("structured", "paper")
 Seen = list[list[WindowArrays]]  # by window, by environment
 
 
-def some_agents(kind: str) -> dict[str, Agent]:
+def some_networks(space: str) -> dict[str, ActorCritic]:
     """With weights so large that different states bring different actions."""
-    agents = fresh_agents(spaces_of(kind, 16), Settings(hidden=16), np.random.default_rng(1))
-    for agent in agents.values():
-        agent.weights.params.flat[:] *= 3
-        matrix, bias = agent.weights.params.actor[-1]
+    networks = fresh_networks(policy_spec(space, 16), Settings(hidden=16), np.random.default_rng(1))
+    for network in networks.values():
+        network.weights.params.flat[:] *= 3
+        matrix, bias = network.weights.params.actor[-1]
         matrix[:] *= 50
         bias[:] = 0
-    return agents
+    return networks
 
 
-def brain(kind: str, agents: dict[str, Agent], *shape: int) -> tuple[Brain, StateBuilder]:
-    """With the states that it decides on."""
-    model = ClusterModel(*shape)
-    reward = GoodputReward() if kind == "structured" else PaperReward()
-    return make_brain(kind, agents, reward, model), StateBuilder(model)
+def agent(space: str, networks: dict[str, ActorCritic], *shape: int) -> LearnedAgent:
+    reward = GoodputReward() if space == "structured" else PaperReward()
+    return make_agent(space, networks, reward, ClusterModel(*shape))
 
 
 @pytest.fixture(scope="module")
@@ -66,42 +66,42 @@ def without(seen: View, rank: int) -> View:
     )
 
 
-def normalised(kind: str, windows: Seen) -> dict[str, Agent]:
+def normalised(space: str, windows: Seen) -> dict[str, ActorCritic]:
     """Agents whose normalisers know these windows."""
-    agents = some_agents(kind)
-    deciding, states = brain(kind, agents, ENVIRONMENTS, WORKERS)
+    networks = some_networks(space)
+    deciding = agent(space, networks, ENVIRONMENTS, WORKERS)
     for all_ in windows:
-        deciding.decide(states.observe(stacked(all_)), explore=False, learn_normaliser=True)
-    return agents
+        deciding.decide(deciding.observe(stacked(all_)), explore=False, learn_normaliser=True)
+    return networks
 
 
-def run(deciding: Brain, states: StateBuilder, windows: list[WindowArrays]) -> list[tuple[State, Decided]]:
+def run(deciding: LearnedAgent, windows: list[WindowArrays]) -> list[tuple[State, Decided]]:
     result = []
     for window in windows:
-        state = states.observe(window)
+        state = deciding.observe(window)
         result.append((state, deciding.decide(state, explore=False)))
     return result
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_several_environments_decide_as_one_by_one_and_as_a_live_cluster(kind: str, seen: Seen) -> None:
-    agents = normalised(kind, seen)
-    deciding, states = brain(kind, agents, ENVIRONMENTS, WORKERS)
-    together = run(deciding, states, [stacked(one) for one in seen])
+@pytest.mark.parametrize("space", SPACES)
+def test_several_environments_decide_as_one_by_one_and_as_a_live_cluster(space: str, seen: Seen) -> None:
+    networks = normalised(space, seen)
+    deciding = agent(space, networks, ENVIRONMENTS, WORKERS)
+    together = run(deciding, [stacked(one) for one in seen])
     chosen: set[int] = set()
     for e in range(ENVIRONMENTS):
         one = [windows[e] for windows in seen]
-        live_brain, live_states = brain(kind, agents, WORKERS)
-        live = run(live_brain, live_states, one)
-        alone = run(*brain(kind, agents, 1, WORKERS), [stacked([window]) for window in one])
+        live_agent = agent(space, networks, WORKERS)
+        live = run(live_agent, one)
+        alone = run(agent(space, networks, 1, WORKERS), [stacked([window]) for window in one])
         for (state, decided), (_, by_itself), (all_, many) in zip(live, alone, together, strict=True):
             assert decided.sizes.shape == (WORKERS,)
             np.testing.assert_array_equal(decided.sizes, by_itself.sizes[0])
             np.testing.assert_array_equal(decided.sizes, many.sizes[e])
             before = np.full(WORKERS, 64)
-            rewards = live_brain.rewards(state, before)
+            rewards = live_agent.rewards(state, before)
             others = deciding.rewards(all_, np.tile(before, (ENVIRONMENTS, 1)))
-            there, theirs = live_brain.present(state), deciding.present(all_)
+            there, theirs = live_agent.present(state), deciding.present(all_)
             for name, acted in decided.acted.items():
                 rows = len(acted.actions)
                 mine = slice(e * rows, (e + 1) * rows)
@@ -113,51 +113,50 @@ def test_several_environments_decide_as_one_by_one_and_as_a_live_cluster(kind: s
     assert len(chosen) > 3  # or this test says nothing
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_restarted_environment_is_like_new_and_the_others_go_on(kind: str, seen: Seen) -> None:
-    agents, half = normalised(kind, seen), WINDOWS // 2
+@pytest.mark.parametrize("space", SPACES)
+def test_a_restarted_environment_is_like_new_and_the_others_go_on(space: str, seen: Seen) -> None:
+    networks, half = normalised(space, seen), WINDOWS // 2
     shape = (ENVIRONMENTS, WORKERS)
-    first, states = brain(kind, agents, *shape)
-    fresh = run(*brain(kind, agents, *shape), [stacked(one) for one in seen[half:]])
-    whole = run(*brain(kind, agents, *shape), [stacked(one) for one in seen])[half:]
-    run(first, states, [stacked(one) for one in seen[:half]])
+    first = agent(space, networks, *shape)
+    fresh = run(agent(space, networks, *shape), [stacked(one) for one in seen[half:]])
+    whole = run(agent(space, networks, *shape), [stacked(one) for one in seen])[half:]
+    run(first, [stacked(one) for one in seen[:half]])
     restarted = np.arange(ENVIRONMENTS) == 2
     first.restart(restarted)
-    states.restart(restarted)
-    later = run(first, states, [stacked(one) for one in seen[half:]])
+    later = run(first, [stacked(one) for one in seen[half:]])
     for (_, got), (_, new), (_, old) in zip(later, fresh, whole, strict=True):
         np.testing.assert_array_equal(got.sizes[2], new.sizes[2])
         np.testing.assert_array_equal(got.sizes[~restarted], old.sizes[~restarted])
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_exploring_draws_and_inference_does_not(kind: str, seen: Seen) -> None:
-    agents = normalised(kind, seen)
+@pytest.mark.parametrize("space", SPACES)
+def test_exploring_draws_and_inference_does_not(space: str, seen: Seen) -> None:
+    networks = normalised(space, seen)
 
     def sizes(explore: bool) -> list[int]:
-        deciding, states = brain(kind, agents, ENVIRONMENTS, WORKERS)
-        decided = deciding.decide(states.observe(stacked(seen[0])), explore=explore)
-        return [int(size) for size in decided.sizes.ravel()]
+        deciding = agent(space, networks, ENVIRONMENTS, WORKERS)
+        sizes: list[int] = deciding.sizes(deciding.observe(stacked(seen[0])), explore=explore).ravel().tolist()
+        return sizes
 
     assert sizes(False) == sizes(False)
-    for agent in agents.values():
-        agent.weights.params.flat[:] = 0  # all actions alike
+    for network in networks.values():
+        network.weights.params.flat[:] = 0  # all actions alike
     assert sizes(True) != sizes(True)
 
 
-def test_spaces_name_one_input_per_column_of_what_the_networks_see(seen: Seen) -> None:
-    for kind in KINDS:
-        spaces = spaces_of(kind, 16)
-        agents = fresh_agents(spaces, Settings(hidden=16), np.random.default_rng(0))
-        deciding, states = brain(kind, agents, ENVIRONMENTS, WORKERS)
-        acted = deciding.decide(states.observe(stacked(seen[0])), explore=False).acted
-        for name, features in spaces.features.items():
+def test_a_spec_names_one_input_per_column_of_what_the_networks_see(seen: Seen) -> None:
+    for space in SPACES:
+        spec = policy_spec(space, 16)
+        networks = fresh_networks(spec, Settings(hidden=16), np.random.default_rng(0))
+        deciding = agent(space, networks, ENVIRONMENTS, WORKERS)
+        acted = deciding.decide(deciding.observe(stacked(seen[0])), explore=False).acted
+        for name, features in spec.features.items():
             assert acted[name].rows.shape[1] == 2 * len(features)
             assert len(set(features)) == len(features)
 
 
 def test_a_cluster_is_seen_by_the_mean_and_the_largest_of_the_workers_that_are_there(seen: Seen) -> None:
-    names = spaces_of("structured", 16).features["batch"]
+    names = policy_spec("structured", 16).features["batch"]
     state = StateBuilder(ClusterModel(WORKERS)).observe(seen[4][0])
     pooled = dict(zip(names, _pooled(state, np.array([1.0, 2.0, 3.0]))[0], strict=True))
     batches = state.rows[state.window.present, NAMES.index("batch")]

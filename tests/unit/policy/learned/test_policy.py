@@ -192,7 +192,7 @@ def test_inference_changes_nothing_and_draws_nothing(space: str, tmp_path: Path)
             np.testing.assert_array_equal(normaliser.count, kept.count)
         assert stored.provenance == after.provenance
     assert plans[0] == plans[1]
-    assert plans[0][1]  # rewards are told all the same
+    assert not plans[0][1], "a reward is for learning"
 
 
 def test_a_run_that_cannot_learn_collects_nothing() -> None:
@@ -217,7 +217,7 @@ def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
     with pytest.raises(PolicyError, match="fresh"):
         make_ppo(Ppo(file="fresh"), 3, np.random.default_rng(0), learn=True)
     policy(space="paper").save(tmp_path / "paper.npz")
-    with pytest.raises(PolicyError, match="kind: found paper, expected structured"):
+    with pytest.raises(PolicyError, match="space: found paper, expected structured"):
         policy(space="structured", file=str(tmp_path / "paper.npz"))
     with pytest.raises(PolicyError, match="hidden: found 16, expected 32"):
         policy(space="paper", file=str(tmp_path / "paper.npz"), hidden=32)
@@ -241,7 +241,7 @@ def test_any_windows_give_valid_sizes_and_finite_weights(space: str, views: list
         assert decision.reward is None or np.isfinite(decision.reward)
         if deciding.update_due:
             update(deciding)
-    assert all(np.isfinite(agent.weights.params.flat).all() for agent in deciding._brain.agents.values())
+    assert all(np.isfinite(agent.weights.params.flat).all() for agent in deciding._agent.networks.values())
 
 
 @pytest.mark.parametrize("space", SPACES)

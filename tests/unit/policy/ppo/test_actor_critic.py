@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dynamix_ps.errors import PolicyError
-from dynamix_ps.policy.ppo.actor_critic import Agent, Weights
+from dynamix_ps.policy.ppo.actor_critic import ActorCritic, Weights
 from dynamix_ps.policy.ppo.network import log_softmax
 from dynamix_ps.policy.ppo.rollout import Batch, Rollout
 from dynamix_ps.policy.ppo.settings import Settings
@@ -17,8 +17,8 @@ from dynamix_ps.policy.ppo.settings import Settings
 FEATURES, ACTIONS = 3, 4
 
 
-def agent(seed: int = 0, **changes: object) -> Agent:
-    return Agent.fresh(FEATURES, ACTIONS, Settings(**changes), np.random.default_rng(seed))  # type: ignore[arg-type]
+def agent(seed: int = 0, **changes: object) -> ActorCritic:
+    return ActorCritic.fresh(FEATURES, ACTIONS, Settings(**changes), np.random.default_rng(seed))  # type: ignore[arg-type]
 
 
 def observations(n: int, seed: int = 1) -> np.ndarray:
@@ -27,7 +27,7 @@ def observations(n: int, seed: int = 1) -> np.ndarray:
     return rows
 
 
-def collect(acting: Agent, steps: int = 8, n: int = 6) -> Batch:
+def collect(acting: ActorCritic, steps: int = 8, n: int = 6) -> Batch:
     """Action 2 pays."""
     rollout, everyone = Rollout(Settings()), np.ones(n, dtype=bool)
     for step in range(steps):
@@ -138,7 +138,7 @@ def test_learning_rate_can_be_given() -> None:
 
 def test_weights_without_adam_can_be_trained_on() -> None:
     stored = agent().weights
-    acting = Agent(Weights(stored.params, None, stored.normaliser), Settings(), np.random.default_rng(0))
+    acting = ActorCritic(Weights(stored.params, None, stored.normaliser), Settings(), np.random.default_rng(0))
     acting.update(collect(acting))
     assert acting.weights.adam is not None
     assert acting.weights.adam.step == 16

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from dynamix_ps.policy.ppo.adam import AdamState, adam_step, clip_norm
-from dynamix_ps.policy.ppo.network import Params, Shape, forward, initialise, log_softmax
+from dynamix_ps.policy.ppo.network import Params, Shape, forward, initialise, log_softmax, masked
 from dynamix_ps.policy.ppo.rollout import Batch
 from dynamix_ps.policy.ppo.settings import Settings
-from dynamix_ps.policy.ppo.update import loss_and_gradient, masked
+from dynamix_ps.policy.ppo.update import loss_and_gradient
 
 SHAPE = Shape(n_inputs=7, hidden=9, n_actions=5)
 ROWS = 11

@@ -12,20 +12,20 @@ import pytest
 
 from dynamix_ps.errors import PolicyError
 from dynamix_ps.policy.ppo import policy_file
-from dynamix_ps.policy.ppo.actor_critic import Agent, Weights
-from dynamix_ps.policy.ppo.policy_file import Spaces, StoredPolicy, load_policy, save_policy
+from dynamix_ps.policy.ppo.actor_critic import ActorCritic, Weights
+from dynamix_ps.policy.ppo.policy_file import PolicySpec, StoredPolicy, load_policy, save_policy
 from dynamix_ps.policy.ppo.rollout import Batch
 from dynamix_ps.policy.ppo.settings import Settings
 
-SPACES = Spaces("test", {"big": ("a", "b"), "small": ("c",)}, {"big": (-1, 0, 1), "small": (0.5, "stay")}, 8)
+SPEC = PolicySpec("test", {"big": ("a", "b"), "small": ("c",)}, {"big": (-1, 0, 1), "small": (0.5, "stay")}, 8)
 
 
 def network(name: str, normalise: bool = True) -> Weights:
     """Something learned: nothing in it is still zero."""
     rng = np.random.default_rng(4)
-    n_features = len(SPACES.features[name])
-    settings = Settings(hidden=SPACES.hidden, normalise=normalise)
-    agent = Agent.fresh(n_features, len(SPACES.actions[name]), settings, rng)
+    n_features = len(SPEC.features[name])
+    settings = Settings(hidden=SPEC.hidden, normalise=normalise)
+    agent = ActorCritic.fresh(n_features, len(SPEC.actions[name]), settings, rng)
     acted = agent.act(rng.standard_normal((9, n_features)), explore=True, learn_normaliser=True)
     numbers = rng.standard_normal(9).astype(np.float32)
     agent.update(Batch(acted.rows, acted.actions, acted.log_probs, numbers, numbers, acted.values))
@@ -33,7 +33,7 @@ def network(name: str, normalise: bool = True) -> Weights:
 
 
 def stored() -> StoredPolicy:
-    return StoredPolicy({name: network(name) for name in SPACES.features}, SPACES, {"origin": "test", "updates": 7})
+    return StoredPolicy({name: network(name) for name in SPEC.features}, SPEC, {"origin": "test", "updates": 7})
 
 
 def weight(policy: StoredPolicy) -> np.ndarray:
@@ -61,7 +61,7 @@ def about(file: Path, **change: object) -> dict[str, np.ndarray]:
 
 
 def test_round_trip_keeps_every_bit(saved: Path) -> None:
-    before, after = stored(), load_policy(saved, SPACES)
+    before, after = stored(), load_policy(saved, SPEC)
     assert list(after.networks) == ["big", "small"]
     for name, old in before.networks.items():
         new = after.networks[name]
@@ -76,20 +76,20 @@ def test_round_trip_keeps_every_bit(saved: Path) -> None:
         for part in ("count", "mean", "spread"):
             np.testing.assert_array_equal(getattr(new.normaliser, part), getattr(old.normaliser, part))
     assert after.provenance == {"origin": "test", "updates": 7}
-    assert after.spaces == SPACES
+    assert after.spec == SPEC
 
 
 def test_any_spaces_can_be_looked_at(saved: Path) -> None:
-    assert load_policy(saved, None).spaces == SPACES
+    assert load_policy(saved, None).spec == SPEC
 
 
 @pytest.mark.parametrize("normalise", [True, False])
 def test_exported_without_adam_or_normaliser(tmp_path: Path, normalise: bool) -> None:
-    full = {name: network(name, normalise) for name in SPACES.features}
+    full = {name: network(name, normalise) for name in SPEC.features}
     small = {name: Weights(one.params, None, one.normaliser) for name, one in full.items()}
-    save_policy(tmp_path / "full.npz", StoredPolicy(full, SPACES, {}))
-    save_policy(tmp_path / "small.npz", StoredPolicy(small, SPACES, {}))
-    after = load_policy(tmp_path / "small.npz", SPACES).networks["big"]
+    save_policy(tmp_path / "full.npz", StoredPolicy(full, SPEC, {}))
+    save_policy(tmp_path / "small.npz", StoredPolicy(small, SPEC, {}))
+    after = load_policy(tmp_path / "small.npz", SPEC).networks["big"]
     assert after.adam is None
     assert (after.normaliser is not None) == normalise
     assert after.params.flat.tobytes() == full["big"].params.flat.tobytes()
@@ -99,8 +99,8 @@ def test_exported_without_adam_or_normaliser(tmp_path: Path, normalise: bool) ->
 def test_a_loaded_network_acts_as_before(saved: Path) -> None:
     rows = np.random.default_rng(0).standard_normal((20, 2))
     acted = [
-        Agent(policy.networks["big"], Settings(hidden=8), np.random.default_rng(1)).act(rows, explore=True)
-        for policy in (stored(), load_policy(saved, SPACES))
+        ActorCritic(policy.networks["big"], Settings(hidden=8), np.random.default_rng(1)).act(rows, explore=True)
+        for policy in (stored(), load_policy(saved, SPEC))
     ]
     np.testing.assert_array_equal(acted[0].actions, acted[1].actions)
     np.testing.assert_array_equal(acted[0].values, acted[1].values)
@@ -126,9 +126,9 @@ def test_a_failed_save_keeps_the_old_file(saved: Path, monkeypatch: pytest.Monke
 
 def test_missing(tmp_path: Path) -> None:
     with pytest.raises(PolicyError, match="cannot be read"):
-        load_policy(tmp_path / "none.npz", SPACES)
+        load_policy(tmp_path / "none.npz", SPEC)
     with pytest.raises(PolicyError, match="cannot be read"):
-        load_policy(tmp_path, SPACES)
+        load_policy(tmp_path, SPEC)
 
 
 @pytest.mark.parametrize("part", [0.0, 0.1, 0.5, 0.9, 0.999])
@@ -136,7 +136,7 @@ def test_truncated(saved: Path, part: float) -> None:
     content = saved.read_bytes()
     saved.write_bytes(content[: int(part * len(content))])
     with pytest.raises(PolicyError, match="cut off"):
-        load_policy(saved, SPACES)
+        load_policy(saved, SPEC)
 
 
 def test_any_flipped_byte_of_the_arrays_is_noticed(saved: Path) -> None:
@@ -146,7 +146,7 @@ def test_any_flipped_byte_of_the_arrays_is_noticed(saved: Path) -> None:
         damaged[position] ^= 0xFF
         saved.write_bytes(bytes(damaged))
         try:
-            found = load_policy(saved, SPACES)
+            found = load_policy(saved, SPEC)
         except PolicyError:
             continue
         np.testing.assert_array_equal(weight(found), weight(stored()))
@@ -155,7 +155,7 @@ def test_any_flipped_byte_of_the_arrays_is_noticed(saved: Path) -> None:
 def test_damaged_with_valid_archive(saved: Path) -> None:
     rewrite(saved, {"big/normaliser.mean": np.array([9.0, 9.0])}, rehash=False)
     with pytest.raises(PolicyError, match=r"expected sha256 [0-9a-f]{64}, found [0-9a-f]{64}"):
-        load_policy(saved, SPACES)
+        load_policy(saved, SPEC)
 
 
 def test_pickled_payload_is_refused_unread(saved: Path, tmp_path: Path) -> None:
@@ -165,27 +165,27 @@ def test_pickled_payload_is_refused_unread(saved: Path, tmp_path: Path) -> None:
 
     saved.write_bytes(pickle.dumps(Bomb()))
     with pytest.raises(PolicyError, match="not a policy file"):
-        load_policy(saved, SPACES)
+        load_policy(saved, SPEC)
     np.savez(saved, about=np.array([Bomb()], dtype=object))
     with pytest.raises(PolicyError, match="not a policy file"):
-        load_policy(saved, SPACES)
+        load_policy(saved, SPEC)
     assert not (tmp_path / "pwned").exists()
 
 
 def test_foreign_archives(saved: Path) -> None:
     np.savez(saved, weights=np.zeros(3))
     with pytest.raises(PolicyError, match="no description"):
-        load_policy(saved, SPACES)
+        load_policy(saved, SPEC)
     with saved.open("wb") as out:
         np.save(out, np.zeros(3))
     with pytest.raises(PolicyError, match="single array"):
-        load_policy(saved, SPACES)
+        load_policy(saved, SPEC)
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as archive:
         archive.writestr("readme.txt", "hello")
     saved.write_bytes(content.getvalue())
     with pytest.raises(PolicyError, match=r"no description|not a policy file"):
-        load_policy(saved, SPACES)
+        load_policy(saved, SPEC)
 
 
 @pytest.mark.parametrize("version", [1, 9])
@@ -198,12 +198,12 @@ def test_other_version(saved: Path, version: int) -> None:
 def test_other_spaces(saved: Path) -> None:
     for changes, message in (
         ({"hidden": 16}, r"hidden: found 8, expected 16"),
-        ({"kind": "paper"}, r"kind: found test, expected paper"),
-        ({"actions": SPACES.actions | {"big": (0, 1)}}, r"actions: found .*\(-1, 0, 1\).*, expected .*\(0, 1\)"),
+        ({"space": "paper"}, r"space: found test, expected paper"),
+        ({"actions": SPEC.actions | {"big": (0, 1)}}, r"actions: found .*\(-1, 0, 1\).*, expected .*\(0, 1\)"),
         ({"features": {"big": ("a", "b")}}, r"features: found .*small.*, expected"),
     ):
         with pytest.raises(PolicyError, match=message):
-            load_policy(saved, dataclasses.replace(SPACES, **changes))
+            load_policy(saved, dataclasses.replace(SPEC, **changes))
 
 
 @pytest.mark.parametrize(
@@ -219,7 +219,7 @@ def test_other_spaces(saved: Path) -> None:
 def test_shapes_types_and_finiteness(saved: Path, name: str, value: np.ndarray, message: str) -> None:
     rewrite(saved, {name: value})
     with pytest.raises(PolicyError, match=message):
-        load_policy(saved, SPACES)
+        load_policy(saved, SPEC)
 
 
 @pytest.mark.parametrize(
@@ -245,4 +245,4 @@ def test_missing_array(saved: Path) -> None:
         arrays = {name: loaded[name] for name in loaded.files if name not in ("big/critic.1.bias", "sha256")}
     np.savez(saved, **arrays, sha256=np.array(policy_file._digest(arrays)))
     with pytest.raises(PolicyError, match=r"incomplete: 'critic.1.bias'"):
-        load_policy(saved, SPACES)
+        load_policy(saved, SPEC)

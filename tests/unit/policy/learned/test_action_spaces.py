@@ -9,8 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dynamix_ps.messages import Plan
-from dynamix_ps.policy.learned import actions
-from dynamix_ps.policy.learned.actions import BATCH_STEPS, PAPER_STEPS, SHARE_STEPS
+from dynamix_ps.policy.learned.paper import PAPER_STEPS, paper_sizes
+from dynamix_ps.policy.learned.structured import (
+    BATCH_STEPS,
+    SHARE_STEPS,
+    batch_allowed,
+    batch_reference,
+    batch_target,
+    structured_sizes,
+)
 from dynamix_ps.policy.window_arrays import Array, WindowArrays, arrays_of
 from tests.control_plane import run_under, view
 
@@ -44,7 +51,7 @@ def paper(planned: int, low: int = 1, high: int = 4096) -> list[int]:
     """Where each of the steps leads from this size."""
     choices = np.arange(len(PAPER_STEPS))
     same = np.ones_like(choices)
-    return [int(size) for size in actions.paper_sizes(planned * same, choices, low * same, high * same)]
+    return [int(size) for size in paper_sizes(planned * same, choices, low * same, high * same)]
 
 
 def test_the_five_published_steps() -> None:
@@ -60,18 +67,16 @@ def test_paper_sizes_stay_within_the_published_bounds_and_those_of_the_worker() 
 
 def test_steps_start_from_the_advised_global_batch() -> None:
     seen = window(100, 100)
-    assert actions.batch_reference(seen, np.array(0.5)) == pytest.approx(200 * 2**0.5)
-    assert actions.batch_reference(seen, np.array(-3.0)) == 100  # at most a factor of 2 per window
-    assert actions.batch_reference(seen, np.array(3.0)) == 400
+    assert batch_reference(seen, np.array(0.5)) == pytest.approx(200 * 2**0.5)
+    assert batch_reference(seen, np.array(-3.0)) == 100  # at most a factor of 2 per window
+    assert batch_reference(seen, np.array(3.0)) == 400
     for nothing in (0.0, np.nan):
-        assert actions.batch_reference(seen, np.array(nothing)) == 200
+        assert batch_reference(seen, np.array(nothing)) == 200
 
 
 def test_steps_that_lead_nowhere_are_not_allowed() -> None:
     seen, none = window(40, 60, low=32, high=96), BATCH_STEPS.index(0.0)
-    inside, smallest, largest = (
-        actions.batch_allowed(seen, np.array(total)).tolist() for total in (100.0, 64.0, 192.0)
-    )
+    inside, smallest, largest = (batch_allowed(seen, np.array(total)).tolist() for total in (100.0, 64.0, 192.0))
     assert inside == [True] * len(BATCH_STEPS)
     assert smallest == [step >= none for step in range(len(BATCH_STEPS))]
     assert largest == [step <= none for step in range(len(BATCH_STEPS))]
@@ -79,29 +84,29 @@ def test_steps_that_lead_nowhere_are_not_allowed() -> None:
 
 def test_global_batch_is_the_reference_times_the_step_within_the_bounds() -> None:
     seen = window(100, 100, low=32, high=180)
-    totals = [int(actions.batch_target(seen, np.array(200.0), np.array(step))) for step in range(len(BATCH_STEPS))]
+    totals = [int(batch_target(seen, np.array(200.0), np.array(step))) for step in range(len(BATCH_STEPS))]
     assert totals == [100, 152, 180, 200, 222, 264, 360]
     last = np.array(len(BATCH_STEPS) - 1)
-    assert int(actions.batch_target(window(100, 100, low=8, high=999), np.array(400.0), last)) == 400  # at most doubled
-    assert int(actions.batch_target(window(50, 50, low=32, high=180), np.array(80.0), np.array(0))) == 64
+    assert int(batch_target(window(100, 100, low=8, high=999), np.array(400.0), last)) == 400  # at most doubled
+    assert int(batch_target(window(50, 50, low=32, high=180), np.array(80.0), np.array(0))) == 64
     # who is absent keeps its size, so the others cannot make up for more than their own bounds
     alone = window(100, 100, low=32, high=180, absent=(1,))
-    assert int(actions.batch_target(alone, np.array(200.0), last)) == 280
+    assert int(batch_target(alone, np.array(200.0), last)) == 280
 
 
 def test_total_is_split_as_balanced_and_shares_shift_it() -> None:
     seen = window(100, 100, 100)
     balanced = np.array([100.0, 50.0, 150.0])
     stay = np.full(3, STAY)
-    assert actions.structured_sizes(seen, np.array(300), Split(balanced), stay).tolist() == [100, 50, 150]
-    assert actions.structured_sizes(seen, np.array(600), Split(balanced), stay).tolist() == [200, 100, 300]
+    assert structured_sizes(seen, np.array(300), Split(balanced), stay).tolist() == [100, 50, 150]
+    assert structured_sizes(seen, np.array(600), Split(balanced), stay).tolist() == [200, 100, 300]
     half = np.array([SHARE_STEPS.index(-1.0), STAY, STAY])
-    assert actions.structured_sizes(seen, np.array(500), Split(balanced), half).tolist() == [100, 100, 300]
+    assert structured_sizes(seen, np.array(500), Split(balanced), half).tolist() == [100, 100, 300]
 
 
 def test_an_absent_worker_keeps_its_size() -> None:
     seen = window(100, 77, 100, absent=(1,))
-    sizes = actions.structured_sizes(seen, np.array(477), Split(np.array([300.0, 900.0, 100.0])), np.full(3, STAY))
+    sizes = structured_sizes(seen, np.array(477), Split(np.array([300.0, 900.0, 100.0])), np.full(3, STAY))
     assert sizes.tolist() == [300, 77, 100]
 
 
@@ -109,25 +114,25 @@ def test_a_little_is_not_worth_a_switch_unless_the_global_batch_or_the_bounds_as
     stay = np.full(2, STAY)
     little, more = Split(np.array([514.0, 486.0])), Split(np.array([517.0, 483.0]))  # 2.8 % and 3.4 % shorter
     seen = window(500, 500)
-    assert actions.structured_sizes(seen, np.array(1000), little, stay).tolist() == [500, 500]
-    assert actions.structured_sizes(seen, np.array(1000), more, stay).tolist() == [517, 483]
-    assert actions.structured_sizes(seen, np.array(1002), little, stay).sum() == 1002
+    assert structured_sizes(seen, np.array(1000), little, stay).tolist() == [500, 500]
+    assert structured_sizes(seen, np.array(1000), more, stay).tolist() == [517, 483]
+    assert structured_sizes(seen, np.array(1002), little, stay).sum() == 1002
     outside = dataclasses.replace(seen, high=whole(1024, 495))
-    assert actions.structured_sizes(outside, np.array(1000), little, stay).tolist() == [514, 486]
+    assert structured_sizes(outside, np.array(1000), little, stay).tolist() == [514, 486]
 
 
 def test_where_an_iteration_is_mostly_waiting_for_data_a_split_matters_less() -> None:
     balanced = np.array([560.0, 440.0])  # computing takes 12 % less
-    stays = actions.structured_sizes(window(500, 500), np.array(1000), Split(balanced, fixed=5.0), np.full(2, STAY))
-    moves = actions.structured_sizes(window(500, 500), np.array(1000), Split(balanced, fixed=0.5), np.full(2, STAY))
+    stays = structured_sizes(window(500, 500), np.array(1000), Split(balanced, fixed=5.0), np.full(2, STAY))
+    moves = structured_sizes(window(500, 500), np.array(1000), Split(balanced, fixed=0.5), np.full(2, STAY))
     assert (stays.tolist(), moves.tolist()) == ([500, 500], [560, 440])
 
 
 def test_a_learned_share_counts_as_if_the_model_had_said_it() -> None:
     half = np.array([SHARE_STEPS.index(-1.0), STAY])
-    sizes = actions.structured_sizes(window(300, 300), np.array(600), Split(np.array([300.0, 300.0])), half)
+    sizes = structured_sizes(window(300, 300), np.array(600), Split(np.array([300.0, 300.0])), half)
     assert sizes.tolist() == [200, 400]
-    again = actions.structured_sizes(window(200, 400), np.array(600), Split(np.array([300.0, 300.0])), half)
+    again = structured_sizes(window(200, 400), np.array(600), Split(np.array([300.0, 300.0])), half)
     assert again.tolist() == [200, 400]
 
 
@@ -146,14 +151,14 @@ def windows(draw: st.DrawFn) -> WindowArrays:
 @given(windows(), st.integers(0, 2**32), st.floats(-9, 9))
 def test_any_state_and_actions_give_valid_sizes(seen: WindowArrays, seed: int, magnitude: float) -> None:
     rng, shape = np.random.default_rng(seed), seen.planned.shape
-    reference = actions.batch_reference(seen, 3 * rng.standard_normal((shape[0],)))
-    assert actions.batch_allowed(seen, reference).any(axis=-1).all()
-    total = actions.batch_target(seen, reference, rng.integers(len(BATCH_STEPS), size=(shape[0],)))
+    reference = batch_reference(seen, 3 * rng.standard_normal((shape[0],)))
+    assert batch_allowed(seen, reference).any(axis=-1).all()
+    total = batch_target(seen, reference, rng.integers(len(BATCH_STEPS), size=(shape[0],)))
     balanced = np.maximum(10**magnitude * rng.standard_normal(shape), 1e-9)
-    structured = actions.structured_sizes(seen, total, Split(balanced), rng.integers(len(SHARE_STEPS), size=shape))
+    structured = structured_sizes(seen, total, Split(balanced), rng.integers(len(SHARE_STEPS), size=shape))
     assert (structured.sum(axis=-1) == total).all()
     assert (structured[~seen.present] == seen.planned[~seen.present]).all()
-    steps = actions.paper_sizes(seen.planned, rng.integers(len(PAPER_STEPS), size=shape), seen.low, seen.high)
+    steps = paper_sizes(seen.planned, rng.integers(len(PAPER_STEPS), size=shape), seen.low, seen.high)
     for sizes in (structured, steps):
         assert sizes.dtype == np.int64
         assert ((sizes >= seen.low) & (sizes <= seen.high)).all()
@@ -164,7 +169,5 @@ def test_the_dead_band_never_leaves_the_sum() -> None:
         rng = np.random.default_rng(drawn)
         sizes = rng.integers(100, 900, 4)
         total = np.array(sizes.sum() + rng.integers(-1, 2))
-        result = actions.structured_sizes(
-            window(*sizes), total, Split(sizes * rng.uniform(0.97, 1.03, 4)), np.full(4, STAY)
-        )
+        result = structured_sizes(window(*sizes), total, Split(sizes * rng.uniform(0.97, 1.03, 4)), np.full(4, STAY))
         assert result.sum() == total == pytest.approx(sizes.sum(), abs=1)

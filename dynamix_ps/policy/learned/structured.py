@@ -1,12 +1,8 @@
-"""What an action is: the two action spaces, from actions to batch sizes. Pure; arrays of shape (..., workers).
+"""The structured action space (ours): how large the global batch is, and how it is split, are separate decisions.
 
-`paper`: every worker adds one of five steps to its size (DYNAMIX, arXiv 2510.08522, IV-C). It mixes two decisions: how
-large the global batch is, and how it is split.
-
-`structured` (ours) keeps them apart: one decision multiplies the global batch B that a simple model advises
-(policy/advice.py), and one per worker multiplies its share of the split with which, by the same model, all finish
-together. Doing nothing is following the model; what is learned is where it errs. Factors work at any scale, from 32
-samples to millions of tokens.
+One decision multiplies the global batch B that a simple model advises (advice.py), and one per worker multiplies its
+share of the split with which, by the same model, all finish together. Doing nothing is following the model; what is
+learned is where it errs. Factors work at any scale, from 32 samples to millions of tokens.
 """
 
 from __future__ import annotations
@@ -17,14 +13,50 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dynamix_ps.apportion import Whole, split
+from dynamix_ps.policy.cluster_model.model import ClusterModel
+from dynamix_ps.policy.learned.advice import Advisor
+from dynamix_ps.policy.learned.agent import Act, LearnedAgent, flat
+from dynamix_ps.policy.learned.features import LOCAL
+from dynamix_ps.policy.learned.rewards import Reward
+from dynamix_ps.policy.learned.state import State
+from dynamix_ps.policy.ppo.actor_critic import ActorCritic
 from dynamix_ps.policy.window_arrays import Array, WindowArrays, known_or
 
-PAPER_STEPS = (-100, -25, 0, 25, 100)  # samples
-PAPER_BOUNDS = (32, 1024)
 BATCH_STEPS = (-1.0, -0.4, -0.15, 0.0, 0.15, 0.4, 1.0)  # log2 of the factor on the advised B (chosen by us)
 LARGEST_MOVE = 1.0  # |log2| of what B changes by in one window, by advice, and by advice and step (chosen by us)
 SHARE_STEPS = (-1.0, -0.4, -0.15, -0.05, 0.0, 0.05, 0.15)  # log2 of the factor on a worker's share (chosen by us)
 WORTH = 0.03  # of an iteration; while B stays, a split that promises less is not worth a switch (chosen by us)
+
+
+class StructuredAgent(LearnedAgent):
+    """Network `batch` chooses a factor on the advised global batch, network `share` one on every worker's share."""
+
+    def __init__(self, networks: dict[str, ActorCritic], reward: Reward, model: ClusterModel) -> None:
+        super().__init__(networks, reward, model)
+        self._advisor = Advisor(model)
+
+    def restart(self, which: NDArray[np.bool_]) -> None:
+        super().restart(which)
+        self._advisor.restart(which)
+
+    def rewards(self, state: State, before: Whole) -> dict[str, Array]:
+        return {
+            "batch": self._reward.of_cluster(state, before).reshape(-1),
+            "share": self._reward.of_share(state, before).reshape(-1),
+        }
+
+    def present(self, state: State) -> dict[str, NDArray[np.bool_]]:
+        there = state.window.present
+        return {"batch": there.any(axis=-1).reshape(-1), "share": there.reshape(-1)}
+
+    def _sizes(self, state: State, act: Act) -> Whole:
+        window = state.window
+        advice = self._advisor.observe(state)
+        reference = batch_reference(window, advice[..., 0])
+        steps = act("batch", _pooled(state, advice), batch_allowed(window, reference).reshape(-1, len(BATCH_STEPS)))
+        total = batch_target(window, reference, steps.reshape(window.planned.shape[:-1]))
+        shares = act("share", flat(state.rows)).reshape(window.planned.shape)
+        return structured_sizes(window, total, self._advisor, shares)
 
 
 class SplitModel(Protocol):
@@ -37,12 +69,6 @@ class SplitModel(Protocol):
     def longest_s(self, sizes: Array) -> Array:
         """How long an iteration with these sizes, (..., workers), takes."""
         ...
-
-
-def paper_sizes(planned: Whole, actions: NDArray[np.int64], low: Whole, high: Whole) -> Whole:
-    """Sizes plus steps, within the paper's bounds where those leave something, and the worker's own."""
-    wanted = np.clip(planned + np.array(PAPER_STEPS)[actions], *PAPER_BOUNDS)
-    return np.asarray(np.clip(wanted, low, high))
 
 
 def batch_reference(window: WindowArrays, advised: Array) -> Array:
@@ -82,3 +108,13 @@ def structured_sizes(window: WindowArrays, total: Whole, model: SplitModel, shar
     stays = (total == window.global_batch) & (then_s > (1 - WORTH) * now_s)
     inside = ((planned >= window.low) & (planned <= window.high)).all(axis=-1)
     return np.where((stays & inside)[..., None], planned, sizes)
+
+
+def _pooled(state: State, advice: Array) -> Array:
+    """One row per cluster: shared values, mean and largest of the workers' known ones, and the advice."""
+    local = state.rows[..., : len(LOCAL)]
+    known = np.isfinite(local)
+    count = known.sum(axis=-2)
+    mean = np.where(known, local, 0.0).sum(axis=-2) / np.where(count > 0, count, np.nan)
+    largest = np.where(count > 0, np.where(known, local, -np.inf).max(axis=-2), np.nan)
+    return flat(np.concatenate([state.rows[..., 0, len(LOCAL) :], mean, largest, advice], axis=-1))

@@ -1,0 +1,39 @@
+"""The action space of DYNAMIX (arXiv 2510.08522, IV-C): every worker adds one of five steps to its own size.
+
+It mixes two decisions: how large the global batch is, and how it is split.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dynamix_ps.apportion import Whole
+from dynamix_ps.policy.learned.agent import Act, LearnedAgent, flat
+from dynamix_ps.policy.learned.state import State
+from dynamix_ps.policy.window_arrays import Array
+
+PAPER_STEPS = (-100, -25, 0, 25, 100)  # samples
+PAPER_BOUNDS = (32, 1024)
+
+
+class PaperAgent(LearnedAgent):
+    """One network, `worker`."""
+
+    def rewards(self, state: State, before: Whole) -> dict[str, Array]:
+        return {"worker": self._reward.of_worker(state, before).reshape(-1)}
+
+    def present(self, state: State) -> dict[str, NDArray[np.bool_]]:
+        return {"worker": state.window.present.reshape(-1)}
+
+    def _sizes(self, state: State, act: Act) -> Whole:
+        window = state.window
+        chosen = act("worker", flat(state.rows)).reshape(window.planned.shape)
+        wanted = paper_sizes(window.planned, chosen, window.low, window.high)
+        return np.where(window.present, wanted, window.planned)
+
+
+def paper_sizes(planned: Whole, actions: NDArray[np.int64], low: Whole, high: Whole) -> Whole:
+    """Sizes plus steps, within the paper's bounds where those leave something, and the worker's own."""
+    wanted = np.clip(planned + np.array(PAPER_STEPS)[actions], *PAPER_BOUNDS)
+    return np.asarray(np.clip(wanted, low, high))
