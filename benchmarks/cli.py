@@ -31,8 +31,8 @@ _FOLDER = click.Path(path_type=Path, file_okay=False)
 def command() -> None:
     """Controllers side by side: real training on real BytePS, emulated heterogeneity.
 
-    A grid says which scenarios, workloads, contenders and seeds meet; each combination is a cell. What ships is told
-    by `dynamix bench list`.
+    A grid lists scenarios, workloads, contenders and seeds; each combination is a cell. `dynamix bench list` shows
+    what ships.
     """
 
 
@@ -64,7 +64,7 @@ def run(grid: str, out: Path | None, only: tuple[str, ...]) -> int:
     console = make_console()
     with (
         folder.held(
-            lambda: _say(console, f"{folder.path}: somebody else works here or is about to end; waiting")
+            lambda: _say(console, f"{folder.path}: another `bench run` works here or is about to end; waiting")
         ) as kept_folder,
         exclusive_machine(
             lambda: _say(console, "another grid runs on this machine, and two would slow each other down; waiting")
@@ -93,7 +93,7 @@ def run(grid: str, out: Path | None, only: tuple[str, ...]) -> int:
 
 
 class _CellProgress:
-    """What the user sees of the cells: the bar, and a line for each that has ended."""
+    """What the user sees of the cells: a bar, and a line for each cell that ends."""
 
     def __init__(self, console: Console, bar: Progress, task: TaskID) -> None:
         self._console, self._bar, self._task = console, bar, task
@@ -125,7 +125,7 @@ class _CellProgress:
 def _run_cells(
     todo: Sequence[CellName], runner: CellRunner, folder: GridFolder, grid: Grid, progress: _CellProgress
 ) -> list[CellName]:
-    """Run them until the end or an interrupt, without sizes that lost the tuning; those that failed."""
+    """Run the cells until the end or an interrupt, without sizes that lost the tuning; gives those that failed."""
     from benchmarks.suite.workloads import load_workload
 
     failed = []
@@ -211,7 +211,7 @@ def _matching(grid: Grid, patterns: Sequence[str]) -> list[CellName]:
 
 
 def _remove_leftovers(console: Console) -> None:
-    """After cells that were killed perhaps. What cannot be removed is told; it is no reason to fail."""
+    """Clean up after cells that may have been killed. What cannot be removed is a warning, not a failure."""
     from benchmarks.suite.cleanup import remove_leftovers
 
     try:

@@ -1,22 +1,24 @@
-"""Studies: each answers one question, and writes a CSV file, a picture and a page. `python -m benchmarks.studies.NAME`.
+"""Questions about policies and training, each answered by one command: `python -m benchmarks.studies.NAME`.
 
-In the simulator
-  policies             time to accuracy of all policies on all scenarios
-  scaling              trained with 8 workers, used with up to 1,024
-  transfer             trained on one family of clusters, used on another
-  clip_simple          the two learners
-  reward_k             parts of the reward, and how often to decide
-  learned              what learning adds to the model of the cluster
-  pid_published        `pid` beside its published figures
-  calibration          how well the calibrated simulator predicts real runs
-  calibration_record   the real runs for it
+In the simulator:
 
-One process, real training
-  epoch_end            what a last batch of a few samples does
-  growth               when the global batch should grow
-  finish               whether it should change near the end
+    policies            every policy on every scenario that ships
+    learned             what learning adds to the model that the policy stands on
+    clip_simple         PPO with clipping and critic against the learner of DYNAMIX
+    reward_k            terms of the reward, iterations per decision
+    scaling             trained with 8 workers, used with up to 1,024
+    transfer            trained on one kind of training, used on another
+    pid_published       whether `pid` does what is published of dynamic batching
+    calibration         simulated against recorded runs; calibration_record records them
 
-Shared
-  study                what a study writes
-  trainings            policies trained for a study
+Real training in one process:
+
+    epoch_end           a last batch of a few samples
+    growth              when the global batch may grow
+    finish              a larger global batch towards the end
+
+Shared:
+
+    study               command line, CSV, picture and page of a study
+    trainings           trained policies, and their times beside the best rival
 """

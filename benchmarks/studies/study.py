@@ -14,7 +14,7 @@ from benchmarks.report.page import RESULTS, draw, markdown, update_page, where, 
 
 @dataclass(frozen=True, slots=True)
 class Study:
-    """What was found."""
+    """The result of a study."""
 
     rows: Sequence[Mapping[str, Any]]  # of the CSV file
     table: Sequence[Mapping[str, str]]  # of the page
@@ -26,8 +26,8 @@ def run_study(name: str, doc: str | None, measure: Callable[[bool], Study], simu
 
     Args:
         name: of its module and, with dashes, of its files.
-        measure: is told whether to be quick, which shows that it works and nothing else.
-        simulated: what the page says of its figures; otherwise it says nothing.
+        measure: makes the result; its argument says whether to be quick, which only shows that it works.
+        simulated: whether the page says that its figures are simulated.
     """
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the page (default: %(default)s)")

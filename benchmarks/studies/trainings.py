@@ -1,4 +1,4 @@
-"""Policies trained for a study, and how they fare on simulated clusters beside the best rival."""
+"""Policies trained for a study, and their times on simulated clusters relative to the best rival."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LearningRows = list[dict[str, float]]  # one per update; `windows` is among the 
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """One training. Several of a name differ in their seeds."""
+    """One training. Trainings of the same name differ in their seeds."""
 
     name: str
     settings: TrainSettings
@@ -38,11 +38,11 @@ class Training:
 
     @property
     def run(self) -> str:
-        """Its name among several of the same name."""
+        """Name and seed."""
         return f"{self.name} {self.settings.seed}"
 
     def file(self, folder: Path) -> Path:
-        """Its policy, once it is done."""
+        """Where its policy is once it has ended."""
         return folder / f"{self.run}.npz"
 
 
@@ -53,7 +53,7 @@ class _Job:
 
 
 def train_all(trainings: Sequence[Training], folder: Path) -> dict[Training, LearningRows]:
-    """Run all, each in a process of its own; the policies are in `folder` afterwards."""
+    """Run all trainings, each in its own process, and save the policies in `folder`."""
     jobs = [_Job(training, folder) for training in trainings]
     console = Console(stderr=True)
     rows: dict[Training, LearningRows] = {}
@@ -76,12 +76,12 @@ def _train(job: _Job) -> LearningRows:
 
 
 def shortened(scenario: Scenario) -> Scenario:
-    """For --quick: so few windows that nobody arrives."""
+    """For --quick: too few windows to reach the target."""
     return scenario.model_copy(update={"max_windows": 20})
 
 
 def run_contest(scenarios: Sequence[Scenario], policies: Mapping[str, Policy], seeds: int) -> Contest:
-    """All on all, in several processes. The random numbers are none of those of the trainings."""
+    """Every policy on every scenario, in several processes, with other random numbers than the trainings."""
     with progress_bar(Console(stderr=True)) as bar:
         task = bar.add_task("policies on scenarios")
         return compete(

@@ -1,24 +1,28 @@
-"""Policies side by side on real BytePS. In reading order:
+"""Controllers side by side on real BytePS: which trainings run, how, and what their results say.
 
-  grid             which scenarios, workloads, contenders and seeds are combined
-  scenario         a cluster emulated on one machine: cores, links, and how they change
-  workloads        what is trained: data, model, optimizer
-  contenders       the policies that take part, and how much each was tuned
-  tuning           which fixed sizes are dropped after some seeds
+What there is to run:
 
-Running it
-  runner           one cell after the other, each as a process
-  cell             one training on real BytePS, and its result
-  placement        roles in network namespaces, or all on loopback
-  machine_lock     one grid at a time on a machine
-  machine_speed    how fast the machine is now, to compare cells of different days
-  cleanup          removes what killed runs have left
+    grid                scenarios x workloads x contenders x seeds, in order
+    scenario            emulated cores and links, and how they change
+    workloads           data set, model, optimizer, target (workloads.yaml)
+    contenders          policies by name, their origin and tuning
 
-Results
-  result_of_run    from a run folder to a result
-  results          the result of a cell, and its file
-  grid_folder      the folder of a grid
-  overview         what there is to run, and how far a grid is
-  statistics       what the results say about the contenders
-  tables           results as CSV tables
+How it runs:
+
+    runner              one cell after the other, each a process with a time limit
+    cell                one training under the launcher
+    placement           where the roles run: hosts of a test bed, or loopback
+    machine_lock        one grid at a time on a machine
+    machine_speed       what the machine computes just before a cell
+    cleanup             removes what killed cells left behind
+
+What it leaves:
+
+    result_of_run       run folder -> result of the cell
+    results             the result of one cell as JSON
+    grid_folder         the folder of a grid: results, logs, lock
+    tables              all results as CSV, from which the report is made
+    tuning              fixed sizes that need no further seeds
+    statistics          one race per scenario and workload; times, ratios, intervals
+    overview            tables for the terminal
 """

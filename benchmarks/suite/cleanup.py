@@ -1,4 +1,4 @@
-"""What test beds, runs and cells left behind that were killed, beds whose owner has ended among them."""
+"""Removes what killed test beds, runs and cells left behind, and test beds whose owner has ended."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _PREFIX = "dx-cell-"
 
 
 def cell_folder() -> Path:
-    """A new folder for the run of a cell of this process, which removes it, as `remove_leftovers` does without it."""
+    """A new folder for the run of a cell. This process removes it; `remove_leftovers` does if it was killed."""
     return Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-"))
 
 
 def remove_leftovers() -> list[str]:
-    """End and remove it; a line for each. What still runs under its owner is left alone.
+    """End and remove everything that is left over; gives a line for each. What still has an owner stays.
 
     Raises:
         EnvironmentNotReady: a test bed cannot be removed, for lack of permission for example.

@@ -2,8 +2,8 @@
 
 Names are what a grid lists and what results carry. `static` is tuned by trying: `static-64` is a cell in which every
 worker keeps 64 samples, `static-64-x2` the same with twice the workload's learning rate, and the best of them in a
-scenario and workload counts as `static` there. Formulas and defaults
-of every policy are at the head of its file in dynamix_ps/policy/.
+scenario and workload counts as `static` there. Formulas and defaults of every policy are at the head of its file in
+dynamix_ps/policy/.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ class Grid(BaseModel):
 
     @property
     def tuning_seeds(self) -> tuple[int, ...]:
-        """Seeds with which every fixed size runs."""
+        """Seeds that run with every fixed size."""
         return self.static_seeds or self.seeds
 
     @property
@@ -54,7 +54,7 @@ class Grid(BaseModel):
 
     @property
     def single_contenders(self) -> tuple[str, ...]:
-        """As cells name them, with all fixed sizes in the place of `static`."""
+        """Contenders as cells name them: all fixed sizes in place of `static`."""
         return tuple(one for name in self.contenders for one in (self.static_entries if name == STATIC else (name,)))
 
     def cells(self) -> tuple[CellName, ...]:
@@ -77,7 +77,7 @@ class Grid(BaseModel):
 
 
 def shipped() -> tuple[str, ...]:
-    """Names of the grids that come along."""
+    """Names of the grids that ship."""
     return tuple(sorted(file.stem for file in FOLDER.glob("*.yaml")))
 
 

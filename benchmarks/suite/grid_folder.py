@@ -37,7 +37,7 @@ class GridFolder:
         return self.cells / f"{cell}.json"
 
     def result(self, cell: CellName) -> CellResult | None:
-        """None: it has not run yet. Raises UsageError for a file that is none."""
+        """The result of a cell, None before it has run. Raises UsageError for a damaged file."""
         file = self.result_file(cell)
         if not file.exists():
             return None
@@ -54,13 +54,13 @@ class GridFolder:
         return beaten(grid, [result for result in tried if result is not None])
 
     def grid(self) -> Grid:
-        """The one that was run here. Raises ConfigError."""
+        """The grid that was run here. Raises ConfigError."""
         return load_grid(self.grid_file)
 
     def adopt(self, grid: Grid) -> None:
-        """Make the folder, which must be held, one of this grid. A grid may have grown since it was first run.
+        """Make the folder, which must be held, one of this grid. A grid may have gained cells since its first run.
 
-        Where only the tables of an earlier run are left, as in benchmarks/results, they are what has been run.
+        Where only the tables of an earlier run are left, as in benchmarks/results, the results come from them.
 
         Raises:
             UsageError: the folder holds another grid.
@@ -90,7 +90,7 @@ class GridFolder:
 
     @contextmanager
     def held(self, on_wait: Callable[[], None]) -> Iterator[int]:
-        """Nobody else works in the folder, which is made if need be, meanwhile.
+        """Keep others out of the folder while the context lasts; make the folder if need be.
 
         Yields a descriptor that cells inherit: a cell whose runner was killed keeps the folder until it has ended.
 

@@ -1,4 +1,4 @@
-"""One grid at a time is measured on a machine: two would slow each other down, and no figure would tell."""
+"""One grid at a time runs on a machine: two would slow each other down, and no figure would show it."""
 
 from __future__ import annotations
 
@@ -14,9 +14,12 @@ _POLL_S = 1.0  # seldom, as somebody is measuring meanwhile
 
 @contextmanager
 def exclusive_machine(on_wait: Callable[[], None]) -> Iterator[int]:
-    """Wait until nobody else measures here, `on_wait` being called once if so, and keep others out meanwhile.
+    """Wait until no other grid runs on this machine, and keep others out while the context lasts.
 
-    Here is this machine; a container with a network of its own is another one.
+    A container with a network of its own counts as another machine.
+
+    Args:
+        on_wait: called once if another grid runs.
 
     Yields a descriptor that cells inherit: a cell whose runner was killed keeps others out until it has ended.
     """

@@ -1,7 +1,7 @@
-"""How fast the machine computes just now: what cells that ran hours or days apart are compared by.
+"""How fast the machine computes right now, to compare cells that ran hours or days apart.
 
 A machine that shares its hardware with others becomes faster and slower by a tenth and more within hours. Each cell
-measures it before it begins; the report shows it beside the cell's figures, which are left as they are.
+measures it before it begins; the report shows it beside the cell's figures and does not correct them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _FLOP = 2.0 * _STACK * _SIDE**3  # per call
 
 
 def machine_gflop_per_s(seconds: float = 1.0) -> float:
-    """Products of small single-precision matrices on all cores this process may use at once, for so long."""
+    """GFLOP/s of small single-precision matrix products for `seconds` on all cores that this process may use."""
     cores = len(os.sched_getaffinity(0))
     began_s = time.perf_counter()
     with ThreadPoolExecutor(cores) as pool:
@@ -39,6 +39,6 @@ def _calls_until(end_s: float) -> int:
 
 
 def machine_name() -> str:
-    """Its processor, and how many cores this process may use."""
+    """The processor, and how many cores this process may use."""
     about = machine()
     return f"{about['cpu_model'] or platform.machine()}, {about['usable_cores']} cores"

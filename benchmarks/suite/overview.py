@@ -1,4 +1,4 @@
-"""What there is to run, and how far a grid has come, for the terminal."""
+"""Tables for the terminal: what there is to run, and how far a grid has come."""
 
 from __future__ import annotations
 

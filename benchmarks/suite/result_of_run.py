@@ -1,4 +1,4 @@
-"""From the run folder of a cell to its result."""
+"""Makes the result of a cell from its run folder."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from dynamix_ps.sim.replay import replay
 def measured(
     name: CellName, folder: RunFolder, config: Config, workload: Workload, network: str, machine_gflop_per_s: float
 ) -> CellResult:
-    """Raises OSError or UsageError where the run folder lacks what every run has."""
+    """The result of the cell. Raises OSError or UsageError where the run folder lacks what every run has."""
     summary: dict[str, Any] = json.loads(folder.summary_json.read_text(encoding="utf-8"))
     run = read_run(folder.path)
     ended: Ended = "done" if summary["exit_code"] == 0 else "timed out"
@@ -64,7 +64,7 @@ def measured(
 
 
 def divergence(run: Path) -> str:
-    """By a run's own summary: whose loss became infinite and when. Empty: nobody's, or it never began."""
+    """Whose loss became infinite and when, from the summary of a run; empty where none did or no summary is there."""
     summary = run / "summary.json"
     reason: str = json.loads(summary.read_text(encoding="utf-8"))["reason"] if summary.exists() else ""
     return reason if DIVERGED in reason else ""
@@ -86,7 +86,7 @@ def _curve(folder: RunFolder, workload: Workload) -> tuple[CurvePoint, ...]:
 
 
 def _sizes(folder: RunFolder, config: Config) -> tuple[PlanPoint, ...]:
-    """What was in force when, by the clocks of the workers."""
+    """Batch sizes in force over time, by the clocks of the workers."""
     history = read_history(folder, config)
     changes = sorted(
         (moment_s, rank, size)
@@ -103,7 +103,7 @@ def _sizes(folder: RunFolder, config: Config) -> tuple[PlanPoint, ...]:
 
 
 def _settled(points: Iterable[PlanPoint], within_s: float = 0.5) -> Iterable[PlanPoint]:
-    """One point for each switch: the last of those that follow each other closely."""
+    """One point per switch: the last of those that follow each other within `within_s`."""
     last: PlanPoint | None = None
     for point in points:
         if last is not None and point.time_s - last.time_s > within_s:

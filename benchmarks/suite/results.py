@@ -1,4 +1,4 @@
-"""What one cell of a grid left behind, and its way to disk and back.
+"""The result of one cell of a grid, written to and read from JSON.
 
 A cell is one training: scenario x workload x contender x seed. Its result is one JSON file; `export` turns those of a
 grid into CSV tables, which are all that the report reads:
@@ -21,7 +21,7 @@ Ended = Literal["done", "timed out", "diverged", "failed"]
 
 @dataclass(frozen=True, slots=True, order=True)
 class CellName:
-    """Which training it is."""
+    """Names one training; also its file."""
 
     scenario: str
     workload: str
@@ -44,7 +44,7 @@ class CurvePoint:
     loss: float | None  # None: infinite
 
     def is_after(self, before: CurvePoint | None) -> bool:
-        """Whether anything was trained between the two."""
+        """Whether training went on between the two."""
         return before is None or self.samples > before.samples
 
 
@@ -68,7 +68,7 @@ class WorkerTimes:
 
 
 class Judged(Protocol):
-    """What a cell without a run needs to be written down; a workload is one."""
+    """What the result of a cell without a run needs; a workload has it."""
 
     @property
     def thresholds(self) -> tuple[float, ...]: ...
@@ -82,7 +82,7 @@ class Judged(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CellResult:
-    """Everything that is kept of a cell. None: not known; a time to an accuracy that was not reached is not here."""
+    """Everything that is kept of a cell. None: not known."""
 
     name: CellName
     ended: Ended
@@ -134,7 +134,7 @@ class CellResult:
 
 
 def without_run(cell: CellName, ended: Ended, reason: str, workload: Judged) -> CellResult:
-    """The result of a cell whose run tells nothing but how it ended."""
+    """The result of a cell of which only the end is known."""
     return CellResult(
         name=cell,
         ended=ended,

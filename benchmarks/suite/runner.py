@@ -64,7 +64,7 @@ class CellRunner:
     def run(self, cell: CellName, workload: Judged) -> CellResult | None:
         """The cell's result, which also lies in the folder; None where an interrupt ended it.
 
-        A cell that leaves no result has failed and says why. Whatever was there of an earlier try is replaced.
+        A cell that leaves no result has failed and says why. It replaces the result of an earlier try.
         """
         self._folder.result_file(cell).unlink(missing_ok=True)
         log = self._folder.log_file(cell)
@@ -84,7 +84,7 @@ class CellRunner:
         return result
 
     def _process(self, argv: Sequence[str], output: int, limit_s: float) -> tuple[int, bool]:
-        """Exit code, negative for a signal, and whether it had to be stopped at the limit."""
+        """Exit code (negative: signal), and whether the limit stopped the process."""
         runner = os.getpid()
         process = subprocess.Popen(
             argv,
@@ -119,7 +119,7 @@ class CellRunner:
 
 
 def tail(file: Path) -> list[str]:
-    """The last lines of a log that hold something; none where there is no log."""
+    """The last lines of a log that are not empty; none where there is no log."""
     try:
         with file.open("rb") as log:
             log.seek(max(0, log.seek(0, os.SEEK_END) - _TAIL_BYTES))

@@ -61,17 +61,17 @@ class Scenario(_Section):
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """Of all roles, each its own."""
+        """One host per role."""
         servers = (f"server-{index}" for index in range(self.servers))
         return ("scheduler", *servers, *(f"worker-{rank}" for rank in range(len(self.cores))))
 
     @property
     def needs_namespaces(self) -> bool:
-        """Whether links are limited, which loopback cannot."""
+        """Whether links are limited; loopback cannot limit them."""
         return bool(self.links) or any(change.links for change in self.schedule)
 
     def at(self, trained_s: float) -> Change:
-        """What holds at this moment: all cores, and all links that are not as they would be without settings."""
+        """Cores of all workers and links with settings after `trained_s` seconds of training."""
         if self.repeat_s is not None:
             trained_s %= self.repeat_s
         cores, links = self.cores, dict(self.links)
@@ -97,12 +97,12 @@ class Scenario(_Section):
 
 
 def shipped() -> tuple[str, ...]:
-    """Names of the scenarios that come along."""
+    """Names of the scenarios that ship."""
     return tuple(sorted(file.stem for file in FOLDER.glob("*.yaml")))
 
 
 def load_scenario(name: str) -> Scenario:
-    """One that ships, by name. Raises ConfigError."""
+    """A scenario that ships, by name. Raises ConfigError."""
     if name not in shipped():
         raise ConfigError(f"no scenario {name!r}; there are {', '.join(shipped())}")
     scenario = load_model(FOLDER / f"{name}.yaml", Scenario)

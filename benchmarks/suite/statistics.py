@@ -1,4 +1,4 @@
-"""What a grid's results say about its contenders: one race per scenario and workload, and all races together.
+"""Compares the contenders of a grid: one race per scenario and workload, and all races together.
 
 Definitions, all chosen by us:
 
@@ -11,10 +11,10 @@ Definitions, all chosen by us:
   others with some seeds only) the one that misses the target least often, then the one with the smallest time, over
   the seeds that all sizes have; where none gets there, that to the highest threshold they do reach. It is chosen by
   seeds that are reported, which is in its favour.
-- Who has fewer seeds than others, and fewer than three, is ranked behind them, so that a lucky one is no best.
+- A contender with fewer seeds than others, and fewer than three, ranks behind them, so that luck does not win.
 - Relative time: interquartile mean over seeds of the contender over that of the reference, t / t_ref; over several
   races their geometric mean. "Faster" is 1 - t / t_ref. Intervals: see dynamix_ps/sim/contest/comparison.py. A race
-  with a single seed tells nothing of its scatter, so what it is a part of has none.
+  with a single seed shows no scatter, so a figure that contains it has no interval.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Race:
         return self.thresholds[-1]
 
     def counted_s(self, contender: str, accuracy: float, seeds: Iterable[int] | None = None) -> Array:
-        """Times that count (see above), one per seed."""
+        """Seconds that count (see the module), one per seed."""
         entry = self.entries[contender]
         return self._counted_s([entry[seed] for seed in (entry if seeds is None else seeds)], accuracy)
 
@@ -85,7 +85,7 @@ class Race:
         return _arrived(self.entries[contender].values(), self.target)
 
     def has_enough_seeds(self, contender: str) -> bool:
-        """To be called the fastest: three, or as many as anybody has."""
+        """Whether it may be called the fastest: with three seeds, or as many as anybody has."""
         most = max(len(seeds) for seeds in self.entries.values())
         return len(self.entries.get(contender, {})) >= min(FEW_SEEDS, most)
 
@@ -98,13 +98,13 @@ class Race:
         return sorted(self.entries, key=standing)
 
     def over_seeds(self, contender: str, figure: Figure) -> Estimate | None:
-        """Interquartile mean of what is known; None: of no seed."""
+        """Interquartile mean over the seeds whose figure is known; None without any."""
         found = [figure(cell) for cell in self.entries[contender].values()]
         known = [value for value in found if value is not None]
         return _estimate(interquartile_mean, np.array([known])) if known else None
 
     def common_seeds(self, *contenders: str) -> set[int]:
-        """Seeds that all of them have; none where one of them does not take part."""
+        """Seeds that all of these contenders have; empty where one does not take part."""
         return set.intersection(*(set(self.entries.get(name, {})) for name in contenders))
 
     def first_arrival(self) -> tuple[float, float]:
@@ -141,29 +141,29 @@ def races(results: Iterable[CellResult]) -> tuple[Race, ...]:
 
 
 def contenders_of(among: Sequence[Race]) -> list[str]:
-    """All that are in any of these races, in the order of the catalogue."""
+    """Contenders of any of these races, in the order of the catalogue."""
     known = list(CONTENDERS)
     names = {name for race in among for name in race.entries}
     return sorted(names, key=lambda name: (known.index(name) if name in known else len(known), name))
 
 
 def with_static(among: Sequence[Race]) -> list[Race]:
-    """Those in which somebody can be compared with `static`."""
+    """Races in which a contender can be compared with `static`."""
     return [race for race in among if race.tuned and len(race.entries) > 1]
 
 
 def relative_time(among: Sequence[Race], contender: str, reference: str) -> Estimate | None:
-    """t / t_ref to the target; None where there is a race without a seed that both have."""
+    """t / t_ref to the target; None where some race has no seed in common, or there is no race."""
     return _against(_ratio_of_means, gmean, among, contender, reference)
 
 
 def improvement(among: Sequence[Race], contender: str, reference: str) -> Estimate | None:
-    """Probability that a cell of the contender is shorter than one of the reference, the mean over races."""
+    """Probability that a run of the contender is shorter than one of the reference, mean over races."""
     return _against(probability_of_improvement, np.mean, among, contender, reference)
 
 
 def difference(race: Race, contender: str, reference: str, figure: Figure) -> Estimate | None:
-    """Of the interquartile means over the seeds that both have."""
+    """Difference of the interquartile means over the seeds that both have."""
     pairs = [
         (figure(race.entries[contender][seed]), figure(race.entries[reference][seed]))
         for seed in sorted(race.common_seeds(contender, reference))
@@ -248,7 +248,7 @@ def _against(
     contender: str,
     reference: str,
 ) -> Estimate | None:
-    """What `of_race` says of times (..., seeds) of both in each race, over all races."""
+    """`of_race` of the times (..., seeds) of both in each race, combined by `over_races`."""
     times: list[Array] = []
     for race in among:
         seeds = sorted(race.common_seeds(contender, reference))
@@ -268,7 +268,7 @@ def _against(
 
 
 def _estimate(statistic: Callable[..., Array], *samples: Array) -> Estimate:
-    """With random numbers of its own, so that no figure depends on which others there are."""
+    """With its own random numbers, so that no figure depends on the others."""
     return estimate(statistic, *samples, rng=np.random.default_rng(0))
 
 
