@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dynamix_ps.config.load import dump_config, load_config
-from dynamix_ps.config.schema import BatchBounds, Cluster, Config, Worker
+from dynamix_ps.config.schema import BatchBounds, Cluster, Config, Policy, Worker
 from dynamix_ps.errors import EnvironmentNotReady, JobFailed, UsageError
 from dynamix_ps.report.plots.plots import draw_plots
 from dynamix_ps.report.recorder import Recorder
@@ -85,7 +85,9 @@ def _config_as_told(folder: RunFolder) -> Config:
     """The configuration as far as the first lines of the roles tell it. Raises UsageError when no worker wrote one."""
     first: dict[int, Line] = {}
     policy: str | None = None
+    kinds: set[str] = set()
     for source, _, line in RoleFiles(folder).read():
+        kinds.add(line["kind"])
         if line["kind"] == "started" and source == "arbitrator":
             policy = line.get("policy")
         elif line["kind"] == "started" and "rank" in line:
@@ -96,8 +98,10 @@ def _config_as_told(folder: RunFolder) -> Config:
             f"look into {folder.logs_dir}, or give the cluster file with --config"
         )
     sizes = [first[rank]["batch_size"] if rank in first else 1 for rank in range(max(first) + 1)]
-    settings: dict[str, Any] = {"comm": next(iter(first.values()))["comm"], "mode": "adapt" if policy else "off"}
-    settings["policy"] = {"name": policy or "static"}
+    mode = "observe" if "observed" in kinds else "adapt" if "window" in kinds else "off"  # `off` records no windows
+    settings: dict[str, Any] = {"comm": next(iter(first.values()))["comm"], "mode": mode}
+    # Without an arbitrator, sizes stay. The name is taken as it is: it may be of a policy that is not installed here.
+    settings["policy"] = Policy.model_construct(name=policy or "static")
     settings["cluster"] = Cluster(workers=tuple(Worker(batch=max(size, 1)) for size in sizes))
     return Config(name=folder.path.name[:64] or "run", batch=BatchBounds(min=0), **settings)
 

@@ -19,7 +19,7 @@ from dynamix_ps.report.run_report import report_run, write_report
 from dynamix_ps.report.summary import Outcome
 from dynamix_ps.run_record.manifest import write_manifest
 from dynamix_ps.run_record.run_folder import RunFolder
-from tests.unit.synthetic_run import append, config, finished, new_folder, started, whole_run, window
+from tests.unit.synthetic_run import append, config, finished, new_folder, plan, started, whole_run, window
 
 
 @pytest.fixture(autouse=True)
@@ -71,6 +71,19 @@ def test_by_hand_the_roles_tell_the_configuration(by_hand: RunFolder) -> None:
     assert (summary["exit_code"], summary["reason"]) == (0, "all workers finished")
     assert summary["gain"]["samples_per_s_ratio"] > 1
     assert "holds no cluster file" in report.notes[0]
+
+
+def test_by_hand_the_lines_tell_the_mode(by_hand: RunFolder) -> None:
+    append(by_hand.worker_file(0), started(0), finished(0, 20, 1280, 2.0))
+    assert report_run(by_hand).summary["mode"] == "off"
+    append(by_hand.worker_file(0), window(0, 0, plan_version=0))
+    summary = report_run(by_hand).summary
+    assert (summary["mode"], summary["policy"]) == ("adapt", "static")
+    assert summary["gain"]["text"] == "unknown: the batch sizes never changed"
+    begun = {"kind": "started", "time_s": 1.0, "policy": "of-another-package", "workers": 1, "restarts": 0}
+    append(by_hand.journal_file, begun, plan(1, [64]) | {"kind": "observed"})
+    summary = report_run(by_hand).summary
+    assert (summary["mode"], summary["policy"]) == ("observe", "of-another-package")
 
 
 def test_a_cluster_file_that_is_given_is_kept(by_hand: RunFolder) -> None:
