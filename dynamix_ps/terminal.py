@@ -1,4 +1,4 @@
-"""What all commands write to a terminal with: a console that survives its reader, plain lines, a progress bar."""
+"""Output to a terminal: a console that survives when its reader goes away, plain lines, a progress bar."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.text import Text
 
-_ESTIMATE_S = 6 * 3600.0  # the time to go is told from steps of so long; a step may take minutes
+_ESTIMATE_S = 6 * 3600.0  # the time to go is estimated from the steps of the last six hours: one may take minutes
 
 
 def make_console() -> Console:
@@ -31,9 +31,9 @@ def printable(line: str) -> Text:
 
 
 def progress_bar(console: Console, by_hand: bool = False) -> Progress:
-    """A bar with count, time so far, time to go, and what `task.description` says.
+    """A bar with count, time so far, time to go, and `task.description`.
 
-    With `by_hand` it moves only when its owner calls `refresh`, and needs no thread.
+    With `by_hand` it moves only when its owner calls `refresh`, and starts no thread.
     """
     columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     description = TextColumn("{task.description}")
@@ -75,7 +75,7 @@ class TolerantStream:
         return self._stream.fileno()
 
     def _discard(self) -> None:
-        """From now on everything goes nowhere, also what the interpreter flushes at its end."""
+        """Discard all further output, also what the interpreter flushes when it exits."""
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, self._stream.fileno())
         os.close(nowhere)

@@ -1,4 +1,4 @@
-"""Turns what the roles append to the run folder into tables, events.jsonl and TensorBoard, while it happens."""
+"""Writes tables, events.jsonl and TensorBoard curves from what the roles append to the run folder."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NOT_EVENTS = frozenset({"window", "update", "role", "links", "paused", "resumed
 
 
 class Recorder:
-    """Owned by the launcher. Call `poll` every second or so, and `close` when all roles have ended."""
+    """Call `poll` every second or so while roles run, and `close` when all have ended."""
 
     def __init__(self, folder: RunFolder, config: Config, clock: Callable[[], float] = time.time) -> None:
         self.folder = folder
@@ -38,13 +38,13 @@ class Recorder:
         self._tensorboard = TensorBoard(charts, self._tensorboard_failed)
 
     def event(self, kind: str, **fields: Any) -> None:
-        """Record something the launcher saw itself."""
+        """Record an event of the launcher itself."""
         line = {"kind": kind, **fields}
         self.state.apply("launcher", line)
         self._write_event({"time_s": self._clock(), "source": "launcher", **line})
 
     def poll(self) -> None:
-        """Take in everything that was written since the last call. Damaged lines are an event, never an error."""
+        """Take in everything that was written since the last call. A damaged line is an event, never an error."""
         for source, _, line in self._files.read():
             try:
                 self.state.apply(source, line)
@@ -62,7 +62,7 @@ class Recorder:
         self._tensorboard.flush()
 
     def close(self) -> None:
-        """Take in the rest, write the plans that never came into force, and close the files."""
+        """Take in the rest, write the plans that were never applied, and close the files."""
         self.poll()
         for version in sorted(self.state.plans.keys() - self._plans_written):
             self._write_plan(self.state.plans[version], "pending")
@@ -79,7 +79,7 @@ class Recorder:
         self.state.note(event)
 
     def _write_plans(self) -> None:
-        """Write plans whose fate is known: in force on all workers, or overtaken by one that is."""
+        """Write plans that are applied on all workers, or superseded by one that is."""
         newest = max((plan.version for plan in self.state.applied_plans()), default=0)
         for version in sorted(self.state.plans.keys() - self._plans_written):
             if version <= newest:

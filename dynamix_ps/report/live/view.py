@@ -1,4 +1,4 @@
-"""The run as it goes: a table that renews itself on a terminal, plain `key=value` lines anywhere else."""
+"""A run while it goes on: a table that is redrawn on a terminal, plain `key=value` lines anywhere else."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ import statistics
 from typing import Any
 
 from dynamix_ps.report.plots.history import History, WorkerSeries
-from dynamix_ps.report.plots.style import LEGEND_LIMIT, WORKER_COLOURS, finish, nothing, worker_lines, worker_look
+from dynamix_ps.report.plots.style import LEGEND_LIMIT, WORKER_COLOURS, finish, nothing, worker_lines, worker_style
 from dynamix_ps.run_record.model import TIME_PARTS
 
 PART_COLOURS = {"compute": "#0072b2", "push_pull": "#e69f00", "wait": "#d7d7d7", "input": "#009e73"}
@@ -24,7 +24,7 @@ def batch_sizes(axes: Any, history: History) -> None:
             continue
         drawn = True
         times, sizes = [*worker.batch_s, history.end_s], [*worker.batch_sizes, worker.batch_sizes[-1]]
-        axes.step(times, sizes, where="post", linewidth=1.8, label=f"worker {worker.rank}", **worker_look(worker))
+        axes.step(times, sizes, where="post", linewidth=1.8, label=f"worker {worker.rank}", **worker_style(worker))
     finish(axes, history, drawn, legend=len(history.workers) <= LEGEND_LIMIT)
     axes.set_ylim(bottom=0)
 
@@ -34,8 +34,8 @@ def accuracy(axes: Any, history: History) -> None:
     axes.set_ylabel("test accuracy (%)")
     if history.plan_s:
         foot = [0.02] * len(history.plan_s)
-        look = {"color": "#555555", "marker": "|", "markersize": 9, "linestyle": "none"}
-        axes.plot(history.plan_s, foot, transform=axes.get_xaxis_transform(), label="new plan in force", **look)
+        style = {"color": "#555555", "marker": "|", "markersize": 9, "linestyle": "none"}
+        axes.plot(history.plan_s, foot, transform=axes.get_xaxis_transform(), label="new plan in force", **style)
     axes.margins(y=0.15)
     percent = [100 * value for value in history.accuracy]
     axes.plot(history.accuracy_s, percent, "o-", color=WORKER_COLOURS[0], markersize=4, label="test accuracy")

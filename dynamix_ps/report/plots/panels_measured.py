@@ -12,7 +12,7 @@ from dynamix_ps.report.plots.style import (
     WORKER_COLOURS,
     finish,
     log_scale,
-    point_look,
+    point_style,
     worker_lines,
 )
 from dynamix_ps.run_record.values import known_sum, ratio
@@ -56,8 +56,8 @@ def cpu(axes: Any, history: History) -> None:
 
     highest = worker_lines(axes, history, share)
     for number, (name, server) in enumerate(sorted(history.servers.items())):
-        look = {"color": SERVER_COLOUR, "linestyle": SERVER_STYLES[number % len(SERVER_STYLES)]}
-        axes.plot(server.time_s, server.cpu_percent, linewidth=1.2, label=name, **look)
+        style = {"color": SERVER_COLOUR, "linestyle": SERVER_STYLES[number % len(SERVER_STYLES)]}
+        axes.plot(server.time_s, server.cpu_percent, linewidth=1.2, label=name, **style)
     axes.set_ylabel("CPU, of the usable cores (%)")
     finish(axes, history, highest is not None or bool(history.servers), legend=False)
     axes.set_ylim(bottom=0)
@@ -83,11 +83,11 @@ def noise_scale(axes: Any, history: History) -> None:
     axes.set_ylabel("samples")
     first = next(iter(history.workers.values()), None)
     if first is not None:
-        look = {"color": WORKER_COLOURS[0], "linewidth": 1.6} | point_look(len(first.window_s))
-        axes.plot(first.window_s, first.global_batch, label="global batch", **look)
+        style = {"color": WORKER_COLOURS[0], "linewidth": 1.6} | point_style(len(first.window_s))
+        axes.plot(first.window_s, first.global_batch, label="global batch", **style)
     if any(value > 0 for value in history.noise_scale):
-        look = {"color": WORKER_COLOURS[5], "linewidth": 1.6} | point_look(len(history.noise_scale))
-        axes.plot(history.noise_s, history.noise_scale, label="gradient noise scale (smoothed)", **look)
+        style = {"color": WORKER_COLOURS[5], "linewidth": 1.6} | point_style(len(history.noise_scale))
+        axes.plot(history.noise_s, history.noise_scale, label="gradient noise scale (smoothed)", **style)
         log_scale(axes)
     finish(axes, history, first is not None and bool(first.window_s), legend=True)
 

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from dynamix_ps.config.schema import Config
-from dynamix_ps.report.plots import panels
+from dynamix_ps.report.plots import panels, style
 from dynamix_ps.report.plots import panels_measured as measured
-from dynamix_ps.report.plots import style as look
 from dynamix_ps.report.plots.history import History, read_history
 from dynamix_ps.run_record.run_folder import RunFolder
 
@@ -124,7 +123,7 @@ def _measured(
     for axes, draw in zip(all_axes, panels, strict=True):
         draw(axes, history)
     if legend:
-        look.common_legend(figure, all_axes)
+        style.common_legend(figure, all_axes)
 
 
 def _titled(figure: Any, title: str, history: History) -> Any:

@@ -1,4 +1,4 @@
-"""How all pictures of a run look: colours, axes, legends, and lines over time. Colours are those of Okabe and Ito."""
+"""The style of all pictures of a run: colours (of Okabe and Ito), axes, legends, lines over time."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ LEGEND_LIMIT = 16  # more workers than this are not named one by one
 FEW_POINTS = 8  # a line of fewer points shows them as dots
 
 
-def worker_look(worker: WorkerSeries) -> dict[str, str]:
+def worker_style(worker: WorkerSeries) -> dict[str, str]:
     """Colours repeat after eight workers, with another line style."""
     turn, colour = divmod(worker.rank, len(WORKER_COLOURS))
     return {"color": WORKER_COLOURS[colour], "linestyle": WORKER_STYLES[turn % len(WORKER_STYLES)]}
 
 
-def point_look(count: int) -> dict[str, Any]:
+def point_style(count: int) -> dict[str, Any]:
     """Dots on a line of few points."""
     return {"marker": "o", "markersize": 3} if count < FEW_POINTS else {}
 
@@ -38,8 +38,8 @@ def worker_lines(axes: Any, history: History, values: Callable[[WorkerSeries], S
         if not known:
             continue
         highest = max(known) if highest is None else max(highest, *known)
-        look = worker_look(worker) | point_look(len(known))
-        axes.plot(worker.window_s, series, linewidth=1.4, label=f"worker {worker.rank}", **look)
+        style = worker_style(worker) | point_style(len(known))
+        axes.plot(worker.window_s, series, linewidth=1.4, label=f"worker {worker.rank}", **style)
     return highest
 
 
@@ -65,7 +65,7 @@ def log_scale(axes: Any) -> None:
 
 
 def nothing(axes: Any) -> None:
-    """Say that there is nothing to show."""
+    """Write that there is nothing to show."""
     axes.set_yticks([])
     axes.text(0.5, 0.5, "nothing recorded", transform=axes.transAxes, ha="center", va="center", color="#777777")
 
