@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import textwrap
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,7 +18,7 @@ from docs.generate.pages import ROOT
 from dynamix_ps.config.rules import findings
 from dynamix_ps.config.schema import Config
 
-_FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
+_FENCE = re.compile(r"^( *)```(\w*)[^\n]*\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
 _SPAN = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 _TOP = ("dynamix_ps", "server_hooks", "worker_hooks", "benchmarks", "tests", "configs", "docs", "examples")
 _PATH = re.compile(rf"(?:{'|'.join(_TOP)})/[\w./-]*")
@@ -26,7 +27,8 @@ _MAKE = re.compile(r"^(\w[\w-]*):", re.MULTILINE)
 
 def problems(markdown: str) -> Iterator[str]:
     """Everything in a page that is not true of the repository as it is."""
-    for language, code in _FENCE.findall(markdown):
+    for _, language, indented in _FENCE.findall(markdown):
+        code = textwrap.dedent(indented)
         if language == "yaml":
             yield from _wrong_cluster_file(code)
         elif language == "python":

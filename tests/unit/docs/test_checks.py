@@ -28,6 +28,7 @@ def test_a_page_says_nothing_wrong(page: Path) -> None:
         ("See `dynamix_ps/no/such/file.py`.", "is not in the repository"),
         ("```yaml\nwindw: 20\n```\n", "windw"),
         ("```yaml\nwindow: 0\n```\n", "window"),
+        ("1. A list:\n\n    ```yaml\n    windw: 20\n    ```\n", "windw"),
         ("```yaml\npolicy: {name: no-such-policy}\n```\n", "policy"),
         ("```yaml\nprefetch: 30\nwindow: 20\n```\n", "prefetch must be below window"),
         ("Run `dynamix lunch -c FILE`.", "no such command"),
