@@ -18,7 +18,7 @@ from typing import NoReturn
 from dynamix_ps.comm.role_environment import RoleSettings, read_role
 from dynamix_ps.config import variables
 from dynamix_ps.errors import UsageError
-from dynamix_ps.exit_codes import exit_code_of
+from dynamix_ps.exit_codes import MEANINGS, exit_code_of
 from dynamix_ps.launch.affinity import core_sets, numa_nodes
 from dynamix_ps.launch.cleanup import Holdings, make_scratch, release, scratch_path
 from dynamix_ps.launch.local_group import run_local_group
@@ -35,7 +35,8 @@ def main() -> int:
 
 def run(argv: Sequence[str]) -> int:
     if list(argv) in (["-h"], ["--help"]):
-        print(f"{_USAGE}\n\n{__doc__}")
+        codes = "\n".join(f"  {code:<5}{meaning}" for code, meaning in MEANINGS.items())
+        print(f"{_USAGE}\n\n{__doc__}\nExit codes, unless CMD ends with one of its own:\n{codes}")
         return 0
     settings = read_role(os.environ)
     command = list(argv[1:] if argv[:1] == ["--"] else argv)

@@ -67,7 +67,8 @@ def command(
 ) -> int:
     """Write a cluster file with a comment at every key.
 
-    On a terminal, asks for what no flag says. Elsewhere, defaults stand for it. CMD is what every worker runs.
+    Asks a few questions on a terminal when no flag but -o and --force is given. Otherwise the rest takes its
+    defaults. CMD is what every worker runs.
 
     \b
     Example:
@@ -75,7 +76,8 @@ def command(
     """
     if out.exists() and not force:
         raise UsageError(f"{out}: is there already; choose another name with -o, or replace it with --force")
-    ask = _ask if _answers() else _default
+    told = workers or batch or speeds or policy or comm or cmd
+    ask = _ask if _answers() and not told else _default
     n_workers = workers or (len(speeds) if speeds else ask("Number of workers", 2, _COUNT))
     batch = batch or ask("First batch size of every worker", 64, _SIZE)
     speeds = speeds or ask("Emulated speed of each worker, 1 is full speed", (1.0,) * n_workers, speeds_of)

@@ -43,17 +43,16 @@ def test_defaults_stand_for_flags_where_nobody_can_answer(file: Path) -> None:
     assert done.output.splitlines()[-1].endswith("-- python train.py")
 
 
-def test_asks_only_for_what_no_flag_says(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
-
-    def answer(question: str, default: object, kind: object) -> object:
-        asked.append(question)
-        return default
-
-    monkeypatch.setattr(init, "_ask", answer)
+def test_asks_on_a_terminal_when_no_flag_says_anything(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = iter((3, 32, (1.0, 0.5, 0.25), "pid", "gloo", "python train.py --name 'two words'"))
+    monkeypatch.setattr(init, "_ask", lambda question, default, kind: next(answers))
     monkeypatch.setattr(init, "_answers", lambda: True)
-    run_init(file, "--speeds", "1,0.5", "--policy", "static", "--", "python", "train.py")
-    assert asked == ["First batch size of every worker", "Data plane"]
+    run_init(file, "--force")
+    config = load_config(file)
+    assert [(worker.batch, worker.speed) for worker in config.cluster.workers] == [(32, 1.0), (32, 0.5), (32, 0.25)]
+    assert (config.policy.name, config.comm, config.command[-1]) == ("pid", "gloo", "two words")
+    run_init(file, "--force", "--policy", "static")  # would raise if it asked again
+    assert load_config(file).policy.name == "static"
 
 
 def test_a_file_is_replaced_only_by_force(file: Path) -> None:
