@@ -159,7 +159,7 @@ def cluster(name: str, workers: int) -> Config:
     ppo = Ppo(space=space, learn=variant == "learning", windows_per_update=4)
     return Config(
         cluster=Cluster(workers=tuple(Worker(batch=64) for _ in range(workers))),
-        policy=Policy(name=kind, ppo=ppo),  # type: ignore[arg-type]
+        policy=Policy(name=kind, ppo=ppo),
     )
 
 

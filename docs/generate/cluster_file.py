@@ -121,6 +121,8 @@ def _type(node: Json) -> str:
         return f"list: {_type(node['items'])}"
     if "pattern" in node:
         return f"text like `{node['pattern']}`".replace("|", "\\|")
+    if kind == "object" and node.get("additionalProperties") is True:
+        return "names with any values"
     return _PLAIN[kind]
 
 

@@ -20,7 +20,7 @@ from dynamix_ps.config import variables
 from dynamix_ps.config.load import load_config
 from dynamix_ps.config.schema import Config
 from dynamix_ps.errors import DynamixError, EnvironmentNotReady
-from dynamix_ps.policy.registry import make_policy, policy_rng
+from dynamix_ps.policy.registry import findings, make_policy, policy_rng
 from dynamix_ps.rpc.server import Server
 from dynamix_ps.run_record.run_folder import RunFolder
 
@@ -70,7 +70,7 @@ def read_settings() -> Settings:
             f"arbitrator: {', '.join(missing)} not set; it is started by `dynamix launch`, which sets them"
         )
     config_file, run_dir, run_id, token, address = (str(values[name]) for name in names)
-    return Settings(load_config(Path(config_file)), RunFolder(Path(run_dir)), run_id, token, address)
+    return Settings(load_config(Path(config_file), findings), RunFolder(Path(run_dir)), run_id, token, address)
 
 
 async def serve(settings: Settings) -> None:

@@ -32,7 +32,7 @@ from dynamix_ps.arbitrator.windows import ClosedWindow, Windows
 from dynamix_ps.config.schema import Config
 from dynamix_ps.errors import EnvironmentNotReady
 from dynamix_ps.messages import PeerStatus, Plan, Registration, RoleReport, WindowRecord
-from dynamix_ps.policy.base import Decision, Learner, Policy, View
+from dynamix_ps.policy.base import Decision, Learner, Policy, View, ask
 from dynamix_ps.rpc.refusals import MalformedMessageError
 
 if TYPE_CHECKING:
@@ -271,7 +271,7 @@ class Arbitrator:
             self._holding = timed_out
             return keep
         try:
-            return self._policy.decide(view)
+            return ask(self._policy, view)
         except Exception as error:  # whatever a policy does wrong, sizes stay and training goes on
             self._degraded("policy", f"{self._policy.name} failed in window {view.window}, sizes stay: {error!r}")
             return keep

@@ -11,6 +11,7 @@ import click
 from dynamix_ps.config.load import load_config
 from dynamix_ps.errors import EnvironmentNotReady
 from dynamix_ps.launch.doctor import Check, all_checks
+from dynamix_ps.policy.registry import findings
 
 _MARKS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "blocker": ("✗", "red")}
 
@@ -23,7 +24,7 @@ def command(config_file: Path | None, as_json: bool) -> int:
 
     Ends with exit code 3 if something is missing without which nothing works.
     """
-    config = load_config(config_file) if config_file else None
+    config = load_config(config_file, findings) if config_file else None
     checks: list[Check] = []
     for check in all_checks(config):
         checks.append(check)

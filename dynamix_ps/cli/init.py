@@ -7,19 +7,19 @@ import sys
 import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar
 
 import click
 import yaml
 from pydantic import BaseModel
 
 from dynamix_ps.config.load import check_rules
-from dynamix_ps.config.schema import BatchBounds, Cluster, Config, Policy, Worker
+from dynamix_ps.config.policies import POLICIES
+from dynamix_ps.config.schema import BatchBounds, Cluster, Config, Worker
 from dynamix_ps.config.yaml_lines import Dumper
 from dynamix_ps.data_planes import DATA_PLANES
 from dynamix_ps.errors import EnvironmentNotReady, UsageError
 
-POLICIES = get_args(Policy.model_fields["name"].annotation)
 WIDTH = 100  # of the comments, in columns
 SLOWEST = 0.01  # as in the schema
 ROOM = 4  # the bounds let a size shrink and grow by this factor at least
@@ -51,7 +51,7 @@ _SIZE = click.IntRange(1, 1_000_000)
 @click.option("--workers", type=_COUNT, help="Number of workers.  [default: 2, or one per speed]")
 @click.option("--batch", type=_SIZE, help="First batch size of every worker.  [default: 64]")
 @click.option("--speeds", type=speeds_of, help="Emulated speed of each worker, such as 1,0.5,0.25.  [default: all 1]")
-@click.option("--policy", type=click.Choice(POLICIES), help="What chooses the batch sizes.  [default: proportional]")
+@click.option("--policy", type=click.Choice([*POLICIES]), help="What chooses the batch sizes.  [default: proportional]")
 @click.option("--comm", type=click.Choice(tuple(DATA_PLANES)), help="Data plane.  [default: byteps]")
 @click.option("--force", is_flag=True, help="Replace a file that is there.")
 @click.argument("cmd", nargs=-1, type=click.UNPROCESSED)
@@ -81,7 +81,7 @@ def command(
     n_workers = workers or (len(speeds) if speeds else ask("Number of workers", 2, _COUNT))
     batch = batch or ask("First batch size of every worker", 64, _SIZE)
     speeds = speeds or ask("Emulated speed of each worker, 1 is full speed", (1.0,) * n_workers, speeds_of)
-    policy = policy or ask("Policy, which chooses the batch sizes", "proportional", click.Choice(POLICIES))
+    policy = policy or ask("Policy, which chooses the batch sizes", "proportional", click.Choice(tuple(POLICIES)))
     comm = comm or ask("Data plane", "byteps", click.Choice(tuple(DATA_PLANES)))
     cmd = cmd or tuple(shlex.split(ask("Command of every worker, such as: python train.py", "", click.STRING)))
     if len(speeds) != n_workers:

@@ -5,17 +5,18 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import click
 
+from dynamix_ps.cli.policy_name import POLICY_NAMES, PolicyName
 from dynamix_ps.config.load import check_rules, load_config
 from dynamix_ps.config.schema import Config, Policy
 from dynamix_ps.launch.job import dry_run, run_job
 from dynamix_ps.launch.preflight import check_command
+from dynamix_ps.policy.registry import findings
 from dynamix_ps.terminal import make_console
 
-_POLICIES = get_args(Policy.model_fields["name"].annotation)
 _MODES = ("adapt", "observe", "off")
 
 
@@ -26,7 +27,7 @@ _MODES = ("adapt", "observe", "off")
 )
 @click.option("--resume", type=click.Path(path_type=Path), help="Checkpoint to continue from.")
 @click.option("--run-dir", help="Folder for run folders, instead of run_dir in the file.")
-@click.option("--policy", type=click.Choice(_POLICIES), help="Policy, instead of policy.name in the file.")
+@click.option("--policy", type=PolicyName(), help=f"Policy, instead of the section policy in the file: {POLICY_NAMES}.")
 @click.option("--mode", type=click.Choice(_MODES), help="Mode, instead of mode in the file.")
 @click.argument("cmd", nargs=-1, type=click.UNPROCESSED)
 def command(
@@ -47,7 +48,7 @@ def command(
     Example:
       dynamix launch -c configs/demo.yaml -- python train.py --epochs 3
     """
-    config = with_overrides(load_config(config_file), run_dir, policy, mode, cmd)
+    config = with_overrides(load_config(config_file, findings), run_dir, policy, mode, cmd)
     console = make_console()
     if dry:
         check_command(config.command)
@@ -59,7 +60,7 @@ def command(
 def with_overrides(
     config: Config, run_dir: str | None, policy: str | None, mode: str | None, cmd: tuple[str, ...]
 ) -> Config:
-    """The config as the command line changes it. A policy that replaces `static` also drops its sizes.
+    """The config as the command line changes it. Another policy drops the section of the one in the file.
 
     Raises:
         ConfigError: the changes break a rule between keys.
@@ -68,7 +69,7 @@ def with_overrides(
     if run_dir:
         changes["run_dir"] = run_dir
     if policy and policy != config.policy.name:
-        changes["policy"] = config.policy.model_copy(update={"name": policy, "sizes": None})
+        changes["policy"] = Policy(name=policy)
     if mode:
         changes["mode"] = mode
     if cmd:

@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from dynamix_ps.cli.policy_name import POLICY_NAMES, PolicyName
 from dynamix_ps.config.schema import Policy, Ppo
 from dynamix_ps.errors import EnvironmentNotReady
 from dynamix_ps.policy.ppo.policy_file import StoredPolicy, load_policy, save_policy
@@ -21,6 +22,7 @@ from dynamix_ps.terminal import make_console, progress_bar
 TUNED = "tuned-static"
 RIVALS = ("static", "proportional", "pid", "goodput", TUNED)
 SPACES = ("structured", "paper")
+_AGAINST = f"Policies to compare with: {POLICY_NAMES}, or {TUNED}.  [default: {', '.join(RIVALS[:-1])}]"
 _FILE = click.Path(path_type=Path, dir_okay=False)
 
 
@@ -82,9 +84,7 @@ def train(out: Path, resume: bool, scenarios: tuple[str, ...], **chosen: Any) ->
     multiple=True,
     help="Name of a shipped scenario, or a YAML file.  [default: all shipped ones]",
 )
-@click.option(
-    "--against", multiple=True, type=click.Choice(RIVALS), help="Policies to compare with.  [default: all but the last]"
-)
+@click.option("--against", multiple=True, type=PolicyName(TUNED), help=_AGAINST)
 @click.option("--workers", type=click.IntRange(1, 1024), help="Change the scenarios to this number of workers.")
 @click.option("--seeds", type=click.IntRange(2), default=20, show_default=True, help="Runs per policy and scenario.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of all random numbers.")
@@ -115,7 +115,7 @@ def evaluate(
     if workers is not None:
         chosen = [scenario.with_workers(workers) for scenario in chosen]
     rivals = against or RIVALS[:-1]
-    policies = {name: Policy(name="static" if name == TUNED else name) for name in rivals} | _learned(files)  # type: ignore[arg-type]
+    policies = {name: Policy(name="static" if name == TUNED else name) for name in rivals} | _learned(files)
     console = make_console()
     with progress_bar(console) as bar:
         task = bar.add_task("policies on scenarios")

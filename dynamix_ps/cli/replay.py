@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 from collections.abc import Sequence
 from pathlib import Path
-from typing import get_args
 
 import click
 import numpy as np
@@ -13,18 +12,18 @@ from rich.console import Console
 from rich.table import Table
 
 from dynamix_ps.cli.launch import with_overrides
-from dynamix_ps.config.schema import Config, Policy
+from dynamix_ps.cli.policy_name import POLICY_NAMES
+from dynamix_ps.config.policies import check_name
+from dynamix_ps.config.schema import Config
 from dynamix_ps.errors import UsageError
 from dynamix_ps.policy.registry import make_policy, policy_of
 from dynamix_ps.sim.recorded import read_run
 from dynamix_ps.sim.replay import Answer, replay
 
-POLICIES = get_args(Policy.model_fields["name"].annotation)
-
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("run", type=click.Path(path_type=Path))
-@click.option("--policy", "chosen", required=True, help=f"{', '.join(POLICIES)}, or a policy file (*.npz).")
+@click.option("--policy", "chosen", required=True, help=f"{POLICY_NAMES}, or a policy file (*.npz).")
 @click.option(
     "--csv", "csv_file", type=click.Path(path_type=Path, dir_okay=False), help="Write the sizes to this file."
 )
@@ -54,14 +53,18 @@ def with_policy(config: Config, chosen: str) -> Config:
     """The configuration of the run with another policy, which does not learn.
 
     Raises:
-        UsageError: `chosen` is neither the name of a policy nor a policy file.
+        UsageError: `chosen` is neither the name or class of a policy nor a policy file.
         PolicyError: the policy file is unusable.
     """
     if chosen.endswith(".npz"):
         return config.model_copy(update={"policy": policy_of(Path(chosen))})
-    if chosen not in POLICIES:
-        raise UsageError(f"--policy: got {chosen!r}, expected {', '.join(POLICIES)}, or a policy file (*.npz)")
+    try:
+        check_name(chosen)
+    except ValueError as error:
+        raise UsageError(f"--policy: {error}, or a policy file (*.npz) (got {chosen!r})") from error
     config = with_overrides(config, None, chosen, None, ())
+    if chosen != "ppo":
+        return config
     ppo = config.policy.ppo.model_copy(update={"learn": False})
     return config.model_copy(update={"policy": config.policy.model_copy(update={"ppo": ppo})})
 

@@ -6,7 +6,8 @@ import itertools
 import re
 from collections.abc import Iterator
 
-from dynamix_ps.config.schema import Config
+from dynamix_ps.config.policies import POLICIES
+from dynamix_ps.config.schema import Config, Policy
 from dynamix_ps.config.validate import Finding
 from dynamix_ps.config.variables import allowed_in_cluster_file
 from dynamix_ps.config.yaml_lines import Path
@@ -59,25 +60,36 @@ def _batch_sizes(config: Config) -> Iterator[Finding]:
 
 
 def _policy(config: Config) -> Iterator[Finding]:
-    policy, workers = config.policy, config.cluster.workers
-    path: Path = ("policy", "sizes")
-    if policy.sizes is not None and policy.name != "static":
-        message = f"only the static policy takes sizes, policy.name is {policy.name}"
-        yield Finding(path, message, list(policy.sizes), (("policy", "name"),))
-    elif policy.sizes is not None and len(policy.sizes) != len(workers):
-        message = f"needs one size per worker, {len(workers)} in all"
-        yield Finding(path, message, list(policy.sizes), (_COUNT,))
-    elif policy.sizes is not None:
-        for rank, size in enumerate(policy.sizes):
-            low, high = config.bounds(rank)
-            if low <= high and not low <= size <= high:
-                message = f"must lie within {low}..{high}, the bounds of worker {rank}"
-                yield Finding((*path, rank), message, size, _bound_paths(config, rank))
-    transitions = policy.ppo.windows_per_update * len(workers)
-    if policy.name == "ppo" and policy.ppo.minibatches > transitions:
+    yield from _foreign_keys(config.policy)
+    if config.policy.name == "static" and config.policy.sizes is not None:
+        yield from _static_sizes(config, config.policy.sizes)
+    ppo = config.policy.ppo
+    transitions = ppo.windows_per_update * len(config.cluster.workers)
+    if config.policy.name == "ppo" and ppo.minibatches > transitions:
         message = f"must not exceed the {transitions} transitions of one update (windows_per_update x workers)"
         uses: tuple[Path, ...] = (("policy", "ppo", "windows_per_update"), _COUNT)
-        yield Finding(("policy", "ppo", "minibatches"), message, policy.ppo.minibatches, uses)
+        yield Finding(("policy", "ppo", "minibatches"), message, ppo.minibatches, uses)
+
+
+def _foreign_keys(policy: Policy) -> Iterator[Finding]:
+    """Keys under `policy:` that only another policy takes."""
+    for key in policy.foreign_keys:
+        owner = next((name for name, entry in POLICIES.items() if key in entry.keys), "package.module:Class")
+        message = f"is only for policy.name: {owner}; remove it, or choose that policy"
+        yield Finding(("policy", key), message, f"policy.name: {policy.name}", (("policy", "name"),))
+
+
+def _static_sizes(config: Config, sizes: tuple[int, ...]) -> Iterator[Finding]:
+    path: Path = ("policy", "sizes")
+    workers = len(config.cluster.workers)
+    if len(sizes) != workers:
+        yield Finding(path, f"needs one size per worker, {workers} in all", list(sizes), (_COUNT,))
+        return
+    for rank, size in enumerate(sizes):
+        low, high = config.bounds(rank)
+        if low <= high and not low <= size <= high:
+            message = f"must lie within {low}..{high}, the bounds of worker {rank}"
+            yield Finding((*path, rank), message, size, _bound_paths(config, rank))
 
 
 def _timeouts(config: Config) -> Iterator[Finding]:

@@ -5,10 +5,11 @@ The text under a field is its description: the reference of the cluster file is 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
+from dynamix_ps.config.policies import POLICIES, check_name, entry_of
 from dynamix_ps.data_planes import DATA_PLANES, DataPlane
 
 if TYPE_CHECKING:
@@ -171,8 +172,16 @@ class Safety(_Section):
 class Policy(_Section):
     """What chooses the batch sizes."""
 
-    name: Literal["static", "proportional", "pid", "lbbsp", "lbb", "goodput", "random", "ppo"] = "proportional"
-    """Which policy decides. docs/method.md describes each of them."""
+    name: Annotated[
+        str,
+        AfterValidator(check_name),
+        Field(
+            description="Which policy decides.\n\n"
+            f"One that ships ({', '.join(f'`{name}`' for name in POLICIES)}), or the class of another one as "
+            "`package.module:Class`, importable where the job is launched.",
+            examples=["ppo", "my_package.my_module:MyPolicy"],
+        ),
+    ] = "proportional"
     sizes: Annotated[tuple[PositiveInt, ...] | None, Field(examples=[[96, 32]])] = None
     """Only for `static`: the size of each worker, in samples. Unset: the first sizes stay in force."""
     pid: Pid = Pid()
@@ -183,6 +192,23 @@ class Policy(_Section):
     """Only for `ppo`."""
     safety: Safety = Safety()
     """Only for `ppo`."""
+    options: Annotated[dict[str, Any], Field(examples=[{"step": 0.1}])] = {}
+    """Only for `package.module:Class`: arguments of its constructor, beside those that every policy gets."""
+
+    @property
+    def own_keys(self) -> tuple[str, ...]:
+        """The keys of this section that only the policy of this name takes."""
+        return entry_of(self.name).keys
+
+    @property
+    def foreign_keys(self) -> tuple[str, ...]:
+        """The keys that are set although only another policy takes them."""
+        foreign = self.model_fields_set - {"name", *self.own_keys}
+        return tuple(key for key in type(self).model_fields if key in foreign and getattr(self, key) is not None)
+
+    def without_foreign_keys(self) -> Policy:
+        """The same policy; keys that only another one takes are as if nobody had set them."""
+        return Policy.model_validate(self.model_dump(include={"name", *self.own_keys}, exclude_unset=True))
 
 
 class Timeouts(_Section):

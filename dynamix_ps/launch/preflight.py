@@ -20,7 +20,7 @@ def preflight(config: Config, resume: Path | None = None) -> None:
     Raises:
         UsageError: no command, or its program or script is not there.
         EnvironmentNotReady: BytePS is not installed.
-        PolicyError: the policy file is unusable.
+        PolicyError: there is no such policy, or its file is unusable.
     """
     check_command(config.command)
     if config.data_plane.has_servers and not installed_info().version:

@@ -1,5 +1,15 @@
 """What a policy is: it sees one closed window and answers with batch sizes.
 
+Any class with `name` and `decide` is one. A cluster file names it as `policy.name: package.module:Class`; its
+constructor is called by keyword, with what it names among
+
+    n_workers   number of workers
+    rng         numpy.random.Generator, the only source of random numbers
+    config      the whole cluster file, `config.schema.Config`
+    resume      for a `Learner`: the file that `save` wrote before the arbitrator was restarted, or None
+
+and with every key of `policy.options`. It raises PolicyError or ValueError for options that it cannot use.
+
 Policies are pure: no clock, no I/O, no random numbers but those of the generator they were made with, so the
 same views in the same order give the same answers. They may remember earlier views.
 """
@@ -12,6 +22,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
+
+from dynamix_ps.errors import PolicyError
 from dynamix_ps.messages import LinkView, Plan, ServerView, WindowRecord
 
 LR_RULES = ("none", "linear", "sqrt", "adascale")  # how the learning rate follows the global batch
@@ -57,11 +70,19 @@ class Decision:
 class Policy(Protocol):
     """Every policy."""
 
-    name: str
+    name: str  # in logs and reports
 
     def decide(self, view: View) -> Decision:
         """Batch sizes for the next plan. Answering with `view.plan.batch_sizes` keeps the plan."""
         ...
+
+
+def ask(policy: Policy, view: View) -> Decision:
+    """The policy's answer. Raises PolicyError if it is not a Decision with numbers, or whatever the policy raises."""
+    answer = policy.decide(view)
+    if isinstance(answer, Decision) and all(isinstance(size, int | float | np.number) for size in answer.batch_sizes):
+        return answer
+    raise PolicyError(f"{policy.name} answered {answer!r:.200}, expected a Decision with one batch size per worker")
 
 
 @runtime_checkable

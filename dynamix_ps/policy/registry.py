@@ -1,24 +1,27 @@
-"""From the name in the cluster file to the policy."""
+"""From the name in the cluster file to the policy: a row of `config/policies.py`, or `package.module:Class`."""
 
 from __future__ import annotations
 
+import importlib
+import inspect
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from dynamix_ps.config import schema
+from dynamix_ps.config.policies import entry_of, is_target
 from dynamix_ps.config.schema import Config
+from dynamix_ps.config.validate import Finding
+from dynamix_ps.errors import PolicyError
 from dynamix_ps.policy.base import Policy
-from dynamix_ps.policy.baselines.goodput import GoodputPolicy
-from dynamix_ps.policy.baselines.lbb import LbbPolicy
-from dynamix_ps.policy.baselines.lbbsp import LbBspCpuPolicy, LbBspGpuPolicy
-from dynamix_ps.policy.baselines.pid import PidPolicy
-from dynamix_ps.policy.baselines.proportional import ProportionalPolicy
-from dynamix_ps.policy.baselines.random_sizes import RandomSizesPolicy
-from dynamix_ps.policy.baselines.static import StaticPolicy
-from dynamix_ps.policy.learned.policy import make_ppo
-from dynamix_ps.policy.learned.safety_net import SafetyNet
-from dynamix_ps.policy.ppo.policy_file import load_policy
+
+
+class _OptionsError(PolicyError):
+    """`policy.options` does not fit the policy's constructor."""
 
 
 def make_policy(config: Config, n_workers: int, rng: np.random.Generator, resume: Path | None = None) -> Policy:
@@ -29,29 +32,37 @@ def make_policy(config: Config, n_workers: int, rng: np.random.Generator, resume
         resume: a file that an earlier process of this run saved; it wins over the configured one.
 
     Raises:
-        PolicyError: the policy file is unusable, or the parameters contradict each other.
+        PolicyError: there is no such policy, its file is unusable, or its parameters contradict each other.
     """
-    chosen = config.policy
-    policy: Policy
-    match chosen.name:
-        case "static":
-            policy = StaticPolicy(chosen.sizes or config.initial_sizes())
-        case "proportional":
-            policy = ProportionalPolicy(n_workers)
-        case "pid":
-            policy = PidPolicy(n_workers, chosen.pid.keep_global)
-        case "lbbsp":
-            policy = LbBspCpuPolicy(n_workers) if chosen.lbbsp.rule == "cpu" else LbBspGpuPolicy(n_workers)
-        case "lbb":
-            policy = LbbPolicy(n_workers)
-        case "goodput":
-            policy = GoodputPolicy(n_workers)
-        case "random":
-            policy = RandomSizesPolicy(rng)
-        case "ppo":
-            learned = make_ppo(chosen.ppo, n_workers, rng, learn=config.mode == "adapt", resume=resume)
-            policy = SafetyNet(learned, chosen.safety) if chosen.safety.enabled else learned
+    name, options = config.policy.name, config.policy.options
+    target = _target(entry_of(name).target)
+    offered = {"config": config, "n_workers": n_workers, "rng": rng, "resume": resume}
+    arguments = _arguments(name, target, offered, options)
+    if not is_target(name):
+        return target(**arguments)
+    try:
+        policy = target(**arguments)
+    except PolicyError:
+        raise
+    except Exception as error:  # it is not our code
+        raise PolicyError(f"{name} cannot be made: {type(error).__name__}: {error}") from error
+    if not isinstance(getattr(policy, "name", None), str) or not callable(getattr(policy, "decide", None)):
+        raise PolicyError(
+            f"{name} made {policy!r}, expected a policy: an attribute `name` of type str and a method `decide(view)`"
+        )
     return policy
+
+
+def findings(config: Config) -> Iterator[Finding]:
+    """What is wrong with a policy from elsewhere, which only making it can tell; for `load_config`."""
+    if not is_target(config.policy.name) or config.mode == "off":
+        return
+    try:
+        make_policy(config, len(config.cluster.workers), policy_rng(config))
+    except _OptionsError as error:
+        yield Finding(("policy", "options"), str(error), _shown(config.policy.options), (("policy", "name"),))
+    except PolicyError as error:
+        yield Finding(("policy", "name"), str(error), config.policy.name, (("policy", "options"),))
 
 
 def policy_rng(config: Config, starts: int = 0) -> np.random.Generator:
@@ -61,6 +72,54 @@ def policy_rng(config: Config, starts: int = 0) -> np.random.Generator:
 
 def policy_of(file: Path) -> schema.Policy:
     """A policy file as the cluster file would name it. Raises PolicyError."""
+    from dynamix_ps.policy.ppo.policy_file import load_policy
+
     spec = load_policy(file, None).spec
     ppo = schema.Ppo.model_validate({"space": spec.space, "file": str(file), "hidden": spec.hidden})
     return schema.Policy(name="ppo", ppo=ppo)
+
+
+def _target(name: str) -> Callable[..., Policy]:
+    """What `package.module:callable` names; modules of the current folder are found too. Raises PolicyError."""
+    module_name, _, attribute = name.partition(":")
+    folder = os.getcwd()
+    if folder not in sys.path:
+        sys.path.insert(0, folder)  # as in the roles of a run, whose PYTHONPATH begins with it
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+            raise PolicyError(f"module {module_name} cannot be imported: {error}; install what it needs") from error
+        raise PolicyError(
+            f"there is no module {error.name}; install it, or launch from the folder that it lies in (now {folder})"
+        ) from error
+    except Exception as error:  # it is not our code
+        raise PolicyError(f"module {module_name} cannot be imported: {type(error).__name__}: {error}") from error
+    found = getattr(module, attribute, None)
+    if not callable(found):
+        what = "no such name" if found is None else f"{type(found).__name__}, which cannot be called,"
+        raise PolicyError(f"{module.__file__} has {what} as {attribute}; name a class of a policy that is there")
+    return found  # type: ignore[no-any-return]
+
+
+def _arguments(
+    name: str, target: Callable[..., Policy], offered: Mapping[str, Any], options: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Those of the offered arguments that the policy names, and all options. Raises PolicyError if they do not fit."""
+    try:
+        signature = inspect.signature(target)
+    except (TypeError, ValueError) as error:
+        raise PolicyError(f"{name} does not tell its arguments: {error}; write its __init__ in Python") from error
+    if reserved := sorted(options.keys() & offered.keys()):
+        raise _OptionsError(f"must not set {', '.join(reserved)}, which the arbitrator passes itself")
+    arguments: dict[str, Any] = {key: value for key, value in offered.items() if key in signature.parameters}
+    arguments |= options
+    try:
+        signature.bind(**arguments)
+    except TypeError as error:
+        raise _OptionsError(f"do not fit {name}{signature}: {error}") from error
+    return arguments
+
+
+def _shown(options: Mapping[str, Any]) -> str:
+    return ", ".join(options) or "none"

@@ -15,7 +15,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from dynamix_ps.arbitrator.journal import DECISIONS
-from dynamix_ps.config.load import load_config
+from dynamix_ps.config.load import load_recorded_config
 from dynamix_ps.config.schema import Config
 from dynamix_ps.errors import UsageError
 from dynamix_ps.messages import LinkView, Plan, ServerView, WindowRecord
@@ -67,7 +67,7 @@ def read_run(path: Path) -> RecordedRun:
     """
     if path.is_dir():
         folder = RunFolder.open(path)
-        run = _run(folder.path.name, load_config(folder.config_file), _lines_of(folder))
+        run = _run(folder.path.name, load_recorded_config(folder.config_file), _lines_of(folder))
     else:
         run = _read_recording(path)
     if not run.decided:
@@ -85,7 +85,7 @@ def write_recording(folder: RunFolder, file: Path) -> None:
 
     Raises OSError if it cannot be written.
     """
-    config = load_config(folder.config_file).model_dump(mode="json", exclude_defaults=True)
+    config = load_recorded_config(folder.config_file).model_dump(mode="json", exclude_defaults=True)
     head = {"kind": "run", "name": file.name.removesuffix(SUFFIX), "config": config}
     text = "".join(json.dumps(line) + "\n" for line in (head, *_lines_of(folder)))
     file.write_bytes(gzip.compress(text.encode(), mtime=0))
@@ -101,7 +101,8 @@ def _read_recording(file: Path) -> RecordedRun:
     try:
         head, *lines = (json.loads(text) for text in gzip.decompress(file.read_bytes()).splitlines())
         config = Config.model_validate_json(json.dumps(head["config"]))
-        return _run(str(head["name"]), config, lines)
+        policy = config.policy.without_foreign_keys()
+        return _run(str(head["name"]), config.model_copy(update={"policy": policy}), lines)
     except FileNotFoundError as error:
         raise UsageError(f"{file}: no such file; give a run folder such as runs/latest, or a *{SUFFIX}") from error
     except (OSError, EOFError, ValueError, KeyError, TypeError, ValidationError) as error:

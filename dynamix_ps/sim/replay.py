@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from dynamix_ps.arbitrator.planner import guard
-from dynamix_ps.policy.base import Policy
+from dynamix_ps.policy.base import Policy, ask
 from dynamix_ps.sim.recorded import RecordedRun
 
 
@@ -25,6 +25,6 @@ def replay(run: RecordedRun, policy: Policy) -> Iterator[Answer]:
     """The policy's answer to every window of the run, in order."""
     for one in run.decided:
         view = one.view
-        decision = policy.decide(view)
+        decision = ask(policy, view)
         guarded = guard(decision.batch_sizes, view.plan.batch_sizes, view.bounds)
         yield Answer(view.window, view.plan.batch_sizes, one.batch_sizes, guarded.batch_sizes, decision.note)

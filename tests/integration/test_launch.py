@@ -5,6 +5,7 @@ The workers are small scripts that write what a hook would write, so no test her
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import shlex
@@ -28,6 +29,7 @@ from tests.launching import (
     script,
     wait_for,
 )
+from tests.third_party_policy import write_module
 
 pytestmark = pytest.mark.timeout(90)
 WEIRD = ["a b", "quote'\"", "new\nline", "$(touch pwned)", ";touch pwned", "`touch pwned`", "*", "", "-c", "\\", "ü"]
@@ -368,3 +370,30 @@ def _command_line(pid: str) -> str:
         return Path(f"/proc/{pid}/cmdline").read_text()
     except OSError:
         return ""
+
+
+def test_a_policy_of_somebody_else_decides_in_a_real_run(tmp_path: Path) -> None:
+    name = write_module(tmp_path)
+    policy = f"policy: {{name: '{name}', options: {{step: 4}}}}\nwindow: 5\n"
+    file = cluster_file(tmp_path, policy, mode="adapt")
+    command = ("python", "-m", "benchmarks.workloads.train", "--data", "digits", "--model", "mlp", "--epochs", "4")
+    process = dynamix("launch", "-c", str(file), "--", *command, cwd=tmp_path)
+    output, _ = process.communicate()
+    run_id = run_id_in(output)
+    try:
+        assert_nothing_left(run_id)
+    finally:
+        kill_all(run_id)
+    assert process.returncode == 0, output
+    with (tmp_path / "runs" / "latest" / "plans.csv").open() as plans:
+        applied = [row["batch_0"] for row in csv.DictReader(plans) if row["status"] == "applied"]
+    assert "68" in applied, output
+
+
+def test_a_policy_that_is_not_there_ends_the_launch_before_anything_starts(tmp_path: Path) -> None:
+    file = cluster_file(tmp_path, "policy: {name: 'absent_policy:Grow'}\n", mode="adapt")
+    process = dynamix("launch", "-c", str(file), "--", "python", "-c", "pass", cwd=tmp_path)
+    output, _ = process.communicate()
+    assert process.returncode == 2
+    assert f"{file}:6: policy.name: there is no module absent_policy" in output
+    assert not (tmp_path / "runs").exists()

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dynamix_ps.config.schema import Config
 from dynamix_ps.policy.base import Decision, View
 from dynamix_ps.policy.baselines.proportional import shares_by_speed
 from dynamix_ps.policy.baselines.speed_forecast import SpeedForecast
@@ -128,3 +129,8 @@ def _moved(view: View, move: _Move, samples: int) -> tuple[int, ...]:
     sizes[move.straggler] -= samples
     sizes[move.leader] += samples
     return tuple(sizes)
+
+
+def lbbsp_policy(config: Config, n_workers: int) -> LbBspCpuPolicy | LbBspGpuPolicy:
+    """The rule of section `policy.lbbsp`."""
+    return LbBspCpuPolicy(n_workers) if config.policy.lbbsp.rule == "cpu" else LbBspGpuPolicy(n_workers)

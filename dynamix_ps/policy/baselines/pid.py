@@ -20,6 +20,7 @@ import math
 from collections.abc import Sequence
 
 from dynamix_ps.apportion import apportion
+from dynamix_ps.config.schema import Config
 from dynamix_ps.policy.base import Decision, View
 from dynamix_ps.policy.baselines.proportional import DEAD_BAND, SMOOTHING, largest_change
 from dynamix_ps.policy.cluster_model.compute_times import ComputeMeter
@@ -90,3 +91,8 @@ class PidPolicy:
         for (rank, _), value, least, most in zip(known, moved, low, high, strict=True):
             sizes[rank] = round(min(max(value, least), most))
         return tuple(sizes)
+
+
+def pid_policy(config: Config, n_workers: int) -> PidPolicy:
+    """As section `policy.pid` says."""
+    return PidPolicy(n_workers, config.policy.pid.keep_global)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dynamix_ps.config.schema import Config
 from dynamix_ps.policy.base import Decision, View
 
 
@@ -15,3 +16,8 @@ class StaticPolicy:
 
     def decide(self, view: View) -> Decision:
         return self._decision
+
+
+def static_policy(config: Config) -> StaticPolicy:
+    """The sizes of `policy.sizes`, otherwise the first sizes of the workers."""
+    return StaticPolicy(config.policy.sizes or config.initial_sizes())

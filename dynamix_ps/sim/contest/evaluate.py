@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from dynamix_ps.arbitrator.planner import guard
 from dynamix_ps.config.schema import BatchBounds, Cluster, Config, Policy, Worker
+from dynamix_ps.policy.base import ask
 from dynamix_ps.policy.registry import make_policy
 from dynamix_ps.sim.cluster.parameters import parameters_of
 from dynamix_ps.sim.cluster.simulator import Simulator
@@ -71,7 +72,7 @@ def evaluate(cell: Cell) -> Outcome:
         views = simulator.views()
         for seed in np.flatnonzero(running):
             view = views[seed]
-            decision = policies[seed].decide(view)
+            decision = ask(policies[seed], view)
             sizes[seed] = guard(decision.batch_sizes, view.plan.batch_sizes, view.bounds).batch_sizes
             fallbacks[seed] += decision.fallback
     return Outcome(time_s, ~running, windows, accuracy, samples / time_s, fallbacks)

@@ -16,7 +16,7 @@ from dynamix_ps.cli import doctor as doctor_command
 from dynamix_ps.cli.launch import with_overrides
 from dynamix_ps.cli.main import cli
 from dynamix_ps.config.load import load_config
-from dynamix_ps.config.schema import Config
+from dynamix_ps.config.schema import Config, Policy, Ppo
 from dynamix_ps.errors import INTERRUPTED_EXIT_CODE, ConfigError, DynamixError, EnvironmentNotReady, StallError
 from dynamix_ps.exit_codes import exit_code_of
 from dynamix_ps.launch import doctor as checks
@@ -144,9 +144,14 @@ def test_the_command_line_wins_over_the_file() -> None:
     assert (changed.run_dir, changed.mode, changed.command) == ("/else", "observe", ("python", "x.py"))
     assert (changed.policy.name, changed.policy.sizes) == ("ppo", None)
     assert with_overrides(config, None, "static", None, ()).policy.sizes == (64, 96)
-    many = Config.model_validate({"cluster": {"workers": ({},)}, "policy": {"ppo": {"minibatches": 5}}})
+    lonely = Config.model_validate(
+        {"cluster": {"workers": ({},)}, "policy": {"name": "ppo", "ppo": {"minibatches": 4}}}
+    )
+    assert with_overrides(lonely, None, "pid", None, ()).policy.ppo.minibatches == Ppo().minibatches
     with pytest.raises(ConfigError, match=r"policy\.ppo\.minibatches"):
-        with_overrides(many, None, "ppo", None, ())
+        with_overrides(
+            lonely.model_copy(update={"policy": Policy(name="ppo", ppo=Ppo(minibatches=5))}), "/x", None, None, ()
+        )
 
 
 def checked(monkeypatch: pytest.MonkeyPatch, *found: Check, json_output: bool = False) -> tuple[int, str]:

@@ -81,7 +81,9 @@ def test_a_policy_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
 
 
 def test_an_unknown_policy_is_refused() -> None:
-    with pytest.raises(UsageError, match="got 'best', expected static, proportional"):
+    with pytest.raises(
+        UsageError, match=r"must be one of static, proportional.*package\.module:Class, or a policy file.*got 'best'"
+    ):
         with_policy(config(), "best")
 
 

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dynamix_ps.config.load import check_rules, dump_config, load_config
-from dynamix_ps.config.schema import Config
+from dynamix_ps.config.schema import Config, Policy, Ppo
 from dynamix_ps.config.yaml_lines import MAX_BYTES
 from dynamix_ps.errors import ConfigError
 
@@ -108,8 +108,8 @@ env:
         (MINIMAL + "window: 22:22\n", 2, "window: must be an integer (got '22:22')"),
         (MINIMAL + "window: true\n", 2, "window: must be an integer (got true)"),
         (MINIMAL + "target_accuracy: .nan\n", 2, "target_accuracy: must be a finite number (got .nan)"),
-        (MINIMAL + "policy: {ppo: {learn: 1}}\n", 2, "policy.ppo.learn: must be true or false (got 1)"),
-        (MINIMAL + "policy: {ppo: {entropy: .inf}}\n", 2, "policy.ppo.entropy: must be a finite number"),
+        (MINIMAL + "policy: {name: ppo, ppo: {learn: 1}}\n", 2, "policy.ppo.learn: must be true or false (got 1)"),
+        (MINIMAL + "policy: {name: ppo, ppo: {entropy: .inf}}\n", 2, "policy.ppo.entropy: must be a finite number"),
         (MINIMAL + "command: python train.py\n", 2, "command: must be a list (got 'python train.py')"),
         (MINIMAL + "command: [python, 3]\n", 2, "command[1]: must be text; put it in quotes (got 3)"),
         (MINIMAL + "env: {A: 1}\n", 2, "env.A: must be text; put it in quotes (got 1)"),
@@ -126,9 +126,28 @@ env:
         (MINIMAL + "timeouts: {stall_warn_s: 6}\n", 2, "timeouts.stall_warn_s: must exceed lease_s = 6 (got 6.0)"),
         (MINIMAL + "timeouts: {job_s: 120}\n", 2, "timeouts.job_s: must exceed launch_s = 120"),
         (MINIMAL + "policy: {name: ppo, ppo: {minibatches: 9}}\n", 2, "exceed the 8 transitions"),
-        (MINIMAL + "policy: {sizes: [64, 64]}\n", 2, "only the static policy takes sizes"),
+        (
+            MINIMAL + "policy: {sizes: [64, 64]}\n",
+            2,
+            "policy.sizes: is only for policy.name: static; remove it, or choose that policy (got policy.name: pro",
+        ),
         (MINIMAL + "policy: {name: static, sizes: [64]}\n", 2, "one size per worker, 2 in all"),
         (MINIMAL + "policy: {name: static, sizes: [64, 9]}\n", 2, "policy.sizes[1]: must lie within 32..1024"),
+        (
+            MINIMAL + "policy: {name: pid, ppo: {learn: true}}\n",
+            2,
+            "policy.ppo: is only for policy.name: ppo; remove it",
+        ),
+        (MINIMAL + "policy: {name: pid, safety: {}}\n", 2, "policy.safety: is only for policy.name: ppo"),
+        (
+            MINIMAL + "policy: {name: ppo, options: {}}\n",
+            2,
+            "policy.options: is only for policy.name: package.module:Class",
+        ),
+        (MINIMAL + "policy:\n  name: a.b:C\n  pid: {}\n", 4, "policy.pid: is only for policy.name: pid"),
+        (MINIMAL + "policy: {name: poo}\n", 2, "policy.name: must be one of static,"),
+        (MINIMAL + "policy: {name: poo}\n", 2, "or package.module:Class; did you mean 'ppo'? (got 'poo')"),
+        (MINIMAL + "policy: {name: 'a b:C'}\n", 2, "policy.name: must be one of static,"),
         ("cluster: {workers: [{min: 70, max: 65}]}\n", 1, "workers[0].min: leaves no size between 70 and 65"),
         ("cluster: {workers: [{min: 2000}]}\n", 1, "workers[0].min: leaves no size between 2000 and 1024"),
         ("cluster: {workers: [{max: 20000000}]}\n", 1, "beyond 16777216"),
@@ -227,8 +246,8 @@ def test_missing_file_directory_and_odd_names(tmp_path: Path) -> None:
 
 
 def test_rules_hold_after_overrides_too(tmp_path: Path) -> None:
-    config = load(tmp_path, "cluster: {workers: [{}]}\npolicy: {ppo: {minibatches: 9}}\n")
-    changed = config.model_copy(update={"policy": config.policy.model_copy(update={"name": "ppo"})})
+    config = load(tmp_path, "cluster: {workers: [{}]}\n")
+    changed = config.model_copy(update={"policy": Policy(name="ppo", ppo=Ppo(minibatches=9))})
     with pytest.raises(ConfigError, match=r"--policy ppo: policy.ppo.minibatches: .*4 transitions"):
         check_rules(changed, "--policy ppo")
 
@@ -303,7 +322,7 @@ def test_dump_and_load_give_the_same_config(
             "command": tuple(command),
             "mode": mode,
             "env": env,
-            "policy": {"ppo": {"learning_rate": rate}},
+            "policy": {"name": "ppo", "ppo": {"learning_rate": rate}},
         }
     )
     file = tmp_path / "dumped.yaml"

@@ -1,10 +1,9 @@
 from __future__ import annotations
 
-from typing import get_args
-
 import numpy as np
 import pytest
 
+from dynamix_ps.config.policies import POLICIES
 from dynamix_ps.config.schema import LbBsp, Pid, Policy, Ppo, Safety
 from dynamix_ps.messages import Plan
 from dynamix_ps.policy.base import Policy as Decider
@@ -20,7 +19,7 @@ def made(policy: Policy, workers: int = 3) -> Decider:
     return make_policy(config(workers).model_copy(update={"policy": policy}), workers, np.random.default_rng(0))
 
 
-@pytest.mark.parametrize("name", get_args(Policy.model_fields["name"].annotation))
+@pytest.mark.parametrize("name", POLICIES)
 def test_every_policy_of_the_configuration_can_be_made(name: str) -> None:
     policy = make_policy(config(policy=name, file="fresh", learn=True), 3, np.random.default_rng(0))
     assert policy.name == name

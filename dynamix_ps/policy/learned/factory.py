@@ -1,0 +1,19 @@
+"""The learned policy as a cluster file asks for it, under its safety net."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from dynamix_ps.config.schema import Config
+from dynamix_ps.policy.base import Policy
+from dynamix_ps.policy.learned.policy import make_ppo
+from dynamix_ps.policy.learned.safety_net import SafetyNet
+
+
+def learned_policy(config: Config, n_workers: int, rng: np.random.Generator, resume: Path | None) -> Policy:
+    """The policy `ppo` with its safety net, unless that is turned off. Raises PolicyError."""
+    chosen = config.policy
+    learned = make_ppo(chosen.ppo, n_workers, rng, learn=config.mode == "adapt", resume=resume)
+    return SafetyNet(learned, chosen.safety) if chosen.safety.enabled else learned
