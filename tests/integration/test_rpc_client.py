@@ -191,7 +191,7 @@ def status(call: Any, request: Any, metadata: Any = ME) -> tuple[str, str]:
 
 def test_every_call_of_a_stranger_is_refused(stub: Any) -> None:
     stranger = credentials(RUN_ID, "guess")
-    newer = (("dynamix-protocol", "2.0"), *ME[1:])
+    newer = (("dynamix-protocol", "3.0"), *ME[1:])
     for call, request in (
         (stub.Register, convert.registration_to_proto(registration())),
         (stub.Report, pb.ReportRequest()),
@@ -203,7 +203,7 @@ def test_every_call_of_a_stranger_is_refused(stub: Any) -> None:
         assert status(call, request, ())[0] == "PERMISSION_DENIED"
         code, text = status(call, request, newer)
         assert code == "FAILED_PRECONDITION"
-        assert "found 2.0, expected 1.x" in text
+        assert "found 3.0, expected 2.x" in text
 
 
 def test_malformed_calls_are_refused_with_the_field_named(stub: Any, arbitrator: ArbitratorProcess) -> None:
@@ -250,7 +250,7 @@ def test_duplicated_and_reordered_reports_make_one_decision(stub: Any, arbitrato
     assert [line["window"] for line in arbitrator.lines("plan", "kept")] == [0, 1]
 
 
-def test_a_caller_of_another_major_version_of_the_package_gets_an_answer(arbitrator: ArbitratorProcess) -> None:
+def test_a_caller_of_an_earlier_release_gets_an_answer(arbitrator: ArbitratorProcess) -> None:
     with grpc.insecure_channel(arbitrator.address) as channel:
-        call = channel.unary_unary("/dynamix.arbitrator.v2.Arbitrator/Register")
+        call = channel.unary_unary("/dynamix.arbitrator.v1.Arbitrator/Register")
         assert status(call, b"")[0] == "UNIMPLEMENTED"
