@@ -45,9 +45,9 @@ class Worker(_Section):
     """Batch size of this worker until the first decision, in samples."""
     speed: Annotated[float, Field(ge=0.01, le=1)] = 1.0
     """Speed to emulate, as a part of the full speed: 1 is as fast as the machine allows, 0.5 half as fast."""
-    min: Annotated[int, Field(ge=0)] | None = None
+    min: Annotated[Annotated[int, Field(ge=0)] | None, Field(examples=[8])] = None
     """Smallest batch size of this worker, in samples. Unset: `batch.min`."""
-    max: PositiveInt | None = None
+    max: Annotated[PositiveInt | None, Field(examples=[256])] = None
     """Largest batch size of this worker, in samples. Unset: `batch.max`."""
 
 
@@ -122,7 +122,7 @@ class Ppo(_Section):
     """Parts into which one pass is divided."""
     windows_per_update: PositiveInt = 4
     """Windows with a reward that are collected for one update."""
-    reward: Literal["goodput", "paper"] | None = None
+    reward: Annotated[Literal["goodput", "paper"] | None, Field(examples=["paper"])] = None
     """What the policy is rewarded for. Unset: `goodput` in the space `structured`, `paper` in the space `paper`."""
     alpha: Weight = 1.0
     """Reward `paper`: weight of the gain in accuracy. A weight of 0 leaves a term out."""
@@ -224,7 +224,7 @@ class Timeouts(_Section):
     """A worker that waits so many seconds for a gradient sum gives up, and the job ends."""
     launch_s: PositiveFloat = 120.0
     """The job ends if a worker does not start training within so many seconds."""
-    job_s: PositiveFloat | None = None
+    job_s: Annotated[PositiveFloat | None, Field(examples=[3600.0])] = None
     """The job ends after so many seconds in all. Unset: no limit."""
 
 
@@ -281,7 +281,7 @@ class Config(_Section):
     `cgroup`: by CPU quota. `hook`: the hook waits after each batch. `auto`: by quota where that is permitted, otherwise
     by the hook. `none`: every worker runs as fast as the machine allows.
     """
-    target_accuracy: Annotated[float, Field(gt=0, le=1)] | None = None
+    target_accuracy: Annotated[Annotated[float, Field(gt=0, le=1)] | None, Field(examples=[0.85])] = None
     """Test accuracy from 0 to 1; the summary tells when it was reached. Unset: no target."""
     checkpoint_every: Annotated[int, Field(ge=0)] = 0
     """Iterations between two checkpoints. 0: only when the script saves one."""

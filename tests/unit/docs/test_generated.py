@@ -16,6 +16,7 @@ from docs.generate.commands import commands, exit_codes
 from docs.generate.pages import current, updated, with_parts
 from docs.generate.run_variables import of_one_run, of_the_user
 from dynamix_ps.cli.main import cli
+from dynamix_ps.config.policies import POLICIES
 from dynamix_ps.config.schema import Config
 from dynamix_ps.config.variables import VARIABLES
 from dynamix_ps.errors import DynamixError
@@ -95,6 +96,16 @@ def test_every_command_is_listed_with_its_options() -> None:
         options = [option for one in command.params if isinstance(one, click.Option) for option in one.opts]
         assert all(f"`{option}`" in text for option in options)
     assert {name.split()[1] for name in known} == set(cli.list_commands(None))  # type: ignore[arg-type]
+
+
+def test_every_key_with_a_value_has_an_example_and_a_meaning() -> None:
+    keys = [key for section in sections() for key in section.keys]
+    assert not [key.path for key in keys if not key.meaning]
+    assert not [key.path for key in keys if not key.example and "](#" not in key.value]
+
+
+def test_every_policy_that_ships_is_described() -> None:
+    assert all(f"| `{name}` |" in current("policies.md") for name in POLICIES)
 
 
 def test_every_variable_of_the_table_is_listed_once() -> None:
