@@ -12,6 +12,8 @@ setup(
     description="Every worker its own batch size, adapted while training runs, on BytePS",
     long_description=(here / "README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    license_files=["LICENSE"],
     python_requires=">=3.10",
     packages=find_packages(include=["dynamix_ps*", "server_hooks*", "worker_hooks*"]),
     package_dir={"": "."},  # so that an editable install of a checkout finds benchmarks/ too
