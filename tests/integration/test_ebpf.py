@@ -115,7 +115,7 @@ def test_connections_opened_before_the_watch_are_whole(loaded: EbpfCollector, wa
 def test_connections_opened_before_are_noticed_when_used_where_files_cannot_be_looked_at(
     loaded: EbpfCollector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ebpf, "borrowed_sockets", lambda pid: iter(()))
+    monkeypatch.setattr(ebpf, "foreign_sockets", lambda pid: iter(()))
     with pair() as ends:
         ends.send(there=1000, back=20)
         loaded.watch(os.getpid())
