@@ -1,1 +1,11 @@
-"""The service that turns window records into plans. The story starts in service.py."""
+"""The service that turns window records into plans. In reading order:
+
+service     receives what workers and roles report, decides, publishes plans
+registry    which workers exist and which are alive: leases and incarnations
+windows     collects the records of a window and says when it can be decided
+links       joins what both ends of a connection report
+flow_rates  rates of one connection between two reports
+diagnosis   which worker delays the others, and whether compute or its link is the cause
+planner     from a policy's answer to a plan: bounds and version numbers
+journal     every decision on disk; a restarted arbitrator reads it back
+"""

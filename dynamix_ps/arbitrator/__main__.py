@@ -1,6 +1,7 @@
-"""`python -m dynamix_ps.arbitrator`: one run's arbitrator; its environment tells what to serve (config/variables.py).
+"""`python -m dynamix_ps.arbitrator`: the arbitrator of one run. Its settings come from the environment.
 
-Exit codes: 0 after SIGTERM or SIGINT, 2 configuration, 3 variables missing or address taken, 1 policy file.
+The variables are listed in config/variables.py. Exit codes: 0 after SIGTERM or SIGINT, 1 for an unusable policy file,
+2 for a wrong configuration, 3 for missing variables or an address in use.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from dynamix_ps.run_record.run_folder import RunFolder
 if TYPE_CHECKING:
     from dynamix_ps.report.prometheus import Exporter
 
-STOP_S = 1.0  # how long calls under way may take to finish
+STOP_S = 1.0  # limit for unfinished calls at the end
 
 logger = logging.getLogger("dynamix.arbitrator")
 
@@ -42,7 +43,7 @@ class Settings:
 
 
 def main() -> int:
-    """Serve until told to stop; returns the exit code."""
+    """Serve until a signal arrives; return the exit code."""
     logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s", stream=sys.stderr)
     try:
         asyncio.run(serve(read_settings()))
@@ -67,14 +68,14 @@ def read_settings() -> Settings:
     missing = [name for name, value in values.items() if value is None]
     if missing:
         raise EnvironmentNotReady(
-            f"arbitrator: {', '.join(missing)} not set; it is started by `dynamix launch`, which sets them"
+            f"arbitrator: {', '.join(missing)} not set; start the arbitrator with `dynamix launch`, which sets them"
         )
     config_file, run_dir, run_id, token, address = (str(values[name]) for name in names)
     return Settings(load_config(Path(config_file), findings), RunFolder(Path(run_dir)), run_id, token, address)
 
 
 async def serve(settings: Settings) -> None:
-    """Bring up the service from its journal, serve, and stop in order on SIGTERM."""
+    """Restore the state from the journal, serve, and stop in order on SIGTERM or SIGINT."""
     config, folder = settings.config, settings.folder
     n_workers = len(config.cluster.workers)
     policy_file = folder.arbitrator_dir / "policy.npz"
@@ -89,7 +90,7 @@ async def serve(settings: Settings) -> None:
     exporter = _exporter(config, folder.path.name, journal)
     arbitrator = Arbitrator(config, policy, journal, resumed, policy_file, exporter=exporter)
     server = Server(arbitrator, settings.run_id, settings.token, n_workers)
-    gc.freeze()  # what was loaded stays: looking through it takes 20 ms, which could fall into a decision
+    gc.freeze()  # a collection over the loaded modules takes 20 ms, which could delay a decision
     port = await server.start(settings.address)
     logger.info(
         "listening on port %d for %d workers, policy %s, restarts %d", port, n_workers, policy.name, resumed.starts
@@ -102,7 +103,7 @@ async def serve(settings: Settings) -> None:
     if exporter is not None:
         exporter.close()
     if deciding.done():
-        deciding.result()  # it only ends by an error of ours: let it be seen, and let us be restarted
+        deciding.result()  # it ends only by a fault: raise it, so that the supervisor restarts the arbitrator
     deciding.cancel()
     await asyncio.wait((deciding,))
     journal.close()
@@ -110,9 +111,9 @@ async def serve(settings: Settings) -> None:
 
 
 def _exporter(config: Config, run_name: str, journal: Journal) -> Exporter | None:
-    """The Prometheus endpoint, if it is wanted and can be had; what fails is journaled, and all else goes on."""
+    """The Prometheus endpoint, or None if it is not wanted or fails. A failure is journaled and stops nothing else."""
     try:
-        from dynamix_ps.report.prometheus import Exporter  # may lack its package
+        from dynamix_ps.report.prometheus import Exporter  # its package may be missing
 
         exporter = Exporter(config, run_name)
         address = exporter.start()

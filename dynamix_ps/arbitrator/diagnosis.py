@@ -1,19 +1,18 @@
-"""Who holds everybody up, and by what: a slow worker or a slow link? Pure.
+"""Which worker delays the others, and why: slow compute or a slow link? Pure.
 
-Workers train in step, so an iteration takes equally long on all of them, and a worker that waits cannot tell for
-whom: behind a slow link everybody is blocked alike. What tells is how a worker's time is filled,
+Workers train in step, so an iteration takes equally long on all of them. A waiting worker cannot know for whom it
+waits: one slow link blocks all workers alike. The diagnosis therefore compares how workers spend their time:
 
     own      compute and input, as a fraction of the window's duration
-    network  data on the way to or from the servers, as the kernel counts it (`push_busy` + `pull_busy`),
-             at most what own leaves: pushes that run beside compute hold nobody up
+    network  data in flight to or from the servers, as the kernel counts it (`push_busy` + `pull_busy`),
+             at most 1 - own: pushes that overlap compute delay nobody
     demand   own + network
 
-A worker holds everybody up if its demand is among the largest and clearly above that of the others: within MARGIN
-of the largest, and more than MARGIN above the median of the others (the lower one of two). The cause is the part
-that exceeds the others' median more. A quota that holds a process back (`throttled`) makes it send and read slowly as
-well, which looks like a slow link from the outside, so that time counts on the side of compute. If all are alike,
-nobody holds anybody up; a server that is slow for everybody is not blamed on a worker. MARGIN, medians and sums are
-chosen by us.
+A worker delays the others if its demand is within MARGIN of the largest, and more than MARGIN above the median of the
+others (the lower one of two). The cause is the part that exceeds the others' median more. A CPU quota (`throttled`)
+also slows sending and reading, which looks like a slow link, so throttled time counts as compute. If all workers are
+alike, no worker delays the others; neither does a server that is slow for all. MARGIN, medians and sums are chosen by
+us.
 """
 
 from __future__ import annotations
@@ -35,10 +34,10 @@ def labelled(records: Sequence[WindowRecord | None], links: Sequence[LinkView]) 
 
 
 def diagnose(records: Sequence[WindowRecord | None], links: Sequence[LinkView]) -> tuple[str, ...]:
-    """By rank: "compute", "link", or nothing.
+    """By rank: "compute", "link", or "" for a worker that does not delay the others.
 
-    Workers that did not report are left out, and a window with a pause tells nothing. A busy time that is not
-    known counts as the median of the known ones.
+    Workers without a record are left out. A window with a pause gives "" for all. An unknown busy time counts as the
+    median of the known ones.
     """
     reported = {record.rank: record for record in records if record is not None and record.duration_s > 0}
     nobody = ("",) * len(records)
@@ -62,14 +61,14 @@ def diagnose(records: Sequence[WindowRecord | None], links: Sequence[LinkView]) 
 
 
 def _excess(values: Mapping[int, float]) -> dict[int, float]:
-    """How far each of two or more is above the lower median of the others."""
+    """How far each of two or more values is above the lower median of the others."""
     ordered = sorted(values.values())
-    middle = (len(ordered) - 2) // 2  # among the others; one further in all if it lies behind the one left out
+    middle = (len(ordered) - 2) // 2  # index among the others; in `ordered` it is one higher if the value comes before
     return {rank: value - ordered[middle + (value <= ordered[middle])] for rank, value in values.items()}
 
 
 def _filled(values: Mapping[int, float]) -> dict[int, float]:
-    """Unknown ones replaced by the median of the known ones, all by 0 if none is known."""
+    """Unknown values replaced by the lower median of the known ones; by 0 if none is known."""
     known = [value for value in values.values() if not math.isnan(value)]
     middle = statistics.median_low(known) if known else 0.0
     return {rank: middle if math.isnan(value) else value for rank, value in values.items()}

@@ -1,4 +1,4 @@
-"""What a connection carried between two reports of one end, and what an end's connections come to. Pure."""
+"""Rates of a connection between two reports of one end, and totals over the connections of an end. Pure."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class FlowRate(NamedTuple):
 
 
 def flow_rates(before: RoleReport, last: RoleReport) -> dict[Ends, FlowRate]:
-    """Of all connections that are open at the end, by the worker's ends: what is local to a server is remote to it.
+    """Rates of all connections that `last` contains, by the worker's ends: a server's local end is the remote one.
 
-    One that was not there before counts from 0.
+    A connection that `before` does not contain counts from 0.
     """
     seconds = last.time_s - before.time_s
     earlier = {(flow.local, flow.remote): flow for flow in before.flows}
@@ -31,7 +31,7 @@ def flow_rates(before: RoleReport, last: RoleReport) -> dict[Ends, FlowRate]:
     for flow in last.flows:
         was = earlier.get((flow.local, flow.remote))
         if was is None or flow.bytes_out < was.bytes_out or flow.bytes_in < was.bytes_in:
-            was = _NEW  # also another connection between the same endpoints
+            was = _NEW  # or it is another connection between the same endpoints
         rates[(flow.local, flow.remote) if last.role == "worker" else (flow.remote, flow.local)] = FlowRate(
             _growth(flow.bytes_out, was.bytes_out) / seconds,
             _growth(flow.bytes_in, was.bytes_in) / seconds,
@@ -46,7 +46,7 @@ _NEW = Flow("", "", 0.0, 0.0, 0.0, 0.0)
 
 
 def _growth(now: float, before: float) -> float:
-    """NaN if either is unknown or it fell."""
+    """NaN if either value is unknown or the counter fell."""
     return now - before if now >= before else NAN
 
 
@@ -55,15 +55,15 @@ def _at_most_one(fraction: float) -> float:
 
 
 class Total:
-    """What one side's connections come to. Sums are unknown as soon as one part is."""
+    """Totals over one side's connections. A sum is NaN if one part is."""
 
     __slots__ = ("_most_out", "busiest_rtt_s", "busy", "count", "retransmits_per_s")
 
     def __init__(self) -> None:
         self.count = 0
         self.retransmits_per_s = 0.0
-        self.busy = NAN  # the largest known: servers are reached at the same time, so busy times are not added up
-        self.busiest_rtt_s = NAN  # of the connection with the most bytes out, among those with a known one
+        self.busy = NAN  # the largest known value, not a sum: a worker reaches its servers at the same time
+        self.busiest_rtt_s = NAN  # of the connection that sends most, among those with a known round trip time
         self._most_out = -1.0
 
     def add(self, rate: FlowRate) -> None:

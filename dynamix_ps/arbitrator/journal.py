@@ -1,7 +1,7 @@
-"""The arbitrator's memory on disk: one JSON object per line, appended; after a crash it is read back.
+"""The arbitrator's journal: one JSON object per line, appended. A restarted arbitrator reads it back.
 
-The run's recorder reads the same file. A decision is on the disk (fsync) before its plan is published, so no
-worker ever holds a plan that a restarted arbitrator does not know.
+The run's recorder reads the same file. The arbitrator writes a decision to disk (fsync) before it publishes the plan,
+so a restarted arbitrator knows every plan that a worker holds.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ DECISIONS = ("plan", "kept", "observed")  # kinds that close a window
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """What an earlier process of this run left behind; `plan` is None if it never published one."""
+    """What earlier arbitrators of this run journaled; `plan` is None if they published none."""
 
     plan: Plan | None = None
-    window: int = -1  # newest decided window
+    window: int = -1  # the newest decided window
     newest_version: int = 0
     decisions: int = 0
     starts: int = 0
@@ -36,7 +36,7 @@ class Resumed:
 
 
 class Journal:
-    """Append-only file. Writing never raises: a full disk is said once, and the service goes on without."""
+    """An append-only file. Writing never raises: a full disk is logged once, and the service goes on."""
 
     def __init__(self, file: Path) -> None:
         """Raises OSError if the file cannot be opened."""
@@ -47,9 +47,9 @@ class Journal:
         self._failed = False
 
     def write(self, kind: str, *, sync: bool = False, **fields: Any) -> None:
-        """Append one line; `sync` waits until it is on the disk. NaN is written as null."""
+        """Append one line. With `sync`, wait until it is on disk. NaN is written as null."""
         text = json.dumps({"kind": kind, "time_s": time.time(), **plain(fields)}, allow_nan=False)
-        line = ("\n" if self._torn else "").encode() + text.encode() + b"\n"  # ends a torn line, which readers skip
+        line = ("\n" if self._torn else "").encode() + text.encode() + b"\n"  # ends a torn line; readers skip it
         try:
             written = os.write(self._descriptor, line)
             self._torn = (written < len(line)) if written else self._torn
@@ -60,7 +60,7 @@ class Journal:
         except OSError as error:
             if not self._failed:
                 logger.error(
-                    "cannot write %s: %s; decisions go on, but a restart will not remember them", self._file, error
+                    "cannot write %s: %s; decisions go on, but a restart will not know them", self._file, error
                 )
             self._failed = True
 
@@ -69,7 +69,7 @@ class Journal:
 
 
 def replay(file: Path) -> Resumed:
-    """Read a journal back. Lines that are torn or foreign are skipped.
+    """Read a journal back. Torn and unknown lines are skipped.
 
     Raises OSError if the file exists but cannot be read.
     """

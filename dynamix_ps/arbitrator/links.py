@@ -1,12 +1,12 @@
 """Joins what workers and servers report of the same TCP connections into one view per worker's link. Pure.
 
-A connection is known by its two endpoints: what is local to one side is remote to the other. Each side counts
-what the other end acknowledged and what it received itself, so bytes are known twice (their difference is kept),
-retransmissions and busy time only where they arise: at the sender. Where the reports of both sides cover different
-times, as with windows that are shorter than the servers' interval, the difference would tell nothing and is unknown.
+Two endpoints identify a connection: the local end of one side is the remote end of the other. Each side counts the
+bytes that the other end acknowledged and the bytes it received itself, so bytes are known twice; the view keeps their
+difference. Only the sender knows retransmissions and busy time. If the reports of the two sides cover different times,
+for example because windows are shorter than the servers' interval, the difference means nothing and is NaN.
 
-Rates cover the time from the newest report before the previous window closed to the newest one now, of each role
-by its own clock. Clocks of different machines are never compared; ages count from when a report arrived.
+Rates cover the time from the newest report before the previous window closed to the newest report now, by each role's
+own clock. Clocks of different machines are never compared; an age counts from the arrival of a report.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from typing import NamedTuple
 from dynamix_ps.arbitrator.flow_rates import Ends, FlowRate, Total, flow_rates
 from dynamix_ps.messages import NAN, LinkView, RoleReport, ServerView
 
-STALE_S = 10.0  # a role that was not heard for so long may come back with an earlier clock (chosen by us)
-SPARE_ROLES = 8  # more servers and schedulers than the cluster has, from processes that were replaced
+STALE_S = 10.0  # a role that was silent for longer may return with an earlier clock (chosen by us)
+SPARE_ROLES = 8  # kept beyond the servers of the cluster: the scheduler, and processes that were replaced
 
 
 @dataclass(slots=True)
@@ -30,20 +30,20 @@ class _Role:
     before: RoleReport | None = None
     from_s: float = 0.0  # when `before` was received
     interval_s: float = 0.0  # between its last two reports
-    closed_since: int = 0  # windows that were closed since `last` came
+    closed_since: int = 0  # windows closed since `last` arrived
     rates: dict[Ends, FlowRate] = field(default_factory=dict)  # between `before` and `last`, by the worker's ends
 
     def age_s(self, now_s: float) -> float:
         return now_s - self.received_s + self.last.network_age_s
 
     def silent(self, now_s: float) -> bool:
-        """Whether it missed three windows and three of its own intervals (chosen by us): what it said is history."""
+        """Whether its last report is out of date: it missed three windows and three of its intervals (chosen by us)."""
         patience_s = max(STALE_S, 3 * self.interval_s)
         return self.closed_since >= 3 and now_s - self.received_s > patience_s
 
 
 class _Connection(NamedTuple):
-    """A worker's connection to a server, as it sees it and as the server does; None: that side does not tell."""
+    """A worker's connection to a server, as each side reports it; None: that side does not report it."""
 
     mine: FlowRate | None
     server: _Role | None
@@ -53,7 +53,7 @@ class _Connection(NamedTuple):
 class Links:
     """The reports of all roles. All `now_s` are seconds of one monotonic clock.
 
-    Reports may come late, twice, out of order, and from processes that replaced others.
+    Reports may arrive late, twice, out of order, and from processes that replaced others.
     """
 
     def __init__(self, n_workers: int, n_servers: int) -> None:
@@ -61,16 +61,16 @@ class Links:
         self._n_servers = n_servers
         self._workers: dict[int, _Role] = {}
         self._others: dict[str, _Role] = {}  # servers and schedulers
-        self._ends: dict[int, tuple[Ends, ...]] = {}  # of each worker's connections when it last knew any
+        self._ends: dict[int, tuple[Ends, ...]] = {}  # of the connections in the worker's last report that had any
 
     def add(self, report: RoleReport, now_s: float) -> None:
-        """Take a report in; one that is not newer than what is known changes nothing.
+        """Take a report in; a report that is not newer than the last one changes nothing.
 
-        Ranks outside of the cluster must not come here.
+        The caller has checked that the rank belongs to the cluster.
         """
         if report.role == "worker":
             _take(self._workers, report.rank, report, now_s)
-            if report.flows:  # else its source has failed, and servers may still see what it had
+            if report.flows:  # without flows its source has failed; servers may still see the earlier connections
                 flows = self._workers[report.rank].last.flows
                 self._ends[report.rank] = tuple((flow.local, flow.remote) for flow in flows)
             return
@@ -79,12 +79,12 @@ class Links:
             del self._others[min(self._others, key=lambda name: self._others[name].received_s)]
 
     def settle(self) -> None:
-        """A window was closed: rates of the next one count from the reports that are the newest now."""
+        """A window is closed: rates of the next window count from the newest reports of now."""
         for role in (*self._workers.values(), *self._others.values()):
             role.closed_since += 1
 
     def links(self, now_s: float) -> tuple[LinkView, ...]:
-        """By rank; empty if no role reported any connection."""
+        """One view per rank; empty if no role reports a connection."""
         workers = {rank: role for rank, role in self._workers.items() if not role.silent(now_s)}
         others = [role for role in self._others.values() if not role.silent(now_s)]
         servers = [role for role in others if role.last.role == "server"]
@@ -101,7 +101,7 @@ class Links:
     def _connections(
         self, rank: int, worker: _Role | None, servers: list[_Role], elsewhere: set[Ends]
     ) -> list[_Connection]:
-        """Those to servers. Where all servers are known, what none of them sees goes somewhere else."""
+        """The connections to servers. If all servers report, a connection that none of them sees leads elsewhere."""
         mine = worker.rates if worker is not None else {}
         known = self._ends.get(rank, ())
         found: list[_Connection] = []
@@ -125,7 +125,7 @@ class Links:
 
 
 def _link_view(rank: int, worker: _Role | None, connections: list[_Connection], now_s: float) -> LinkView:
-    """One pass over the connections: there may be thousands of workers, and a decision waits for it."""
+    """One pass over the connections: a decision waits for it, and there may be thousands of workers."""
     mine, theirs = Total(), Total()
     push, pull = 0.0, 0.0
     here, there, compared = 0.0, 0.0, 0
@@ -163,7 +163,7 @@ def _link_view(rank: int, worker: _Role | None, connections: list[_Connection], 
 
 
 def _same_time(one: _Role | None, other: _Role) -> bool:
-    """Whether the rates of both cover about the same time: half of the longer one's in common (chosen by us)."""
+    """Whether both rates cover about the same time: the overlap is half of the longer one or more (chosen by us)."""
     if one is None:
         return False
     common_s = min(one.received_s, other.received_s) - max(one.from_s, other.from_s)
@@ -199,17 +199,17 @@ def _take(roles: dict[int, _Role] | dict[str, _Role], key: int | str, report: Ro
         return
     starts = role.closed_since > 0
     before, from_s = (last, role.received_s) if starts or role.before is None else (role.before, role.from_s)
-    rates = flow_rates(before, report)  # here and not when a window closes: decisions shall be quick
+    rates = flow_rates(before, report)  # computed on arrival, so that a decision does not wait for it
     known[key] = _Role(report, now_s, before, from_s, report.time_s - last.time_s, rates=rates)
 
 
 def _sum(values: Collection[float]) -> float:
-    """Unknown as soon as one of them is, or if there are none."""
+    """NaN if one of the values is, or if there are none."""
     return math.fsum(values) if values else NAN
 
 
 def _difference(received: float, pushed: float) -> float:
-    """Relative; NaN where either side is unknown."""
+    """Relative difference; NaN if either value is."""
     if math.isnan(received) or math.isnan(pushed):
         return NAN
     largest = max(received, pushed)

@@ -1,4 +1,4 @@
-"""From a policy's answer to a plan that can be sent: the guard, and the numbering of plans. Pure and total."""
+"""From a policy's answer to a plan: the guard, and the version numbers of plans. Pure; any answer gives a result."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class Guarded:
 
 
 def guard(proposed: Sequence[float], current: Sequence[int], bounds: Bounds) -> Guarded:
-    """Sizes within every worker's bounds, for any proposal whatever.
+    """Sizes within every worker's bounds, for any proposal.
 
-    A value that is no number keeps that worker's current size; an answer of the wrong length, or one that
-    leaves nobody anything to do, keeps all of them. The result is always within the bounds.
+    NaN keeps that worker's current size. A proposal of the wrong length, or one that is 0 for all workers, keeps all
+    current sizes. The result is always within the bounds.
     """
     if len(proposed) == len(current):
         numbers = (now if math.isnan(value) else value for value, now in zip(proposed, current, strict=True))
@@ -34,10 +34,10 @@ def guard(proposed: Sequence[float], current: Sequence[int], bounds: Bounds) -> 
 
 
 def next_plan(sizes: tuple[int, ...], current: Plan, newest_version: int) -> Plan | None:
-    """A plan with a version that nobody has seen yet, or None where the sizes stay what they are.
+    """A plan with a new version, or None if the sizes stay.
 
     Args:
-        newest_version: the highest version heard of from anybody (journal, registrations, records).
+        newest_version: the highest version in the journal, in registrations and in records.
     """
     if sizes == current.batch_sizes:
         return None

@@ -1,4 +1,4 @@
-"""Which workers there are and which of them are alive: leases and incarnations. Pure; time is passed in."""
+"""Which workers exist and which are alive: leases and incarnations. Pure; time is passed in."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class _Entry:
 class Registry:
     """Leases of the workers 0..n_workers-1.
 
-    A worker is *absent* when it left or its lease of `lease_s` ran out. A worker that never registered gets
-    one lease from the moment the first one did, so that the first decision waits for all of them.
+    A worker is *absent* when it left or its lease of `lease_s` ran out. The lease of a worker that never registered
+    starts with the first registration of any worker, so that the first decision waits for all of them.
 
     All `now_s` are seconds of one monotonic clock.
     """
@@ -54,10 +54,10 @@ class Registry:
         return True
 
     def heard(self, rank: int, incarnation: str, now_s: float, iteration: int = 0) -> bool:
-        """Renew a lease. Returns whether it had run out and is back.
+        """Renew a lease. Returns whether it had run out.
 
         Raises:
-            MalformedMessageError, UnknownWorkerError, StaleIncarnationError: the caller may not speak for this rank.
+            MalformedMessageError, UnknownWorkerError, StaleIncarnationError: the caller does not hold this rank.
         """
         entry = self._entry(rank, incarnation)
         entry.heard_s = now_s
@@ -66,7 +66,7 @@ class Registry:
         return back
 
     def leave(self, rank: int, incarnation: str) -> bool:
-        """Take note that a worker is done. Returns whether that is new. Raises what `heard` raises."""
+        """Mark a worker as done. Returns whether that is new. Raises what `heard` raises."""
         entry = self._entry(rank, incarnation)
         new, entry.left = not entry.left, True
         return new
@@ -85,14 +85,14 @@ class Registry:
         return frozenset(rank for rank, entry in self._entries.items() if not entry.left and not entry.lost)
 
     def absent(self, now_s: float) -> frozenset[int]:
-        """Ranks nobody should wait for."""
+        """Ranks that a decision does not wait for."""
         gone = {rank for rank, entry in self._entries.items() if entry.left or entry.lost}
         if self._first_s is not None and now_s - self._first_s > self._lease_s:
             gone |= set(range(self._n_workers)) - set(self._entries)
         return frozenset(gone)
 
     def peers(self, now_s: float) -> tuple[PeerStatus, ...]:
-        """What was last heard of every registered worker."""
+        """The last known state of every registered worker."""
         return tuple(
             PeerStatus(
                 rank=rank,

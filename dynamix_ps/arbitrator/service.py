@@ -1,14 +1,14 @@
-"""The arbitrator: window records in, plans out. The main story of the control plane.
+"""The arbitrator: window records in, plans out.
 
-    register -> a worker gets a lease                                    registry.py
-    report   -> its record joins the others of the same window           windows.py
-    observe  -> what workers and servers see of a connection is joined   links.py, diagnosis.py
+    register -> a worker gets a lease                                     registry.py
+    report   -> its record joins the others of the same window            windows.py
+    observe  -> joins what workers and servers see of a connection        links.py, diagnosis.py
     step     -> window complete -> policy -> guard -> journal -> publish  policy/, planner.py, journal.py
     plans    -> every worker's stream carries the new plan
-    learn    -> a policy that has seen enough learns, beside the decisions
+    learn    -> a policy with enough experience learns, beside the decisions
 
-Workers never wait for any of it. All of this runs in one event loop; what may take long (the disk, learning)
-runs in a thread meanwhile: heartbeats go on during either, and decisions do not wait for learning.
+Training never waits for the arbitrator. Everything runs in one event loop, except writing to disk and learning, which
+run in a thread: heartbeats continue during both, and decisions do not wait for learning.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("dynamix.arbitrator")
 
-MAX_REFUSAL_TEXTS = 100  # so many different refusals are written down; all are counted
+MAX_REFUSAL_TEXTS = 100  # at most so many different refusals are journaled; all are counted
 
 
 class Arbitrator:
     """The service of one run.
 
     Args:
-        resumed: what an earlier process of this run journaled; a fresh run has an empty one.
+        resumed: what earlier arbitrators of this run journaled; empty in a new run.
         policy_file: where a learning policy is saved after every update.
         clock: monotonic seconds.
-        exporter: is shown every closed window.
+        exporter: gets every closed window.
 
     Raises:
         EnvironmentNotReady: the journal is of a cluster of another size.
@@ -84,7 +84,7 @@ class Arbitrator:
                 f"{self._n_workers} workers; use the run folder of this cluster, or a new one"
             )
         self._newest_version = max(resumed.newest_version, self._plan.version)
-        self._holding = resumed.starts > 0  # after a restart: the first full window only settles things
+        self._holding = resumed.starts > 0  # after a restart, sizes stay for one complete window
         self._decisions = resumed.decisions
         self._refusals: Counter[str] = Counter()
         self._learning: asyncio.Task[None] | None = None
@@ -92,12 +92,12 @@ class Arbitrator:
         self._new_plan = asyncio.Event()
         self._restarts = resumed.starts
 
-    # what workers ask for
+    # Calls of workers and other roles
 
     def register(self, registration: Registration) -> Plan:
         """Take in a worker and return the newest plan. Idempotent.
 
-        A worker that comes from a checkpoint may hold a newer plan than we know; that plan is then ours.
+        A worker that resumes from a checkpoint may hold a newer plan; the arbitrator then takes that plan over.
 
         Raises:
             MalformedMessageError, StaleIncarnationError: no such worker, or it was replaced.
@@ -124,28 +124,28 @@ class Arbitrator:
         return self._plan
 
     def report(self, incarnation: str, record: WindowRecord) -> None:
-        """Take in a window record. Idempotent; late ones change nothing. Raises RefusalError."""
+        """Take in a window record. Idempotent; a late record changes nothing. Raises RefusalError."""
         self._heard(record.rank, incarnation)
         self._newest_version = max(self._newest_version, record.plan_version)
         if self._windows.add(record, self._clock()):
             self._wake.set()
 
     def observe(self, report: RoleReport) -> None:
-        """Take in what a role sees of its connections and its machine; old ones change nothing.
+        """Take in what a role reports of its connections and its machine; an old report changes nothing.
 
-        Raises MalformedMessageError for a worker that is not of this cluster.
+        Raises MalformedMessageError for a worker that does not belong to this cluster.
         """
         if report.rank >= self._n_workers:
             raise MalformedMessageError(f"rank: got {report.rank}, expected 0..{self._n_workers - 1}")
         self._links.add(report, self._clock())
 
     def heartbeat(self, rank: int, incarnation: str, iteration: int) -> tuple[PeerStatus, ...]:
-        """Renew a lease, and tell how everybody is. Raises RefusalError."""
+        """Renew a lease and return the state of all workers. Raises RefusalError."""
         self._heard(rank, incarnation, iteration)
         return self._registry.peers(self._clock())
 
     def leave(self, rank: int, incarnation: str) -> None:
-        """Wait for this worker no longer. Raises RefusalError."""
+        """Stop waiting for this worker. Raises RefusalError."""
         if self._registry.leave(rank, incarnation):
             self._journal.write("left", rank=rank)
             self._wake.set()
@@ -165,13 +165,13 @@ class Arbitrator:
                 await changed.wait()
 
     def refused(self, text: str) -> None:
-        """Count a refused call; each reason is written down once."""
+        """Count a refused call; journal each reason once."""
         if text not in self._refusals and len(self._refusals) < MAX_REFUSAL_TEXTS:
             logger.warning("refused: %s", text)
             self._journal.write("rejected", detail=text)
         self._refusals[text if len(self._refusals) < MAX_REFUSAL_TEXTS else "other"] += 1
 
-    # what happens by itself
+    # What the service does on its own
 
     async def run(self) -> None:
         """Decide whenever a window is complete, until cancelled."""
@@ -188,7 +188,7 @@ class Arbitrator:
                 await asyncio.wait((self._learning,))
 
     async def step(self) -> None:
-        """Look at leases and windows once, and decide if a window is ready. At most one plan per window."""
+        """Check leases and windows once; decide if a window is ready. At most one plan per window."""
         now_s = self._clock()
         for rank in self._registry.expire(now_s):
             logger.warning("worker %d is silent for more than %g s", rank, self._config.timeouts.lease_s)
@@ -201,11 +201,11 @@ class Arbitrator:
             self._begin_learning()
 
     def close(self) -> None:
-        """Write down how it ended. The journal stays open for its owner to close."""
+        """Journal the end. The caller closes the journal."""
         self._journal.write("stopped", decisions=self._decisions, refused=sum(self._refusals.values()))
 
     async def _decide(self, closed: ClosedWindow) -> None:
-        """From a closed window to a plan, or to the decision to keep the present one. Both count as decisions."""
+        """From a closed window to a new plan, or to the decision to keep the present one. Both count as decisions."""
         began_s = time.perf_counter()
         view = self._view(closed)
         decision = self._ask(view, closed.timed_out)
@@ -218,7 +218,7 @@ class Arbitrator:
             "version": version,
             "batch_sizes": guarded.batch_sizes,
             "window": closed.window,
-            "reported": [record.rank for record in view.reported],  # others may come later, and were not known here
+            "reported": [record.rank for record in view.reported],  # later records were not known to this decision
             "timed_out": closed.timed_out,
             "proposed": decision.batch_sizes,
             "corrected": guarded.corrected,
@@ -255,35 +255,35 @@ class Arbitrator:
             self._journal.write("links", window=view.window, links=view.links, servers=view.servers)
 
     def _export(self, view: View, decision: Decision, decision_s: float) -> None:
-        """Show the window to the exporter; one that fails is not asked again."""
+        """Give the window to the exporter. An exporter that fails is not used again."""
         if self._exporter is None:
             return
         try:
             self._exporter.observe(view, decision, decision_s)
-        except Exception as error:  # nothing depends on it
+        except Exception as error:  # training does not depend on the exporter
             self._exporter = None
             self._degraded("prometheus", f"the endpoint shows no more windows: {error!r}")
 
     def _ask(self, view: View, timed_out: bool) -> Decision:
-        """The policy's answer; the present sizes while settling after a restart, or if the policy fails."""
+        """The policy's answer; the present sizes right after a restart, or if the policy fails."""
         keep = Decision(view.plan.batch_sizes)
         if self._holding:
             self._holding = timed_out
             return keep
         try:
             return ask(self._policy, view)
-        except Exception as error:  # whatever a policy does wrong, sizes stay and training goes on
+        except Exception as error:  # any fault of a policy: sizes stay and training goes on
             self._degraded("policy", f"{self._policy.name} failed in window {view.window}, sizes stay: {error!r}")
             return keep
 
     def _begin_learning(self) -> None:
-        """Let a policy that learns do so when it has seen enough; one update at a time, beside the decisions."""
+        """Start an update if the policy learns and one is due; one update at a time, beside the decisions."""
         busy = self._learning is not None and not self._learning.done()
         if not busy and isinstance(self._policy, Learner) and self._policy.update_due:
             self._learning = asyncio.create_task(self._learn(self._policy))
 
     async def _learn(self, policy: Learner) -> None:
-        """One update, and its result on the disk. What the policy does itself is done between decisions."""
+        """One update, saved to disk. `begin_update` and `finish_update` run between decisions, the rest in a thread."""
         try:
             diagnostics = policy.finish_update(await asyncio.to_thread(policy.begin_update()))
             await asyncio.to_thread(policy.save, self._policy_file)

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 
 from dynamix_ps.messages import WindowRecord
 
-MAX_OPEN_WINDOWS = 8  # more than this many undecided windows: the oldest is given up
+MAX_OPEN_WINDOWS = 8  # with more undecided windows, the oldest is dropped
 
 
 @dataclass(frozen=True, slots=True)
 class ClosedWindow:
-    """All that was reported of one window. `records` is indexed by rank; None: not reported in time."""
+    """The records of one window by rank; None: not reported in time."""
 
     window: int
     records: tuple[WindowRecord | None, ...]
@@ -26,10 +26,9 @@ class _Open:
 
 
 class Windows:
-    """Open windows of `n_workers` workers. Each window is closed once, and never before a later one.
+    """The open windows of `n_workers` workers. Each window closes once; no window closes after a later one.
 
-    Reports may come late, twice or in any order: only the first record of a rank for a window that is not
-    closed yet changes anything.
+    Records may arrive late, twice or in any order: only the first record of a rank for an open window counts.
     """
 
     def __init__(self, n_workers: int, closed: int = -1) -> None:
@@ -39,7 +38,7 @@ class Windows:
         self._last_duration_s = 0.0
 
     def add(self, record: WindowRecord, now_s: float) -> bool:
-        """Take a record. Returns whether it was news."""
+        """Take a record in. Returns whether it counts."""
         if record.window <= self._closed:
             return False
         entry = self._open.get(record.window)
@@ -56,9 +55,9 @@ class Windows:
         return True
 
     def ready(self, absent: Set[int], lease_s: float, now_s: float) -> ClosedWindow | None:
-        """The newest window that can be decided now, which also closes it and all before it.
+        """The newest window that can be decided now. Closes it and all windows before it.
 
-        A window is ready when every worker that is not `absent` reported it, or when its first report is older
+        A window is ready when every worker that is not `absent` has reported it, or when its first record is older
         than max(lease_s, twice the duration of the last window). Both rules are chosen by us.
         """
         wanted = set(range(self._n_workers)) - absent
