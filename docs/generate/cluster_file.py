@@ -92,7 +92,8 @@ def _key(path: str, name: str, found: Json, required: bool) -> Key:
 def _link(path: str, found: Json, section: Json, required: bool) -> Key:
     value = "list of sections" if path.endswith("[]") else "section"
     about = _one_line(found.get("description") or section.get("description", ""))
-    return Key(path, f"[{value}](#{anchor(path)})", "required" if required else "", "", "", about)
+    example = _yaml(found["examples"][0]) if found.get("examples") else ""
+    return Key(path, f"[{value}](#{anchor(path)})", "required" if required else "", "", example, about)
 
 
 def _unit(name: str, description: str) -> str:

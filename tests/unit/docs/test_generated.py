@@ -71,11 +71,12 @@ def test_a_quantity_has_its_unit(path: str, unit: str) -> None:
 
 
 def _nested(path: str, value: object) -> dict[str, Any]:
-    """{"policy": {"name": value}} for "policy.name"; a list for "workers[]"."""
-    for part in reversed(path.split(".")):
-        value = {part.removesuffix("[]"): [value] if part.endswith("[]") else value}
-    assert isinstance(value, dict)
-    return value
+    """{"policy": {"name": value}} for "policy.name"; sections stand in a list for "workers[]"."""
+    *sections_above, name = path.split(".")
+    data: dict[str, Any] = {name.removesuffix("[]"): value}
+    for part in reversed(sections_above):
+        data = {part.removesuffix("[]"): [data] if part.endswith("[]") else data}
+    return data
 
 
 @pytest.mark.parametrize("key", [key for section in sections() for key in section.keys if key.example])
