@@ -47,6 +47,8 @@ def dump_config(config: Config) -> str:
     """YAML text from which `load_config` makes an equal Config. Keys that only other policies take are left out."""
     data = config.model_dump(mode="json")
     data["policy"] = {key: data["policy"][key] for key in ("name", *config.policy.own_keys)}
+    if "ppo" in data["policy"]:  # where it is silent, the settings of the policy file count
+        data["policy"]["ppo"] = config.policy.ppo.model_dump(mode="json", exclude_unset=True)
     return yaml.dump(data, Dumper=Dumper, sort_keys=False, width=120)
 
 

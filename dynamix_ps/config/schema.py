@@ -79,7 +79,11 @@ class BatchBounds(_Section):
 
 
 class Ppo(_Section):
-    """The learned policy. docs/method.md tells which values come from the paper and which from us."""
+    """The learned policy. docs/method.md tells which values come from the paper and which from us.
+
+    With `learn: true` a key that is not set has the value that the policy file was trained with, where it has one. The
+    default counts for the learning rate, epochs and minibatches, and for `file: fresh`.
+    """
 
     space: Literal["structured", "paper"] = "structured"
     """What an action is.

@@ -11,6 +11,7 @@ and of one update, every `windows_per_update` rewards, on copies and beside the 
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import ValidationError
 
 from dynamix_ps.apportion import Whole
 from dynamix_ps.config.schema import Ppo
@@ -31,10 +33,12 @@ from dynamix_ps.policy.learned.state import State
 from dynamix_ps.policy.ppo.actor_critic import ActorCritic
 from dynamix_ps.policy.ppo.policy_file import PolicySpec, StoredPolicy, load_policy, save_policy
 from dynamix_ps.policy.ppo.rollout import Rollout
-from dynamix_ps.policy.ppo.settings import Settings
+from dynamix_ps.policy.ppo.settings import settings_of
 from dynamix_ps.policy.window_arrays import Array, arrays_of
 
 FRESH = "fresh"  # in place of a file: untrained weights
+# Settings that depend on how much one update sees. They are the job's own, whatever file it starts from.
+OF_ONE_UPDATE = ("learning_rate", "epochs", "minibatches")
 PRETRAINED = Path(__file__).parents[1] / "pretrained"
 
 
@@ -80,7 +84,7 @@ class PpoPolicy:
         self._settings = settings_of(ppo)
         self._windows_per_update = ppo.windows_per_update
         self._spec = spec
-        self._provenance = dict(provenance)
+        self._provenance = {**provenance, "settings": {**provenance.get("settings", {}), **_recorded(ppo)}}
         self._learn = learn
         self._explore = explore
         self._pending: _Pending | None = None
@@ -169,29 +173,40 @@ class PpoPolicy:
             rollout.add(before.decided.acted[name], scaled, cut, after, before.present[name])
 
 
-def settings_of(ppo: Ppo) -> Settings:
-    """The learner's settings from the cluster file."""
-    return Settings(
-        learner=ppo.learner,
-        hidden=ppo.hidden,
-        learning_rate=ppo.learning_rate,
-        gamma=ppo.gamma,
-        gae_lambda=ppo.gae_lambda,
-        clip=ppo.clip,
-        entropy=ppo.entropy,
-        value_weight=ppo.value_weight,
-        max_grad_norm=ppo.max_grad_norm,
-        target_kl=ppo.target_kl,
-        epochs=ppo.epochs,
-        minibatches=ppo.minibatches,
-    )
-
-
 def reward_of(ppo: Ppo) -> Reward:
     """The reward with its weights; by default the one that belongs to the action space."""
     if (ppo.reward or ("paper" if ppo.space == "paper" else "goodput")) == "paper":
         return PaperReward(ppo.alpha, ppo.beta, ppo.delta, ppo.eta)
     return GoodputReward(ppo.efficiency, ppo.throughput, ppo.change, ppo.balance)
+
+
+def learning_on(ppo: Ppo, file: Path, provenance: Mapping[str, Any]) -> Ppo:
+    """The section with the settings that a policy file was trained with, where the cluster file sets no others.
+
+    Those of `OF_ONE_UPDATE` are never taken from it: an update in the simulator sees thousands of decisions, one in a
+    run a few. A setting that the file does not tell has its default.
+
+    Raises:
+        PolicyError: a setting in the file is of no use.
+    """
+    told = provenance.get("settings", {})
+    reward = dict(told.get("reward", {}))
+    name = {"PaperReward": "paper", "GoodputReward": "goodput"}.get(reward.pop("name", ""))
+    trained = {**told.get("learner", {}), **reward, **({"reward": name} if name else {})}
+    known = {key: value for key, value in trained.items() if key in Ppo.model_fields and key not in OF_ONE_UPDATE}
+    try:
+        return Ppo.model_validate({**known, **ppo.model_dump(exclude_unset=True)})
+    except ValidationError as error:
+        raise PolicyError(f"{file}: its settings cannot be used: {error}; use another copy") from error
+
+
+def _recorded(ppo: Ppo) -> dict[str, Any]:
+    """What a policy file keeps of the settings, in the form that the simulator also writes."""
+    reward = reward_of(ppo)
+    return {
+        "learner": dataclasses.asdict(settings_of(ppo)),
+        "reward": {"name": type(reward).__name__, **dataclasses.asdict(reward)},
+    }
 
 
 def make_ppo(
@@ -205,16 +220,17 @@ def make_ppo(
     Raises:
         PolicyError: a file is unusable, or nothing may be learned and the weights are fresh.
     """
-    settings = settings_of(ppo)
     file = resume or (PRETRAINED / f"{ppo.space}.npz" if ppo.file is None else Path(ppo.file))
     if resume is None and ppo.file == FRESH:
         if not ppo.learn:
             raise PolicyError("policy.ppo: file is `fresh` and learn is false; let it learn, or name a trained policy")
         spec = policy_spec(ppo.space, ppo.hidden)
-        networks, provenance = fresh_networks(spec, settings, rng), {"origin": FRESH, "updates": 0}
+        networks, provenance = fresh_networks(spec, settings_of(ppo), rng), {"origin": FRESH, "updates": 0}
     else:
         stored = load_policy(file, policy_spec(ppo.space, ppo.hidden))
         spec, provenance = stored.spec, dict(stored.provenance)
+        ppo = learning_on(ppo, file, provenance)
+        settings = settings_of(ppo)
         networks = {name: ActorCritic(weights, settings, rng) for name, weights in stored.networks.items()}
     agent = make_agent(ppo.space, networks, reward_of(ppo), ClusterModel(n_workers))
     return PpoPolicy(agent, ppo, spec, provenance, learn=learn and ppo.learn, explore=ppo.learn)

@@ -1,9 +1,14 @@
-"""All hyper-parameters of the learner."""
+"""All hyper-parameters of the learner. Their defaults are those of the cluster file, `config.schema.Ppo`."""
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import Literal
+
+from dynamix_ps.config.schema import Ppo
+
+_DEFAULT = Ppo()
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,16 +20,22 @@ class Settings:
     reads only gamma, learning_rate, max_grad_norm, epochs and minibatches.
     """
 
-    learner: Literal["clip", "simple"] = "clip"
-    hidden: int = 64  # width of the two tanh layers of policy and critic
+    learner: Literal["clip", "simple"] = _DEFAULT.learner
+    hidden: int = _DEFAULT.hidden  # width of the two tanh layers of policy and critic
     normalise: bool = True  # observations by their running mean and deviation, with a mask of what is known
-    learning_rate: float = 3e-4
-    gamma: float = 0.99  # discount per step
-    gae_lambda: float = 0.95
-    clip: float = 0.2  # the probability ratio is held within 1 -+ clip
-    entropy: float = 0.01  # weight of the entropy bonus
-    value_weight: float = 0.5  # weight of the critic's mean squared error
-    max_grad_norm: float = 0.5
-    target_kl: float | None = 0.03  # an update ends when the policy has moved this far; none: it never ends early
-    epochs: int = 4  # passes over a batch
-    minibatches: int = 4  # per pass
+    learning_rate: float = _DEFAULT.learning_rate
+    gamma: float = _DEFAULT.gamma  # discount per step
+    gae_lambda: float = _DEFAULT.gae_lambda
+    clip: float = _DEFAULT.clip  # the probability ratio is held within 1 -+ clip
+    entropy: float = _DEFAULT.entropy  # weight of the entropy bonus
+    value_weight: float = _DEFAULT.value_weight  # weight of the critic's mean squared error
+    max_grad_norm: float = _DEFAULT.max_grad_norm
+    target_kl: float | None = _DEFAULT.target_kl  # an update ends when the policy has moved this far; none: never early
+    epochs: int = _DEFAULT.epochs  # passes over a batch
+    minibatches: int = _DEFAULT.minibatches  # per pass
+
+
+def settings_of(ppo: Ppo) -> Settings:
+    """The learner's settings in section `policy.ppo` of a cluster file."""
+    names = {one.name for one in dataclasses.fields(Settings)} & Ppo.model_fields.keys()
+    return Settings(**{name: getattr(ppo, name) for name in names})

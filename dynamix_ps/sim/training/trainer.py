@@ -34,6 +34,7 @@ from dynamix_ps.sim.cluster.simulator import Simulator
 Draw = Callable[[np.random.Generator, int, int], Parameters]  # rng, environments, workers
 Mask = NDArray[np.bool_]
 
+# An update in the simulator sees thousands of decisions, each of which shows its effect within a few windows.
 LEARNER = Settings(learning_rate=1e-3, gamma=0.6, entropy=0.001, target_kl=0.02, minibatches=16)
 
 

@@ -11,7 +11,7 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dynamix_ps.config.load import check_rules, dump_config, load_config
+from dynamix_ps.config.load import check_rules, dump_config, load_config, load_recorded_config
 from dynamix_ps.config.schema import Config, Policy, Ppo
 from dynamix_ps.config.yaml_lines import MAX_BYTES
 from dynamix_ps.errors import ConfigError
@@ -328,3 +328,19 @@ def test_dump_and_load_give_the_same_config(
     file = tmp_path / "dumped.yaml"
     file.write_bytes(dump_config(config).encode())
     assert load_config(file) == config
+
+
+def test_what_a_run_folder_keeps_says_which_settings_of_the_learner_were_set(tmp_path: Path) -> None:
+    config = load(tmp_path, MINIMAL + "policy: {name: ppo, ppo: {gamma: 0.95}}\n")
+    (tmp_path / "dumped.yaml").write_text(dump_config(config))
+    again = load_config(tmp_path / "dumped.yaml")
+    assert again == config
+    assert again.policy.ppo.model_fields_set == {"gamma"}
+
+
+def test_a_run_folder_of_an_earlier_version_with_every_section_is_still_read(tmp_path: Path) -> None:
+    file = tmp_path / "old.yaml"
+    file.write_text(MINIMAL + "policy: {name: pid, sizes: null, pid: {keep_global: true}, ppo: {gamma: 0.9}}\n")
+    policy = load_recorded_config(file).policy
+    assert (policy.name, policy.pid.keep_global, policy.foreign_keys) == ("pid", True, ())
+    assert policy.ppo == Ppo()

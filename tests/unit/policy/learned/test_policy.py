@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from dynamix_ps.errors import PolicyError
 from dynamix_ps.messages import Plan
 from dynamix_ps.policy.base import View
 from dynamix_ps.policy.learned.policy import PpoPolicy, make_ppo
-from dynamix_ps.policy.ppo.policy_file import load_policy
+from dynamix_ps.policy.ppo.policy_file import load_policy, save_policy
 from tests.control_plane import record, run_under, view
 from tests.policy_cluster import any_views, assert_valid
 
@@ -261,3 +262,50 @@ def test_workers_that_leave_and_join_are_learned_around(space: str, data: st.Dat
         plan = adopted(plan, decision.batch_sizes)
         if deciding.update_due:
             update(deciding)
+
+
+def saved(folder: Path, settings_: dict[str, Any]) -> Path:
+    """A policy file that tells these settings of its training."""
+    file = folder / "trained.npz"
+    policy(space="structured").save(file)
+    stored = load_policy(file, None)
+    save_policy(file, dataclasses.replace(stored, provenance={"origin": "simulator", "settings": settings_}))
+    return file
+
+
+def told(deciding: PpoPolicy, folder: Path) -> dict[str, Any]:
+    """The settings that `dynamix policy inspect` shows of what this policy saves."""
+    deciding.save(folder / "now.npz")
+    return dict(load_policy(folder / "now.npz", None).provenance["settings"])
+
+
+def test_learning_on_keeps_the_settings_of_the_file_unless_the_cluster_file_sets_them(tmp_path: Path) -> None:
+    learner = {"gamma": 0.6, "entropy": 0.001, "learning_rate": 0.5, "epochs": 9, "minibatches": 99}
+    trained = {"learner": learner, "reward": {"name": "PaperReward", "beta": 0.25}, "environments": 128}
+    file = str(saved(tmp_path, trained))
+    kept = told(policy(space="structured", file=file), tmp_path)
+    assert (kept["learner"]["gamma"], kept["learner"]["entropy"]) == (0.6, 0.001)
+    assert (kept["reward"]["name"], kept["reward"]["beta"]) == ("PaperReward", 0.25)
+    assert kept["environments"] == 128
+    ours = told(policy(space="structured", file=file, gamma=0.8, reward="goodput"), tmp_path)
+    assert (ours["learner"]["gamma"], ours["learner"]["entropy"]) == (0.8, 0.001)
+    assert ours["reward"]["name"] == "GoodputReward"
+
+
+def test_how_large_a_step_is_belongs_to_the_job_and_what_a_file_does_not_tell_is_the_default(tmp_path: Path) -> None:
+    defaults, learner = Ppo(), {"learning_rate": 0.5, "epochs": 9, "minibatches": 99}
+    kept = told(policy(space="structured", file=str(saved(tmp_path, {"learner": learner}))), tmp_path)["learner"]
+    for name in ("learning_rate", "epochs", "minibatches", "gamma", "gae_lambda", "target_kl"):
+        assert kept[name] == getattr(defaults, name), name
+
+
+@pytest.mark.parametrize("space", SPACES)
+def test_the_files_that_ship_tell_their_discount(space: str, tmp_path: Path) -> None:
+    shipped = told(policy(space=space, file=None, hidden=64), tmp_path)
+    assert shipped["learner"]["gamma"] == 0.6
+
+
+def test_settings_in_a_file_that_cannot_be_used_are_refused(tmp_path: Path) -> None:
+    file = saved(tmp_path, {"learner": {"gamma": 7.0}})
+    with pytest.raises(PolicyError, match=r"(?s)trained\.npz: its settings cannot be used: .*gamma"):
+        policy(space="structured", file=str(file))

@@ -138,7 +138,8 @@ def test_learning_rate_can_be_given() -> None:
 
 def test_weights_without_adam_can_be_trained_on() -> None:
     stored = agent().weights
-    acting = ActorCritic(Weights(stored.params, None, stored.normaliser), Settings(), np.random.default_rng(0))
+    settings = Settings(epochs=4, minibatches=4)
+    acting = ActorCritic(Weights(stored.params, None, stored.normaliser), settings, np.random.default_rng(0))
     acting.update(collect(acting))
     assert acting.weights.adam is not None
     assert acting.weights.adam.step == 16

@@ -99,8 +99,8 @@ def test_an_update_ends_when_the_policy_has_moved_far_enough() -> None:
     rng = np.random.default_rng(0)
     params = fresh(rng)
     batch, _ = bandit_round(params, rng)
-    far = learn(params, batch, rng, rate=3e-2, epochs=50, target_kl=None).diagnostics
-    near = learn(params, batch, rng, rate=3e-2, epochs=50, target_kl=0.02).diagnostics
+    far = learn(params, batch, rng, rate=3e-2, epochs=50, minibatches=4, target_kl=None).diagnostics
+    near = learn(params, batch, rng, rate=3e-2, epochs=50, minibatches=4, target_kl=0.02).diagnostics
     assert far["steps"] == 200
     assert 1 <= near["steps"] < 50
     assert 0.02 < near["approx_kl"] < far["approx_kl"]
