@@ -1,5 +1,6 @@
 # make demo   sets everything up and trains a real network on real BytePS with adaptive batch sizes
 # make test   sets everything up, checks style and types, runs all tests
+# make docs   builds the documentation as a site in site/
 # make bench  sets everything up, runs every controller once on real BytePS (a quarter of an hour), writes a report
 
 # MXNET=no leaves MXNet and its plugin of BytePS out (in a fresh clone, or after make clean).
