@@ -52,7 +52,7 @@ docs: setup
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
 test: setup
-	$(MAKE) --jobs 2 --output-sync lint docs
+	$(MAKE) --no-print-directory --jobs 2 --output-sync lint docs
 	$(BIN)/dynamix build-byteps  # from the cache, unless what goes into it has changed
 	$(BIN)/python -m pytest -m "not alone" --numprocesses 2 --dist worksteal
 	$(BIN)/python -m pytest -m alone
