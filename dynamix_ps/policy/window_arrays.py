@@ -114,6 +114,8 @@ def known_or(values: Known, otherwise: float = 0.0) -> Array:
 def mean_known(values: Known, otherwise: float = 0.0) -> Array:
     """Over the last axis, of what is known; `otherwise` where nothing is."""
     known = np.isfinite(values)
+    if known.all():
+        return np.asarray(np.sum(values, axis=-1).astype(np.float64) / np.shape(values)[-1])
     count = known.sum(axis=-1)
     return np.where(count > 0, np.where(known, values, 0.0).sum(axis=-1) / np.maximum(count, 1), otherwise)
 
@@ -149,11 +151,11 @@ def _columns(
     rows: tuple[WindowRecord | None, ...] | tuple[LinkView, ...], present: NDArray[np.bool_], names: tuple[str, ...]
 ) -> dict[str, NDArray[np.float64]]:
     """One array per field, NaN for absent workers."""
-    read = attrgetter(*names)
-    table = np.full((len(names), len(present)), NAN)
-    values = chain.from_iterable(read(row) for row, there in zip(rows, present.tolist(), strict=True) if there)
-    table[:, present] = np.fromiter(values, dtype=np.float64).reshape(-1, len(names)).T
-    return dict(zip(names, table, strict=True))
+    there = [row for row, is_there in zip(rows, present.tolist(), strict=True) if is_there]
+    values = chain.from_iterable(map(attrgetter(*names), there))
+    table = np.full((len(present), len(names)), NAN)
+    table[present] = np.fromiter(values, np.float64, len(there) * len(names)).reshape(len(there), len(names))
+    return dict(zip(names, np.ascontiguousarray(table.T), strict=True))
 
 
 def _ratio(value: float, unit: float) -> float:

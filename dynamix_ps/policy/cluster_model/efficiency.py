@@ -92,8 +92,7 @@ class NoiseScale:
     def observe(self, window: WindowArrays) -> None:
         """Take in a window."""
         self._global_batch = window.global_batch
-        seen = np.stack(np.broadcast_arrays(window.noise_variance, window.noise_signal))
-        seen = ratio(seen, window.grad_sq_global)
+        seen = ratio(np.array((window.noise_variance, window.noise_signal)), window.grad_sq_global)
         known = np.isfinite(seen).all(axis=0)
         first = known & ~self._begun
         if first.any():

@@ -54,6 +54,9 @@ class Finish:
             candidates: global batches, (candidates, ...); `advised` is one of them.
             duration_s: of their iterations.
         """
+        if not due.any():
+            self._batch = np.full_like(self._batch, np.nan)
+            return advised
         per_sample_s = duration_s / np.maximum(candidates, 1)
         now_s = np.where(candidates == advised, per_sample_s, 0.0).max(axis=0)
         fits = (candidates <= FACTOR * advised * (1 + 1e-9)) & (per_sample_s <= (1 + SLOWER) * now_s)

@@ -41,12 +41,13 @@ class StepTimes:
         self._steps: deque[tuple[float, float]] = deque(maxlen=_WINDOWS_KEPT)  # (C, T) of the last windows
         self._fitted = True
         self._overlap, self._network_s = 1.0, 0.0
+        self.step_s = math.nan  # of the last window, the median over the workers
 
     def observe(self, model: ClusterModel) -> None:
         """Learn from the window that the model has just observed."""
         times_s = model.known_compute_s
         longest_s = float(times_s.max(where=np.isfinite(times_s), initial=0.0))
-        step_s = typical_step_s(model.window)
+        self.step_s = step_s = typical_step_s(model.window)
         if longest_s > 0 and SHORTEST_S <= step_s <= LONGEST_S:
             self._steps.append((longest_s, max(step_s, longest_s)))
             self._fitted = False

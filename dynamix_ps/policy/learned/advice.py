@@ -74,7 +74,9 @@ class Advisor:
         known = self._times.known
         self._follow_hiding(state)
         self._exposed.observe(state.exposed_s, window.duration_s / window.iterations)
-        self._fixed_s = _filled(np.where(known, self._times.fixed_s, np.nan)) + _filled(self._exposed.seconds)
+        exposed_s = self._exposed.seconds
+        mean_exposed_s = mean_known(exposed_s)
+        self._fixed_s = _filled(np.where(known, self._times.fixed_s, np.nan)) + _filled(exposed_s)
         self._rates_per_s = _filled(self._times.rates_per_s, otherwise=1.0)
 
         batch = np.maximum(window.global_batch, 1)
@@ -84,24 +86,25 @@ class Advisor:
         factors = CANDIDATES.reshape(-1, *(1,) * batch.ndim)
         candidates = np.clip(factors * batch, window.low.sum(axis=-1), window.high.sum(axis=-1))
         longer_s = (candidates - batch) / rate_per_s * (1 - self._hiding)
-        alone_s = constant_s - mean_known(self._exposed.seconds) + candidates / rate_per_s
+        alone_s = constant_s - mean_exposed_s + candidates / rate_per_s
         pinned_s = (self._fixed_s + window.low / self._rates_per_s).max(axis=-1)
         balanced_s = np.maximum(constant_s + growing_s + longer_s, alone_s) + self._overflow_s(candidates, window.high)
         duration_s = np.maximum(balanced_s, pinned_s)
-        per_s = efficiency(state, candidates) / duration_s
+        progress = efficiency(state, np.concatenate((candidates, batch[None])))
+        per_s = progress[:-1] / duration_s
         smaller = candidates < window.reference_batch / HALF_A_STEP
         per_s = np.where(smaller & (per_s > 0), per_s / (1 + SMALLER), per_s)
         away = np.log2(np.maximum(candidates, 1) / np.maximum(window.reference_batch, 1))
         self._windows = self._windows + 1
         settled = self._windows > SETTLING
         chosen = np.where(settled, _nearest_good(per_s, np.abs(away)), PRESENT)
-        best = np.take_along_axis(candidates, chosen[None], axis=0)[0]
+        best = candidates.reshape(len(CANDIDATES), -1)[chosen.reshape(-1), np.arange(chosen.size)].reshape(batch.shape)
         ends = finishing(window.lr_rule, window.trained_ratio, window.lr_ratio)
         best = self._finish.advise(settled & ends, best, candidates, duration_s)
-        advice = np.stack(
-            [np.log2(np.maximum(best, 1) / batch), ratio(growing_s, constant_s + growing_s), efficiency(state, batch)],
-            axis=-1,
-        )
+        advice = np.empty((*batch.shape, len(ADVICE)))
+        advice[..., 0] = np.log2(np.maximum(best, 1) / batch)
+        advice[..., 1] = ratio(growing_s, constant_s + growing_s)
+        advice[..., 2] = progress[-1]
         return np.where(known.any(axis=-1, keepdims=True), advice, np.nan)
 
     def balanced(self, totals: NDArray[np.int64]) -> Array:
@@ -143,4 +146,5 @@ def _nearest_good(per_s: Array, distance: Array) -> NDArray[np.int64]:
 
 def _filled(values: Array, otherwise: float = 0.0) -> Array:
     """Unknown values are the mean of the workers' known ones."""
-    return np.where(np.isfinite(values), values, mean_known(values, otherwise)[..., None])
+    known = np.isfinite(values)
+    return values if known.all() else np.where(known, values, mean_known(values, otherwise)[..., None])

@@ -50,11 +50,7 @@ class Feature:
     paper: bool  # named by the paper; else ours
     meaning: str
     value: Callable[[Seen], Known]
-
-
-def _log(value: Known) -> Array:
-    known = np.asarray(value)
-    return np.asarray(np.log1p(np.where(known >= 0, known, np.nan)))
+    log1p: bool = False  # the number is log1p of the value, unknown where that is negative
 
 
 def _log2(value: Known) -> Array:
@@ -87,15 +83,15 @@ def _planned(seen: Seen, value: Array) -> Array:
 
 LOCAL: tuple[Feature, ...] = (
     Feature("push_throughput", "log(bytes/s)", 0, 30, "kernel", True, "log1p of payload the servers acknowledged",
-            lambda s: _log(s.window.push_bytes_per_s)),
+            lambda s: s.window.push_bytes_per_s, log1p=True),
     Feature("pull_throughput", "log(bytes/s)", 0, 30, "kernel", True, "log1p of payload received from the servers",
-            lambda s: _log(s.window.pull_bytes_per_s)),
+            lambda s: s.window.pull_bytes_per_s, log1p=True),
     Feature("push_retransmits", "log(1/s)", 0, 20, "kernel", True, "log1p of segments this worker sent again",
-            lambda s: _log(s.window.retransmits_per_s)),
+            lambda s: s.window.retransmits_per_s, log1p=True),
     Feature("pull_retransmits", "log(1/s)", 0, 20, "both sides", True, "log1p of segments servers sent it again",
-            lambda s: _log(s.window.pull_retransmits_per_s)),
+            lambda s: s.window.pull_retransmits_per_s, log1p=True),
     Feature("rtt", "log(us)", 0, 20, "kernel", False, "log1p of the smoothed round trip to the busiest server",
-            lambda s: _log(1e6 * s.window.rtt_s)),
+            lambda s: 1e6 * s.window.rtt_s, log1p=True),
     Feature("push_busy", "1", 0, 1, "kernel", False, "part of the time with data on the way to the servers",
             lambda s: s.window.push_busy),
     Feature("pull_busy", "1", 0, 1, "both sides", False, "part of the time with data on the way back",
@@ -109,7 +105,7 @@ LOCAL: tuple[Feature, ...] = (
     Feature("throttled", "1", 0, 1, "machine", False, "part of the time a CPU quota held it back",
             lambda s: s.window.throttled),
     Feature("memory", "log(GiB)", 0, 12, "machine", True, "log1p of the resident set",
-            lambda s: _log(s.window.memory_bytes / _GIB)),
+            lambda s: s.window.memory_bytes / _GIB, log1p=True),
     Feature("memory_use", "1", 0, 1, "machine", False, "memory in use over the limit that applies",
             lambda s: s.window.memory_ratio),
     Feature("gpu_use", "1", 0, 1, "machine", False, "GPU utilisation",
@@ -123,7 +119,7 @@ LOCAL: tuple[Feature, ...] = (
     Feature("accuracy_std", "1", 0, 1, "hook", False, "its standard deviation over the window",
             lambda s: s.window.accuracy_std),
     Feature("local_loss", "log(loss)", 0, 20, "hook", False, "log1p of the mean loss of this worker's samples",
-            lambda s: _log(s.window.loss)),
+            lambda s: s.window.loss, log1p=True),
     Feature("local_loss_fall", "1", -1, 1, "hook", False, "relative fall of that loss since the window seen before",
             lambda s: _fall(s.loss_before, s.window.loss)),
     Feature("iteration_time", "1", 0, 1000, "hook", True, "iteration time over the reference iteration time",
@@ -148,7 +144,7 @@ LOCAL: tuple[Feature, ...] = (
 
 SHARED: tuple[Feature, ...] = (
     Feature("loss", "log(loss)", 0, 20, "hook", True, "log1p of the mean loss over all samples",
-            lambda s: _log(s.window.global_loss)),
+            lambda s: s.window.global_loss, log1p=True),
     Feature("loss_fall", "1", -1, 1, "hook", True, "relative fall of that loss since the window seen before",
             lambda s: _fall(s.global_loss_before, s.window.global_loss)),
     Feature("global_accuracy", "1", 0, 1, "hook", True, "mean accuracy over all samples",
@@ -164,19 +160,20 @@ SHARED: tuple[Feature, ...] = (
     Feature("workers", "log2", 0, 12, "plan", False, "log2 of the number of workers",
             lambda s: np.log2(s.window.n_workers)),
     Feature("epoch", "log", 0, 10, "hook", False, "log1p of the passes over the data",
-            lambda s: _log(s.window.epoch)),
+            lambda s: s.window.epoch, log1p=True),
     Feature("server_cpu", "1", 0, 2, "servers", False, "CPU use of the busiest server, over the cores it may use",
             lambda s: s.window.server_cpu),
     Feature("server_unread", "log(bytes)", 0, 40, "servers", False, "log1p of bytes waiting to be summed, largest",
-            lambda s: _log(s.window.server_unread_bytes)),
+            lambda s: s.window.server_unread_bytes, log1p=True),
     Feature("server_unsent", "log(bytes)", 0, 40, "servers", False, "log1p of bytes waiting for the network, largest",
-            lambda s: _log(s.window.server_unsent_bytes)),
+            lambda s: s.window.server_unsent_bytes, log1p=True),
 )  # fmt: skip
 
 ALL: tuple[Feature, ...] = (*LOCAL, *SHARED)  # in the order of a row
 NAMES = tuple(feature.name for feature in ALL)
 _LOW = np.array([feature.low for feature in ALL], dtype=np.float32)
 _HIGH = np.array([feature.high for feature in ALL], dtype=np.float32)
+_LOGS = np.flatnonzero([feature.log1p for feature in ALL])
 
 
 def rows(seen: Seen) -> Array:
@@ -186,6 +183,8 @@ def rows(seen: Seen) -> Array:
         for column, feature in enumerate(ALL):
             value = feature.value(seen)
             result[..., column] = value if column < len(LOCAL) else np.asarray(value)[..., None]
+    logs = result[..., _LOGS]
+    result[..., _LOGS] = np.log1p(np.where(logs >= 0, logs, np.nan))
     return np.clip(result, _LOW, _HIGH, out=result)
 
 

@@ -25,7 +25,7 @@ from dynamix_ps.policy.baselines.proportional import DEAD_BAND, largest_change
 from dynamix_ps.policy.cluster_model.efficiency import goodput
 from dynamix_ps.policy.cluster_model.late_batch import finishing
 from dynamix_ps.policy.cluster_model.model import ClusterModel
-from dynamix_ps.policy.cluster_model.step_times import StepTimes, typical_step_s
+from dynamix_ps.policy.cluster_model.step_times import StepTimes
 from dynamix_ps.policy.window_arrays import WindowArrays
 
 
@@ -98,15 +98,16 @@ class SafetyNet:
     def _shortfall(self) -> float:
         """Part of the reference goodput that this window lacked; NaN if it cannot be told."""
         model, window = self._model, self._model.window
-        step_s = typical_step_s(window)
+        step_s = self._times.step_s
         if not model.compute.known.any() or not step_s > 0:
             return math.nan
         present, noise_scale = int(window.global_batch), model.noise.estimated
         ends = bool(finishing(window.lr_rule, window.trained_ratio, window.lr_ratio))
         reference = present if math.isnan(noise_scale) or ends else int(window.reference_batch)
         balanced_s = model.balanced_s(max(reference - model.unmeasured, 0))
-        would_be = goodput(window, reference, self._times.iteration_s(balanced_s), noise_scale)
-        return float(1 - goodput(window, present, step_s, noise_scale) / would_be)
+        times_s = (step_s, float(self._times.iteration_s(balanced_s)))
+        measured, would_be = goodput(window, (present, reference), times_s, noise_scale)
+        return float(1 - measured / would_be)
 
 
 def _guarded(sizes: tuple[int, ...], window: WindowArrays) -> tuple[int, ...]:
