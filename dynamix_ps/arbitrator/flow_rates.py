@@ -1,8 +1,7 @@
-"""Rates of a connection between two reports of one end, and totals over the connections of an end. Pure."""
+"""Rates of a connection between two reports of one end. Pure."""
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 from dynamix_ps.messages import NAN, Flow, RoleReport
@@ -52,25 +51,3 @@ def _growth(now: float, before: float) -> float:
 
 def _at_most_one(fraction: float) -> float:
     return 1.0 if fraction > 1 else fraction  # unlike min, this keeps NaN
-
-
-class Total:
-    """Totals over one side's connections. A sum is NaN if one part is."""
-
-    __slots__ = ("_most_out", "busiest_rtt_s", "busy", "count", "retransmits_per_s")
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.retransmits_per_s = 0.0
-        self.busy = NAN  # the largest known value, not a sum: a worker reaches its servers at the same time
-        self.busiest_rtt_s = NAN  # of the connection that sends most, among those with a known round trip time
-        self._most_out = -1.0
-
-    def add(self, rate: FlowRate) -> None:
-        out_per_s, _, retransmits_per_s, busy, rtt_s = rate
-        self.count += 1
-        self.retransmits_per_s += retransmits_per_s
-        if not (math.isnan(busy) or busy <= self.busy):
-            self.busy = busy
-        if not (math.isnan(rtt_s) or out_per_s < self._most_out):
-            self.busiest_rtt_s, self._most_out = rtt_s, out_per_s

@@ -16,7 +16,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from dynamix_ps.arbitrator.flow_rates import Ends, FlowRate, Total, flow_rates
+from dynamix_ps.arbitrator.flow_rates import Ends, FlowRate, flow_rates
 from dynamix_ps.messages import NAN, LinkView, RoleReport, ServerView
 
 STALE_S = 10.0  # a role that was silent for longer may return with an earlier clock (chosen by us)
@@ -48,6 +48,28 @@ class _Connection(NamedTuple):
     mine: FlowRate | None
     server: _Role | None
     theirs: FlowRate | None
+
+
+class _Total:
+    """Totals over one side's connections. A sum is NaN if one part is."""
+
+    __slots__ = ("_most_out", "busiest_rtt_s", "busy", "count", "retransmits_per_s")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.retransmits_per_s = 0.0
+        self.busy = NAN  # the largest known value, not a sum: a worker reaches its servers at the same time
+        self.busiest_rtt_s = NAN  # of the connection that sends most, among those with a known round trip time
+        self._most_out = -1.0
+
+    def add(self, rate: FlowRate) -> None:
+        out_per_s, _, retransmits_per_s, busy, rtt_s = rate
+        self.count += 1
+        self.retransmits_per_s += retransmits_per_s
+        if not (math.isnan(busy) or busy <= self.busy):
+            self.busy = busy
+        if not (math.isnan(rtt_s) or out_per_s < self._most_out):
+            self.busiest_rtt_s, self._most_out = rtt_s, out_per_s
 
 
 class Links:
@@ -126,7 +148,7 @@ class Links:
 
 def _link_view(rank: int, worker: _Role | None, connections: list[_Connection], now_s: float) -> LinkView:
     """One pass over the connections: a decision waits for it, and there may be thousands of workers."""
-    mine, theirs = Total(), Total()
+    mine, theirs = _Total(), _Total()
     push, pull = 0.0, 0.0
     here, there, compared = 0.0, 0.0, 0
     servers: dict[int, tuple[_Role, bool]] = {}

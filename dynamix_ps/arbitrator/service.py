@@ -14,6 +14,7 @@ run in a thread: heartbeats continue during both, and decisions do not wait for 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 import sys
 import time
@@ -74,6 +75,8 @@ class Arbitrator:
         self._exporter = exporter
         self._n_workers = len(config.cluster.workers)
         self._bounds = tuple(config.bounds(rank) for rank in range(self._n_workers))
+        self._reference_batch = sum(config.initial_sizes())
+        self._ring = config.data_plane.is_ring
         self._registry = Registry(self._n_workers, config.timeouts.lease_s, resumed.retired)
         self._links = Links(self._n_workers, config.cluster.servers)
         self._windows = Windows(self._n_workers, closed=resumed.window)
@@ -229,6 +232,7 @@ class Arbitrator:
         await asyncio.to_thread(self._journal.write, kind, sync=True, **line)
         if plan is not None and kind == "plan":
             self._publish(plan)
+        view = dataclasses.replace(view, links=labelled(closed.records, view.links))  # for people, no policy reads it
         if decision.note:
             self._journal.write("fallback" if decision.fallback else "note", window=view.window, detail=decision.note)
         await asyncio.to_thread(self._write_links, view)
@@ -236,7 +240,7 @@ class Arbitrator:
 
     def _view(self, closed: ClosedWindow) -> View:
         now_s = self._clock()
-        links, servers = labelled(closed.records, self._links.links(now_s)), self._links.servers(now_s)
+        links, servers = self._links.links(now_s), self._links.servers(now_s)
         self._links.settle()
         return View(
             closed.window,
@@ -246,8 +250,8 @@ class Arbitrator:
             links,
             servers,
             self._config.lr_rule,
-            reference_batch=sum(self._config.initial_sizes()),
-            ring=self._config.data_plane.is_ring,
+            reference_batch=self._reference_batch,
+            ring=self._ring,
         )
 
     def _write_links(self, view: View) -> None:

@@ -62,7 +62,7 @@ class GoodputPolicy:
         best = int(promised.argmax())
         if not promised[best] > max(SWITCH * present, 0.0):
             return keep
-        return Decision(tuple(model.shares(int(totals[best])).tolist()))
+        return Decision(tuple(model.shares(int(totals[best]) + rest).tolist()))
 
 
 def _candidates(window: WindowArrays, rest: int, smallest: int, largest: int, noise_scale: float) -> Whole:

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dynamix_ps.apportion import Whole
 from dynamix_ps.metrics.noise import SMOOTHING
 from dynamix_ps.policy.base import LR_RULES
 from dynamix_ps.policy.window_arrays import WindowArrays, ratio
@@ -49,6 +50,16 @@ def step_progress(
     step = np.minimum(np.where(rule == _ADASCALE, tuning, scaled), LARGEST_STEP)
     gained: Reals = step * (2 - step) / per_step
     return gained
+
+
+def efficiency(window: WindowArrays, batch: Whole | Reals, noise_scale: Reals) -> Reals:
+    """Progress of one iteration at global batch `batch`, (...,) or (candidates, ...), under the job's rule.
+
+    Where the noise scale, (...,), is not known, the first global batch stands for it: then the user's choice is as good
+    as any.
+    """
+    noise_scale = np.where(np.isfinite(noise_scale), noise_scale, window.reference_batch)
+    return step_progress(window.lr_rule, TUNING, window.reference_batch, noise_scale, np.maximum(batch, 1))
 
 
 def goodput(window: WindowArrays, batch: ArrayLike, iteration_s: ArrayLike, noise_scale: float) -> Reals:

@@ -37,7 +37,7 @@ def finishing(lr_rule: ArrayLike, trained_ratio: ArrayLike, lr_ratio: ArrayLike)
     return np.asarray(late & (np.asarray(lr_rule) != LR_RULES.index("linear")))
 
 
-class Finish:
+class LateBatch:
     """Remembers the global batch of the last quarter; shape (...,)."""
 
     def __init__(self, *shape: int) -> None:

@@ -68,8 +68,9 @@ class ClusterModel:
         together_s = np.interp(np.asarray(totals, dtype=np.float64), low[known].sum() + grown, times)
         return np.asarray(np.maximum(together_s, from_s.max()))  # a slow worker at its lower bound holds up all
 
-    def shares(self, total: int) -> Whole:
-        """That split of `total` in whole samples; workers that are not known keep what is planned, beside it."""
+    def shares(self, global_batch: int) -> Whole:
+        """That split of `global_batch` in whole samples; workers that are not known keep what is planned."""
+        total = max(global_batch - self.unmeasured, 0)
         known, low, high = self.compute.known, self.window.low, self.window.high
         together_s = self.balanced_s(total)
         wanted = np.clip((together_s - self.compute.fixed_s) * self.compute.rates_per_s, low, high)[known]

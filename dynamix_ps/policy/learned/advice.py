@@ -9,7 +9,7 @@ iteration of global batch B lasts
 as long as the same network time stays hidden. Computing hides network time in proportion to itself: of what a larger B
 adds to it, the part h / C (hidden over computing time now) is won back, until nothing is exposed. No iteration is
 shorter than that of a slow worker at its lower bound, and what workers at their upper bounds cannot take, the others
-must. Training progresses by f(B) / T(B) per second (progress.py). The learned policy sees B*, as log2(B* / B),
+must. Training progresses by f(B) / T(B) per second (efficiency.py). The learned policy sees B*, as log2(B* / B),
 the part of T that grows with B, and f(B); it is free to disagree. B* is, of
 all B with which that is nearly as large as it can be, the one nearest to the user's, B_0: beyond, the smallest takes
 the most steps for the same samples, which is worth more than f tells, as it knows the progress of the next step and not
@@ -19,7 +19,7 @@ half as much again, and real training made a quarter (benchmarks/results/attempt
 
 For the first SETTLING windows B* is B: estimates of the noise scale are few, and where B grows in the first twenty
 iterations, training takes more of them (benchmarks/results/growth.md). Chosen by us. For the last quarter of training
-B* is larger (finish.py).
+B* is larger (late_batch.py).
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from numpy.typing import NDArray
 
 from dynamix_ps.apportion import Whole
 from dynamix_ps.policy.cluster_model.compute_times import balance
-from dynamix_ps.policy.cluster_model.late_batch import Finish, finishing
+from dynamix_ps.policy.cluster_model.efficiency import efficiency
+from dynamix_ps.policy.cluster_model.late_batch import LateBatch, finishing
 from dynamix_ps.policy.cluster_model.model import ClusterModel
 from dynamix_ps.policy.cluster_model.network_times import NetworkTimes
-from dynamix_ps.policy.learned.rewards import efficiency
 from dynamix_ps.policy.learned.state import State
 from dynamix_ps.policy.window_arrays import Array, known_or, mean_known, ratio
 
@@ -57,7 +57,7 @@ class Advisor:
         self._exposed = NetworkTimes(*shape)
         self._hiding = np.zeros(shape[:-1])  # h / C
         self._windows = np.zeros(shape[:-1])
-        self._finish = Finish(*shape[:-1])
+        self._late_batch = LateBatch(*shape[:-1])
         self._fixed_s: Array = np.zeros(shape)
         self._rates_per_s: Array = np.ones(shape)
 
@@ -66,7 +66,7 @@ class Advisor:
         self._exposed.restart(which)
         self._hiding[which] = 0.0
         self._windows[which] = 0.0
-        self._finish.restart(which)
+        self._late_batch.restart(which)
 
     def observe(self, state: State) -> Array:
         """Take in a window that the model has observed. The advice, (..., len(ADVICE)), NaN where nothing is known."""
@@ -90,7 +90,7 @@ class Advisor:
         pinned_s = (self._fixed_s + window.low / self._rates_per_s).max(axis=-1)
         balanced_s = np.maximum(constant_s + growing_s + longer_s, alone_s) + self._overflow_s(candidates, window.high)
         duration_s = np.maximum(balanced_s, pinned_s)
-        progress = efficiency(state, np.concatenate((candidates, batch[None])))
+        progress = efficiency(window, np.concatenate((candidates, batch[None])), state.noise_scale)
         per_s = progress[:-1] / duration_s
         smaller = candidates < window.reference_batch / HALF_A_STEP
         per_s = np.where(smaller & (per_s > 0), per_s / (1 + SMALLER), per_s)
@@ -100,7 +100,7 @@ class Advisor:
         chosen = np.where(settled, _nearest_good(per_s, np.abs(away)), PRESENT)
         best = candidates.reshape(len(CANDIDATES), -1)[chosen.reshape(-1), np.arange(chosen.size)].reshape(batch.shape)
         ends = finishing(window.lr_rule, window.trained_ratio, window.lr_ratio)
-        best = self._finish.advise(settled & ends, best, candidates, duration_s)
+        best = self._late_batch.advise(settled & ends, best, candidates, duration_s)
         advice = np.empty((*batch.shape, len(ADVICE)))
         advice[..., 0] = np.log2(np.maximum(best, 1) / batch)
         advice[..., 1] = ratio(growing_s, constant_s + growing_s)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -37,9 +38,9 @@ class Decided:
 
 
 class Act(Protocol):
-    """One action per row of a network."""
+    """A network's actions, one per row."""
 
-    def __call__(self, network: str, rows: Array, allowed: NDArray[np.bool_] | None = None, /) -> NDArray[np.int64]: ...
+    def __call__(self, rows: Array, allowed: NDArray[np.bool_] | None = None, /) -> NDArray[np.int64]: ...
 
 
 class LearnedAgent(ABC):
@@ -62,7 +63,7 @@ class LearnedAgent(ABC):
     def sizes(self, state: State, *, explore: bool) -> Whole:
         """Sizes for the next windows, of the shape of `state.window.planned`."""
         return self._sizes(
-            state, lambda name, rows, allowed=None: self.networks[name].choose(rows, explore=explore, allowed=allowed)
+            state, {name: partial(network.choose, explore=explore) for name, network in self.networks.items()}
         )
 
     def decide(self, state: State, *, explore: bool, learn_normaliser: bool = False) -> Decided:
@@ -75,7 +76,7 @@ class LearnedAgent(ABC):
             )
             return acted[name].actions
 
-        return Decided(self._sizes(state, act), acted)
+        return Decided(self._sizes(state, {name: partial(act, name) for name in self.networks}), acted)
 
     def restart(self, which: NDArray[np.bool_]) -> None:
         """Forget what is remembered of some environments."""
@@ -90,10 +91,5 @@ class LearnedAgent(ABC):
         """Per network, which rows stand for somebody that is there."""
 
     @abstractmethod
-    def _sizes(self, state: State, act: Act) -> Whole:
+    def _sizes(self, state: State, act: Mapping[str, Act]) -> Whole:
         """Sizes from the networks' actions."""
-
-
-def flat(rows: Array) -> Array:
-    """One axis of rows."""
-    return rows.reshape(-1, rows.shape[-1])

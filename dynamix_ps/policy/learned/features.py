@@ -34,6 +34,7 @@ class Seen:
     global_accuracy_before: Array
     global_loss_before: Array
     iteration_time: Array  # in units of the reference
+    time_shares: Array  # (3, ..., workers), parts of the window: computing, waiting for the network, and for workers
     gradient_variance: Array  # per worker
     noise_scale: Array  # samples, smoothed
     speed: Array  # per worker, samples per second of computing
@@ -60,20 +61,6 @@ def _log2(value: Known) -> Array:
 
 def _fall(before: Array, now: Array) -> Array:
     return np.asarray((before - now) / np.maximum(np.abs(before), 1e-9))
-
-
-def speed(window: WindowArrays, compute_s: Array) -> Array:
-    """Samples per second of computing, `compute_s` seconds of the window; NaN for a worker that had none."""
-    return ratio(window.samples, np.where(window.samples > 0, compute_s, 0.0))
-
-
-def gradient_variance(window: WindowArrays) -> Array:
-    """The part of |g_i|^2 that is noise, 1 - |g|^2 / |g_i|^2, at least 0."""
-    return 1.0 - np.minimum(ratio(window.grad_sq_global[..., None], window.grad_sq_local), 1.0)
-
-
-def _share(part_s: Array, seen: Seen) -> Array:
-    return ratio(part_s, seen.window.duration_s[..., None])
 
 
 def _planned(seen: Seen, value: Array) -> Array:
@@ -125,11 +112,11 @@ LOCAL: tuple[Feature, ...] = (
     Feature("iteration_time", "1", 0, 1000, "hook", True, "iteration time over the reference iteration time",
             lambda s: np.where(s.window.present, s.iteration_time[..., None], np.nan)),
     Feature("compute_share", "1", 0, 1, "hook", False, "part of the window spent computing",
-            lambda s: _share(s.window.compute_s, s)),
+            lambda s: s.time_shares[0]),
     Feature("push_pull_share", "1", 0, 1, "hook", False, "part in which nobody but the network was waited for",
-            lambda s: _share(s.window.push_pull_s, s)),
+            lambda s: s.time_shares[1]),
     Feature("wait_share", "1", 0, 1, "hook", False, "part spent waiting for other workers",
-            lambda s: _share(s.window.wait_s, s)),
+            lambda s: s.time_shares[2]),
     Feature("relative_speed", "log2", -10, 10, "hook", False, "samples per second of computing, over the workers' mean",
             lambda s: _log2(ratio(s.speed, s.mean_speed[..., None]))),
     Feature("gradient_std", "1", 0, 10, "hook", True, "standard deviation of |g_i| over the window, over its mean",
@@ -158,7 +145,7 @@ SHARED: tuple[Feature, ...] = (
     Feature("global_batch_size", "log2/10", 0, 4, "plan", False, "log2 of B over 10",
             lambda s: np.log2(np.maximum(s.window.global_batch, 1)) / 10),
     Feature("workers", "log2", 0, 12, "plan", False, "log2 of the number of workers",
-            lambda s: np.log2(s.window.n_workers)),
+            lambda s: np.log2(s.window.planned.shape[-1])),
     Feature("epoch", "log", 0, 10, "hook", False, "log1p of the passes over the data",
             lambda s: s.window.epoch, log1p=True),
     Feature("server_cpu", "1", 0, 2, "servers", False, "CPU use of the busiest server, over the cores it may use",
@@ -185,7 +172,8 @@ def rows(seen: Seen) -> Array:
             result[..., column] = value if column < len(LOCAL) else np.asarray(value)[..., None]
     logs = result[..., _LOGS]
     result[..., _LOGS] = np.log1p(np.where(logs >= 0, logs, np.nan))
-    return np.clip(result, _LOW, _HIGH, out=result)
+    np.maximum(result, _LOW, out=result)
+    return np.minimum(result, _HIGH, out=result)
 
 
 def table() -> str:

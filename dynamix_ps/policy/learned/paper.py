@@ -5,11 +5,13 @@ It mixes two decisions: how large the global batch is, and how it is split.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 from numpy.typing import NDArray
 
 from dynamix_ps.apportion import Whole
-from dynamix_ps.policy.learned.agent import Act, LearnedAgent, flat
+from dynamix_ps.policy.learned.agent import Act, LearnedAgent
 from dynamix_ps.policy.learned.state import State
 from dynamix_ps.policy.window_arrays import Array
 
@@ -26,9 +28,9 @@ class PaperAgent(LearnedAgent):
     def present(self, state: State) -> dict[str, NDArray[np.bool_]]:
         return {"worker": state.window.present.reshape(-1)}
 
-    def _sizes(self, state: State, act: Act) -> Whole:
+    def _sizes(self, state: State, act: Mapping[str, Act]) -> Whole:
         window = state.window
-        chosen = act("worker", flat(state.rows)).reshape(window.planned.shape)
+        chosen = act["worker"](state.rows.reshape(-1, state.rows.shape[-1])).reshape(window.planned.shape)
         wanted = paper_sizes(window.planned, chosen, window.low, window.high)
         return np.where(window.present, wanted, window.planned)
 

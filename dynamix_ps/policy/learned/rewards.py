@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dynamix_ps.apportion import Whole
-from dynamix_ps.policy.cluster_model.efficiency import TUNING, step_progress
+from dynamix_ps.policy.cluster_model.efficiency import efficiency
 from dynamix_ps.policy.cluster_model.late_batch import finishing
 from dynamix_ps.policy.learned.state import State
 from dynamix_ps.policy.window_arrays import Array, known_or, ratio
@@ -60,9 +60,9 @@ class GoodputReward:
     """Cluster: efficiency * log2(e) + throughput * log2(T_ref / T) - change * |log2 of sizes|.
 
     e is the progress of one iteration at this global batch, under the learning-rate rule of the job, relative to a
-    noiseless one (progress.py; the goodput of Pollux, OSDI 2021, is progress per iteration over its time). T is the
+    noiseless one (efficiency.py; the goodput of Pollux, OSDI 2021, is progress per iteration over its time). T is the
     iteration time, T_ref its reference. The change is the mean over workers of |log2(b_new / b_old)|: what a
-    switch costs. Where training ends, with larger batches (finish.py), e is B: samples per second count.
+    switch costs. Where training ends, with larger batches (late_batch.py), e is B: samples per second count.
 
     A worker's share moves neither N nor B, so what it is worth is told without them: log2 of the samples per second
     over what all workers could compute without ever waiting, in place of the first two terms, and
@@ -78,7 +78,7 @@ class GoodputReward:
         window = state.window
         ends = finishing(window.lr_rule, window.trained_ratio, window.lr_ratio)
         samples = window.global_batch / np.maximum(window.reference_batch, 1)
-        progress_of = np.where(ends, samples, efficiency(state, window.global_batch))
+        progress_of = np.where(ends, samples, efficiency(window, window.global_batch, state.noise_scale))
         efficient = np.log2(np.maximum(progress_of, SMALLEST_PROGRESS))
         fast = -np.log2(np.maximum(state.iteration_time, 1e-9))
         progress = self.efficiency * known_or(efficient) + self.throughput * known_or(fast)
@@ -95,16 +95,6 @@ class GoodputReward:
         used = np.log2(np.maximum(known_or(ratio(samples_per_s, capacity_per_s), 1.0), 1e-3))
         shared = self.throughput * used - self.change * _changed(state, before)
         return _cut(shared[..., None] - self.balance * _lateness(state))
-
-
-def efficiency(state: State, batch: Whole) -> Array:
-    """Progress of one iteration at global batch `batch`, (...,) or (candidates, ...).
-
-    While the noise scale is unknown, the first global batch stands for it: then the user's choice is as good as any.
-    """
-    window = state.window
-    noise_scale = np.where(np.isfinite(state.noise_scale), state.noise_scale, window.reference_batch)
-    return step_progress(window.lr_rule, TUNING, window.reference_batch, noise_scale, np.maximum(batch, 1))
 
 
 Reward = PaperReward | GoodputReward

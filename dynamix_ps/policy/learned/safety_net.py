@@ -90,8 +90,7 @@ class SafetyNet:
         """B0 by measured speeds, or the present sizes where those differ by no more than the dead-band."""
         sizes, model = view.plan.batch_sizes, self._model
         if model.compute.known.any():
-            total = max(int(model.window.reference_batch) - model.unmeasured, 0)
-            wanted = tuple(model.shares(total).tolist())
+            wanted = tuple(model.shares(int(model.window.reference_batch)).tolist())
             sizes = wanted if largest_change(sizes, wanted) > DEAD_BAND else sizes
         return Decision(sizes, answer.reward, note, fallback=True)
 

@@ -66,8 +66,9 @@ class StateBuilder:
         self._take_reference(window)
         self._model.observe(window)
         compute_s = self._model.compute_s
-        speed = features.speed(window, self._model.computing_s)
+        speed = ratio(window.samples, np.where(window.samples > 0, self._model.computing_s, 0.0))
         exposed, hidden_s = exposed_s(window, compute_s)
+        parts_s = np.array((window.compute_s, window.push_pull_s, window.wait_s))
         reference_s = ratio(self._reference_sum_s, self._reference_windows)
         seen = Seen(
             window=window,
@@ -76,7 +77,8 @@ class StateBuilder:
             global_accuracy_before=self._global_accuracy,
             global_loss_before=self._global_loss,
             iteration_time=ratio(window.duration_s / window.iterations, reference_s),
-            gradient_variance=features.gradient_variance(window),
+            time_shares=ratio(parts_s, window.duration_s[..., None]),
+            gradient_variance=gradient_variance(window),
             noise_scale=self._model.noise.expected,
             speed=speed,
             mean_speed=mean_known(speed, NAN),
@@ -103,3 +105,8 @@ class StateBuilder:
         early = self._reference_windows < REFERENCE_WINDOWS
         self._reference_sum_s = self._reference_sum_s + np.where(early, window.duration_s / window.iterations, 0.0)
         self._reference_windows = self._reference_windows + early
+
+
+def gradient_variance(window: WindowArrays) -> Array:
+    """The part of |g_i|^2 that is noise, 1 - |g|^2 / |g_i|^2, at least 0."""
+    return 1.0 - np.minimum(ratio(window.grad_sq_global[..., None], window.grad_sq_local), 1.0)

@@ -7,6 +7,7 @@ learned is where it errs. Factors work at any scale, from 32 samples to millions
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 
 import numpy as np
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from dynamix_ps.apportion import Whole, split
 from dynamix_ps.policy.cluster_model.model import ClusterModel
 from dynamix_ps.policy.learned.advice import Advisor
-from dynamix_ps.policy.learned.agent import Act, LearnedAgent, flat
+from dynamix_ps.policy.learned.agent import Act, LearnedAgent
 from dynamix_ps.policy.learned.features import LOCAL
 from dynamix_ps.policy.learned.rewards import Reward
 from dynamix_ps.policy.learned.state import State
@@ -49,13 +50,13 @@ class StructuredAgent(LearnedAgent):
         there = state.window.present
         return {"batch": there.any(axis=-1).reshape(-1), "share": there.reshape(-1)}
 
-    def _sizes(self, state: State, act: Act) -> Whole:
+    def _sizes(self, state: State, act: Mapping[str, Act]) -> Whole:
         window = state.window
         advice = self._advisor.observe(state)
         reference = batch_reference(window, advice[..., 0])
-        steps = act("batch", _pooled(state, advice), batch_allowed(window, reference).reshape(-1, len(BATCH_STEPS)))
+        steps = act["batch"](_pooled(state, advice), batch_allowed(window, reference).reshape(-1, len(BATCH_STEPS)))
         total = batch_target(window, reference, steps.reshape(window.planned.shape[:-1]))
-        shares = act("share", flat(state.rows)).reshape(window.planned.shape)
+        shares = act["share"](state.rows.reshape(-1, state.rows.shape[-1])).reshape(window.planned.shape)
         return structured_sizes(window, total, self._advisor, shares)
 
 
@@ -104,8 +105,11 @@ def structured_sizes(window: WindowArrays, total: Whole, model: SplitModel, shar
     lowest, highest = np.where(present, window.low, planned), np.where(present, window.high, planned)
     factors = np.exp2(np.array(SHARE_STEPS)[share_actions])
     sizes = split(total, np.where(present, model.balanced(total) * factors, 0), lowest, highest)
+    same = total == window.global_batch
+    if not same.any():
+        return sizes
     now_s, then_s = (model.longest_s(np.where(present, those / factors, 0)) for those in (planned, sizes))
-    stays = (total == window.global_batch) & (then_s > (1 - WORTH) * now_s)
+    stays = same & (then_s > (1 - WORTH) * now_s)
     inside = ((planned >= window.low) & (planned <= window.high)).all(axis=-1)
     return np.where((stays & inside)[..., None], planned, sizes)
 
@@ -117,4 +121,5 @@ def _pooled(state: State, advice: Array) -> Array:
     count = known.sum(axis=-2)
     mean = np.where(known, local, 0.0).sum(axis=-2) / np.where(count > 0, count, np.nan)
     largest = np.where(count > 0, np.where(known, local, -np.inf).max(axis=-2), np.nan)
-    return flat(np.concatenate([state.rows[..., 0, len(LOCAL) :], mean, largest, advice], axis=-1))
+    pooled = np.concatenate([state.rows[..., 0, len(LOCAL) :], mean, largest, advice], axis=-1)
+    return np.asarray(pooled.reshape(-1, pooled.shape[-1]))

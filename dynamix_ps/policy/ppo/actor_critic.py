@@ -84,7 +84,7 @@ class ActorCritic:
         return Acted(rows, actions, log_probs[np.arange(len(rows)), actions], self._judge(rows), allowed)
 
     def choose(
-        self, raw: NDArray[np.floating[Any]], *, explore: bool, allowed: NDArray[np.bool_] | None = None
+        self, raw: NDArray[np.floating[Any]], allowed: NDArray[np.bool_] | None = None, *, explore: bool
     ) -> NDArray[np.int64]:
         """The actions of `act`, (N,), without what only learning needs. Raises as `act` does."""
         logits = self._logits(self._rows(raw), allowed)

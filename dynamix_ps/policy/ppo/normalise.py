@@ -56,7 +56,8 @@ class Normaliser:
         with np.errstate(over="ignore"):  # of unknown values
             np.subtract(rows, self.mean, out=values, casting="same_kind")
             values *= per_std
-        np.clip(values, -LIMIT, LIMIT, out=values)
+        np.maximum(values, -LIMIT, out=values)
+        np.minimum(values, LIMIT, out=values)
         np.copyto(values, 0, where=~known)
         result[:, n_features:] = known
         return result

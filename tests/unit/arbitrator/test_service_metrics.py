@@ -46,7 +46,7 @@ def test_a_policy_sees_links_and_servers_and_the_journal_keeps_them(tmp_path: Pa
         await bench.arbitrator.step()
         (view,) = policy.views
         assert [link.push_bytes_per_s for link in view.links] == [1000, 1000, 1000]
-        assert [link.slow for link in view.links] == ["", "", "link"]
+        assert [link.slow for link in view.links] == ["", "", ""], "that is told after the decision, to people"
         assert [(server.name, server.push_bytes_per_s) for server in view.servers] == [("server-0", 3000)]
         (line,) = bench.lines("links")
         assert line["window"] == 0

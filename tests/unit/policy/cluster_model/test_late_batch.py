@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dynamix_ps.policy.base import LR_RULES
-from dynamix_ps.policy.cluster_model.late_batch import Finish, finishing
+from dynamix_ps.policy.cluster_model.late_batch import LateBatch, finishing
 
 CANDIDATES = np.array([[50.0], [100.0], [150.0], [200.0], [400.0]])
 BEST = np.array([100.0])
@@ -34,7 +34,7 @@ def test_not_where_the_learning_rate_follows_the_batch_in_proportion() -> None:
 
 
 def test_twice_what_was_advised_when_it_began_until_it_is_over() -> None:
-    finish, duration_s = Finish(1), CANDIDATES / 1000
+    finish, duration_s = LateBatch(1), CANDIDATES / 1000
     assert finish.advise(NOT_DUE, BEST, CANDIDATES, duration_s) == [100]
     assert finish.advise(DUE, BEST, CANDIDATES, duration_s) == [200]
     assert finish.advise(DUE, 2 * BEST, CANDIDATES, duration_s) == [200], "not twice in turn"
@@ -48,11 +48,11 @@ def test_twice_what_was_advised_when_it_began_until_it_is_over() -> None:
     ([0.05, 0.1, 0.2, 0.19, 0.3], 200),
 ])  # fmt: skip
 def test_no_larger_than_where_fewer_samples_per_second_are_trained(durations_s: list[float], chosen: float) -> None:
-    assert Finish(1).advise(DUE, BEST, CANDIDATES, np.array(durations_s)[:, None]) == [chosen]
+    assert LateBatch(1).advise(DUE, BEST, CANDIDATES, np.array(durations_s)[:, None]) == [chosen]
 
 
 def test_restart_forgets_one_environment() -> None:
-    finish, candidates, best, due = Finish(2), CANDIDATES.repeat(2, axis=1), BEST.repeat(2), DUE.repeat(2)
+    finish, candidates, best, due = LateBatch(2), CANDIDATES.repeat(2, axis=1), BEST.repeat(2), DUE.repeat(2)
     assert list(finish.advise(due, best, candidates, candidates)) == [200, 200]
     finish.restart(np.array([True, False]))
     assert list(finish.advise(due, 2 * best, candidates, candidates)) == [400, 200]

@@ -1,0 +1,137 @@
+"""How far a decision travels through the code: modules and calls from a closed window to a published plan.
+
+    python -m benchmarks.studies.decision_path [--list]
+
+A real arbitrator in this process, 32 workers, without network, decides with the policy `ppo` that ships and its safety
+net. It does not learn. After WARM_UP windows one decision is followed with `sys.setprofile`: from
+`Arbitrator._decide`, which gets the closed window, to the end of `Arbitrator._publish`, which gets the new plan. The
+journal writes in a thread, which is followed too. Both figures are about functions of `dynamix_ps`:
+
+    modules   different modules whose functions run
+    calls     calls of a function by another module: the caller is the nearest function of ours on the stack
+
+Generator expressions and the methods that `dataclass` generates do not count: nobody wrote them as functions.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import itertools
+import sys
+import tempfile
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import numpy as np
+
+from benchmarks.parts.decision import cluster, load
+from dynamix_ps.arbitrator.journal import Journal, replay
+from dynamix_ps.arbitrator.service import Arbitrator
+from dynamix_ps.messages import Plan, Registration
+from dynamix_ps.policy.registry import make_policy
+
+WORKERS = 32
+WARM_UP = 20  # windows
+BEGIN, END = Arbitrator._decide.__code__, Arbitrator._publish.__code__
+
+
+class DecisionPath:
+    """The functions of ours that run in one decision, and who calls whom."""
+
+    def __init__(self) -> None:
+        self.modules: set[str] = set()
+        self.calls: Counter[tuple[str, str]] = Counter()  # (calling module, called function)
+        self.published = False  # it has made a new plan, which is its end
+        self._begun = False
+
+    def profile(self, frame: FrameType, event: str, _: Any) -> None:
+        """For `sys.setprofile`."""
+        if event == "call" and not self.published:
+            self._begun = self._begun or frame.f_code is BEGIN
+            if self._begun:
+                self._called(frame)
+        elif event == "return" and frame.f_code is END:
+            self.published = True
+
+    def _called(self, frame: FrameType) -> None:
+        module, caller = _module(frame), frame.f_back
+        if module is None:
+            return
+        self.modules.add(module)
+        while caller is not None and _module(caller) is None:
+            caller = caller.f_back
+        calling = str(_module(caller)) if caller is not None else "(thread)"
+        if calling != module:
+            self.calls[calling, f"{module}.{frame.f_code.co_name}"] += 1
+
+
+def _module(frame: FrameType) -> str | None:
+    """The module of a function of ours, else None."""
+    name = str(frame.f_globals.get("__name__"))
+    ours = name.startswith("dynamix_ps.") and frame.f_code.co_filename.endswith(".py")
+    return name if ours and frame.f_code.co_name != "<genexpr>" else None
+
+
+async def follow(workers: int = WORKERS, warm_up: int = WARM_UP) -> DecisionPath:
+    """The path of the first decision after `warm_up` windows that makes a new plan."""
+    config = cluster("ppo", workers)
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "journal.jsonl"
+        journal = Journal(file)
+        policy = make_policy(config, workers, np.random.default_rng(0))
+        arbitrator = Arbitrator(config, policy, journal, replay(file), Path(folder) / "policy.npz")
+        plan = Plan(0, config.initial_sizes())
+        for rank in range(workers):
+            arbitrator.register(Registration(rank, "life", "host", rank, plan))
+        made = load(workers)
+        next(made)
+        for window in itertools.count():
+            reports, records = made.send(plan)
+            for report in reports:
+                arbitrator.observe(report)
+            for record in records:
+                arbitrator.report("life", record)
+            path = DecisionPath()
+            with _profiled(path.profile):
+                await arbitrator.step()
+            if path.published and window >= warm_up:
+                break
+            plan = arbitrator.register(Registration(0, "life", "host", 0, plan))
+        journal.close()
+    return path
+
+
+@contextmanager
+def _profiled(profile: Callable[[FrameType, str, Any], None]) -> Iterator[None]:
+    """Follow this thread, and those that start meanwhile."""
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+    threading.setprofile(profile)
+    sys.setprofile(profile)
+    try:
+        yield
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--list", action="store_true", help="name every call between modules")
+    args = parser.parse_args()
+    path = asyncio.run(follow())
+    if args.list:
+        for (calling, called), times in sorted(path.calls.items()):
+            print(f"{times:4d}  {calling} -> {called}")
+    print(f"{len(path.modules)} modules, {path.calls.total()} calls between them")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
