@@ -31,7 +31,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.parts.decision import cluster, load
+from benchmarks.made_up_cluster import cluster, load
 from dynamix_ps.arbitrator.journal import Journal, replay
 from dynamix_ps.arbitrator.service import Arbitrator
 from dynamix_ps.messages import Plan, Registration
