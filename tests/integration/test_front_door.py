@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +20,7 @@ pytestmark = pytest.mark.timeout(240)
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+PROOF = "benchmarks/results/proof"
 LAUNCH = "dynamix launch -c examples/cluster.yaml -- python"
 
 
@@ -56,6 +58,25 @@ def test_every_command_of_the_readme_is_run_here(tmp_path: Path) -> None:
     train = [*load_config(ROOT / "configs" / "demo.yaml").command, "--data", "digits", "--epochs", "1"]
     _, summary = launched(tmp_path, "configs/demo.yaml", *train)  # shorter: its own data set takes a minute
     assert summary["exit_code"] == 0
+
+
+def test_the_results_of_the_readme_are_what_their_command_computes(tmp_path: Path) -> None:
+    inline = re.findall(r"`((?:python -m|dynamix|make) [^`]+)`", README)
+    assert inline == ["make demo", f"python -m benchmarks.report.proof {PROOF} --out benchmarks/results"]
+    shutil.copy(ROOT / "benchmarks" / "results" / "proof.md", tmp_path)
+    command = [sys.executable, "-m", "benchmarks.report.proof", PROOF, "--out", str(tmp_path)]
+    subprocess.run(command, cwd=ROOT, env=environment(), check=True)
+    computed = {row[1:4] for row in figures((tmp_path / "proof.md").read_text(), columns=(0, 2, 3, 4))}
+    shown = [row[1:4] for row in figures(README, columns=(0, 1, 2, 3))]
+    assert len(shown) == 11
+    assert set(shown) <= computed
+
+
+def figures(page: str, columns: tuple[int, ...]) -> list[tuple[str, ...]]:
+    """Of every table row with an interval in each column after the first."""
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in page.splitlines() if line.startswith("|")]
+    kept = [tuple(row[column] for column in columns) for row in rows if len(row) > max(columns)]
+    return [row for row in kept if all(re.fullmatch(r"[\d.]+ \[[\d.]+, [\d.]+\]", cell) for cell in row[1:])]
 
 
 def test_the_script_of_the_readme_runs(tmp_path: Path) -> None:
