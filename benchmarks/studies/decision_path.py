@@ -3,9 +3,10 @@
     python -m benchmarks.studies.decision_path [--list]
 
 A real arbitrator in this process, 32 workers, without network, decides with the policy `ppo` that ships and its safety
-net. It does not learn. After WARM_UP windows one decision is followed with `sys.setprofile`: from
-`Arbitrator._decide`, which gets the closed window, to the end of `Arbitrator._publish`, which gets the new plan. The
-journal writes in a thread, which is followed too. Both figures are about functions of `dynamix_ps`:
+net. It does not learn. After WARM_UP windows the next DECISIONS that make a plan are followed with `sys.setprofile`:
+from `Arbitrator._decide`, which gets the closed window, to the end of `Arbitrator._publish`, which gets the new plan.
+The journal writes in a thread, which is followed too. Both figures are about functions of `dynamix_ps`, and both are
+given as the median and the most of the decisions: those that the safety net judges and replaces go the longest way.
 
     modules   different modules whose functions run
     calls     calls of a function by another module: the caller is the nearest function of ours on the stack
@@ -26,6 +27,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from statistics import median
 from types import FrameType
 from typing import Any
 
@@ -38,7 +40,7 @@ from dynamix_ps.messages import Plan, Registration
 from dynamix_ps.policy.registry import make_policy
 
 WORKERS = 32
-WARM_UP = 20  # windows
+WARM_UP, DECISIONS = 20, 20
 BEGIN, END = Arbitrator._decide.__code__, Arbitrator._publish.__code__
 
 
@@ -79,8 +81,9 @@ def _module(frame: FrameType) -> str | None:
     return name if ours and frame.f_code.co_name != "<genexpr>" else None
 
 
-async def follow(workers: int = WORKERS, warm_up: int = WARM_UP) -> DecisionPath:
-    """The path of the first decision after `warm_up` windows that makes a new plan."""
+async def follow(workers: int = WORKERS, warm_up: int = WARM_UP, decisions: int = DECISIONS) -> list[DecisionPath]:
+    """The paths of so many decisions after `warm_up` windows that make a new plan."""
+    found: list[DecisionPath] = []
     config = cluster("ppo", workers)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "journal.jsonl"
@@ -102,10 +105,12 @@ async def follow(workers: int = WORKERS, warm_up: int = WARM_UP) -> DecisionPath
             with _profiled(path.profile):
                 await arbitrator.step()
             if path.published and window >= warm_up:
+                found.append(path)
+            if len(found) == decisions:
                 break
             plan = arbitrator.register(Registration(0, "life", "host", 0, plan))
         journal.close()
-    return path
+    return found
 
 
 @contextmanager
@@ -123,13 +128,15 @@ def _profiled(profile: Callable[[FrameType, str, Any], None]) -> Iterator[None]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--list", action="store_true", help="name every call between modules")
+    parser.add_argument("--list", action="store_true", help="name every call between modules on the longest way")
     args = parser.parse_args()
-    path = asyncio.run(follow())
+    paths = sorted(asyncio.run(follow()), key=lambda path: path.calls.total())
     if args.list:
-        for (calling, called), times in sorted(path.calls.items()):
+        for (calling, called), times in sorted(paths[-1].calls.items()):
             print(f"{times:4d}  {calling} -> {called}")
-    print(f"{len(path.modules)} modules, {path.calls.total()} calls between them")
+    modules, calls = [len(path.modules) for path in paths], [path.calls.total() for path in paths]
+    print(f"modules: {median(modules):g}, at most {max(modules)}")
+    print(f"calls between them: {median(calls):g}, at most {max(calls)}")
     return 0
 
 

@@ -58,8 +58,7 @@ class ClusterModel:
         """
         known, low, high = self.compute.known, self.window.low, self.window.high
         rates = self.compute.rates_per_s[known]
-        from_s = self.compute.seconds(low)[known]  # a worker's size grows between these two times
-        until_s = self.compute.seconds(high)[known]
+        from_s, until_s = self.compute.seconds((low, high))[:, known]  # a worker's size grows between these two times
         times = np.concatenate((from_s, until_s))
         order = np.argsort(times, kind="stable")
         slopes = np.concatenate((rates, -rates))[order].cumsum()  # samples per second after each of them

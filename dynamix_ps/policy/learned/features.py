@@ -126,7 +126,9 @@ LOCAL: tuple[Feature, ...] = (
     Feature("batch", "log2/10", 0, 3, "plan", False, "log2 of the batch size over 10",
             lambda s: _planned(s, np.log2(np.maximum(s.window.planned, 1)) / 10)),
     Feature("batch_share", "1", 0, 100, "plan", False, "batch size over the workers' mean",
-            lambda s: _planned(s, ratio(s.window.planned * s.window.n_workers, s.window.global_batch[..., None]))),
+            lambda s: _planned(s, ratio(
+                s.window.planned * s.window.planned.shape[-1], s.window.global_batch[..., None]
+            ))),
 )  # fmt: skip
 
 SHARED: tuple[Feature, ...] = (

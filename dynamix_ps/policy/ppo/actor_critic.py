@@ -124,9 +124,12 @@ class ActorCritic:
         return rows
 
     def _logits(self, rows: Array, allowed: NDArray[np.bool_] | None) -> Array:
-        if allowed is not None and not allowed.any(axis=1).all():
+        logits = forward(self._weights.params.actor, rows)[-1]
+        if allowed is None:
+            return logits
+        if not allowed.any(axis=1).all():
             raise PolicyError("no action is allowed in a row, expected at least one; correct the mask")
-        return masked(forward(self._weights.params.actor, rows)[-1], allowed)
+        return masked(logits, allowed)
 
     def _judge(self, rows: Array) -> Array:
         if self._settings.learner == "simple":
