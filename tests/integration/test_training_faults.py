@@ -104,7 +104,7 @@ def test_a_damaged_data_file_is_named(tmp_path, started):
 def test_a_stopped_worker_is_named_by_those_who_wait_and_training_goes_on(tmp_path, started):
     """SIGSTOP one worker; the other's stall names it; after SIGCONT the run ends well."""
     extra = "timeouts: {rpc_s: 0.5, lease_s: 1.0, stall_warn_s: 1.5, stall_fail_s: 60.0}\nwindow: 5\n"
-    process = launch(tmp_path, started, "none", extra, mode="adapt", ITERATIONS="6000")
+    process = launch(tmp_path, started, "none", extra, mode="adapt", ITERATIONS="2000")
     workers = tmp_path / "runs" / "latest" / "workers"
 
     def events(rank: int) -> list[dict]:
