@@ -1,7 +1,7 @@
-"""A real run read back, decision by decision: what calibration and replay start from.
+"""Reads a real run back, decision by decision, for calibration and replay.
 
-It comes from a run folder, or from a recording: one compressed JSON-lines file with the lines of the run folder
-that matter here (windows, evaluations, decisions, links) after a head line with the configuration.
+The source is a run folder or a recording. A recording is one compressed JSON-lines file: a first line with the
+configuration, then the lines of the run folder about windows, evaluations, decisions and links.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _KINDS = frozenset({"window", "evaluation", "links", *DECISIONS})
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """What the arbitrator saw when a window closed, and the batch sizes in force after its decision."""
+    """The view of the arbitrator when a window closed, and the batch sizes after its decision."""
 
     view: View
     batch_sizes: tuple[int, ...]
@@ -40,7 +40,7 @@ class Decided:
 
 @dataclass(frozen=True, slots=True)
 class RecordedRun:
-    """One run; `decided` in order of time, evaluations of the test set with seconds since training began."""
+    """One run: decisions in order of time, and evaluations of the test set with seconds since training began."""
 
     name: str
     config: Config
@@ -53,7 +53,7 @@ class RecordedRun:
 
     @property
     def complete(self) -> Iterator[View]:
-        """The windows that every worker reported and no stall lies in."""
+        """The windows that every worker reported and that contain no stall."""
         for one in self.decided:
             if all(record is not None and not record.flagged for record in one.view.records):
                 yield one.view
@@ -63,7 +63,7 @@ def read_run(path: Path) -> RecordedRun:
     """Read a run folder, or a recording that `write_recording` made.
 
     Raises:
-        UsageError: it is neither, it is damaged, or the run closed no window.
+        UsageError: the path is neither, the file is damaged, or the run has no decided window.
     """
     if path.is_dir():
         folder = RunFolder.open(path)
@@ -79,7 +79,7 @@ def read_run(path: Path) -> RecordedRun:
 
 
 def write_recording(folder: RunFolder, file: Path) -> None:
-    """Write the lines of a run folder that matter here into one small file, after which the run is named.
+    """Write a recording of a run folder. The name of the file becomes the name of the run.
 
     The same run gives the same bytes.
 
@@ -114,7 +114,7 @@ def _read_recording(file: Path) -> RecordedRun:
 
 @dataclass(slots=True)
 class _Window:
-    """What the lines of a run tell of one window."""
+    """The lines of a run about one window."""
 
     records: dict[int, WindowRecord] = field(default_factory=dict)
     decision: Line | None = None
@@ -123,7 +123,7 @@ class _Window:
 
 
 def _run(name: str, config: Config, lines: Iterable[Line]) -> RecordedRun:
-    """Put the lines of one run in order; those of workers and journal may come in any."""
+    """Build the run from its lines; the lines of workers and journal may come in any order."""
     windows: dict[int, _Window] = {}
     evaluated: list[Line] = []
     started: dict[int, Line] = {}
@@ -152,14 +152,14 @@ def _run(name: str, config: Config, lines: Iterable[Line]) -> RecordedRun:
 
 def _decisions(config: Config, started: dict[int, Line], windows: dict[int, _Window]) -> Iterator[Decided]:
     ranks = range(len(config.cluster.workers))
-    if len(started) < len(ranks):  # nobody trained
+    if len(started) < len(ranks):  # not every worker began to train
         return
     bounds = tuple(config.bounds(rank) for rank in ranks)
-    plan = Plan(0, tuple(started[rank]["batch_size"] for rank in ranks))  # a static policy's own sizes, if it has some
+    plan = Plan(0, tuple(started[rank]["batch_size"] for rank in ranks))  # a static policy may set its own first sizes
     for number_of, window in sorted(windows.items()):
         if window.decision is None:
             continue
-        known = set(window.decision.get("reported", ranks))  # a record that came too late had no part in the decision
+        known = set(window.decision.get("reported", ranks))  # the decision did not know later records
         records = tuple(window.records.get(rank) if rank in known else None for rank in ranks)
         view = View(
             number_of,

@@ -1,4 +1,4 @@
-"""What another policy would have decided in the windows of a recorded run. Pure."""
+"""What another policy would decide in the windows of a recorded run. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dynamix_ps.sim.recorded import RecordedRun
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One window: the sizes it ran under, those the run went on with, and those the other policy asks for."""
+    """One window: its sizes, the sizes the run used next, and the sizes that the other policy asks for."""
 
     window: int
     before: tuple[int, ...]

@@ -12,7 +12,15 @@ import dynamix_ps
 
 ROOT = Path(dynamix_ps.__file__).parents[1]
 LARGEST_WITHOUT_MAP = 12  # modules
-ALWAYS = ("worker_hooks", "server_hooks", "dynamix_ps/comm", "worker_hooks/observe")
+ALWAYS = (
+    "worker_hooks",
+    "server_hooks",
+    "dynamix_ps/comm",
+    "worker_hooks/observe",
+    "dynamix_ps/arbitrator",
+    "dynamix_ps/sim",
+    *(f"dynamix_ps/sim/{wing}" for wing in ("calibration", "cluster", "contest", "scenario", "training")),
+)
 
 
 def modules_of(package: Path) -> set[str]:

@@ -1,7 +1,7 @@
 """From recorded runs to a scenario of their cluster and their training: `dynamix sim calibrate`. Pure.
 
-What the runs tell directly is taken over (sizes, bounds, k, bytes, latencies, samples of an epoch); how long
-computing and network take is fitted in fit_cost.py, how training goes in fit_training.py.
+The runs give some values directly: sizes, bounds, k, bytes, latencies, samples of an epoch. fit_cost.py fits the times
+of computing and network, fit_training.py fits loss and accuracy.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dynamix_ps.sim.recorded import RecordedRun
 from dynamix_ps.sim.scenario.load import Scenario
 from dynamix_ps.sim.scenario.parts import Bounds, Servers, Training, Worker
 
-NEARLY = 0.98  # of what all runs reached: the target, where none is configured
+NEARLY = 0.98  # the target is this part of the lowest best accuracy of all runs, if none is configured
 
 
 def calibrate(scenario: Scenario, runs: Sequence[Series]) -> Scenario:
@@ -28,10 +28,10 @@ def calibrate(scenario: Scenario, runs: Sequence[Series]) -> Scenario:
 
 
 def scenario_of(name: str, runs: Sequence[RecordedRun], series: Sequence[Series]) -> Scenario:
-    """What the runs say of their cluster without any fit. Initial sizes, to which `tuning` refers, are the first's.
+    """What the runs give without a fit. The initial sizes, to which `tuning` refers, are those of the first run.
 
     Raises:
-        UsageError: the runs are of different clusters, or of learning rates that the simulator cannot relate.
+        UsageError: the runs differ in their cluster, or in a learning rate that the simulator cannot convert.
     """
     first = runs[0]
     for run in runs[1:]:
@@ -69,7 +69,7 @@ def scenario_of(name: str, runs: Sequence[RecordedRun], series: Sequence[Series]
 
 
 def _with_warm_up(scenario: Scenario, runs: Sequence[Series]) -> Scenario:
-    """How much longer the first windows took than the fitted cluster would."""
+    """The scenario with `warm_up`: how much longer the first windows took than the fit predicts."""
     longer = [run.iteration_s[0] / predict_times(scenario, run.sizes[:1]).iteration_s[0] for run in runs]
     return scenario.model_copy(update={"warm_up": max(float(np.median(longer)), 1.0)})
 
@@ -92,13 +92,13 @@ def _check_alike(first: RecordedRun, run: RecordedRun) -> None:
 
 
 def _latency_s(records: Sequence[WindowRecord], rank: int) -> float:
-    """Median round trip where it is known."""
+    """Median of the known round trip times."""
     known = [record.rtt_s for record in records if record.rank == rank and record.rtt_s > 0]
     return float(np.median(known)) if known else Worker().latency_s
 
 
 def _cores(records: Sequence[WindowRecord]) -> float:
-    """That the fastest worker keeps busy while it computes."""
+    """Cores that the fastest worker keeps busy while it computes."""
     ranks = {record.rank for record in records}
     busy = {rank: [r.cpu_ratio * r.duration_s / r.compute_s for r in records if r.rank == rank] for rank in ranks}
     known = [float(np.median(values)) for values in busy.values() if np.isfinite(values).all()]
@@ -106,13 +106,13 @@ def _cores(records: Sequence[WindowRecord]) -> float:
 
 
 def _quota(records: Sequence[WindowRecord], rank: int, cores: float) -> float:
-    """CPU time that a worker may use over what it would while it computes; at most 1."""
+    """CPU time that a worker may use over the CPU time it wants while it computes; at most 1."""
     usable = float(np.median([record.cpu_cores for record in records if record.rank == rank]))
     return min(usable / cores, 1.0) if usable > 0 else 1.0
 
 
 def _data_samples(run: RecordedRun) -> float:
-    """Samples of one pass over the data, from how far the epochs came."""
+    """Samples of one pass over the data, from the progress of epochs."""
     views = list(run.complete)
     ends = [(view.reported[0].epoch, view.reported[0]) for view in views if view.reported[0].epoch > 0]
     if not ends:

@@ -1,8 +1,8 @@
 """Fits the cost model (cost.py) to the windows of recorded runs. Pure.
 
-Per worker fixed_s, per_sample_s and the exposed network time, and one jitter, such that iteration times, push-pull
-times and what every worker needs by itself (series.py) come true. What overlap hides cannot be told from bandwidth,
-so overlap is 0 and a link's rate is what makes its exposed time come true. Weights and priors are chosen by us.
+The unknowns are fixed_s, per_sample_s and the exposed network time of each worker, and one jitter. They fit iteration
+times, push-pull times and what every worker needs on its own (series.py). The fit cannot tell overlap from bandwidth,
+so overlap is 0, and a link's rate is the one that gives its exposed time. Weights and priors are chosen by us.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from dynamix_ps.sim.cluster.parameters import Parameters, parameters_of
 from dynamix_ps.sim.cluster.traces import Conditions
 from dynamix_ps.sim.scenario.load import Scenario
 
-ITERATION, NEED, PUSH_PULL = 0.05, 0.15, 0.05  # how far off a window may be, relative to its iteration time
-FIXED_PART = 0.2  # of what a worker needs: where the fit starts
+ITERATION, NEED, PUSH_PULL = 0.05, 0.15, 0.05  # expected error of a window, relative to its iteration time
+FIXED_PART = 0.2  # of what a worker needs: start of the fit
 JITTER = 0.05
-UNLIKELY = (2.0, 1.0, 1.0, 1.5)  # of logarithms: fixed_s, per_sample_s, exposed time, jitter
-WIDEST = 7.0  # likewise
-AMPLE = 100.0  # times what is needed: servers never hold anybody up here
+UNLIKELY = (2.0, 1.0, 1.0, 1.5)  # spread of the prior, in logarithms: fixed_s, per_sample_s, exposed time, jitter
+WIDEST = 7.0  # largest distance from the start, in logarithms
+AMPLE = 100.0  # times the needed bandwidth: servers delay no worker here
 
 
 def predict_times(scenario: Scenario, sizes: Array) -> Times:
@@ -34,7 +34,7 @@ def predict_times(scenario: Scenario, sizes: Array) -> Times:
 
 
 def fit_cost(scenario: Scenario, runs: Sequence[Series]) -> Scenario:
-    """The scenario with workers, links and jitter as in these runs of its cluster."""
+    """The scenario with workers, links and jitter fitted to these runs of its cluster."""
     n = scenario.n_workers
     latency_s = np.array([worker.latency_s for worker in scenario.each_worker])
     sizes, need_s = _all(runs, "sizes"), _all(runs, "need_s")
@@ -48,7 +48,7 @@ def fit_cost(scenario: Scenario, runs: Sequence[Series]) -> Scenario:
 
     def values(x: Array) -> dict[str, Any]:
         fixed_s, per_sample_s, exposed_s = np.exp(x[:-1]).reshape(3, n)
-        transfer_s = np.maximum(exposed_s / (1 + LAST_BUCKET) - latency_s, 1e-6)  # the last bucket goes both ways
+        transfer_s = np.maximum(exposed_s / (1 + LAST_BUCKET) - latency_s, 1e-6)  # the last bucket is pushed and pulled
         link = scenario.model_bytes / transfer_s
         return {"fixed_s": fixed_s, "per_sample_s": per_sample_s, "link_bytes_per_s": link, "jitter": np.exp(x[-1])}
 

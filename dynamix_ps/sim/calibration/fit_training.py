@@ -1,7 +1,7 @@
 """Fits the training model (learning.py) to recorded runs: test accuracy, loss and accuracy of training, noise scale.
 
-All runs share the script's own learning rate, so `tuning` refers to one B for all: that of the scenario's initial
-sizes. Weights and priors are chosen by us. Pure.
+All runs share the script's learning rate, so `tuning` refers to one B for all: that of the scenario's initial sizes.
+Weights and priors are chosen by us. Pure.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from dynamix_ps.sim.cluster import learning
 from dynamix_ps.sim.cluster.parameters import Parameters, parameters_of
 from dynamix_ps.sim.scenario.load import Scenario
 
-TEST_ACCURACY, TRAIN_ACCURACY = 0.01, 0.03  # how far off one value may be
-LOSS, NOISE = 0.15, 1.0  # of logarithms
-NOISE_PARTS = 4  # a run's noise estimates are pooled in so many parts
+TEST_ACCURACY, TRAIN_ACCURACY = 0.01, 0.03  # expected error of one value
+LOSS, NOISE = 0.15, 1.0  # expected error of logarithms
+NOISE_PARTS = 4  # a run's noise estimates are averaged over so many parts
 
 
 class _Unknown(NamedTuple):
     start: float
-    unlikely: float  # so far from the start
+    unlikely: float  # spread of the prior around the start
     low: float
     high: float
-    log: bool = False  # its logarithm is fitted, and `unlikely` is of that
+    log: bool = False  # fit its logarithm; `unlikely` is then in logarithms
 
 
 _UNKNOWN = {
@@ -44,7 +44,7 @@ _UNKNOWN = {
 
 
 def fit_training(scenario: Scenario, runs: Sequence[Series]) -> Scenario:
-    """The scenario with `training` as in these runs."""
+    """The scenario with `training` fitted to these runs."""
     first_loss = max(float(run.loss[0]) for run in runs)
     last_loss = min(float(run.loss.min()) for run in runs)
     best = max(max(run.accuracy.max(), run.test_accuracy.max(initial=0)) for run in runs)
@@ -64,7 +64,7 @@ def fit_training(scenario: Scenario, runs: Sequence[Series]) -> Scenario:
 
     def values(x: Array) -> dict[str, Any]:
         found = dict(zip(names, np.where(logs, np.exp(np.where(logs, x, 0)), x).tolist(), strict=True))
-        return found | {"chance": math.exp(-found["first_loss"])}  # of an even guess with this loss
+        return found | {"chance": math.exp(-found["first_loss"])}  # accuracy of a uniform guess with this loss
 
     def residuals(x: Array) -> Array:
         parameters = with_values(base, values(x))
@@ -86,9 +86,9 @@ def fit_training(scenario: Scenario, runs: Sequence[Series]) -> Scenario:
 
 
 class Curve:
-    """How training goes under a run's sizes: progress at the end of every k iterations, as in simulator.py.
+    """Training under a run's sizes: progress after every k iterations, as in simulator.py.
 
-    Values are interpolated; those of a window are taken in its middle, and it is named by its first iteration.
+    Values are interpolated; the value of a window is the one in its middle. `first` is a window's first iteration.
     """
 
     def __init__(self, parameters: Parameters, run: Series) -> None:
@@ -105,7 +105,7 @@ class Curve:
             self._smoothed.append(float(smoothed[0]))
 
     def test_accuracy(self, iterations: Array) -> Array:
-        """After so many iterations."""
+        """Test accuracy after so many iterations."""
         excess, smoothed = self._excess(iterations), self._at(iterations, self._smoothed)
         return np.asarray(learning.test_accuracy(self._parameters, excess, smoothed), dtype=np.float64)
 
@@ -130,8 +130,10 @@ class Curve:
 
 
 def pooled_noise(run: Series) -> tuple[Array, Array]:
-    """(iterations, noise scale) in parts of a run; V and S are averaged apart, and a part where that is not positive
-    says nothing."""
+    """(iterations, noise scale) over parts of a run.
+
+    V and S are averaged separately. Parts in which a mean is not positive are left out.
+    """
     found = []
     for rows in np.array_split(np.flatnonzero(np.isfinite(run.variance) & np.isfinite(run.signal)), NOISE_PARTS):
         if len(rows):

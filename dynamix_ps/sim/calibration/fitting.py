@@ -19,7 +19,7 @@ _SHIFT = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Prior:
-    """Of several unknowns: where to start, how far from there is unlikely, and between which values to stay."""
+    """Of several unknowns: start, spread around the start, and bounds."""
 
     start: Array
     unlikely: Array
@@ -28,9 +28,9 @@ class Prior:
 
 
 def least(residuals: Callable[[Array], Array], prior: Prior) -> Array:
-    """The x of least soft-L1 residuals, one more of which is (x - start) / unlikely.
+    """The x that minimises the soft-L1 loss of the residuals and of (x - start) / unlikely.
 
-    Solved for z = _SHIFT + (x - start) / unlikely, of which the solver's relative steps for derivatives are far
+    Solved for z = _SHIFT + (x - start) / unlikely: the solver's steps for derivatives are relative to z, and then far
     above the precision of the models.
     """
 
@@ -46,6 +46,6 @@ def least(residuals: Callable[[Array], Array], prior: Prior) -> Array:
 
 
 def with_values(parameters: Parameters, values: Mapping[str, Any]) -> Parameters:
-    """One environment with other values: numbers, or one per worker."""
+    """One environment with some values replaced: by a number, or by one number per worker."""
     arrays: dict[str, Any] = {name: np.asarray(value, dtype=np.float32)[None] for name, value in values.items()}
     return dataclasses.replace(parameters, **arrays)

@@ -1,4 +1,4 @@
-"""How well a calibrated scenario foretells real runs: iteration times, and time to an accuracy."""
+"""How well a calibrated scenario predicts real runs: iteration times, and time to an accuracy."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from dynamix_ps.sim.cluster.simulator import Simulator
 from dynamix_ps.sim.scenario.load import Scenario
 
 SEEDS = 16
-LONGEST = 4  # simulated at most so many times as long as the real run
+LONGEST = 4  # longest simulation, as a multiple of the real run
 
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """One run: how far off the iteration times are, and seconds of training to the target; NaN: never reached."""
+    """One run: error of the iteration times, and seconds of training to the target; NaN: not reached."""
 
     name: str
     windows: int
@@ -32,7 +32,7 @@ class Prediction:
 
     @property
     def time_error(self) -> float:
-        """Of the time to the target, relative to the measured one; NaN where either never reached it."""
+        """Relative error of the time to the target; NaN if either run does not reach it."""
         return abs(self.predicted_s / self.measured_s - 1)
 
 
@@ -50,14 +50,14 @@ def predict(scenario: Scenario, run: Series, rng: np.random.Generator) -> Predic
 
 
 def leave_one_out(scenario: Scenario, runs: Sequence[Series]) -> list[Scenario]:
-    """For every run, the scenario calibrated with all the others."""
+    """For every run, the scenario calibrated with all other runs."""
     return [calibrate(scenario, [other for other in runs if other is not run]) for run in runs]
 
 
 def simulate(scenario: Scenario, run: Series, rng: np.random.Generator) -> tuple[Array, Array]:
-    """(seconds of training, test accuracy) under the sizes of a run, its last ones from its end on.
+    """(seconds of training, test accuracy) under the sizes of a run; after its end, under its last sizes.
 
-    Arrays are (windows + 1, SEEDS), from the start until the run ended and all reached the target.
+    Arrays are (windows + 1, SEEDS), from the start until the run has ended and all seeds have reached the target.
     """
     simulator = Simulator(parameters_of((scenario,) * SEEDS), rng)
     low, high = simulator.parameters.low[0], simulator.parameters.high[0]
@@ -74,14 +74,14 @@ def simulate(scenario: Scenario, run: Series, rng: np.random.Generator) -> tuple
 
 
 def time_to(target: float, time_s: Array, accuracy: Array) -> float:
-    """Median over the columns of the time at which the accuracy first is at the target; NaN if most never get there."""
+    """Median over columns of the time when the accuracy first reaches the target; NaN if most columns do not."""
     reached_s = [crossing(target, times, values) for times, values in zip(time_s.T, accuracy.T, strict=True)]
     middle = float(np.median(np.nan_to_num(reached_s, nan=np.inf)))
     return middle if np.isfinite(middle) else float("nan")
 
 
 def table(title: str, predictions: Sequence[Prediction]) -> Table:
-    """For people; unknown is `-`."""
+    """The predictions as a table; unknown values are `-`."""
     result = Table(title=title)
     result.add_column("run", overflow="fold")
     for column in ("windows", "iteration\noff by", "s to\ntarget", "simulated", "off by"):

@@ -1,9 +1,9 @@
-"""A recorded run as arrays: what the fits of calibrate.py need of it. Pure.
+"""A recorded run as arrays, for the fits of calibrate.py. Pure.
 
-`need_s` is how long a worker takes for one iteration of its own, computing and its part of the network. For the
-worker that came last this is measured; for one that waits it is at least its computing and the exposed network
-time. Under a CPU quota even that is too little: after a wait a process computes at full speed until the quota of
-the period is used up. What it can keep up is its CPU time over the cores it may use, if that is more.
+`need_s` is how long a worker needs for one iteration on its own: computing and its part of the network. For the slowest
+worker it is measured. For a worker that waits it is at least compute time plus exposed network time. Under a CPU quota
+that is too little: after a wait a process computes at full speed until it has used up the quota of the period. The
+sustained time is then its CPU time over the cores it may use, if that is longer.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ class Series:
     iteration_s: Array  # (T,)
     need_s: Array  # (T, W)
     push_pull_s: Array  # (T,)
-    first: NDArray[np.int64]  # (T,), first iteration
+    first: NDArray[np.int64]  # (T,), first iteration of the window
     loss: Array  # (T,), of training
     accuracy: Array  # (T,), of training
     variance: Array  # (T,), V and S of metrics/noise.py
     signal: Array
     sizes_at: Array  # (n, W), by iteration
-    clock_s: Array  # (n + 1,), time spent in training before iteration i; pauses are in none
+    clock_s: Array  # (n + 1,), training time before iteration i, without pauses
     evaluated: Array  # (A,), iterations trained before the evaluation
     test_accuracy: Array  # (A,)
 
     def reaches(self, target: float) -> float:
-        """After how many iterations the test accuracy first is at `target`; NaN if it never is.
+        """The number of iterations after which the test accuracy first reaches `target`; NaN if it does not.
 
-        Single evaluations scatter by half a percent, and a lucky one would count: each is the median of itself
-        and its neighbours. Interpolated.
+        Single evaluations vary by half a percent, so each is replaced by the median of itself and its neighbours.
+        Between evaluations the accuracy is interpolated.
         """
         if len(self.test_accuracy) < FEWEST_EVALUATIONS:
             return float("nan")
@@ -55,12 +55,12 @@ class Series:
         return crossing(target, self.evaluated, np.median(of_three, axis=1))
 
     def time_to(self, target: float) -> float:
-        """Seconds of training until then."""
+        """Seconds of training until the test accuracy first reaches `target`; NaN if it does not."""
         return float(np.interp(self.reaches(target), np.arange(len(self.clock_s)), self.clock_s))
 
 
 def crossing(target: float, at: Array, values: Array) -> float:
-    """Where values, (n,), taken `at` growing places first reach the target, interpolated; NaN if they never do."""
+    """The place where `values`, taken at the ascending places `at`, first reach the target; interpolated; else NaN."""
     reached = np.flatnonzero(values >= target)
     if not len(reached):
         return float("nan")
@@ -72,7 +72,7 @@ def series_of(run: RecordedRun) -> Series:
     """The arrays of a run.
 
     Raises:
-        UsageError: too few windows tell anything.
+        UsageError: too few windows are complete and without a stall.
     """
     windows: list[tuple[WindowRecord, ...]] = [view.reported for view in run.complete]
     if len(windows) < FEWEST_WINDOWS:
@@ -115,6 +115,6 @@ def series_of(run: RecordedRun) -> Series:
 
 
 def _window_of(first: NDArray[Any], lengths: NDArray[Any], last: int) -> NDArray[np.int64]:
-    """For every iteration before `last`, the window it lies in; one between two windows counts to the later."""
+    """For every iteration before `last`, its window; an iteration between two windows belongs to the later one."""
     ends = first + lengths
     return np.minimum(np.searchsorted(ends, np.arange(last), side="right"), len(ends) - 1)

@@ -1,19 +1,19 @@
-"""How long an iteration takes, and how a worker's hook would split that time. Pure, shapes (E, W) and (E,).
+"""How long an iteration takes, and how a worker's hook splits that time. Pure, shapes (E, W) and (E,).
 
-An iteration is computing, then a sum over all workers. Worker i computes for c_i and needs the network alone for
-n_i beyond that, whatever overlap could not hide. In steady state a synchronous iteration lasts as long as the
-slowest chain, max (c_i + n_i), and since computing times jitter independently that maximum exceeds the largest
-mean: for jitter with a Gumbel distribution (skewed to long times) of scale s it is exactly
+An iteration is computing, then a sum over all workers. Worker i computes for c_i and then needs the network for n_i,
+the part that overlap does not hide. In steady state a synchronous iteration takes as long as the slowest chain,
+max (c_i + n_i). Compute times jitter independently, so the mean of that maximum exceeds the largest mean: for jitter
+with a Gumbel distribution (skewed to long times) of scale s it is exactly
 
     E max x_i = s log sum exp(x_i / s)
 
-The hook calls the least time that anybody waited push_pull: T - max c_i. What a worker waited beyond is its wait
-(worker_hooks/observe/window.py).
+The hook's push_pull is the shortest time that any worker waits, T - max c_i. A worker's wait is the rest of its own
+waiting time (worker_hooks/observe/window.py).
 
-A CPU quota q does not make a slow machine: who has waited computes at full speed, q c_i, until the quota of the period
-is used up. The iteration lasts as long as if all were slow all the time; but a worker whose chain is the part u of the
-longest seems to compute for c_i (q + (1 - q) u^3) only. The power fits recorded runs of three workers (u 0.3 to 1).
-Formulas without a source are chosen by us.
+A CPU quota q differs from a slow machine: a worker that has waited computes at full speed, q c_i, until it has used up
+the quota of the period. The iteration takes as long as if all workers were slow all the time. But a worker whose chain
+is the part u of the longest measures a compute time of c_i (q + (1 - q) u^3) only. The power fits recorded runs of
+three workers (u from 0.3 to 1). Formulas without a source are chosen by us.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from dynamix_ps.sim.cluster.parameters import Parameters, Reals
 from dynamix_ps.sim.cluster.traces import Conditions
 
 BACKWARD = np.float32(2 / 3)  # of computing: twice the forward pass (arXiv 2001.08361, 2.1)
-LAST_BUCKET = np.float32(0.1)  # part of the gradients that no overlap hides: the last bucket, pushed and pulled
-OVER_MEMORY = np.float32(8.0)  # times slower is every sample beyond the memory limit
+LAST_BUCKET = np.float32(0.1)  # part of the gradients that overlap cannot hide: the last bucket, pushed and pulled
+OVER_MEMORY = np.float32(8.0)  # factor on the time of every sample beyond the memory limit
 SEGMENT_BYTES = np.float32(1448.0)  # payload of a TCP segment on Ethernet
 MATHIS = np.float32(1.22)  # rate <= 1.22 segment / (rtt sqrt(loss)), Mathis et al., SIGCOMM CCR 1997
 TIMEOUT_S = np.float32(0.2)  # smallest retransmission timeout of Linux
-TAIL_SEGMENTS = np.float32(3.0)  # last segments of a transfer, whose loss only a timeout repairs
-THROTTLED_POWER = np.float32(3.0)  # see above
+TAIL_SEGMENTS = np.float32(3.0)  # last segments of a transfer: only a timeout repairs their loss
+THROTTLED_POWER = np.float32(3.0)  # the power of u
 _GUMBEL = np.float32(np.sqrt(6) / np.pi)  # scale over standard deviation
 
 
@@ -41,12 +41,12 @@ class Times:
     """Means over the iterations of a window."""
 
     compute_s: Reals  # (E, W), as the hook measures it
-    sustained_s: Reals  # (E, W), of computing if the quota is all there is
+    sustained_s: Reals  # (E, W), compute time at the speed of the quota
     push_pull_s: Reals  # (E,)
     wait_s: Reals  # (E, W)
     iteration_s: Reals  # (E,)
-    transfer_s: Reals  # (E, W), a worker's data on the way, one direction
-    bytes: Reals  # (E,), one direction
+    transfer_s: Reals  # (E, W), transfer of a worker's data in one direction
+    bytes: Reals  # (E,), in one direction
 
 
 def iteration_times(parameters: Parameters, conditions: Conditions, sizes: Reals, unit_noise: Reals) -> Times:
@@ -54,7 +54,7 @@ def iteration_times(parameters: Parameters, conditions: Conditions, sizes: Reals
 
     Args:
         sizes: (E, W), b_i.
-        unit_noise: (E, W), standard normal: luck of the workers in this window.
+        unit_noise: (E, W), standard normal: random part of the workers' compute times in this window.
     """
     mean_s = compute_s(parameters, conditions, sizes)
     luck = unit_noise * (parameters.jitter / np.sqrt(parameters.iterations))[:, None]
@@ -72,7 +72,7 @@ def iteration_times(parameters: Parameters, conditions: Conditions, sizes: Reals
 
 
 def compute_s(parameters: Parameters, conditions: Conditions, sizes: Reals) -> Reals:
-    """(fixed + per sample * b) * slow-down, with samples beyond the memory limit OVER_MEMORY times dearer."""
+    """(fixed + per sample * b) * slow-down; samples beyond the memory limit take OVER_MEMORY times as long."""
     beyond = np.maximum(sizes - parameters.memory_limit, 0)
     samples = np.maximum(sizes, 1) + (OVER_MEMORY - 1) * beyond  # the hook runs at least one sample
     seconds: Reals = (parameters.fixed_s + parameters.per_sample_s * samples) * conditions.slow
@@ -80,11 +80,11 @@ def compute_s(parameters: Parameters, conditions: Conditions, sizes: Reals) -> R
 
 
 def transfers(parameters: Parameters, conditions: Conditions) -> tuple[Reals, Reals]:
-    """Bytes per iteration and direction (E,), and how long each worker's take (E, W).
+    """Bytes per iteration and direction (E,), and how long each worker's transfer takes (E, W).
 
     Parameter servers: every worker moves the model, at the rate of its link or its part of the servers' bandwidth
-    (all push at once). Ring: 2 (n-1)/n of the model at the rate of the slowest link (Patarasuk and Yuan, J.
-    Parallel Distrib. Comput. 2009), each of the 2 (n-1) steps half the longest round trip.
+    (all workers push at the same time). Ring: 2 (n-1)/n of the model at the rate of the slowest link (Patarasuk and
+    Yuan, J. Parallel Distrib. Comput. 2009), each of the 2 (n-1) steps half the longest round trip.
     """
     n = np.float32(parameters.n_workers)
     latency_s = parameters.latency_s * conditions.latency
@@ -105,8 +105,8 @@ def transfers(parameters: Parameters, conditions: Conditions) -> tuple[Reals, Re
 def exposed(parameters: Parameters, conditions: Conditions, computing_s: Reals, transfer_s: Reals) -> Reals:
     """Network time that a worker adds to its computing; (E, W).
 
-    Pushes hide behind `overlap` of the backward pass, all but the last bucket. Pulls run beside the pushes of later
-    buckets, all but the last. A ring hides nothing of its round trip but behind the backward pass.
+    The part `overlap` of the backward pass hides pushes, except that of the last bucket. Pulls run beside the pushes of
+    later buckets, except the last. In a ring only the backward pass hides the round trip.
     """
     hidden_s = (parameters.overlap * BACKWARD)[:, None] * computing_s
     push_s = np.maximum(transfer_s - hidden_s, LAST_BUCKET * transfer_s)
@@ -115,6 +115,6 @@ def exposed(parameters: Parameters, conditions: Conditions, computing_s: Reals, 
 
 
 def _mean_of_largest(mean_s: Reals, largest_s: Reals, spread_s: Reals) -> Reals:
-    """E max of Gumbel variables of these means and one scale."""
+    """E max of Gumbel variables with these means and one scale."""
     weight = np.exp((mean_s - largest_s[:, None]) / spread_s[:, None])
     return np.asarray(largest_s + spread_s * np.log(weight.sum(axis=-1)))

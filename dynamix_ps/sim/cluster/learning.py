@@ -1,15 +1,15 @@
-"""How far an iteration brings the model: the quadratic model of gradient noise. Pure, all shapes (E,).
+"""How much an iteration improves the model: the quadratic model of gradient noise. Pure, all shapes (E,).
 
-Progress of a step f is that of policy/progress.py; `progress` is the sum of f. The script's own learning-rate schedule
-keeps its step at `tuning` of the best one for B_0 while N grows.
+The progress f of a step is defined in policy/cluster_model/efficiency.py; `progress` is the sum of f. The training
+script's learning-rate schedule keeps its step at `tuning` times the best one for B_0 while N grows.
 
-From here on chosen by us, with shapes commonly seen:
+The following shapes are common, and chosen by us:
 - Excess loss falls as a power law of progress, x = (1 + progress / scale)^-decay.
 - N grows as a power of the excess loss, N = N_0 x^-growth (Kaplan et al., arXiv 2001.08361, 5.1, give
   a critical batch as a power of the loss).
 - The error beyond the best possible falls as x^power. Large batches generalise worse (arXiv 1609.04836): on the
-  test set the part gap * B~ / (B~ + gap_batch) of what was learned is lost, B~ being B smoothed over GAP_MEMORY
-  iterations, so the loss is undone when B falls again.
+  test set the part gap * B~ / (B~ + gap_batch) of the learned accuracy is lost. B~ is B smoothed over GAP_MEMORY
+  iterations, so the lost part returns when B falls again.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def training_accuracy(parameters: Parameters, excess: Reals) -> Reals:
 
 
 def test_accuracy(parameters: Parameters, excess: Reals, smoothed_batch: Reals) -> Reals:
-    """Training accuracy less the gap; a model that has learned nothing has none."""
+    """Training accuracy minus the gap; an untrained model has no gap."""
     lost = parameters.gap * smoothed_batch / (smoothed_batch + parameters.gap_batch)
     return parameters.chance + (training_accuracy(parameters, excess) - parameters.chance) * (1 - lost)
 

@@ -1,8 +1,8 @@
-"""What hook, probe, machine and servers would report of a simulated window: the truth with its measurement noise. Pure.
+"""What hook, probe, machine and servers report of a simulated window: true values with measurement noise. Pure.
 
-Sampled values scatter as they do in training: means over b samples by 1/sqrt(b), norms of gradients as if the
-noise had `directions` independent directions. The noise scale comes from the very estimator of metrics/noise.py.
-What this simulator's cost model does not know (queues, CPU shares, memory) follows simple rules chosen by us.
+Sampled values vary as in training: means over b samples by 1/sqrt(b), norms of gradients as if the noise had
+`directions` independent directions. The estimator of metrics/noise.py gives the noise scale. Quantities outside the
+cost model (queues, CPU shares, memory) follow simple rules chosen by us.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from dynamix_ps.sim.cluster.parameters import Mask, Parameters, Reals
 from dynamix_ps.sim.cluster.traces import Conditions
 
 NORM_EVERY = 10  # iterations between measured gradient norms, as in worker_hooks/training.py
-LOSS_SPREAD = np.float32(1.0)  # standard deviation of one sample's loss over the mean loss
+LOSS_SPREAD = np.float32(1.0)  # standard deviation of a sample's loss over its mean
 QUEUE_BYTES = np.float32(65536.0)  # waiting in a busy link or socket
 SERVER_CORES = np.float32(4.0)
-SUM_BYTES_PER_S = np.float32(2e9)  # that one core of a server adds up
+SUM_BYTES_PER_S = np.float32(2e9)  # bytes that one core of a server sums
 COMPUTE, LOSS, VARIANCE, SIGNAL, RETRANSMITS = range(5)
 DRAWS = 5  # arrays (E, W) of standard normal numbers that a window needs
 
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """Where training stands in the middle of the window; (E,)."""
+    """State of training in the middle of the window; (E,)."""
 
     excess: Reals
     noise_scale: Reals
@@ -37,7 +37,7 @@ class Training:
 
 @dataclass(frozen=True, slots=True)
 class Gradients:
-    """Squared norms, means over the measured iterations of a window, and the estimates of V and S from them."""
+    """Squared norms averaged over the measured iterations of a window, and the estimates of V and S from them."""
 
     local: Reals  # (E, W)
     whole: Reals  # (E,)
@@ -51,7 +51,7 @@ def batches(parameters: Parameters, training: Training, sizes: Reals, draw: Real
     loss = learning.training_loss(parameters, training.excess)[:, None]
     accuracy = learning.training_accuracy(parameters, training.excess)[:, None]
     luck = draw / np.sqrt(np.maximum(sizes, 1) * parameters.iterations[:, None])
-    unlucky = accuracy - luck * np.sqrt(accuracy * (1 - accuracy))  # whose loss is high
+    unlucky = accuracy - luck * np.sqrt(accuracy * (1 - accuracy))  # accuracy is low where loss is high
     return np.maximum(loss * (1 + LOSS_SPREAD * luck), 0), np.clip(unlucky, 0, 1)
 
 
@@ -138,7 +138,7 @@ def servers(parameters: Parameters, conditions: Conditions, times: Times) -> tup
 
 
 def both_sides(parameters: Parameters) -> Reals:
-    """1 where the links are known from both ends, else NaN; (E, 1)."""
+    """1 where both ends of the links are known, else NaN; (E, 1)."""
     return _known(parameters.knows_network & parameters.knows_both_sides & ~parameters.ring)
 
 

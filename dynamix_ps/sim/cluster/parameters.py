@@ -1,7 +1,7 @@
 """What describes simulated clusters, as arrays: one row per environment. Units are in the names.
 
-Every array has the environments first, so that a finished environment can become another cluster in place.
-Real numbers are float32, which is what the simulator computes in.
+The first axis of every array is the environment, so that another cluster can replace a finished one in place. Real
+numbers are float32, the precision of the simulator.
 """
 
 from __future__ import annotations
@@ -25,83 +25,83 @@ Mask = NDArray[np.bool_]
 
 
 class Kind(IntEnum):
-    """What an event or a burst changes while it lasts, and how its value applies."""
+    """What an event or a burst changes while it lasts, and how its value is applied."""
 
-    COMPUTE = 0  # time of computing, times the value
-    BANDWIDTH = 1  # of a worker's link, times the value
-    LOSS = 2  # of segments, plus the value
-    LATENCY = 3  # round trip, times the value
-    SERVER = 4  # bandwidth of all servers, times the value (that of the first worker counts)
+    COMPUTE = 0  # compute time, multiplied by the value
+    BANDWIDTH = 1  # of a worker's link, multiplied by the value
+    LOSS = 2  # part of the segments lost, plus the value
+    LATENCY = 3  # round trip time, multiplied by the value
+    SERVER = 4  # bandwidth of all servers, multiplied by the first worker's value
 
 
 BURST_KINDS = (Kind.COMPUTE, Kind.BANDWIDTH, Kind.LOSS)  # the axis of burst_*
-BASE_MEMORY_BYTES, SAMPLE_MEMORY_BYTES = 3e8, 1e5  # of a worker whose scenario does not say (chosen by us)
+BASE_MEMORY_BYTES, SAMPLE_MEMORY_BYTES = 3e8, 1e5  # used where a scenario gives none (chosen by us)
 NEUTRAL = np.array([1, 1, 0, 1, 1], dtype=np.float32)  # by kind
 
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """E environments of W workers each. An unknown source is False in its `knows_`."""
+    """E environments of W workers each. A `knows_` array is False where that source measures nothing."""
 
     # workers, (E, W)
     fixed_s: Reals  # compute time of an iteration that does not depend on the batch
     per_sample_s: Reals
-    memory_limit: Reals  # samples beyond which computing gets steeply slower
-    quota: Reals  # CPU time that a worker may use over what it would; 1: no quota. Times above are under it
-    link_bytes_per_s: Reals  # each way
-    latency_s: Reals  # round trip without traffic
+    memory_limit: Reals  # samples beyond which compute time rises steeply
+    quota: Reals  # CPU time allowed over CPU time wanted; 1: no quota. The times above include its effect
+    link_bytes_per_s: Reals  # in each direction
+    latency_s: Reals  # round trip time without traffic
     loss: Reals  # part of the segments lost
     low: Whole  # bounds of the batch size
     high: Whole
-    initial: Whole  # first sizes; their sum is the B that the learning rate is tuned for
-    # unforeseeable bursts, (E, len(BURST_KINDS), W): on and off with exponential times
-    burst_gap_s: Reals  # mean time between two; infinite: never
+    initial: Whole  # first sizes; the learning rate is tuned for their sum
+    # random bursts, (E, len(BURST_KINDS), W), with exponential gaps and lengths
+    burst_gap_s: Reals  # mean time between two bursts; infinite: none
     burst_length_s: Reals
     burst_value: Reals
-    # events of a trace, (E, M) and (E, M, W); unused ones are neutral
+    # events of a trace, (E, M) and (E, M, W); unused events are neutral
     event_kind: NDArray[np.int8]
-    event_by_epoch: Mask  # from and until are epochs, else seconds
+    event_by_epoch: Mask  # `event_from` and `event_until` are in epochs, else in seconds
     event_from: Reals
     event_until: Reals
-    event_value: Reals  # neutral for workers it does not concern
+    event_value: Reals  # neutral for other workers
     # the cluster, (E,)
     window: Whole  # iterations per window (k)
-    warm_up: Reals  # compute time in the first window over that in later ones
+    warm_up: Reals  # compute time in the first window over that in later windows
     jitter: Reals  # of one iteration's compute time, standard deviation over mean
     drift: Reals  # of a worker's speed, standard deviation of its logarithm
-    drift_s: Reals  # time over which it forgets
+    drift_s: Reals  # time constant of the drift
     servers: Whole
-    server_bytes_per_s: Reals  # all servers together, each way
-    ring: Mask  # ring all-reduce in place of parameter servers
+    server_bytes_per_s: Reals  # all servers together, in each direction
+    ring: Mask  # ring all-reduce instead of parameter servers
     model_bytes: Reals
-    overlap: Reals  # part of the backward pass that pushes can hide behind
-    cores: Reals  # that a worker's process keeps busy while it computes
+    overlap: Reals  # part of the backward pass that pushes can overlap
+    cores: Reals  # that a worker keeps busy while it computes
     base_memory_bytes: Reals
     sample_memory_bytes: Reals
     knows_network: Mask  # the workers' own connections
-    knows_both_sides: Mask  # and the servers' ends of those
+    knows_both_sides: Mask  # and the servers' ends of these connections
     knows_servers: Mask
     knows_machine: Mask
     gpu: Mask
     # training, (E,); see learning.py
     lr_rule: NDArray[np.int8]  # index into LR_RULES
-    tuning: Reals  # learning rate at the initial B over the best one there
+    tuning: Reals  # learning rate at the initial B over the best learning rate there
     noise_scale: Reals  # samples, at the start
-    noise_growth: Reals  # the noise scale goes with (excess loss) to minus this power
-    progress_scale: Reals  # noiseless steps after which the curves begin to bend
-    decay: Reals  # excess loss goes with (1 + progress / scale) to minus this power
-    accuracy_power: Reals  # error beyond the best goes with the excess loss to this power
+    noise_growth: Reals  # the noise scale is proportional to (excess loss) ** -noise_growth
+    progress_scale: Reals  # noiseless steps after which progress slows down
+    decay: Reals  # excess loss is (1 + progress / progress_scale) ** -decay
+    accuracy_power: Reals  # error beyond the best is proportional to (excess loss) ** accuracy_power
     first_loss: Reals
     last_loss: Reals
     chance: Reals  # accuracy of an untrained model
     best_accuracy: Reals
-    gap: Reals  # part of the accuracy that very large batches cost on the test set
-    gap_batch: Reals  # B at which half of that is lost
+    gap: Reals  # part of the test accuracy that very large batches lose
+    gap_batch: Reals  # B at which half of the gap is lost
     gradient_sq: Reals  # squared norm of the true gradient at the start
-    directions: Reals  # how many directions the noise of a gradient effectively has
-    data_samples: Reals  # of one epoch
+    directions: Reals  # effective number of dimensions of the gradient noise
+    data_samples: Reals  # samples of one epoch
     target_accuracy: Reals  # on the test set
-    max_windows: Whole  # an episode is cut here
+    max_windows: Whole  # an episode is truncated after so many
 
     @property
     def environments(self) -> int:
@@ -113,17 +113,17 @@ class Parameters:
 
     @property
     def iterations(self) -> Reals:
-        """`window` as real numbers; (E,)."""
+        """`window` as float32; (E,)."""
         return self.window.astype(np.float32)
 
     @property
     def reference_batch(self) -> Reals:
-        """B of plan 0; shape (E,)."""
+        """B of the first plan; (E,)."""
         batch: Reals = self.initial.sum(axis=-1).astype(np.float32)
         return batch
 
     def replaced(self, which: Mask, others: Parameters) -> Parameters:
-        """These, with the environments where `which` is true replaced by those of `others`, in order."""
+        """A copy in which the environments of `others` replace those where `which` is true, in order."""
         events = max(self.event_kind.shape[1], others.event_kind.shape[1])
         into, new = self.with_events(events), others.with_events(events)
         changed: dict[str, Any] = {}
@@ -133,7 +133,7 @@ class Parameters:
         return Parameters(**changed)
 
     def with_events(self, count: int) -> Parameters:
-        """The same with room for `count` events, the further ones without effect."""
+        """A copy with `count` events; added events have no effect."""
         more = count - self.event_kind.shape[1]
         if not more:
             return self
@@ -147,7 +147,7 @@ class Parameters:
 
 
 def join(several: Sequence[Parameters]) -> Parameters:
-    """The environments of all, one after the other; all must have the same number of workers."""
+    """The environments of all, one after the other. All need the same number of workers."""
     sizes = {one.n_workers for one in several}
     if len(sizes) != 1:
         raise ValueError(f"environments need the same number of workers to be simulated together, got {sorted(sizes)}")

@@ -1,8 +1,8 @@
-"""Clusters drawn at random to raise policies in: broad enough that a real one is nothing new (chosen by us).
+"""Clusters drawn at random to train policies on: varied enough to include real clusters (chosen by us).
 
-Quantities are drawn over orders of magnitude, then two are set so that every cluster is worth learning from: the
-noise scale such that the best global batch lies within the bounds, and the length of training such that a
-good policy takes 60 to 300 windows.
+Quantities are drawn over orders of magnitude. Two are then set so that a policy can learn from every cluster: the noise
+scale, so that the best global batch lies within the bounds, and the length of training, so that a good policy takes 60
+to 300 windows.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dynamix_ps.sim.cluster.parameters import BURST_KINDS, NEUTRAL, Kind, Parame
 
 LOW, HIGH = 8, 4096  # bounds of every worker's size
 MAX_WINDOWS = 400
-EVENTS = 6  # of a trace
+EVENTS = 6  # most events of a trace
 _RULE_PART = (0.1, 0.1, 0.3, 0.5)  # how often each of LR_RULES
 
 
@@ -35,7 +35,7 @@ def draw(rng: np.random.Generator, environments: int, n_workers: int, window: in
     def chance(part: float, shape: tuple[int, ...] = one) -> NDArray[Any]:
         return rng.random(shape) < part
 
-    # speeds: from equal workers to 10 times apart
+    # speeds: from equal workers to a factor of 10
     unevenness = np.where(chance(0.25), 0, uniform(0.2, 1))[:, None]
     slower = np.exp(unevenness * uniform(0, np.log(10), all_))
     per_sample_s = log_uniform(1e-5, 5e-3)[:, None] * slower
@@ -44,7 +44,7 @@ def draw(rng: np.random.Generator, environments: int, n_workers: int, window: in
     initial = np.repeat(initial_each[:, None], n_workers, axis=1)
     memory_limit = np.where(chance(0.2)[:, None], log_uniform(256, HIGH, all_), 4 * HIGH)
 
-    # network: a transfer of the model takes 2 % to 300 % of the computing at the initial sizes
+    # network: a transfer of the model takes 2 % to 300 % of the compute time at the initial sizes
     computing_s = (fixed_s + per_sample_s * initial).mean(axis=-1)
     link = log_uniform(1e6, 5e9)
     model_bytes = np.clip(link * computing_s * log_uniform(0.02, 3), 1e4, 1e10)
@@ -55,18 +55,18 @@ def draw(rng: np.random.Generator, environments: int, n_workers: int, window: in
     servers = rng.integers(1, 5, one)
     server_bytes_per_s = link * n_workers * log_uniform(0.3, 3)
 
-    # how long everything lasts is counted in windows of this cluster
+    # durations are multiples of this cluster's window
     window_s = (window * 1.5 * computing_s).astype(np.float32)
     burst_gap_s, burst_length_s, burst_value = _bursts(rng, window_s, all_)
     events = _events(rng, window_s, all_)
 
-    # statistics: the best B, sqrt(N F R) with F the fixed time and R the speed, somewhere within the bounds
+    # statistics: the best B, sqrt(N F R) with F the fixed time and R the speed, lies within the bounds
     rate = (1 / per_sample_s).sum(axis=-1)
     fixed_all_s = fixed_s.mean(axis=-1) + 0.5 * model_bytes / link
     best = n_workers * log_uniform(4 * LOW, HIGH / 4)
     middle = np.clip(best**2 / (rate * fixed_all_s), 10, 1e6).astype(np.float32)  # N in the middle of training
     growth, decay = uniform(0.3, 1.8), uniform(0.5, 1.2)
-    bends = uniform(4, 12)  # progress at the end, over the scale
+    bends = uniform(4, 12)  # progress at the end over its scale
     noise_scale = middle * (1 + 0.5 * bends) ** (-decay * growth)
     per_step = 0.9 / (1 + middle / np.clip(best, n_workers * LOW, n_workers * HIGH))
     progress_scale = uniform(60, 300) * window * per_step / bends
@@ -130,14 +130,14 @@ def draw(rng: np.random.Generator, environments: int, n_workers: int, window: in
 
 
 def _quotas(rng: np.random.Generator, slower: NDArray[Any], gpu: NDArray[Any]) -> Reals:
-    """In half of the clusters without GPU CPU quotas are what makes slow workers slow; the fastest may have one too."""
+    """In half of the clusters without GPU, CPU quotas slow the slow workers down; the fastest may have one too."""
     quota = slower.min(axis=-1, keepdims=True) / slower * rng.uniform(0.7, 1, (len(slower), 1))
     there = (rng.random(len(slower)) < 0.5) & ~gpu
     return np.where(there[:, None], quota, 1)
 
 
 def _bursts(rng: np.random.Generator, window_s: Reals, all_: tuple[int, int]) -> tuple[Reals, Reals, Reals]:
-    """Random interference, thin links and losses: each kind in a fifth of the clusters, on a third of the workers."""
+    """Random slow-downs, slow links and losses: each kind in a fifth of the clusters, on a third of the workers."""
     shape = (all_[0], len(BURST_KINDS), all_[1])
     hit = (rng.random((all_[0], len(BURST_KINDS), 1)) < 0.2) & (rng.random(shape) < 0.35)
     gap = window_s[:, None, None] * np.exp(rng.uniform(np.log(5), np.log(100), shape))
@@ -147,7 +147,7 @@ def _bursts(rng: np.random.Generator, window_s: Reals, all_: tuple[int, int]) ->
 
 
 def _events(rng: np.random.Generator, window_s: Reals, all_: tuple[int, int]) -> dict[str, NDArray[Any]]:
-    """In half of the clusters up to EVENTS changes that last: slow-downs, speed-ups, thinner links, slower servers."""
+    """Up to EVENTS lasting changes in half of the clusters: slow-downs, speed-ups, slower links, slower servers."""
     n, workers = all_
     shape = (n, EVENTS)
     kind = rng.choice(
@@ -169,7 +169,7 @@ def _events(rng: np.random.Generator, window_s: Reals, all_: tuple[int, int]) ->
 
 
 def _severity(rng: np.random.Generator, kind: NDArray[Any], shape: tuple[int, ...]) -> Reals:
-    """A value for every kind: computing 0.6 to 6 times as long, links and servers down to 10 %, losses up to 5 %."""
+    """A value for each kind: compute time 0.6 to 6 times as long, links and servers down to 10 %, loss up to 5 %."""
     much = rng.random(shape)
     slow = np.exp(-0.5 + 2.3 * much)
     thin = np.exp(-2.3 * much)

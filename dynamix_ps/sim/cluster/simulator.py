@@ -1,9 +1,9 @@
-"""Synchronous training in many simulated clusters at once: one call, one window of k iterations in each.
+"""Synchronous training in many simulated clusters at once: one call simulates one window of k iterations in each.
 
-    sizes -> how long (cost.py, in the conditions of traces.py) -> how far (learning.py) -> what is seen (measure.py)
+    sizes -> times (cost.py, traces.py) -> progress (learning.py) -> measurements (measure.py)
 
-What comes out are the WindowArrays of a live cluster, so state, rewards and policies are the same code there and
-here. Deterministic: the same parameters, generator and sizes give the same bits.
+The result is the WindowArrays of a live cluster, so state, rewards and policies are the same code in both.
+Deterministic: the same parameters, generator and sizes give the same bits.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ class Simulator:
 
     Attributes:
         sizes: the plan in force.
-        time_s: of training, since the start of each run (float64).
-        progress: sum of noiseless steps so far (learning.py); true_progress: of the last window.
+        time_s: seconds of training since the start of each run (float64).
+        progress: sum of noiseless steps so far (learning.py); true_progress: that of the last window.
         test_accuracy: on a test set so large that it adds no noise.
-        done: the target accuracy was reached, at some time in this run.
+        done: whether this run has reached the target accuracy.
         windows: closed so far; samples: processed so far.
-        times: how the last window's iterations spent their time, None before the first.
+        times: how the last window's iterations spent their time; None before the first window.
     """
 
     def __init__(self, parameters: Parameters, rng: np.random.Generator) -> None:
@@ -58,7 +58,7 @@ class Simulator:
 
     @property
     def truncated(self) -> Mask:
-        """The run is as long as it may get."""
+        """Whether the run has reached its longest length, `max_windows`."""
         return self.windows >= self.parameters.max_windows
 
     def restart(self, which: Mask) -> None:
@@ -78,12 +78,12 @@ class Simulator:
         self._conditions.replace(self.parameters, which)
 
     def replace(self, which: Mask, others: Parameters) -> None:
-        """Begin new runs on other clusters: those of `others`, one per environment in `which`, in order."""
+        """Begin new runs on the clusters of `others`, one per environment in `which`, in order."""
         self.parameters = self.parameters.replaced(which, others)
         self.restart(which)
 
     def step(self, sizes: Whole) -> WindowArrays:
-        """Train one window in every environment with these sizes, and report it.
+        """Train one window in every environment with these sizes; return its measurements.
 
         Raises:
             ValueError: sizes of another shape, or outside the bounds.
@@ -105,18 +105,18 @@ class Simulator:
         return self._report
 
     def views(self) -> list[View]:
-        """The last window of every environment as the arbitrator of a live cluster would show it to a policy.
+        """The last window of every environment, as the arbitrator of a live cluster gives it to a policy.
 
         Raises:
-            ValueError: no window was stepped yet.
+            ValueError: before the first `step`.
         """
         if self._report is None or self.times is None:
-            raise ValueError("views() shows the last window; there was none yet, call step() first")
+            raise ValueError("views() returns the last window, but there is none yet; call step() first")
         pushed = (self.times.bytes * self.parameters.window).astype(np.int64)
         return views_of(self._report, pushed, self.windows, self._versions)
 
     def _train(self, batch: Reals, luck: Reals) -> measure.Training:
-        """k iterations forward. The noise scale is that of the start of the window."""
+        """Train k iterations, with the noise scale at the start of the window."""
         parameters, window = self.parameters, self.parameters.iterations
         batch = np.maximum(batch, 1)
         noise = learning.noise_scale(parameters, learning.excess_loss(parameters, self.progress))
@@ -130,7 +130,7 @@ class Simulator:
         return measure.Training(halfway, noise, measure.epoch(parameters, self.samples))
 
     def _pass(self, times: Times) -> None:
-        """Let the time of the window go by."""
+        """Advance time and conditions by the duration of the window."""
         elapsed_s = times.iteration_s * self.parameters.iterations
         self.time_s += elapsed_s
         self.windows += 1
@@ -190,7 +190,7 @@ class Simulator:
             noise_variance=norms.variance,
             noise_signal=norms.signal,
             epoch=training.epoch,
-            trained_ratio=NAN,  # nobody knows when it ends
+            trained_ratio=NAN,  # the end of a simulated run is not known in advance
             lr_ratio=NAN,
             server_cpu=server_cpu,
             server_unread_bytes=unread,

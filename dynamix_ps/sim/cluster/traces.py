@@ -1,8 +1,8 @@
-"""How the machines and links are doing while time passes: the first window, events of a trace, bursts, drift.
+"""How machines and links change over time: warm-up, events of a trace, bursts, drift.
 
-The first window of a run is slowed down by all that happens once. Events are foreseen by the scenario and are the same
-for every seed; bursts begin and end at random (exponential times); drift is a slow random walk of a worker's speed
-around its own (Ornstein-Uhlenbeck, of its logarithm). Conditions hold for a whole window: those at its start.
+One-time work slows the first window of a run. The scenario fixes the events, which are the same for every seed. Bursts
+begin and end at random (exponential times). Drift is a slow random walk of a worker's speed around its mean
+(Ornstein-Uhlenbeck process of its logarithm). The conditions at the start of a window hold for the whole window.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from dynamix_ps.sim.cluster.parameters import BURST_KINDS, NEUTRAL, Kind, Mask, 
 
 
 class Conditions:
-    """Factors on what the parameters say, now. Shapes (E, W), `server` (E,)."""
+    """Present factors on the parameters. Shapes (E, W), `server` (E,)."""
 
-    slow: Reals  # on computing time
+    slow: Reals  # on compute time
     bandwidth: Reals
-    loss: Reals  # added
+    loss: Reals  # added, not a factor
     latency: Reals
     server: Reals
 
@@ -30,7 +30,7 @@ class Conditions:
         self.replace(parameters, np.ones(parameters.environments, dtype=bool))
 
     def replace(self, parameters: Parameters, which: Mask) -> None:
-        """Begin a new run in some environments, whose parameters may be others than before."""
+        """Begin a new run in some environments; their parameters may have changed."""
         self._parameters = parameters
         self._bursty = bool(np.isfinite(parameters.burst_gap_s).any())
         self._beginning_per_s, self._ending_per_s = 1 / parameters.burst_gap_s, 1 / parameters.burst_length_s
@@ -45,7 +45,7 @@ class Conditions:
         self._combine()
 
     def advance(self, time_s: Reals, epoch: Reals, elapsed_s: Reals) -> None:
-        """To the state at `time_s` and `epoch`, `elapsed_s` after the last one; all (E,)."""
+        """Advance to `time_s` and `epoch`, `elapsed_s` after the last state; all (E,)."""
         parameters = self._parameters
         self._warm_up = np.ones_like(self._warm_up)
         now = np.where(parameters.event_by_epoch, epoch[:, None], time_s[:, None])
@@ -65,7 +65,7 @@ class Conditions:
         self._combine()
 
     def _trace(self, which: Mask) -> None:
-        """What the active events make of some environments."""
+        """Apply the active events in some environments."""
         active, value = self._active[which], self._parameters.event_value[which]
         for kind in Kind:
             mine = (active & (self._parameters.event_kind[which] == kind))[..., None]

@@ -1,4 +1,4 @@
-"""The last simulated window as the arbitrator would have put it together, for the policies of live clusters."""
+"""The last simulated window as a View, which policies of live clusters read."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _SERVER_CORES = 1.0  # a server's CPU use is known, not its cores
 
 
 def views_of(report: WindowArrays, bytes_pushed: Whole, windows: Whole, versions: Whole) -> list[View]:
-    """One view per environment. All windows are clean: every worker reported and nobody paused.
+    """One view per environment. Every worker has reported, and none has paused.
 
     Args:
         report: the window, arrays of (E, W) and (E,).
-        bytes_pushed: (E,), by every worker in the window.
-        windows: (E,), how many each run has closed, with this one.
+        bytes_pushed: (E,), by each worker in the window.
+        windows: (E,), how many each run has closed, this one included.
         versions: (E,), of the plan that ran.
     """
     shape = report.planned.shape
@@ -85,7 +85,7 @@ def _view(
 
 
 def _links(workers: dict[str, list[Any]]) -> tuple[LinkView, ...]:
-    """Both directions of every link, where the servers tell of them; they count what the workers count."""
+    """Both directions of every link, as far as servers report them; servers count the same bytes as workers."""
     if math.isnan(workers["push_difference"][0]):
         return ()
     return tuple(

@@ -1,7 +1,7 @@
-"""How policies are compared over seeds and scenarios: robust means with intervals (after arXiv 2108.13264).
+"""Statistics of policies over seeds and scenarios: robust means with intervals (arXiv 2108.13264).
 
-Samples are arrays of shape (scenarios, seeds). Seeds of a scenario are drawn anew for the bootstrap, scenarios are
-not: what is said holds for these scenarios.
+Samples are arrays of shape (scenarios, seeds). The bootstrap resamples the seeds of each scenario, not the scenarios:
+an interval holds for these scenarios only.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A value and its bootstrap interval of 95 %."""
+    """A value and its 95 % bootstrap interval."""
 
     value: float
     low: float
@@ -39,7 +39,7 @@ def interquartile_mean(samples: Array) -> Array:
 
 
 def probability_of_improvement(ours: Array, theirs: Array) -> Array:
-    """How likely a run of ours is shorter than one of theirs: all pairs of seeds, mean over the scenarios.
+    """Probability that a run of `ours` is shorter than one of `theirs`: over all pairs of seeds, mean over scenarios.
 
     Equal times count half (arXiv 2108.13264, section 4.3). (..., scenarios, seeds) twice -> (...).
     """
@@ -48,11 +48,11 @@ def probability_of_improvement(ours: Array, theirs: Array) -> Array:
 
 
 def estimate(statistic: Statistic, *samples: Array, rng: np.random.Generator) -> Estimate:
-    """A statistic and its percentile interval, seeds drawn with replacement within each scenario (stratified).
+    """A statistic and its percentile interval; seeds are resampled within each scenario (stratified bootstrap).
 
     Args:
-        samples: what the statistic takes, each (scenarios, seeds); each is drawn on its own. With three seeds the ends
-            of an interval are about the smallest and the largest of what was seen, which covers less than 95 %.
+        samples: arguments of the statistic, each (scenarios, seeds), resampled independently. With three seeds the ends
+            of an interval are close to the smallest and largest value, which covers less than 95 %.
     """
     drawn = [_resampled(sample, rng) for sample in samples]
     edge = (1 - CONFIDENCE) / 2

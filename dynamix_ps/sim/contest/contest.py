@@ -1,8 +1,8 @@
-"""Several policies on several scenarios: who reaches the target first, and how sure that is.
+"""Compares several policies on several scenarios: which reaches the target first, and how certain that is.
 
-A run that has not reached the target when its scenario's `max_windows` are over has no time to it. It counts with
-its time at that moment, or with the longest time that any policy needed in that scenario where that is more, so that
-not arriving never looks better than arriving; how many there were is reported with every figure.
+A run that does not reach the target within its scenario's `max_windows` counts with its time at the end, or with the
+longest time that any policy needed in that scenario, whichever is longer. A failed run therefore never counts as faster
+than a successful one. Every result includes the number of failed runs.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from dynamix_ps.sim.scenario.load import Scenario
 from dynamix_ps.sim.training.parallel import parallel
 
 TUNED = "tuned-static"
-STEPS_PER_DOUBLING = 2  # of the sizes that are tried for it
+STEPS_PER_DOUBLING = 2  # how many sizes are tried for TUNED
 
 
 @dataclass(frozen=True, slots=True)
 class Contest:
-    """All outcomes by (policy, scenario), and the size that was best for everybody in each scenario if tried."""
+    """All outcomes by (policy, scenario), and by scenario the best size for all workers, if sizes were tried."""
 
     scenarios: tuple[str, ...]
     policies: tuple[str, ...]
@@ -33,29 +33,29 @@ class Contest:
     tuned_sizes: Mapping[str, int]
 
     def counted_s(self, policy: str, scenario: str) -> Array:
-        """Times that count (see above), one per seed."""
+        """Times to compare by, one per seed; the module's docstring has the rule for failed runs."""
         arrived = [self.outcomes[name, scenario] for name in self.policies]
         longest_s = max((one.time_s[one.reached].max() for one in arrived if one.reached.any()), default=0.0)
         outcome = self.outcomes[policy, scenario]
         return np.where(outcome.reached, outcome.time_s, np.maximum(outcome.time_s, longest_s))
 
     def best_rival(self, rivals: Sequence[str], scenario: str) -> str:
-        """The one with the smallest interquartile mean."""
+        """The rival with the smallest interquartile mean."""
         return min(rivals, key=lambda name: float(interquartile_mean(self.counted_s(name, scenario)[None])))
 
     def against_best(self, policy: str, rivals: Sequence[str], scenarios: Sequence[str]) -> tuple[Array, Array]:
-        """Times of the policy and of the best rival of each of these scenarios; both (scenarios, seeds)."""
+        """Times of the policy, and of the best rival in each scenario; both (scenarios, seeds)."""
         ours = np.stack([self.counted_s(policy, name) for name in scenarios])
         return ours, np.stack([self.counted_s(self.best_rival(rivals, name), name) for name in scenarios])
 
     def against_every_seed(self, policy: str, rivals: Sequence[str], scenarios: Sequence[str]) -> tuple[Array, Array]:
-        """The same against the rival that happened to be best in that very seed: nobody could choose it beforehand."""
+        """Like `against_best`, with the best rival of each seed, which nobody can choose in advance."""
         ours = np.stack([self.counted_s(policy, name) for name in scenarios])
         theirs = [[self.counted_s(rival, name) for rival in rivals] for name in scenarios]
         return ours, np.array(theirs).min(axis=1)
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """One per run, for a CSV."""
+        """One row per run, for a CSV file."""
         for (policy, scenario), one in self.outcomes.items():
             for seed in range(len(one.time_s)):
                 yield {
@@ -80,7 +80,7 @@ class Comparison:
 
 
 def compare(ours: Array, theirs: Array, rng: np.random.Generator) -> Comparison:
-    """Both (scenarios, seeds), the same seeds side by side."""
+    """Compare times of shape (scenarios, seeds); both have the same seeds in the same order."""
     ratios = estimate(interquartile_mean, ours / theirs, rng=rng)
     return Comparison(ratios, estimate(probability_of_improvement, ours, theirs, rng=rng))
 
@@ -94,10 +94,10 @@ def compete(
     processes: int | None = None,
     on_done: Callable[[int, int], None] = lambda done, total: None,
 ) -> Contest:
-    """Run everything. A policy named TUNED is replaced, in each scenario, by the best of `uniform_sizes`.
+    """Run every policy on every scenario. In each scenario the best of `uniform_sizes` takes the place of TUNED.
 
     Args:
-        on_done: is told how many cells are done, of how many.
+        on_done: gets the number of finished cells and of all cells.
 
     Raises:
         PolicyError: a policy's file is unusable.
@@ -130,12 +130,12 @@ def _uniform(scenario: Scenario, size: int) -> Policy:
 
 
 def uniform_sizes(scenario: Scenario) -> tuple[int, ...]:
-    """The sizes that are tried for TUNED: geometric, from the smallest to the largest of the bounds."""
+    """The sizes that are tried for TUNED: a geometric series over the range of the bounds."""
     low, high = max(scenario.batch.min, 1), scenario.batch.max
     count = int(STEPS_PER_DOUBLING * np.log2(high / low)) + 1
     return tuple(round(low * 2 ** (step / STEPS_PER_DOUBLING)) for step in range(count))
 
 
 def best_size(outcomes: Mapping[int, Outcome]) -> int:
-    """The one that arrives most often, of those the one with the smallest mean time."""
+    """The size that reaches the target most often; of several, the one with the smallest mean time."""
     return min(outcomes, key=lambda size: (int((~outcomes[size].reached).sum()), float(outcomes[size].time_s.mean())))

@@ -1,4 +1,4 @@
-"""A contest as a table, a CSV file and a picture."""
+"""A contest as a table, a CSV file and a plot."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dynamix_ps.sim.contest.pictures import dots
 
 
 def contest_table(contest: Contest) -> Table:
-    """Time to the target per scenario and policy, the best in bold, and what did not arrive."""
+    """Time to the target per scenario and policy, the best in bold, with the number of failed runs."""
     table = Table(
         title="time to target accuracy in s (simulated), interquartile mean over seeds", caption=_caption(contest)
     )
@@ -53,11 +53,11 @@ def write_rows(file: Path, contest: Contest) -> None:
 
 
 def draw_contest(file: Path, contest: Contest, reference: Mapping[str, Array], what: str) -> None:
-    """Times relative to a reference, per scenario and policy, with intervals.
+    """Plot times relative to a reference, per scenario and policy, with intervals.
 
     Args:
-        reference: times by scenario, one per seed, that count as 1.
-        what: what they are, in words.
+        reference: times by scenario, one per seed; they are plotted as 1.
+        what: name of the reference, for the label.
     """
     from matplotlib.figure import Figure
 

@@ -1,8 +1,8 @@
-"""How fast policies reach a scenario's target accuracy: the policies of the arbitrator, on simulated clusters.
+"""How fast the arbitrator's policies reach a scenario's target accuracy on simulated clusters.
 
-The seeds of a cell (one policy on one scenario) are the environments of one Simulator. Each has a policy object of
-its own, which sees the views a real one would see; its answer passes the same guard, and is in force from the next
-window on. A seed is at rest once it has reached the target.
+The seeds of a cell (one policy on one scenario) are the environments of one Simulator. Each seed has its own policy
+object, which sees the same views as in a real run. Its answer passes the same guard and takes effect in the next
+window. A seed makes no more decisions once it has reached the target.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SEEDS = 20
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One policy on one scenario. `seed` and the names of the scenario fix every random number."""
+    """One policy on one scenario. `seed` and the name of the scenario fix every random number."""
 
     scenario: Scenario
     policy: Policy
@@ -35,9 +35,9 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of a cell; every array has one entry per seed. Times are simulated."""
+    """Result of a cell; every array has one entry per seed. Times are simulated."""
 
-    time_s: NDArray[np.float64]  # to the target; to the end where it was not reached
+    time_s: NDArray[np.float64]  # to the target; to the end if the target is not reached
     reached: NDArray[np.bool_]
     windows: NDArray[np.int64]
     accuracy: NDArray[np.float64]  # on the test set, at that time
@@ -46,7 +46,7 @@ class Outcome:
 
 
 def evaluate(cell: Cell) -> Outcome:
-    """Run a cell until every seed has reached the target, or for `max_windows` of the scenario.
+    """Run a cell until every seed has reached the target, at most the scenario's `max_windows`.
 
     Raises:
         PolicyError: the policy's file is unusable.
@@ -67,7 +67,7 @@ def evaluate(cell: Cell) -> Outcome:
         running &= ~simulator.done
         if not running.any():
             break
-        if cell.policy.name == "static":  # keeps its sizes whatever it sees
+        if cell.policy.name == "static":  # its answer never changes
             continue
         views = simulator.views()
         for seed in np.flatnonzero(running):
@@ -79,7 +79,7 @@ def evaluate(cell: Cell) -> Outcome:
 
 
 def config_of(scenario: Scenario, policy: Policy) -> Config:
-    """The cluster file that a real run of this scenario would have. Fixed sizes are in force from the start."""
+    """The cluster file of a real run of this scenario. Sizes of a static policy hold from the start."""
     initial = policy.sizes or scenario.initial_sizes
     return Config(
         cluster=Cluster(workers=tuple(Worker(batch=size) for size in initial)),

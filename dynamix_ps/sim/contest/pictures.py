@@ -1,4 +1,4 @@
-"""Pictures of learning and of contests. Drawn into a matplotlib Figure that the caller makes and saves."""
+"""Plots of learning and of contests, drawn into a matplotlib Figure that the caller makes and saves."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MARKS = ("o", "s", "D", "^", "v", "P", "X", "*")
 
 
 def learning_curve(figure: Any, rows: Sequence[Mapping[str, float]], title: str) -> None:
-    """Reward, entropy, KL and explained variance over the cluster windows learned from; one row per update."""
+    """Reward, entropy, KL and explained variance over the number of windows trained on; one row per update."""
     figure.set_size_inches(11, 6)
     figure.suptitle(f"Learning (simulated): {title}")
     panels = (
@@ -43,7 +43,7 @@ def learning_curve(figure: Any, rows: Sequence[Mapping[str, float]], title: str)
 
 
 def smoothed(values: Array, span: int = 15) -> Array:
-    """Mean of the neighbouring values that are known, over at most `span` of them."""
+    """Moving mean of the known values over at most `span` neighbours."""
     known = np.isfinite(values)
     kernel = np.ones(min(span, max(len(values), 1)))
     total = np.convolve(np.where(known, values, 0.0), kernel, mode="same")
@@ -52,7 +52,7 @@ def smoothed(values: Array, span: int = 15) -> Array:
 
 
 def dots(figure: Any, rows: Sequence[str], columns: Mapping[str, Sequence[Estimate]], label: str, title: str) -> None:
-    """One line per row, one mark with its interval per column; 1 is the reference."""
+    """One line per row, one dot with its interval per column; 1 is the reference."""
     figure.set_size_inches(10, 0.42 * len(rows) + 2.2)
     axes = figure.subplots()
     axes.set_title(title, loc="left", fontsize="medium")
@@ -73,7 +73,7 @@ def dots(figure: Any, rows: Sequence[str], columns: Mapping[str, Sequence[Estima
 
 
 def lines(axes: Any, series: Mapping[str, tuple[Sequence[float], Sequence[Estimate]]]) -> None:
-    """One line with a band per name: (x, estimates)."""
+    """One line with a band for each name; values are (x, estimates)."""
     for index, (name, (places, estimates)) in enumerate(series.items()):
         colour = WORKER_COLOURS[index % len(WORKER_COLOURS)]
         style = WORKER_STYLES[(index // len(WORKER_COLOURS)) % len(WORKER_STYLES)]
@@ -91,7 +91,7 @@ def _log_axis(axes: Any) -> None:
     axes.set_xscale("log")
     low, high = axes.get_xlim()
     ticks = [tick for tick in (0.25, 0.33, 0.5, 0.67, 0.8, 1, 1.25, 1.5, 2, 3, 4, 6, 8, 12, 16) if low <= tick <= high]
-    if len(ticks) < 4:  # a range too narrow for them
+    if len(ticks) < 4:  # the range is too narrow for ticks at these places
         ticks = [tick for tick in MaxNLocator(6).tick_values(low, high) if low <= tick <= high]
     axes.set_xticks(ticks)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))

@@ -1,7 +1,7 @@
 """A simulated cluster and its training as a file: YAML in, Scenario out, and back.
 
-The simulator computes on arrays of many of them (parameters.parameters_of). The scenarios that ship are in
-dynamix_ps/sim/scenarios/; docs/simulator.md explains the keys.
+`parameters_of` in sim/cluster/parameters.py joins scenarios to the arrays that the simulator uses. The scenarios that
+ship are in sim/scenarios/. `Scenario` and scenario/parts.py list the keys.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _SHIPPED = Path(__file__).parents[1] / "scenarios"
 
 
 class Scenario(Section):
-    """Everything about one simulated run but its random numbers."""
+    """Everything about one simulated run except its random numbers."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=64)]
     about: str = ""
@@ -48,20 +48,20 @@ class Scenario(Section):
     drift_s: Positive = 60.0
     gpu: bool = False
     cores: Positive = 4.0
-    sees_network: bool = True  # do workers and servers report their connections?
+    sees_network: bool = True  # whether workers and servers report their connections
     batch: Bounds = Bounds()
-    initial_batch: Count = 32  # of every worker that does not say another
+    initial_batch: Count = 32  # of workers without an own value
     window: Count = 20
     lr_rule: Literal["none", "linear", "sqrt", "adascale"] = "adascale"
     training: Training = Training()
     target_accuracy: Annotated[float, Field(gt=0, le=1)] = 0.84
     max_windows: Count = 1500
-    trace: tuple[Event, ...] = ()  # in a file also the name of a CSV file beside it
+    trace: tuple[Event, ...] = ()  # a file may name a CSV file in its folder instead
     bursts: tuple[Burst, ...] = ()
 
     @property
     def constant(self) -> bool:
-        """The cluster stays as it is: no events, no bursts, no drift."""
+        """Whether the cluster never changes: no events, no bursts, no drift."""
         return not (self.trace or self.bursts or self.drift)
 
     @property
@@ -70,7 +70,7 @@ class Scenario(Section):
 
     @property
     def each_worker(self) -> tuple[Worker, ...]:
-        """One by one, by rank."""
+        """Every worker by rank; `count` is 1."""
         return tuple(w.model_copy(update={"count": 1}) for w in self.workers for _ in range(w.count))
 
     @property
@@ -97,8 +97,8 @@ class Scenario(Section):
     def with_workers(self, n: int) -> Scenario:
         """The same cluster at another size.
 
-        Worker i of n is like worker i * before // n. What is common to all (servers, noise scale, data) grows with
-        their number, so that every worker has as much to do as before (weak scaling, chosen by us).
+        Worker i of n is like worker i * before // n. What all workers share (servers, noise scale, data) grows with
+        their number, so that every worker has as much work as before (weak scaling, chosen by us).
         """
         before, each, training = self.n_workers, self.each_worker, self.training
         like = [rank * before // n for rank in range(n)]
@@ -115,7 +115,7 @@ class Scenario(Section):
 
 
 def _moved(changes: tuple[Any, ...], like: list[int], before: int) -> tuple[Any, ...]:
-    """Changes that concerned some of `before` workers, for workers that are `like` those; without those of nobody."""
+    """Changes of `before` workers, for the workers that are `like` them; changes without a worker are dropped."""
     result = []
     for change in changes:
         concerned = tuple(range(before)) if change.workers is None else change.workers
@@ -134,10 +134,10 @@ def shipped() -> tuple[str, ...]:
 
 
 def load_scenario(name_or_path: str | Path) -> Scenario:
-    """A scenario that ships, by name, or one from a file.
+    """A scenario that ships, by its name, or a scenario file.
 
     Raises:
-        ConfigError: there is none, or one line per error in it, as FILE:LINE: key: what is wrong.
+        ConfigError: no such scenario, or one line per error: FILE:LINE: key: what is wrong.
     """
     inside = _SHIPPED / f"{name_or_path}.yaml"
     file = inside if str(name_or_path) in shipped() else Path(name_or_path)
@@ -164,7 +164,7 @@ def load_scenario(name_or_path: str | Path) -> Scenario:
 
 
 def _read_csv(file: Path) -> tuple[dict[str, Any], ...]:
-    """Events, one per line; columns are the keys of an event, empty cells are left out, workers as in `0 2 5`."""
+    """Events, one per line. Columns are the keys of an event; empty cells are left out; `0 2 5` lists workers."""
     events = []
     try:
         with file.open(encoding="utf-8", newline="") as lines:
@@ -181,6 +181,6 @@ def _read_csv(file: Path) -> tuple[dict[str, Any], ...]:
 
 
 def dump_scenario(scenario: Scenario) -> str:
-    """YAML text that `load_scenario` reads as an equal scenario; what has its default is left out."""
+    """YAML text that `load_scenario` reads as an equal scenario, without values that equal their defaults."""
     data = scenario.model_dump(mode="json", exclude_defaults=True)
     return yaml.dump(data, Dumper=Dumper, sort_keys=False, width=120)

@@ -1,4 +1,4 @@
-"""The sections of a scenario's YAML. Names and units are those of Parameters, which explains each quantity."""
+"""The sections of a scenario file. Names and units are those of Parameters, which explains each quantity."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Worker(Section):
     bytes_per_s: Positive = 1.25e9
     latency_s: Positive = 5e-4
     loss: Annotated[float, Field(ge=0, lt=0.5)] = 0.0
-    initial: Count | None = None  # none: the scenario's
+    initial: Count | None = None  # none: the scenario's `initial_batch`
 
 
 class Servers(Section):
@@ -61,7 +61,7 @@ class Bounds(Section):
 
 
 class Training(Section):
-    """How learning goes (learning.py). `profile` gives the values that are not written."""
+    """The training model (learning.py). `profile` gives the values that the file leaves out."""
 
     profile: Literal["cnn", "transformer"] = "cnn"
     tuning: Annotated[float, Field(gt=0, le=2)] = 0.7
@@ -87,7 +87,7 @@ class Training(Section):
 
 
 class Event(Section):
-    """A change that the scenario foresees, by the clock or by epochs of the training."""
+    """A change at a given time or epoch."""
 
     at_s: NotNegative | None = None
     at_epoch: NotNegative | None = None
@@ -95,19 +95,19 @@ class Event(Section):
     until_epoch: Positive | None = None
     what: What
     workers: tuple[Annotated[int, Field(ge=0)], ...] | None = None  # none: all
-    value: NotNegative | tuple[NotNegative, ...]  # a factor, for loss what is added; several: one per worker
+    value: NotNegative | tuple[NotNegative, ...]  # a factor, for loss an addend; several values: one per worker
 
     @model_validator(mode="after")
     def _one_clock(self) -> Event:
         if (self.at_s is None) == (self.at_epoch is None):
             raise ValueError("needs either at_s or at_epoch")
         if (self.until_epoch if self.at_epoch is None else self.until_s) is not None:
-            raise ValueError("begins and ends by the same clock: at_s with until_s, at_epoch with until_epoch")
+            raise ValueError("needs one unit for begin and end: at_s with until_s, or at_epoch with until_epoch")
         return self
 
 
 class Burst(Section):
-    """A change that comes and goes at random, on each of its workers by itself."""
+    """A change that begins and ends at random, independently on each of its workers."""
 
     what: Literal["compute", "bandwidth", "loss"]
     every_s: Positive  # mean time between two

@@ -3,8 +3,8 @@
     import gymnasium, dynamix_ps.sim.training.gym_env
     env = gymnasium.make("dynamix/Cluster-v0", scenario="h-level-4")
 
-A step is one window. One agent decides for all workers: in the space `structured` it takes a step of the global
-batch and one of every worker's share, in `paper` one step of every worker's size (policy/learned).
+A step is one window. One agent decides for all workers: in the space `structured` it changes the global batch and every
+worker's share, in `paper` every worker's size (policy/learned).
 """
 
 from __future__ import annotations
@@ -38,20 +38,20 @@ Observation = NDArray[np.float32]
 Action = NDArray[np.int64]
 
 _REACH = np.array([max(abs(one.low), abs(one.high)) for one in ALL])
-_WIDE = _REACH >= 100  # spread over orders of magnitude: the logarithm is shown
+_WIDE = _REACH >= 100  # values over orders of magnitude: observed as logarithms
 
 
 class ClusterEnv(gymnasium.Env[Observation, Action]):
-    """Observation: the shared values, then those of worker 0, 1, ...; then as many zeros and ones: was it known?
+    """Observation: the shared values, those of worker 0, 1, ..., then for each value 1 if it is known, else 0.
 
-    Values are those of docs/state.md, scaled into [-1, 1]; an unknown one is 0. The reward is that of the space
-    (policy/rewards.py) for the cluster. Terminated: the target accuracy was reached. Truncated: the scenario's
-    `max_windows` are over. `info`: time_s, test_accuracy, sizes.
+    The values are the features of policy/learned/features.py, scaled to [-1, 1]; an unknown value is 0. The reward is
+    the cluster's reward in the space (policy/learned/rewards.py). Terminated: the target accuracy is reached.
+    Truncated: the scenario's `max_windows` are over. `info`: time_s, test_accuracy, sizes.
 
     Args:
-        scenario: one that ships, a file, or a Scenario; none: another cluster drawn at random in every episode.
-        space: what an action is.
-        n_workers: of clusters drawn at random.
+        scenario: name of a scenario that ships, a file, or a Scenario; None: a random cluster in every episode.
+        space: the action space, `structured` or `paper`.
+        n_workers: number of workers of random clusters.
     """
 
     metadata = {"render_modes": []}  # noqa: RUF012 - as gymnasium declares it
@@ -77,7 +77,7 @@ class ClusterEnv(gymnasium.Env[Observation, Action]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
-        """A new run, with its first window, under the initial sizes, over."""
+        """Begin a new run and train its first window with the initial sizes."""
         super().reset(seed=seed, options=options)
         parameters: Parameters = draw(self.np_random, 1, self._workers) if self._fixed is None else self._fixed
         self._simulator = Simulator(parameters, self.np_random)

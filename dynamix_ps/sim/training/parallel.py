@@ -18,21 +18,21 @@ Result = TypeVar("Result")
 def parallel(
     task: Callable[[Job], Result], jobs: Sequence[Job], processes: int | None = None
 ) -> Iterator[tuple[int, Result]]:
-    """(index of the job, its result), in the order in which they finish.
+    """Yield (index of the job, its result) in the order in which jobs finish.
 
     Args:
-        task: a function of a module; it and the jobs are pickled.
-        processes: None: one per core that this process may use. With 1 everything runs in this process, in order.
+        task: a function at the top level of a module; it and the jobs are pickled.
+        processes: how many; None: one per core that this process may use. With 1, all jobs run here, in order.
 
     Raises:
-        Whatever a task raises; the others are not waited for.
+        Whatever a task raises, without waiting for the other tasks.
     """
     processes = min(processes or len(os.sched_getaffinity(0)), len(jobs))
     if processes <= 1:
         yield from ((index, task(job)) for index, job in enumerate(jobs))
         return
     with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
-        with _one_thread_each():  # submitting starts the processes
+        with _one_thread_each():  # submitting a job starts the processes
             futures = {pool.submit(task, job): index for index, job in enumerate(jobs)}
         try:
             for future in as_completed(futures):
@@ -43,7 +43,7 @@ def parallel(
 
 @contextmanager
 def _one_thread_each() -> Iterator[None]:
-    """Processes that are started meanwhile use one thread each: numpy reads these variables when it is loaded."""
+    """Processes started inside this context use one thread each: numpy reads these variables when it is loaded."""
     before = {name: os.environ.get(name) for name in ONE_THREAD}
     os.environ.update(ONE_THREAD)
     try:

@@ -1,4 +1,4 @@
-"""Scenarios as a source of clusters to train on, in place of the full variety of randomise.py."""
+"""Draws clusters to train on from given scenarios, instead of from sim/cluster/randomise.py."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dynamix_ps.sim.training.trainer import Draw
 
 
 def draw_from(scenarios: Sequence[Scenario]) -> Draw:
-    """Every cluster is one of these scenarios, each equally likely, at the size that is asked for."""
+    """Every cluster is one of these scenarios, all equally likely, with the number of workers asked for."""
 
     def draw(rng: np.random.Generator, environments: int, n_workers: int) -> Parameters:
         chosen = rng.integers(len(scenarios), size=environments)

@@ -1,9 +1,9 @@
-"""Raises a policy in the simulator: many clusters at once, each another draw, a new one when a run ends.
+"""Trains a policy in the simulator, on many random clusters at once. A new cluster replaces one whose run has ended.
 
-    window of all clusters -> state -> reward of the decisions before -> next decisions      (_Group.step)
-    `rollout_windows` of that -> one update of every network                                 (Trainer.iterate)
+    window of all clusters -> state -> reward of the last decisions -> next decisions  (_Group._step)
+    `rollout_windows` of these -> one update of every network                          (Trainer.iterate)
 
-The agent, the state and the rewards are those of a live run.
+The agent, the state and the rewards are the same as in a live run.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ LEARNER = Settings(learning_rate=1e-3, gamma=0.6, entropy=0.001, target_kl=0.02,
 
 @dataclass(frozen=True, slots=True)
 class TrainSettings:
-    """One training. What is not said by the paper is chosen by us (docs/method.md)."""
+    """One training. The paper does not give all values; docs/method.md lists those chosen by us."""
 
     space: Literal["structured", "paper"] = "structured"
     reward: Reward = field(default_factory=GoodputReward)
     learner: Settings = LEARNER
-    n_workers: tuple[int, ...] = (2, 4, 8, 16)  # a group of clusters of each size
-    environments: int = 128  # clusters at once, shared among the groups
+    n_workers: tuple[int, ...] = (2, 4, 8, 16)  # one group of clusters for each
+    environments: int = 128  # clusters at once, over all groups
     rollout_windows: int = 32
-    total_windows: int = 1_500_000  # of clusters
-    episode_windows: int = 300  # a run is broken off there
+    total_windows: int = 1_500_000  # over all clusters
+    episode_windows: int = 300  # a run is truncated after so many
     window: int = 20  # iterations per decision, k
     seed: int = 0
 
@@ -59,23 +59,23 @@ class TrainSettings:
 
 
 def paper_settings(**changes: Any) -> TrainSettings:
-    """The faithful mode: the paper's actions and reward."""
+    """Settings with the paper's actions and reward."""
     chosen: dict[str, Any] = {"space": "paper", "reward": PaperReward()} | changes
     return TrainSettings(**chosen)
 
 
 @dataclass(frozen=True, slots=True)
 class _Pending:
-    """Decisions that have not been rewarded yet."""
+    """Decisions without a reward yet."""
 
     decided: Decided
     before: NDArray[np.int64]
     state: State
-    fresh: Mask  # environments whose run ended before this decision: it belongs to nobody
+    fresh: Mask  # environments whose run ended before this decision: it is not used
 
 
 class _Group:
-    """Clusters of one size."""
+    """Clusters with the same number of workers."""
 
     def __init__(self, settings: TrainSettings, n_workers: int, environments: int, networks: dict[str, ActorCritic],
                  draw_: Draw, rng: np.random.Generator) -> None:  # fmt: skip
@@ -84,13 +84,13 @@ class _Group:
         self._simulator = Simulator(draw_(rng, environments, n_workers), rng)
         model = ClusterModel(environments, n_workers)
         self._agent = make_agent(settings.space, networks, settings.reward, model)
-        # runs begin at different ages, so that they do not all end in the same rollout
+        # runs begin at different ages, so that they end in different rollouts
         self._age = rng.integers(settings.episode_windows, size=environments)
         self._sizes = np.array(self._simulator.sizes)
         self._pending: _Pending | None = None
 
     def rollout(self, windows: int, learn_normaliser: bool) -> tuple[dict[str, Batch], dict[str, float]]:
-        """Act for so many windows; the batches per network, and the mean reward."""
+        """Act for so many windows; returns the batch of each network, and mean rewards."""
         rollouts = {name: Rollout(self._settings.learner) for name in self._agent.networks}
         rewards: list[float] = []
         if self._pending is None:
@@ -117,7 +117,7 @@ class _Group:
 
     def _reward(self, rollouts: dict[str, Rollout], state: State, decided: Decided, ended: Mask,
                 rewards: list[float]) -> None:  # fmt: skip
-        """The end of a run is a truncation: training would have gone on, the critic's value stands for the rest."""
+        """Store rewards. The end of a run is a truncation: the critic's value replaces the rewards after it."""
         pending = self._pending
         assert pending is not None
         earned = self._agent.rewards(state, pending.before)
@@ -130,7 +130,7 @@ class _Group:
             rewards.append(float(earned[name][present].mean()) if present.any() else 0.0)
 
     def _begin_anew(self, ended: Mask) -> None:
-        """New clusters in the place of those whose runs have ended."""
+        """Replace the clusters whose runs have ended."""
         drawn = self._draw(self._rng, int(ended.sum()), self._sizes.shape[1])
         self._simulator.replace(ended, drawn)
         self._agent.restart(ended)
@@ -139,11 +139,11 @@ class _Group:
 
 
 class Trainer:
-    """A training in progress. `windows` counts the cluster windows so far.
+    """A training in progress. `windows` counts the windows of all clusters so far.
 
     Args:
-        stored: go on from these weights; none: fresh ones.
-        draw_: draws new clusters; by default the full variety of sim/randomise.py.
+        stored: start from these weights; None: from new ones.
+        draw_: draws new clusters; by default `draw` of sim/cluster/randomise.py.
     """
 
     def __init__(self, settings: TrainSettings, rng: np.random.Generator, stored: StoredPolicy | None = None,
@@ -167,7 +167,7 @@ class Trainer:
         return self.windows >= self.settings.total_windows
 
     def iterate(self) -> dict[str, float]:
-        """One rollout and one update of every network; the diagnostics, named network/quantity."""
+        """One rollout and one update of every network; returns diagnostics, named network/quantity."""
         done = self.windows / self.settings.total_windows
         rate = self.settings.learner.learning_rate * max(1 - done, 0.02)
         parts = [group.rollout(self.settings.rollout_windows, learn_normaliser=done < 0.1) for group in self._groups]
@@ -179,27 +179,29 @@ class Trainer:
         return diagnostics | {"windows": float(self.windows)}
 
     def stored(self, provenance: Mapping[str, Any]) -> StoredPolicy:
-        """The policy as it is now; the settings join the provenance."""
+        """The present policy; its provenance includes the settings."""
         about = {"origin": "simulator", "windows": self.windows, "settings": self.settings.as_json()}
         networks = {name: network.weights for name, network in self.networks.items()}
         return StoredPolicy(networks, self.spec, {**about, **provenance})
 
     def checkpoint(self, file: Path) -> None:
-        """Save what `resume` needs. The simulated runs in progress are not kept. Raises OSError."""
+        """Save what `resume` needs; simulated runs in progress are not saved. Raises OSError."""
         save_policy(file, self.stored({"rng": json.dumps(self._rng.bit_generator.state, default=int)}))
 
     @staticmethod
     def resume(file: Path, settings: TrainSettings, draw_: Draw | None = None) -> Trainer:
-        """Go on from a checkpoint, with new simulated runs.
+        """Continue from a checkpoint, with new simulated runs.
 
         Raises:
-            PolicyError: the file is unusable, or of a training with other settings.
+            PolicyError: the file is unusable, or its training has other settings.
         """
         stored = load_policy(file, policy_spec(settings.space, settings.learner.hidden))
         found = json.dumps(stored.provenance.get("settings"), sort_keys=True)
         wanted = json.dumps(settings.as_json(), sort_keys=True)
         if found != wanted:
-            raise PolicyError(f"{file}: found a training with settings {found}, expected {wanted}; begin another one")
+            raise PolicyError(
+                f"{file}: found a training with settings {found}, expected {wanted}; begin a new training"
+            )
         rng = np.random.default_rng()
         rng.bit_generator.state = json.loads(str(stored.provenance["rng"]))
         trainer = Trainer(settings, rng, stored, draw_)

@@ -39,7 +39,7 @@ def fitted() -> Scenario:
     return calibrate(scenario_of("fitted", runs, series), series)
 
 
-def test_a_run_not_used_for_the_fit_is_foretold(fitted: Scenario) -> None:
+def test_a_run_not_used_for_the_fit_is_predicted(fitted: Scenario) -> None:
     unseen = series_of(simulated_run("unseen", UNSEEN))
     found = predict(fitted, unseen, np.random.default_rng(0))
     assert found.iteration_error < 0.05
