@@ -121,7 +121,7 @@ class LiveView:
         self._events_told = self._state.n_events
         newest = list(self._state.events)[len(self._state.events) - fresh :]
         words = (self._words(event) for event in newest if event["kind"] in NOTABLE)
-        return [text for text in words if text]
+        return list(dict.fromkeys(text for text in words if text))
 
     def _words(self, event: Line) -> str:
         """An event in words; empty if another role has told the same."""
