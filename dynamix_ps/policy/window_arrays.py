@@ -80,10 +80,6 @@ class WindowArrays:
     reference_batch: Array  # sum of the first sizes, for which the learning rate is tuned
 
     @cached_property
-    def n_workers(self) -> int:
-        return int(self.planned.shape[-1])
-
-    @cached_property
     def memory_full(self) -> NDArray[np.bool_]:
         """Which workers should not grow, because hardly any of their memory, or their GPU's, is left."""
         return np.asarray((self.memory_ratio >= MEMORY_CEILING) | (self.gpu_memory_ratio >= MEMORY_CEILING))

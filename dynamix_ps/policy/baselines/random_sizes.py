@@ -1,7 +1,7 @@
 """Random sizes: a control. A policy that is no faster than this one has learned nothing from its measurements.
 
-Every clean window, every worker's size is drawn anew between its bounds, log-uniformly: between two bounds far apart,
-a uniform draw would hardly ever be a small size. Chosen by us.
+In every clean window every worker gets a new size between its bounds, drawn log-uniformly: a uniform draw would hardly
+ever give a small size. Chosen by us.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Every worker's speed in the next window, from its speeds, CPU and memory use until now. Pure.
 
-LB-BSP (arXiv 1806.02508) forecasts with NARX, a small recurrent network trained before the job on traces of the same
-machines. Such traces are not to be had here, so in its place stands the linear model with the same inputs (ARX),
-fitted while training runs:
+LB-BSP (arXiv 1806.02508) forecasts with NARX, a small recurrent network that is trained before the job on traces of the
+same machines. There are no such traces here. A linear model with the same inputs (ARX) replaces it, fitted while
+training runs:
 
     y = a_1 y' + a_2 y'' + a_3 c' + a_4 m'
 

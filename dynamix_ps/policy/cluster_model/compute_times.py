@@ -4,15 +4,14 @@
 
 One model per worker as in Cannikin (arXiv 2402.05302), fitted as AdaptDL does: relative errors count. Chosen by us:
 
-- Sizes often differ by less than times scatter, and then a line through them says anything. So the fixed part is
-  expected to be FIXED_PART of the mean time, with the weight of PRIOR_WINDOWS windows; a worker that was seen at one
-  size only has just that. Nor is it more than LARGEST_FIXED: a worker whose time seems hardly to grow would be given
-  nearly everything.
-- The first window is short and may still be slowed down by what happens once; as soon as there are others it hardly
-  counts (FIRST).
+- Sizes often differ by less than times scatter. A line through them then means nothing, so the fixed part is
+  expected to be FIXED_PART of the mean time, with the weight of PRIOR_WINDOWS windows. A worker that was seen at one
+  size only has exactly that. The fixed part is at most LARGEST_FIXED of the mean time: a worker whose time hardly
+  seems to grow would otherwise get nearly all samples.
+- The first window is short and may contain work that happens once. With others it hardly counts (FIRST).
 - Clusters change: windows are forgotten (FORGETTING), and level_i follows the newest ones (SMOOTHING), at once where it
-  jumps (JUMP). The line is fitted to times over level, so a worker whose size falls because it has become slow does
-  not seem to have a large fixed part.
+  jumps (JUMP). The line is fitted to times divided by the level, so that a worker that has become slow, and has fewer
+  samples therefore, does not seem to have a large fixed part.
 """
 
 from __future__ import annotations
@@ -134,11 +133,11 @@ def sensible(sizes: Any, times_s: Any) -> NDArray[np.bool_]:
 def sustained_s(compute_s: Times, cpu_s: Times, cpu_cores: Times, throttled: Times) -> NDArray[np.floating[Any]]:
     """How long workers would compute if they never waited: `compute_s` seconds, in which `cpu_s` CPU seconds were used.
 
-    A CPU quota holds up a process that has used its part of a period, and lets one that has waited run at full speed.
-    A worker that waits for others seems fast, is given more and is held up, so its measured time is not what to split
-    work by. In the long run it needs its CPU seconds over the cores of the quota, and that counts where it is longer.
-    Without a quota CPU time says nothing: threads may spin while they wait. That there is one shows in `throttled`, the
-    largest part of a window in which it ever held the worker up, as not every window shows it. Chosen by us.
+    A CPU quota stops a process that has used up its part of a period, and lets one that has waited run at full speed.
+    A worker that waits for others therefore seems fast, gets more samples and is stopped. In the long run it needs its
+    CPU seconds over the cores of the quota. That time counts where it is longer than the measured one. Without a quota
+    CPU time says nothing, as threads may spin while they wait. `throttled` shows that there is a quota: it is the
+    largest part of any window so far in which the worker was stopped, as not every window shows it. Chosen by us.
     """
     longer = np.fmax(compute_s, cpu_s / np.where(np.asarray(cpu_cores) > 0, cpu_cores, np.nan))
     return np.where(np.asarray(throttled) > 0, longer, compute_s)

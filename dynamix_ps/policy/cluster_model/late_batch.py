@@ -1,13 +1,13 @@
 """Towards the end of training a larger global batch takes the place of a learning rate that falls. Pure.
 
-A learning rate that stays leaves training in noise, which falls with lr / B: a larger B ends it as a smaller rate does,
-in fewer and larger iterations (Smith et al., arXiv 1711.00489). So for the last quarter of training B* is twice what
-it was, or less where that would train fewer samples per second. No model of progress knows of this: it looks one
-step ahead, and there the smaller B is as good.
+With a constant learning rate the noise of training falls with lr / B, so a larger B has the effect of a smaller rate,
+in fewer and larger iterations (Smith et al., arXiv 1711.00489). For the last quarter of training B* is twice what it
+was, or less where that would train fewer samples per second. The model of progress does not show this: it looks one
+step ahead, where the smaller B is as good.
 
-Not where the script lowers its rate itself, nor where the rate follows B in proportion, as lr / B would stay. On a
-Fashion-MNIST CNN, two epochs, that ends 0.4 points higher (benchmarks/results/finish.md). Quarter and factor chosen
-by us.
+This does not apply where the script lowers its rate itself, or where the rate follows B in proportion, as lr / B then
+stays the same. On a Fashion-MNIST CNN, two epochs, training ends 0.4 points higher (benchmarks/results/finish.md).
+Quarter and factor are chosen by us.
 """
 
 from __future__ import annotations

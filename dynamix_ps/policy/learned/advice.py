@@ -1,4 +1,4 @@
-"""What a simple model of the cluster would do: the ground on which the structured policy stands.
+"""What a simple model of the cluster would do: where the structured policy starts from.
 
 The model knows each worker's computing time (compute_times.py) and the network time that nothing hides
 (network_times.py), the gradient noise scale and the learning-rate rule. With all workers finishing together an
@@ -62,7 +62,7 @@ class Advisor:
         self._rates_per_s: Array = np.ones(shape)
 
     def restart(self, which: NDArray[np.bool_]) -> None:
-        """Forget some environments; the model of the cluster is not ours to restart."""
+        """Forget some environments. Whoever observes with the model of the cluster restarts that."""
         self._exposed.restart(which)
         self._hiding[which] = 0.0
         self._windows[which] = 0.0
@@ -117,7 +117,10 @@ class Advisor:
         return np.asarray((self._fixed_s + sizes / self._rates_per_s).max(axis=-1))
 
     def _overflow_s(self, totals: Array, high: Whole) -> Array:
-        """How much longer than without upper bounds all of these take, (candidates, ...), for `high` (..., workers)."""
+        """How much longer totals, ascending (candidates, ...), take than without bounds `high`, (..., workers)."""
+        _, largest = balance(totals[-1], self._fixed_s, self._rates_per_s)  # nobody has more with any other of them
+        if not (largest > high).any():
+            return np.zeros(totals.shape)
         free_s, sizes = balance(totals, self._fixed_s, self._rates_per_s)
         together_s = free_s
         for _ in range(SHARED_OUT):

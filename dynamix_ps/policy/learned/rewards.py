@@ -1,7 +1,7 @@
 """What a window was worth, to the cluster (...,) and to each worker (..., workers). Pure.
 
-A weight of 0 leaves a term out; a term whose quantity is unknown is 0. `before` are the sizes before the decision that
-the window ran under.
+A weight of 0 leaves a term out. A term is 0 where its quantity is unknown. `before` are the sizes before the decision
+under which the window ran.
 
 `paper`: DYNAMIX (arXiv 2510.08522, IV-D).
 `goodput` (ours): training progress per second, on a log scale.

@@ -1,8 +1,8 @@
 """From closed windows to the state `(s_i, s_global)` that a learned policy sees. The numbers are in features.py.
 
-Robust by construction: a worker that did not report is a row of unknowns, an unknown value is NaN, late and
-duplicate reports never get here (arbitrator/windows.py), and policies leave out windows that are not clean, so
-a pause or a half-applied plan never becomes a gain or a loss.
+A worker that did not report is a row of unknown values, and an unknown value is NaN. Late and duplicate reports are
+dropped before (arbitrator/windows.py). Policies leave out windows that are not clean, so a pause or a plan that only
+part of the window ran under is never taken for a gain or a loss.
 """
 
 from __future__ import annotations

@@ -28,6 +28,8 @@ LARGEST_MOVE = 1.0  # |log2| of what B changes by in one window, by advice, and 
 SHARE_STEPS = (-1.0, -0.4, -0.15, -0.05, 0.0, 0.05, 0.15)  # log2 of the factor on a worker's share (chosen by us)
 WORTH = 0.03  # of an iteration; while B stays, a split that promises less is not worth a switch (chosen by us)
 
+_BATCH_STEPS, _SHARE_STEPS = np.array(BATCH_STEPS), np.array(SHARE_STEPS)
+
 
 class StructuredAgent(LearnedAgent):
     """Network `batch` chooses a factor on the advised global batch, network `share` one on every worker's share."""
@@ -80,7 +82,7 @@ def batch_reference(window: WindowArrays, advised: Array) -> Array:
 
 def batch_allowed(window: WindowArrays, reference: Array) -> NDArray[np.bool_]:
     """Which steps lead somewhere else than the bounds where the reference already is; (..., steps). 0 always does."""
-    steps = np.array(BATCH_STEPS)
+    steps = _BATCH_STEPS
     smallest, largest = window.low.sum(axis=-1)[..., None], window.high.sum(axis=-1)[..., None]
     now = reference[..., None]
     return np.asarray((steps == 0) | ((steps < 0) & (now > smallest)) | ((steps > 0) & (now < largest)))
@@ -88,7 +90,7 @@ def batch_allowed(window: WindowArrays, reference: Array) -> NDArray[np.bool_]:
 
 def batch_target(window: WindowArrays, reference: Array, batch_actions: NDArray[np.int64]) -> Whole:
     """The reference times the action's factor, at most LARGEST_MOVE away, within the bounds of the workers; (...,)."""
-    wanted = reference * np.exp2(np.array(BATCH_STEPS)[batch_actions])
+    wanted = reference * np.exp2(_BATCH_STEPS[batch_actions])
     now, largest = np.maximum(window.global_batch, 1), np.exp2(LARGEST_MOVE)
     moved = np.clip(wanted, now / largest, now * largest)
     lowest = np.where(window.present, window.low, window.planned).sum(axis=-1)
@@ -103,7 +105,7 @@ def structured_sizes(window: WindowArrays, total: Whole, model: SplitModel, shar
     """
     planned, present = window.planned, window.present
     lowest, highest = np.where(present, window.low, planned), np.where(present, window.high, planned)
-    factors = np.exp2(np.array(SHARE_STEPS)[share_actions])
+    factors = np.exp2(_SHARE_STEPS[share_actions])
     sizes = split(total, np.where(present, model.balanced(total) * factors, 0), lowest, highest)
     same = total == window.global_batch
     if not same.any():

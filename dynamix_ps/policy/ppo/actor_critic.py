@@ -2,8 +2,7 @@
 
     raw observations -> normaliser -> policy -> actions (`act`) -> ... rewards ... -> Rollout -> Batch -> `update`
 
-Its weights are never changed in place: learning puts new ones in the place of the old, so that copies, files and
-other threads can hold on to what they have.
+Weights never change in place: learning replaces them, so that copies, files and other threads can keep what they have.
 """
 
 from __future__ import annotations
