@@ -40,7 +40,7 @@ class View:
     records: tuple[WindowRecord | None, ...]  # by rank; None: that worker did not report
     links: tuple[LinkView, ...] = ()  # by rank, from both sides; empty: no role reported its connections
     servers: tuple[ServerView, ...] = ()
-    lr_rule: str = "none"  # how the learning rate follows B (progress.LR_RULES)
+    lr_rule: str = "none"  # how the learning rate follows B (LR_RULES)
     reference_batch: int = 0  # sum of the first sizes, for which the learning rate is tuned; 0: that of the newest plan
     ring: bool = False  # gradients go around a ring, where nobody is done before the slowest link is
 

@@ -12,7 +12,7 @@ metrics/noise.py, and is infinite while S is not positive (AdaptDL cuts S off at
 
 Chosen by us: where no worker can estimate N (one worker), B stays and only its split is chosen. That efficiency
 supposes a learning rate that follows AdaScale's gain. Under another rule it would send B to where training diverges, so
-goodput is what it stands for, progress per second, under the rule of the job (progress.py); under `adascale` both are
+goodput is what it stands for, progress per second, under the rule of the job (efficiency.py); under `adascale` both are
 the same up to a constant factor.
 """
 
