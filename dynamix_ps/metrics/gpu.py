@@ -1,4 +1,4 @@
-"""The graphics card of this process, by NVIDIA's management library (extra `gpu`), where there is a driver."""
+"""The GPU of this process, from NVIDIA's management library (extra `gpu`), if the machine has a driver."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from dynamix_ps.messages import NAN
 
 @dataclass(frozen=True, slots=True)
 class GpuSample:
-    """NaN is unknown."""
+    """One measurement; NaN is unknown."""
 
-    utilisation: float = NAN  # part of the last moments in which a kernel ran, 0..1
-    memory_ratio: float = NAN  # memory in use by anybody over what the card has
+    utilisation: float = NAN  # part of the driver's last sampling period in which a kernel ran, 0..1
+    memory_ratio: float = NAN  # memory in use by all processes over the memory of the GPU
 
 
 class Gpu:
-    """The first card that this process may see."""
+    """The first GPU that is visible to this process."""
 
     def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
-        """Never raises: without the library, a driver or a card, samples are unknown."""
+        """Never raises. Without the library, a driver or a GPU, samples are unknown."""
         self._nvml: Any = None
         self._handle: Any = None
         try:
@@ -31,11 +31,11 @@ class Gpu:
             pynvml.nvmlInit()
             self._handle = _find(pynvml, first_device(environ))
             self._nvml = pynvml
-        except Exception:  # no package, no driver, no such card: there is nothing to measure
+        except Exception:  # no package, no driver or no such GPU: nothing to measure
             return
 
     def sample(self) -> GpuSample:
-        """Never raises; a card that was lost is unknown."""
+        """Never raises. The sample of a lost GPU is unknown."""
         if self._nvml is None:
             return GpuSample()
         try:
@@ -47,7 +47,7 @@ class Gpu:
 
 
 def first_device(environ: Mapping[str, str]) -> str:
-    """Number or identifier of the first card that CUDA shows a process; empty if it is shown none."""
+    """Number or identifier of the first GPU that CUDA shows to a process; empty if it shows none."""
     for name in ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"):
         value = environ.get(name)
         if value is not None and value != "all":

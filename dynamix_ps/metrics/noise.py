@@ -6,18 +6,17 @@ g = sum (b_i / B) g_i with B = sum b_i. So
     E |g_i|^2 = S + V / b_i        S = |G|^2, V = trace(Sigma)
     E |g|^2   = S + V / B
 
-and each worker alone gives V_i = (|g_i|^2 - |g|^2) / (1/b_i - 1/B): unbiased, but far noisier the larger its
-share (Cannikin, arXiv 2402.05302, estimates from unequal batches; its weights are not published). The V_i share
-|g|^2, so their covariance matters as much as their variance. For Gaussian noise, Cov(V_i, V_j) has one part
-from the noise alone (1/b_i^2 on the diagonal) and one from G (1/b_i), and the weights of least variance turn
-out to be the same for both: proportional to 1 - b_i/B (derivation by us: Sherman-Morrison on each part). That gives
+and each worker gives an unbiased estimate V_i = (|g_i|^2 - |g|^2) / (1/b_i - 1/B), which is noisier the larger the
+worker's share is (Cannikin, arXiv 2402.05302, estimates from unequal batches; its weights are not published). All V_i
+contain |g|^2, so their covariance matters as much as their variance. For Gaussian noise, Cov(V_i, V_j) has one part
+from the noise (1/b_i^2 on the diagonal) and one from G (1/b_i). The weights of least variance are the same for both
+parts: proportional to 1 - b_i/B (derived by us: Sherman-Morrison on each part). That gives
 
     V = sum b_i (|g_i|^2 - |g|^2) / (n - 1)        S = |g|^2 - V / B
 
 which is the pooled variance of the workers' gradients, does not depend on G, and is uncorrelated with |g|^2. The
-noise scale is V / S (the simple noise scale B_simple of arXiv 1812.06162): about the global batch from which on more
-samples per step help little. Both parts are smoothed apart before they are divided, since a ratio of noisy
-numbers is biased.
+noise scale is V / S (the simple noise scale B_simple of arXiv 1812.06162): beyond about this global batch, more samples
+per step help little. V and S are smoothed separately before the division, because a ratio of noisy numbers is biased.
 """
 
 from __future__ import annotations
@@ -26,12 +25,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-SMOOTHING = 0.9  # weight of what was known before, per window (chosen by us: about ten windows of memory)
+SMOOTHING = 0.9  # weight of the earlier mean, per window (chosen by us: about ten windows of memory)
 
 
 @dataclass(frozen=True, slots=True)
 class GradientNoise:
-    """Unbiased estimates, NaN where they cannot be had; single ones may be negative."""
+    """Unbiased estimates; NaN if unknown. Single estimates may be negative."""
 
     variance: float = math.nan  # V, per sample
     signal: float = math.nan  # S
@@ -43,9 +42,9 @@ class GradientNoise:
 
 
 def estimate(sizes: Sequence[int], grad_sq: Sequence[float], global_grad_sq: float) -> GradientNoise:
-    """From one iteration: samples b_i and |g_i|^2 of every worker, and |g|^2 of their weighted mean.
+    """Estimate from one iteration: samples b_i and |g_i|^2 of every worker, and |g|^2 of their weighted mean.
 
-    Workers without samples do not count. NaN if a norm is missing or fewer than two workers had samples.
+    Workers without samples do not count. NaN if a norm is missing or fewer than two workers have samples.
     """
     active = [(size, square) for size, square in zip(sizes, grad_sq, strict=True) if size > 0]
     if len(active) < 2:
@@ -59,8 +58,8 @@ def estimate(sizes: Sequence[int], grad_sq: Sequence[float], global_grad_sq: flo
 class SmoothedNoise:
     """Exponentially weighted means of V / |g|^2 and S / |g|^2, bias corrected at the start.
 
-    Relative to |g|^2 (of a window), as gradients shrink tenfold and more in the first windows, which otherwise would
-    outweigh all that follow.
+    The means are relative to the |g|^2 of a window: gradients shrink tenfold and more in the first windows, which would
+    otherwise outweigh all later ones.
     """
 
     def __init__(self, smoothing: float = SMOOTHING) -> None:
@@ -68,7 +67,7 @@ class SmoothedNoise:
         self._variance = self._signal = self._weight = 0.0
 
     def update(self, noise: GradientNoise, global_grad_sq: float) -> GradientNoise:
-        """Take an estimate in, with the |g|^2 that belongs to it, and return the smoothed one.
+        """Take an estimate in, with its |g|^2, and return the smoothed estimate.
 
         An unknown estimate changes nothing.
         """

@@ -1,4 +1,4 @@
-"""From what a role measured to what it reports."""
+"""Joins network and machine measurements to the report of a role."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _HOST = socket.gethostname()
 def make_report(name: str, role: str, rank: int, traffic: Traffic, system: SystemSample, now_s: float) -> RoleReport:
     """The report of this process.
 
-    Counters of a network namespace that other roles share tell nothing about this one and are left out.
+    Counters of a network namespace that other roles share do not describe this role and are left out.
 
     Args:
-        rank: of a worker; -1 for others.
+        rank: rank of a worker; -1 for other roles.
         now_s: unix time.
     """
     known = traffic.source != "none"

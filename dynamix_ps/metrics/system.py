@@ -1,4 +1,4 @@
-"""CPU, memory and graphics card as this process may use them: inside its own control groups, not of the machine."""
+"""CPU, memory and GPU of this process, relative to the limits of its control groups, not to the machine."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class _Group(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Counters:
-    """What only grows. `throttled_s` is by group, for all groups around the process."""
+    """Counters that only grow. `throttled_s` is by group, for all groups around the process."""
 
     wall_s: float
     cpu_s: float
@@ -33,13 +33,13 @@ class _Counters:
 
 
 class SystemSampler:
-    """Samples of this process. The first one covers the time since the sampler was made.
+    """Samples of this process. The first sample covers the time since the sampler was created.
 
-    The groups are looked up at every sample, since the launcher may put a limit on a process that runs already.
-    A sample costs about 0.3 ms of CPU time (measured with 10 control group hierarchies), a graphics card more.
+    Every sample looks the groups up again, because the launcher may limit a running process. A sample takes about
+    0.3 ms of CPU time (measured with 10 control group hierarchies), more with a GPU.
 
     Args:
-        with_gpu: whether to look for a graphics card.
+        with_gpu: whether to look for a GPU.
         proc: this process's folder in /proc.
         clock, cpu_clock: seconds of wall and of CPU time.
     """
@@ -63,7 +63,7 @@ class SystemSampler:
         self._before = self._counters(self._groups("cpu"))
 
     def sample(self) -> SystemSample:
-        """The time since the last sample. Never raises; what cannot be had is NaN."""
+        """Measurements since the last sample. Never raises; unknown values are NaN."""
         groups = self._groups("cpu")
         now, before = self._counters(groups), self._before
         self._before = now
@@ -82,7 +82,7 @@ class SystemSampler:
         )
 
     def _groups(self, controller: str) -> list[_Group]:
-        """All groups that may limit this process; none if they cannot be seen."""
+        """All groups that may limit this process; empty if they cannot be read."""
         try:
             own = cgroups.own_groups(self._proc)
         except (OSError, ValueError):
@@ -100,11 +100,11 @@ class SystemSampler:
 
 
 def _throttled(quotas: Mapping[Path, float], before: _Counters, now: _Counters) -> float:
-    """Fraction of time for which a quota held this process back; of several quotas, the one that did it most.
+    """Fraction of time for which a quota throttled this process; of several quotas, the largest fraction.
 
-    The kernel adds up the time over cores: several threads that are held back at once count several times. The
-    sum is therefore divided by the cores that would have been busy without the quota, (used + held back) / time,
-    where that is more than one (chosen by us).
+    The kernel sums the time over cores: it counts several threads that are throttled at the same time several times.
+    The sum is therefore divided by the cores that would be busy without the quota, (used + throttled) / time, if that
+    is more than one (chosen by us).
     """
     if not quotas:
         return 0.0
@@ -118,7 +118,7 @@ def _throttled(quotas: Mapping[Path, float], before: _Counters, now: _Counters) 
 
 
 def _memory_ratio(groups: list[_Group]) -> float:
-    """Memory in use over the limit, in the group that is closest to its own; of the machine if none is limited."""
+    """Memory in use over the limit, in the group closest to its limit; of the machine if no group has a limit."""
     machine = psutil.virtual_memory()
     ratios = []
     for group in groups:
@@ -129,7 +129,7 @@ def _memory_ratio(groups: list[_Group]) -> float:
 
 
 def _known(read: Callable[[], float | None]) -> float:
-    """What `read` returns; NaN for nothing, for what is no number, and where the system does not answer."""
+    """What `read` returns; NaN for None, for a value that is not finite, and for an error of the system."""
     try:
         value = read()
     except (OSError, ValueError, psutil.Error):

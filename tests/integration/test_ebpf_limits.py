@@ -72,7 +72,7 @@ def test_too_many_processes_are_refused(monkeypatch: pytest.MonkeyPatch, loaded:
     small = EbpfCollector()
     try:
         small.watch(os.getpid())
-        with pytest.raises(SourceError, match="process 1 cannot be watched, 1 are"):
+        with pytest.raises(SourceError, match=r"process 1 cannot be watched \(1 are watched already\)"):
             small.watch(1)
     finally:
         small.close()

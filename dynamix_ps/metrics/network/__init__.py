@@ -12,16 +12,16 @@ The sources
   ebpf              connections of watched processes, from eBPF programs in the kernel
   btf               where fields lie in the structs of the running kernel
   bcc_loader        finds bcc, which compiles these programs
-  bpf               runs a program on demand, and reads what it has cost
+  bpf               runs a program on demand, and reads its CPU time
   foreign_sockets   copies of another process's sockets
   permission        whether this process may load eBPF programs
 
-The network probe: one privileged process per host, for all that may not load eBPF programs
+The network probe: one privileged process per host, for processes that may not load eBPF programs
   probe             the process
-  probe_server      who may ask for what, many clients in one thread
+  probe_server      serves many clients in one thread, and checks what each may see
   probe_socket      its socket
   probe_protocol    requests and replies
-  probe_client      asks it, as a source
-  owner             which role a watched process plays
-  host_traffic      who sends to whom on the host, for `dynamix probe`
+  probe_client      the probe as a source of network metrics
+  owner             the role of a watched process
+  host_traffic      traffic between the processes of the host, for `dynamix probe`
 """

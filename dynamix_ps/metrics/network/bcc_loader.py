@@ -1,4 +1,4 @@
-"""Finds bcc, which distributions install for their own Python only, and keeps what it prints off the terminal."""
+"""Finds bcc, which distributions install for their own Python only, and keeps its output off the terminal."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _SYSTEM_FOLDERS = (Path("/usr/lib/python3/dist-packages"), Path("/usr/lib/python
 
 
 def load_bcc() -> ModuleType:
-    """The bcc of the BPF Compiler Collection; it is pure Python over a C library, so any Python 3 can use it.
+    """The bcc of the BPF Compiler Collection. It is pure Python over a C library, so any Python 3 can use it.
 
-    Raises SourceError if it is not installed, or not usable.
+    Raises SourceError if it is not installed or does not load.
     """
     found = sys.modules.get("bcc")
     if found is not None and hasattr(found, "BPF"):
@@ -38,7 +38,7 @@ def load_bcc() -> ModuleType:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[list[str]]:
-    """Collects the lines that C code of this process writes to standard error, in place of the terminal."""
+    """Collects the lines that C code of this process writes to standard error, instead of showing them."""
     lines: list[str] = []
     sys.stderr.flush()
     terminal = os.dup(2)
@@ -58,7 +58,7 @@ def quiet() -> Iterator[list[str]]:
 
 @contextlib.contextmanager
 def own_headers() -> Iterator[None]:
-    """Has bcc compile with this package's few stand-ins for kernel headers, whatever is installed."""
+    """Makes bcc compile with this package's replacements for kernel headers, independent of installed headers."""
     name = "BCC_KERNEL_SOURCE"
     before = os.environ.get(name)
     os.environ[name] = str(HEADERS)

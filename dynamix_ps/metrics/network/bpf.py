@@ -1,4 +1,4 @@
-"""The two things about BPF programs that bcc does not offer: running one on demand, and what it has cost."""
+"""What bcc does not offer for BPF programs: running one on demand, and reading its CPU time."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ class _TestRun(ctypes.Structure):
 
 
 class OnDemand:
-    """A raw tracepoint program that is run with arguments of one's own (Linux 5.10 and newer)."""
+    """A raw tracepoint program that the caller runs with its own arguments (Linux 5.10 and newer)."""
 
     def __init__(self, program: int) -> None:
-        """`program` is its file descriptor. Raises SourceError on a machine whose system call is not known."""
+        """`program` is its file descriptor. Raises SourceError on a machine with an unknown system call number."""
         number = _SYSCALLS.get(platform.machine())
         if number is None:
             raise SourceError(f"programs cannot be run on demand on {platform.machine()}")
@@ -53,7 +53,7 @@ class OnDemand:
         )
 
     def __call__(self, first: int, second: int = 0) -> int:
-        """What the program returns. Raises SourceError."""
+        """Run the program and return its result. Raises SourceError."""
         self._arguments[:] = [first, second]
         failed: int = self._call(
             self._number, _PROG_TEST_RUN, ctypes.byref(self._attributes), ctypes.sizeof(self._attributes)
@@ -65,7 +65,7 @@ class OnDemand:
 
 
 def program_fact(program: int, name: str) -> int:
-    """A number the kernel tells about a loaded program (prog_id, run_time_ns, ...); 0 where it does not tell it."""
+    """A number from the kernel about a loaded program (prog_id, run_time_ns, ...); 0 if the kernel gives none."""
     for line in Path(f"/proc/self/fdinfo/{program}").read_text().splitlines():
         key, _, value = line.partition(":")
         if key == name:

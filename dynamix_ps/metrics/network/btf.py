@@ -1,4 +1,4 @@
-"""Where fields lie in the structs of the running kernel, from its own type information (BTF).
+"""Offsets of fields in the structs of the running kernel, from its type information (BTF).
 
 The format is described in the kernel's documentation, Documentation/bpf/btf.rst.
 """
@@ -20,7 +20,7 @@ _TYPE = struct.Struct("<III")  # name, info, size or type
 _MEMBER = struct.Struct("<III")  # name, type, offset
 _POINTER, _STRUCT, _UNION, _TYPEDEF = 2, 4, 5, 8
 _SEE_THROUGH = (_TYPEDEF, 9, 10, 11, 18)  # volatile, const, restrict and type tags do not change a layout
-_FIXED_TAIL = {1: 4, 3: 12, 14: 4, 17: 4}  # bytes behind a type record, by kind
+_FIXED_TAIL = {1: 4, 3: 12, 14: 4, 17: 4}  # bytes after a type record, by kind
 _TAIL_PER_ITEM = {_STRUCT: 12, _UNION: 12, 6: 8, 13: 8, 15: 12, 19: 12}
 
 
@@ -43,7 +43,7 @@ class _Type:
     items: int
     has_bit_fields: bool
     target: int  # of a pointer, a typedef, ...
-    tail: int  # position of what follows the record
+    tail: int  # position after the record
 
 
 class Btf:
@@ -55,7 +55,7 @@ class Btf:
         except OSError as error:
             reason = f"no type information of the kernel (BTF): {file}: {error.strerror}"
             raise SourceError(
-                reason, "boot a kernel built with CONFIG_DEBUG_INFO_BTF=y, as distributions have it"
+                reason, "boot a kernel built with CONFIG_DEBUG_INFO_BTF=y, as distributions build it"
             ) from None
         try:
             magic, _, _, header, types_at, types_length, strings_at, strings_length = _HEADER.unpack_from(data)
@@ -65,7 +65,7 @@ class Btf:
             self._strings = data[header + strings_at : header + strings_at + strings_length]
             self._types = self._parse()
         except (struct.error, ValueError) as error:
-            raise SourceError(f"{file} is no BTF this program can read: {error}") from None
+            raise SourceError(f"{file} is not BTF that this program can read: {error}") from None
         self._structs: dict[str, _Type] = {}
         self._typedefs: dict[str, _Type] = {}
         for entry in self._types:
@@ -75,7 +75,7 @@ class Btf:
                 self._typedefs.setdefault(self._name(entry.name), entry)
 
     def field(self, struct_name: str, path: str) -> Field:
-        """Where `path` (members joined by dots, unnamed unions seen through) lies. Raises SourceError."""
+        """The field at `path`: members joined by dots, unnamed unions left out. Raises SourceError."""
         entry = self._structs.get(struct_name)
         position, bits = 0, 0
         for name in path.split("."):
@@ -88,7 +88,7 @@ class Btf:
         return Field(position, bits)
 
     def offset(self, struct_name: str, path: str) -> int:
-        """The same in bytes."""
+        """Offset of the field at `path` in bytes. Raises SourceError."""
         return self.field(struct_name, path).offset
 
     def has_tracepoint(self, name: str) -> bool:
@@ -116,7 +116,7 @@ class Btf:
         return entry
 
     def _member(self, entry: _Type, wanted: str) -> tuple[int, int, int] | None:
-        """(offset in bits, width if a bit field, type) of a member, also inside unnamed members."""
+        """(offset in bits, width of a bit field or 0, type) of a member, also of one inside unnamed members."""
         if entry.kind not in (_STRUCT, _UNION):
             return None
         for index in range(entry.items):

@@ -1,4 +1,4 @@
-"""What every source of network metrics yields: absolute counters of TCP connections, as the kernel keeps them."""
+"""What every source of network metrics returns: absolute counters of TCP connections, as the kernel keeps them."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ SourceName = Literal["ebpf", "sockdiag", "procfs", "none"]
 class Connection:
     """One end of a TCP connection. Counters are absolute since the connection was opened; NaN is unknown."""
 
-    id: str  # unique among all connections a source ever yields
+    id: str  # unique among all connections of a source
     pid: int  # of its owner; 0: unknown
     netns: int  # inode of its network namespace; 0: unknown
     local: str  # address:port, see `endpoint`
     remote: str
-    bytes_out: float  # payload the other end has acknowledged
+    bytes_out: float  # payload acknowledged by the other end
     bytes_in: float  # payload received
     retransmits: float  # segments sent again
     busy_s: float = math.nan  # time during which sent data was not yet acknowledged
-    rtt_s: float = math.nan  # smoothed round trip
+    rtt_s: float = math.nan  # smoothed round trip time
     unsent_bytes: float = math.nan  # written by the process, not yet acknowledged
     unread_bytes: float = math.nan  # received, not yet read by the process
-    closed: bool = False  # these are its last values
+    closed: bool = False  # whether these are its last values
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +34,10 @@ class Reading:
     """The connections of one process at one moment."""
 
     source: SourceName
-    taken_s: float  # unix time at which the kernel was asked
+    taken_s: float  # unix time of the kernel's answer
     connections: tuple[Connection, ...]
-    lost: int = 0  # connections the source had to leave out so far
-    shared: bool = False  # counters are of the whole network namespace, in which other roles run as well
+    lost: int = 0  # connections that the source has left out so far
+    shared: bool = False  # whether the counters include other roles in the same network namespace
 
 
 class NetworkSource(Protocol):
@@ -46,14 +46,14 @@ class NetworkSource(Protocol):
     name: SourceName
 
     def read(self) -> Reading:
-        """Raises SourceError when it does not work any more; another source is to be used then."""
+        """Raises SourceError when the source no longer works; the caller then uses another one."""
         ...
 
     def close(self) -> None: ...
 
 
 class SourceError(Exception):
-    """A source cannot be used. The text says why, in words for `degraded` and `dynamix doctor`; `fix` what to do."""
+    """A source cannot be used. The text says why, for `degraded` events and `dynamix doctor`; `fix` says what to do."""
 
     def __init__(self, reason: str, fix: str = "") -> None:
         super().__init__(reason)

@@ -1,11 +1,11 @@
-"""Connections of watched processes from the kernel itself, by eBPF programs on raw tracepoints (program.c).
+"""Connections of watched processes from the kernel, by eBPF programs on raw tracepoints (program.c).
 
 Needs root (or CAP_BPF and CAP_PERFMON), type information of the kernel and bcc; no kernel headers, no tracefs, no
-kprobes. Sees all network namespaces of the host. All of it is gone with the process: programs, maps and their
-attachments are file descriptors.
+kprobes. Sees all network namespaces of the host. Programs, maps and their attachments are file descriptors, so the
+kernel removes them when the process ends.
 
-Where the tracepoints sock_send_length and sock_recv_length are missing (before Linux 6.3) tcp_rcv_space_adjust takes
-their place; a connection that was opened before its process was watched, and that only sends, is not seen there.
+Before Linux 6.3 the tracepoints sock_send_length and sock_recv_length are missing; tcp_rcv_space_adjust replaces them.
+It does not see a connection that only sends and was opened before its process was watched.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from dynamix_ps.metrics.network.connection import Connection, SourceError, endpo
 from dynamix_ps.metrics.network.foreign_sockets import foreign_sockets
 from dynamix_ps.metrics.network.permission import check_permitted, refused
 
-CLOSED_KEPT_S = 60.0  # readers that ask every few seconds still get the last values
-STATE_CHANGES = ("on_state", "on_state_2", "on_state_3")  # see program.c why there is more than one
+CLOSED_KEPT_S = 60.0  # long enough for readers that ask every few seconds
+STATE_CHANGES = ("on_state", "on_state_2", "on_state_3")  # program.c says why there are several
 
 _SOURCE = Path(__file__).with_name("program.c")
 _MAX_PROCESSES = 1024
 _MAX_CONNECTIONS = 8192
-_FIRST_PID_NAMESPACE = 0xEFFFFFFC  # inode of the one the machine booted with, fixed in include/linux/proc_ns.h
+_FIRST_PID_NAMESPACE = 0xEFFFFFFC  # inode of the first one after boot, fixed in include/linux/proc_ns.h
 _CLOCK_MONOTONIC_COARSE = 6  # its resolution is one tick of the kernel
 _REFRESHED = 0  # what program.c's `refresh` returns
 _IPV4 = 2
@@ -46,7 +46,7 @@ _FIELDS = {
     "STATE": ("sock_common", "skc_state"),
     "FLAGS": ("sock_common", "skc_flags"),
     "REMOTE_PORT": ("sock_common", "skc_dport"),
-    "LOCAL_PORT": ("inet_sock", "inet_sport"),  # skc_num is 0 again when a connection closes
+    "LOCAL_PORT": ("inet_sock", "inet_sport"),  # skc_num becomes 0 when a connection closes
     "LOCAL_IPV4": ("sock_common", "skc_rcv_saddr"),
     "REMOTE_IPV4": ("sock_common", "skc_daddr"),
     "NET": ("sock_common", "skc_net.net"),
@@ -78,14 +78,16 @@ _BUSY_FIELDS = {
     "CHRONO_STAT": ("tcp_sock", "chrono_stat"),
 }
 
-_Key = tuple[int, int]  # address of a socket in the kernel, which is used again, and when its connection was noted
+_Key = tuple[
+    int, int
+]  # address of a socket in the kernel, which reuses it, and time of the connection's first sighting
 
 
 class EbpfCollector:
     """One loaded and attached program. Not thread safe."""
 
     def __init__(self) -> None:
-        """Load and attach, about half a second. Raises SourceError with the reason why that is not possible."""
+        """Load and attach; takes about half a second. Raises SourceError with the reason if that fails."""
         check_permitted()
         btf = Btf()
         busy = _offsets(btf, _BUSY_FIELDS, needed=False)
@@ -102,7 +104,7 @@ class EbpfCollector:
         self._watched_map = self._bpf[b"watched"]
         self._lost_map = self._bpf[b"lost"]
         self._watched: set[int] = set()
-        self._closed: dict[_Key, tuple[float, Connection]] = {}  # with the time at which it is dropped
+        self._closed: dict[_Key, tuple[float, Connection]] = {}  # with the time to drop it
         try:
             self._refresh(0)
         except SourceError:
@@ -110,21 +112,23 @@ class EbpfCollector:
             raise
 
     def watch(self, pid: int) -> None:
-        """Keep the connections of this process from now on, also those it has already.
+        """Watch the connections of this process, including those that are open already.
 
-        Where its open files cannot be looked at (a container without CAP_SYS_PTRACE), connections that it has already
-        are noticed when it next uses them. Raises SourceError if too many processes are watched.
+        If its open files cannot be read (a container without CAP_SYS_PTRACE), an open connection is seen when the
+        process next uses it. Raises SourceError if too many processes are watched.
         """
         try:
             self._watched_map[ctypes.c_uint32(pid)] = ctypes.c_uint8(1)
-        except Exception as error:  # bcc raises nothing narrower
-            raise SourceError(f"process {pid} cannot be watched, {len(self._watched)} are: {error}") from None
+        except Exception as error:  # bcc raises no narrower type
+            raise SourceError(
+                f"process {pid} cannot be watched ({len(self._watched)} are watched already): {error}"
+            ) from None
         self._watched.add(pid)
         for descriptor in foreign_sockets(pid):
             self._adopt(descriptor, pid)
 
     def unwatch(self, pid: int) -> None:
-        """Forget this process and its connections; nothing happens if it is not watched."""
+        """Stop watching this process and drop its connections. No effect if it is not watched."""
         if pid not in self._watched:
             return
         self._watched.discard(pid)
@@ -137,33 +141,33 @@ class EbpfCollector:
         self._closed = {key: entry for key, entry in self._closed.items() if entry[1].pid != pid}
 
     def read(self, pid: int = 0) -> tuple[Connection, ...]:
-        """All connections as they are now, of one process or of all that are watched.
+        """The present state of all connections, of one process or of all watched ones.
 
-        Those that closed stay for `CLOSED_KEPT_S`.
+        Closed connections stay for `CLOSED_KEPT_S`.
         """
         now_s = time.monotonic()
         opened: dict[_Key, Connection] = {}
         for key in list(self._open_map.keys()):
             if self._refresh(key.value, pid) != _REFRESHED:
                 continue
-            with contextlib.suppress(KeyError):  # closed meanwhile: it is in the other map
+            with contextlib.suppress(KeyError):  # closed in the meantime: it is in the other map
                 raw = self._open_map[key]
                 opened[key.value, raw.born_ns] = self._connection(raw, closed=False)
         self._collect_closed(now_s)
         closed = [connection for _, connection in self._closed.values()]
         still_open = [connection for key, connection in opened.items() if key not in self._closed]
-        # A socket that was connected a second time goes by the same name: only its newest connection is told.
+        # A socket that connects a second time has the same id: only its newest connection is returned.
         by_name = {connection.id: connection for connection in (*closed, *still_open)}
         wanted = self._watched & {pid} if pid else self._watched
         return tuple(connection for connection in by_name.values() if connection.pid in wanted)
 
     @property
     def lost(self) -> int:
-        """Connections that did not fit into a kernel map, or whose last values were missed."""
+        """Connections that did not fit into a kernel map, or whose last values are missing."""
         return int(self._lost_map[ctypes.c_int(0)].value)
 
     def run_time_ns(self) -> int:
-        """CPU time of the programs so far, on all cores; counted only while kernel.bpf_stats_enabled is 1."""
+        """CPU time of the programs so far, over all cores; the kernel counts it while kernel.bpf_stats_enabled is 1."""
         return sum(program_fact(program, "run_time_ns") for program in self._programs)
 
     def close(self) -> None:
@@ -184,7 +188,7 @@ class EbpfCollector:
     def _connection(self, raw: Any, closed: bool) -> Connection:
         size = 4 if raw.family == _IPV4 else 16
         return Connection(
-            # Same for the same connection after a restart of the collector, and in sockdiag.py.
+            # The id stays the same after a restart of the collector, and in sockdiag.py.
             id=f"{raw.inode}-{_port(raw.local_port)}-{_port(raw.remote_port)}",
             pid=raw.pid,
             netns=raw.netns,
@@ -223,7 +227,7 @@ def _load(flags: list[str], hooks: dict[str, tuple[str, ...]]) -> Any:
 
 
 def _attach(bcc: Any, program: Any, tracepoint: str, function: str) -> None:
-    """As bcc does it, which allows but one function for a tracepoint; kept where its `cleanup` finds it."""
+    """Attach as bcc does, which allows one function per tracepoint only. bcc's `cleanup` detaches it."""
     loaded = program.load_func(function.encode(), bcc.BPF.RAW_TRACEPOINT)
     descriptor = bcc.lib.bpf_attach_raw_tracepoint(loaded.fd, tracepoint.encode())
     if descriptor < 0:
@@ -232,8 +236,8 @@ def _attach(bcc: Any, program: Any, tracepoint: str, function: str) -> None:
 
 
 def _explained(problem: str, lines: list[str]) -> SourceError:
-    """What bcc, the compiler or the verifier had to say, in one line."""
-    if "super-user" in problem:  # that is how bcc reports any EPERM
+    """The message of bcc, the compiler or the verifier in one line."""
+    if "super-user" in problem:  # bcc's text for any EPERM
         return refused()
     said = [line.strip() for line in lines if line.strip()]
     telling = [line for line in said if "error" in line.lower()] or said[-1:]
@@ -242,7 +246,7 @@ def _explained(problem: str, lines: list[str]) -> SourceError:
 
 
 def _hooks(btf: Btf) -> dict[str, tuple[str, ...]]:
-    """Tracepoint: functions of program.c."""
+    """Functions of program.c by tracepoint."""
     changes: dict[str, tuple[str, ...]] = {"inet_sock_set_state": STATE_CHANGES}
     hooks = changes | {"sock_send_length": ("on_send",), "sock_recv_length": ("on_receive",)}
     if not all(btf.has_tracepoint(name) for name in hooks):
@@ -254,7 +258,7 @@ def _hooks(btf: Btf) -> dict[str, tuple[str, ...]]:
 
 
 def _offsets(btf: Btf, fields: dict[str, tuple[str, str]], needed: bool = True) -> list[str]:
-    """Compiler flags with the places of the fields; none if one is missing that is not needed."""
+    """Compiler flags with the offsets of the fields; empty if one of them is missing and not needed."""
     try:
         return [f"-DAT_{macro}={btf.offset(*field)}" for macro, field in fields.items()]
     except SourceError:
@@ -264,24 +268,24 @@ def _offsets(btf: Btf, fields: dict[str, tuple[str, str]], needed: bool = True) 
 
 
 def _inode_offset(btf: Btf) -> list[str]:
-    """From a `struct socket` to the number of its inode: both are parts of one `struct socket_alloc`."""
+    """Offset of the inode number from a `struct socket`: both are parts of one `struct socket_alloc`."""
     before = btf.offset("socket_alloc", "vfs_inode") - btf.offset("socket_alloc", "socket")
     return [f"-DAT_INODE={before + btf.offset('inode', 'i_ino')}"]
 
 
 def _busy_type(btf: Btf) -> list[str]:
-    """Which interval runs; a bit field in older kernels, a byte in newer ones."""
+    """The field of the running interval: a bit field in older kernels, a byte in newer ones."""
     field = btf.field("tcp_sock", "chrono_type")
     shift, mask = field.bit_offset % 8, (1 << (field.bits or 8)) - 1
     return [f"-DAT_CHRONO_TYPE={field.offset}", f"-DCHRONO_TYPE_SHIFT={shift}", f"-DCHRONO_TYPE_MASK={mask}"]
 
 
 def _pid_namespace() -> list[str]:
-    """Nothing in the machine's first pid namespace, where pids are the kernel's own; else which one this is."""
+    """Flags that identify this pid namespace; empty in the first one, where pids are those of the kernel."""
     own = os.stat("/proc/self/ns/pid")
     if own.st_ino == _FIRST_PID_NAMESPACE:
         return []
-    device = os.major(own.st_dev) << 20 | os.minor(own.st_dev)  # as the kernel itself writes it
+    device = os.major(own.st_dev) << 20 | os.minor(own.st_dev)  # in the kernel's encoding
     return [f"-DPID_NAMESPACE_DEVICE={device}ULL", f"-DPID_NAMESPACE_INODE={own.st_ino}ULL"]
 
 
@@ -289,6 +293,6 @@ def _port(raw: int) -> int:
     return socket.ntohs(raw)
 
 
-@lru_cache(maxsize=2 * _MAX_CONNECTIONS)  # the text is most of the cost of a connection, and does not change
+@lru_cache(maxsize=2 * _MAX_CONNECTIONS)  # making the text is the largest cost of a connection, and it never changes
 def _endpoint(address: bytes, port: int) -> str:
     return endpoint(str(ipaddress.ip_address(address)), _port(port))

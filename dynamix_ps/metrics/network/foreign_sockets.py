@@ -1,4 +1,4 @@
-"""Copies of another process's sockets, for the moment it takes to look at them."""
+"""Short-lived copies of another process's sockets."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _PIDFD_GETFD = 438  # system call, the same number on all machines
 
 
 def foreign_sockets(pid: int) -> Iterator[int]:
-    """A descriptor of this process for each socket of that one, valid until the next is asked for.
+    """A descriptor for each socket of process `pid`, valid until the next one is requested.
 
-    None where the process is gone, or where this one may not look at it (CAP_SYS_PTRACE).
+    Empty if the process has ended, or if this process may not inspect it (CAP_SYS_PTRACE).
     """
     try:
         process = os.pidfd_open(pid)
@@ -21,7 +21,7 @@ def foreign_sockets(pid: int) -> Iterator[int]:
         return
     try:
         for name in os.listdir(f"/proc/{pid}/fd"):
-            with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+            with contextlib.suppress(FileNotFoundError):  # closed in the meantime
                 if os.readlink(f"/proc/{pid}/fd/{name}").startswith("socket:"):
                     yield from _duplicate(process, int(name))
     except OSError:

@@ -1,4 +1,4 @@
-"""Who sends to whom on a host: the connections of a probe's snapshots, joined by their ends. Pure."""
+"""Traffic between the processes of a host: connections of a probe's snapshots, joined by their ends. Pure."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ _Ends = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class PeerTraffic:
-    """All open connections of one process to one other, as that process sees them. NaN is unknown."""
+    """All open connections of one process to one peer, as the process sees them. NaN is unknown."""
 
     run: str  # id of the run; empty: unknown
-    host: str  # name of the host, or of the network namespace where it is not the probe's
-    name: str  # worker-0; `pid 12` for a process without a role
-    peer: str  # the same of the other end, or its address where no process of this host is known there
-    direction: Direction  # what goes out is push from a worker to a server, pull back, nothing of both else
+    host: str  # name of the host, or of the network namespace if it differs from the probe's
+    name: str  # for example worker-0; `pid 12` for a process without a role
+    peer: str  # name of the other end, or its address if it is no known process of this host
+    direction: Direction  # of outgoing bytes: push from worker to server, pull from server to worker, else neither
     connections: int
     out_bytes_per_s: float
     in_bytes_per_s: float
-    retransmits_per_s: float  # segments this end sent again
+    retransmits_per_s: float  # segments that this end has sent again
     rtt_s: float
     unsent_bytes: float
     source: SourceName
@@ -36,14 +36,14 @@ class PeerTraffic:
 
 
 class HostTraffic:
-    """Rates between one snapshot and the next."""
+    """Rates between two successive snapshots."""
 
     def __init__(self) -> None:
         self._meters: dict[tuple[int, str], TrafficMeter] = {}
         self._before: dict[tuple[int, str], Traffic] = {}
 
     def update(self, snapshot: Snapshot) -> tuple[PeerTraffic, ...]:
-        """Traffic of every pair of processes since the snapshot before. In the first snapshot rates are unknown."""
+        """Traffic of every pair of processes since the previous snapshot. In the first snapshot rates are unknown."""
         owners = {process.pid: process for process in snapshot.processes}
         found: dict[tuple[int, str], list[Connection]] = {}
         for connection, peer in _with_peers(snapshot.connections, owners):
@@ -83,7 +83,7 @@ class HostTraffic:
 
 
 def direction(name: str, peer: str) -> Direction:
-    """What the bytes are that `name` sends to `peer`."""
+    """Kind of the bytes that `name` sends to `peer`."""
     roles = name.partition("-")[0], peer.partition("-")[0]
     return "push" if roles == ("worker", "server") else "pull" if roles == ("server", "worker") else ""
 
@@ -91,7 +91,7 @@ def direction(name: str, peer: str) -> Direction:
 def _with_peers(
     connections: Iterable[Connection], owners: Mapping[int, WatchedProcess]
 ) -> Iterable[tuple[Connection, str]]:
-    """Each connection with the name of its other end: that whose addresses are the same the other way round."""
+    """Each connection with the name of its other end, which has the same two addresses in reverse order."""
     connections = tuple(connections)
     ends: dict[_Ends, list[Connection]] = {}
     for connection in connections:
@@ -99,7 +99,7 @@ def _with_peers(
     for connection in connections:
         others = ends.get((connection.remote, connection.local), [])
         near = [other for other in others if other.netns == connection.netns]
-        # Addresses of the loopback interface are the same in every namespace and never lead out of one.
+        # Loopback addresses exist in every namespace, and connect only within one.
         far = [] if _is_loopback(connection.remote) else others
         owner = next((owners[other.pid] for other in (*near, *far) if other.pid in owners), None)
         yield connection, connection.remote if owner is None else _shown(owner)

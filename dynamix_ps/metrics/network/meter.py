@@ -1,14 +1,15 @@
-"""Absolute counters of connections to totals that never fall, and to rates. Pure.
+"""From absolute counters of connections to totals that never fall, and to rates. Pure.
 
-Rules (chosen by us), so that nothing is ever counted that was not sent:
+Rules (chosen by us), so that only bytes count that were sent:
 
-- What a connection carried before it was first seen counts if it is new: its source was read before, without it.
-- If the bytes of a connection fall (a reset, a wrap, another connection under the same name) all its counters count
-  from 0 again. Any other counter that falls is a reading in the middle of a change: it waits until it is passed.
-- eBPF and sock_diag name a connection alike and copy the same kernel counters: between them counting goes on. The
-  counters of a whole namespace (procfs) are other ones: a change from or to them starts anew, and no rate is known
-  across it.
-- The sum over several connections is unknown while one of them is: a source that cannot tell is never a 0.
+- The bytes of a connection before its first reading count if the connection is new: an earlier reading of the source
+  did not contain it.
+- If the bytes of a connection fall (a reset, a wrap, another connection with the same id), all its counters start from
+  0 again. Any other counter that falls was read during an update: it stays until it exceeds its earlier value.
+- eBPF and sock_diag use the same ids and the same kernel counters, so counting continues between them. The counters of
+  a whole namespace (procfs) are different: after a change from or to them counting restarts, and no rate is known
+  across the change.
+- A sum over connections is NaN while one of them is NaN: an unknown value never counts as 0.
 """
 
 from __future__ import annotations
@@ -21,17 +22,17 @@ from dynamix_ps.messages import Flow
 from dynamix_ps.metrics.network.connection import Connection, Reading, SourceName
 
 NAMESPACE = "*"  # both ends of the pseudo connection with the counters of a whole network namespace
-FORGET_AFTER_S = 120.0  # since a connection was last in a reading; longer than a source keeps closed ones
+FORGET_AFTER_S = 120.0  # after the last reading with a connection; longer than a source keeps closed ones
 
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Over all connections since the meter began. They never fall; NaN while the source cannot tell."""
+    """Totals over all connections since the meter began. They never fall; NaN if unknown."""
 
     bytes_out: float
     bytes_in: float
     retransmits: float
-    busy_s: float  # of all connections together: with several it can grow faster than time
+    busy_s: float  # summed over connections: it can grow faster than time
 
     def map(self, other: Totals, function: Callable[[float, float], float]) -> Totals:
         return Totals(
@@ -44,34 +45,34 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """What a meter knows after one reading."""
+    """State of a meter after one reading."""
 
     flows: tuple[Flow, ...]  # open connections
     total: Totals
-    rtt_s: float  # of the connection that sent most since the reading before
+    rtt_s: float  # of the connection that has sent most since the previous reading
     unsent_bytes: float  # now, over all open connections
     unread_bytes: float
     source: SourceName
     taken_s: float
     shared: bool
-    restarts: int = 0  # how often counting had to start anew; no rate is known across that
+    restarts: int = 0  # how often counting restarted; no rate is known across a restart
 
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Between two moments. NaN where that is not known."""
+    """Rates between two moments; NaN if unknown."""
 
     out_bytes_per_s: float
     in_bytes_per_s: float
     retransmits_per_s: float
-    busy: float  # fraction of time with data on the way, of the connection where it was longest
+    busy: float  # fraction of time with data in flight; the largest over connections
 
 
 @dataclass(slots=True)
 class _Track:
     """One connection over all readings."""
 
-    shown: Totals  # by the source, each counter at its highest
+    shown: Totals  # largest value of each counter of the source
     total: Totals  # never falls
     seen_s: float
 
@@ -81,19 +82,19 @@ _UNKNOWN = Totals(math.nan, math.nan, math.nan, math.nan)
 
 
 class TrafficMeter:
-    """Keeps what a process's connections carried, over resets, reconnects and changes of the source."""
+    """Totals of a process's connections across resets, reconnects and changes of the source."""
 
     def __init__(self, keep: Callable[[Connection], bool] | None = None) -> None:
-        """`keep` picks the connections that count; the counters of a namespace, which has no parts, always do."""
+        """`keep` selects the connections that count; the counters of a whole namespace always count."""
         self._keep = keep
         self._tracks: dict[str, _Track] = {}
         self._sum = _ZERO
         self._source: SourceName = "none"
-        self._of_namespace: bool | None = None  # kind of the last source that knew anything
+        self._of_namespace: bool | None = None  # kind of the last source with a reading
         self._restarts = 0
 
     def update(self, reading: Reading) -> Traffic:
-        """Count one reading; one from source "none" tells that nothing is known now."""
+        """Count one reading. A reading of source "none" means that nothing is known now."""
         is_first = reading.source != self._source
         self._source = reading.source
         self._start_anew_for_other_counters(reading.source)
@@ -130,7 +131,7 @@ class TrafficMeter:
         self._of_namespace = of_namespace
 
     def _count(self, connection: Connection, taken_s: float, is_first: bool) -> Totals:
-        """How much more it carried than at the reading before; NaN where that is not known."""
+        """Growth of its counters since the previous reading; NaN if unknown."""
         shown = _counters(connection)
         track = self._tracks.get(connection.id)
         if track is None:
@@ -166,7 +167,7 @@ class TrafficMeter:
 
     def _busiest_rtt(self, opened: list[Connection], grown: dict[str, Totals]) -> float:
         def carried(connection: Connection) -> tuple[float, float]:
-            # sent, not received: who only receives has no round trips to measure but the first
+            # sent, not received: an end that only receives measures only the first round trip
             return grown[connection.id].bytes_out, self._tracks[connection.id].total.bytes_out
 
         measured = [connection for connection in opened if not math.isnan(connection.rtt_s)]
@@ -187,7 +188,7 @@ def rates(before: Traffic, after: Traffic) -> Rates:
 
 
 def _busy(before: Traffic, after: Traffic, duration_s: float) -> float:
-    """Of connections that were open at both moments. A tick of the kernel more than the time counts as all of it."""
+    """Of connections that are open at both moments. Busy time may exceed the duration by a tick; that counts as 1."""
     earlier = {(flow.local, flow.remote): flow.busy_s for flow in before.flows}
     grown = [
         flow.busy_s - earlier[flow.local, flow.remote] for flow in after.flows if (flow.local, flow.remote) in earlier

@@ -1,4 +1,4 @@
-"""The network metrics of one process: from the best source that works, from the next one as soon as it fails."""
+"""The network metrics of one process, from the best source that works. If it fails, the next one takes over."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ IN_WORDS: Mapping[SourceName, str] = {"ebpf": "eBPF", "sockdiag": "sock_diag", "
 
 FIRST_RETRY_S = 5.0
 LONGEST_RETRY_S = 60.0
-TRUSTED_AFTER_S = 60.0  # a source that worked so long is tried again soon after it fails
+TRUSTED_AFTER_S = 60.0  # a source that has worked so long is retried soon after it fails
 
 Makers = Mapping[SourceName, Callable[[], NetworkSource]]
 
 
 class NetworkMonitor:
-    """Traffic of this process, from eBPF by way of the host's probe, else sock_diag, else /proc/net.
+    """Traffic of this process, from the eBPF probe of the host, else sock_diag, else /proc/net.
 
-    A reading never raises, and takes about half a second at most, also while the probe hangs. For one thread.
+    A reading never raises, and takes at most about half a second, even if the probe hangs. Not thread safe.
 
     Args:
-        wanted: `metrics.network` of the cluster file. A source that is named there has no replacement.
-        on_event: told "degraded" with {"what", "detail"} once per fall to a lesser source, and "recovered" when a
-            better one works again.
-        keep: which connections count; all without it.
+        wanted: `metrics.network` of the cluster file. No other source replaces one that is named there.
+        on_event: called with "degraded" and {"what", "detail"} once per change to a lesser source, and with
+            "recovered" when a better source works again.
+        keep: selects the connections that count; None: all.
         clock: seconds, for the waiting times between attempts with a better source.
-        makers: how each source is made, best first.
+        makers: functions that open the sources, best first.
     """
 
     def __init__(
@@ -49,17 +49,17 @@ class NetworkMonitor:
         self._on_event, self._clock = on_event, clock
         self._meter = TrafficMeter(keep=keep)
         self._source: NetworkSource | None = None
-        self._level = -1  # of the source in use: its index in makers; one behind the last: none; -1: not begun
-        self._since_s = 0.0  # when it came into use
+        self._level = -1  # index in makers of the source in use; len(makers): none works; -1: not started
+        self._since_s = 0.0  # time of its first use
         self._retry_at_s = 0.0
         self._next_delay_s = FIRST_RETRY_S
 
     def read(self) -> Traffic:
-        """What the connections have carried so far; `source` is "none" where nothing can be known."""
+        """The traffic of the connections so far; `source` is "none" if no source works."""
         return self._meter.update(self._reading())
 
     def close(self) -> None:
-        """Let go of the source. A later `read` begins anew."""
+        """Close the source. A later `read` opens one again."""
         if self._source is not None:
             self._source.close()
         self._source, self._level = None, -1
@@ -74,7 +74,7 @@ class NetworkMonitor:
             try:
                 source = source or make()
                 reading = source.read()
-            except Exception as error:  # also a fault of our own in one source is no reason to do without the others
+            except Exception as error:  # a fault in one source must not stop the others
                 problems.append(f"{IN_WORDS[name]}: {describe(error)}")
                 if source is not None:
                     source.close()
@@ -87,7 +87,7 @@ class NetworkMonitor:
         return Reading("none", time.time(), ())
 
     def _settle(self, level: int, source: NetworkSource | None, problems: list[str], now_s: float) -> None:
-        """Use this source from now on; tell if it is another one, and plan the next attempt with a better one."""
+        """Use this source from now on; report a change, and schedule the next attempt with a better source."""
         before, replaced = self._level, self._source
         self._level, self._source = level, source
         if problems:
@@ -108,7 +108,7 @@ class NetworkMonitor:
 
 
 def describe(error: Exception) -> str:
-    """What is wrong and, where that is known, what to do."""
+    """The problem and, if known, what to do."""
     return "; ".join(filter(None, (str(error) or repr(error), getattr(error, "fix", ""))))
 
 
@@ -116,12 +116,12 @@ def _makers(wanted: str) -> Makers:
     socket = variables.get(variables.PROBE, DEFAULT_SOCKET) or DEFAULT_SOCKET
     without: Makers = {"sockdiag": _sockdiag, "procfs": _procfs}
     if socket == NO_PROBE and wanted == "auto":
-        return without  # the launcher has said why
+        return without  # the launcher has given the reason
     return {"ebpf": lambda: ProbeSource(socket), **without}
 
 
 def _sockdiag() -> NetworkSource:
-    from dynamix_ps.metrics.network.sockdiag import SockDiagSource  # only where it is needed: it brings pyroute2
+    from dynamix_ps.metrics.network.sockdiag import SockDiagSource  # imported late: it needs pyroute2
 
     return SockDiagSource()
 

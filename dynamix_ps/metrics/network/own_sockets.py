@@ -1,4 +1,4 @@
-"""Which TCP connections of this process belong to the data plane: those that came with it."""
+"""Which TCP connections of this process belong to the data plane: those opened while it started."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class OwnSockets:
 
 
 def own_sockets() -> OwnSockets:
-    """What this process has open now. Sockets that vanish meanwhile are left out."""
+    """The open sockets of this process. A socket that closes during the call is left out."""
     listening: set[int] = set()
     connected: set[tuple[str, str]] = set()
     for name in os.listdir("/proc/self/fd"):
@@ -33,13 +33,13 @@ def own_sockets() -> OwnSockets:
                     listening.add(copy.getsockname()[1])
                 else:
                     connected.add((endpoint(*copy.getsockname()[:2]), endpoint(*copy.getpeername()[:2])))
-        except OSError:  # closed meanwhile, or not connected
+        except OSError:  # closed in the meantime, or not connected
             continue
     return OwnSockets(frozenset(listening), frozenset(connected))
 
 
 def opened_between(before: OwnSockets, after: OwnSockets) -> Callable[[Connection], bool]:
-    """Picks the connections that were opened in between, and all that later came in at ports opened in between."""
+    """Selects connections opened in between, and later connections to ports opened in between."""
     ports = after.listening - before.listening
     connected = after.connected - before.connected
 

@@ -1,4 +1,4 @@
-"""Which role a process plays, read from /proc by the probe."""
+"""The role of a process, which the probe reads from /proc."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from pathlib import Path
 from dynamix_ps.config import variables
 from dynamix_ps.metrics.network.probe_protocol import WatchedProcess
 
-_LONGEST = 64  # as the protocol has it
+_LONGEST = 64  # characters, as in the protocol
 
 
 class Namespaces:
-    """Names of network namespaces by inode, as `ip netns` knows them."""
+    """Names of network namespaces by inode, as `ip netns` lists them."""
 
     def __init__(self, folder: Path = Path("/run/netns")) -> None:
         self._folder = folder
         self._own = _inode(Path("/proc/self/ns/net"))
 
     def name(self, pid: int) -> str:
-        """Of the namespace a process is in; empty for the own one, and `net:[inode]` for one without a name."""
+        """Name of a process's namespace; empty if it is the probe's, `net:[inode]` if it has no name."""
         inode = _inode(Path(f"/proc/{pid}/ns/net"))
         if inode in (0, self._own):
             return ""
@@ -28,7 +28,7 @@ class Namespaces:
 
 
 def read_owner(pid: int, uid: int, namespaces: Namespaces) -> WatchedProcess:
-    """What the environment of a process says about it; nothing where the process is not of this user any more."""
+    """Role and run of a process, from its environment; empty if the process no longer belongs to this user."""
     try:
         folder = Path(f"/proc/{pid}")
         if folder.stat().st_uid != uid:
@@ -41,7 +41,7 @@ def read_owner(pid: int, uid: int, namespaces: Namespaces) -> WatchedProcess:
 
 
 def role_name(environ: dict[str, str]) -> str:
-    """`worker-0`, from what the launcher says or else from the variables of BytePS; empty for no role."""
+    """For example `worker-0`, from the launcher's variables, else from those of BytePS; empty without a role."""
     role = environ.get("DMLC_ROLE", "")
     number = environ.get("DMLC_WORKER_ID", "")
     return _harmless(environ.get(variables.ROLE_NAME) or (f"{role}-{number}" if role == "worker" and number else role))
@@ -55,5 +55,5 @@ def _inode(path: Path) -> int:
 
 
 def _harmless(text: str) -> str:
-    """Users choose these texts, and others see them on their terminals."""
+    """The text without control characters: users choose it, and other users see it on their terminals."""
     return re.sub(r"[^A-Za-z0-9_.:-]", "?", text)[:_LONGEST]

@@ -1,4 +1,4 @@
-"""Whether, and if not why not, this process may load BPF programs."""
+"""Whether this process may load BPF programs, and the reason if it may not."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from dynamix_ps.metrics.network.connection import SourceError
 
 _CAPABILITIES = {"CAP_BPF": 39, "CAP_PERFMON": 38}  # include/uapi/linux/capability.h
-_SYS_ADMIN = 21  # stands for both
+_SYS_ADMIN = 21  # includes both
 _WHOLE_RANGE = ["0", "0", "4294967295"]  # uid_map of the first user namespace
 
 _AS_ROOT = "start the probe as root beforehand: sudo dynamix probe serve"
@@ -16,7 +16,7 @@ _CONTAINER = "start the container with --cap-add BPF --cap-add PERFMON --cap-add
 
 
 def check_permitted(proc: Path = Path("/proc")) -> None:
-    """Raises SourceError if capabilities are missing; cheap, to be asked before anything is loaded."""
+    """Raises SourceError if capabilities are missing. The check is cheap; call it before loading programs."""
     status = _status(proc)
     held = int(status.get("CapEff", "0"), 16)
     missing = [name for name, bit in _CAPABILITIES.items() if not held >> bit & 1]
@@ -29,7 +29,7 @@ def check_permitted(proc: Path = Path("/proc")) -> None:
 
 
 def refused(proc: Path = Path("/proc"), lockdown: Path = Path("/sys/kernel/security/lockdown")) -> SourceError:
-    """Why the kernel said EPERM although the capabilities are there."""
+    """The reason for the kernel's EPERM when no capability is missing."""
     if "[confidentiality]" in _text(lockdown):
         reason = "the kernel is locked down (confidentiality), programs may not read its memory"
         return SourceError(reason, "boot with lockdown=integrity or without lockdown")

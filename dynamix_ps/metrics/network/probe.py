@@ -1,7 +1,7 @@
-"""The network probe: one privileged process per host that reads the kernel for all who may not.
+"""The network probe: one privileged process per host that reads the kernel for processes that may not.
 
 `python -m dynamix_ps.metrics.network.probe --socket PATH` loads the eBPF programs, prints `ready`, and answers on a
-Unix socket, read-only, until SIGTERM. What it says: probe_protocol.py; to whom: probe_server.py.
+Unix socket, read-only, until SIGTERM. probe_protocol.py has the messages, probe_server.py the permissions.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def run_probe(path: str, make_collector: Callable[[], Collector]) -> int:
     """Serve at `path` until SIGTERM or SIGINT.
 
     Raises:
-        EnvironmentNotReady: another probe is there, the path cannot be used, or eBPF cannot.
+        EnvironmentNotReady: another probe runs, the path cannot be used, or eBPF does not work.
     """
     with ListeningSocket(path) as listening:
         try:
@@ -44,7 +44,7 @@ def run_probe(path: str, make_collector: Callable[[], Collector]) -> int:
 
 def ebpf_probe(path: str) -> int:
     """`run_probe` with eBPF."""
-    from dynamix_ps.metrics.network.ebpf import EbpfCollector  # libbcc takes 130 MB: only in the probe itself
+    from dynamix_ps.metrics.network.ebpf import EbpfCollector  # libbcc takes 130 MB: imported only in the probe
 
     return run_probe(path, EbpfCollector)
 

@@ -1,4 +1,4 @@
-"""Asks the host's network probe for the connections of this process. Never waits longer than LIMIT_S in all."""
+"""Asks the host's network probe for the connections of this process. A request takes at most LIMIT_S."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import time
 from dynamix_ps.metrics.network.connection import NetworkSource, Reading, SourceError, SourceName
 from dynamix_ps.metrics.network.probe_protocol import MAX_REPLY_BYTES, Ask, Snapshot, decode_reply, encode_request
 
-LIMIT_S = 0.5  # for connecting, asking and the whole reply
+LIMIT_S = 0.5  # for connecting, the request and the whole reply
 _READ_BYTES = 1 << 16
 
 
 class ProbeSource(NetworkSource):
-    """A connection to the probe, made at the first question; the probe watches this process until `close`.
+    """A connection to the probe, opened by the first request; the probe watches this process until `close`.
 
-    One thread at a time. A forked child does not touch its parent's connection: it makes its own.
+    Not thread safe. A forked child does not use its parent's connection; it opens its own.
     """
 
     name: SourceName = "ebpf"
@@ -36,8 +36,8 @@ class ProbeSource(NetworkSource):
         """Ask the probe.
 
         Raises:
-            SourceError: it is not there, does not answer in time, or answers something else. The connection is
-                closed then, so that a late answer is never taken for that to a later question.
+            SourceError: no probe is there, or it does not answer in time or not as expected. The connection is then
+                closed, so that a late reply is never taken for the reply to a later request.
         """
         deadline_s = time.monotonic() + LIMIT_S
         try:
@@ -53,12 +53,12 @@ class ProbeSource(NetworkSource):
             raise SourceError(f"network probe {self.path}: {_explained(error)}") from error
 
     def close(self) -> None:
-        """Let the probe forget this process. May be called twice, and `ask` again after it."""
+        """End the connection, so that the probe forgets this process. Idempotent; `ask` may follow."""
         if self._socket is None:
             return
         if self._pid == os.getpid():
-            with contextlib.suppress(OSError):  # the probe has gone first
-                self._socket.shutdown(socket.SHUT_RDWR)  # it shall notice even while a forked child has a copy
+            with contextlib.suppress(OSError):  # the probe has ended before
+                self._socket.shutdown(socket.SHUT_RDWR)  # the probe notices even if a forked child has a copy
         self._socket.close()
         self._socket = None
 
@@ -73,7 +73,7 @@ class ProbeSource(NetworkSource):
         else:
             _expect_silence(self._socket)
         self._socket.settimeout(_left_s(deadline_s))
-        with contextlib.suppress(BrokenPipeError):  # it does not listen, but may have said why
+        with contextlib.suppress(BrokenPipeError):  # the probe no longer reads, but may have sent a reason
             self._socket.sendall(request)
         reply = bytearray()
         while b"\n" not in reply[-_READ_BYTES:]:
@@ -110,7 +110,7 @@ def _left_s(deadline_s: float) -> float:
 
 
 def _expect_silence(connection: socket.socket) -> None:
-    """Nothing may lie there before a question is asked. Raises SourceError."""
+    """Check that nothing has arrived before a request. Raises SourceError."""
     connection.settimeout(0)
     try:
         data = connection.recv(1)

@@ -1,8 +1,8 @@
-"""What the probe and its clients say to each other: one JSON line per request, one per reply. Pure; checks everything.
+"""Messages of the probe and its clients: one JSON line per request, one per reply. Pure; checks every value.
 
 A request is `{"v": 1, "ask": "mine"}` for the connections of the asking process, or `"all"` for those of every
-process of the asking user that has the probe watch it (of all users for root). Whose connections these are is never
-part of a request: the kernel tells the probe who is asking. Unknown numbers travel as null.
+watched process of the asking user (for root, of all users). A request never names a process or user: the kernel tells
+the probe who asks. Unknown numbers are null.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ Ask = Literal["mine", "all"]
 _ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circular=False)
 _ENDPOINT = re.compile(r"(\*|[0-9.]{7,15}:[0-9]{1,5}|\[[0-9a-f:.]{2,45}(%[0-9]{1,10})?\]:[0-9]{1,5})")
 _NAME = re.compile(r"[\w.:\[\]-]{0,64}")
-_MOST = 2.0**64  # no counter of the kernel has more bits
+_MOST = 2.0**64  # kernel counters have 64 bits
 _COUNTS = ("bytes_out", "bytes_in", "retransmits", "busy_s", "rtt_s", "unsent_bytes", "unread_bytes")
 
 
 @dataclass(frozen=True, slots=True)
 class WatchedProcess:
-    """Who owns connections, as far as the probe could find out; empty is unknown."""
+    """The owner of connections, as far as the probe knows it; empty is unknown."""
 
     pid: int
-    name: str  # worker-0, server-1, scheduler
+    name: str  # for example worker-0, server-1, scheduler
     run: str  # id of its run
-    netns: str  # name of its network namespace; empty: the one of the probe
+    netns: str  # name of its network namespace; empty: the probe's
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One reply: what the kernel knew at `taken_s` (unix time)."""
+    """One reply: the state of the kernel at `taken_s` (unix time)."""
 
     host: str
     taken_s: float
-    lost: int  # connections that had to be left out so far
+    lost: int  # connections that the probe has left out so far
     cpu_s: float  # CPU time the probe process has used so far
     processes: tuple[WatchedProcess, ...]
     connections: tuple[Connection, ...]
@@ -57,7 +57,7 @@ def encode_request(ask: Ask) -> bytes:
 
 
 def decode_request(line: bytes) -> Ask:
-    """Raises ValueError with what is wrong about it."""
+    """Raises ValueError with the problem."""
     data = _parse(line)
     if data.get("v") != VERSION:
         raise ValueError(f"version {_shown(data.get('v'))} of the protocol; this probe speaks version {VERSION}")
@@ -68,7 +68,7 @@ def decode_request(line: bytes) -> Ask:
 
 
 def encode_snapshot(snapshot: Snapshot) -> bytes:
-    """Raises ValueError when it is larger than a reply may be."""
+    """Raises ValueError if it is too large for a reply."""
     data = {field.name: getattr(snapshot, field.name) for field in dataclasses.fields(Snapshot)}
     data["processes"] = [dataclasses.asdict(process) for process in snapshot.processes]
     data["connections"] = [_connection_to_json(connection) for connection in snapshot.connections]
@@ -83,7 +83,7 @@ def encode_error(problem: str) -> bytes:
 
 
 def decode_reply(line: bytes) -> Snapshot:
-    """Raises SourceError when it is none, of another version, or says that the probe cannot answer."""
+    """Raises SourceError if it is no reply, has another version, or says that the probe cannot answer."""
     try:
         data = _parse(line)
         if data.get("v") != VERSION:
@@ -178,7 +178,7 @@ def _integer(data: dict[str, Any], key: str) -> int:
 
 
 def _number(data: dict[str, Any], key: str, known: bool = False) -> float:
-    """A number from 0 on; null is NaN where it may be unknown."""
+    """A number >= 0; null becomes NaN if the number may be unknown."""
     value = data.get(key)
     if value is None and key in data and not known:
         return math.nan

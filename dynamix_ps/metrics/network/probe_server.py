@@ -1,7 +1,7 @@
-"""Who asks the probe, and what each may see: many clients in one thread, none of which can harm the others.
+"""The probe's server: many clients in one thread, isolated from each other.
 
-Who asks is told by the kernel (SO_PEERCRED), so everybody sees only the connections of the own user. A client that
-misbehaves is dropped; the others do not notice.
+The kernel tells who asks (SO_PEERCRED), so every client sees only the connections of its own user. The server drops a
+client that misbehaves; other clients are not affected.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from dynamix_ps.metrics.network.probe_protocol import (
 MAX_CLIENTS = 1024
 MAX_CLIENTS_PER_USER = 400
 MAX_REQUESTS_PER_S = 500  # of one client
-PATIENCE_S = 5.0  # for the rest of a request, and for a client to take its reply
+PATIENCE_S = 5.0  # for the rest of a request, and for a client to read its reply
 SWEEP_S = 1.0
 _FILES_PER_CLIENT = 2
 _SPARE_FILES = 128  # for everything but clients
@@ -41,7 +41,7 @@ _PEER = struct.Struct("iII")  # struct ucred: pid, uid, gid
 
 
 class Collector(Protocol):
-    """What the probe needs of an EbpfCollector."""
+    """What the probe uses of an EbpfCollector."""
 
     def watch(self, pid: int) -> None: ...
 
@@ -62,10 +62,10 @@ class _Client:
     socket: socket.socket
     process: WatchedProcess
     uid: int
-    life: int  # a pidfd, readable when the process has ended: its number may be used again then
+    life: int  # a pidfd, readable once the process has ended and its number may be reused
     received: bytearray = field(default_factory=bytearray)
     unsent: memoryview = field(default_factory=lambda: memoryview(b""))
-    since_s: float = 0.0  # when the first byte of what is incomplete came or was to go
+    since_s: float = 0.0  # time of the first byte of an incomplete request or reply
     requests: int = 0  # since the last sweep
 
     @property
@@ -74,11 +74,11 @@ class _Client:
 
 
 class _Misbehaved(Exception):
-    """The client is to be dropped; the text says why."""
+    """The client must be dropped; the text says why."""
 
 
 class Probe:
-    """Serves a collector on a socket. `serve` runs until `stop`; `close` gives everything back."""
+    """Serves a collector on a socket. `serve` runs until `stop`; `close` releases everything."""
 
     def __init__(self, collector: Collector, listening: socket.socket, clock: Callable[[], float] = time.monotonic):
         self._collector, self._listening, self._clock = collector, listening, clock
@@ -96,19 +96,19 @@ class Probe:
         self._room = _room_for_clients()
 
     def stop(self, number: int = 0, frame: FrameType | None = None) -> None:
-        """Let `serve` return. May be called by another thread or as a signal handler."""
+        """Make `serve` return. May be called by another thread or as a signal handler."""
         self._stopping = True
-        with contextlib.suppress(OSError):  # it is ending already
+        with contextlib.suppress(OSError):  # `serve` is ending already
             self._waker.send(b"x")
 
     def serve(self) -> None:
-        """Answer until `stop`. One turn handles at most one request per client, so none can starve the others."""
+        """Answer until `stop`. Each round handles at most one request per client, so no client starves the others."""
         while not self._stopping:
             events = self._selector.select(SWEEP_S if self._clients else None)
             for key, mask in events:
                 if key.fileobj is self._listening:
                     self._accept()
-                elif key.data in self._clients:  # not dropped in this turn
+                elif key.data in self._clients:  # not dropped in this round
                     if key.fd == key.data.life:
                         self._drop(key.data)
                     else:
@@ -127,13 +127,13 @@ class Probe:
         try:
             connection, _ = self._listening.accept()
         except OSError:
-            return  # it has given up already
+            return  # the client has given up
         connection.setblocking(False)
         try:
             client = self._welcome(connection)
         except (_Misbehaved, SourceError) as error:
             self._tell(f"refused: {error}")
-            with contextlib.suppress(OSError):  # it has gone
+            with contextlib.suppress(OSError):  # the client has ended
                 connection.send(encode_error(f"{error}"))
             connection.close()
             return
@@ -163,7 +163,7 @@ class Probe:
         return _Client(connection, read_owner(pid, uid, self._namespaces), uid, life)
 
     def _advance(self, client: _Client, mask: int) -> None:
-        """Go on with one client: take its request, or send what it has not taken yet."""
+        """Serve one client: read its request, or send the rest of its reply."""
         try:
             if mask & selectors.EVENT_READ and not self._receive(client):
                 self._drop(client)
@@ -175,13 +175,13 @@ class Probe:
             self._tell(f"dropped process {client.pid} of user {client.uid}: {error}")
             self._drop(client)
         except OSError:
-            self._drop(client)  # it has gone
+            self._drop(client)  # the client has ended
         else:
             wanted = selectors.EVENT_WRITE if client.unsent else selectors.EVENT_READ
             self._selector.modify(client.socket, wanted, client)
 
     def _receive(self, client: _Client) -> bool:
-        """False when it has hung up. A client says nothing before it has its answer, so more than a line is a flood."""
+        """Read a request; False if the client has closed. A second line before the reply is misbehaviour."""
         try:
             data = client.socket.recv(MAX_REQUEST_BYTES + 1)
         except BlockingIOError:
@@ -209,11 +209,11 @@ class Probe:
         client.unsent, client.since_s = memoryview(reply), self._clock()
 
     def _own(self, client: _Client) -> Snapshot:
-        """Raises SourceError when the collector cannot read."""
+        """Raises SourceError if the collector cannot read."""
         return self._snapshot({client.pid: client.process}, self._collector.read(client.pid))
 
     def _all(self, client: _Client) -> Snapshot:
-        """Everybody sees what belongs to the own user, root sees all. Raises SourceError like `_own`."""
+        """A user sees its own processes, root sees all. Raises SourceError like `_own`."""
         visible = {other.pid: other.process for other in self._clients if client.uid in (0, other.uid)}
         return self._snapshot(visible, tuple(c for c in self._collector.read() if c.pid in visible))
 
@@ -233,7 +233,7 @@ class Probe:
                 client.unsent = client.unsent[client.socket.send(client.unsent) :]
 
     def _sweep(self) -> None:
-        """Once in SWEEP_S: drop who keeps the probe waiting."""
+        """Once per SWEEP_S, drop clients that keep the probe waiting."""
         now_s = self._clock()
         if now_s - self._swept_s < SWEEP_S:
             return
@@ -257,7 +257,7 @@ class Probe:
             self._collector.unwatch(client.pid)
 
     def _tell(self, line: str) -> None:
-        """At most one line in a second, so that no client can fill a disk."""
+        """Print at most one line per second, so that no client can fill a disk."""
         now_s = self._clock()
         if now_s - self._told_s >= 1.0:
             self._told_s = now_s
@@ -265,7 +265,7 @@ class Probe:
 
 
 def _room_for_clients() -> int:
-    """Clients that the limit on open files allows, after raising it as far as permitted."""
+    """Number of clients that the limit on open files allows, after raising the limit as far as permitted."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _FILES_PER_CLIENT * MAX_CLIENTS + _SPARE_FILES
     if soft < wanted:

@@ -1,4 +1,4 @@
-"""The socket of a probe: one probe per path, and a file that a killed one left behind is no obstacle."""
+"""The socket of a probe: one probe per path. It replaces the file of a probe that was killed."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _BACKLOG = 64
 
 
 class ListeningSocket:
-    """A context manager that listens at a path. Everybody may connect: the kernel tells the probe who it is.
+    """A context manager that listens at a path. Any user may connect: the kernel tells the probe who it is.
 
-    A lock beside the socket is held as long as the process lives, so that of two probes that start at the same time
-    one loses. The empty lock file stays: to remove it would let two probes hold two locks of the same name.
+    The process holds a lock on a file beside the socket, so that only one of two probes that start at the same time
+    succeeds. The empty lock file stays: removing it would allow two probes to hold locks of the same name.
     """
 
     def __init__(self, path: str) -> None:
@@ -28,7 +28,7 @@ class ListeningSocket:
         self._socket: socket.socket | None = None
 
     def __enter__(self) -> socket.socket:
-        """Raises EnvironmentNotReady when the path cannot be used."""
+        """Raises EnvironmentNotReady if the path cannot be used."""
         try:
             return self._open()
         except OSError as error:
@@ -45,7 +45,7 @@ class ListeningSocket:
     ) -> None:
         if self._socket is not None:
             self._socket.close()
-            with contextlib.suppress(OSError):  # its folder has gone
+            with contextlib.suppress(OSError):  # its folder is gone
                 os.unlink(self._path)
             self._socket = None
         if self._lock >= 0:
@@ -60,7 +60,7 @@ class ListeningSocket:
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise EnvironmentNotReady(f"another probe serves {self._path} already; end it, or use that one") from error
+            raise EnvironmentNotReady(f"another probe serves {self._path} already; end it, or use it") from error
         self._remove_stale()
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.setblocking(False)
@@ -75,5 +75,5 @@ class ListeningSocket:
         except FileNotFoundError:
             return
         if not stat.S_ISSOCK(mode):
-            raise EnvironmentNotReady(f"{self._path} is there and no socket; choose another path with --socket")
-        os.unlink(self._path)  # nobody holds the lock, so nobody serves it
+            raise EnvironmentNotReady(f"{self._path} exists and is not a socket; choose another path with --socket")
+        os.unlink(self._path)  # no process holds the lock, so none serves it

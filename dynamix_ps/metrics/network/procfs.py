@@ -1,7 +1,7 @@
 """The counters of this process's whole network namespace, from /proc/net: the last resort, available everywhere.
 
-They count packets with their headers, of all processes and protocols in the namespace, and know no round trip and no
-queues. In a namespace (a container) of its own that is close to what the process sends.
+They count packets with headers, of all processes and protocols in the namespace, and contain no round trip times and
+no queues. For a process alone in its namespace (a container) they are close to what it sends.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _ROLE = b"DMLC_ROLE="  # in the environment of every role of BytePS
 
 
 class ProcfsSource:
-    """See NetworkSource. Yields one pseudo connection whose ends are `NAMESPACE`."""
+    """See NetworkSource. Returns one pseudo connection whose ends are `NAMESPACE`."""
 
     name: SourceName = "procfs"
 
@@ -51,7 +51,7 @@ class ProcfsSource:
         """Nothing stays open between readings."""
 
     def _counters(self, file: str, group: str) -> dict[str, int]:
-        """`/proc/net` of this process has two lines per group: names and values."""
+        """The counters of a group; `/proc/net` has two lines per group: names and values."""
         lines = [line.split() for line in self._text(file).splitlines()]
         rows = [line[1:] for line in lines if line and line[0] == f"{group}:"]
         if len(rows) != 2:
@@ -59,7 +59,7 @@ class ProcfsSource:
         return dict(zip(rows[0], map(int, rows[1]), strict=True))
 
     def _ipv6(self, name: str) -> int:
-        """0 where the kernel has no IPv6: then none is sent."""
+        """0 if the kernel has no IPv6."""
         if not (self._proc / "self/net/snmp6").exists():
             return 0
         words = self._text("snmp6").split()
@@ -72,7 +72,7 @@ class ProcfsSource:
             raise SourceError(f"{self._proc}/self/net/{file}: {error.strerror}") from None
 
     def _is_shared(self, netns: int) -> bool:
-        """Whether another role of BytePS lives in this namespace. Processes one may not look at count as none."""
+        """Whether another role of BytePS runs in this namespace. Unreadable processes do not count."""
         for process in self._proc.iterdir():
             if not process.name.isdigit() or process.name == str(os.getpid()):
                 continue

@@ -1,11 +1,11 @@
-/* TCP connections of the watched processes, with the counters the kernel itself keeps for each.
+/* TCP connections of the watched processes, with the counters that the kernel keeps for each.
  *
- * Compiled by bcc. Where fields lie (AT_...) comes from the running kernel's type information, see ebpf.py; no kernel
- * header is used. Nothing runs per packet: a connection is noted when its process opens, writes or reads it, its
- * counters are copied when user space asks (`refresh`) and once more when it closes.
+ * bcc compiles this program. The offsets of fields (AT_...) come from the running kernel's type information, see
+ * ebpf.py; no kernel header is used. Nothing runs per packet: the program notes a connection when its process opens,
+ * writes or reads it, and copies its counters when user space asks (`refresh`) and once more when it closes.
  *
- * The kernel's counters count one for SYN and FIN each; here only payload counts (while data is on the way, bytes_out
- * may still contain the SYN).
+ * The kernel's counters include one byte for SYN and FIN each; here only payload counts (while data is in flight,
+ * bytes_out may still contain the SYN).
  */
 
 #define INLINE static inline __attribute__((always_inline))
@@ -18,11 +18,11 @@
 #define STATE_LISTEN 10
 #define FLAG_FIN_RECEIVED (1 << 1) /* SOCK_DONE, bit 1 of enum sock_flags */
 
-#define YOUNG_NS 1000000000 /* connections this old have begun */
+#define YOUNG_NS 1000000000 /* after this time a connection must have left CLOSE */
 
 /* What `refresh` returns. */
 #define REFRESHED 0
-#define PASSED_OVER 1 /* closed meanwhile, or of another process */
+#define PASSED_OVER 1 /* closed in the meantime, or of another process */
 
 struct connection {
     u64 born_ns;
@@ -99,7 +99,7 @@ INLINE void read_addresses(u64 socket, struct connection *c)
 #endif
 }
 
-/* Whether the memory at this address still is the connection that was noted. */
+/* Whether the memory at this address is still the noted connection. */
 INLINE int is_same(u64 socket, struct connection *c)
 {
     u16 local_port = peek(socket + AT_LOCAL_PORT, 2);
@@ -108,8 +108,8 @@ INLINE int is_same(u64 socket, struct connection *c)
 }
 
 #ifdef AT_CHRONO_TYPE
-/* As tcpi_busy_time: the intervals that ended (busy, held back by the window, by the send buffer) and the one that
- * runs. An interval that ended between the reads is not counted twice, but at the next time. */
+/* Like tcpi_busy_time: the intervals that have ended (busy, limited by the window, limited by the send buffer) and the
+ * running one. An interval that ends between the reads counts at the next call, not twice. */
 INLINE void read_busy(u64 socket, struct connection *c)
 {
     u32 start = peek(socket + AT_CHRONO_START, 4);
@@ -124,8 +124,8 @@ INLINE void read_busy(u64 socket, struct connection *c)
 }
 #endif
 
-/* The counters of one connection never fall, but they are read while the kernel goes on: each keeps the largest value
- * seen. The order matters: what is subtracted for SYN and FIN is never too small for what it is subtracted from. */
+/* The counters of a connection never fall, but the kernel changes them while they are read, so each keeps its largest
+ * value. The order of the reads matters: the correction for SYN and FIN is never too small. */
 INLINE void read_counters(u64 socket, struct connection *c)
 {
     u64 acknowledged = peek(socket + AT_BYTES_ACKED, 8);
@@ -157,13 +157,13 @@ INLINE void read_counters(u64 socket, struct connection *c)
         read_addresses(socket, c);
 }
 
-/* Kept under the key of the socket's address and the time of birth, as the address is used again. */
+/* Stores the last values. The key is address and time of birth, because the kernel reuses the address. */
 INLINE void end(u64 socket, struct connection *c)
 {
     if (is_same(socket, c))
         read_counters(socket, c);
     else
-        count_lost(); /* its end was missed, its last values with it */
+        count_lost(); /* the end was missed, and the last values with it */
     struct closed_key key = {.socket = socket, .born_ns = c->born_ns};
     if (closed.update(&key, c))
         count_lost();
@@ -194,7 +194,7 @@ INLINE u32 current_if_watched(void)
     return pid && watched.lookup(&pid) ? pid : 0;
 }
 
-/* A socket of a watched process that may not have been noted yet, and may be none of TCP. */
+/* For a socket of a watched process that may be new, and may not be TCP. */
 INLINE void note_if_new(u64 socket, u32 pid)
 {
     u16 family = peek(socket + AT_FAMILY, 2);
@@ -204,13 +204,13 @@ INLINE void note_if_new(u64 socket, u32 pid)
     if (state == STATE_CLOSE || state == STATE_LISTEN)
         return;
     note(socket, pid);
-    /* It may have ended in between, which nobody else will notice. */
+    /* It may have ended in between, which no other program notices. */
     struct connection *c = connections.lookup(&socket);
     if (c && (u8)peek(socket + AT_STATE, 1) == STATE_CLOSE)
         end(socket, c);
 }
 
-/* In process context, for a socket just written to or read from. */
+/* In process context, for a socket that was just written or read. */
 INLINE int used(u64 socket)
 {
     if (connections.lookup(&socket))
@@ -231,7 +231,7 @@ int on_receive(struct bpf_raw_tracepoint_args *ctx)
     return used(ctx->args[0]);
 }
 
-/* Arguments: socket, old state, new state. The socket's own state is still the old one. */
+/* Arguments: socket, old state, new state. The state field of the socket still has the old one. */
 INLINE int state_changes(struct bpf_raw_tracepoint_args *ctx)
 {
     u64 socket = ctx->args[0];
@@ -250,9 +250,9 @@ INLINE int state_changes(struct bpf_raw_tracepoint_args *ctx)
     return 0;
 }
 
-/* The kernel leaves a program out that already runs on this CPU, and an interrupt or another process may come in while
- * it does: such an end would be missed. So there are several, one after the other; what the first has done the others
- * find done. */
+/* The kernel skips a program that already runs on this CPU. If an interrupt or another process ends a connection during
+ * that time, one program would miss it. So several equal programs run one after the other; if the first one has done
+ * the work, the others do nothing. */
 int on_state(struct bpf_raw_tracepoint_args *ctx)
 {
     return state_changes(ctx);
@@ -268,9 +268,9 @@ int on_state_3(struct bpf_raw_tracepoint_args *ctx)
     return state_changes(ctx);
 }
 
-/* The next two are run on demand by user space, never attached. */
+/* User space runs the next two on demand; they are never attached. */
 
-/* Arguments: a file descriptor of the calling process that is a copy of one of another process, and whose it is. */
+/* Arguments: a descriptor of the caller, which is a copy of another process's socket, and the pid of that process. */
 int adopt(struct bpf_raw_tracepoint_args *ctx)
 {
     u64 files = peek(peek(bpf_get_current_task() + AT_FILES, 8) + AT_FILE_TABLE, 8);
@@ -281,7 +281,7 @@ int adopt(struct bpf_raw_tracepoint_args *ctx)
     return 0;
 }
 
-/* Arguments: a key of `connections`, and whose are wanted (0: everybody's). */
+/* Arguments: a key of `connections`, and the pid of the wanted owner (0: any). */
 int refresh(struct bpf_raw_tracepoint_args *ctx)
 {
     u64 socket = ctx->args[0];
@@ -291,7 +291,7 @@ int refresh(struct bpf_raw_tracepoint_args *ctx)
         return PASSED_OVER;
     if (wanted && c->pid != wanted)
         return PASSED_OVER;
-    struct connection now = *c; /* a map uses the memory of what is deleted at once for others */
+    struct connection now = *c; /* a copy: the map reuses the memory of a deleted entry at once */
     int goes_on = is_same(socket, &now) && (u8)peek(socket + AT_STATE, 1) != STATE_CLOSE;
     if (goes_on)
         read_counters(socket, &now);
@@ -301,7 +301,7 @@ int refresh(struct bpf_raw_tracepoint_args *ctx)
     if (goes_on)
         *c = now;
     else if (bpf_ktime_get_ns() - now.born_ns > YOUNG_NS) {
-        end(socket, c); /* it was missed, as on machines that hide a process, and interrupts that come in its time */
+        end(socket, c); /* the end was missed: it happened in an interrupt, or where the process is hidden */
         return PASSED_OVER;
     }
     return REFRESHED;

@@ -1,7 +1,7 @@
-"""This process's TCP connections by the kernel's sock_diag interface (netlink), without any privilege.
+"""This process's TCP connections, from the kernel's sock_diag interface (netlink), without privilege.
 
-pyroute2 speaks netlink; importing it costs about 25 MB and 0.1 s, so that is done when the first source is made. One
-reading takes 1 to 2 ms. Connections that open and close between two readings are not seen.
+pyroute2 implements netlink. Its import takes about 25 MB and 0.1 s, so the first source imports it. One reading takes 1
+to 2 ms. It does not see connections that open and close between two readings.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dynamix_ps.metrics.network.connection import Connection, Reading, SourceErr
 
 _WITH_TCP_INFO = 1 << 1  # INET_DIAG_INFO, number 2 of the extensions
 _FIN_RECEIVED = (8, 9, 11)  # CLOSE_WAIT, LAST_ACK, CLOSING
-_NOT_ESTABLISHED = (3, 6, 7, 10, 12)  # SYN_RECV, TIME_WAIT, CLOSE, LISTEN, NEW_SYN_RECV: have no counters
+_NOT_ESTABLISHED = (3, 6, 7, 10, 12)  # SYN_RECV, TIME_WAIT, CLOSE, LISTEN, NEW_SYN_RECV: without counters
 _STATES = 0xFFF & ~sum(1 << state for state in _NOT_ESTABLISHED)
 
 
@@ -58,7 +58,7 @@ def _own_inodes() -> set[int]:
     for name in os.listdir("/proc/self/fd"):
         try:
             target = os.readlink(f"/proc/self/fd/{name}")
-        except FileNotFoundError:  # closed meanwhile
+        except FileNotFoundError:  # closed in the meantime
             continue
         if target.startswith("socket:["):
             inodes.add(int(target[len("socket:[") : -1]))
@@ -94,7 +94,7 @@ def _connection(answer: Any, netns: int) -> Connection:
 
 
 def _payload_acknowledged(info: dict[str, float]) -> float:
-    """The kernel counts one for SYN and FIN each, but not among the bytes it sent."""
+    """Acknowledged bytes without SYN and FIN, which the kernel counts as one byte each, but not as bytes sent."""
     acknowledged = info.get("tcpi_bytes_acked", math.nan)
     sent_once = info.get("tcpi_bytes_sent", math.nan) - info.get("tcpi_bytes_retrans", math.nan)
     if math.isnan(sent_once):  # before Linux 4.19

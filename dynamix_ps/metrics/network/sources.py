@@ -1,4 +1,4 @@
-"""Which sources of network metrics can be used here, and for each that cannot the reason and what to do."""
+"""Which sources of network metrics work here; for the others the reason and what to do."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ _TRACEFS = Path("/sys/kernel/tracing/events")
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """One source, best first, or something that others would need. A lesser one takes over what cannot be used."""
+    """One source, or a requirement that is checked. If a source does not work, the next one takes over."""
 
     name: str
     usable: bool
-    reason: str  # also for usable ones: what they give
+    reason: str  # for usable sources: what they provide
     fix: str = ""
 
 
 def check_levels() -> tuple[Level, ...]:
-    """Try every source for real; about a second. Raises nothing."""
+    """Open every source, best first; takes about a second. Never raises."""
     return (
         _ebpf(),
         _made("sockdiag", SockDiagSource, "own connections by sock_diag, no privilege needed"),
         _made("procfs", ProcfsSource, "counters of the whole network namespace, no round trip, no queues"),
         Level("tracefs", True, f"{'there' if _TRACEFS.exists() else 'not mounted'}; not needed by raw tracepoints"),
-        Level("kernel headers", True, "not needed: the package has its own, and the kernel tells its types"),
+        Level("kernel headers", True, "not needed: the package has its own, and the kernel provides its types"),
     )
 
 
 def _ebpf() -> Level:
-    """Loads and attaches everything in a process of its own: compiler libraries are large, and may crash."""
+    """Load and attach in a separate process: compiler libraries are large, and may crash."""
     try:
         done = subprocess.run(
             [sys.executable, "-m", "dynamix_ps.metrics.network.sources"],
@@ -70,7 +70,7 @@ def _made(name: str, make: Callable[[], NetworkSource], gives: str) -> Level:
 
 
 def _try_ebpf() -> dict[str, str]:
-    """Empty if it works."""
+    """Reason and fix of the problem; empty if eBPF works."""
     from dynamix_ps.metrics.network.ebpf import EbpfCollector
 
     try:
