@@ -1,4 +1,4 @@
-"""Split whole numbers by weights: the integer side of every share in this project."""
+"""Splits whole numbers by weights. All integer shares of this project use it."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def apportion(
 ) -> tuple[int, ...]:
     """Split `total` into whole parts proportional to `weights`, each within its own bounds.
 
-    The parts sum to `total` exactly. What a bound takes away or adds is redistributed over the parts that are
-    still free, in proportion to their weights. Fractions are rounded by largest remainder; ties go to the lower
-    index, so the answer depends on the arguments alone. Weights that are all zero count as equal; where only some
-    are zero, those parts stay at their lower bound unless the others cannot hold the rest.
+    The parts sum to `total` exactly. If a bound limits a part, the parts without a limit share the difference in
+    proportion to their weights. Fractions are rounded by largest remainder; ties go to the lower index, so the result
+    depends on the arguments alone. If all weights are zero, they count as equal. If only some are zero, those parts
+    stay at their lower bound unless the others cannot take the rest.
 
     Args:
-        total: what to split, >= 0.
+        total: the number to split, >= 0.
         weights: one per part, finite and >= 0.
         low: smallest value of each part (default 0).
         high: largest value of each part (default `total`).
@@ -57,7 +57,7 @@ def split(total: Whole, weights: Real, low: Whole, high: Whole) -> Whole:
         step = np.sign(missing)[..., None]
         movable = (parts + step >= low) & (parts + step <= high) & (step != 0)
         order = np.argsort(np.where(movable, -step * remainder, np.inf), axis=-1, kind="stable")
-        turn = np.argsort(order, axis=-1, kind="stable")  # whose turn it is, 0 first
+        turn = np.argsort(order, axis=-1, kind="stable")  # rank of each part in this order, from 0
         moved = step * (movable & (turn < np.abs(missing)[..., None]))
         parts += moved
         remainder -= moved
@@ -80,16 +80,16 @@ def _check(total: int, weights: Sequence[float], lows: list[int], highs: list[in
 
 
 def _scaled(weights: Real) -> Real:
-    """Weights divided by one power of two per row, which is exact, so that huge ones cannot overflow a sum."""
+    """Weights divided by a power of two per row, which is exact: large weights then cannot overflow the sum."""
     largest = weights.max(axis=-1, keepdims=True)
     return np.where(largest == 0, 1.0, np.ldexp(weights, -np.frexp(largest)[1]))
 
 
 def _shares(total: Whole, weights: Real, low: Whole, high: Whole) -> Real:
-    """Real-valued shares within the bounds: clamp the parts that break a bound, share the rest, repeat.
+    """Real-valued shares within the bounds: fix the parts that exceed a bound at that bound, share the rest, repeat.
 
-    In each round only one kind of violation is frozen, the one that weighs more, because freezing it moves
-    the others' shares towards their own bounds and never past them.
+    Each round fixes only one kind of violation, the one with the larger sum: that moves the other shares towards their
+    bounds, but never past them.
     """
     shares = np.zeros(weights.shape)
     free = np.ones(weights.shape, dtype=bool)

@@ -1,4 +1,4 @@
-"""Control groups around this process, version 1 and 2: where they are and what they allow. Reads only."""
+"""Control groups around this process, version 1 and 2: their folders and limits. Read-only."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ OWN_PROC = Path("/proc/self")
 
 @dataclass(frozen=True, slots=True)
 class Hierarchy:
-    """A mounted tree of groups."""
+    """A mounted hierarchy of control groups."""
 
     version: int  # 1 or 2
     root: Path
-    controllers: frozenset[str]  # version 1: those it is mounted for; version 2 tells by its files
+    controllers: frozenset[str]  # version 1: the controllers of the mount; version 2: not used
 
     def has(self, controller: str) -> bool:
         return self.version == 2 or controller in self.controllers
 
     def chain(self, own: dict[str, str], controller: str) -> list[Path]:
-        """A process's group and those around it, innermost first.
+        """A process's group and the groups around it, innermost first.
 
-        `own` is what `own_groups` returned. Containers hide groups: what is not there is left out, the root
-        always remains.
+        `own` is the result of `own_groups`. Containers hide groups: groups without a folder are left out, the root is
+        always included.
         """
         here = self.root / own.get(controller if self.version == 1 else "", "/").lstrip("/")
         around = [here, *(parent for parent in here.parents if self.root in parent.parents)]
@@ -33,7 +33,7 @@ class Hierarchy:
 
 
 def hierarchies(proc: Path = OWN_PROC) -> tuple[Hierarchy, ...]:
-    """All that are mounted here."""
+    """All mounted hierarchies."""
     found = []
     for line in (proc / "mounts").read_text().splitlines():
         _, mount, kind, options, *_ = line.split()
@@ -44,7 +44,7 @@ def hierarchies(proc: Path = OWN_PROC) -> tuple[Hierarchy, ...]:
 
 
 def own_groups(proc: Path = OWN_PROC) -> dict[str, str]:
-    """Path of a process's group by controller; version 2 has the empty name."""
+    """Path of a process's group by controller; the key of version 2 is empty."""
     groups = {}
     for line in (proc / "cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
@@ -54,7 +54,7 @@ def own_groups(proc: Path = OWN_PROC) -> dict[str, str]:
 
 
 def cpu_chains(proc: Path = OWN_PROC) -> Iterator[tuple[int, list[Path]]]:
-    """(version, own group and those around it, innermost first) of every hierarchy that may limit CPU time."""
+    """(version, own group and the groups around it, innermost first) of every hierarchy that may limit CPU time."""
     own = own_groups(proc)
     for hierarchy in hierarchies(proc):
         if hierarchy.has("cpu"):
@@ -62,7 +62,7 @@ def cpu_chains(proc: Path = OWN_PROC) -> Iterator[tuple[int, list[Path]]]:
 
 
 def quota_cores(version: int, group: Path) -> float | None:
-    """Cores that a group may use; none without a limit."""
+    """Cores that a group may use; None without a limit."""
     if version == 1:
         found = words(group / "cpu.cfs_quota_us") + words(group / "cpu.cfs_period_us")
     else:
@@ -73,20 +73,20 @@ def quota_cores(version: int, group: Path) -> float | None:
 
 
 def throttled_s(version: int, group: Path) -> float | None:
-    """Seconds for which a group was held back so far, summed over cores; none if the kernel does not tell."""
+    """Seconds for which a group was throttled so far, summed over cores; None if the kernel gives no value."""
     name, unit_s = ("throttled_time", 1e-9) if version == 1 else ("throttled_usec", 1e-6)
     value = dict(pairs(group / "cpu.stat")).get(name)
     return None if value is None else value * unit_s
 
 
 def memory_limit(version: int, group: Path) -> int | None:
-    """Bytes that a group may use; none without a limit."""
+    """Bytes that a group may use; None without a limit."""
     found = words(group / ("memory.limit_in_bytes" if version == 1 else "memory.max"))
     return int(found[0]) if found and found[0] != "max" else None
 
 
 def memory_in_use(version: int, group: Path) -> int | None:
-    """Bytes a group uses, without file pages that the kernel would give up first; none if it does not tell."""
+    """Bytes that a group uses, without inactive file pages, which the kernel frees first; None if unknown."""
     found = words(group / ("memory.usage_in_bytes" if version == 1 else "memory.current"))
     if not found:
         return None
@@ -95,7 +95,7 @@ def memory_in_use(version: int, group: Path) -> int | None:
 
 
 def available_cores(proc: Path = OWN_PROC) -> float:
-    """Cores this process may use: its affinity, or the smallest quota of a group around it where that is less."""
+    """Cores that this process may use: the smaller of its affinity and the smallest quota of a group around it."""
     limits = [float(len(os.sched_getaffinity(0)))]
     for version, chain in cpu_chains(proc):
         limits += [cores for group in chain if (cores := quota_cores(version, group)) is not None]
@@ -103,7 +103,7 @@ def available_cores(proc: Path = OWN_PROC) -> float:
 
 
 def words(file: Path) -> list[str]:
-    """What is in a file; nothing if it cannot be read."""
+    """The words of a file; empty if it cannot be read."""
     try:
         return file.read_text().split()
     except OSError:
@@ -111,6 +111,6 @@ def words(file: Path) -> list[str]:
 
 
 def pairs(file: Path) -> Iterator[tuple[str, int]]:
-    """Lines `name number`."""
+    """The lines `name number` of a file."""
     found = words(file)
     return zip(found[::2], map(int, found[1::2]), strict=False)

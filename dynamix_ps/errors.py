@@ -9,7 +9,7 @@ DynamixError                 exit 1
 +- JobFailed                 exit 4   a role died, or training cannot go on
 |  +- TrainingError          exit 4   raised inside a worker (NaN loss, data set too small)
 +- TimedOut                  exit 5   a phase took longer than its limit
-   +- StallError             exit 5   other workers stopped taking part in the sum
+   +- StallError             exit 5   other workers no longer take part in the sum
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ INTERRUPTED_EXIT_CODE = 130
 
 
 class DynamixError(Exception):
-    """Base of every error this project raises on purpose; `exit_code` is what a command ends with."""
+    """Base of every error that this project raises on purpose; `exit_code` is the exit code of the command."""
 
     exit_code = 1
 
@@ -51,11 +51,11 @@ class TrainingError(JobFailed):
     pass
 
 
-DIVERGED = "is not finite in iteration"  # by this a report of a run tells a training that diverged from a crash
+DIVERGED = "is not finite in iteration"  # reports of runs use this text to tell diverged training from a crash
 
 
 class PeerLostError(TrainingError):
-    """This worker cannot go on because another one is gone, who is the one to look at."""
+    """This worker cannot continue because another worker is gone; the other worker has the cause."""
 
     exit_code = 6
 
@@ -69,7 +69,7 @@ class StallError(TimedOut):
 
 
 class RpcError(DynamixError):
-    """The arbitrator refused a call for good (wrong run, old incarnation, other protocol)."""
+    """The arbitrator refuses a call, and would refuse a repetition too (wrong run, old incarnation, protocol)."""
 
 
 class PolicyError(DynamixError):

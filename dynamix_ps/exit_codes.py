@@ -26,7 +26,7 @@ MEANINGS = {
     JobFailed.exit_code: "the job failed: a role died, or training cannot go on",
     TimedOut.exit_code: "a phase took longer than its limit in `timeouts`",
     PeerLostError.exit_code: (
-        "of one worker: it cannot go on because another worker is gone. The job itself ends with 4"
+        "exit code of one worker that cannot go on because another worker is gone; the job itself ends with 4"
     ),
     INTERRUPTED_EXIT_CODE: "interrupted by Ctrl-C or a signal",
 }
@@ -49,4 +49,4 @@ def print_error(message: str) -> None:
     try:
         print("\n".join(f"error: {line}" for line in message.splitlines()), file=sys.stderr, flush=True)
     except OSError:
-        return  # nobody reads it any more
+        return  # the reader of standard error is gone

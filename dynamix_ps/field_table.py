@@ -17,7 +17,7 @@ LARGEST_COUNT = 2**53  # the largest whole number that every JSON reader and eve
 
 
 class Quantity(NamedTuple):
-    """A unit and the smallest and largest value that can be true."""
+    """A unit, and the smallest and largest possible value."""
 
     unit: str
     low: float
@@ -48,14 +48,14 @@ YES_OR_NO = Quantity("yes or no", 0, 1)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Metric:
-    """What one field is.
+    """Description of one field.
 
     Attributes:
-        source: who measures it.
+        source: what measures it.
         scope: "cluster" if it has the same value on every worker.
-        gauge: its name in Prometheus without prefix; empty: it has no gauge.
-        total: the name of a Prometheus counter of its sum over windows; a rate counts times the window's length.
-        chart: whether TensorBoard shows it.
+        gauge: name of its Prometheus gauge without prefix; empty: no gauge.
+        total: name of the Prometheus counter of its sum over windows; a rate is multiplied by the window's length.
+        chart: whether it is written to TensorBoard.
     """
 
     meaning: str
@@ -85,13 +85,13 @@ FieldTable = Mapping[str, Field]
 
 
 def table_of(message: type, *shared: FieldTable) -> FieldTable:
-    """The described fields of a dataclass by name, in its order.
+    """The described fields of a dataclass by name, in the order of the dataclass.
 
     Args:
         shared: tables that describe the fields which `message` has in common with other messages.
 
     Raises:
-        TypeError: a number is described nowhere.
+        TypeError: a number has no description.
     """
     table = {}
     hints = get_type_hints(message, include_extras=True)
@@ -104,9 +104,7 @@ def table_of(message: type, *shared: FieldTable) -> FieldTable:
             unknown = kind is float and declared.default != declared.default
             table[declared.name] = Field(declared.name, kind, unknown, metric)
         elif kind in (int, float):
-            raise TypeError(
-                f"{message.__name__}.{declared.name}: no Metric says what it is; add Annotated[..., Metric()]"
-            )
+            raise TypeError(f"{message.__name__}.{declared.name}: no Metric describes it; add Annotated[..., Metric()]")
     return table
 
 

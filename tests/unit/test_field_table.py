@@ -33,7 +33,7 @@ def test_a_table_has_the_described_fields_in_order() -> None:
 
 
 def test_a_number_that_nothing_describes_is_refused() -> None:
-    with pytest.raises(TypeError, match=r"Whole\.busy: no Metric says what it is"):
+    with pytest.raises(TypeError, match=r"Whole\.busy: no Metric describes it"):
         table_of(Whole)
 
 
