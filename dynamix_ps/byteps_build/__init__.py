@@ -1,4 +1,20 @@
-"""Builds BytePS from its PyPI source package for this machine, with or without a GPU, and cures it on the way."""
+"""Builds BytePS from its PyPI source package for this machine, with or without a GPU, and corrects its faults.
+
+In reading order:
+
+  build      from the source package to an installed BytePS
+  recipe     what goes into a build, and the cache key
+  source     the pinned source package
+  edits      every change to the BytePS sources
+  sources    a file that is added to the BytePS sources
+  headers    replacements for headers of CUDA and torch
+  toolchain  what a build needs from this machine
+  cuda       where the CUDA toolkit and NCCL are
+  wheels     joins the wheels of several plugins
+  cache      built wheels, one build at a time
+  install    installs a wheel, and reads what is installed
+  progress   shows a build while it runs
+"""
 
 from __future__ import annotations
 

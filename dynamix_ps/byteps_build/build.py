@@ -1,4 +1,4 @@
-"""From the source package to an installed BytePS: `build_byteps` is what `dynamix build-byteps` runs."""
+"""From the source package to an installed BytePS. `dynamix build-byteps` calls `build_byteps`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SHOWN_LINES = 25
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """What a build did: the wheel, and whether it came from the cache or was installed already."""
+    """Result of a build: the wheel, whether it came from the cache, and whether it was installed now."""
 
     wheel: Path | None
     cached: bool
@@ -38,9 +38,9 @@ def build_byteps(recipe: Recipe, progress: Progress, target: Path | None = None,
 
     Args:
         target: folder to install into; None: the running environment.
-        rebuild: build even if the cache has it.
+        rebuild: build even if the cache has the wheel.
 
-    Raises BuildError, with the next step, for everything that stands in the way.
+    Raises BuildError, with the next step, for every obstacle.
     """
     if not rebuild and target is None and installed_info().key == recipe.key:
         return Built(None, cached=True, installed=False)
@@ -121,7 +121,7 @@ def _build_failed(returncode: int, lines: list[str], log: Path) -> BuildError:
     shown = "\n".join(f"  | {line}" for line in lines[start : start + _SHOWN_LINES])
     return BuildError(
         f"the compilation of BytePS failed (exit code {returncode}); from its log {log}:\n{shown}\n"
-        "Next: read the first error above; the log has all of it. `dynamix doctor` looks at the tools."
+        "Next: read the first error above; the log has the whole output. `dynamix doctor` checks the tools."
     )
 
 
@@ -129,7 +129,7 @@ def _explain(error: OSError) -> BuildError:
     where = error.filename or tempfile.gettempdir()
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return BuildError(
-            f"the disk is full: {error.strerror} ({where}). Nothing half-built was kept.\n"
+            f"the disk is full: {error.strerror} ({where}). The unfinished build was deleted.\n"
             "Next: free some space, or point TMPDIR and DYNAMIX_CACHE to a larger disk."
         )
     return BuildError(

@@ -1,4 +1,4 @@
-"""Built wheels outside the repository: complete or not there at all, one builder at a time."""
+"""Built wheels outside the repository. Every entry is complete; one process builds at a time."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class WheelCache:
 
     @contextmanager
     def locked(self, on_wait: Callable[[], None]) -> Iterator[None]:
-        """Hold the cache for this process; `on_wait` is called once when another one has it."""
+        """Lock the cache for this process; `on_wait` is called once if another process holds the lock."""
         with (self.folder / "lock").open("w") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -61,7 +61,7 @@ class WheelCache:
         return None
 
     def store(self, key: str, wheel: Path) -> Path:
-        """Put a wheel in: all of it under a temporary name, then one rename."""
+        """Store a wheel: write it under a temporary name, then rename it."""
         self.remove(key)
         scratch = Path(tempfile.mkdtemp(prefix=".new-", dir=self.folder))
         try:

@@ -18,7 +18,7 @@ def find_cuda() -> Path:
 
 
 def find_nccl() -> Path:
-    """Home of NCCL: $BYTEPS_NCCL_HOME, the one torch brings along, or /usr. Raises BuildError."""
+    """Home of NCCL: $BYTEPS_NCCL_HOME, the NCCL of torch, or /usr. Raises BuildError."""
     if value := os.environ.get("BYTEPS_NCCL_HOME"):
         return _with_library(_with_header(Path(value), "nccl.h", "$BYTEPS_NCCL_HOME"))
     spec = importlib.util.find_spec("nvidia")

@@ -1,4 +1,4 @@
-"""Install a wheel into the running environment, and tell what is installed there."""
+"""Installs a wheel into the running environment, and reads what is installed there."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from dynamix_ps.errors import BuildError
 
 @dataclass(frozen=True, slots=True)
 class InstalledInfo:
-    """The BytePS of the running environment. `key` and `variant` are empty when it is not built by us."""
+    """The BytePS of the running environment. `key` and `variant` are empty if another project built it."""
 
-    version: str = ""  # empty: none
+    version: str = ""  # empty: not installed
     plugins: tuple[str, ...] = ()
     key: str = ""
     variant: str = ""
@@ -27,12 +27,12 @@ class InstalledInfo:
 
     @property
     def ours(self) -> bool:
-        """Built by this project with all cures."""
+        """Whether this project built it with all edits."""
         return self.variant == "ours"
 
 
 def installed_info() -> InstalledInfo:
-    """What `import byteps` would find, without importing it."""
+    """The package that `import byteps` finds, without importing it."""
     spec = importlib.util.find_spec("byteps")
     if spec is None or spec.origin is None:
         return InstalledInfo()
@@ -69,7 +69,7 @@ def install(wheel: Path, target: Path | None) -> None:
 
 
 def check_import(plugin: str, target: Path | None) -> None:
-    """Load the installed plugin in a process of its own. Raises BuildError when it does not load."""
+    """Load the installed plugin in a separate process. Raises BuildError if it does not load."""
     paths = [str(target)] if target else []
     python_path = os.pathsep.join([*paths, *filter(None, [os.environ.get("PYTHONPATH")])])
     done = subprocess.run(
@@ -83,5 +83,5 @@ def check_import(plugin: str, target: Path | None) -> None:
     if done.returncode != 0:
         raise BuildError(
             f"BytePS was built, but its {plugin} plugin does not load:\n{done.stderr.strip()[-2000:]}\n"
-            "Next: `dynamix build-byteps --rebuild`; if it stays so, torch and compiler do not fit each other."
+            "Next: `dynamix build-byteps --rebuild`; if the error stays, torch and compiler are incompatible."
         )

@@ -1,4 +1,4 @@
-"""What a build shows while it runs: its phases with their time, the file it is at, plain lines without a terminal."""
+"""Shows a build while it runs: phases with their time and the present file; plain lines without a terminal."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Progress:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Show that `name` is going on, and for how long it did when it is over."""
+        """Show `name` while the phase runs, and its duration at the end."""
         self._phase, self._files = name, 0
         start = time.monotonic()
         if self._console.is_terminal:
@@ -38,7 +38,7 @@ class Progress:
         self._console.print(f"[green]✓[/] {name} {took}", highlight=False, soft_wrap=True)
 
     def line(self, line: str) -> None:
-        """A line of the compiler's output."""
+        """Take a line of the compiler's output, and show which file it compiles."""
         found = _SOURCE.search(line)
         if found is None:
             return

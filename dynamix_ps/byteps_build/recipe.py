@@ -1,4 +1,4 @@
-"""What goes into a build: sources, edits, stand-in headers, settings. Its digest is the cache key."""
+"""What goes into a build: sources, edits, replacement headers, settings. Its digest is the cache key."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dynamix_ps.byteps_build.edits import Variant, apply_edits, for_variant
 from dynamix_ps.byteps_build.toolchain import Toolchain
 
 HERE = Path(__file__).parent
-ADDED = (  # files of ours that join the sources, and as what
+ADDED = (  # files added to the BytePS sources, and their paths there
     (HERE / "sources" / "pre_setup_local.py", "pre_setup_local.py"),
     (HERE.parent / "numpy_names.py", "numpy_names.py"),
     (HERE.parent / "numpy_names.py", "byteps/mxnet/numpy_names.py"),
@@ -23,10 +23,11 @@ MARKER = "dynamix_build.json"  # inside the installed package `byteps`
 
 @dataclass(frozen=True, slots=True)
 class Plugin:
-    """A framework BytePS is built for, and the variables by which its setup.py builds that one and no other.
+    """The part of BytePS for one framework, and the variables that make its setup.py build only that part.
 
-    Each is a build of its own, as C++ libraries of two ABIs cannot be linked: torch's has the new one, MXNet's the
-    old one. What they make goes into one wheel; the server, which knows no framework, comes from the first.
+    Each plugin is a separate build, because C++ libraries with different ABIs cannot be linked: torch has the new ABI,
+    MXNet the old one. One wheel contains the results of all builds; the server does not depend on a framework and comes
+    from the first build.
     """
 
     name: str
@@ -45,9 +46,9 @@ MXNET = Plugin(
         ("BYTEPS_WITHOUT_PYTORCH", "1"),
         ("BYTEPS_WITHOUT_TENSORFLOW", "1"),
         ("DYNAMIX_WITHOUT_SERVER", "1"),
-        ("ADD_CFLAGS", _OLD_ABI),  # of ps-lite
+        ("ADD_CFLAGS", _OLD_ABI),  # for ps-lite
     ),
-    f"{_OLD_ABI} -include memory -include thread",  # which the sources forget
+    f"{_OLD_ABI} -include memory -include thread",  # the sources do not include these headers
 )
 
 
@@ -67,7 +68,7 @@ class Recipe:
 
     @property
     def key(self) -> str:
-        """Digest of everything that decides what the wheel contains."""
+        """Digest of everything that determines the content of the wheel."""
         headers = sorted(HERE.glob("headers/**/*.h"))
         parts = {
             "source": source.SHA256,
@@ -84,7 +85,7 @@ class Recipe:
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
 
     def marker(self) -> dict[str, object]:
-        """What the installed package says about itself."""
+        """Description of the build, stored in the installed package."""
         return {
             "key": self.key,
             "version": source.VERSION,
@@ -96,19 +97,19 @@ class Recipe:
         }
 
     def prepare(self, tree: Path) -> None:
-        """Turn the unpacked source package in `tree` into the one to build. Raises BuildError (see apply_edits)."""
+        """Edit the unpacked source package in `tree` and add files to it. Raises BuildError, see apply_edits."""
         apply_edits(tree, for_variant(self.variant))
         for path, name in ADDED:
             (tree / name).write_bytes(path.read_bytes())
         (tree / "byteps" / MARKER).write_text(json.dumps(self.marker(), indent=1), encoding="utf-8")
 
     def environment(self, plugin: Plugin, home: Path, jobs: int) -> dict[str, str]:
-        """Variables of the build of one plugin. `home` is a folder for the stand-ins (`make_home`)."""
+        """Environment for the build of one plugin. `home` is the folder that `make_home` fills."""
         own = {
             "DYNAMIX_BUILD_JOBS": str(jobs),
-            "CI": "true",  # or it calls make with -j and no limit
-            "CXXFLAGS": f"-DNDEBUG -fwrapv {plugin.compiler_flags}",  # in place of Python's own: no debug information
-            # the variant with ZeroMQ: use the copy inside the package in place of a download
+            "CI": "true",  # without it the build calls make -j without a limit
+            "CXXFLAGS": f"-DNDEBUG -fwrapv {plugin.compiler_flags}",  # replaces Python's flags: no debug information
+            # the variant with ZeroMQ uses the copy inside the package instead of a download
             "WGET": "cp -t .",
             "ZMQ_URL": "../../zeromq-4.1.4.tar.gz",
             "BYTEPS_CUDA_HOME": self.cuda_home or str(home),
@@ -120,7 +121,7 @@ class Recipe:
         return {**os.environ, **own, **dict(plugin.env)}
 
     def make_home(self, home: Path) -> None:
-        """Headers and libraries under one folder, where BytePS's setup.py looks for NCCL (and CUDA)."""
+        """Put headers and libraries into one folder, where BytePS's setup.py looks for NCCL and CUDA."""
         (home / "lib").mkdir(parents=True)
         include = home / "include"
         include.mkdir()

@@ -22,9 +22,9 @@ def file_sha256(path: Path) -> str:
 
 
 def fetch(folder: Path) -> Path:
-    """The source package in `folder`, downloaded when it is not there or damaged.
+    """The source package in `folder`; downloaded if it is missing or damaged.
 
-    Raises BuildError: no network, or a package with another hash.
+    Raises BuildError if the download fails or the package has another hash.
     """
     path = folder / FILE_NAME
     if path.is_file():
@@ -42,7 +42,7 @@ def fetch(folder: Path) -> Path:
 
 
 def _download(folder: Path) -> Path:
-    # With --require-hashes pip looks at the hash before it runs anything of the package.
+    # With --require-hashes pip checks the hash before it runs any code of the package.
     requirements = folder / "requirements.txt"
     requirements.write_text(f"byteps=={VERSION} --hash=sha256:{SHA256}\n", encoding="utf-8")
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input"]
@@ -69,16 +69,16 @@ def _download(folder: Path) -> Path:
 def _wrong_hash(got: str) -> BuildError:
     return BuildError(
         f"{FILE_NAME} is not the file this project was made for: sha256 {got}, expected {SHA256}.\n"
-        "Nothing of it was run or kept.\n"
-        "Next: run this command again; if it stays so, the package index delivers something else."
+        "No code of it was run, and the file is deleted.\n"
+        "Next: run this command again; if the error stays, the package index delivers another file."
     )
 
 
 def unpack(archive: Path, folder: Path) -> Path:
-    """Unpack the source package into `folder` and return its top folder. Raises BuildError when it is damaged."""
+    """Unpack the source package into `folder` and return its top folder. Raises BuildError if it is damaged."""
     try:
         with tarfile.open(archive) as tar:
-            tar.extraction_filter = getattr(tarfile, "data_filter", None)  # Python before 3.10.12 and 3.11.4 has none
+            tar.extraction_filter = getattr(tarfile, "data_filter", None)  # Python has it since 3.10.12 and 3.11.4
             tar.extractall(folder)
     except (tarfile.TarError, EOFError) as error:
         raise BuildError(

@@ -1,4 +1,4 @@
-"""What a build needs from this machine, checked before it starts; and what of it makes a wheel unportable."""
+"""What a build needs from this machine, checked before the build; and what a built wheel depends on."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from pathlib import Path
 
 from dynamix_ps.errors import BuildError
 
-BUILD_BYTES = 500_000_000  # what a build takes in TMPDIR
+BUILD_BYTES = 500_000_000  # space that a build needs in TMPDIR
 CACHE_BYTES = 50_000_000  # source package, wheel and log
 
 
 @dataclass(frozen=True, slots=True)
 class Toolchain:
-    """Everything of this machine a built wheel depends on."""
+    """Everything on this machine that a built wheel depends on."""
 
     python: str
     torch: str
@@ -63,18 +63,18 @@ def check() -> Toolchain:
 
 
 def check_build_packages() -> None:
-    """The packages a build without isolation imports. Raises BuildError."""
+    """Check the packages that a build without isolation imports. Raises BuildError."""
     for package in ("setuptools", "wheel"):
         _package(package, f"{sys.executable} -m pip install {package}")
 
 
 def check_free_space(folder: Path, needed_bytes: int) -> None:
-    """Raises BuildError when a build would not fit into `folder`."""
+    """Raises BuildError if `folder` has less than `needed_bytes` of free space."""
     free = shutil.disk_usage(folder).free
     if free < needed_bytes:
         raise BuildError(
             f"not enough space in {folder}: {free / 1e6:.0f} MB free, a build needs {needed_bytes / 1e6:.0f} MB.\n"
-            "Next: free some, or point TMPDIR and DYNAMIX_CACHE to a larger disk."
+            "Next: free some space, or point TMPDIR and DYNAMIX_CACHE to a larger disk."
         )
 
 
@@ -108,7 +108,7 @@ def _version(name: str) -> str | None:
 
 
 def _cpu() -> str:
-    """Model and a digest of the instruction sets."""
+    """Model of the CPU and a digest of its instruction sets."""
     model, flags = platform.machine(), ""
     info = Path("/proc/cpuinfo")
     if info.is_file():

@@ -1,4 +1,4 @@
-"""Several wheels of one package to one: the files of all of them."""
+"""Joins several wheels of one package to one wheel with the files of all."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from dynamix_ps.errors import BuildError
 
 
 def join_wheels(wheels: Sequence[Path], folder: Path) -> Path:
-    """One wheel, in `folder`, with the files of all `wheels`, of one package and version; the first one's where
-    several have a file.
+    """Write one wheel to `folder` with the files of all `wheels`, which have the same package and version.
 
-    Raises BuildError when a wheel cannot be read or written.
+    If several wheels have a file, the first one counts. Raises BuildError if a wheel cannot be read or written.
     """
     if len(wheels) == 1:
         return wheels[0]
@@ -26,7 +25,7 @@ def join_wheels(wheels: Sequence[Path], folder: Path) -> Path:
             if path.is_file() and not target.exists():
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(path, target)
-    _run("pack", str(trees[0]), "--dest-dir", str(folder))  # writes RECORD anew
+    _run("pack", str(trees[0]), "--dest-dir", str(folder))  # writes a new RECORD
     return next(folder.glob("*.whl"))
 
 

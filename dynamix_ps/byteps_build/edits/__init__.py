@@ -1,4 +1,16 @@
-"""Every change made to the BytePS sources, by what it cures."""
+"""Every change to the BytePS sources, by the fault that it corrects. In reading order:
+
+base           one change: file, old text, new text and reason
+toolchain      what present compilers, Python and torch need to build BytePS
+shared_memory  segment names that allow several workers on one host
+torch_waiting  the torch plugin: waiting without the GIL, with a time limit
+mxnet_waiting  the MXNet plugin: waiting with a time limit
+transport      plain TCP instead of ZeroMQ
+stages         threads without work sleep
+direct         tensors in host memory skip the stages
+server         correct sums, no races, fewer threads
+python_side    BytePS's Python files
+"""
 
 from __future__ import annotations
 
@@ -23,7 +35,7 @@ Variant = Literal["ours", "stock"]
 
 
 def for_variant(variant: Variant) -> tuple[Edit, ...]:
-    """The edits of a variant, in order. `stock` has what is needed to build it and to run it on one host."""
+    """The edits of a variant, in order. `stock` has only those needed to build BytePS and run it on one host."""
     needed = toolchain.EDITS + shared_memory.EDITS
     if variant == "stock":
         return needed

@@ -11,7 +11,7 @@ from dynamix_ps.errors import BuildError
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """Replace `old`, which occurs exactly once in `file`, by `new`. An empty `old` makes a new file."""
+    """Replace `old`, which occurs exactly once in `file`, by `new`. An empty `old` creates a new file."""
 
     file: str
     old: str
@@ -23,7 +23,7 @@ class Edit:
 def apply_edits(tree: Path, edits: Iterable[Edit]) -> None:
     """Apply `edits` in order to the unpacked source package in `tree`.
 
-    Raises BuildError, naming file and edit, when one does not match exactly once.
+    Raises BuildError with file and edit if one does not match exactly once.
     """
     for edit in edits:
         path = tree / edit.file

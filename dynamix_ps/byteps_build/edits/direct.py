@@ -1,4 +1,4 @@
-"""Tensors in host memory go straight from their memory to the server and back: no stages, no copies."""
+"""Tensors in host memory go directly to the server and back, without stages or copies."""
 
 from __future__ import annotations
 

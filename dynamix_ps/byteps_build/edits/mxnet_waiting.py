@@ -1,4 +1,4 @@
-"""The MXNet plugin: a wait with a time limit, and functions that return what Python takes them to return."""
+"""The MXNet plugin: a wait with a time limit, and functions that return what Python expects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""BytePS's Python files: what stops an unmodified script on a machine without a GPU or on a recent Python."""
+"""BytePS's Python files: an unmodified script then runs without a GPU and on a recent Python."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shared-memory segments named per worker, so that several workers live on one host without root."""
+"""Names of shared-memory segments per worker, so that several workers can run on one host without root."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stage threads that have nothing to do sleep until there is work, in place of waking up 18,000 times a second."""
+"""Stage threads without work sleep until there is some; unedited, they wake up 18,000 times per second."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What today's compilers, Python and torch need to build BytePS at all. Both variants have these."""
+"""What present compilers, Python and torch need to build BytePS. Both variants have these edits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages over plain TCP by one thread that sleeps, in place of ZeroMQ's and ps-lite's chains of threads."""
+"""Messages over plain TCP with one sleeping thread, instead of the chains of threads in ZeroMQ and ps-lite."""
 
 from __future__ import annotations
 
