@@ -9,13 +9,19 @@ In the simulator:
     scaling             trained with 8 workers, used with up to 1,024
     transfer            trained on one kind of training, used on another
     pid_published       whether `pid` does what is published of dynamic batching
-    calibration         simulated against recorded runs; calibration_record records them
+    calibration         simulated against recorded runs
+    calibration_record  records the real runs for calibration
 
 Real training in one process:
 
     epoch_end           a last batch of a few samples
     growth              when the global batch may grow
     finish              a larger global batch towards the end
+
+About our code and the machine:
+
+    decision_path       modules and calls from a closed window to a published plan
+    quota_waiting       how long workers with CPU quotas wait for each other
 
 Shared:
 

@@ -1,0 +1,19 @@
+"""The commands. One module per sub-command of `dynamix`, imported when it is used. In reading order:
+
+main          finds the sub-command and runs it
+
+init          writes an annotated cluster file
+build_byteps  builds and installs BytePS
+doctor        checks this machine
+launch        runs a cluster file on this machine
+bpslaunch     `dynamix-bpslaunch`, which replaces BytePS's bpslaunch
+
+probe         shows the traffic between the processes of this host
+report        summary, tables and plots of a run
+replay        another policy on the windows of a recorded run
+
+policy        trains, compares, inspects and exports policies
+policy_train  one training of a policy
+policy_name   the name of a policy as an option
+sim           fits the simulator to real runs
+"""

@@ -8,4 +8,5 @@ training_progress   how much of the training is done
 stall               names the missing workers when the sum does not come
 reporter            carries events and records out of the training thread
 telemetry           adds measurements of kernel and machine
+garbage             measures the time of garbage collection
 """
