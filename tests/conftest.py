@@ -1,6 +1,6 @@
-"""Hypothesis draws the same examples in every run, so that a test that passed goes on passing until the code changes.
+"""Hypothesis draws the same examples in every run, so that a test result changes only with the code.
 
-`pytest --hypothesis-profile=search` looks for new ones.
+`pytest --hypothesis-profile=search` looks for new examples.
 
 Every process of a test computes with one thread: those of several processes would wait for cores by spinning.
 """

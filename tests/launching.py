@@ -1,4 +1,4 @@
-"""Helpers of the launch tests: commands as processes, scripts that play a worker, and what must be gone."""
+"""Helpers of the launch tests: commands as processes, scripts that act as a worker, and checks of the cleanup."""
 
 from __future__ import annotations
 

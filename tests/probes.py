@@ -1,4 +1,4 @@
-"""Helpers of the probe tests: a probe that needs no privilege, in a thread or as a process, and false ones."""
+"""Helpers of the probe tests: a probe without privilege, in a thread or as a process, and faulty probes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A policy that somebody else wrote: a module outside of our packages."""
+"""A policy of another project: a module outside our packages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Real BytePS over a test bed: scheduler and server on host `server`, each worker on a host of its own."""
+"""Real BytePS on a test bed: scheduler and server on host `server`, each worker on its own host."""
 
 from __future__ import annotations
 

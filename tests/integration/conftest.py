@@ -1,4 +1,4 @@
-"""What several integration tests need."""
+"""Fixtures shared by integration tests."""
 
 from __future__ import annotations
 

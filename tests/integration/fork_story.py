@@ -1,6 +1,8 @@
-"""A training process that forks as data loaders do, while its client is busy. Run by test_fork.py in a fresh
-interpreter. Says "connected", waits for a line, forks, says which children failed, waits until its reports are
-sent, says so, and leaves at the next line."""
+"""A training process that forks like a data loader while its client is busy.
+
+test_fork.py runs it in a new interpreter. It prints "connected", waits for a line, forks, prints which children failed,
+waits until its reports are sent, prints that, and leaves at the next line.
+"""
 
 from __future__ import annotations
 

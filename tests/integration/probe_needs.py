@@ -1,4 +1,4 @@
-"""What tests of the network probe need of this machine, and root without rights."""
+"""What tests of the network probe need from this machine, and a root user without privileges."""
 
 from __future__ import annotations
 

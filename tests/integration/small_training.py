@@ -1,4 +1,4 @@
-"""A small network on made-up data, the same in every framework; workers of test_invariants.py train it."""
+"""A small network on made-up data, equal in every framework; the workers of test_invariants.py train it."""
 
 from __future__ import annotations
 

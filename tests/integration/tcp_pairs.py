@@ -1,4 +1,4 @@
-"""Real TCP connections on loopback, for tests that compare counters with what was really sent."""
+"""Real TCP connections on loopback, for tests that compare counters with the bytes sent."""
 
 from __future__ import annotations
 

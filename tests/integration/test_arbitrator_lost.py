@@ -1,4 +1,4 @@
-"""Invariant 4: training outlives its control plane. A whole run under the launcher, with the arbitrator killed -9."""
+"""Invariant 4: training continues without the arbitrator. A whole run in which the arbitrator is killed with -9."""
 
 from __future__ import annotations
 

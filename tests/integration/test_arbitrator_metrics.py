@@ -1,4 +1,4 @@
-"""The Prometheus endpoint of a real arbitrator process: there when it can be, and never in the way."""
+"""The Prometheus endpoint of a real arbitrator process: it serves metrics if it can, and never disturbs."""
 
 from __future__ import annotations
 

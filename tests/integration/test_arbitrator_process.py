@@ -1,4 +1,4 @@
-"""The arbitrator as a process: plans, kill -9, hanging, bad addresses, orderly stop."""
+"""The arbitrator as a process: plans, kill -9, hangs, bad addresses, orderly stop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The watch over the arbitrator, with small processes in its place."""
+"""The supervisor of the arbitrator, with small processes instead of an arbitrator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Real cells: a grid whose runner is killed, and a training that diverges."""
+"""Real cells: a grid whose runner is killed, and a training run that diverges."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Our build of BytePS as real processes: sums, names on one host, what is left behind, unmodified scripts."""
+"""Our build of BytePS as real processes: sums, names on one host, cleanup, unmodified scripts."""
 
 from __future__ import annotations
 

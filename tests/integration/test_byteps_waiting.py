@@ -1,4 +1,4 @@
-"""Waiting costs nothing: not the GIL, not the CPU; and it has a limit."""
+"""A waiting BytePS uses neither GIL nor CPU, and its waits have a time limit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A worker that becomes slow in the middle of a window, over real BytePS: all workers end that window alike."""
+"""A worker becomes slow in the middle of a window, over real BytePS: all workers end that window together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The eBPF collector on real connections: exact and of the right process, also of what is closed already."""
+"""The eBPF collector on real connections: exact, for the right process, and also for closed connections."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A training process may fork at any time: children neither crash nor hang, and the client goes on."""
+"""A training process may fork at any time: children neither crash nor hang, and the client continues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the README and the examples tell a newcomer to type does what they say."""
+"""The commands of the README and of the examples work as described."""
 
 from __future__ import annotations
 

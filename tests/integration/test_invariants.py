@@ -1,6 +1,6 @@
 """Invariants 1 to 3 over real processes: torch on BytePS and on the ring, MXNet on BytePS.
 
-Exact gradient, one switch, every sample once, also after a resume; and all workers have the same bits.
+Exact gradient, one switch, every sample once, also after a resume; and all workers have equal bits.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""`dynamix launch` with real processes: every way a run can end, and that nothing of it stays behind.
+"""`dynamix launch` with real processes: every way a run can end, and that it leaves nothing behind.
 
-The workers are small scripts that write what a hook would write, so no test here needs BytePS or torch.
+The workers are small scripts that write the files of a hook, so no test here needs BytePS or torch.
 """
 
 from __future__ import annotations

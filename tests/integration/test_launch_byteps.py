@@ -1,6 +1,6 @@
-"""`dynamix launch` over real BytePS: scheduler, server, two workers with a hook, and what kills them.
+"""`dynamix launch` over real BytePS: scheduler, server, two workers with a hook, and faults that end them.
 
-With torch and with MXNet; and over the ring, which needs neither scheduler nor server.
+The tests run with torch, with MXNet, and over the ring, which needs neither scheduler nor server.
 """
 
 from __future__ import annotations

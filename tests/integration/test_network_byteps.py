@@ -1,4 +1,4 @@
-"""What the network metrics say about real BytePS between hosts, against the kernel's own counters."""
+"""The network metrics of real BytePS between hosts, compared with the kernel's own counters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Networks that change under running BytePS: metrics go on, never fall, and nobody else notices."""
+"""Networks that change under running BytePS: metrics continue, never fall, and training is not affected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A monitor with a network probe: whatever happens to the probe, it goes on, says so once, and comes back."""
+"""A monitor with a network probe: it continues through every fault of the probe, reports it once, and recovers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The network probe of a run: what the launcher does about it, whole runs with and without, and the command."""
+"""The network probe of a run: what the launcher does, whole runs with and without a probe, and the command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A whole run between hosts, one link with losses and one narrow: what reaches the policy, and whom it blames."""
+"""A whole run between hosts, one link with loss and one slow link: what the policy gets, and the diagnosis."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The gradient noise scale over real BytePS, three unequal workers, on a problem whose noise scale is known exactly."""
+"""The gradient noise scale over real BytePS with three unequal workers, on a problem with a known noise scale."""
 
 from __future__ import annotations
 

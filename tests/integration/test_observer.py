@@ -1,4 +1,4 @@
-"""The observer over real sockets: the newest report arrives, and whoever reports never waits or hears of a failure."""
+"""The observer over real sockets: the newest report arrives, and the caller never waits or sees an error."""
 
 from __future__ import annotations
 

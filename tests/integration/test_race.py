@@ -1,9 +1,9 @@
-"""No wrong sum, however slowly a worker reads; and proof that the cure is what prevents them.
+"""No wrong sum, even if a worker reads slowly. Without the edit of the server the same test finds wrong sums.
 
-Two workers make 24,000 push_pulls each of changing values with no compute in between. Now and then worker 1
-pushes large tensors and stops (SIGSTOP) before the answers come, so that the server still holds part of them
-when worker 0, which goes on, pushes its next values. A server with one buffer per key then sends worker 1
-values of the next round.
+Two workers make 24,000 push_pulls each of changing values without compute in between. From time to time worker 1
+pushes large tensors and stops (SIGSTOP) before the answers arrive. The server still holds part of them when worker 0
+continues and pushes its next values. A server with one buffer per key then sends values of the next round to
+worker 1.
 """
 
 from __future__ import annotations

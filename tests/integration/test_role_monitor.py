@@ -1,4 +1,4 @@
-"""A server role that watches its connections, a real arbitrator that joins them with what workers see."""
+"""A server role that watches its connections, and a real arbitrator that joins them with those of workers."""
 
 from __future__ import annotations
 

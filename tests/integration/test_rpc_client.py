@@ -1,4 +1,4 @@
-"""The client over real sockets: refusals, outages, forks; and what the server does with malformed calls."""
+"""The client over real sockets: refusals, outages, forks; and malformed calls to the server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""sock_diag on real connections: the same numbers, under the same names, as eBPF has."""
+"""sock_diag on real connections: the same numbers and the same ids as eBPF."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A scenario on a real test bed: roles get their places, links follow the schedule, nothing is left."""
+"""A scenario on a real test bed: roles run in their places, links follow the schedule, nothing is left behind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The supervisor with small processes as roles: order of stopping, who is killed when, what is started with what."""
+"""The supervisor with small processes as roles: order of stopping, what is killed when, how roles start."""
 
 from __future__ import annotations
 

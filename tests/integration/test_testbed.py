@@ -1,4 +1,4 @@
-"""The test bed does to TCP what it is asked to do, and nothing is left of it."""
+"""The test bed shapes TCP traffic as configured, and leaves nothing behind."""
 
 from __future__ import annotations
 

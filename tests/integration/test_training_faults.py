@@ -1,4 +1,4 @@
-"""Faults inside training, over real BytePS under the launcher: each ends with its message and code, or is survived."""
+"""Faults inside training over real BytePS: each ends with its message and exit code, or training continues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What several unit tests need."""
+"""Fixtures shared by unit tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recorded runs that the simulator made itself, so that what calibration should find is known."""
+"""Recorded runs made by the simulator, so that the right result of a calibration is known."""
 
 from __future__ import annotations
 

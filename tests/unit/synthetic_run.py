@@ -1,4 +1,4 @@
-"""A run folder as three workers and an arbitrator would leave it, for the tests of the reports."""
+"""Writes a run folder like that of three workers and an arbitrator, for the tests of the reports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The data planes: one table describes them, and nothing else compares their names."""
+"""The data planes: one table describes them, and no other module compares their names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fields are described once, and everything that derives from the description agrees with it."""
+"""Each field is described once, and everything derived from the description agrees with it."""
 
 from dataclasses import dataclass, fields
 from typing import Annotated

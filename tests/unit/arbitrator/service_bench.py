@@ -1,4 +1,4 @@
-"""An arbitrator without a network, on a clock of our own, and a policy with prepared answers."""
+"""An arbitrator without a network, with a test clock and a policy with prepared answers."""
 
 from __future__ import annotations
 

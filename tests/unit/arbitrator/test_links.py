@@ -1,4 +1,4 @@
-"""Both sides of a connection joined: rates, what is unknown, and reports that come late, twice or anew."""
+"""Joining both sides of a connection: rates, unknown values, and late, repeated or replaced reports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The arbitrator: windows become plans; silence, restarts and refusals."""
+"""The arbitrator: from windows to plans; silent workers, restarts and refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The arbitrator with a policy that learns, and with the safety net: decisions go on meanwhile, whatever happens."""
+"""The arbitrator with a learning policy and the safety net: decisions continue, even if learning fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the arbitrator joins from all roles, and what it shows to the exporter."""
+"""What the arbitrator joins from all roles, and what it gives to the exporter."""
 
 from __future__ import annotations
 

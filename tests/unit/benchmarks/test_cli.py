@@ -1,4 +1,4 @@
-"""`dynamix bench` with cells that are played: what it runs, says and ends with."""
+"""`dynamix bench` with simulated cells: what it runs, prints and returns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Building BytePS: the cache key, the cache, and every obstacle with its message."""
+"""Building BytePS: the cache key, the cache, and the message for every obstacle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`dynamix init`: the file that it writes loads, says what was asked for, and replaces nothing."""
+"""`dynamix init`: the file it writes loads, contains what was asked for, and replaces nothing."""
 
 from __future__ import annotations
 

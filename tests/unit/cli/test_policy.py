@@ -1,4 +1,4 @@
-"""`dynamix policy`: a small training, its files, going on with it; comparing, inspecting, exporting."""
+"""`dynamix policy`: a small training, its files, continuing it; comparing, inspecting, exporting."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`dynamix replay`: another policy sees the recorded windows, and its answers are shown beside the run's own."""
+"""`dynamix replay`: another policy sees the recorded windows, and its answers appear beside the run's own."""
 
 from __future__ import annotations
 

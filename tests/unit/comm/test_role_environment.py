@@ -1,4 +1,4 @@
-"""What dynamix-bpslaunch reads from its variables, and what it says when they are wrong."""
+"""The variables that dynamix-bpslaunch reads, and its messages for wrong values."""
 
 from __future__ import annotations
 

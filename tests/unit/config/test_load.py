@@ -1,4 +1,4 @@
-"""The cluster file: every error at once, with its line, and nothing but Config or ConfigError for any input."""
+"""The cluster file: all errors at once, each with its line; any input gives a Config or a ConfigError."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the pages say of the repository is true, and the checks notice when it is not."""
+"""The pages describe the repository correctly, and the checks notice when they do not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The generated references are complete, up to date, and their examples are accepted."""
+"""The generated references are complete and up to date, and their examples are valid."""
 
 from __future__ import annotations
 

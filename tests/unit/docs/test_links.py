@@ -1,4 +1,4 @@
-"""Every relative link of every Markdown file of the repository leads somewhere."""
+"""Every relative link in every Markdown file of the repository has a target."""
 
 from __future__ import annotations
 

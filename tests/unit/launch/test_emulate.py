@@ -1,4 +1,4 @@
-"""Emulated speed: quotas, where they can be set, and what happens where they cannot."""
+"""Emulated speed: quotas where they can be set, and what happens where they cannot."""
 
 from __future__ import annotations
 

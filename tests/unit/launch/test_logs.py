@@ -1,4 +1,4 @@
-"""Role output: nothing is lost or mangled on the way to the file, nothing can steer the terminal."""
+"""Role output: the file gets it completely and unchanged, and it cannot control the terminal."""
 
 from __future__ import annotations
 

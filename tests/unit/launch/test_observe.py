@@ -1,4 +1,4 @@
-"""What the launcher does again and again: the placement is told seconds of training, without pauses."""
+"""The launcher's periodic work: the placement gets seconds of training, without pauses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The launch plan: who is started, with which command line and environment."""
+"""The launch plan: which roles start, with which command line and environment."""
 
 from __future__ import annotations
 

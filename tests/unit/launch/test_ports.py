@@ -1,4 +1,4 @@
-"""Ports: fixed ones must be free and their owner is named, others are picked."""
+"""Ports: fixed ports must be free, else their owner is named; other ports are chosen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who ended how and when decides whether a run goes on, is complete, or has failed."""
+"""Which role ended, how and when: whether a run continues, is complete, or has failed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The gradient noise scale on a problem where it is known in closed form, from three unequal workers."""
+"""The gradient noise scale of three unequal workers, on a problem where it is known in closed form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CPU and memory as a process inside control groups may use them."""
+"""CPU and memory of a process inside control groups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A policy from outside of our packages: named by `package.module:Class`, made, asked, refused."""
+"""A policy from outside our packages, named by `package.module:Class`: created, asked, refused."""
 
 from __future__ import annotations
 

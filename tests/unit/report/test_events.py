@@ -1,4 +1,4 @@
-"""Events are told in words, never as Python values."""
+"""Events are told in words, not as Python values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The end of a run against its own first sizes, and what is said where they cannot be compared."""
+"""The end of a run against its own first sizes, and the message if they cannot be compared."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rows of the documentation name what is really exported."""
+"""The rows of the documentation name the metrics that are exported."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The report of a run folder, whoever launched the run and however it ended."""
+"""The report of a run folder, for every way to launch a run and every way it can end."""
 
 from __future__ import annotations
 

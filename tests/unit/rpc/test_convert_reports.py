@@ -1,4 +1,4 @@
-"""Reports of roles over the wire: whole, or refused."""
+"""Reports of roles over the wire: transferred exactly, or refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How often and how soon a dead arbitrator is started again."""
+"""When and how often an arbitrator that has ended is restarted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The monitor of a server or scheduler: what it writes and sends, and that nothing of it can hurt the role."""
+"""The monitor of a server or scheduler: what it writes and sends; its faults never affect the role."""
 
 from __future__ import annotations
 

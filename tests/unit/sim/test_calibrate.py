@@ -1,4 +1,4 @@
-"""Calibration: the fits find what the simulator was told, runs are read whole, and what is wrong is said."""
+"""Calibration: fits find the simulator's parameters, runs are read completely, and errors are reported."""
 
 from __future__ import annotations
 

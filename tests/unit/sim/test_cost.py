@@ -1,4 +1,4 @@
-"""The simulated cluster takes as long as its parts say, and reports it as the hook of a real one would."""
+"""The simulated cluster takes as long as its parts, and reports it like the hook of a real one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Policies on simulated clusters: what a run is, who wins where it is known, what counts when nobody arrives."""
+"""Policies on simulated clusters: what a run is, which policy wins, and how failed runs count."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Simulated training goes as far as the theory of gradient noise says, and its noise looks like that of a real run."""
+"""Simulated training follows the theory of gradient noise, and its noise resembles that of a real run."""
 
 from __future__ import annotations
 

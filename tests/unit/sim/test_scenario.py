@@ -1,4 +1,4 @@
-"""Scenarios: files that say what is wrong with them, traces that do what they say, tasks that are worth solving."""
+"""Scenarios: errors in files are reported, traces act as written, and every scenario can be improved."""
 
 from __future__ import annotations
 

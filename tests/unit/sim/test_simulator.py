@@ -1,4 +1,4 @@
-"""Many simulated runs at once: the same bits for the same seed, each its own run, and seen as a live cluster is."""
+"""Many simulated runs at once: deterministic, independent, and measured like a live cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Raising a policy in the simulator, on a small scale."""
+"""Training a policy in the simulator, on a small scale."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Another cluster shows in who waits, and only if it lasts."""
+"""A changed cluster shows in the waiting times of workers, if the change lasts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The iteration in flight: every wrong order of steps is refused, and says what to call."""
+"""The iteration in flight: it refuses every wrong order of steps and says what to call."""
 
 from __future__ import annotations
 

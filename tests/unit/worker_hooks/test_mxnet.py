@@ -1,4 +1,4 @@
-"""The MXNet hook in one process (comm: local): what a script sees."""
+"""The MXNet hook in one process (comm: local), as a script sees it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Invariant 2: all workers change to a plan at the same iteration, however plans are delayed or lost."""
+"""Invariant 2: all workers switch to a plan at the same iteration, even if plans are delayed or lost."""
 
 from __future__ import annotations
 

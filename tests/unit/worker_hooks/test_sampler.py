@@ -1,4 +1,4 @@
-"""Invariant 3: every sample once per epoch, all workers the same number of steps, whatever the sizes do."""
+"""Invariant 3: every sample once per epoch, and the same number of steps on all workers, for any sizes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A wait that lasts names those who have not sent their gradients, now and then, and ends with an error."""
+"""A long wait reports the workers whose gradients are missing, at intervals, and ends with an error."""
 
 from __future__ import annotations
 

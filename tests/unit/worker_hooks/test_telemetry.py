@@ -1,4 +1,4 @@
-"""What the kernel and the machine know reaches the record of its own window; nothing unknown becomes 0."""
+"""Measurements of kernel and machine go into the record of their window; an unknown value never becomes 0."""
 
 from __future__ import annotations
 

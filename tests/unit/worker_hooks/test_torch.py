@@ -1,4 +1,4 @@
-"""The torch hook in one process (comm: local): what a script sees."""
+"""The torch hook in one process (comm: local), as a script sees it."""
 
 from __future__ import annotations
 

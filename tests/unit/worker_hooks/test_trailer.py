@@ -1,4 +1,4 @@
-"""What rides in the trailer is read back exactly from the sum."""
+"""The values of the trailer are read back exactly from the sum."""
 
 from __future__ import annotations
 

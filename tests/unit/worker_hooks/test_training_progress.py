@@ -1,4 +1,4 @@
-"""How far training has come, by what the script said."""
+"""The progress of training, from what the script reports."""
 
 from __future__ import annotations
 

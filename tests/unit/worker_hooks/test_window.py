@@ -1,4 +1,4 @@
-"""Windows: what a worker was blocked is split into network and others, and a window knows one plan."""
+"""Windows: blocked time is split into network and waiting for others, and a window has one plan."""
 
 from __future__ import annotations
 

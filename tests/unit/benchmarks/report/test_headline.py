@@ -1,4 +1,4 @@
-"""The opening of a report: who is compared, what counts as clear, and the two sentences."""
+"""The opening of a report: what is compared, what counts as clear, and the two sentences."""
 
 from __future__ import annotations
 

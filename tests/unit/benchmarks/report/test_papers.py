@@ -1,4 +1,4 @@
-"""What papers report and what a grid measured stand side by side in the same quantities."""
+"""The results of papers and of a grid appear side by side in the same quantities."""
 
 from __future__ import annotations
 

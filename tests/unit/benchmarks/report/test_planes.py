@@ -1,4 +1,4 @@
-"""One row per scenario and plane, and the share of every part of the time."""
+"""One row per scenario and data plane, and the share of each part of the time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of the proof says where what was hoped for is missed."""
+"""The page of the proof names the results that miss their goal."""
 
 from __future__ import annotations
 

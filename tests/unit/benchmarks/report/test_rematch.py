@@ -1,4 +1,4 @@
-"""The rematch pools folders, and nobody is compared with a run of another folder."""
+"""The rematch pools folders, and compares runs only within a folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The report of a grid: what must be in it, the same bytes again, and one HTML file that needs nothing else."""
+"""The report of a grid: its required content, the same bytes every time, and one HTML file without dependencies."""
 
 from __future__ import annotations
 

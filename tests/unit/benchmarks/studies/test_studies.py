@@ -1,4 +1,4 @@
-"""Studies: their pages, what they make of figures, and one of them run at toy size."""
+"""Studies: their pages, what they compute from figures, and one of them at toy size."""
 
 from __future__ import annotations
 

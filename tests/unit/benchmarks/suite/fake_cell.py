@@ -1,4 +1,4 @@
-"""Plays the process of a cell: the contender's name says how it behaves. No training.
+"""Replaces the process of a cell, without training: the contender's name says how it behaves.
 
 python fake_cell.py SCENARIO WORKLOAD CONTENDER SEED --out FOLDER
 """

@@ -1,4 +1,4 @@
-"""Folders of cells: kept while their process lives, removed when it is gone."""
+"""Folders of cells: kept while their process lives, removed when it has ended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Grids: the order of cells, what is refused, the folder of one, how far it has come."""
+"""Grids: the order of cells, what is refused, the folder of a grid, its progress."""
 
 from __future__ import annotations
 

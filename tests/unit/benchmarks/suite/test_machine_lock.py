@@ -1,4 +1,4 @@
-"""One grid at a time is measured on a machine."""
+"""A machine measures one grid at a time."""
 
 from __future__ import annotations
 

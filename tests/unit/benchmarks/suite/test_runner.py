@@ -1,4 +1,4 @@
-"""Cells as processes: what is left of one that works, fails, hangs, leaves something behind or is interrupted."""
+"""Cells as processes: the state after one succeeds, fails, hangs, leaves something behind or is interrupted."""
 
 from __future__ import annotations
 

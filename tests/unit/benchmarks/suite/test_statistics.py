@@ -1,4 +1,4 @@
-"""What a grid's results say, on cells whose answer is known."""
+"""Statistics of a grid, on cells with a known answer."""
 
 from __future__ import annotations
 

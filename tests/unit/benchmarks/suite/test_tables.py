@@ -1,4 +1,4 @@
-"""Results of cells as tables: nothing is lost on the way, the bytes are stable, and damage is named."""
+"""Results of cells as tables: nothing is lost, the bytes are stable, and damage is reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fixed sizes are tried with some seeds of a grid; with the others the best runs alone."""
+"""Some seeds of a grid choose the best fixed size; the other seeds then run only that size."""
 
 from __future__ import annotations
 

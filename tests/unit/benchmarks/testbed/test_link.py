@@ -1,4 +1,4 @@
-"""Links of the test bed: settings, rates in the words of tc, and a filter that loses what it should."""
+"""Links of the test bed: settings, rates in the notation of tc, and a filter that loses the right part."""
 
 from __future__ import annotations
 

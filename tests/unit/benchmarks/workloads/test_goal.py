@@ -1,4 +1,4 @@
-"""When a training of the benchmarks ends."""
+"""When a training run of the benchmarks ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finding bcc: the right one, the wrong one of the same name, none, a broken one."""
+"""Finding bcc: installed, absent, broken, or another package of the same name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who sends to whom, from the snapshots of a probe."""
+"""Traffic between processes, from the snapshots of a probe."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The meter: totals never fall, nothing counts that was not sent, unknown stays unknown."""
+"""The meter: totals never fall, only sent bytes count, unknown values stay unknown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which source is used when: falls, recoveries, waiting times, and one event for each change."""
+"""Which source is used when: failures, recoveries, waiting times, and one event for each change."""
 
 from __future__ import annotations
 

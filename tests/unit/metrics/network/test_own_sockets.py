@@ -1,4 +1,4 @@
-"""The data plane's connections are told from all others of the same process."""
+"""The data plane's connections are distinguished from all others of the same process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why BPF programs cannot be loaded, from what /proc says."""
+"""Reasons why BPF programs cannot be loaded, from /proc."""
 
 from __future__ import annotations
 

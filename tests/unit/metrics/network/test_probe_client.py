@@ -1,4 +1,4 @@
-"""The client of the probe: whatever answers, or does not, is a reply or an exact error, also after a fork."""
+"""The client of the probe: any answer or silence gives a reply or an exact error, also after a fork."""
 
 from __future__ import annotations
 

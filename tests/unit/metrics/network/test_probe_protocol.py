@@ -1,4 +1,4 @@
-"""Requests and replies of the network probe: what is true survives the way, what is not is refused with a reason."""
+"""Requests and replies of the network probe: valid ones are transferred exactly, others refused with a reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The probe: who gets what from it, and what becomes of those who misbehave."""
+"""The server of the probe: what each client gets, and what happens to clients that misbehave."""
 
 from __future__ import annotations
 

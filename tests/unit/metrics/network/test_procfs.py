@@ -1,4 +1,4 @@
-"""Counters of a namespace, from files as the kernel writes them."""
+"""Counters of a namespace, from files in the format of the kernel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all policies measure alike."""
+"""All policies measure the same quantities in the same way."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compute times: what a worker would need at sizes that were not tried, in clusters that change."""
+"""Compute times: what a worker needs at sizes that it has not run, in clusters that change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Larger batches towards the end of training: when, and how large."""
+"""Larger batches near the end of training: when, and how large."""
 
 from __future__ import annotations
 

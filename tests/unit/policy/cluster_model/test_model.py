@@ -1,4 +1,4 @@
-"""The model of the cluster: how long workers compute, how an iteration is split, how noisy gradients are."""
+"""The model of the cluster: compute times, the parts of an iteration, the noise of gradients."""
 
 from __future__ import annotations
 

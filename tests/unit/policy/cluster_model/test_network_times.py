@@ -1,4 +1,4 @@
-"""Following exposed network time over windows."""
+"""Exposed network time over several windows."""
 
 from __future__ import annotations
 

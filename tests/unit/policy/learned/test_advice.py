@@ -1,4 +1,4 @@
-"""What the model behind the structured policy advises, on clusters where the answer is known."""
+"""What the model of the structured policy advises, on clusters with a known answer."""
 
 from __future__ import annotations
 

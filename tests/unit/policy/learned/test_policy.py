@@ -1,4 +1,4 @@
-"""The learned policy in a live run: who is credited, what it learns, and that nothing whatever upsets it."""
+"""The learned policy in a live run: who is credited, what it learns, and that no input breaks it."""
 
 from __future__ import annotations
 

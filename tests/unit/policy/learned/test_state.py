@@ -1,4 +1,4 @@
-"""The state that a learned policy sees: every number is right, and what is not known is never a number."""
+"""The state of a learned policy: every number is right, and an unknown value is never a number."""
 
 from __future__ import annotations
 
