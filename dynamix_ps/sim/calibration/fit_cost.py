@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dynamix_ps.sim.calibration.fitting import Array, Prior, least, with_values
+from dynamix_ps.sim.calibration.fitting import Array, Prior, robust_fit, with_values
 from dynamix_ps.sim.calibration.series import Series
 from dynamix_ps.sim.cluster.cost import LAST_BUCKET, Times, iteration_times
 from dynamix_ps.sim.cluster.parameters import Parameters, parameters_of
@@ -22,15 +22,15 @@ from dynamix_ps.sim.scenario.load import Scenario
 ITERATION, NEED, PUSH_PULL = 0.05, 0.15, 0.05  # expected error of a window, relative to its iteration time
 FIXED_PART = 0.2  # of what a worker needs: start of the fit
 JITTER = 0.05
-UNLIKELY = (2.0, 1.0, 1.0, 1.5)  # spread of the prior, in logarithms: fixed_s, per_sample_s, exposed time, jitter
+SPREAD = (2.0, 1.0, 1.0, 1.5)  # spread of the prior, in logarithms: fixed_s, per_sample_s, exposed time, jitter
 WIDEST = 7.0  # largest distance from the start, in logarithms
-AMPLE = 100.0  # times the needed bandwidth: servers delay no worker here
+BANDWIDTH_FACTOR = 100.0  # times the needed bandwidth: servers delay no worker here
 
 
 def predict_times(scenario: Scenario, sizes: Array) -> Times:
     """Mean times of an iteration with these sizes (T, W), without bursts, events, drift and warm-up."""
-    calm = scenario.model_copy(update={"trace": (), "bursts": (), "drift": 0.0, "warm_up": 1.0})
-    return _times(parameters_of((calm,)), sizes)
+    steady = scenario.model_copy(update={"trace": (), "bursts": (), "drift": 0.0, "warm_up": 1.0})
+    return _times(parameters_of((steady,)), sizes)
 
 
 def fit_cost(scenario: Scenario, runs: Sequence[Series]) -> Scenario:
@@ -40,11 +40,11 @@ def fit_cost(scenario: Scenario, runs: Sequence[Series]) -> Scenario:
     sizes, need_s = _all(runs, "sizes"), _all(runs, "need_s")
     iteration_s, push_pull_s = _all(runs, "iteration_s"), _all(runs, "push_pull_s")
     network_s = max(float(np.median(push_pull_s)), float(latency_s.max()))
-    ample = AMPLE * n * scenario.model_bytes / network_s
-    calm = scenario.model_copy(
-        update={"servers": scenario.servers.model_copy(update={"bytes_per_s": ample}), "overlap": 0.0}
+    bytes_per_s = BANDWIDTH_FACTOR * n * scenario.model_bytes / network_s
+    steady = scenario.model_copy(
+        update={"servers": scenario.servers.model_copy(update={"bytes_per_s": bytes_per_s}), "overlap": 0.0}
     )
-    base = parameters_of((calm,))
+    base = parameters_of((steady,))
 
     def values(x: Array) -> dict[str, Any]:
         fixed_s, per_sample_s, exposed_s = np.exp(x[:-1]).reshape(3, n)
@@ -66,8 +66,8 @@ def fit_cost(scenario: Scenario, runs: Sequence[Series]) -> Scenario:
     typical_s, typical_size = np.median(need_s, axis=0), np.median(sizes, axis=0)
     per_sample_s = (1 - FIXED_PART) * typical_s / typical_size
     start = np.log(np.concatenate((FIXED_PART * typical_s, per_sample_s, np.full(n, network_s), [JITTER])))
-    unlikely = np.repeat(UNLIKELY, (n, n, n, 1))
-    found = values(least(residuals, Prior(start, unlikely, start - WIDEST, start + WIDEST)))
+    spread = np.repeat(SPREAD, (n, n, n, 1))
+    found = values(robust_fit(residuals, Prior(start, spread, start - WIDEST, start + WIDEST)))
     workers = tuple(
         worker.model_copy(
             update={
@@ -76,15 +76,15 @@ def fit_cost(scenario: Scenario, runs: Sequence[Series]) -> Scenario:
                 "bytes_per_s": float(found["link_bytes_per_s"][rank]),
             }
         )
-        for rank, worker in enumerate(calm.each_worker)
+        for rank, worker in enumerate(steady.each_worker)
     )
-    return calm.model_copy(update={"workers": workers, "jitter": float(found["jitter"])})
+    return steady.model_copy(update={"workers": workers, "jitter": float(found["jitter"])})
 
 
 def _times(parameters: Parameters, sizes: Array) -> Times:
-    calm = Conditions(parameters, np.random.default_rng(0))  # without bursts and drift nothing is drawn
+    steady = Conditions(parameters, np.random.default_rng(0))  # without bursts and drift nothing is drawn
     real = sizes.astype(np.float32)
-    return iteration_times(parameters, calm, real, np.zeros_like(real))
+    return iteration_times(parameters, steady, real, np.zeros_like(real))
 
 
 def _all(runs: Sequence[Series], name: str) -> Array:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dynamix_ps.sim.calibration.fitting import Array, Prior, least, with_values
+from dynamix_ps.sim.calibration.fitting import Array, Prior, robust_fit, with_values
 from dynamix_ps.sim.calibration.series import Series
 from dynamix_ps.sim.cluster import learning
 from dynamix_ps.sim.cluster.parameters import Parameters, parameters_of
@@ -26,10 +26,10 @@ NOISE_PARTS = 4  # a run's noise estimates are averaged over so many parts
 
 class _Unknown(NamedTuple):
     start: float
-    unlikely: float  # spread of the prior around the start
+    spread: float  # spread of the prior around the start
     low: float
     high: float
-    log: bool = False  # fit its logarithm; `unlikely` is then in logarithms
+    log: bool = False  # fit its logarithm; `spread` is then in logarithms
 
 
 _UNKNOWN = {
@@ -55,8 +55,8 @@ def fit_training(scenario: Scenario, runs: Sequence[Series]) -> Scenario:
     }
     names = tuple(unknown)
     logs = np.array([one.log for one in unknown.values()])
-    start, unlikely, low, high = (
-        np.array([getattr(one, part) for one in unknown.values()]) for part in ("start", "unlikely", "low", "high")
+    start, spread, low, high = (
+        np.array([getattr(one, part) for one in unknown.values()]) for part in ("start", "spread", "low", "high")
     )
     start, low, high = (np.where(logs, np.log(np.where(logs, edge, 1)), edge) for edge in (start, low, high))
     base = parameters_of((scenario,))
@@ -79,7 +79,7 @@ def fit_training(scenario: Scenario, runs: Sequence[Series]) -> Scenario:
             ]
         return np.concatenate(parts)
 
-    found = values(least(residuals, Prior(start, unlikely, low, high)))
+    found = values(robust_fit(residuals, Prior(start, spread, low, high)))
     signal = np.concatenate([run.signal / Curve(with_values(base, found), run).excess(run.first) for run in runs])
     found["gradient_sq"] = max(float(np.nanmedian(signal)), 1e-12)
     return scenario.model_copy(update={"training": scenario.training.model_copy(update=found)})

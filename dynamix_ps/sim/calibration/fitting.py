@@ -22,25 +22,25 @@ class Prior:
     """Of several unknowns: start, spread around the start, and bounds."""
 
     start: Array
-    unlikely: Array
+    spread: Array
     low: Array
     high: Array
 
 
-def least(residuals: Callable[[Array], Array], prior: Prior) -> Array:
-    """The x that minimises the soft-L1 loss of the residuals and of (x - start) / unlikely.
+def robust_fit(residuals: Callable[[Array], Array], prior: Prior) -> Array:
+    """The x that minimises the soft-L1 loss of the residuals and of (x - start) / spread.
 
-    Solved for z = _SHIFT + (x - start) / unlikely: the solver's steps for derivatives are relative to z, and then far
+    Solved for z = _SHIFT + (x - start) / spread: the solver's steps for derivatives are relative to z, and then far
     above the precision of the models.
     """
 
     def x_of(z: Array) -> Array:
-        return np.asarray(np.clip(prior.start + prior.unlikely * (z - _SHIFT), prior.low, prior.high))
+        return np.asarray(np.clip(prior.start + prior.spread * (z - _SHIFT), prior.low, prior.high))
 
     def with_prior(z: Array) -> Array:
         return np.concatenate((residuals(x_of(z)), z - _SHIFT))
 
-    bounds = tuple(_SHIFT + (edge - prior.start) / prior.unlikely for edge in (prior.low, prior.high))
+    bounds = tuple(_SHIFT + (edge - prior.start) / prior.spread for edge in (prior.low, prior.high))
     first = np.full_like(prior.start, _SHIFT)
     return x_of(least_squares(with_prior, first, bounds=bounds, loss="soft_l1", diff_step=1e-3).x)
 

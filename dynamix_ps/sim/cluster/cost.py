@@ -57,8 +57,8 @@ def iteration_times(parameters: Parameters, conditions: Conditions, sizes: Reals
         unit_noise: (E, W), standard normal: random part of the workers' compute times in this window.
     """
     mean_s = compute_s(parameters, conditions, sizes)
-    luck = unit_noise * (parameters.jitter / np.sqrt(parameters.iterations))[:, None]
-    computing_s = mean_s * np.maximum(1 + luck, 0.1)
+    relative_jitter = unit_noise * (parameters.jitter / np.sqrt(parameters.iterations))[:, None]
+    computing_s = mean_s * np.maximum(1 + relative_jitter, 0.1)
     bytes_, transfer_s = transfers(parameters, conditions)
     exposed_s = exposed(parameters, conditions, computing_s, transfer_s)
     spread_s = np.maximum(_GUMBEL * parameters.jitter, 1e-6) * computing_s.max(axis=-1)

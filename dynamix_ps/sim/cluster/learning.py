@@ -20,7 +20,7 @@ from dynamix_ps.policy.cluster_model import efficiency as model
 from dynamix_ps.sim.cluster.parameters import Parameters, Reals
 
 GAP_MEMORY = 500.0  # iterations
-LUCK = np.float32(0.1)  # standard deviation of a window's progress over its mean
+PROGRESS_SPREAD = np.float32(0.1)  # standard deviation of a window's progress over its mean
 
 
 def excess_loss(parameters: Parameters, progress: Reals) -> Reals:

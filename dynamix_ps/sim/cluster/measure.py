@@ -50,12 +50,12 @@ def batches(parameters: Parameters, training: Training, sizes: Reals, draw: Real
     """Loss and accuracy of every worker's samples in this window; (E, W) both."""
     loss = learning.training_loss(parameters, training.excess)[:, None]
     accuracy = learning.training_accuracy(parameters, training.excess)[:, None]
-    luck = draw / np.sqrt(np.maximum(sizes, 1) * parameters.iterations[:, None])
-    unlucky = accuracy - luck * np.sqrt(accuracy * (1 - accuracy))  # accuracy is low where loss is high
-    return np.maximum(loss * (1 + LOSS_SPREAD * luck), 0), np.clip(unlucky, 0, 1)
+    deviation = draw / np.sqrt(np.maximum(sizes, 1) * parameters.iterations[:, None])
+    sampled_accuracy = accuracy - deviation * np.sqrt(accuracy * (1 - accuracy))  # accuracy is low where loss is high
+    return np.maximum(loss * (1 + LOSS_SPREAD * deviation), 0), np.clip(sampled_accuracy, 0, 1)
 
 
-def gradients(parameters: Parameters, training: Training, sizes: Reals, draws: Reals, luck: Reals) -> Gradients:
+def gradients(parameters: Parameters, training: Training, sizes: Reals, draws: Reals, unit_noise: Reals) -> Gradients:
     """Norms of the local gradients and of their weighted mean.
 
     g_i = G + noise of covariance Sigma / b_i, V = tr Sigma = N |G|^2 spread evenly over d directions:
@@ -63,7 +63,7 @@ def gradients(parameters: Parameters, training: Training, sizes: Reals, draws: R
     The first part is common to g and the weighted g_i, the second is not.
 
     Args:
-        draws: (DRAWS, E, W); luck: (E,), of the norm of g.
+        draws: (DRAWS, E, W); unit_noise: (E,), standard normal, of the norm of g.
     """
     batch = sizes.sum(axis=-1)
     used = np.maximum(sizes, 1)
@@ -78,7 +78,7 @@ def gradients(parameters: Parameters, training: Training, sizes: Reals, draws: R
     local = np.maximum(mean + leaning + scatter * draws[VARIANCE] / measured[:, None], 0)
     of_mean = signal * training.noise_scale / np.maximum(batch, 1)
     leaning = (leaning * sizes).sum(axis=-1) / np.maximum(batch, 1)
-    whole = np.maximum(signal + of_mean * (1 + np.sqrt(2 * per_direction) * luck / measured) + leaning, 0)
+    whole = np.maximum(signal + of_mean * (1 + np.sqrt(2 * per_direction) * unit_noise / measured) + leaning, 0)
     variance, estimate = noise_estimate(sizes, local, whole)
     return Gradients(local, whole, 0.5 * np.sqrt(scatter**2 + along**2) / mean, variance, estimate)
 

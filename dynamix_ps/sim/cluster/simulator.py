@@ -97,10 +97,10 @@ class Simulator:
         self.sizes = sizes.astype(np.int64)
         real = sizes.astype(np.float32)
         draws = self._rng.standard_normal((measure.DRAWS, *sizes.shape), dtype=np.float32)
-        luck = self._rng.standard_normal((2, sizes.shape[0]), dtype=np.float32)
+        unit_noise = self._rng.standard_normal((2, sizes.shape[0]), dtype=np.float32)
         times = iteration_times(parameters, self._conditions, real, draws[measure.COMPUTE])
-        training = self._train(real.sum(axis=-1), luck[0])
-        self._report = self._measure(times, training, real, draws, luck[1])
+        training = self._train(real.sum(axis=-1), unit_noise[0])
+        self._report = self._measure(times, training, real, draws, unit_noise[1])
         self._pass(times)
         return self._report
 
@@ -115,12 +115,12 @@ class Simulator:
         pushed = (self.times.bytes * self.parameters.window).astype(np.int64)
         return views_of(self._report, pushed, self.windows, self._versions)
 
-    def _train(self, batch: Reals, luck: Reals) -> measure.Training:
+    def _train(self, batch: Reals, unit_noise: Reals) -> measure.Training:
         """Train k iterations, with the noise scale at the start of the window."""
         parameters, window = self.parameters, self.parameters.iterations
         batch = np.maximum(batch, 1)
         noise = learning.noise_scale(parameters, learning.excess_loss(parameters, self.progress))
-        gained = window * learning.step_progress(parameters, noise, batch) * (1 + learning.LUCK * luck)
+        gained = window * learning.step_progress(parameters, noise, batch) * (1 + learning.PROGRESS_SPREAD * unit_noise)
         before, self.progress = self.progress, np.maximum(self.progress + gained, 0)
         self.true_progress = self.progress - before
         self.samples += window * batch
@@ -139,7 +139,7 @@ class Simulator:
         self._conditions.advance(self.time_s.astype(np.float32), epoch, elapsed_s)
 
     def _measure(
-        self, times: Times, training: measure.Training, sizes: Reals, draws: Reals, luck: Reals
+        self, times: Times, training: measure.Training, sizes: Reals, draws: Reals, unit_noise: Reals
     ) -> WindowArrays:
         parameters, conditions = self.parameters, self._conditions
         iterations = parameters.iterations
@@ -147,7 +147,7 @@ class Simulator:
         batch = np.maximum(sizes.sum(axis=-1), 1)
         duration_s = times.iteration_s * iterations
         loss, accuracy = measure.batches(parameters, training, sizes, draws[measure.LOSS])
-        norms = measure.gradients(parameters, training, sizes, draws, luck)
+        norms = measure.gradients(parameters, training, sizes, draws, unit_noise)
         rate, retransmits, rtt_s, busy = measure.links(parameters, conditions, times, draws[measure.RETRANSMITS])
         cpu, cores, throttled, memory, memory_use, gpu = measure.machines(parameters, conditions, times, sizes)
         server_cpu, unread, unsent = measure.servers(parameters, conditions, times)

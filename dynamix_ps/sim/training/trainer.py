@@ -113,7 +113,7 @@ class _Group:
         self._sizes = decided.sizes
         self._pending = _Pending(decided, window.planned, state, ended)
         if ended.any():
-            self._begin_anew(ended)
+            self._restart_ended(ended)
 
     def _reward(self, rollouts: dict[str, Rollout], state: State, decided: Decided, ended: Mask,
                 rewards: list[float]) -> None:  # fmt: skip
@@ -129,7 +129,7 @@ class _Group:
             rollout.add(pending.decided.acted[name], VALUE_SCALE * earned[name], cut, after, present)
             rewards.append(float(earned[name][present].mean()) if present.any() else 0.0)
 
-    def _begin_anew(self, ended: Mask) -> None:
+    def _restart_ended(self, ended: Mask) -> None:
         """Replace the clusters whose runs have ended."""
         drawn = self._draw(self._rng, int(ended.sum()), self._sizes.shape[1])
         self._simulator.replace(ended, drawn)
