@@ -97,7 +97,7 @@ class TrafficMeter:
         """Count one reading. A reading of source "none" means that nothing is known now."""
         is_first = reading.source != self._source
         self._source = reading.source
-        self._start_anew_for_other_counters(reading.source)
+        self._restart_for_other_counters(reading.source)
         connections = [connection for connection in reading.connections if self._counts(connection)]
         grown = {connection.id: self._count(connection, reading.taken_s, is_first) for connection in connections}
         for growth in grown.values():
@@ -121,7 +121,7 @@ class TrafficMeter:
     def _counts(self, connection: Connection) -> bool:
         return self._keep is None or connection.remote == NAMESPACE or self._keep(connection)
 
-    def _start_anew_for_other_counters(self, source: SourceName) -> None:
+    def _restart_for_other_counters(self, source: SourceName) -> None:
         if source == "none":
             return
         of_namespace = source == "procfs"

@@ -116,4 +116,4 @@ def _expect_silence(connection: socket.socket) -> None:
         data = connection.recv(1)
     except BlockingIOError:
         return
-    raise SourceError("spoke without being asked" if data else "ended, or dropped this process")
+    raise SourceError("sent data without a request" if data else "ended, or dropped this process")

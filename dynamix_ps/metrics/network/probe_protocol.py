@@ -102,7 +102,7 @@ def decode_reply(line: bytes) -> Snapshot:
             connections=tuple(_connection(item) for item in _list(data, "connections")),
         )
     except ValueError as error:
-        raise SourceError(f"sent something that is no reply: {error}") from error
+        raise SourceError(f"sent something that is not a reply: {error}") from error
 
 
 def _connection_to_json(connection: Connection) -> dict[str, Any]:

@@ -86,7 +86,7 @@ class Probe:
         self._namespaces = Namespaces()
         self._clients: set[_Client] = set()
         self._watched: Counter[int] = Counter()  # clients by pid
-        self._swept_s = self._told_s = clock()
+        self._swept_s = self._logged_s = clock()
         self._stopping = False
         self._wake, self._waker = socket.socketpair()
         self._waker.setblocking(False)
@@ -130,9 +130,9 @@ class Probe:
             return  # the client has given up
         connection.setblocking(False)
         try:
-            client = self._welcome(connection)
+            client = self._new_client(connection)
         except (_Misbehaved, SourceError) as error:
-            self._tell(f"refused: {error}")
+            self._log(f"refused: {error}")
             with contextlib.suppress(OSError):  # the client has ended
                 connection.send(encode_error(f"{error}"))
             connection.close()
@@ -142,7 +142,7 @@ class Probe:
         for readable in (connection, client.life):
             self._selector.register(readable, selectors.EVENT_READ, client)
 
-    def _welcome(self, connection: socket.socket) -> _Client:
+    def _new_client(self, connection: socket.socket) -> _Client:
         pid, uid, _ = _PEER.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
         if pid <= 0:
             raise _Misbehaved("this process is in a pid namespace that the probe cannot see")
@@ -172,7 +172,7 @@ class Probe:
                 self._answer(client)
             self._send(client)
         except _Misbehaved as error:
-            self._tell(f"dropped process {client.pid} of user {client.uid}: {error}")
+            self._log(f"dropped process {client.pid} of user {client.uid}: {error}")
             self._drop(client)
         except OSError:
             self._drop(client)  # the client has ended
@@ -242,7 +242,7 @@ class Probe:
             client.requests = 0
             if (client.received or client.unsent) and now_s - client.since_s > PATIENCE_S:
                 what = "did not take its reply" if client.unsent else "did not complete its request"
-                self._tell(f"dropped process {client.pid} of user {client.uid}: {what} within {PATIENCE_S:g} s")
+                self._log(f"dropped process {client.pid} of user {client.uid}: {what} within {PATIENCE_S:g} s")
                 self._drop(client)
 
     def _drop(self, client: _Client) -> None:
@@ -256,11 +256,11 @@ class Probe:
             del self._watched[client.pid]
             self._collector.unwatch(client.pid)
 
-    def _tell(self, line: str) -> None:
+    def _log(self, line: str) -> None:
         """Print at most one line per second, so that no client can fill a disk."""
         now_s = self._clock()
-        if now_s - self._told_s >= 1.0:
-            self._told_s = now_s
+        if now_s - self._logged_s >= 1.0:
+            self._logged_s = now_s
             print(line, flush=True)
 
 

@@ -98,7 +98,7 @@ def test_another_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="it begins with 0xdead"):
         Btf(Blob().write(tmp_path / "btf", magic=0xDEAD))
     (tmp_path / "short").write_bytes(b"\x9f\xeb")
-    with pytest.raises(SourceError, match="no BTF"):
+    with pytest.raises(SourceError, match="is not BTF"):
         Btf(tmp_path / "short")
 
 

@@ -99,7 +99,7 @@ def test_what_was_said_unasked_is_not_taken_for_an_answer(tmp_path: Path, collec
         assert source._socket is not None
         source._socket.settimeout(10)
         source._socket.recv(1, socket.MSG_PEEK)
-        with pytest.raises(SourceError, match="spoke without being asked"):
+        with pytest.raises(SourceError, match="sent data without a request"):
             source.read()
 
 

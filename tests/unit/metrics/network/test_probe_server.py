@@ -309,6 +309,6 @@ def test_misbehaviour_is_told_once_in_a_second(
         probe = Probe(collector, listening, clock)
         clock.now_s = 11.0
         for _ in range(100):
-            probe._tell("x")
+            probe._log("x")
         probe.close()
     assert capsys.readouterr().out == "x\n"
