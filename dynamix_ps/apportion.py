@@ -107,3 +107,8 @@ def _shares(total: Whole, weights: Real, low: Whole, high: Whole) -> Real:
         frozen = (below & (lifted >= cut)) | (above & (cut >= lifted))
         shares = np.where(frozen, np.where(below, low, high), shares)
         free &= ~frozen
+
+
+def largest_change(now: tuple[int, ...], wanted: tuple[int, ...]) -> float:
+    """Largest relative change of any worker's size."""
+    return max(abs(new - old) / max(old, 1) for old, new in zip(now, wanted, strict=True))

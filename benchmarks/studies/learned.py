@@ -69,14 +69,14 @@ def times_s(
     simulator = Simulator(draw(np.random.default_rng(SEED), clusters, n_workers), np.random.default_rng(SEED))
     agent = make_agent("structured", networks, GoodputReward(), ClusterModel(clusters, n_workers))
     time_s, running = np.zeros(clusters), np.ones(clusters, dtype=bool)
-    sizes = simulator.sizes
+    sizes, choices = simulator.sizes, agent.choices(explore=False)
     for _ in range(WINDOWS):
-        state = agent.observe(simulator.step(sizes))
+        state = agent.states.observe(simulator.step(sizes))
         time_s[running] = simulator.time_s[running]
         running &= ~simulator.done
         if not running.any():
             break
-        sizes = agent.sizes(state, explore=False)
+        sizes = agent.sizes(state, choices)
     return time_s, ~running
 
 

@@ -48,7 +48,7 @@ class Journal:
 
     def write(self, kind: str, *, sync: bool = False, **fields: Any) -> None:
         """Append one line. With `sync`, wait until it is on disk. NaN is written as null."""
-        text = json.dumps({"kind": kind, "time_s": time.time(), **plain(fields)}, allow_nan=False)
+        text = _as_json({"kind": kind, "time_s": time.time(), **fields})
         line = ("\n" if self._torn else "").encode() + text.encode() + b"\n"  # ends a torn line; readers skip it
         try:
             written = os.write(self._descriptor, line)
@@ -66,6 +66,14 @@ class Journal:
 
     def close(self) -> None:
         os.close(self._descriptor)
+
+
+def _as_json(line: Mapping[str, Any]) -> str:
+    """Most lines are plain values already, which the encoder takes as they are."""
+    try:
+        return json.dumps(line, allow_nan=False)
+    except (TypeError, ValueError):
+        return json.dumps(plain(line), allow_nan=False)
 
 
 def replay(file: Path) -> Resumed:

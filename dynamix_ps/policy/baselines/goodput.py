@@ -2,7 +2,7 @@
 arXiv 2402.05302).
 
     goodput(B)    = throughput(B) * efficiency(B)
-    throughput(B) = B / T(B)                          T fitted on line: step_times.py
+    throughput(B) = B / T(B)                          T fitted on line: network_times.py
     efficiency(B) = (N + B0) / (N + B)                progress per sample relative to B0, N = V / S the noise scale
 
 which is AdaScale's gain (V + S) / (V/s + S) over s = B / B0, with V the variance of the mean of B0 samples.
@@ -26,7 +26,7 @@ from dynamix_ps.apportion import Whole
 from dynamix_ps.policy.base import Decision, View
 from dynamix_ps.policy.cluster_model.efficiency import goodput
 from dynamix_ps.policy.cluster_model.model import ClusterModel
-from dynamix_ps.policy.cluster_model.step_times import StepTimes
+from dynamix_ps.policy.cluster_model.network_times import StepTimes
 from dynamix_ps.policy.window_arrays import WindowArrays, arrays_of
 
 CANDIDATES = 50
@@ -55,7 +55,7 @@ class GoodputPolicy:
             return keep
         rest = model.unmeasured  # these keep their sizes
         totals = _candidates(window, rest, int(window.low[known].sum()), int(window.high[known].sum()), noise_scale)
-        promised_s = self._times.iteration_s(model.balanced_s(totals))
+        promised_s = self._times.iteration_s(model.balanced_s(totals + rest))
         promised = goodput(window, totals + rest, promised_s, noise_scale)
         present_s = self._times.iteration_s(model.compute.seconds(window.planned)[known].max())
         present = goodput(window, window.global_batch, present_s, noise_scale)

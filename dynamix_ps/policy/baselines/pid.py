@@ -19,10 +19,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from dynamix_ps.apportion import apportion
+from dynamix_ps.apportion import apportion, largest_change
 from dynamix_ps.config.schema import Config
 from dynamix_ps.policy.base import Decision, View
-from dynamix_ps.policy.baselines.proportional import DEAD_BAND, SMOOTHING, largest_change
+from dynamix_ps.policy.baselines.proportional import DEAD_BAND, SMOOTHING
 from dynamix_ps.policy.cluster_model.compute_times import ComputeMeter
 from dynamix_ps.policy.window_arrays import arrays_of
 

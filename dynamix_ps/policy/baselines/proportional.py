@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from dynamix_ps.apportion import apportion
+from dynamix_ps.apportion import apportion, largest_change
 from dynamix_ps.policy.base import Decision, View
 from dynamix_ps.policy.cluster_model.compute_times import ComputeMeter
 from dynamix_ps.policy.window_arrays import arrays_of
@@ -59,8 +59,3 @@ def shares_by_speed(view: View, speeds_per_s: Sequence[float | None]) -> tuple[i
     for (rank, _), share in zip(known, shares, strict=True):
         sizes[rank] = share
     return tuple(sizes)
-
-
-def largest_change(now: tuple[int, ...], wanted: tuple[int, ...]) -> float:
-    """Largest relative change of any worker's size."""
-    return max(abs(new - old) / max(old, 1) for old, new in zip(now, wanted, strict=True))

@@ -28,6 +28,8 @@ PRIOR_WEIGHT = 1 - SMOOTHING**3  # as if three windows had said it (chosen by us
 LARGEST_NOISE = 64.0  # global batches; a noise scale beyond that cannot be told from no signal at all (chosen by us)
 NOISIEST = 1e12  # samples; beyond, all noise scales are alike
 TUNING = 0.7  # of the script's learning rate at the first global batch, over the best one (assumed)
+FINISH_BEGINS = 0.75  # of the training (chosen by us)
+FALLEN = 0.99  # of its largest value; a learning rate below that falls by the script's own will
 LARGEST_STEP = np.float32(3.0)  # h is cut off here: f >= -3 / (1 + N/B)
 _NONE, _LINEAR, _SQRT, _ADASCALE = range(len(LR_RULES))
 
@@ -76,6 +78,16 @@ def goodput(window: WindowArrays, batch: ArrayLike, iteration_s: ArrayLike, nois
     reference, noise = np.maximum(window.reference_batch, 1.0), np.asarray(min(noise_scale, NOISIEST))
     progress = step_progress(window.lr_rule, TUNING, reference, noise, np.maximum(np.asarray(batch), 1.0))
     return np.asarray(progress / np.asarray(iteration_s))
+
+
+def finishing(window: WindowArrays) -> NDArray[np.bool_]:
+    """Whether training, (...,), is in its last quarter, where a larger batch serves better than `efficiency` tells.
+
+    late_batch.py says why. Not where this is unknown, where the script lowers its learning rate itself, or where the
+    rate follows B in proportion, as the noise, lr / B, then stays the same.
+    """
+    late = (np.asarray(window.trained_ratio) >= FINISH_BEGINS) & (np.asarray(window.lr_ratio) >= FALLEN)
+    return np.asarray(late & (window.lr_rule != _LINEAR))
 
 
 class NoiseScale:

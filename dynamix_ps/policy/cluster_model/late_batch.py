@@ -5,9 +5,8 @@ in fewer and larger iterations (Smith et al., arXiv 1711.00489). For the last qu
 was, or less where that would train fewer samples per second. The model of progress does not show this: it looks one
 step ahead, where the smaller B is as good.
 
-This does not apply where the script lowers its rate itself, or where the rate follows B in proportion, as lr / B then
-stays the same. On a Fashion-MNIST CNN, two epochs, training ends 0.4 points higher (benchmarks/results/finish.md).
-Quarter and factor are chosen by us.
+`efficiency.finishing` tells when this applies. On a Fashion-MNIST CNN, two epochs, training ends 0.4 points higher
+(benchmarks/results/finish.md). Quarter and factor are chosen by us.
 """
 
 from __future__ import annotations
@@ -15,32 +14,19 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from dynamix_ps.policy.base import LR_RULES
-
-BEGINS = 0.75  # of the training
 FACTOR = 2.0  # on the global batch
-FALLEN = 0.99  # of its largest value; a learning rate below that falls by the script's own will
 SLOWER = 0.02  # part of the samples per second that a larger batch may cost
 
 Array = NDArray[np.floating[Any]]
-
-
-def finishing(lr_rule: ArrayLike, trained_ratio: ArrayLike, lr_ratio: ArrayLike) -> NDArray[np.bool_]:
-    """Whether training is so far that larger batches are due; no, where it is not known.
-
-    Args:
-        lr_rule: index into LR_RULES.
-    """
-    late = (np.asarray(trained_ratio) >= BEGINS) & (np.asarray(lr_ratio) >= FALLEN)
-    return np.asarray(late & (np.asarray(lr_rule) != LR_RULES.index("linear")))
 
 
 class LateBatch:
     """Remembers the global batch of the last quarter; shape (...,)."""
 
     def __init__(self, *shape: int) -> None:
+        self.begun = False  # somewhere; until then `advise` changes nothing where nothing is due
         self._batch: Array = np.full(shape, np.nan)
 
     def restart(self, which: NDArray[np.bool_]) -> None:
@@ -54,13 +40,11 @@ class LateBatch:
             candidates: global batches, (candidates, ...); `advised` is one of them.
             duration_s: of their iterations.
         """
-        if not due.any():
-            self._batch = np.full_like(self._batch, np.nan)
-            return advised
         per_sample_s = duration_s / np.maximum(candidates, 1)
         now_s = np.where(candidates == advised, per_sample_s, 0.0).max(axis=0)
         fits = (candidates <= FACTOR * advised * (1 + 1e-9)) & (per_sample_s <= (1 + SLOWER) * now_s)
         largest = np.where(fits, candidates, advised).max(axis=0)
         begun = np.isfinite(self._batch)
         self._batch = np.where(due, np.where(begun, self._batch, largest), np.nan)
+        self.begun = bool(due.any())
         return np.asarray(np.where(due, self._batch, advised))

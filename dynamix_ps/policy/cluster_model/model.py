@@ -3,7 +3,7 @@
     compute   how long each worker computes at sizes that were not tried    compute_times.py
     noise     the gradient noise scale                                      efficiency.py
 
-What only some need is beside it: how long an iteration takes (step_times.py), the network time of each worker
+What only some need is beside it: what the network adds for each worker, and how long an iteration then takes
 (network_times.py).
 """
 
@@ -50,12 +50,14 @@ class ClusterModel:
         self.compute.observe(window.samples / iterations, self.compute_s)
         self.noise.observe(window)
 
-    def balanced_s(self, totals: ArrayLike) -> Array:
-        """The computing time that all workers need when each of `totals` is split so that they finish together.
+    def balanced_s(self, global_batches: ArrayLike) -> Array:
+        """The computing time that all workers need when each global batch is split so that they finish together.
 
-        Of a live cluster. Only workers that are known take part, of which there must be one, within the bounds of their
-        sizes. Totals outside of the sums of the bounds count as the nearest inside. Same shape as `totals`.
+        Of a live cluster; same shape as `global_batches`. Workers that are not known keep what is planned. The others,
+        of which there must be one, share the rest within the bounds of their sizes; a rest outside of the sums of the
+        bounds counts as the nearest inside.
         """
+        totals = np.maximum(np.asarray(global_batches) - self.unmeasured, 0)
         known, low, high = self.compute.known, self.window.low, self.window.high
         rates = self.compute.rates_per_s[known]
         from_s, until_s = self.compute.seconds((low, high))[:, known]  # a worker's size grows between these two times
@@ -69,11 +71,10 @@ class ClusterModel:
 
     def shares(self, global_batch: int) -> Whole:
         """That split of `global_batch` in whole samples; workers that are not known keep what is planned."""
-        total = max(global_batch - self.unmeasured, 0)
         known, low, high = self.compute.known, self.window.low, self.window.high
-        together_s = self.balanced_s(total)
+        together_s = self.balanced_s(global_batch)
         wanted = np.clip((together_s - self.compute.fixed_s) * self.compute.rates_per_s, low, high)[known]
-        inside = np.clip(total, low[known].sum(), high[known].sum())
+        inside = np.clip(max(global_batch - self.unmeasured, 0), low[known].sum(), high[known].sum())
         sizes = self.window.planned.copy()
         sizes[known] = split(inside, wanted, low[known], high[known])
         return sizes

@@ -29,8 +29,8 @@ from numpy.typing import NDArray
 
 from dynamix_ps.apportion import Whole
 from dynamix_ps.policy.cluster_model.compute_times import balance
-from dynamix_ps.policy.cluster_model.efficiency import efficiency
-from dynamix_ps.policy.cluster_model.late_batch import LateBatch, finishing
+from dynamix_ps.policy.cluster_model.efficiency import efficiency, finishing
+from dynamix_ps.policy.cluster_model.late_batch import LateBatch
 from dynamix_ps.policy.cluster_model.model import ClusterModel
 from dynamix_ps.policy.cluster_model.network_times import NetworkTimes
 from dynamix_ps.policy.learned.state import State
@@ -99,8 +99,9 @@ class Advisor:
         settled = self._windows > SETTLING
         chosen = np.where(settled, _nearest_good(per_s, np.abs(away)), PRESENT)
         best = candidates.reshape(len(CANDIDATES), -1)[chosen.reshape(-1), np.arange(chosen.size)].reshape(batch.shape)
-        ends = finishing(window.lr_rule, window.trained_ratio, window.lr_ratio)
-        best = self._late_batch.advise(settled & ends, best, candidates, duration_s)
+        ends = settled & finishing(window)
+        if ends.any() or self._late_batch.begun:
+            best = self._late_batch.advise(ends, best, candidates, duration_s)
         advice = np.empty((*batch.shape, len(ADVICE)))
         advice[..., 0] = np.log2(np.maximum(best, 1) / batch)
         advice[..., 1] = ratio(growing_s, constant_s + growing_s)

@@ -24,7 +24,7 @@ from dynamix_ps.policy.learned.rewards import Reward
 from dynamix_ps.policy.learned.state import State, StateBuilder
 from dynamix_ps.policy.ppo.actor_critic import ActorCritic
 from dynamix_ps.policy.ppo.rollout import Acted
-from dynamix_ps.policy.window_arrays import Array, WindowArrays
+from dynamix_ps.policy.window_arrays import Array
 
 VALUE_SCALE = 0.1  # of rewards in rollouts: values, sums of about ten of them, stay near one (chosen by us)
 
@@ -54,20 +54,23 @@ class LearnedAgent(ABC):
         self.networks = networks
         self.model = model
         self._reward = reward
-        self._states = StateBuilder(model)
+        self.states = StateBuilder(model)
 
-    def observe(self, window: WindowArrays) -> State:
-        """The state at the end of a clean window. Call once per window, in order, and decide on it."""
-        return self._states.observe(window)
+    def choices(self, *, explore: bool) -> dict[str, Act]:
+        """How each network acts where nobody learns: the likeliest action, or one drawn from its policy."""
+        return {name: partial(network.choose, explore=explore) for name, network in self.networks.items()}
 
-    def sizes(self, state: State, *, explore: bool) -> Whole:
-        """Sizes for the next windows, of the shape of `state.window.planned`."""
-        return self._sizes(
-            state, {name: partial(network.choose, explore=explore) for name, network in self.networks.items()}
-        )
+    @abstractmethod
+    def sizes(self, state: State, act: Mapping[str, Act]) -> Whole:
+        """Sizes for the next windows, of the shape of `state.window.planned`, from what the networks do.
+
+        Args:
+            state: of the window that ended, from `states.observe`; call both once per window, in order.
+            act: by the name of each network, as `choices` gives it.
+        """
 
     def decide(self, state: State, *, explore: bool, learn_normaliser: bool = False) -> Decided:
-        """The same sizes, with all that learning needs to know of the decision."""
+        """Sizes, and all that learning needs to know of the decision."""
         acted: dict[str, Acted] = {}
 
         def act(name: str, rows: Array, allowed: NDArray[np.bool_] | None = None) -> NDArray[np.int64]:
@@ -76,11 +79,11 @@ class LearnedAgent(ABC):
             )
             return acted[name].actions
 
-        return Decided(self._sizes(state, {name: partial(act, name) for name in self.networks}), acted)
+        return Decided(self.sizes(state, {name: partial(act, name) for name in self.networks}), acted)
 
     def restart(self, which: NDArray[np.bool_]) -> None:
         """Forget what is remembered of some environments."""
-        self._states.restart(which)
+        self.states.restart(which)
 
     @abstractmethod
     def rewards(self, state: State, before: Whole) -> dict[str, Array]:
@@ -89,7 +92,3 @@ class LearnedAgent(ABC):
     @abstractmethod
     def present(self, state: State) -> dict[str, NDArray[np.bool_]]:
         """Per network, which rows stand for somebody that is there."""
-
-    @abstractmethod
-    def _sizes(self, state: State, act: Mapping[str, Act]) -> Whole:
-        """Sizes from the networks' actions."""

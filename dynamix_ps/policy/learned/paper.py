@@ -28,7 +28,7 @@ class PaperAgent(LearnedAgent):
     def present(self, state: State) -> dict[str, NDArray[np.bool_]]:
         return {"worker": state.window.present.reshape(-1)}
 
-    def _sizes(self, state: State, act: Mapping[str, Act]) -> Whole:
+    def sizes(self, state: State, act: Mapping[str, Act]) -> Whole:
         window = state.window
         chosen = act["worker"](state.rows.reshape(-1, state.rows.shape[-1])).reshape(window.planned.shape)
         wanted = paper_sizes(window.planned, chosen, window.low, window.high)

@@ -87,6 +87,7 @@ class PpoPolicy:
         self._provenance = {**provenance, "settings": {**provenance.get("settings", {}), **_recorded(ppo)}}
         self._learn = learn
         self._explore = explore
+        self._choices = agent.choices(explore=explore)
         self._pending: _Pending | None = None
         self._outcome: _Outcome | None = None
         self._rollouts = self._empty()
@@ -95,9 +96,9 @@ class PpoPolicy:
         """New sizes; while it learns, also what the decision before has earned, where its plan is the one that ran."""
         if not view.clean:
             return Decision(view.plan.batch_sizes)
-        state = self._agent.observe(arrays_of(view))
+        state = self._agent.states.observe(arrays_of(view))
         if not self._learn:
-            return Decision(tuple(self._agent.sizes(state, explore=self._explore).tolist()))
+            return Decision(tuple(self._agent.sizes(state, self._choices).tolist()))
         decided = self._agent.decide(state, explore=self._explore, learn_normaliser=True)
         earned = self._settle(state, decided)
         self._pending = _Pending(decided, state.window.planned, state)

@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dynamix_ps.apportion import Whole
-from dynamix_ps.policy.cluster_model.efficiency import efficiency
-from dynamix_ps.policy.cluster_model.late_batch import finishing
+from dynamix_ps.policy.cluster_model.efficiency import efficiency, finishing
 from dynamix_ps.policy.learned.state import State
 from dynamix_ps.policy.window_arrays import Array, known_or, ratio
 
@@ -76,7 +75,7 @@ class GoodputReward:
 
     def of_cluster(self, state: State, before: Whole) -> Array:
         window = state.window
-        ends = finishing(window.lr_rule, window.trained_ratio, window.lr_ratio)
+        ends = finishing(window)
         samples = window.global_batch / np.maximum(window.reference_batch, 1)
         progress_of = np.where(ends, samples, efficiency(window, window.global_batch, state.noise_scale))
         efficient = np.log2(np.maximum(progress_of, SMALLEST_PROGRESS))

@@ -2,7 +2,7 @@
 
     measured   goodput of the window that ran under the policy's plan: progress per second (efficiency.py)
     reference  the same of the initial global batch B0, split so that all finish together, at the speeds that the
-               policy's model of the cluster has, and the network time measured until now (step_times.py)
+               policy's model of the cluster has, and the network time measured until now (network_times.py)
 
 `worse_windows` windows in a row below (1 - margin) * reference: proportional shares of B0 for `rest_windows` windows,
 then the policy decides again and is judged anew. Only windows that ran under what the policy asked for are judged.
@@ -19,13 +19,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from dynamix_ps.apportion import largest_change
 from dynamix_ps.config.schema import Safety
 from dynamix_ps.policy.base import Decision, Learner, Policy, View
-from dynamix_ps.policy.baselines.proportional import DEAD_BAND, largest_change
-from dynamix_ps.policy.cluster_model.efficiency import goodput
-from dynamix_ps.policy.cluster_model.late_batch import finishing
+from dynamix_ps.policy.baselines.proportional import DEAD_BAND
+from dynamix_ps.policy.cluster_model.efficiency import finishing, goodput
 from dynamix_ps.policy.cluster_model.model import ClusterModel
-from dynamix_ps.policy.cluster_model.step_times import StepTimes
+from dynamix_ps.policy.cluster_model.network_times import StepTimes
 from dynamix_ps.policy.window_arrays import WindowArrays
 
 
@@ -101,10 +101,9 @@ class SafetyNet:
         if not model.compute.known.any() or not step_s > 0:
             return math.nan
         present, noise_scale = int(window.global_batch), model.noise.estimated
-        ends = bool(finishing(window.lr_rule, window.trained_ratio, window.lr_ratio))
+        ends = bool(finishing(window))
         reference = present if math.isnan(noise_scale) or ends else int(window.reference_batch)
-        balanced_s = model.balanced_s(max(reference - model.unmeasured, 0))
-        times_s = (step_s, float(self._times.iteration_s(balanced_s)))
+        times_s = (step_s, float(self._times.iteration_s(model.balanced_s(reference))))
         measured, would_be = goodput(window, (present, reference), times_s, noise_scale)
         return float(1 - measured / would_be)
 

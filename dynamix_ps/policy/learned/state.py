@@ -69,7 +69,7 @@ class StateBuilder:
         speed = ratio(window.samples, np.where(window.samples > 0, self._model.computing_s, 0.0))
         exposed, hidden_s = exposed_s(window, compute_s)
         parts_s = np.array((window.compute_s, window.push_pull_s, window.wait_s))
-        reference_s = ratio(self._reference_sum_s, self._reference_windows)
+        reference_s = self._reference_sum_s / self._reference_windows
         seen = Seen(
             window=window,
             accuracy_gain=window.accuracy - self._accuracy,

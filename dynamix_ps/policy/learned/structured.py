@@ -52,7 +52,7 @@ class StructuredAgent(LearnedAgent):
         there = state.window.present
         return {"batch": there.any(axis=-1).reshape(-1), "share": there.reshape(-1)}
 
-    def _sizes(self, state: State, act: Mapping[str, Act]) -> Whole:
+    def sizes(self, state: State, act: Mapping[str, Act]) -> Whole:
         window = state.window
         advice = self._advisor.observe(state)
         reference = batch_reference(window, advice[..., 0])

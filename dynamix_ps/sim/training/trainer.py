@@ -104,7 +104,7 @@ class _Group:
 
     def _step(self, rollouts: dict[str, Rollout] | None, rewards: list[float], learn_normaliser: bool) -> None:
         window = self._simulator.step(self._sizes)
-        state = self._agent.observe(window)
+        state = self._agent.states.observe(window)
         decided = self._agent.decide(state, explore=True, learn_normaliser=learn_normaliser)
         self._age += 1
         ended = self._simulator.done | (self._age >= self._settings.episode_windows)

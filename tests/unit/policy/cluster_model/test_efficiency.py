@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+import dataclasses
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dynamix_ps.policy.base import LR_RULES
-from dynamix_ps.policy.cluster_model.efficiency import step_progress
+from dynamix_ps.policy.cluster_model.efficiency import finishing, step_progress
+from tests.unit.policy.learned.test_action_spaces import window
 
 
 def progress(rule: str, batch: float, noise: float, reference: float = 100, tuning: float = 1.0) -> float:
@@ -55,3 +59,30 @@ def test_any_shape_equals_one_by_one() -> None:
         values = float(batch[row, column]), float(noise[column]), float(reference[column])
         one = progress(LR_RULES[rule[column]], *values, 0.7)
         assert found[row, column] == pytest.approx(one)
+
+
+def ends(rule: str, trained_ratio: float, lr_ratio: float) -> bool:
+    now = dataclasses.replace(
+        window(64, 64),
+        lr_rule=np.array(LR_RULES.index(rule), dtype=np.int8),
+        trained_ratio=np.array(trained_ratio),
+        lr_ratio=np.array(lr_ratio),
+    )
+    return bool(finishing(now))
+
+
+@pytest.mark.parametrize(
+    ("trained_ratio", "lr_ratio", "expected"),
+    [(0.74, 1.0, False), (0.75, 1.0, True), (1.0, 1.0, True), (0.9, 0.5, False), (math.nan, 1.0, False),
+     (0.9, math.nan, False)],
+)  # fmt: skip
+def test_training_ends_in_its_last_quarter_if_the_script_keeps_its_learning_rate(
+    trained_ratio: float, lr_ratio: float, expected: bool
+) -> None:
+    assert ends("sqrt", trained_ratio, lr_ratio) == expected
+
+
+def test_it_does_not_end_so_where_the_learning_rate_follows_the_batch_in_proportion() -> None:
+    """The noise, lr / B, would stay the same."""
+    found = {rule: ends(rule, 0.9, 1.0) for rule in LR_RULES}
+    assert found == {"none": True, "linear": False, "sqrt": True, "adascale": True}

@@ -1,36 +1,15 @@
-"""Larger batches near the end of training: when, and how large."""
+"""Larger batches near the end of training: how large."""
 
 from __future__ import annotations
-
-import math
 
 import numpy as np
 import pytest
 
-from dynamix_ps.policy.base import LR_RULES
-from dynamix_ps.policy.cluster_model.late_batch import LateBatch, finishing
+from dynamix_ps.policy.cluster_model.late_batch import LateBatch
 
 CANDIDATES = np.array([[50.0], [100.0], [150.0], [200.0], [400.0]])
 BEST = np.array([100.0])
-SQRT = LR_RULES.index("sqrt")
 DUE, NOT_DUE = np.array([True]), np.array([False])
-
-
-@pytest.mark.parametrize(
-    ("trained_ratio", "lr_ratio", "due"),
-    [(0.74, 1.0, False), (0.75, 1.0, True), (1.0, 1.0, True), (0.9, 0.5, False), (math.nan, 1.0, False),
-     (0.9, math.nan, False)],
-)  # fmt: skip
-def test_in_the_last_quarter_if_the_script_keeps_its_learning_rate(
-    trained_ratio: float, lr_ratio: float, due: bool
-) -> None:
-    assert finishing(SQRT, trained_ratio, lr_ratio) == due
-
-
-def test_not_where_the_learning_rate_follows_the_batch_in_proportion() -> None:
-    """As lr / B, the noise, would stay."""
-    due = {rule: bool(finishing(LR_RULES.index(rule), 0.9, 1.0)) for rule in LR_RULES}
-    assert due == {"none": True, "linear": False, "sqrt": True, "adascale": True}
 
 
 def test_twice_what_was_advised_when_it_began_until_it_is_over() -> None:

@@ -17,7 +17,7 @@ from dynamix_ps.messages import Plan
 from dynamix_ps.policy.cluster_model.compute_times import FIXED_PART, ComputeMeter, ComputeTimes
 from dynamix_ps.policy.cluster_model.efficiency import NoiseScale
 from dynamix_ps.policy.cluster_model.model import ClusterModel
-from dynamix_ps.policy.cluster_model.step_times import StepTimes
+from dynamix_ps.policy.cluster_model.network_times import StepTimes
 from dynamix_ps.policy.registry import make_policy
 from dynamix_ps.policy.window_arrays import arrays_of
 from tests import control_plane

@@ -71,14 +71,14 @@ def normalised(space: str, windows: Seen) -> dict[str, ActorCritic]:
     networks = some_networks(space)
     deciding = agent(space, networks, ENVIRONMENTS, WORKERS)
     for all_ in windows:
-        deciding.decide(deciding.observe(stacked(all_)), explore=False, learn_normaliser=True)
+        deciding.decide(deciding.states.observe(stacked(all_)), explore=False, learn_normaliser=True)
     return networks
 
 
 def run(deciding: LearnedAgent, windows: list[WindowArrays]) -> list[tuple[State, Decided]]:
     result = []
     for window in windows:
-        state = deciding.observe(window)
+        state = deciding.states.observe(window)
         result.append((state, deciding.decide(state, explore=False)))
     return result
 
@@ -135,7 +135,11 @@ def test_exploring_draws_and_inference_does_not(space: str, seen: Seen) -> None:
 
     def sizes(explore: bool) -> list[int]:
         deciding = agent(space, networks, ENVIRONMENTS, WORKERS)
-        sizes: list[int] = deciding.sizes(deciding.observe(stacked(seen[0])), explore=explore).ravel().tolist()
+        sizes: list[int] = (
+            deciding.sizes(deciding.states.observe(stacked(seen[0])), deciding.choices(explore=explore))
+            .ravel()
+            .tolist()
+        )
         return sizes
 
     assert sizes(False) == sizes(False)
@@ -149,7 +153,7 @@ def test_a_spec_names_one_input_per_column_of_what_the_networks_see(seen: Seen) 
         spec = policy_spec(space, 16)
         networks = fresh_networks(spec, Settings(hidden=16), np.random.default_rng(0))
         deciding = agent(space, networks, ENVIRONMENTS, WORKERS)
-        acted = deciding.decide(deciding.observe(stacked(seen[0])), explore=False).acted
+        acted = deciding.decide(deciding.states.observe(stacked(seen[0])), explore=False).acted
         for name, features in spec.features.items():
             assert acted[name].rows.shape[1] == 2 * len(features)
             assert len(set(features)) == len(features)
