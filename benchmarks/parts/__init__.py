@@ -1,1 +1,1 @@
-"""What single parts cost and reach, each on its own: `python -m benchmarks.parts.NAME --json FILE`."""
+"""Benchmarks of single parts: `python -m benchmarks.parts.NAME --json FILE`."""

@@ -1,12 +1,12 @@
-"""The data plane: an iteration over BytePS as built by us, over torch DDP with gloo, over BytePS as shipped.
+"""The data plane: iteration time with the BytePS that we build, with torch DDP over gloo, with BytePS as shipped.
 
     python -m benchmarks.parts.comm --json FILE
 
-Two workers on this machine train a small MLP (17,418 numbers) and the demo's CNN (215,370 numbers), one torch
-thread each, equal batches. All systems run in one go and take turns: `ours` and gloo in blocks of iterations
-within the same two processes, so that the noise of the machine hits both alike; BytePS as shipped, which keeps
-every core busy while it is idle, in processes of its own between them. "As shipped" has its default settings, and
-what it takes to build it and to run two workers on one host.
+Two workers on this machine train a small MLP (17,418 numbers) and the demo's CNN (215,370 numbers), with one torch
+thread each and equal batches. All systems run in the same benchmark and alternate. Our BytePS and gloo alternate in
+blocks of iterations within the same two processes, so that noise of the machine affects both. BytePS as shipped keeps
+every core busy even when idle, so it runs in separate processes between these blocks. It has its default settings, plus
+what is necessary to build it and to run two workers on one host.
 
 `ratio_to_gloo` is the median over pairs of neighbouring blocks of our time divided by gloo's (below 1: we are
 faster). `idle_cpu_*` is the share of one core that a connected, idle scheduler or server takes. `max_abs_diff`
@@ -46,14 +46,14 @@ from dynamix_ps.launch.shared_memory import remove_segments
 WORKERS = 2
 LIMIT_S = 300.0
 IDLE_S = 5.0
-# how `dynamix launch` starts our BytePS
+# `dynamix launch` starts our BytePS with these
 OURS = {"BYTEPS_SERVER_ENGINE_THREAD": "1", "BYTEPS_LOG_LEVEL": "WARNING"}
 
 
 class Roles:
-    """Scheduler, server and workers of one run, as process groups of their own.
+    """Scheduler, server and workers of one run, each in its own process group.
 
-    `worker` and `server` are arguments for Python.
+    `worker` and `server` are arguments of the Python interpreter.
     """
 
     def __init__(self, folder: Path, extra: dict[str, str], worker: list[str], server: list[str]) -> None:
@@ -101,7 +101,7 @@ class Roles:
         )
 
     def results(self) -> list[Any]:
-        """The JSON documents of the workers, once all roles have ended."""
+        """The JSON documents of the workers, after all roles have ended."""
         said = {}
         for name, process in reversed(self.processes.items()):
             try:
@@ -195,7 +195,7 @@ def cpu_s(process: psutil.Process) -> float:
 
 
 def stock_install(console: Console) -> Path:
-    """BytePS as shipped, in a folder of its own, built when it is not there yet."""
+    """BytePS as shipped, in a separate folder; builds it if it is missing."""
     recipe = Recipe("stock", check())
     folder = Path(variables.cache_dir()) / "byteps" / f"installed-{recipe.key}"
     if not (folder / "byteps" / MARKER).is_file():

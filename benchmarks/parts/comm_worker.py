@@ -1,4 +1,4 @@
-"""A worker of `benchmarks.parts.comm`: trains the same models on the same batches over one data plane or another.
+"""A worker of `benchmarks.parts.comm`: trains the same models on the same batches over one of the data planes.
 
     python -m benchmarks.parts.comm_worker {pair,stock,idle} ...
 
@@ -31,7 +31,7 @@ WARM_UP = 20
 STOCK_WARM_UP = 2
 CHECK_STEPS = 200
 
-Step = Callable[[int], None]  # one iteration, given its number
+Step = Callable[[int], None]  # runs one iteration, given its number
 
 
 def main() -> None:
@@ -53,7 +53,7 @@ def main() -> None:
 
 
 def batches(rank: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """The batches of a worker, always the same ones."""
+    """The batches of a worker; the same in every run."""
     generator = torch.Generator().manual_seed(rank)
     return [
         (torch.randn(BATCH, 1, 28, 28, generator=generator), torch.randint(0, 10, (BATCH,), generator=generator))
@@ -68,7 +68,7 @@ def fresh(model: str) -> tuple[torch.nn.Module, torch.optim.Optimizer]:
 
 
 def run_pair(blocks: int, check: bool, rendezvous: Path) -> dict[str, Any]:
-    """Our BytePS and gloo, in the same processes, in blocks that take turns."""
+    """Our BytePS and gloo in the same processes, in alternating blocks."""
     import torch.distributed as dist
 
     from dynamix_ps.comm import open_comm
@@ -109,7 +109,7 @@ def timed(step: Step, iterations: int) -> float:
 
 
 def make_ours(model: str, data: list[tuple[torch.Tensor, torch.Tensor]], comm: Any) -> tuple[Step, list[torch.Tensor]]:
-    """The gradient exchange of the hook: flat buckets that leave while backward runs, with the tail."""
+    """The gradient exchange of the hook: sends flat buckets, with the tail, while backward runs."""
     from worker_hooks.torch.gradients import TorchExchange
     from worker_hooks.trailer import Contribution
 
@@ -152,8 +152,8 @@ def make_plain(
 def run_stock() -> dict[str, Any]:
     """BytePS as shipped, used as its examples do: DistributedOptimizer.
 
-    Its wait holds the GIL, which deadlocks with this torch, so it is replaced by the only way out a script
-    has: ask whether the handle is done, and sleep shortly.
+    Its wait holds the GIL, which deadlocks with this version of torch. So a script must poll the handle and sleep
+    briefly in between.
     """
     import byteps.torch as bps
     from byteps.torch import ops
@@ -180,7 +180,7 @@ def run_stock() -> dict[str, Any]:
 
 
 def run_idle() -> None:
-    """Join, exchange once, say so, and do nothing until a line comes in."""
+    """Join, exchange once, print a line, and wait for a line of input."""
     from dynamix_ps.comm import open_comm
 
     comm = open_comm("byteps")

@@ -2,21 +2,21 @@
 
     python -m benchmarks.parts.decision --json FILE
 
-A real arbitrator in this process, without the network: window records and reports of connections go in, and a worker's
-stream of plans is watched. The cluster is made up: workers with one connection to one server, whose speeds change
-by up to a third from window to window, so that nearly every window gets a new plan. Those that get none count for the
-decision and not for the path.
+A real arbitrator runs in this process, without the network. It gets window records and reports of connections, and the
+benchmark watches one worker's stream of plans. The cluster is synthetic: each worker has one connection to one server,
+and speeds change by up to a third from window to window, so that nearly every window gets a new plan. A window without
+a new plan counts for `decide` but not for `path`.
 
     decide   the policy alone, with its safety net
     path     last report in -> window closed -> policy -> guard -> journal -> plan at the watching worker
-    disk     the same with the journal brought to the disk (fsync) before the plan goes out, as in a real run
+    disk     the same, but the journal is synced to disk (fsync) before the plan is published, as in a real run
 
-Another figure compares `ppo` with `goodput`, 32 workers. Both decide in turn, window by window, each on its cluster,
-and what counts is the CPU time of the thread: other processes of the machine change neither. `--json` has it as
+Another figure compares `ppo` with `goodput` for 32 workers. Both decide alternately, window by window, each on its own
+cluster. The figure is the CPU time of the thread, which other processes do not change. `--json` writes it as
 `ppo_p50_ms`, `ppo_p99_ms`, `goodput_p50_ms` and `ratio_to_goodput`, the ratio of the medians, at most RATIO_LIMIT.
 
-`ppo` and `ppo paper` decide with the weights that ship. `ppo learning` is fine-tuned meanwhile, every four windows;
-these follow each other at once here and not after seconds, so that nearly all meet an update.
+`ppo` and `ppo paper` decide with the weights that ship. `ppo learning` also learns, with an update every four windows.
+Windows follow each other at once here, not after seconds, so that nearly all of them overlap with an update.
 """
 
 from __future__ import annotations
@@ -56,15 +56,15 @@ POLICIES = ("proportional", "pid", "goodput", "ppo", "ppo learning", "ppo paper"
 RATIO_LIMIT = 1.8  # of the median decision of `ppo` to that of `goodput`
 COMPARED_WORKERS = 32
 LIMITS_MS = {32: 2.0, 1024: 20.0}  # p99 of `decide` and `path` by the number of workers
-WARM_UP = 5  # windows that are not counted
-PAUSE_S = 0.01  # before the last report: what came before is settled
+WARM_UP = 5  # windows that do not count
+PAUSE_S = 0.01  # before the last report, so that earlier work is done
 WINDOWS = {32: 600, 1024: 200}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here")
-    parser.add_argument("--part", type=float, default=1.0, help="of the windows, for a quick look (default 1)")
+    parser.add_argument("--part", type=float, default=1.0, help="part of the windows, for a quick look (default 1)")
     args = parser.parse_args()
     compared = compare(COMPARED_WORKERS, max(20, int(args.part * WINDOWS[COMPARED_WORKERS])))
     rows = []
@@ -101,7 +101,7 @@ def measure(name: str, workers: int, windows: int) -> dict[str, Any]:
 
 
 def compare(workers: int, windows: int) -> dict[str, float]:
-    """CPU time of `decide` of ppo and goodput, which take turns, and the ratio of the medians."""
+    """CPU time of alternating decisions of ppo and goodput, and the ratio of the medians."""
     turns = {name: decisions(name, workers) for name in ("ppo", "goodput")}
     gc.collect()
     gc.freeze()
@@ -117,7 +117,7 @@ def compare(workers: int, windows: int) -> dict[str, float]:
 
 
 def decisions(name: str, workers: int) -> Iterator[float]:
-    """CPU milliseconds of every decision, without an arbitrator: window after window under the plan that came of it."""
+    """CPU milliseconds of every decision, without an arbitrator; each window runs under the plan of the one before."""
     config = cluster(name, workers)
     policy = Timed(make_policy(config, workers, np.random.default_rng(0)), time.thread_time)
     bounds = tuple(config.bounds(rank) for rank in range(workers))
@@ -134,14 +134,14 @@ def decisions(name: str, workers: int) -> Iterator[float]:
 
 
 class Undurable(Journal):
-    """Written as always, but never waited for."""
+    """A journal that writes as usual but never waits for the disk."""
 
     def write(self, kind: str, *, sync: bool = False, **fields: Any) -> None:
         super().write(kind, sync=False, **fields)
 
 
 class Timed:
-    """A policy, and how long its decisions took by `clock`, which counts seconds."""
+    """A policy that records the duration of its decisions by `clock`, in seconds."""
 
     def __init__(self, policy: Any, clock: Callable[[], float] = time.perf_counter) -> None:
         self._policy = policy
@@ -161,10 +161,10 @@ class Timed:
 async def follow(
     name: str, workers: int, windows: int, journal_type: Callable[[Path], Journal]
 ) -> tuple[list[float], list[float]]:
-    """Milliseconds of every decision, and from the last report to the plan where there was a new one."""
+    """Milliseconds of every decision, and from the last report to the plan if there was a new one."""
     config = cluster(name, workers)
     policy = Timed(make_policy(config, workers, np.random.default_rng(0)))
-    with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:  # not in memory, as /tmp may be
+    with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:  # /tmp may be in memory
         file = Path(folder) / "journal.jsonl"
         journal = journal_type(file)
         arbitrator = Arbitrator(config, policy, journal, replay(file), Path(folder) / "policy.npz")
@@ -199,13 +199,13 @@ async def follow(
 
 
 async def watch(plans: AsyncIterator[Plan], published: list[tuple[float, Plan]]) -> None:
-    """Note when a worker would get each plan."""
+    """Record when a worker would get each plan."""
     async for plan in plans:
         published.append((time.perf_counter(), plan))
 
 
 if __name__ == "__main__":
-    if not ONE_THREAD.items() <= os.environ.items():  # as the arbitrator has it, and numpy is loaded by now
+    if not ONE_THREAD.items() <= os.environ.items():  # as in the arbitrator; numpy is already loaded here
         os.execve(
             sys.executable,
             [sys.executable, "-m", "benchmarks.parts.decision", *sys.argv[1:]],

@@ -1,16 +1,16 @@
-"""What the hooks cost on the training thread: `mode: observe` against `mode: off`, interleaved in one run.
+"""Cost of the hooks on the training thread: `mode: observe` against `mode: off`, interleaved in one run.
 
     python -m benchmarks.parts.hooks --json FILE
 
-Two workers train the CNN on real BytePS with a real arbitrator. Each worker holds four copies of the model: two are
-attached with mode off, two with mode observe (votes, norms, records, reports). A round is one iteration of each, in
-an order that turns from round to round; two copies of each mode, made in the order off, observe, observe, off, keep
-it fair: equal copies differ by up to 1 % by their place in memory and in the round alone.
+Two workers train the CNN on real BytePS with a real arbitrator. Each worker has four copies of the model: two are
+attached with mode off, two with mode observe (votes, norms, records, reports). A round is one iteration of each copy;
+the order rotates from round to round. Equal copies differ by up to 1 % because of their place in memory and in the
+round alone. So there are two copies of each mode, made in the order off, observe, observe, off.
 
 Per run, the overhead is the mean over rounds of (observe - off), divided by the mean iteration time with mode off. It
-is a mean because part of the cost comes only every few iterations; the TRIM largest and smallest differences
-(interruptions by other programs) are left out on both sides. `overhead` is the mean of several runs, each with fresh
-processes: where models happen to lie in memory moves a single run by about 1 % either way.
+is a mean because part of the cost occurs only every few iterations. The TRIM largest and smallest differences
+(interruptions by other programs) are left out. `overhead` is the mean of several runs with fresh processes, because the
+place of the models in memory changes a single run by about 1 % either way.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def main() -> None:
 
 
 def measure(rounds: int) -> list[dict[str, Any]]:
-    """Run both workers under the launcher once and read what they found."""
+    """Run both workers under the launcher once and read their results."""
     with tempfile.TemporaryDirectory(prefix="dynamix-hooks-") as folder:
         config, results = Path(folder, "hooks.yaml"), Path(folder, "results")
         results.mkdir()
@@ -103,13 +103,13 @@ def measure(rounds: int) -> list[dict[str, Any]]:
 
 
 def run_worker(rounds: int, results: Path) -> None:
-    """One worker: alternate iterations of both modes and write the means."""
+    """Run one worker: alternate iterations of both modes and write the means."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
     images = torch.utils.data.TensorDataset(torch.randn(4096, 1, 28, 28), torch.randint(0, 10, (4096,)))
     settings = Settings.from_environment()
     loops = [iterate(mode, settings, images, rounds + WARM_UP) for mode in COPIES]
-    differences: list[tuple[float, float]] = []  # per round: seconds with mode off, and how much more with observe
+    differences: list[tuple[float, float]] = []  # per round: seconds with mode off, additional ones with observe
     for number in range(rounds + WARM_UP):
         times_s = [0.0] * len(loops)
         turned = [(number + place) % len(loops) for place in range(len(loops))]
@@ -132,7 +132,7 @@ def run_worker(rounds: int, results: Path) -> None:
 
 
 def iterate(mode: str, settings: Settings, images: Any, iterations: int) -> Iterator[float]:
-    """Train a model of its own in `mode`; yields the seconds of each iteration, what follows a step included."""
+    """Train a separate model in `mode`; yields the seconds of each iteration, including work after the step."""
     model = models.make_model("cnn", (1, 28, 28), 10)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     run = Run(model, optimizer, images, Session(dataclasses.replace(settings, mode=mode), "torch"))

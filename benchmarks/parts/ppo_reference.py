@@ -1,17 +1,17 @@
-"""Whether our PPO learns, and how fast: CartPole-v1 side by side with PPO of stable-baselines3.
+"""Does our PPO learn, and how fast? A comparison with PPO of stable-baselines3 on CartPole-v1.
 
     python -m benchmarks.parts.ppo_reference --json FILE [--png FILE]
 
 Both learn with the same hyper-parameters (HYPER_PARAMETERS; those that rl-baselines3-zoo publishes for CartPole, but
-10 passes over a batch in place of 20 and a constant clip range), the same number of environments, networks and budget
-of steps. Every training is a process of its own with one thread, torch's included, on the CPU; trainings of the two
-take turns, and who goes first changes from seed to seed. Both step plain `gymnasium.make("CartPole-v1")`, one
-environment after the other.
+10 passes over a batch instead of 20 and a constant clip range), and the same number of environments, networks and
+steps. Every training is a separate process on the CPU with one thread (torch's too). The two learners alternate, and
+the first one changes from seed to seed. Both step plain `gymnasium.make("CartPole-v1")`, one environment after the
+other.
 
 - `solved`: seeds whose mean return over the last 100 episodes of training (with exploration) is at least 475, the
   threshold that gymnasium registers for this environment.
-- `wall_s`: of the training alone, without imports, and with making the environments and networks.
-- `ratio`: our wall time by that of stable-baselines3, both summed over the seeds.
+- `wall_s`: wall time of the training, without imports, including the creation of environments and networks.
+- `ratio`: our wall time over that of stable-baselines3, both summed over the seeds.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ Episodes = list[tuple[int, float]]  # steps of all environments so far, return
 
 
 def train_ours(seed: int, steps: int) -> tuple[float, Episodes]:
-    """Our PPO: wall seconds, and the episodes in the order in which they ended."""
+    """Train with our PPO: wall seconds, and the episodes in the order of their ends."""
     learning = {name: value for name, value in HYPER_PARAMETERS.items() if name not in ("n_envs", "n_steps")}
     config = TrainConfig(
         Settings(normalise=False, **learning), HYPER_PARAMETERS["n_envs"], HYPER_PARAMETERS["n_steps"], anneal=True
@@ -73,7 +73,7 @@ def train_ours(seed: int, steps: int) -> tuple[float, Episodes]:
 
 
 def train_baselines(seed: int, steps: int) -> tuple[float, Episodes]:
-    """PPO of stable-baselines3, likewise; the episodes are those that its Monitor wrapper has seen."""
+    """Train with PPO of stable-baselines3: wall seconds, and the episodes that its Monitor wrapper recorded."""
     import torch
     from stable_baselines3 import PPO
     from stable_baselines3.common.monitor import Monitor
@@ -115,7 +115,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here")
     parser.add_argument("--png", type=Path, metavar="FILE", help="draw the learning curves here")
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=200_000, help="of all environments together, per training")
+    parser.add_argument("--steps", type=int, default=200_000, help="steps of all environments together, per training")
     parser.add_argument("--one", nargs=2, metavar=("WHO", "SEED"), help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.one:
@@ -136,7 +136,7 @@ def main() -> None:
 
 
 def measure(seeds: int, steps: int) -> list[dict[str, Any]]:
-    """All trainings, one after the other, each in a fresh process."""
+    """Run all trainings, one after the other, each in a fresh process."""
     trainings = []
     console = make_console()
     with progress_bar(console) as bar:
@@ -188,7 +188,7 @@ def show(figures: dict[str, Any], trainings: list[dict[str, Any]]) -> None:
 
 
 def draw(target: Path, trainings: list[dict[str, Any]], steps: int) -> None:
-    """Return of the latest episodes over steps, one thin line per seed, the mean thick; and wall times."""
+    """Draw the return of the latest episodes over steps (thin: one seed, thick: their mean), and wall times."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10, 4), layout="constrained", dpi=130)
@@ -206,7 +206,7 @@ def draw(target: Path, trainings: list[dict[str, Any]], steps: int) -> None:
     returns.axhline(SOLVED_RETURN, color="#777777", linewidth=1, linestyle="--")
     returns.set_xlabel("environment steps")
     returns.set_ylabel("return, mean of the last 20 episodes")
-    returns.set_title(f"{ENVIRONMENT}: one thin line per seed, thick their mean", loc="left", fontsize="medium")
+    returns.set_title(f"{ENVIRONMENT} (thin: one seed, thick: their mean)", loc="left", fontsize="medium")
     returns.legend(loc="lower right")
     walls.set_ylabel("wall time of a training (s), one thread")
     for axes in (returns, walls):
@@ -216,7 +216,7 @@ def draw(target: Path, trainings: list[dict[str, Any]], steps: int) -> None:
 
 
 def _curve(episodes: Episodes, places: NDArray[Any]) -> NDArray[Any]:
-    """At every place the mean return of the 20 episodes that ended last; NaN before the first."""
+    """At every place the mean return of the latest 20 episodes; NaN before the first one."""
     ends, totals = np.array([end for end, _ in episodes]), np.array([total for _, total in episodes])
     counts = np.searchsorted(ends, places, side="right")
     return np.array([totals[max(count - 20, 0) : count].mean() if count else np.nan for count in counts])

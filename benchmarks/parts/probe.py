@@ -1,21 +1,21 @@
-"""What the network probe costs: a BytePS iteration with the probe on against off, interleaved in one run.
+"""Cost of the network probe: a BytePS iteration with the probe on against off, interleaved in one run.
 
     python -m benchmarks.parts.probe --json FILE        (as root)
 
 Scheduler, server and two workers train the demo's CNN on real BytePS on this machine. The benchmark starts and ends
-the real probe process beside them, in blocks of the same length in the order off, on, on, off; while it is there, all
-four roles read their traffic from it as often as in a real run. Off means off: no program in the kernel, no reading.
-Workers log the time of every iteration, which is how iterations are matched to blocks; those that touch the time in
-which the probe comes or goes belong to none.
+the real probe process in blocks of the same length, in the order off, on, on, off. While the probe runs, all four roles
+read their traffic from it as often as in a real run. While it is off, there is no program in the kernel and no reading.
+Workers log the time of every iteration; the benchmark uses it to assign iterations to blocks. Iterations that overlap
+with a start or an end of the probe belong to no block.
 
-- `slowdown`: mean over pairs of neighbouring blocks of (on - off), divided by the mean iteration with the probe off. A
-  block counts by its mean, because part of the cost comes only every few iterations; the TRIM largest and smallest
-  differences (interruptions by other programs) are left out on both sides. `slowdown_error` is its standard error.
+- `slowdown`: mean over pairs of neighbouring blocks of (on - off), divided by the mean iteration with the probe off.
+  The figure of a block is its mean, because part of the cost occurs only every few iterations. The TRIM largest and
+  smallest differences (interruptions by other programs) are left out. `slowdown_error` is the standard error.
 - `probe_cpu`: CPU seconds of the probe process per second, over all blocks with the probe on.
-- `kernel_cpu`: the same of its programs in the kernel, which run inside the roles' system calls, and `events_per_s`,
-  how often they ran; both from the kernel (kernel.bpf_stats_enabled), in a last block of its own, as the counting
-  costs about as much as what it counts. `megabytes_per_s` is the traffic meanwhile, both ways.
-- `lost`: connections the probe had to leave out, over the whole run.
+- `kernel_cpu`: CPU seconds per second of its programs in the kernel, which run inside the roles' system calls;
+  `events_per_s`: how often they run. The kernel counts both (kernel.bpf_stats_enabled) in a separate last block,
+  because counting costs about as much as the programs. `megabytes_per_s` is the traffic in this block, both ways.
+- `lost`: connections that the probe leaves out, over the whole run.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from dynamix_ps.metrics.network.probe_client import ProbeSource
 from dynamix_ps.metrics.network.probe_protocol import Snapshot
 
 BLOCK_S = 2.0
-SETTLE_S = 1.5  # for the roles to find the probe, or its end
+SETTLE_S = 1.5  # for the roles to notice the start or the end of the probe
 WARM_UP_S = 5.0
 START_LIMIT_S = 60.0
 TRAFFIC_S = 10.0
@@ -64,7 +64,7 @@ class Block:
 
 
 class ProbeProcess:
-    """The probe as the launcher starts it. Raises SystemExit with its words when it does not come up."""
+    """The probe as the launcher starts it. Raises SystemExit with its output if it does not start."""
 
     def __init__(self, path: str) -> None:
         command = [sys.executable, "-m", "dynamix_ps.metrics.network.probe", "--socket", path]
@@ -77,7 +77,7 @@ class ProbeProcess:
         self._source = ProbeSource(path)
 
     def cpu_s(self) -> float:
-        """CPU time of all its threads so far, exact to the nanosecond."""
+        """CPU time of all its threads so far, with nanosecond resolution."""
         tasks = Path(f"/proc/{self._process.pid}/task").iterdir()
         return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
 
@@ -87,7 +87,7 @@ class ProbeProcess:
         for file in Path(f"/proc/{self._process.pid}/fdinfo").iterdir():
             try:
                 lines = file.read_text().splitlines()
-            except FileNotFoundError:  # closed meanwhile: no program
+            except FileNotFoundError:  # closed meanwhile, so no program
                 continue
             facts = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
             if "run_cnt" in facts:
@@ -95,7 +95,7 @@ class ProbeProcess:
         return sum(run_ns for run_ns, _ in programs.values()) / 1e9, sum(runs for _, runs in programs.values())
 
     def snapshot(self) -> Snapshot:
-        """What it knows of all roles. Raises SourceError."""
+        """Its data about all roles. Raises SourceError."""
         try:
             return self._source.ask("all")
         finally:
@@ -159,7 +159,7 @@ def wait_for_training(roles: Roles, folder: Path) -> None:
 
 
 def check(snapshot: Snapshot) -> int:
-    """Connections lost so far. Raises SystemExit if not every role reads its traffic."""
+    """Connections lost so far. Raises SystemExit unless every role reads its traffic."""
     expected = WORKERS + 2
     readers = {process.pid for process in snapshot.processes} - {os.getpid()}
     if len(readers) != expected:
@@ -168,7 +168,7 @@ def check(snapshot: Snapshot) -> int:
 
 
 def traffic(probe: ProbeProcess) -> dict[str, Any]:
-    """What the programs in the kernel do and cost."""
+    """Work and cost of the programs in the kernel."""
     with bpf_stats():
         before, (cpu_before_s, runs_before), began_s = carried(probe.snapshot()), probe.programs(), time.monotonic()
         time.sleep(TRAFFIC_S)
@@ -187,7 +187,7 @@ def carried(snapshot: Snapshot) -> float:
 
 @contextmanager
 def bpf_stats() -> Iterator[None]:
-    """The kernel counts the runs of all programs meanwhile."""
+    """Let the kernel count the runs of all its programs."""
     before = _BPF_STATS.read_text()
     _BPF_STATS.write_text("1")
     try:
@@ -197,7 +197,7 @@ def bpf_stats() -> Iterator[None]:
 
 
 def read_log(file: Path) -> list[tuple[float, float]]:
-    """(end, duration) of every iteration; the last line may be cut off, as its writer was killed."""
+    """(end, duration) of every iteration; the last line may be incomplete, because its writer is killed."""
     lines = file.read_text().split("\n")[:-1]
     return [(float(ended), float(duration)) for ended, duration in (line.split() for line in lines)]
 
@@ -253,7 +253,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here")
     parser.add_argument("--pairs", type=int, default=60, help="pairs of blocks, about 8 s each")
     args = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that roles and files go, too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # unwind, so that roles and files are removed
     with tempfile.TemporaryDirectory(prefix="dx-probe-") as folder:
         figures = measure(Path(folder), args.pairs, Console(stderr=True))
     figures |= {"pairs": args.pairs, "block_s": BLOCK_S, "batch": BATCH, "workers": WORKERS, "cores": os.cpu_count()}

@@ -2,9 +2,9 @@
 
     python -m benchmarks.parts.probe_role --socket PATH [--log FILE]
 
-A worker trains the demo's CNN until it is ended, and writes a line per iteration: when it ended (monotonic clock,
-seconds) and how long it took. While there is a probe at PATH, a worker reads its traffic at the end of every window,
-in a thread of its own; a server or scheduler every second. Without a probe nothing is read.
+A worker trains the demo's CNN until it is killed, and writes a line per iteration: its end (monotonic clock, seconds)
+and its duration (seconds). While there is a probe at PATH, a worker reads its traffic at the end of every window, in a
+separate thread; a server or scheduler reads it every second. Without a probe they read nothing.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ INTERVAL_S = 1.0  # metrics.interval_s
 
 
 class Reader:
-    """Reads the traffic of this process whenever it is due or `interval_s` has passed, while there is a probe."""
+    """Reads the traffic of this process on request and every `interval_s` seconds, while there is a probe."""
 
     def __init__(self, path: str, interval_s: float | None) -> None:
         self.due = threading.Event()
@@ -45,7 +45,7 @@ class Reader:
                     meter.update(source.read())
                 else:
                     source.close()
-            except SourceError:  # it is just starting, or ending
+            except SourceError:  # the probe is starting or ending
                 source.close()
 
 

@@ -1,11 +1,11 @@
-"""How fast the simulator is: windows of workers per second on one core, and how much memory many workers need.
+"""Speed and memory of the simulator: windows of workers per second on one core, and memory for many workers.
 
     python -m benchmarks.parts.sim_speed --json FILE
 
-A window of a worker is one step of the simulator and the 41 features that a learned policy sees, with sizes that
-change every window and clusters drawn at random (bursts, events, drift and all). The best of several repetitions
-counts: other programs on the machine can only slow it down. The memory is the largest resident set of a process that
-does nothing else. `same_bits`: two runs of the same seed ended in the same bits.
+A window of a worker is one step of the simulator and the 41 features that a learned policy sees. Sizes change in every
+window, and clusters are drawn at random (with bursts, events and drift). The best of several repetitions counts,
+because other programs on the machine can only slow it down. The memory is the largest resident set of a process that
+does nothing else. `same_bits`: two runs with the same seed give the same bits.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ CASES = ((32, 64), (1024, 8))  # (workers, environments)
 
 
 class Loop:
-    """A simulator, its features, and sizes that go up and down."""
+    """A simulator with its features, and sizes that rise and fall."""
 
     def __init__(self, workers: int, environments: int) -> None:
         rng = np.random.default_rng(0)
@@ -51,7 +51,7 @@ class Loop:
 
 
 def measure(workers: int, environments: int, windows: int, repetitions: int) -> dict[str, Any]:
-    """The figures of one case; to be called in a process of its own."""
+    """The figures of one case; call it in a fresh process."""
     best_s, digests = float("inf"), set()
     for _ in range(repetitions):
         loop = Loop(workers, environments)
@@ -73,7 +73,7 @@ def measure(workers: int, environments: int, windows: int, repetitions: int) -> 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here")
-    parser.add_argument("--windows", type=int, default=500, help="of every environment, per repetition")
+    parser.add_argument("--windows", type=int, default=500, help="windows of every environment, per repetition")
     parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--case", type=int, choices=range(len(CASES)), help=argparse.SUPPRESS)
     args = parser.parse_args()

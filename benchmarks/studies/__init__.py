@@ -3,20 +3,20 @@
 In the simulator:
 
     policies            every policy on every scenario that ships
-    learned             what learning adds to the model that the policy stands on
+    learned             what learning adds to the model behind the policy
     clip_simple         PPO with clipping and critic against the learner of DYNAMIX
     reward_k            terms of the reward, iterations per decision
-    scaling             trained with 8 workers, used with up to 1,024
-    transfer            trained on one kind of training, used on another
-    pid_published       whether `pid` does what is published of dynamic batching
-    calibration         simulated against recorded runs
+    scaling             policies trained with 8 workers, used with up to 1,024
+    transfer            policies trained on one kind of training, used on another
+    pid_published       whether `pid` matches the published results of dynamic batching
+    calibration         simulated runs against recorded ones
     calibration_record  records the real runs for calibration
 
 Real training in one process:
 
-    epoch_end           a last batch of a few samples
+    epoch_end           the effect of a last batch of a few samples
     growth              when the global batch may grow
-    finish              a larger global batch towards the end
+    finish              a larger global batch towards the end of training
 
 About our code and the machine:
 
@@ -26,5 +26,5 @@ About our code and the machine:
 Shared:
 
     study               command line, CSV, picture and page of a study
-    trainings           trained policies, and their times beside the best rival
+    trainings           trained policies, and their times relative to the best rival
 """

@@ -1,17 +1,17 @@
-"""How well the calibrated simulator foretells real runs that it has not seen.
+"""How well the calibrated simulator predicts real runs that it has not seen.
 
     python -m benchmarks.studies.calibration --json FILE --png FILE
 
-Real runs (BytePS, three uneven workers; benchmarks/studies/calibration_record.py) with different batch sizes. Each is
-foretold by a simulator that was calibrated with all the others, and given nothing but its batch sizes:
+The real runs (BytePS, three uneven workers; benchmarks/studies/calibration_record.py) differ in their batch sizes. For
+each run a simulator is calibrated with all other runs and predicts the run from its batch sizes alone:
 
 - `iteration_error`: median over its windows of |simulated - measured| / measured time of an iteration;
-- `time_error`: |simulated - measured| / measured training time until the test accuracy first is at the target,
-  interpolated between evaluations, each of them the median of itself and its neighbours (single ones scatter).
-  Simulated: median of several seeds. Pauses for evaluation count on neither side.
+- `time_error`: |simulated - measured| / measured training time until the test accuracy first reaches the target. The
+  accuracy is interpolated between evaluations; each is the median of itself and its neighbours, because single ones
+  scatter. The simulated time is the median of several seeds. Pauses for evaluation do not count.
 
-`--record` runs them anew on this machine first (about seven minutes on two cores, which nothing else should use) and
-replaces the recordings.
+`--record` first repeats the real runs on this machine and replaces the recordings. It takes about seven minutes on two
+cores, which no other program should use.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ SEED = 0
 
 
 def measure(folder: Path) -> tuple[list[Series], list[Scenario], list[Prediction]]:
-    """The runs, for each the scenario calibrated with the others, and what that foretells."""
+    """The runs; for each one the scenario calibrated with the others, and its prediction."""
     recorded = [read_run(folder / f"{run.name}{SUFFIX}") for run in RUNS]
     runs = [series_of(run) for run in recorded]
     scenarios = leave_one_out(scenario_of("calibrated", recorded, runs), runs)
@@ -51,7 +51,7 @@ def measure(folder: Path) -> tuple[list[Series], list[Scenario], list[Prediction
 
 
 def figures_of(predictions: Sequence[Prediction]) -> dict[str, Any]:
-    """What is written as JSON; NaN as null."""
+    """The content of the JSON file; NaN becomes null."""
     rows = [
         {key: _known(value) for key, value in {**dataclasses.asdict(one), "time_error": one.time_error}.items()}
         for one in predictions
@@ -72,19 +72,19 @@ def _known(value: Any) -> Any:
 
 
 def draw(figure: Any, runs: Sequence[Series], scenarios: Sequence[Scenario]) -> None:
-    """Left: time of an iteration, window by window. Right: test accuracy over training time, dots measured."""
+    """Left: time of an iteration, window by window. Right: test accuracy over training time. Dots are measured."""
     from dynamix_ps.report.plots.style import WORKER_COLOURS
 
     figure.set_size_inches(12, 5)
-    figure.suptitle("Real runs (dots) foretold by a simulator calibrated with the other runs")
+    figure.suptitle("Real runs (dots) and predictions of a simulator calibrated with the other runs")
     left, right = figure.subplots(1, 2)
     rng = np.random.default_rng(SEED)
     longest_ms = 1.1e3 * max(float(run.iteration_s.max()) for run in runs)
     ends_ms = np.array([0.0, longest_ms])
     left.fill_between(ends_ms, 0.9 * ends_ms, 1.1 * ends_ms, color="#dddddd", label="10 % off")
     for colour, scenario, run in zip(WORKER_COLOURS, scenarios, runs, strict=False):
-        foretold_ms = 1e3 * predict_times(scenario, run.sizes).iteration_s
-        left.plot(1e3 * run.iteration_s, foretold_ms, ".", color=colour, label=run.name)
+        predicted_ms = 1e3 * predict_times(scenario, run.sizes).iteration_s
+        left.plot(1e3 * run.iteration_s, predicted_ms, ".", color=colour, label=run.name)
         time_s, accuracy = simulate(scenario, run, rng)
         right.plot(np.median(time_s, axis=1), np.median(accuracy, axis=1), color=colour, label=run.name)
         measured_s = np.interp(run.evaluated, np.arange(len(run.clock_s)), run.clock_s)
@@ -102,14 +102,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here")
     parser.add_argument("--png", type=Path, metavar="FILE", help="draw them")
-    parser.add_argument("--record", action="store_true", help="run all runs anew on this machine first")
-    parser.add_argument("--folder", type=Path, default=FOLDER, help="of the recordings (default: those of the project)")
+    parser.add_argument("--record", action="store_true", help="repeat all real runs on this machine first")
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="folder of the recordings (default: those shipped)")
     args = parser.parse_args()
     console = Console()
     if args.record:
         record(args.folder, console)
     runs, scenarios, predictions = measure(args.folder)
-    console.print(table("each run foretold from the others", predictions))
+    console.print(table("each run predicted from the others", predictions))
     figures = figures_of(predictions)
     console.print(
         f"{figures['within_both']} of {len(predictions)} runs within {ITERATION_BAR:.0%} (time of an iteration) "

@@ -1,6 +1,6 @@
-"""Real runs to calibrate the simulator with: three uneven workers, the same training with different batch sizes.
+"""Records real runs to calibrate the simulator: three uneven workers, one training with different batch sizes.
 
-Recorded by `python -m benchmarks.studies.calibration --record`; about seven minutes on two cores. Each run becomes one
+Used by `python -m benchmarks.studies.calibration --record`; about seven minutes on two cores. Each run becomes one
 small file (dynamix_ps/sim/recorded.py).
 """
 
@@ -22,8 +22,8 @@ from dynamix_ps.sim.recorded import SUFFIX, write_recording
 
 SPEEDS = (1.0, 0.5, 0.25)
 LIMIT_S = 240.0
-# The C library gives memory back after an iteration or keeps it, by what was asked for before; giving it back costs
-# up to a third of an iteration. Here it keeps it, so that runs differ in their batch sizes alone.
+# After an iteration the C library returns memory to the system or keeps it, depending on earlier requests. Returning it
+# costs up to a third of an iteration. Here the library keeps it, so that runs differ only in their batch sizes.
 ENVIRONMENT = {"MALLOC_TRIM_THRESHOLD_": "4000000000", "MALLOC_MMAP_THRESHOLD_": "4000000000"}
 
 
@@ -31,7 +31,7 @@ ENVIRONMENT = {"MALLOC_TRIM_THRESHOLD_": "4000000000", "MALLOC_MMAP_THRESHOLD_":
 class Recorded:
     """One run: first batch sizes by worker, the policy, passes over the data, iterations between evaluations.
 
-    Every run has weights and an order of the data of its own, so that none tells of another more than it should.
+    Every run has its own first weights and order of the data, so that one run does not reveal the noise of another.
     """
 
     name: str
@@ -67,7 +67,7 @@ def record(folder: Path, console: Console) -> None:
 
 
 def launch(run: Recorded, folder: Path) -> RunFolder:
-    """One run through `dynamix launch`, below `folder`."""
+    """Run once with `dynamix launch`, in a folder below `folder`."""
     cluster_file = folder / f"{run.name}.yaml"
     cluster_file.write_text(dump_config(config_of(run, folder)))
     command = [sys.executable, "-m", "dynamix_ps", "launch", "-c", str(cluster_file)]

@@ -2,12 +2,14 @@
 
     python -m benchmarks.studies.clip_simple
 
-Both learners train the structured policy from the same seeds, with as many cluster windows and the same settings
-otherwise (policy/ppo/settings.py says which of them `simple` reads). Per size: the mean reward of a window while they
-learn, how far single updates move the policy (KL), and the time to target accuracy of what came out over that of the
-best rival (proportional, pid, goodput), interquartile mean over scenarios and seeds, with the range of single
-trainings. `worst KL` is the largest of one update, `lost` is how far the mean reward at the end lies below its best
-(means of LAST updates).
+Both learners train the structured policy with the same seeds, number of cluster windows and other settings
+(policy/ppo/settings.py says which of them `simple` reads). Per size, the study reports:
+
+- the mean reward of a window during training, and how far single updates move the policy (KL);
+- the time to target accuracy of the trained policy over that of the best rival (proportional, pid, goodput):
+  interquartile mean over scenarios and seeds, with the range of single trainings;
+- `worst KL`: the largest KL of one update;
+- `lost`: how far the mean reward at the end is below its best (means of LAST updates).
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ from dynamix_ps.sim.scenario.load import load_scenario
 from dynamix_ps.sim.training.trainer import TrainSettings
 
 LEARNERS: tuple[Literal["clip", "simple"], ...] = ("clip", "simple")
-WINDOWS = {8: 120_000, 32: 80_000, 128: 40_000}  # of clusters, per training, by the number of workers
+WINDOWS = {8: 120_000, 32: 80_000, 128: 40_000}  # cluster windows per training, by the number of workers
 ENVIRONMENTS = {8: 32, 32: 16, 128: 8}
 SCENARIOS = ("homogeneous", "h-level-8", "spot-slowdown")
 SEEDS = 3
@@ -102,7 +104,7 @@ def report(learning: Mapping[Training, LearningRows], contests: Mapping[int, Con
 
 
 def draw(figure: Any, learning: Mapping[Training, LearningRows], sizes: Sequence[int]) -> None:
-    """Above: reward; below: KL of every update. One column per size, one line per training."""
+    """Top: reward; bottom: KL of every update. One column per size, one line per training."""
     figure.set_size_inches(4 * len(sizes) + 1, 6)
     figure.suptitle("Learners at several cluster sizes (simulated); one line per training")
     grid = figure.subplots(2, len(sizes), squeeze=False, sharex="col")
@@ -140,7 +142,7 @@ def best_and_end(rewards: Array) -> tuple[float, float]:
 
 
 def largest_kl(row: Mapping[str, float]) -> float:
-    """Of any network in one update."""
+    """The largest KL of any network in one update."""
     return max(value for name, value in row.items() if name.endswith("/approx_kl"))
 
 

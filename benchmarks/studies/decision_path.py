@@ -2,16 +2,16 @@
 
     python -m benchmarks.studies.decision_path [--list]
 
-A real arbitrator in this process, 32 workers, without network, decides with the policy `ppo` that ships and its safety
-net. It does not learn. After WARM_UP windows the next DECISIONS that make a plan are followed with `sys.setprofile`:
+A real arbitrator in this process, without network, decides for 32 workers with the shipped policy `ppo` and its safety
+net. The policy does not learn. After WARM_UP windows, `sys.setprofile` follows the next DECISIONS that make a plan:
 from `Arbitrator._decide`, which gets the closed window, to the end of `Arbitrator._publish`, which gets the new plan.
-The journal writes in a thread, which is followed too. Both figures are about functions of `dynamix_ps`, and both are
-given as the median and the most of the decisions: those that the safety net judges and replaces go the longest way.
+It also follows the journal's thread. Both figures count functions of `dynamix_ps`. Each is given as the median and the
+maximum over the decisions; a decision that the safety net replaces takes the longest path.
 
     modules   different modules whose functions run
     calls     calls of a function by another module: the caller is the nearest function of ours on the stack
 
-Generator expressions and the methods that `dataclass` generates do not count: nobody wrote them as functions.
+Generator expressions and the methods that `dataclass` generates do not count as functions.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ BEGIN, END = Arbitrator._decide.__code__, Arbitrator._publish.__code__
 
 
 class DecisionPath:
-    """The functions of ours that run in one decision, and who calls whom."""
+    """The functions of `dynamix_ps` that run in one decision, and their calls."""
 
     def __init__(self) -> None:
         self.modules: set[str] = set()
         self.calls: Counter[tuple[str, str]] = Counter()  # (calling module, called function)
-        self.published = False  # it has made a new plan, which is its end
+        self.published = False  # the decision has made a new plan and is complete
         self._begun = False
 
     def profile(self, frame: FrameType, event: str, _: Any) -> None:
@@ -75,14 +75,14 @@ class DecisionPath:
 
 
 def _module(frame: FrameType) -> str | None:
-    """The module of a function of ours, else None."""
+    """The module of a function of `dynamix_ps`, else None."""
     name = str(frame.f_globals.get("__name__"))
     ours = name.startswith("dynamix_ps.") and frame.f_code.co_filename.endswith(".py")
     return name if ours and frame.f_code.co_name != "<genexpr>" else None
 
 
 async def follow(workers: int = WORKERS, warm_up: int = WARM_UP, decisions: int = DECISIONS) -> list[DecisionPath]:
-    """The paths of so many decisions after `warm_up` windows that make a new plan."""
+    """The paths of the first decisions after `warm_up` windows that make a new plan."""
     found: list[DecisionPath] = []
     config = cluster("ppo", workers)
     with tempfile.TemporaryDirectory() as folder:
@@ -115,7 +115,7 @@ async def follow(workers: int = WORKERS, warm_up: int = WARM_UP, decisions: int 
 
 @contextmanager
 def _profiled(profile: Callable[[FrameType, str, Any], None]) -> Iterator[None]:
-    """Follow this thread, and those that start meanwhile."""
+    """Profile this thread, and those that start meanwhile."""
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
     threading.setprofile(profile)
     sys.setprofile(profile)
@@ -128,7 +128,7 @@ def _profiled(profile: Callable[[FrameType, str, Any], None]) -> Iterator[None]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--list", action="store_true", help="name every call between modules on the longest way")
+    parser.add_argument("--list", action="store_true", help="list every call between modules on the longest path")
     args = parser.parse_args()
     paths = sorted(asyncio.run(follow()), key=lambda path: path.calls.total())
     if args.list:

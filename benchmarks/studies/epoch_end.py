@@ -1,12 +1,12 @@
-"""What does a last batch of a few samples do to training? One process, real training, no cluster.
+"""How does a last batch of a few samples affect training? One process, real training, no cluster.
 
     python -m benchmarks.studies.epoch_end
 
-The workload of the proof grid trains with global batches of 192. Then an epoch ends, with a few samples more than a
-whole batch: they are a batch of their own, or the last two batches share all that is left, as the sampler does it
-(worker_hooks/sampler.py). The learning rate of a batch is in proportion to the square root of its samples. Test loss
-after the first iterations of the next epoch, with the same samples in both, several draws of which samples are the
-last.
+The workload of the proof grid trains with global batches of 192. The epoch ends with a few samples more than a whole
+batch. Either they form a separate batch, or the last two batches share all remaining samples, as the sampler does
+(worker_hooks/sampler.py). The learning rate of a batch is proportional to the square root of its samples. The study
+measures the test loss after the first iterations of the next epoch. Both cases use the same samples; the last samples
+are drawn several times.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ Indices = NDArray[np.int64]
 
 
 def on_their_own(left: int) -> list[int]:
-    """Sizes of the last two batches where `left` samples more than a whole batch are a batch of their own."""
+    """Sizes of the last two batches if the `left` samples beyond a whole batch form a separate batch."""
     return [FIRST, left]
 
 
 def shared(left: int) -> list[int]:
-    """Sizes of the last two batches as the sampler has it."""
+    """Sizes of the last two batches as the sampler makes them."""
     sampler, cursor, sizes = GlobalSampler(FIRST + left, 0), Cursor(), []
     while cursor.epoch == 0:
         step = sampler.plan_step(cursor, [FIRST])
@@ -55,7 +55,7 @@ WAYS = {"a batch of their own": on_their_own, "shared by the last two": shared}
 
 
 class Trained:
-    """A model in mid-training, to which one can come back."""
+    """A model in the middle of training, with a state to return to."""
 
     def __init__(self, images: data.DataSet, seed: int, iterations: int) -> None:
         torch.manual_seed(seed)
@@ -73,7 +73,7 @@ class Trained:
         return self._rng.choice(len(self._labels), samples, replace=False)
 
     def end_epoch(self, last: Indices, sizes: Sequence[int], following: Sequence[Indices]) -> Iterator[float]:
-        """Go back, train `last` in batches of these sizes, then `following`. The test loss after each of these."""
+        """Restore the state, train `last` in batches of `sizes`, then each of `following`; yields its test loss."""
         model, optimizer = copy.deepcopy(self._saved)
         self._model.load_state_dict(model)
         self._optimizer.load_state_dict(optimizer)
@@ -98,7 +98,7 @@ class Trained:
 
 
 def measure(quick: bool) -> Study:
-    """All rests and both ways, with every seed and draw."""
+    """Train every number of remaining samples in both ways, with every seed and draw."""
     images = data.load("fashion-mnist", None)
     seeds, draws, before = (SEEDS[:1], 1, 2) if quick else (SEEDS, DRAWS, BEFORE)
     found: dict[tuple[str, int], list[Curve]] = {(way, left): [] for left in LEFT for way in WAYS}

@@ -2,10 +2,10 @@
 
     python -m benchmarks.studies.finish
 
-The workload of the proof grid for its two epochs, with a learning rate in proportion to the square root of B and no
-schedule of its own: larger and smaller global batches for the last quarter or eighth of the samples. A larger batch
-averages more noise away than its longer step adds, as a learning rate that falls would (Smith et al.,
-arXiv 1711.00489); what it costs is steps. Final accuracy, and that of the last three evaluations.
+The workload of the proof grid trains for its two epochs, with a learning rate proportional to the square root of B and
+no schedule. The last quarter or eighth of the samples uses larger or smaller global batches. A larger batch averages
+out more noise than its longer step adds, like a falling learning rate (Smith et al., arXiv 1711.00489); the price is
+fewer steps. The study reports the final accuracy and the mean of the last three evaluations.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from benchmarks.workloads import data
 
 EPOCHS = 2
 SEEDS = (1, 2, 3, 4, 5, 6)
-GROWS_AT = 10_000  # samples, as early as the agent does
-FINISHES = {  # from so many thousands of samples on, which global batch
+GROWS_AT = 10_000  # samples; the agent grows B as early as this
+FINISHES = {  # {thousands of samples after which it starts: global batch}
     "192": {0: FIRST},
     "192, 450 from 90": {0: FIRST, 90: 450},
     "256": {0: FIRST, 10: 256},
@@ -33,11 +33,11 @@ FINISHES = {  # from so many thousands of samples on, which global batch
     "320, 640 from 105": {0: FIRST, 10: 320, 105: 640},
 }
 
-Accuracies = Mapping[str, Sequence[Sequence[float]]]  # per finish and seed, of the last three evaluations
+Accuracies = Mapping[str, Sequence[Sequence[float]]]  # of the last three evaluations, per finish and seed
 
 
 def by_iteration(by_thousands: Mapping[int, int]) -> Growth:
-    """The same with iterations in place of thousands of samples."""
+    """The same schedule in iterations."""
     batches: dict[int, int] = {}
     iteration, began, batch = 0, 0, FIRST
     for begin, changed in by_thousands.items():
@@ -48,7 +48,7 @@ def by_iteration(by_thousands: Mapping[int, int]) -> Growth:
 
 
 def measure(quick: bool) -> Study:
-    """All of them with every seed."""
+    """Train every finish with every seed."""
     images = data.load("fashion-mnist", None)
     samples = EPOCHS * len(images.train.labels)
     seeds, samples = (SEEDS[:1], samples // 6) if quick else (SEEDS, samples)

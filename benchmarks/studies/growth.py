@@ -2,11 +2,11 @@
 
     python -m benchmarks.studies.growth
 
-The workload of the proof grid (two-layer CNN on Fashion-MNIST, learning rate 0.045 for 192 samples and in proportion to
-the square root of B) trains with global batches that grow as the agent's do with H-level 10, earlier and later, with
-the learning rate at once and warmed up. There an iteration takes as long whatever B is, as the slowest worker has its
-least: iterations are time. Iterations and samples until the test accuracy is reached, as the mean of three evaluations
-in a row, 8,000 samples apart.
+The workload of the proof grid is a two-layer CNN on Fashion-MNIST with a learning rate of 0.045 for 192 samples,
+proportional to the square root of B. The global batch grows as the agent lets it grow with H-level 10, earlier or
+later, and the learning rate follows at once or with a warm-up. With H-level 10 an iteration takes equally long for any
+B, because the slowest worker is at its smallest size; so iterations measure time. The study reports iterations and
+samples until the test accuracy is reached, as the mean of three evaluations in a row, 8,000 samples apart.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SAMPLES = 136_000
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """From which iteration on which global batch, and in how many iterations the learning rate follows (0: at once)."""
+    """Global batch by first iteration, and the number of iterations in which the learning rate follows (0: at once)."""
 
     batches: Mapping[int, int]
     warm_up: int = 0
@@ -61,7 +61,7 @@ class Point:
 
 
 def train(growth: Growth, images: data.DataSet, seed: int, samples: int) -> Iterator[Point]:
-    """Evaluations on the way, until so many samples are trained."""
+    """Train `samples` samples; yields the evaluations on the way."""
     torch.manual_seed(seed)
     inputs, labels = torch.from_numpy(images.train.inputs), torch.from_numpy(images.train.labels)
     model = models.make_model("cnn", images.shape, images.classes)
@@ -85,14 +85,14 @@ def train(growth: Growth, images: data.DataSet, seed: int, samples: int) -> Iter
 
 @torch.no_grad()
 def accuracy(model: torch.nn.Module, images: data.DataSet) -> float:
-    """On all test data."""
+    """Accuracy on all test data."""
     inputs, labels = torch.from_numpy(images.test.inputs), torch.from_numpy(images.test.labels)
     parts = zip(torch.split(inputs, 1000), torch.split(labels, 1000), strict=True)
     return sum(int((model(x).argmax(1) == y).sum()) for x, y in parts) / len(labels)
 
 
 def arrival(curve: Sequence[Point], wanted: float) -> Point | None:
-    """The evaluation that, with its neighbours, first has this accuracy."""
+    """The first evaluation whose mean with its neighbours reaches this accuracy; None if there is none."""
     for index, point in enumerate(curve):
         around = curve[max(index - 1, 0) : index + 2]
         if np.mean([one.accuracy for one in around]) >= wanted:
@@ -101,7 +101,7 @@ def arrival(curve: Sequence[Point], wanted: float) -> Point | None:
 
 
 def measure(quick: bool) -> Study:
-    """All of them with every seed."""
+    """Train every schedule with every seed."""
     images = data.load("fashion-mnist", None)
     seeds, samples = (SEEDS[:1], 2 * EVALUATE_EVERY) if quick else (SEEDS, SAMPLES)
     curves = {}

@@ -1,11 +1,11 @@
-"""What learning adds to the model that the structured policy stands on: both on clusters drawn at random (simulated).
+"""What learning adds to the model behind the structured policy, on clusters drawn at random (simulated).
 
     python -m benchmarks.studies.learned --json FILE
 
-Clusters are drawn as in training (dynamix_ps/sim/cluster/randomise.py), from a seed that no training uses. Each is
-run twice with the same random numbers: by the policy that ships, and by an untrained one, which does what the model
-advises (dynamix_ps/policy/learned/advice.py). `ratio` is the time to target of the first over the second; a run that
-does not get there within `WINDOWS` counts with the time it ran.
+Clusters are drawn as in training (dynamix_ps/sim/cluster/randomise.py), from a seed that no training uses. Each one
+runs twice with the same random numbers: with the policy that ships, and with an untrained one, which follows the advice
+of the model (dynamix_ps/policy/learned/advice.py). `ratio` is the time to target of the first over the second. A run
+that does not reach the target within `WINDOWS` counts with its whole time.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from dynamix_ps.sim.cluster.randomise import draw
 from dynamix_ps.sim.cluster.simulator import Simulator
 from dynamix_ps.terminal import make_console
 
-SEED = 7_000_000  # trainings use small ones
+SEED = 7_000_000  # trainings use small seeds
 WINDOWS = 6000
 WORKERS = (3, 8, 16)
 
@@ -37,7 +37,7 @@ WORKERS = (3, 8, 16)
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here")
-    parser.add_argument("--clusters", type=int, default=256, help="of each size")
+    parser.add_argument("--clusters", type=int, default=256, help="clusters of each size")
     args = parser.parse_args()
     spec = policy_spec("structured", Ppo().hidden)
     rng = np.random.default_rng(0)
@@ -65,7 +65,7 @@ def main() -> None:
 def times_s(
     networks: dict[str, ActorCritic], clusters: int, n_workers: int
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Simulated seconds to the target of every cluster, and whether it got there."""
+    """Simulated seconds to the target of every cluster, and whether it reached the target."""
     simulator = Simulator(draw(np.random.default_rng(SEED), clusters, n_workers), np.random.default_rng(SEED))
     agent = make_agent("structured", networks, GoodputReward(), ClusterModel(clusters, n_workers))
     time_s, running = np.zeros(clusters), np.ones(clusters, dtype=bool)

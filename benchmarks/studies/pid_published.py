@@ -1,17 +1,18 @@
-"""Does `pid` do what is published of dynamic batching (arXiv 2305.12213)? In the simulator.
+"""Does `pid` match the published results of dynamic batching (arXiv 2305.12213)? Simulated.
 
     python -m benchmarks.studies.pid_published --json FILE
 
-- Figure 4a: three workers with 3, 5 and 12 cores and equal first sizes settle after two adjustments. Bar: at most 3, of
-  every seed, in `SETTLING_WINDOWS` windows, and then no two computing times differ by more than twice the dead-band.
-- Its results: ResNet-50 at H-level 2 (9, 12, 18 cores) is 2x as fast as with uniform sizes, at level 10 (2, 17, 20)
-  2.4x. Bar: time per epoch of uniform static over that of pid at level 10 is at least 2. The epoch is the first,
-  settling included. Where computing is linear in the batch and all there is, the split of an unchanged global batch
-  gains mean cores / fewest cores and no more: 1.44x at level 2, 6.5x at level 10. So the 2x there has other causes.
+- Figure 4a: three workers with 3, 5 and 12 cores and equal first sizes settle after two adjustments. Bar: with every
+  seed at most 3 adjustments in `SETTLING_WINDOWS` windows; then no two computing times differ by more than twice the
+  dead-band.
+- Speed-up: ResNet-50 at H-level 2 (9, 12, 18 cores) is 2x as fast as with uniform sizes, at level 10 (2, 17, 20) 2.4x.
+  Bar: time per epoch of uniform static over that of pid at level 10 is at least 2. The epoch is the first one and
+  includes settling. If an iteration is computing alone, linear in the batch, the split of an unchanged global batch
+  gains at most mean cores / fewest cores: 1.44x at level 2, 6.5x at level 10. So the 2x at level 2 has other causes.
 
-What a sample costs is chosen by us (`CORE_S`); so is everything else of the clusters, which is the simulator's default
-(dynamix_ps/sim/scenario/load.py). pid lets the global batch grow, and a larger one spreads the fixed part of an
-iteration over more samples; `pid-keep`, which does not, is shown beside it.
+The cost of a sample (`CORE_S`) is chosen by us. All other parameters of the clusters are the simulator's defaults
+(dynamix_ps/sim/scenario/load.py). pid lets the global batch grow, which spreads the fixed part of an iteration over
+more samples. The table also shows `pid-keep`, which keeps the global batch.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ MOST_ADJUSTMENTS, LEAST_SPEEDUP = 3, 2.0
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What came of a policy on a cluster."""
+    """The result of a policy on a cluster."""
 
     time_s: float
     adjustments: int
@@ -93,7 +94,7 @@ def epochs(cores: tuple[int, ...], seeds: int) -> dict[str, float]:
 
 
 def run(cores: tuple[int, ...], policy: Policy, seed: int, windows: int | None = None) -> Run:
-    """Train for so many windows, or for one epoch."""
+    """Train for `windows` windows, or for one epoch if that is None."""
     workers = tuple(Worker(per_sample_s=CORE_S / count) for count in cores)
     scenario = Scenario(name="published", workers=workers, initial_batch=FIRST_SIZE, lr_rule="none")
     simulator = Simulator(parameters_of((scenario,)), np.random.default_rng(seed))

@@ -2,22 +2,22 @@
 
     python -m benchmarks.studies.policies --json FILE --out benchmarks/results
 
-The contenders are the policies of the arbitrator, run as there (dynamix_ps/sim/contest/evaluate.py):
+The study runs the policies as the arbitrator does (dynamix_ps/sim/contest/evaluate.py):
 
-- tuned-static: the same size for everybody, the best of a geometric grid (two sizes per doubling, between the bounds
-  of the scenario) by mean time over the very seeds that are reported. Nobody gets so much tuning in practice.
+- tuned-static: one size for all workers, the best of a geometric grid (two sizes per doubling, between the bounds of
+  the scenario) by mean time over the reported seeds themselves. This is more tuning than a real job gets.
 - proportional, pid (dynamic batching as published), goodput (Pollux's batch size, split for equal finish).
-- ppo-structured: the policy that ships, as it ships, with its safety net; ppo-structured-alone: without the net.
-- model-alone: an untrained structured policy, which does what the model advises
-  (dynamix_ps/policy/learned/advice.py): what is not learned in ppo-structured.
+- ppo-structured: the policy that ships, with its safety net; ppo-structured-alone: without the net.
+- model-alone: an untrained structured policy, which follows the model's advice (dynamix_ps/policy/learned/advice.py).
+  It shows the part of ppo-structured that is not learned.
 - ppo-paper: the paper's actions and reward, trained by us, without a safety net.
 
 `relative_time` is the interquartile mean, over seeds and scenarios, of a policy's time to target over that of its best
-rival, with a stratified bootstrap interval of 95 %; below 1 is faster. The best rival is the one of tuned-static,
-proportional, pid and goodput with the smallest interquartile mean in the scenario (`best_rival`), and, stricter, the
-one that happened to be best in that very seed, which nobody can know beforehand (`best_of_seed`). `improvement` is the
-probability that a run of the policy is shorter than one of the best rival. A run that never reaches the target counts
-with the longest time that any policy needed in the scenario, or its own where that is longer; `missed` is how many.
+rival, with a stratified bootstrap interval of 95 %; below 1 is faster. `best_rival` is the one of tuned-static,
+proportional, pid and goodput with the smallest interquartile mean in the scenario. `best_of_seed` is stricter: the
+rival that is best with the same seed, which cannot be known in advance. `improvement` is the probability that a run of
+the policy is shorter than one of the best rival. A run that never reaches the target counts with the longest time that
+any policy needed in the scenario, or with its own time if that is longer; `missed` counts these runs.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ RIVALS = {
 }
 NO_SAFETY_NET = Safety(enabled=False)
 SHIPPED = "ppo-structured"
-GROUPS = ("changing", "constant", "all")  # of scenarios; each scenario by itself is one, too
+GROUPS = ("changing", "constant", "all")  # of scenarios; each single scenario is also a group
 LEARNED = {
     SHIPPED: Policy(name="ppo"),
     "ppo-structured-alone": Policy(name="ppo", safety=NO_SAFETY_NET),
@@ -64,10 +64,10 @@ LEARNED = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here")
-    parser.add_argument("--out", type=Path, metavar="FOLDER", help="write page, picture and a line per run here")
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help="write page, picture and one line per run here")
     parser.add_argument("--seeds", type=int, default=SEEDS)
-    parser.add_argument("--seed", type=int, default=0, help="what all random numbers come from")
-    parser.add_argument("--scenario", action="append", help="only these; default: all that ship")
+    parser.add_argument("--seed", type=int, default=0, help="seed of all random numbers")
+    parser.add_argument("--scenario", action="append", help="only these (default: all that ship)")
     parser.add_argument("--rivals-only", action="store_true", help="leave the learned policies out")
     args = parser.parse_args()
     scenarios = [load_scenario(name) for name in args.scenario or shipped()]
@@ -104,7 +104,7 @@ def main() -> None:
 
 
 def untrained(file: Path) -> Policy:
-    """A structured policy that has learned nothing, which is the model that it stands on."""
+    """A structured policy that has learned nothing: it follows the model's advice."""
     spec = policy_spec("structured", Ppo().hidden)
     fresh = fresh_networks(spec, Settings(), np.random.default_rng(0))
     networks = {name: agent.weights for name, agent in fresh.items()}

@@ -1,10 +1,10 @@
-"""How long workers with CPU quotas wait for each other when their batch sizes fit their speeds exactly.
+"""How long workers with CPU quotas wait for each other if their batch sizes match their speeds exactly.
 
     python -m benchmarks.studies.quota_waiting
 
 A quota lets a worker compute at full speed until its share of the period is used, and stops it until the next period.
-So workers with the same long-run time per iteration are ready at different moments, and wait. The calculation follows
-this rule alone: one core per worker, periods that begin at moments of their own, work that varies by 2 %.
+So workers with the same long-run time per iteration finish at different moments, and wait. The calculation models this
+rule alone: one core per worker, periods that begin at random moments, work that varies by 2 %.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dynamix_ps.launch.emulate import core_quotas
 
 DEMO_SPEEDS = (1.0, 0.5, 0.25)
 DEMO_CORES = 2
-EXCHANGE_MS = 4.0  # of an iteration, without computing
+EXCHANGE_MS = 4.0  # per iteration, for the exchange alone
 SPREAD = 0.02  # standard deviation of the work of an iteration, relative
 
 
@@ -32,7 +32,7 @@ class Quota:
     left_ms: float = 0.0
 
     def finish_ms(self, start_ms: float, work_ms: float) -> float:
-        """When `work_ms` of CPU time are done that begin at `start_ms`."""
+        """When `work_ms` of CPU time that begin at `start_ms` are done."""
         now_ms = start_ms
         while True:
             while self.next_ms <= now_ms:
@@ -51,9 +51,9 @@ class Quota:
 def waiting(
     cores: tuple[float, ...], period_ms: float, computing_ms: float, rng: np.random.Generator, iterations: int = 400
 ) -> tuple[NDArray[np.float64], float]:
-    """(part of its time that each worker waits, mean milliseconds per iteration).
+    """(part of the time that each worker waits, mean milliseconds per iteration).
 
-    `computing_ms` is what an iteration's work takes each worker in the long run: the sizes fit the quotas.
+    `computing_ms` is the long-run time of an iteration's work, the same for each worker: the sizes match the quotas.
     """
     quotas = [Quota(share, period_ms, next_ms=float(rng.uniform(0, period_ms))) for share in cores]
     now_ms, waited_ms = 0.0, np.zeros(len(cores))

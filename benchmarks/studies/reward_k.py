@@ -2,11 +2,11 @@
 
     python -m benchmarks.studies.reward_k
 
-Small trainings of 8 workers, each with one thing changed: a term of a reward left out (its weight 0), the paper's
-reward for the structured actions, or another number k of iterations per decision, in training and in use. Time to
-target accuracy over that of the best rival (proportional, pid, goodput, all at k = 20), interquartile mean over
-scenarios and seeds, and the range of single trainings; below 1 is faster. Without a safety net. `missed` is the part
-of the runs that never reached the target.
+Small trainings with 8 workers, each with one change: no weight for one term of a reward, the paper's reward for the
+structured actions, or another number k of iterations per decision, in training and in use. The figure is the time to
+target accuracy over that of the best rival (proportional, pid, goodput, all at k = 20): the interquartile mean over
+scenarios and seeds, and the range of single trainings. Below 1 is faster. There is no safety net. `missed` is the part
+of the runs that never reach the target.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ GOODPUT, PAPER = GoodputReward(), PaperReward()
 
 
 def variants(windows: int) -> dict[str, TrainSettings]:
-    """Everything that is compared, by name."""
+    """The settings to compare, by name."""
     structured = TrainSettings(n_workers=(8,), environments=32, total_windows=windows, window=K)
     paper = paper_settings(n_workers=(8,), environments=32, total_windows=windows, window=K)
     return {
@@ -91,7 +91,7 @@ def measure(quick: bool) -> Study:
 
 
 def at_k(scenario: Scenario, k: int) -> Scenario:
-    """Decisions after every k iterations, and as many iterations at most."""
+    """The scenario with a decision after every k iterations and the same limit of iterations."""
     return scenario.model_copy(update={"window": k, "max_windows": scenario.max_windows * scenario.window // k})
 
 

@@ -1,11 +1,12 @@
-"""Trained with 8 workers, used with 8 to 1,024 (simulated).
+"""Policies trained with 8 workers, used with 8 to 1,024 (simulated).
 
     python -m benchmarks.studies.scaling
 
-Policies that have never seen another size than 8 workers, on the same clusters grown: every worker keeps its speed and
-link, while the servers' bandwidth, the noise scale and the data set grow with the workers (Scenario.with_workers). Time
-to target accuracy over that of the best rival (proportional, pid, goodput) of the same scenario and size, interquartile
-mean over scenarios and seeds, and the range of single trainings; below 1 is faster. Without a safety net.
+The policies have only seen clusters of 8 workers. They run on larger copies of the same clusters: every worker keeps
+its speed and link, while the servers' bandwidth, the noise scale and the data set grow with the number of workers
+(Scenario.with_workers). The figure is the time to target accuracy over that of the best rival (proportional, pid,
+goodput) of the same scenario and size: the interquartile mean over scenarios and seeds, and the range of single
+trainings. Below 1 is faster. There is no safety net.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from dynamix_ps.sim.training.trainer import TrainSettings
 TRAINED_AT = 8
 SIZES = (8, 16, 32, 64, 128, 256, 1024)
 SCENARIOS = ("h-level-8", "noisy-neighbour", "spot-slowdown")
-SEEDS = 3  # of every scenario and size
+SEEDS = 3  # per scenario and size
 TRAININGS = 2
 WINDOWS = 250_000
 LEARNED = f"ppo, trained with {TRAINED_AT} workers"

@@ -1,4 +1,4 @@
-"""What a study leaves behind: NAME.csv, NAME.png and, in NAME.md, its table with command, time and machine."""
+"""Writes the result of a study: NAME.csv, NAME.png and, in NAME.md, its table with command, time and machine."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ class Study:
 
 
 def run_study(name: str, doc: str | None, measure: Callable[[bool], Study], simulated: bool = True) -> None:
-    """The command of a study.
+    """Run a study from the command line.
 
     Args:
-        name: of its module and, with dashes, of its files.
-        measure: makes the result; its argument says whether to be quick, which only shows that it works.
+        name: name of its module and, with dashes, of its files.
+        measure: makes the result; its argument asks for a quick run, which only shows that the study works.
         simulated: whether the page says that its figures are simulated.
     """
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the page (default: %(default)s)")
-    parser.add_argument("--quick", action="store_true", help="far too small to mean anything; shows that it runs")
+    parser.add_argument("--quick", action="store_true", help="too small for meaningful figures; shows that it works")
     args = parser.parse_args()
     began_s = time.monotonic()
     study = measure(args.quick)

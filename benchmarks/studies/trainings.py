@@ -23,7 +23,7 @@ from dynamix_ps.terminal import progress_bar
 
 RIVALS = {name: Policy.model_validate({"name": name}) for name in ("proportional", "pid", "goodput")}
 
-SEED = 1000  # of everything but the trainings
+SEED = 1000  # of everything except the trainings
 
 LearningRows = list[dict[str, float]]  # one per update; `windows` is among the names
 
@@ -34,7 +34,7 @@ class Training:
 
     name: str
     settings: TrainSettings
-    scenarios: tuple[Scenario, ...] = ()  # clusters to train on; none: the full variety
+    scenarios: tuple[Scenario, ...] = ()  # clusters to train on; empty: the full variety
 
     @property
     def run(self) -> str:
@@ -42,7 +42,7 @@ class Training:
         return f"{self.name} {self.settings.seed}"
 
     def file(self, folder: Path) -> Path:
-        """Where its policy is once it has ended."""
+        """The file of its policy after it has ended."""
         return folder / f"{self.run}.npz"
 
 
@@ -76,12 +76,12 @@ def _train(job: _Job) -> LearningRows:
 
 
 def shortened(scenario: Scenario) -> Scenario:
-    """For --quick: too few windows to reach the target."""
+    """The scenario for --quick, with too few windows to reach the target."""
     return scenario.model_copy(update={"max_windows": 20})
 
 
 def run_contest(scenarios: Sequence[Scenario], policies: Mapping[str, Policy], seeds: int) -> Contest:
-    """Every policy on every scenario, in several processes, with other random numbers than the trainings."""
+    """Run every policy on every scenario, in several processes, with other random numbers than the trainings."""
     with progress_bar(Console(stderr=True)) as bar:
         task = bar.add_task("policies on scenarios")
         return compete(
@@ -94,7 +94,7 @@ def run_contest(scenarios: Sequence[Scenario], policies: Mapping[str, Policy], s
 
 
 def without_safety_net(file: Path) -> Policy:
-    """The policy of a file without a safety net: a study is about the policy itself."""
+    """The policy of a file without a safety net, because a study is about the policy itself."""
     return policy_of(file).model_copy(update={"safety": Safety(enabled=False)})
 
 

@@ -1,20 +1,20 @@
-"""Trained on one family of clusters, used on another (simulated).
+"""Policies trained on one family of clusters, used on another (simulated).
 
     python -m benchmarks.studies.transfer
 
-A family is the same set of clusters (SCENARIOS, 8 workers) with another training on it:
+All families have the same clusters (SCENARIOS, 8 workers) but train something else on them:
 
-- `sgd`: a small CNN under SGD, as the scenarios are written; the learning rate follows AdaScale.
-- `adam`: the same model under Adam: the learning rate follows sqrt(B/B0), and the noise scale begins higher and grows
+- `sgd`: a small CNN with SGD, as in the scenario files; the learning rate follows AdaScale.
+- `adam`: the same model with Adam; the learning rate follows sqrt(B/B0), and the noise scale begins higher and grows
   less (chosen by us; Adam's preconditioning evens out the gradient's noise).
-- `large`: a model ten times as large: ten times the computing and bytes, three times the noise scale.
-- `transformer`: the profile of that name (sim/scenario_parts.py), higher noise scale, slower decay; twice the
-  computing, four times the bytes.
+- `large`: a model ten times as large, with ten times the computing and bytes and three times the noise scale.
+- `transformer`: the profile of that name (sim/scenario/parts.py), with a higher noise scale, slower decay, twice the
+  computing and four times the bytes.
 
-What a family takes longer, its events take longer too. Policies are trained on one family alone, or on `everything`
-(sim/randomise.py), and used on all: time to target accuracy over that of the best rival (proportional, pid, goodput)
-there, interquartile mean over scenarios and seeds, and the range of single trainings; below 1 is faster. Without a
-safety net.
+The events of a scenario stretch with its computing time. Policies train on one family alone, or on `everything`
+(sim/cluster/randomise.py), and run on all families. The figure is the time to target accuracy over that of the best
+rival (proportional, pid, goodput) in the same family: the interquartile mean over scenarios and seeds, and the range of
+single trainings. Below 1 is faster. There is no safety net.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ SEEDS = 5
 TRAININGS = 2
 WINDOWS = 200_000
 TRANSFORMER_TARGET = 0.46
-EVERYTHING = "everything"  # the full variety of sim/randomise.py
+EVERYTHING = "everything"  # the full variety of sim/cluster/randomise.py
 
 
 def families(names: Sequence[str]) -> dict[str, tuple[Scenario, ...]]:
@@ -65,20 +65,20 @@ def families(names: Sequence[str]) -> dict[str, tuple[Scenario, ...]]:
 def trained(
     scenario: Scenario, lr_rule: str = "adascale", noise_scale: float = 1.0, noise_growth: float = 1.0
 ) -> Scenario:
-    """Another learning rate rule, and factors on noise scale and its growth."""
+    """The scenario with another learning-rate rule, and with factors on the noise scale and its growth."""
     training = scenario.training
     changed = {"noise_scale": training.noise_scale * noise_scale, "noise_growth": training.noise_growth * noise_growth}
     return scenario.model_copy(update={"training": training.model_copy(update=changed), "lr_rule": lr_rule})
 
 
 def as_transformer(scenario: Scenario) -> Scenario:
-    """Another shape of training, with a target that the new curve reaches after a similar number of windows."""
+    """The scenario with the transformer's profile; its new target takes a similar number of windows."""
     training = scenario.training.model_copy(update=PROFILES["transformer"])
     return scenario.model_copy(update={"training": training, "target_accuracy": TRANSFORMER_TARGET})
 
 
 def heavier(scenario: Scenario, computing: float, model: float) -> Scenario:
-    """So many times the computing and bytes; what the scenario foresees takes `computing` times as long."""
+    """The scenario with factors on computing and bytes; its events take `computing` times as long."""
 
     def later(change: Any) -> Any:
         names = [name for name in ("at_s", "until_s", "every_s", "for_s") if getattr(change, name, None) is not None]

@@ -1,8 +1,8 @@
-"""Hosts that are network namespaces, joined by a switch that is a bridge in a namespace of its own.
+"""Hosts as network namespaces, joined by a switch: a bridge in a separate namespace.
 
-Nothing touches the machine's own network: each host has a pair of interfaces, `eth0` on its side and a port on the
-switch's. Needs root (CAP_NET_ADMIN and CAP_SYS_ADMIN), `ip`, `tc` and `nsenter`; no kernel module besides tbf,
-bridge and veth.
+The network of the machine itself stays as it is: each host has a pair of interfaces, `eth0` on its side and a port on
+the switch. Needs root (CAP_NET_ADMIN and CAP_SYS_ADMIN), `ip`, `tc`, `nsenter` and the kernel modules tbf, bridge and
+veth.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ _MOST_HOSTS = 250
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """TCP counters the kernel keeps for a whole network namespace (/proc/net/snmp)."""
+    """TCP counters of a whole network namespace (/proc/net/snmp)."""
 
-    sent_segments: int  # OutSegs: without those sent again
+    sent_segments: int  # OutSegs: without retransmissions
     retransmitted_segments: int  # RetransSegs
 
 
 class Bed:
-    """Hosts and their links. A context manager; beds of several processes do not meet.
+    """Hosts and their links, as a context manager. Beds of several processes are independent.
 
-    Raises BedError where a command fails; nothing is left of a bed that did not come up.
+    Raises BedError if a command fails. A bed that does not come up is removed completely.
     """
 
     def __init__(self, hosts: Mapping[str, Link]) -> None:
-        """Raises ValueError for a host's name, or for more than 250 hosts."""
+        """Raises ValueError for an invalid name of a host, and for no or more than 250 hosts."""
         for name in hosts:
             names.check_host(name)
         if not 0 < len(hosts) <= _MOST_HOSTS:
@@ -56,7 +56,7 @@ class Bed:
         self._processes: list[subprocess.Popen[Any]] = []
 
     def up(self) -> None:
-        """Build it. Removes what beds of dead owners left on this machine first."""
+        """Build the bed. First removes beds on this machine whose owner is dead."""
         removal.remove_left_over()
         self._overruns_before = _overruns()
         try:
@@ -66,7 +66,7 @@ class Bed:
             raise
 
     def down(self) -> None:
-        """End everything that runs in the bed and remove it. May be called twice."""
+        """End all processes in the bed and remove it. May be called twice."""
         removal.remove(self._bed, self._inodes)
         for process in self._processes:
             process.wait()
@@ -95,11 +95,11 @@ class Bed:
         return names.namespace(self._bed, host)
 
     def inode(self, host: str) -> int:
-        """What identifies the host's network namespace in the kernel; stays when its name is removed."""
+        """The kernel's identifier of the host's network namespace; survives the removal of its name."""
         return self._inodes[self._number[host]]
 
     def popen(self, host: str, argv: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
-        """subprocess.Popen inside the host's network. The file systems, /sys included, stay those of the machine."""
+        """subprocess.Popen inside the host's network. The file systems, also /sys, are those of the machine."""
         process: subprocess.Popen[Any] = subprocess.Popen((*self.inside(host), *argv), **options)
         self._processes.append(process)
         return process
@@ -108,7 +108,7 @@ class Bed:
         return self._links[host]
 
     def set_link(self, host: str, link: Link) -> None:
-        """Change a host's link while it is in use. Packets in the queue of a limit that is taken away are lost."""
+        """Change a host's link while it is in use. Removing a rate loses the packets in its queue."""
         self._set_rate(self.namespace(host), self._device[host], link.up_bits_per_s, link.queue_s)
         self._set_rate(self._switch, self._port(host), link.down_bits_per_s, link.queue_s)
         self._set_loss(host, "ingress", link.up_loss)
@@ -126,7 +126,7 @@ class Bed:
         run("ip", "-n", self._switch, "link", "set", self._port(host), "up")
 
     def rename_interface(self, host: str, device: str) -> None:
-        """Take the host's interface down, give it another name and take it up again with the same addresses."""
+        """Take the host's interface down, rename it, and bring it up again with the same addresses."""
         inside = ("ip", "-n", self.namespace(host), "link", "set")
         run(*inside, self._device[host], "down")
         run(*inside, self._device[host], "name", device)
@@ -136,18 +136,18 @@ class Bed:
         self._set_routes(host, self._links[host].congestion)
 
     def remove_name(self, host: str) -> None:
-        """Delete the host's namespace. The kernel keeps it for as long as a process lives in it."""
+        """Delete the host's namespace. The kernel keeps it while a process runs in it."""
         run("ip", "netns", "delete", self.namespace(host))
 
     def dropped(self, host: str) -> int:
-        """Packets lost at random on the host's link so far, both ways: what was really injected."""
+        """Packets lost at random on the host's link so far, both ways: the losses really injected."""
         qdiscs = run_json("tc", "-s", "-j", "-n", self._switch, "qdisc", "show", "dev", self._port(host))
         return int(next(qdisc["drops"] for qdisc in qdiscs if qdisc["kind"] == "clsact"))
 
     def overruns(self) -> int:
-        """Packets of the whole machine that were lost since the bed came up because its CPUs fell behind.
+        """Packets that the whole machine has lost since the bed came up because its CPUs were too slow.
 
-        Unless it is 0, the machine was too slow for the rates of the links and lost more than was asked for.
+        If it is not 0, the machine is too slow for the rates of the links and loses more than the configured losses.
         """
         return _overruns() - self._overruns_before
 
@@ -162,7 +162,7 @@ class Bed:
         self._add_namespace(self._switch)
         run("ip", "-n", self._switch, "link", "add", "bridge", "type", "bridge")
         run("ip", "-n", self._switch, "link", "set", "bridge", "up")
-        with suppress(BedError):  # not there unless the kernel's bridge filter is
+        with suppress(BedError):  # exists only with the kernel's bridge filter
             run(*self.inside(names.SWITCH), "sysctl", "-qw", *(f"net.bridge.{name}=0" for name in _BRIDGE_FILTERS))
         for host, link in self._links.items():
             self._add_host(host, link)
@@ -174,7 +174,7 @@ class Bed:
         pair = (device, "netns", inside, "type", "veth", "peer", "name", port, "netns", self._switch)
         run("ip", "link", "add", *pair)
         run("ip", "-n", self._switch, "link", "set", port, "master", "bridge", "up")
-        # or the kernel would hand over up to 64 KB at once, and one lost packet were 45 lost segments
+        # otherwise the kernel passes up to 64 KB at once, and one lost packet is 45 lost segments
         run("ip", "-n", inside, "link", "set", device, "gso_max_segs", "1", "up")
         run("tc", "-n", self._switch, "qdisc", "add", "dev", port, "clsact")
         self._set_cpu(inside, device, self._number[host])
@@ -188,15 +188,15 @@ class Bed:
         self._inodes.append(removal.inode_of(name))
 
     def _set_cpu(self, namespace: str, device: str, number: int) -> None:
-        """What arrives at an interface is handled by one CPU.
+        """Let one CPU handle all packets that arrive at an interface.
 
-        By default it is the sender's CPU of the moment: a sender that moves to another CPU overtakes itself, and TCP
-        takes packets out of order for losses.
+        By default it is the CPU on which the sender runs. If the sender moves to another CPU, packets arrive out of
+        order, and TCP mistakes this for losses.
         """
         cpus = sorted(os.sched_getaffinity(0))
         cpu = cpus[number % len(cpus)]
         mask = f"{1 << cpu % 32:x}" + ",00000000" * (cpu // 32)
-        file = f"/sys/class/net/{device}/queues/rx-0/rps_cpus"  # of the namespace: `ip netns exec` has its own /sys
+        file = f"/sys/class/net/{device}/queues/rx-0/rps_cpus"  # in the namespace: `ip netns exec` mounts its /sys
         run("ip", "netns", "exec", namespace, "sh", "-c", f"echo {mask} > {file}")
 
     def _set_addresses(self, host: str) -> None:
@@ -206,7 +206,7 @@ class Bed:
             run("ip", "-n", inside, "address", "replace", address, "dev", device, *options)
 
     def _set_routes(self, host: str, congestion: str) -> None:
-        """The congestion control goes with the route: the machine's default is for root of the machine alone."""
+        """Set routes with their congestion control: only root of the machine itself can change the default."""
         inside, device = self.namespace(host), self._device[host]
         for source, network in (
             (self.address(host), f"{_NETWORK}0/{_PREFIX}"),
@@ -224,7 +224,7 @@ class Bed:
             run("tc", "-n", namespace, "qdisc", "delete", "dev", device, "root")
 
     def _set_loss(self, host: str, side: str, probability: float) -> None:
-        """The filter stays at a loss of 0, so that a change never loses its counter."""
+        """Set the loss. The filter exists even for a loss of 0, so that its counter survives changes."""
         place = ("dev", self._port(host), side, "pref", "1", "handle", "1", "protocol", "all")
         run("tc", "-n", self._switch, "filter", "replace", *place, *random_loss(probability))
 
@@ -232,12 +232,12 @@ class Bed:
         return f"port{self._number[host]}"
 
     def inside(self, host: str) -> tuple[str, ...]:
-        """What to put before a command line that is to run in the host's network."""
+        """The words before a command line that make it run in the host's network."""
         return ("nsenter", f"--net={names.NAMESPACES / self.namespace(host)}", "--")
 
 
 def _overruns() -> int:
-    """Second column of every CPU's line: its backlog was full."""
+    """Sum over the CPUs of the second column: packets dropped because the backlog was full."""
     return sum(int(line.split()[1], 16) for line in Path("/proc/net/softnet_stat").read_text().splitlines())
 
 
@@ -246,7 +246,7 @@ _BRIDGE_FILTERS = ("bridge-nf-call-iptables", "bridge-nf-call-ip6tables", "bridg
 
 @functools.cache
 def permitted() -> str | None:
-    """None where a bed can be built, otherwise the exact reason; found out by building one."""
+    """None if a bed can be built, else the exact reason. Builds one to find out."""
     if os.geteuid() != 0:
         return f"network namespaces need root, this is user {os.geteuid()}"
     try:

@@ -1,4 +1,4 @@
-"""Removes test beds whose owner has ended without doing so (kill -9).
+"""Removes test beds whose owner ended without removing them (kill -9).
 
     python -m benchmarks.testbed.clean
 
@@ -18,7 +18,7 @@ def main() -> None:
         gone = remove_left_over()
     except BedError as error:
         sys.exit(f"error: {error}")
-    print("\n".join(f"removed {bed}" for bed in gone) or "no test bed was left over")
+    print("\n".join(f"removed {bed}" for bed in gone) or "no leftover test bed found")
 
 
 if __name__ == "__main__":

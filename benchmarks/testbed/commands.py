@@ -1,4 +1,4 @@
-"""Runs `ip`, `tc` and friends."""
+"""Runs `ip`, `tc` and similar commands."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ _LIMIT_S = 20.0
 
 
 class BedError(Exception):
-    """A command the test bed needs has failed. The text has the command and what it said."""
+    """A command of the test bed failed. The text has the command and its output."""
 
 
 def run(*argv: str) -> str:
-    """Output of a command. Raises BedError when it fails, is missing, or does not end within 20 s."""
+    """Output of a command. Raises BedError if it fails, is missing, or does not end within 20 s."""
     try:
         done = subprocess.run(argv, capture_output=True, text=True, timeout=_LIMIT_S, check=False)
     except FileNotFoundError:
@@ -29,5 +29,5 @@ def run(*argv: str) -> str:
 
 
 def run_json(*argv: str) -> Any:
-    """What a command printed as JSON; an empty list when it printed nothing."""
+    """The JSON that a command printed; an empty list if it printed nothing."""
     return json.loads(run(*argv) or "[]")

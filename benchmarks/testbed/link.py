@@ -1,8 +1,8 @@
-"""What a link between a host and the switch is like. Pure.
+"""Properties of a link between a host and the switch. Pure.
 
-Rates are emulated by a token bucket (`tbf`), losses by a classic BPF filter that throws a random number per packet.
-Both act where the packet leaves or enters the switch, never in the sender: a sender that drops its own packets notices
-it, keeps the data, and sends it again without counting a retransmission.
+A token bucket (`tbf`) emulates rates; a classic BPF filter, which draws a random number per packet, emulates losses.
+Both act where a packet leaves or enters the switch, never in the sender. A sender notices when it drops its own packets
+and sends the data again without counting a retransmission.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ class Link:
     down_bits_per_s: float = math.inf
     up_loss: float = 0.0  # probability that a packet is lost
     down_loss: float = 0.0
-    queue_s: float = 0.02  # longest time a packet waits for its turn where there is a rate; what is beyond is dropped
+    queue_s: float = 0.02  # longest wait of a packet for a limited rate; packets that would wait longer are dropped
     congestion: str = "cubic"  # congestion control of the host
 
     def __post_init__(self) -> None:
-        """Raises ValueError for a rate that is not positive or a loss that is no probability."""
+        """Raises ValueError for a rate that is not positive or a loss outside 0 to 1."""
         for name in ("up_bits_per_s", "down_bits_per_s", "queue_s"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name}: got {getattr(self, name)}, expected a positive number")
@@ -43,14 +43,14 @@ class Link:
 
 
 def token_bucket(bits_per_s: float, queue_s: float) -> tuple[str, ...]:
-    """Words for `tc` that limit a rate."""
+    """Arguments of `tc` that limit a rate."""
     burst_bytes = max(_SMALLEST_BURST_BYTES, round(bits_per_s / 8 / _TICK_HZ))
     rate, burst, latency = f"{round(bits_per_s)}bit", f"{burst_bytes}b", f"{round(queue_s * 1e6)}us"
     return ("tbf", "rate", rate, "burst", burst, "latency", latency)
 
 
 def random_loss(probability: float) -> tuple[str, ...]:
-    """Words for `tc` that drop IP packets at random.
+    """Arguments of `tc` that drop IP packets at random.
 
     ARP and IPv6 neighbour discovery always pass, so that hosts find each other at any loss (chosen by us).
     """

@@ -1,4 +1,4 @@
-"""Names of the namespaces of a bed. They say who owns it, so that others can tell when it is left over."""
+"""Names of the namespaces of a bed. They contain the owner, so that other processes recognise leftover beds."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _beds = count()
 
 
 def new_bed() -> str:
-    """What the names of a new bed begin with: the owner's pid, when it started, and a number."""
+    """The prefix of the names of a new bed: the owner's pid, its start time and a number."""
     return f"dxbed.{os.getpid()}.{_start_of(os.getpid())}.{next(_beds)}"
 
 
 def check_host(name: str) -> None:
-    """Raises ValueError for a name that no host can have."""
+    """Raises ValueError for an invalid name of a host."""
     if not _HOST.fullmatch(name) or name == SWITCH:
         raise ValueError(f"host {name!r}: expected small letters, digits and '-', at most 32, and not {SWITCH!r}")
 
@@ -35,7 +35,7 @@ def namespaces_of(bed: str) -> list[str]:
 
 
 def left_over() -> list[str]:
-    """Beds on this machine whose owner does not run any more."""
+    """Beds on this machine whose owner no longer runs."""
     return sorted({found[1] for found, _ in _all() if _start_of(int(found[2])) != found[3]})
 
 
@@ -47,7 +47,7 @@ def _all() -> Iterator[tuple[re.Match[str], str]]:
 
 
 def _start_of(pid: int) -> str:
-    """When a process started, in clock ticks since boot; empty if there is none."""
+    """Start time of a process, in clock ticks since boot; empty if there is no such process."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:

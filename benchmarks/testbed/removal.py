@@ -1,4 +1,4 @@
-"""Takes down test beds: their processes, namespaces and with these their interfaces."""
+"""Removes test beds: their processes and their namespaces with all interfaces."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PATIENCE_S = 5.0
 
 
 def remove_left_over() -> list[str]:
-    """Remove the beds whose owner has ended without doing so (kill -9), and name them. Raises BedError."""
+    """Remove the beds whose owner ended without removing them (kill -9); returns their names. Raises BedError."""
     gone = names.left_over()
     for bed in gone:
         remove(bed)
@@ -25,7 +25,7 @@ def remove_left_over() -> list[str]:
 def remove(bed: str, inodes: Collection[int] = ()) -> None:
     """End all processes in a bed's namespaces, and in those of `inodes`, and delete the namespaces.
 
-    Raises BedError when a process stays. May be called twice.
+    Raises BedError if a process does not end. May be called twice.
     """
     namespaces = names.namespaces_of(bed)
     end_processes({*inodes, *(inode_of(name) for name in namespaces)})
@@ -33,12 +33,12 @@ def remove(bed: str, inodes: Collection[int] = ()) -> None:
         try:
             run("ip", "netns", "delete", name)
         except BedError:
-            if (names.NAMESPACES / name).exists():  # or another process was faster
+            if (names.NAMESPACES / name).exists():  # else another process has deleted it
                 raise
 
 
 def inode_of(namespace: str) -> int:
-    """What identifies a network namespace for the kernel; 0 if there is none of that name."""
+    """The kernel's identifier of a network namespace; 0 if there is none of that name."""
     try:
         return os.stat(names.NAMESPACES / namespace).st_ino
     except FileNotFoundError:
@@ -46,7 +46,7 @@ def inode_of(namespace: str) -> int:
 
 
 def end_processes(inodes: Collection[int]) -> None:
-    """Kill what runs in these network namespaces and wait until it is gone. Raises BedError when it stays."""
+    """Kill all processes in these network namespaces and wait until they are gone. Raises BedError if one stays."""
     deadline = time.monotonic() + _PATIENCE_S
     while left := list(_processes_in(inodes)):
         if time.monotonic() > deadline:
@@ -58,7 +58,7 @@ def end_processes(inodes: Collection[int]) -> None:
 
 
 def _processes_in(inodes: Collection[int]) -> Iterator[int]:
-    """Zombies have no namespace any more and are not among them."""
+    """Processes in these network namespaces, without zombies, which have no namespace any more."""
     for entry in os.listdir("/proc"):
         if entry.isdigit() and int(entry) != os.getpid():
             with suppress(OSError):

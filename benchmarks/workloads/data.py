@@ -1,8 +1,8 @@
-"""Image data sets for the workloads, found, fetched or, when nothing else can be had, replaced by small digits.
+"""Image data sets for the workloads: found on disk, downloaded, or replaced by small digits as a last resort.
 
 Search order: the given path; $DYNAMIX_DATA; <cache>/data; the data set's home page (kept in <cache>/data, checked);
-scikit-learn's bundled digits. The last is not what was asked for: it is told on stderr and in `DataSet.degraded`.
-A file that is there but damaged is an error, never a reason to go on to the next place.
+scikit-learn's bundled digits. The digits are not the requested data set, so stderr and `DataSet.degraded` say so.
+A damaged file is an error, never a reason to try the next place.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _FASHION_MD5 = (
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What is known of a data set: its shape, statistics of the training pixels / 255, file names and home."""
+    """A known data set: its shape, statistics of the training pixels / 255, file names and home page."""
 
     title: str
     shape: tuple[int, int, int]  # height, width, channels
@@ -69,8 +69,8 @@ NAMES = (*_KNOWN, "digits")
 class Images:
     """Images as float32 (samples, channels, height, width) with mean 0 and deviation 1, labels as int64.
 
-    `source` and `degraded` travel with the set, so that a run records what it really trained on. Each framework has a
-    data set of its own made of these (torch_images.py, mxnet_images.py).
+    The set keeps `source` and `degraded`, so that a run records what it really trains on. Each framework wraps these
+    images in its own kind of data set (torch_images.py, mxnet_images.py).
     """
 
     inputs: NDArray[np.float32]
@@ -84,7 +84,7 @@ class Images:
 
 @dataclass(frozen=True, slots=True)
 class DataSet:
-    """A training and a test set. `degraded` says why this is not the data set that was asked for."""
+    """A training and a test set. `degraded` says why this is not the requested data set."""
 
     name: str
     source: str
@@ -101,10 +101,10 @@ class DataSet:
 
 
 def load(name: str, path: Path | None = None) -> DataSet:
-    """A data set by name; `path` is a file or folder to take it from, and nothing else.
+    """Load a data set by name. With `path`, a file or folder, no other place is searched.
 
-    Raises UsageError for an unknown name and DataError for a missing `path`, a damaged file, or when even the
-    bundled digits cannot be had.
+    Raises UsageError for an unknown name, and DataError for a missing `path`, for a damaged file, or if not even the
+    bundled digits are available.
     """
     if name == "digits":
         return _digits((28, 28, 1), "scikit-learn's digits", shifts=0)
@@ -131,7 +131,7 @@ def load(name: str, path: Path | None = None) -> DataSet:
 
 
 def _at(known: _Known, path: Path) -> tuple[RawImages, str] | None:
-    """The data set's arrays and where they come from, if they are at `path`."""
+    """The data set's arrays and their source, or None if they are not at `path`."""
     if path.is_file():
         if path.suffix == ".npz":
             return read_npz(path, known.shape), str(path)
@@ -184,10 +184,10 @@ def _stand_in(known: _Known, places: list[Path], error: DataError) -> DataSet:
 
 
 def _digits(shape: tuple[int, int, int], title: str, shifts: int, degraded: str | None = None) -> DataSet:
-    """1,797 digits of 8x8 pixels, enlarged; every fifth is for testing.
+    """1,797 digits of 8x8 pixels, enlarged; every fifth one is a test image.
 
-    `shifts` adds copies of the training images moved by up to that many pixels each way, so that a run made for
-    a larger data set finds about as many samples.
+    `shifts` adds copies of the training images moved by up to that many pixels each way, so that the
+    number of samples is about that of the larger data set it replaces.
     """
     try:
         from sklearn.datasets import load_digits
@@ -213,7 +213,7 @@ def _digits(shape: tuple[int, int, int], title: str, shifts: int, degraded: str 
 
 
 def _between(length: int, before: int) -> NDArray[np.float32]:
-    """What each of `length` pixels takes from those of a row of `before`, by distance; shape (length, before)."""
+    """Weights that stretch a row of `before` pixels to `length` pixels, by distance; shape (length, before)."""
     places = np.clip((np.arange(length) + 0.5) * before / length - 0.5, 0, before - 1)
     weights: NDArray[np.float32] = np.maximum(0, 1 - np.abs(places[:, None] - np.arange(before))).astype(np.float32)
     return weights

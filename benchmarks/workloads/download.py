@@ -1,4 +1,4 @@
-"""Fetching a data set's published files into the cache, once, checked against their published md5."""
+"""Downloads the published files of a data set into the cache once, and checks their published md5."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from pathlib import Path
 
 from dynamix_ps.errors import DataError
 
-CONNECT_TIMEOUT_S = 8.0  # also the longest silence in mid-transfer
+CONNECT_TIMEOUT_S = 8.0  # also the longest pause within a transfer
 FILE_LIMIT_S = 300.0
 _CHUNK_BYTES = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteFile:
-    """One published file; md5 is what its publisher states, so it guards against damage, not against forgery."""
+    """One published file. The md5 is published with it, so it detects damage, not forgery."""
 
     url: str
     md5: str
@@ -33,9 +33,9 @@ class RemoteFile:
 
 
 def fetch(files: Iterable[RemoteFile], folder: Path) -> None:
-    """Bring all files into `folder`; those that are there already stay. Safe for several workers at once.
+    """Download all files that `folder` lacks. Safe for several workers at once.
 
-    Raises DataError when a file cannot be had, takes longer than FILE_LIMIT_S or has another checksum.
+    Raises DataError if a file is not available, takes longer than FILE_LIMIT_S or has another checksum.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)

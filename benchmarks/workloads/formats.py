@@ -45,7 +45,7 @@ class RawImages:
 
 
 def read_npz(path: Path, sample_shape: Shape) -> RawImages:
-    """Arrays x_train, y_train, x_test, y_test; pixels uint8. Raises DataError when damaged or of another shape."""
+    """Arrays x_train, y_train, x_test, y_test; pixels uint8. Raises DataError if damaged or of another shape."""
 
     def read() -> RawImages:
         with np.load(path, allow_pickle=False) as arrays:
@@ -55,7 +55,7 @@ def read_npz(path: Path, sample_shape: Shape) -> RawImages:
 
 
 def read_idx(folder: Path, sample_shape: Shape) -> RawImages:
-    """The four gzipped IDX files of the MNIST family. Raises DataError naming the damaged one."""
+    """The four gzipped IDX files of the MNIST family. Raises DataError that names a damaged one."""
     x_train, y_train, x_test, y_test = (
         _read(folder / name, "a whole gzipped IDX file", partial(_idx, folder / name)) for name in IDX_FILES
     )
@@ -64,7 +64,7 @@ def read_idx(folder: Path, sample_shape: Shape) -> RawImages:
 
 
 def read_cifar_archive(path: Path, sample_shape: Shape) -> RawImages:
-    """`cifar-10-python.tar.gz`, read without unpacking and without running anything a pickle may ask for."""
+    """`cifar-10-python.tar.gz`, read without unpacking it and without running code from its pickles."""
 
     def read() -> RawImages:
         batches = {}
@@ -101,7 +101,7 @@ def _checked(x_train: Any, y_train: Any, x_test: Any, y_test: Any, sample_shape:
 
 
 def _part(name: str, pixels: Any, labels: Any, sample_shape: Shape) -> tuple[Pixels, Labels]:
-    if pixels.ndim == 3:  # IDX: one channel, not written as a dimension
+    if pixels.ndim == 3:  # IDX: no dimension for the single channel
         pixels = pixels[..., np.newaxis]
     if pixels.dtype != np.uint8 or pixels.shape[1:] != sample_shape or not len(pixels):
         raise ValueError(f"x_{name} is {pixels.dtype} {pixels.shape}, not uint8 (samples, {sample_shape})")
@@ -133,14 +133,14 @@ def _cifar_batch(content: bytes, sample_shape: Shape) -> tuple[Pixels, Labels]:
 
 
 def _latin1(text: str, encoding: str = "latin1") -> bytes:
-    """What protocol-2 pickles of Python 3 call to rebuild bytes."""
+    """Rebuilds bytes in protocol-2 pickles of Python 3."""
     if encoding != "latin1":
         raise pickle.UnpicklingError(f"encoding {encoding!r} is not allowed in a data file")
     return text.encode("latin1")
 
 
 class _ArraysOnly(pickle.Unpickler):
-    """Knows the four names an array of numbers needs, and no other: a pickle can otherwise run any program."""
+    """Allows only the four names that a numeric array needs, because a pickle could otherwise run any program."""
 
     _RECONSTRUCT = np.empty(0).__reduce__()[0]
     _ALLOWED: ClassVar[dict[tuple[str, str], Any]] = {

@@ -1,4 +1,4 @@
-"""When a training ends."""
+"""Decides when a training ends."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any, Protocol
 
-AVERAGED = 3  # evaluations: single ones scatter by half a point
+AVERAGED = 3  # evaluations, because single ones scatter by half a point
 
 
 class Batches(Protocol):
@@ -16,12 +16,12 @@ class Batches(Protocol):
 
 
 class Goal:
-    """`epochs` passes over the data, and, where the target is not reached by then, more until it is.
+    """`epochs` passes over the data, then more until the target is reached.
 
     Args:
-        epochs: passes that are made in any case.
-        most_epochs: never more than these.
-        target: test accuracy, as the mean of AVERAGED evaluations in a row.
+        epochs: the smallest number of passes.
+        most_epochs: the largest number of passes.
+        target: test accuracy to reach, as the mean of AVERAGED evaluations in a row.
     """
 
     def __init__(self, epochs: int, most_epochs: int, target: float) -> None:
@@ -37,7 +37,7 @@ class Goal:
         self._met |= sum(self._newest) / len(self._newest) >= self._target
 
     def batches(self, run: Batches) -> Iterator[Any]:
-        """Those of the passes that are made in any case, then of more, as long as the target is not reached."""
+        """Batches of `epochs` passes, then of more passes while the target is not reached."""
         yield from run.batches(epochs=self._epochs)
         if self._met or self._most_epochs == self._epochs:
             return

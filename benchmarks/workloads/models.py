@@ -1,9 +1,8 @@
-"""Models for the workloads, by name. To add one: write a builder and enter it in MODELS.
+"""Models for the workloads, by name. To add one, write a builder and add it to MODELS.
 
-Where a model normalises, it does so within each sample (GroupNorm, LayerNorm). Batch normalisation would take its
-statistics from each worker's own share: the same samples, split otherwise, would then be another function with other
-gradients, and a policy would be judged by what its sizes do to statistics. For the same reason nothing here is random
-in training (dropout).
+Models normalise only within each sample (GroupNorm, LayerNorm). Batch normalisation would compute its statistics from
+each worker's share: another split of the same samples would change the function and its gradients, and the comparison
+of policies would include this effect of their sizes. For the same reason no model is random in training (no dropout).
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ _CIFAR: Shape = (3, 32, 32)
 
 @dataclass(frozen=True, slots=True)
 class ModelEntry:
-    """A builder, called with (input shape, classes), the input shapes it is made for (none: any), and a description."""
+    """A builder, called with (input shape, classes), the input shapes it supports (empty: any), and a description."""
 
     build: Callable[[Shape, int], nn.Module]
     shapes: tuple[Shape, ...]
@@ -30,7 +29,7 @@ class ModelEntry:
 
 
 def make_model(name: str, shape: Shape, classes: int) -> nn.Module:
-    """A freshly initialised model. Raises UsageError for an unknown name or inputs it is not made for."""
+    """A freshly initialised model. Raises UsageError for an unknown name or unsupported inputs."""
     entry = MODELS.get(name)
     if entry is None:
         raise UsageError(f"unknown model {name!r}; known models: {', '.join(sorted(MODELS))}")
@@ -44,12 +43,12 @@ def make_model(name: str, shape: Shape, classes: int) -> nn.Module:
 
 
 def count_parameters(model: nn.Module) -> int:
-    """Numbers that a worker sends per iteration."""
+    """The number of values that a worker sends per iteration."""
     return sum(parameter.numel() for parameter in model.parameters())
 
 
 class ChannelsLast(nn.Module):
-    """Lets the convolutions behind it work on channels-last memory: half their time on a CPU, the same numbers."""
+    """Converts inputs to channels-last memory: convolutions take half the time on a CPU, with the same results."""
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         return inputs.to(memory_format=torch.channels_last)
@@ -59,7 +58,7 @@ def _cnn(shape: Shape, classes: int) -> nn.Module:
     return nn.Sequential(
         ChannelsLast(),
         nn.Conv2d(1, 16, 5, padding=2),
-        nn.MaxPool2d(2),  # before the activation: the same result for a quarter of the work
+        nn.MaxPool2d(2),  # before the activation: same result, a quarter of the work
         nn.ReLU(),
         nn.Conv2d(16, 32, 5, padding=2),
         nn.MaxPool2d(2),
@@ -104,9 +103,9 @@ def _cifar_cnn(shape: Shape, classes: int) -> nn.Module:
 
 
 def _vgg11(divisor: int) -> Callable[[Shape, int], nn.Module]:
-    """Configuration A of arXiv 1409.1556 with every width divided, and one dense layer, as is usual for 32x32 images.
+    """Configuration A of arXiv 1409.1556 with all widths divided, and one dense layer, as usual for 32x32 images.
 
-    Weights begin as in arXiv 1502.01852; without that, eleven layers without normalisation do not start to learn.
+    Weights are initialised as in arXiv 1502.01852; otherwise eleven layers without normalisation do not learn.
     """
 
     def build(shape: Shape, classes: int) -> nn.Module:

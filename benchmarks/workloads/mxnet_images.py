@@ -8,7 +8,7 @@ from benchmarks.workloads.data import Images
 
 
 class ImageSet(ArrayDataset):  # type: ignore[misc]
-    """Images and labels, in the memory of the arrays."""
+    """Images and labels; shares the memory of the arrays."""
 
     def __init__(self, images: Images) -> None:
         super().__init__(images.inputs, images.labels)

@@ -1,4 +1,4 @@
-"""Those of the models of models.py that are also trained with MXNet: the same layers, by the same names."""
+"""MXNet versions of some models of models.py, with the same layers and names."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from mxnet.gluon import nn
 
 Shape = tuple[int, int, int]  # channels, height, width
 
-# torch's own first weights: uniform within 1 / sqrt(inputs)
+# the default first weights of torch: uniform within 1 / sqrt(inputs)
 _LIKE_TORCH = mx.init.Xavier(rnd_type="uniform", factor_type="in", magnitude=1)
 
 

@@ -1,6 +1,6 @@
-"""A plain BytePS training script that knows nothing of DYNAMIX: small model, digits, prints a checksum of its weights.
+"""A plain BytePS training script without DYNAMIX. Trains a small model on digits and prints a checksum of its weights.
 
-Every worker prints the same checksum when the sums were right.
+If the sums are right, every worker prints the same checksum.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def main() -> None:
     args = parser.parse_args()
 
     bps.init()
-    torch.manual_seed(bps.rank())  # different first weights, so that the broadcast has something to do
+    torch.manual_seed(bps.rank())  # different first weights, so that the broadcast matters
     digits = data.load("digits")
     images, labels = ImageSet(digits.train).tensors
     model = models.make_model("mlp", digits.shape, digits.classes)
@@ -48,7 +48,7 @@ def main() -> None:
         accuracy = (model(test_images).argmax(1) == test_labels).float().mean()
     checksum = f"{weights.sum():.12e} {weights.square().sum():.12e}"
     line = f"rank {bps.rank()} of {bps.size()} loss {loss:.4f} accuracy {accuracy:.4f} weights {checksum}\n"
-    print(line, end="", flush=True)  # in one piece: workers share a terminal
+    print(line, end="", flush=True)  # one write, because workers share a terminal
     bps.shutdown()
 
 

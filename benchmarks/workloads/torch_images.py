@@ -9,7 +9,7 @@ from benchmarks.workloads.data import Images
 
 
 class ImageSet(TensorDataset):
-    """Images and labels as tensors, in the memory of the arrays."""
+    """Images and labels as tensors; shares the memory of the arrays."""
 
     def __init__(self, images: Images) -> None:
         super().__init__(torch.from_numpy(images.inputs), torch.from_numpy(images.labels))

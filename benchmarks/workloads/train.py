@@ -2,7 +2,7 @@
 
     python -m benchmarks.workloads.train --data fashion-mnist --model cnn --epochs 3
 
-Alone it is one ordinary process; `dynamix launch` and `dynamix-bpslaunch` make it one of many workers.
+Started directly, it is one ordinary process; `dynamix launch` and `dynamix-bpslaunch` start it as one of many workers.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ def main() -> None:
         return (logits.argmax(1) == targets).sum(), cross_entropy(logits, targets, reduction="sum")
 
     goal = Goal(args.epochs, args.most_epochs, args.target)
-    for inputs, targets in goal.batches(run):  # 3, run.batches(epochs=...) where no target is to be reached
+    for inputs, targets in goal.batches(run):  # 3, run.batches(epochs=...) without a target
         optimizer.zero_grad()
         logits = model(inputs)
         loss = cross_entropy(logits, targets)
-        run.backward(loss, correct=(logits.argmax(1) == targets).sum())  # 4, in place of loss.backward()
+        run.backward(loss, correct=(logits.argmax(1) == targets).sum())  # 4, instead of loss.backward()
         optimizer.step()
         if run.every_samples(args.eval_samples) if args.eval_samples else run.every(args.eval_every):
             accuracy, _ = run.evaluate(test_set, score)  # 5

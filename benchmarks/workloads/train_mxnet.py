@@ -2,7 +2,7 @@
 
     python -m benchmarks.workloads.train_mxnet --data fashion-mnist --model cnn --epochs 3
 
-Alone it is one ordinary process; `dynamix launch` and `dynamix-bpslaunch` make it one of many workers.
+Started directly, it is one ordinary process; `dynamix launch` and `dynamix-bpslaunch` start it as one of many workers.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ def main() -> None:
         return correct(logits, targets), cross_entropy(logits, targets).sum()
 
     goal = Goal(args.epochs, args.most_epochs, args.target)
-    for inputs, targets in goal.batches(run):  # 3, run.batches(epochs=...) where no target is to be reached
+    for inputs, targets in goal.batches(run):  # 3, run.batches(epochs=...) without a target
         with autograd.record():
             logits = net(inputs)
             loss = cross_entropy(logits, targets).mean()
-        run.backward(loss, correct=correct(logits, targets))  # 4, in place of loss.backward()
-        trainer.step(1)  # 5, as the gradient is a mean already
+        run.backward(loss, correct=correct(logits, targets))  # 4, instead of loss.backward()
+        trainer.step(1)  # 5, because the gradient is already a mean
         if run.every_samples(args.eval_samples) if args.eval_samples else run.every(args.eval_every):
             accuracy, _ = run.evaluate(test_set, score)  # 6
             goal.see(accuracy)

@@ -187,7 +187,7 @@ class Policy(_Section):
         ),
     ] = "proportional"
     sizes: Annotated[tuple[PositiveInt, ...] | None, Field(examples=[[96, 32]])] = None
-    """Only for `static`: the size of each worker, in samples. Unset: the first sizes stay in force."""
+    """Only for `static`: the size of each worker, in samples. Unset: each worker keeps its first size."""
     pid: Pid = Pid()
     """Only for `pid`."""
     lbbsp: LbBsp = LbBsp()

@@ -1,4 +1,4 @@
-"""A YAML file to a strict pydantic model. Every error at once, each as `FILE:LINE: key.path: message`."""
+"""Loads a YAML file into a strict pydantic model. Reports all errors at once, as `FILE:LINE: key.path: message`."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _MESSAGES = {
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A broken rule between keys: the key to point at, and every key the rule looked at."""
+    """A broken rule between keys: the key to report, and every key that the rule reads."""
 
     path: Path
     message: str
@@ -50,7 +50,7 @@ class Finding:
 
 
 def no_rules(model: BaseModel) -> Iterator[Finding]:
-    """For models whose fields are all there is to check."""
+    """For models without rules between keys."""
     yield from ()
 
 
@@ -62,11 +62,11 @@ def load_model(
 ) -> _Model:
     """Read and check a file.
 
-    `rules` yields what is wrong between keys of a model whose fields are valid one by one. `examples` says where
-    there are good files.
+    `rules` yields the broken rules between keys; each field of the model is valid by itself. `examples` says where
+    to find good files.
 
     Raises:
-        ConfigError: the file cannot be read, or one line per error in it.
+        ConfigError: the file cannot be read, or has errors; the text has one line per error.
     """
     name = os.fspath(path)
     document = read_yaml(_read_text(name, examples))
@@ -105,7 +105,7 @@ def _read_text(name: str, examples: str) -> str:
 def _validate(
     document: Document, model: type[_Model], rules: Callable[[_Model], Iterable[Finding]]
 ) -> tuple[_Model | None, list[Problem]]:
-    """Field errors and rule errors together: what is wrong is left out, and the rules judge the rest."""
+    """Field errors and rule errors together: the rules check the data without the wrong fields."""
     problems: list[Problem] = []
     unread = [problem.path for problem in document.problems]
     wrong = list(unread)
@@ -134,7 +134,7 @@ def _validate(
 
 
 def _echo_of_inner_error(item: dict[str, Any]) -> bool:
-    """pydantic calls a list too short when one of its items is wrong; the item's own error is enough."""
+    """Whether pydantic calls a list too short only because an item is wrong; the item's own error is enough."""
     return bool(item["type"] == "too_short" and len(item["input"]) >= item["ctx"]["min_length"])
 
 
@@ -173,7 +173,7 @@ def _guess(word: str, known: list[str]) -> str:
 
 def _section_at(path: Path, section: type[BaseModel]) -> type[BaseModel]:
     for part in path:
-        if isinstance(part, str) and part in section.model_fields:  # otherwise a name that the user chose
+        if isinstance(part, str) and part in section.model_fields:  # else a name that the user chose
             section = next(_models_in(section.model_fields[part].annotation), section)
     return section
 
@@ -205,7 +205,7 @@ def _related(one: Path, other: Path) -> bool:
 
 
 def dotted(path: Path) -> str:
-    """A key's path as users write it: `cluster.workers[0].speed`."""
+    """The path of a key in the form `cluster.workers[0].speed`."""
     text = "".join(f"[{part}]" if isinstance(part, int) else f".{_shorten(part)}" for part in path)
     return text.removeprefix(".")
 

@@ -1,8 +1,8 @@
-"""YAML text to plain values with the line of every key and item. Nothing here knows what the keys mean.
+"""Reads YAML text into plain values, with the line of every key and item. It does not know what the keys mean.
 
-Stricter than YAML 1.1 where its habits surprise: duplicate keys, merge keys, custom tags and several
-documents are errors; `010` and `22:22` are no integers, `1e-3` is a number, dates stay text. Size, nesting
-and the number of values are bounded, so that hostile files end quickly.
+It is stricter than YAML 1.1 where YAML surprises: duplicate keys, merge keys, custom tags and several documents are
+errors; `010` and `22:22` are no integers, `1e-3` is a number, dates stay text. Size, nesting and the number of values
+are bounded, so that hostile files fail quickly.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import yaml
 Path = tuple[str | int, ...]
 
 MAX_BYTES = 1_000_000
-MAX_VALUES = 10_000  # after aliases are written out
+MAX_VALUES = 10_000  # aliases expanded
 MAX_DEPTH = 20
 _MAX_INT_DIGITS = 18
 
@@ -34,7 +34,7 @@ _PATTERNS = {kind: re.compile(rf"(?:{pattern})\Z") for kind, pattern, _ in _RESO
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing wrong in a file: where, which key, what."""
+    """An error in a file: line, key and message."""
 
     line: int
     path: Path
@@ -43,7 +43,7 @@ class Problem:
 
 @dataclass(slots=True)
 class Document:
-    """Plain values (mappings as dict, lists as tuple) and where each of them stands."""
+    """Plain values (mappings as dict, lists as tuple) and the line of each."""
 
     data: Any = None
     lines: dict[Path, int] = field(default_factory=dict)  # counted from 1
@@ -51,14 +51,14 @@ class Document:
     problems: list[Problem] = field(default_factory=list)
 
     def line(self, path: Path) -> int:
-        """Line of a key, or of the nearest section around it when it is not in the file."""
+        """Line of a key, or of the nearest section around it if it is not in the file."""
         while path and path not in self.lines:
             path = path[:-1]
         return self.lines.get(path, 1)
 
 
 class _StopError(Exception):
-    """Reading cannot go on after this problem."""
+    """Reading cannot continue after this problem."""
 
     def __init__(self, line: int, message: str, path: Path = ()) -> None:
         self.problem = Problem(line, path, message)
@@ -72,11 +72,11 @@ def _install_resolvers(owner: type[yaml.resolver.BaseResolver]) -> None:
 
 
 class _BadScalarError(Exception):
-    """One value cannot be used; reading goes on."""
+    """One value is not usable; reading continues."""
 
 
 class _Loader(yaml.SafeLoader):
-    """Composes nodes only, and refuses deep or endless files while it reads them."""
+    """Composes nodes only, and refuses deep or endless files while reading."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -86,7 +86,7 @@ class _Loader(yaml.SafeLoader):
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         self._depth += 1
         self._nodes += 1
-        line: int = self.line + 1  # of the reader, which is at most a few tokens ahead
+        line: int = self.line + 1  # line of the reader, at most a few tokens ahead
         if self._depth > MAX_DEPTH:
             raise _StopError(line, f"nested deeper than {MAX_DEPTH} levels")
         if self._nodes > MAX_VALUES:
@@ -97,7 +97,7 @@ class _Loader(yaml.SafeLoader):
 
 
 class Dumper(yaml.SafeDumper):
-    """Writes what `read_yaml` reads back as the same value."""
+    """Writes YAML that `read_yaml` reads back as the same value."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
@@ -108,7 +108,7 @@ _install_resolvers(Dumper)
 
 
 def read_yaml(text: str) -> Document:
-    """Values and lines of one YAML document. Never raises; what is wrong stands in `problems`."""
+    """Values and lines of one YAML document. Never raises; `problems` lists the errors."""
     document = Document()
     try:
         root = _compose(text)
@@ -138,7 +138,7 @@ def _compose(text: str) -> yaml.Node | None:
 
 
 class _Walk:
-    """Turns nodes into values, one visit per value of the written-out document."""
+    """Turns nodes into values; visits each value of the document with aliases expanded once."""
 
     def __init__(self, document: Document) -> None:
         self._document = document
@@ -147,7 +147,7 @@ class _Walk:
     def value(self, node: yaml.Node, path: Path, line: int) -> Any:
         self._visits += 1
         if self._visits > MAX_VALUES:
-            raise _StopError(line, f"more than {MAX_VALUES} values once aliases are written out", path)
+            raise _StopError(line, f"more than {MAX_VALUES} values with aliases expanded", path)
         if len(path) > MAX_DEPTH:
             raise _StopError(line, f"nested deeper than {MAX_DEPTH} levels", path)
         self._document.lines.setdefault(path, line)

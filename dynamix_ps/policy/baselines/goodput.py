@@ -2,18 +2,18 @@
 arXiv 2402.05302).
 
     goodput(B)    = throughput(B) * efficiency(B)
-    throughput(B) = B / T(B)                          T fitted on line: network_times.py
+    throughput(B) = B / T(B)                          T is fitted while training runs (network_times.py)
     efficiency(B) = (N + B0) / (N + B)                progress per sample relative to B0, N = V / S the noise scale
 
-which is AdaScale's gain (V + S) / (V/s + S) over s = B / B0, with V the variance of the mean of B0 samples.
-Defaults as in AdaptDL: 50 candidates spaced geometrically from B0 to the largest B that bounds allow; sizes change
-only where that promises more than 1.05 times the goodput of the present ones. N is smoothed as in
-metrics/noise.py, and is infinite while S is not positive (AdaptDL cuts S off at 0).
+This efficiency is AdaScale's gain (V + S) / (V/s + S) over s = B / B0, with V the variance of the mean of B0 samples.
+The defaults are those of AdaptDL: 50 candidates are spaced geometrically from B0 to the largest B within the bounds.
+Sizes change only if the new ones promise more than 1.05 times the goodput of the present ones. N is smoothed
+(efficiency.py) and is infinite while S is not positive (AdaptDL cuts S off at 0).
 
-Chosen by us: where no worker can estimate N (one worker), B stays and only its split is chosen. That efficiency
-supposes a learning rate that follows AdaScale's gain. Under another rule it would send B to where training diverges, so
-goodput is what it stands for, progress per second, under the rule of the job (efficiency.py); under `adascale` both are
-the same up to a constant factor.
+Chosen by us: if no worker can estimate N (a job of one worker), B stays and the policy chooses only its split. The
+published efficiency assumes a learning rate that follows AdaScale's gain. Under another rule it would choose a B with
+which training diverges. So this policy computes progress per second under the learning-rate rule of the job
+(efficiency.py). Under `adascale` this equals the published goodput up to a constant factor.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SWITCH = 1.05  # times the present goodput
 
 
 class GoodputPolicy:
-    """Chooses the global batch of largest goodput, and its split."""
+    """Chooses the global batch with the largest goodput, and its split."""
 
     name = "goodput"
 
@@ -43,7 +43,7 @@ class GoodputPolicy:
         self._times = StepTimes()
 
     def decide(self, view: View) -> Decision:
-        """New sizes, or the present ones where the window is not clean or nothing is worth a change."""
+        """New sizes, or the present ones if the window is not clean or no candidate is enough better."""
         keep = Decision(view.plan.batch_sizes)
         if not view.clean:
             return keep
@@ -53,7 +53,7 @@ class GoodputPolicy:
         noise_scale, known = model.noise.estimated, model.compute.known
         if not known.any():
             return keep
-        rest = model.unmeasured  # these keep their sizes
+        rest = model.unmeasured  # samples of workers that keep their sizes
         totals = _candidates(window, rest, int(window.low[known].sum()), int(window.high[known].sum()), noise_scale)
         promised_s = self._times.iteration_s(model.balanced_s(totals + rest))
         promised = goodput(window, totals + rest, promised_s, noise_scale)
@@ -66,7 +66,7 @@ class GoodputPolicy:
 
 
 def _candidates(window: WindowArrays, rest: int, smallest: int, largest: int, noise_scale: float) -> Whole:
-    """Global batches less `rest`, whole numbers within the bounds of the workers that share them."""
+    """Candidates for the global batch minus `rest`: whole numbers within the bounds of the workers that share them."""
     if math.isnan(noise_scale):
         return np.array([min(max(int(window.global_batch) - rest, smallest), largest)])
     start = min(max(int(window.reference_batch) - rest, smallest, 1), largest)

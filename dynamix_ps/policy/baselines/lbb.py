@@ -1,17 +1,21 @@
-"""LBB, load-balanced batching (The Journal of Supercomputing, 2023): B stays, its split makes computing times equal.
+"""LBB, load-balanced batching (The Journal of Supercomputing, 2023): B stays; its split equalises computing times.
 
     T_i(b) = a0_i + a1_i b
     SE = (max T - min T) / mean T                the straggler effect of the window
-    SE < 0.05            nothing
+    SE < 0.05            sizes stay
     SE < 0.3             a fine move: a sample from the slowest worker to the fastest
-    else                 the split of B that makes max T - min T smallest, then a while of fine moves only
+    else                 the split of B that makes max T - min T smallest, then only fine moves for some windows
 
-As published but for what a job without a profile cannot have: there a0 comes from runs at b = 2, 4, 8, ... before the
-job, here the whole line from the windows seen so far (compute_times.py), and a0 = 0 in the first split, before which
-every worker was seen at one size only; the cap on b is the worker's upper bound, not its out-of-memory size, and nobody
-is left out of the split (b = 0), but stays at its lower bound. The published rule acts in every iteration. Chosen by
-us, since a decision here stands for a window: a fine move is one sample per iteration of the window, but no more than
-make both workers' times equal; the while of fine moves is 2 windows.
+This differs from the publication where a profile of the job would be needed:
+
+- There a0 comes from runs at b = 2, 4, 8, ... before the job. Here the whole line comes from the windows seen so far
+  (compute_times.py). a0 is 0 in the first split, because until then every worker has been seen at one size only.
+- The cap on b is the worker's upper bound, not its out-of-memory size.
+- Every worker takes part: it gets at least its lower bound, where the publication allows b = 0.
+
+The published rule acts in every iteration; a decision here stands for a window. So, chosen by us, a fine move is one
+sample per iteration of the window, but at most as many as make the times of both workers equal. The fine moves after a
+split last 2 windows.
 """
 
 from __future__ import annotations
@@ -31,17 +35,17 @@ OBSERVED_WINDOWS = 2
 
 
 class LbbPolicy:
-    """Solves for equal times where they are far apart, and moves single samples where they are near."""
+    """Solves for equal times if they are far apart, and moves single samples if they are close."""
 
     name = "lbb"
 
     def __init__(self, n_workers: int) -> None:
         self._model = ClusterModel(n_workers)
         self._observing = 0  # windows left in which only fine moves are made
-        self._sizes_vary = False  # there was a split before, so that a0 can be told
+        self._sizes_vary = False  # after the first split, a0 can be estimated
 
     def decide(self, view: View) -> Decision:
-        """New sizes, or the present ones where the window is not clean or the workers are balanced."""
+        """New sizes, or the present ones if the window is not clean or the workers are balanced."""
         keep = Decision(view.plan.batch_sizes)
         if not view.clean:
             return keep
@@ -57,7 +61,7 @@ class LbbPolicy:
         return Decision(self._equal_times(view, times_s))
 
     def _equal_times(self, view: View, times_s: Array) -> tuple[int, ...]:
-        """B split anew; workers that were never measured keep their sizes."""
+        """A new split of B; workers that were never measured keep their sizes."""
         if not self._sizes_vary:
             self._sizes_vary = True
             speeds = zip(view.plan.batch_sizes, times_s.tolist(), strict=True)
@@ -69,7 +73,7 @@ class LbbPolicy:
         low, high = np.array(view.bounds).T
         slowest = int(np.argmax(np.where(np.isfinite(times_s) & (sizes > low), times_s, -math.inf)))
         fastest = int(np.argmin(np.where(np.isfinite(times_s) & (sizes < high), times_s, math.inf)))
-        per_sample_s = times_s / np.maximum(sizes, 1)  # at most: as if nothing of the time were fixed
+        per_sample_s = times_s / np.maximum(sizes, 1)  # an upper limit: assumes that no part of the time is fixed
         gap_s = times_s[slowest] - times_s[fastest]
         samples = min(
             gap_s / (per_sample_s[slowest] + per_sample_s[fastest]),
@@ -84,6 +88,6 @@ class LbbPolicy:
 
 
 def straggler_effect(times_s: Array) -> float:
-    """SE of computing times, NaN left out; 0 where nothing is known."""
+    """SE of computing times without NaN; 0 if no time is known."""
     known = times_s[np.isfinite(times_s)]
     return float((known.max() - known.min()) / known.mean()) if known.size else 0.0

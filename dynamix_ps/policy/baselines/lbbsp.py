@@ -1,18 +1,22 @@
-"""LB-BSP, semi-dynamic load balancing (SoCC 2020; arXiv 1806.02508): B stays, its split follows the workers.
+"""LB-BSP, semi-dynamic load balancing (SoCC 2020; arXiv 1806.02508): B stays; its split follows the workers' speeds.
 
-CPU clusters. Time is linear in the batch, so shares are those of the speeds v_i forecast for the next step:
+CPU clusters. Time is linear in the batch, so shares are proportional to the speeds v_i forecast for the next step:
 
     b_i = B v_i / sum v        v_i by NARX from past speeds, CPU and memory use; here speed_forecast.py
 
 GPU clusters. Time is not linear below saturation, so no speed is estimated. In every watch window
 
-    the straggler, slowest, gives `step` samples to the leader, fastest with memory to spare
-    where that turns a move back: step <- step / 2, watch window <- 2 x watch window
+    the straggler (the slowest worker) gives `step` samples to the leader (the fastest worker with memory to spare)
+    if this reverses the previous move: step <- step / 2, watch window <- 2 x watch window
 
-Read in summaries and the abstract; where they are silent the choice is ours: no dead-band, since new sizes cost no
-restart here; the watch window counts windows of the job, 1 at first, 4 at most; the first step is a quarter of the mean
-size, the smallest one sample. *Turned back* means that the straggler is the leader of the move before. Clusters change
-while a job runs: a third move from the same straggler in a row, and each after it, undoes one halving and one doubling.
+The sources are summaries and the abstract. What they leave open is chosen by us:
+
+- There is no dead-band, because new sizes cost no restart here.
+- The watch window counts windows of the job: 1 at first, 4 at most.
+- The first step is a quarter of the mean size, the smallest is one sample.
+- A move is reversed if the straggler is the leader of the previous move.
+- Clusters change while a job runs. So the third move in a row from the same straggler, and each one after it, undoes
+  one halving and one doubling.
 """
 
 from __future__ import annotations
@@ -31,11 +35,11 @@ from dynamix_ps.policy.window_arrays import WindowArrays, arrays_of
 
 FIRST_STEP = 0.25  # of the mean size
 LONGEST_WATCH = 4  # windows
-SAME_STRAGGLER = 3  # moves in a row that tell of a change
+SAME_STRAGGLER = 3  # this many moves in a row mean that the cluster has changed
 
 
 class LbBspCpuPolicy:
-    """Shares by forecast speed."""
+    """Splits B in proportion to forecast speeds."""
 
     name = "lbbsp"
 
@@ -44,7 +48,7 @@ class LbBspCpuPolicy:
         self._forecast = SpeedForecast(n_workers)
 
     def decide(self, view: View) -> Decision:
-        """New sizes, or the present ones where the window is not clean or bounds forbid this B."""
+        """New sizes, or the present ones if the window is not clean or the bounds forbid this B."""
         if not view.clean:
             return Decision(view.plan.batch_sizes)
         window = arrays_of(view)
@@ -56,7 +60,7 @@ class LbBspCpuPolicy:
 
 @dataclass(frozen=True, slots=True)
 class _Move:
-    """From whom to whom."""
+    """A transfer of samples between two workers, by rank."""
 
     straggler: int
     leader: int
@@ -69,14 +73,14 @@ class LbBspGpuPolicy:
 
     def __init__(self, n_workers: int) -> None:
         self._meter = ComputeMeter(n_workers)
-        self._halvings = 0  # of the step, and doublings of the watch window
+        self._halvings = 0  # of the step; also counts doublings of the watch window
         self._last: _Move | None = None
-        self._in_a_row = 0  # moves from that straggler
+        self._in_a_row = 0  # moves from the same straggler
         self._version = -1  # of the plan that the times belong to
-        self._watched: list[tuple[float, ...]] = []  # computing seconds of its windows, by rank
+        self._watched: list[tuple[float, ...]] = []  # computing seconds by rank, one entry per window of it
 
     def decide(self, view: View) -> Decision:
-        """New sizes at the end of a watch window, the present ones in all others."""
+        """New sizes at the end of a watch window, else the present ones."""
         keep = Decision(view.plan.batch_sizes)
         if not view.clean:
             return keep
@@ -101,12 +105,12 @@ class LbBspGpuPolicy:
         return Decision(_moved(view, move, self._step(view)))
 
     def _step(self, view: View) -> int:
-        """Samples that the next move is worth."""
+        """Number of samples in the next move."""
         return max(round(FIRST_STEP * view.plan.global_batch / len(view.bounds) * 0.5**self._halvings), 1)
 
 
 def _from_slowest_to_fastest(view: View, window: WindowArrays, times_s: list[float]) -> _Move | None:
-    """Who can give and who can take; None where nobody would gain."""
+    """The move from the slowest worker that can give to the fastest that can take; None if it would gain nothing."""
     sizes = view.plan.batch_sizes
     full = window.memory_full.tolist()
     known = [rank for rank, time_s in enumerate(times_s) if math.isfinite(time_s)]
@@ -119,7 +123,7 @@ def _from_slowest_to_fastest(view: View, window: WindowArrays, times_s: list[flo
 
 
 def _moved(view: View, move: _Move, samples: int) -> tuple[int, ...]:
-    """The present sizes after a move of so many samples, or as many as the bounds of both allow."""
+    """The present sizes after a move of `samples`, or fewer if the bounds of either worker demand it."""
     sizes = list(view.plan.batch_sizes)
     spare, room = (
         sizes[move.straggler] - view.bounds[move.straggler][0],
@@ -132,5 +136,5 @@ def _moved(view: View, move: _Move, samples: int) -> tuple[int, ...]:
 
 
 def lbbsp_policy(config: Config, n_workers: int) -> LbBspCpuPolicy | LbBspGpuPolicy:
-    """The rule of section `policy.lbbsp`."""
+    """The policy that section `policy.lbbsp` selects."""
     return LbBspCpuPolicy(n_workers) if config.policy.lbbsp.rule == "cpu" else LbBspGpuPolicy(n_workers)

@@ -1,17 +1,17 @@
 """The dynamic-batching controller as published (Tyagi and Sharma, arXiv 2305.12213, III-C).
 
-    t_k    compute time of an iteration, communication left out, smoothed since the last change of sizes
+    t_k    compute time of an iteration without communication, smoothed since the last change of sizes
     b_k <- b_k * mean(t) / t_k        if any size moves by more than 5 %, else all stay
 
-It is a proportional controller whose gain is the measured throughput; the smoothing plays the integrator's part.
-The largest size is learned: where a worker's throughput falls after it grew from b to b', b is its maximum from then
-on. The global batch moves along with the split (two workers at 64 with times 1 and 3 go to 128 + 43); `keep_global`
+It is a proportional controller whose gain is the measured throughput; the smoothing acts as the integrator.
+The controller learns the largest size: if a worker's throughput falls after it grew from b to b', its maximum is b from
+then on. The global batch changes with the split (two workers at 64 with times 1 and 3 go to 128 + 43). `keep_global`
 scales the sizes back to the present B, as the authors' later code does.
 
-Chosen by us: the coefficient of the smoothing, which is not published; a throughput *fell* if it is less than CLIFF of
-one that rests on SETTLED windows, which is what memory that does not suffice does. A maximum is never raised again, and
-times scatter: by 4 to 10 % from window to window, the first, short one by 30 %. With a margin of 5 %, noise took the
-sizes of equal workers down to a third within a minute.
+Chosen by us: the coefficient of the smoothing, which is not published, and when a throughput counts as fallen: if it is
+less than CLIFF of one measured over SETTLED windows, as happens when memory runs out. The margin is wide because a
+maximum is never raised again and times scatter: by 4 to 10 % from window to window, and by 30 % in the short first one.
+With a margin of 5 %, noise shrinks the sizes of equal workers to a third within a minute.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ class PidPolicy:
         self._version = -1  # of the plan that the times belong to
         self._sizes: tuple[int, ...] = ()
         self._times_s: list[float | None] = [None] * n_workers
-        self._windows = [0] * n_workers  # that they rest on
+        self._windows = [0] * n_workers  # number of windows behind each time
         self._before: list[tuple[int, float] | None] = [None] * n_workers  # size and throughput before that plan
         self._maxima: list[float] = [math.inf] * n_workers
 
     def decide(self, view: View) -> Decision:
-        """New sizes, or the present ones where the window is not clean or little would change."""
+        """New sizes, or the present ones if the window is not clean or little would change."""
         sizes = view.plan.batch_sizes
         if not view.clean:
             return Decision(sizes)
@@ -60,7 +60,7 @@ class PidPolicy:
         return Decision(wanted if largest_change(sizes, wanted) > DEAD_BAND else sizes)
 
     def _begin(self, view: View) -> None:
-        """Times are of one plan; what was known of the one before is what its throughputs are compared with."""
+        """Start measuring a new plan; keep the throughputs of the previous one for comparison."""
         for rank, time_s in enumerate(self._times_s):
             settled = time_s if self._windows[rank] >= SETTLED else None
             self._before[rank] = None if settled is None else (self._sizes[rank], self._sizes[rank] / settled)
@@ -71,7 +71,7 @@ class PidPolicy:
         smoothed = self._times_s[rank]
         self._times_s[rank] = time_s if smoothed is None else smoothed + SMOOTHING * (time_s - smoothed)
         self._windows[rank] += 1
-        before, self._before[rank] = self._before[rank], None  # judged once, in the first window of a plan
+        before, self._before[rank] = self._before[rank], None  # compared once, in the first window of a plan
         if before is not None and size > before[0] and size / time_s < CLIFF * before[1]:
             self._maxima[rank] = min(self._maxima[rank], before[0])
 
@@ -94,5 +94,5 @@ class PidPolicy:
 
 
 def pid_policy(config: Config, n_workers: int) -> PidPolicy:
-    """As section `policy.pid` says."""
+    """The policy with the settings of section `policy.pid`."""
     return PidPolicy(n_workers, config.policy.pid.keep_global)

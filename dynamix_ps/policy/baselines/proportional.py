@@ -1,8 +1,8 @@
 """Shares by measured throughput: the dynamic-batching controller (arXiv 2305.12213, III-C), with B kept.
 
-The published step b_k <- b_k * mean(t) / t_k moves the global batch along; here the same shares,
-X_k / sum X with X_k = b_k / t_k, split an unchanged B. Dead-band 5 % as published. Chosen by us: the
-coefficient of the smoothing, and that it goes on over a change of sizes.
+The published step b_k <- b_k * mean(t) / t_k also changes the global batch. Here the same shares,
+X_k / sum X with X_k = b_k / t_k, split an unchanged B. The dead-band is 5 % as published. Chosen by us: the
+coefficient of the smoothing, and that smoothing continues when sizes change.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dynamix_ps.policy.base import Decision, View
 from dynamix_ps.policy.cluster_model.compute_times import ComputeMeter
 from dynamix_ps.policy.window_arrays import arrays_of
 
-DEAD_BAND = 0.05  # largest relative change of any worker below which nothing moves
+DEAD_BAND = 0.05  # if no worker's size would change by more (relative), all stay
 SMOOTHING = 0.5  # weight of the newest window in a worker's throughput
 
 
@@ -29,7 +29,7 @@ class ProportionalPolicy:
         self._throughput_per_s: list[float | None] = [None] * n_workers
 
     def decide(self, view: View) -> Decision:
-        """New sizes, or the present ones where the window is not clean, little would change, or bounds forbid it."""
+        """New sizes, or the present ones if the window is not clean, little would change, or bounds forbid it."""
         if not view.clean:
             return Decision(view.plan.batch_sizes)
         sizes, times_s = self._meter.per_iteration(arrays_of(view))
@@ -47,8 +47,8 @@ class ProportionalPolicy:
 
 
 def shares_by_speed(view: View, speeds_per_s: Sequence[float | None]) -> tuple[int, ...]:
-    """B shared in proportion to speed, within bounds. A worker of unknown speed (None) keeps its size, and all do where
-    the bounds do not allow this B."""
+    """B shared in proportion to speed, within bounds. A worker of unknown speed (None) keeps its size; all workers keep
+    their sizes if the bounds do not allow this B."""
     sizes = list(view.plan.batch_sizes)
     known = [(rank, speed) for rank, speed in enumerate(speeds_per_s) if speed is not None]
     low, high = zip(*(view.bounds[rank] for rank, _ in known), strict=True) if known else ((), ())

@@ -1,7 +1,7 @@
-"""Random sizes: a control. A policy that is no faster than this one has learned nothing from its measurements.
+"""Random sizes: a control. A policy that is no faster than this one gains nothing from its measurements.
 
-In every clean window every worker gets a new size between its bounds, drawn log-uniformly: a uniform draw would hardly
-ever give a small size. Chosen by us.
+In every clean window every worker gets a new size between its bounds, drawn log-uniformly (chosen by us), because a
+uniform draw hardly ever gives a small size.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dynamix_ps.policy.base import Decision, View
 
 
 class RandomSizesPolicy:
-    """Draws from the generator it was made with, so that the same seed and windows give the same sizes."""
+    """Draws sizes from the given generator: the same seed and windows give the same sizes."""
 
     name = "random"
 
@@ -20,7 +20,7 @@ class RandomSizesPolicy:
         self._rng = rng
 
     def decide(self, view: View) -> Decision:
-        """New sizes, or the present ones where the window is not clean."""
+        """New sizes, or the present ones if the window is not clean."""
         if not view.clean:
             return Decision(view.plan.batch_sizes)
         low, high = np.array(view.bounds).T

@@ -1,15 +1,15 @@
-"""Every worker's speed in the next window, from its speeds, CPU and memory use until now. Pure.
+"""Forecasts every worker's speed in the next window from its past speeds, CPU and memory use. Pure.
 
 LB-BSP (arXiv 1806.02508) forecasts with NARX, a small recurrent network that is trained before the job on traces of the
-same machines. There are no such traces here. A linear model with the same inputs (ARX) replaces it, fitted while
-training runs:
+same machines. There are no such traces here, so a linear model with the same inputs (ARX) replaces it. It is
+fitted while training runs:
 
     y = a_1 y' + a_2 y'' + a_3 c' + a_4 m'
 
 y is the change of log speed from one window to the next, y' and y'' the two changes before it, c' and m' the newest
-changes of the CPU seconds per second and of the memory use. A ridge pulls all coefficients to 0, which forecasts that
-speeds stay; steady noise teaches a_1 < 0, a speed that has just jumped returns. Windows are forgotten, because clusters
-change. Linear in place of recurrent, and every constant: chosen by us.
+changes of the CPU seconds per second and of the memory use. A ridge penalty pulls all coefficients to 0, which
+forecasts that speeds stay. From steady noise the model learns a_1 < 0: a speed that has just jumped returns. Old
+windows lose weight, because clusters change. The linear model and every constant are chosen by us.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from dynamix_ps.policy.cluster_model.compute_times import Array
 
 FORGETTING = 0.98  # weight of a window, one window later
 RIDGE = 0.02  # as much as eight windows of 5 % noise
-LARGEST_CHANGE = math.log(2)  # that is ever forecast
-LARGEST_USE_CHANGE = 1.0  # what goes beyond counts as this
+LARGEST_CHANGE = math.log(2)  # of log speed in a forecast
+LARGEST_USE_CHANGE = 1.0  # larger changes are cut off here
 _USES = 2  # CPU, memory
 _INPUTS = 2 + _USES
 
@@ -32,9 +32,9 @@ class SpeedForecast:
     """Models of all workers. Call `observe` with every window."""
 
     def __init__(self, n_workers: int) -> None:
-        self._products = np.zeros((n_workers, _INPUTS, _INPUTS))  # forgetting sums of x x'
-        self._answers = np.zeros((n_workers, _INPUTS))  # and of x y
-        self._inputs = np.zeros((n_workers, _INPUTS))  # x for the window to come
+        self._products = np.zeros((n_workers, _INPUTS, _INPUTS))  # sum of x x' with forgetting
+        self._answers = np.zeros((n_workers, _INPUTS))  # sum of x y with forgetting
+        self._inputs = np.zeros((n_workers, _INPUTS))  # x of the next window
         self._log_speed = np.full(n_workers, np.nan)
         self._uses = np.full((n_workers, _USES), np.nan)
 
@@ -42,8 +42,8 @@ class SpeedForecast:
         """Learn from a window.
 
         Args:
-            speeds_per_s: (workers,), above 0; NaN where not measured, which teaches nothing.
-            uses: (workers, 2), CPU seconds per second and part of the memory; NaN where unknown, counts as unchanged.
+            speeds_per_s: (workers,), above 0; NaN where not measured: the model of that worker stays as it is.
+            uses: (workers, 2), CPU seconds per second and part of the memory in use; NaN (unknown) counts as unchanged.
         """
         seen = np.isfinite(speeds_per_s)
         log_speed = np.log(speeds_per_s)

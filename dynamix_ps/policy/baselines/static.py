@@ -1,4 +1,4 @@
-"""Fixed batch sizes: the baseline, uniform or one size per worker."""
+"""Fixed batch sizes, uniform or one per worker: the baseline."""
 
 from __future__ import annotations
 
@@ -19,5 +19,5 @@ class StaticPolicy:
 
 
 def static_policy(config: Config) -> StaticPolicy:
-    """The sizes of `policy.sizes`, otherwise the first sizes of the workers."""
+    """The policy with the sizes of `policy.sizes`, or with the first sizes of the workers if that is not set."""
     return StaticPolicy(config.policy.sizes or config.initial_sizes())

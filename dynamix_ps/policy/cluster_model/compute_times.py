@@ -1,17 +1,18 @@
-"""How long workers compute at batch sizes that were not tried, from the windows seen so far. Pure.
+"""Predicts how long workers compute at untried batch sizes, from the windows seen so far. Pure.
 
     t_i(b) = level_i * (fixed_i + per_sample_i * b)
 
-One model per worker as in Cannikin (arXiv 2402.05302), fitted as AdaptDL does: relative errors count. Chosen by us:
+There is one model per worker, as in Cannikin (arXiv 2402.05302). The fit minimises relative errors, as in AdaptDL.
+Chosen by us:
 
-- Sizes often differ by less than times scatter. A line through them then means nothing, so the fixed part is
-  expected to be FIXED_PART of the mean time, with the weight of PRIOR_WINDOWS windows. A worker that was seen at one
-  size only has exactly that. The fixed part is at most LARGEST_FIXED of the mean time: a worker whose time hardly
-  seems to grow would otherwise get nearly all samples.
-- The first window is short and may contain work that happens once. With others it hardly counts (FIRST).
-- Clusters change: windows are forgotten (FORGETTING), and level_i follows the newest ones (SMOOTHING), at once where it
-  jumps (JUMP). The line is fitted to times divided by the level, so that a worker that has become slow, and has fewer
-  samples therefore, does not seem to have a large fixed part.
+- Sizes often differ by less than times scatter; a line through such points means nothing. So a prior with the weight of
+  PRIOR_WINDOWS windows expects the fixed part to be FIXED_PART of the mean time. A worker that was seen at one size
+  only has exactly that fixed part. The fixed part is at most LARGEST_FIXED of the mean time; otherwise a worker whose
+  time hardly seems to grow would get nearly all samples.
+- The first window is short and may contain one-off work. Its weight beside others is small (FIRST).
+- Clusters change: old windows lose weight (FORGETTING), and level_i follows the newest ones (SMOOTHING), at once if it
+  jumps (JUMP). The line is fitted to times divided by the level. So a worker that becomes slow, and therefore gets
+  fewer samples, does not seem to have a large fixed part.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ Times = NDArray[np.floating[Any]] | float
 JUMP = 0.15  # a relative change beyond this is a new speed, not noise
 SMOOTHING = 0.25  # weight of the newest window in the level: times scatter by 4 %
 FORGETTING = 0.97  # weight of a window, one window later, in the line
-SAME_SIZE = 0.05  # relative change of a size below which it stayed the same
-FIXED_PART = 0.2  # of the mean time, give or take 0.3
+SAME_SIZE = 0.05  # a smaller relative change of a size counts as none
+FIXED_PART = 0.2  # of the mean time, with a standard deviation of 0.3
 PRIOR_WINDOWS = 0.02  # times scatter by 4 % from window to window: (0.04 / 0.3)^2
 LARGEST_FIXED = 0.8  # of the mean time
 FIRST = 0.05  # weight of a worker's first window
-SHORTEST_S, LONGEST_S = 1e-6, 1e6  # other times than between these were not measured
+SHORTEST_S, LONGEST_S = 1e-6, 1e6  # times outside this range count as not measured
 
 
 class ComputeTimes:
@@ -57,7 +58,7 @@ class ComputeTimes:
         self._derive()
 
     def observe(self, sizes: ArrayLike, times_s: ArrayLike) -> None:
-        """Samples and computing seconds per iteration of every worker; one without samples or time teaches nothing."""
+        """Samples and computing seconds per iteration of every worker; one without samples or time changes nothing."""
         size, time_s = np.asarray(sizes, dtype=np.float64), np.asarray(times_s, dtype=np.float64)
         seen = sensible(size, time_s)
         size, time_s = np.where(seen, size, 1.0), np.where(seen, time_s, 1.0)
@@ -76,14 +77,14 @@ class ComputeTimes:
 
     def _derive(self) -> None:
         self.known = np.isfinite(self._per_sample_s)  # which workers were ever measured
-        self.fixed_s = self._level * self._fixed_s  # per iteration, whatever the size
+        self.fixed_s = self._level * self._fixed_s  # per iteration, at any size
         self.rates_per_s = 1 / (self._level * self._per_sample_s)  # samples; NaN for workers never measured
 
     def _own_change(self, size: Array, time_s: Array, comparable: NDArray[np.bool_]) -> Array:
-        """By what factor each worker itself has become slower; 1 where its new size explains its new time.
+        """By what factor each worker itself has become slower; 1 if its new size explains its new time.
 
-        A line through the last window, with any fixed part whatever, changes the time by a factor between 1 and that of
-        the size. What lies outside is the worker's own.
+        On a line through the last window, with any fixed part, the time changes by a factor between 1 and that of the
+        size. The worker itself causes what lies outside this range.
         """
         grown = size / np.where(comparable, self._size, size)
         longer = time_s / np.where(comparable, self._time_s, time_s)
@@ -100,12 +101,12 @@ class ComputeTimes:
 class ComputeMeter:
     """What an iteration costs each worker, communication left out; shape (workers,) or (environments, workers).
 
-    Every policy measures it like this, also the rivals of the learned one. A rival that took a rested worker for a fast
-    one (see `sustained_s`) would lose to the emulation of speeds and not to the learned policy.
+    Every policy measures with it, the rivals of the learned policy too. Otherwise a rival could mistake a rested worker
+    for a fast one (see `sustained_s`) and lose because of the emulation of speeds.
     """
 
     def __init__(self, *shape: int) -> None:
-        self._throttled = np.zeros(shape)  # the most that was ever seen
+        self._throttled = np.zeros(shape)  # the largest value so far
 
     def restart(self, which: NDArray[np.bool_]) -> None:
         """Forget some environments."""
@@ -118,7 +119,7 @@ class ComputeMeter:
         return sustained_s(window.compute_s, cpu_s, window.cpu_cores, self._throttled)
 
     def per_iteration(self, window: WindowArrays) -> tuple[Array, Array]:
-        """Samples and computing seconds per iteration, both NaN where nothing sensible was measured. Observes."""
+        """Observe the window. Samples and computing seconds per iteration, both NaN where not measured sensibly."""
         iterations = np.maximum(window.iterations, 1)[..., None]
         sizes, times_s = window.samples / iterations, self.observe(window) / iterations
         seen = sensible(sizes, times_s)
@@ -126,7 +127,7 @@ class ComputeMeter:
 
 
 def sensible(sizes: Any, times_s: Any) -> NDArray[np.bool_]:
-    """Whether a worker computed for a time that can have been measured."""
+    """Whether a worker has samples and a computing time in the plausible range."""
     return np.asarray((sizes > 0) & (times_s >= SHORTEST_S) & (times_s <= LONGEST_S))
 
 
@@ -135,9 +136,9 @@ def sustained_s(compute_s: Times, cpu_s: Times, cpu_cores: Times, throttled: Tim
 
     A CPU quota stops a process that has used up its part of a period, and lets one that has waited run at full speed.
     A worker that waits for others therefore seems fast, gets more samples and is stopped. In the long run it needs its
-    CPU seconds over the cores of the quota. That time counts where it is longer than the measured one. Without a quota
-    CPU time says nothing, as threads may spin while they wait. `throttled` shows that there is a quota: it is the
-    largest part of any window so far in which the worker was stopped, as not every window shows it. Chosen by us.
+    CPU seconds over the cores of the quota. That time counts if it is longer than the measured one. Without a quota,
+    CPU time says nothing, because threads may spin while they wait. `throttled` shows whether there is a quota: it is
+    the largest part of any window so far in which the worker was stopped. One window alone may not show it.
     """
     longer = np.fmax(compute_s, cpu_s / np.where(np.asarray(cpu_cores) > 0, cpu_cores, np.nan))
     return np.where(np.asarray(throttled) > 0, longer, compute_s)
@@ -148,17 +149,17 @@ def balance(
 ) -> tuple[Array, Array]:
     """The computing time at which all workers finish together, (...,), and the sizes for it, (..., workers).
 
-    Sizes are real numbers >= 0 that sum to `totals` where nobody's would be negative; bounds are left to who
-    rounds them (apportion.split). Fixed parts and rates must be known.
+    Sizes are real numbers >= 0. They sum to `totals` if no worker's size would be negative. The caller
+    rounds them and applies bounds (apportion.split). Fixed parts and rates must be known.
     """
     together_s = (np.asarray(totals) + (fixed_s * rates_per_s).sum(axis=-1)) / rates_per_s.sum(axis=-1)
     return together_s, np.maximum((together_s[..., None] - fixed_s) * rates_per_s, 0.0)
 
 
 def _lines(sums: Array) -> tuple[Array, Array]:
-    """(fixed, per sample) of every worker, both at least 0, by least squares; see the head of the file.
+    """(fixed, per sample) of every worker, both at least 0, by least squares; see the module docstring.
 
-    What is expected is one more observation, of FIXED_PART of the mean time at size 0.
+    The prior is one more observation: FIXED_PART of the mean time at size 0.
     """
     weight, size, size_sq, time, product = sums
     mean_s, mean_size = time / weight, size / weight

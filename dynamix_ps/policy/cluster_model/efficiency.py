@@ -1,14 +1,14 @@
-"""How far one iteration brings training, by batch size: the quadratic model of gradient noise. Pure.
+"""Training progress of one iteration by batch size: the quadratic model of gradient noise. Pure.
 
 McCandlish et al. (arXiv 1812.06162, 2.2): a step of size e, in units of the largest noiseless optimal step,
 with a gradient averaged over B samples lowers the loss, in units of the best noiseless step, by
 
     f = 2 e - e^2 (1 + N / B) = h (2 - h) / (1 + N / B),    h = e (1 + N / B)    N: gradient noise scale, in samples
 
-best at h = 1, negative beyond h = 2. The script's learning rate is taken to be tuned for B_0, the sum of the first
-sizes: h = `tuning` there, while N changes (chosen by us). Elsewhere the learning-rate rule multiplies e by 1 (none),
-B/B_0 (linear), sqrt(B/B_0), or AdaScale's gain (arXiv 2007.05105) (1 + N/B_0) / (1 + N/B), which keeps h = `tuning`
-at any B, as Pollux's efficiency assumes.
+which is largest at h = 1 and negative beyond h = 2. The model assumes that the script's learning rate is tuned for B_0,
+the sum of the first sizes: h = `tuning` there, while N changes. At another B the learning-rate rule multiplies e by 1
+(none), B/B_0 (linear), sqrt(B/B_0), or AdaScale's gain (arXiv 2007.05105) (1 + N/B_0) / (1 + N/B), which keeps
+h = `tuning` at any B, as Pollux's efficiency assumes. This assumption and the constants below are chosen by us.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from dynamix_ps.metrics.noise import SMOOTHING
 from dynamix_ps.policy.base import LR_RULES
 from dynamix_ps.policy.window_arrays import WindowArrays, ratio
 
-PRIOR_WEIGHT = 1 - SMOOTHING**3  # as if three windows had said it (chosen by us)
-LARGEST_NOISE = 64.0  # global batches; a noise scale beyond that cannot be told from no signal at all (chosen by us)
-NOISIEST = 1e12  # samples; beyond, all noise scales are alike
-TUNING = 0.7  # of the script's learning rate at the first global batch, over the best one (assumed)
-FINISH_BEGINS = 0.75  # of the training (chosen by us)
-FALLEN = 0.99  # of its largest value; a learning rate below that falls by the script's own will
+PRIOR_WEIGHT = 1 - SMOOTHING**3  # as much as three windows
+LARGEST_NOISE = 64.0  # global batches; a larger noise scale looks the same as no signal
+NOISIEST = 1e12  # samples; larger noise scales make no difference
+TUNING = 0.7  # the script's learning rate at the first global batch, over the best one
+FINISH_BEGINS = 0.75  # of the training
+FALLEN = 0.99  # of its largest value; below, the script itself lowers the learning rate
 LARGEST_STEP = np.float32(3.0)  # h is cut off here: f >= -3 / (1 + N/B)
 _NONE, _LINEAR, _SQRT, _ADASCALE = range(len(LR_RULES))
 
@@ -57,21 +57,21 @@ def step_progress(
 def efficiency(window: WindowArrays, batch: Whole | Reals, noise_scale: Reals) -> Reals:
     """Progress of one iteration at global batch `batch`, (...,) or (candidates, ...), under the job's rule.
 
-    Where the noise scale, (...,), is not known, the first global batch stands for it: then the user's choice is as good
-    as any.
+    Where the noise scale, (...,), is unknown, the first global batch takes its place: this makes the user's choice a
+    reasonable one.
     """
     noise_scale = np.where(np.isfinite(noise_scale), noise_scale, window.reference_batch)
     return step_progress(window.lr_rule, TUNING, window.reference_batch, noise_scale, np.maximum(batch, 1))
 
 
 def goodput(window: WindowArrays, batch: ArrayLike, iteration_s: ArrayLike, noise_scale: float) -> Reals:
-    """Progress per second of a live cluster, in units that only the job and `noise_scale` change.
+    """Progress per second of a live cluster, in a unit that depends only on the job and `noise_scale`.
 
     Samples per second where the noise scale is NaN (not known).
 
     Args:
-        batch: global batches, any shape.
-        iteration_s: how long their iterations take, of the same shape.
+        batch: global batches of any shape.
+        iteration_s: durations of their iterations, of the same shape.
     """
     if math.isnan(noise_scale):
         return np.asarray(np.asarray(batch) / np.asarray(iteration_s))
@@ -81,10 +81,10 @@ def goodput(window: WindowArrays, batch: ArrayLike, iteration_s: ArrayLike, nois
 
 
 def finishing(window: WindowArrays) -> NDArray[np.bool_]:
-    """Whether training, (...,), is in its last quarter, where a larger batch serves better than `efficiency` tells.
+    """Whether training, (...,), is in its last quarter, where a larger batch is better than `efficiency` says.
 
-    late_batch.py says why. Not where this is unknown, where the script lowers its learning rate itself, or where the
-    rate follows B in proportion, as the noise, lr / B, then stays the same.
+    late_batch.py explains why. False if the end is unknown, if the script lowers its learning rate itself, or if the
+    rate is proportional to B, because the noise, lr / B, then stays the same.
     """
     late = (np.asarray(window.trained_ratio) >= FINISH_BEGINS) & (np.asarray(window.lr_ratio) >= FALLEN)
     return np.asarray(late & (window.lr_rule != _LINEAR))
@@ -93,16 +93,16 @@ def finishing(window: WindowArrays) -> NDArray[np.bool_]:
 class NoiseScale:
     """The gradient noise scale V / S over windows, shape (...,): exponential means of V and of S, then their ratio.
 
-    Both in units of the window's |g|^2: gradients shrink tenfold and more in the first windows, which otherwise would
-    outweigh all that follow. An unknown estimate changes nothing.
+    Both are in units of the window's |g|^2. Otherwise the first windows would outweigh all later ones, because
+    gradients shrink tenfold or more in them. An unknown estimate changes nothing.
 
-    A window estimates it once, which says little. So PRIOR_WEIGHT stands for V / S = B_0 before the first estimate: the
-    global batch of the first sizes is as good as its user thinks. `estimated` leaves that out.
+    One window gives one estimate, which says little. So there is a prior, V / S = B_0 with PRIOR_WEIGHT: it trusts the
+    user's first global batch. `estimated` leaves the prior out.
     """
 
     def __init__(self, *shape: int) -> None:
         self._means = np.zeros((2, *shape))  # of V and S, with the prior
-        self._prior = np.zeros((2, *shape))  # what is left of it in the means
+        self._prior = np.zeros((2, *shape))  # the part of the prior left in the means
         self._begun = np.zeros(shape, dtype=np.bool_)
         self._global_batch: NDArray[np.int64] = np.ones(shape, dtype=np.int64)
 
@@ -130,7 +130,7 @@ class NoiseScale:
     def expected(self) -> Reals:
         """Samples, at least 0 and at most LARGEST_NOISE global batches; NaN before the first estimate.
 
-        A signal that drowns in noise makes a large noise scale, not an unknown one.
+        If noise hides the signal, the noise scale is large, not unknown.
         """
         variance, signal = self._means
         smallest = variance / (LARGEST_NOISE * np.maximum(self._global_batch, 1))
@@ -138,7 +138,7 @@ class NoiseScale:
 
     @property
     def estimated(self) -> float:
-        """Samples, of a live cluster: infinite where S is not positive, NaN where nothing is known."""
+        """Samples, for a live cluster: infinite if S is not positive, NaN before the first estimate."""
         if not self._begun:
             return math.nan
         variance, signal = (self._means - self._prior).tolist()

@@ -1,11 +1,11 @@
-"""Towards the end of training a larger global batch takes the place of a learning rate that falls. Pure.
+"""Towards the end of training, a larger global batch replaces a falling learning rate. Pure.
 
-With a constant learning rate the noise of training falls with lr / B, so a larger B has the effect of a smaller rate,
-in fewer and larger iterations (Smith et al., arXiv 1711.00489). For the last quarter of training B* is twice what it
-was, or less where that would train fewer samples per second. The model of progress does not show this: it looks one
-step ahead, where the smaller B is as good.
+The noise of training is proportional to lr / B. So at a constant learning rate a larger B has the effect of a smaller
+rate, with fewer and larger iterations (Smith et al., arXiv 1711.00489). In the last quarter of training B* is twice its
+earlier value, or less if that would train fewer samples per second. The model of progress does not show this gain: it
+looks one step ahead, where the smaller B is as good.
 
-`efficiency.finishing` tells when this applies. On a Fashion-MNIST CNN, two epochs, training ends 0.4 points higher
+`efficiency.finishing` says when this applies. A Fashion-MNIST CNN trained for two epochs gains 0.4 points of accuracy
 (benchmarks/results/finish.md). Quarter and factor are chosen by us.
 """
 
@@ -23,10 +23,10 @@ Array = NDArray[np.floating[Any]]
 
 
 class LateBatch:
-    """Remembers the global batch of the last quarter; shape (...,)."""
+    """Keeps the global batch of the last quarter; shape (...,)."""
 
     def __init__(self, *shape: int) -> None:
-        self.begun = False  # somewhere; until then `advise` changes nothing where nothing is due
+        self.begun = False  # in any environment; while False, a call of `advise` with nothing due changes nothing
         self._batch: Array = np.full(shape, np.nan)
 
     def restart(self, which: NDArray[np.bool_]) -> None:
@@ -34,11 +34,11 @@ class LateBatch:
         self._batch[which] = np.nan
 
     def advise(self, due: NDArray[np.bool_], advised: Array, candidates: Array, duration_s: Array) -> Array:
-        """B*: `advised` where nothing is due, else what it was when it first was, enlarged. All (...,).
+        """B*: `advised` where nothing is due, else the enlarged B* of the first window in which it was due. All (...,).
 
         Args:
             candidates: global batches, (candidates, ...); `advised` is one of them.
-            duration_s: of their iterations.
+            duration_s: durations of their iterations.
         """
         per_sample_s = duration_s / np.maximum(candidates, 1)
         now_s = np.where(candidates == advised, per_sample_s, 0.0).max(axis=0)

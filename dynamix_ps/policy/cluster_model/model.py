@@ -1,10 +1,10 @@
-"""What is known of the cluster: one model, observed once per window, and shared by a policy and its safety net. Pure.
+"""The model of the cluster. It observes each window once; a policy and its safety net share it. Pure.
 
-    compute   how long each worker computes at sizes that were not tried    compute_times.py
-    noise     the gradient noise scale                                      efficiency.py
+    compute   how long each worker computes at untried sizes    compute_times.py
+    noise     the gradient noise scale                          efficiency.py
 
-What only some need is beside it: what the network adds for each worker, and how long an iteration then takes
-(network_times.py).
+Models that only some policies need are separate: what the network adds for each worker, and how long an iteration then
+takes (network_times.py).
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from dynamix_ps.policy.window_arrays import Array, WindowArrays
 class ClusterModel:
     """Shape (workers,) for a live cluster, (environments, workers) in the simulator.
 
-    `window`, `computing_s` and `compute_s` are of the last window, (..., workers): computing seconds in all of it and
-    per iteration, as a CPU quota sustains them.
+    `window`, `computing_s` and `compute_s` describe the last window. The last two, (..., workers), are the computing
+    seconds in the whole window and per iteration, as a CPU quota sustains them.
     """
 
     window: WindowArrays
@@ -36,7 +36,7 @@ class ClusterModel:
         self._meter = ComputeMeter(*shape)
 
     def restart(self, which: NDArray[np.bool_]) -> None:
-        """Forget some environments, whose next window is the first of another run."""
+        """Forget some environments; their next window is the first of another run."""
         self.compute.restart(which)
         self.noise.restart(which)
         self._meter.restart(which)
@@ -53,24 +53,24 @@ class ClusterModel:
     def balanced_s(self, global_batches: ArrayLike) -> Array:
         """The computing time that all workers need when each global batch is split so that they finish together.
 
-        Of a live cluster; same shape as `global_batches`. Workers that are not known keep what is planned. The others,
-        of which there must be one, share the rest within the bounds of their sizes; a rest outside of the sums of the
-        bounds counts as the nearest inside.
+        For a live cluster; same shape as `global_batches`. Workers of unknown speed keep their planned size. The others
+        (at least one) share the rest within their bounds. If the bounds do not allow that rest, the nearest one
+        that they allow is shared.
         """
         totals = np.maximum(np.asarray(global_batches) - self.unmeasured, 0)
         known, low, high = self.compute.known, self.window.low, self.window.high
         rates = self.compute.rates_per_s[known]
-        from_s, until_s = self.compute.seconds((low, high))[:, known]  # a worker's size grows between these two times
+        from_s, until_s = self.compute.seconds((low, high))[:, known]  # a worker's size grows between these times
         times = np.concatenate((from_s, until_s))
         order = np.argsort(times, kind="stable")
-        slopes = np.concatenate((rates, -rates))[order].cumsum()  # samples per second after each of them
+        slopes = np.concatenate((rates, -rates))[order].cumsum()  # samples per second after each of these times
         times = times[order]
         grown = np.concatenate(([0.0], (slopes[:-1] * np.diff(times)).cumsum()))
         together_s = np.interp(np.asarray(totals, dtype=np.float64), low[known].sum() + grown, times)
-        return np.asarray(np.maximum(together_s, from_s.max()))  # a slow worker at its lower bound holds up all
+        return np.asarray(np.maximum(together_s, from_s.max()))  # all wait for a slow worker at its lower bound
 
     def shares(self, global_batch: int) -> Whole:
-        """That split of `global_batch` in whole samples; workers that are not known keep what is planned."""
+        """The same split of `global_batch` in whole samples; workers of unknown speed keep their planned size."""
         known, low, high = self.compute.known, self.window.low, self.window.high
         together_s = self.balanced_s(global_batch)
         wanted = np.clip((together_s - self.compute.fixed_s) * self.compute.rates_per_s, low, high)[known]
@@ -81,10 +81,10 @@ class ClusterModel:
 
     @property
     def known_compute_s(self) -> Array:
-        """`compute_s`, NaN where nothing sensible was measured in the last window."""
+        """`compute_s`, NaN where the last window has no sensible measurement."""
         return np.where(sensible(self.window.samples, self.compute_s), self.compute_s, np.nan)
 
     @property
     def unmeasured(self) -> int:
-        """Samples per iteration, of a live cluster, planned for workers whose speed is not known."""
+        """Samples per iteration planned for workers of unknown speed, for a live cluster."""
         return int(self.window.planned[~self.compute.known].sum())

@@ -1,14 +1,15 @@
 """What the network adds to computing, from the windows seen so far. Pure.
 
-`exposed_s` and `NetworkTimes` tell it for every worker: what computing does not hide. `StepTimes` tells how long an
-iteration of all of them takes at sizes that were not tried, by the step-time model of Pollux (OSDI 2021, section 3.2;
-AdaptDL), with one compute model per worker (compute_times.py):
+`exposed_s` and `NetworkTimes` give each worker's exposed network time, which computing does not hide. `StepTimes`
+predicts how long an iteration of all workers takes at untried sizes, by the step-time model of Pollux (OSDI 2021,
+section 3.2; AdaptDL), with one compute model per worker (compute_times.py):
 
-    C = max_i t_i(b_i)                       they train in step
+    C = max_i t_i(b_i)                       the workers train in step
     T = (C^g + network^g)^(1/g)              1 <= g <= 10; 1: no overlap, 10: the network hides behind compute
 
-As in AdaptDL, errors of log T are made small and a penalty of 1e-3 (g - 1)^2 keeps g small where the data do not
-tell. Chosen by us, because clusters change: windows are forgotten, and the network follows the newest ones.
+As in AdaptDL, the fit minimises errors of log T, and a penalty of 1e-3 (g - 1)^2 keeps g small if the data leave it
+open. Clusters change, so old windows drop out and the network time follows the newest ones. This and the models of
+exposed times below are chosen by us.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from dynamix_ps.policy.cluster_model.compute_times import SMOOTHING as LEVEL_SMO
 from dynamix_ps.policy.cluster_model.model import ClusterModel
 from dynamix_ps.policy.window_arrays import Array, WindowArrays, mean_known
 
-SMOOTHING = 0.5  # weight of the newest window in exposed times, but for jumps (chosen by us)
-OVERLAPS = np.array([1.0, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0])  # values of g that are tried
+SMOOTHING = 0.5  # weight of the newest window in exposed times, except after jumps
+OVERLAPS = np.array([1.0, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0])  # candidates for g
 OVERLAP_PENALTY = 1e-3
 _WINDOWS_KEPT = 64
 
@@ -39,10 +40,10 @@ def exposed_s(window: WindowArrays, compute_s: Array) -> tuple[Array, Array]:
 
     NaN for a worker that did not compute, and for times beyond LONGEST_S, which were not measured.
 
-    Data are on the way for transfer_i seconds, of which the overlap with computing hides h, the same for all. Nobody
-    takes longer than the iteration, c_i + transfer_i - h <= T, and somebody takes as long: that tells h. Where
-    transfers are not measured, all have the same, T - max c_i; around a ring they come here alike (window_arrays.py).
-    Chosen by us.
+    A worker's data are on the way for transfer_i seconds. Overlap with computing hides h of them, the same h for all
+    workers. No worker takes longer than the iteration, and at least one takes exactly as long:
+    max_i (c_i + transfer_i) - h = T. This gives h. Without measured transfers, all workers have the exposed time
+    T - max c_i. Workers of a ring all have the same transfer time (window_arrays.py).
     """
     iterations = window.iterations[..., None]
     iteration_s = window.duration_s[..., None] / iterations
@@ -57,18 +58,19 @@ def exposed_s(window: WindowArrays, compute_s: Array) -> tuple[Array, Array]:
 
 
 class NetworkTimes:
-    """Follows what all workers have in common, and what one has beyond it where that lasts (chosen by us).
+    """Tracks the exposed time that all workers have in common, and each worker's lasting difference from it.
 
-    Workers behind one narrow link take turns at being the first through it, by up to a third of an iteration, and a
-    split that follows would change in every window. So of a worker's mean difference d from the others, and the mean q
-    of its squares, what counts is d * d^2 / q: all of a difference that stays, little of one that comes and goes. What
-    jumps the same way in two windows in a row is a link that has changed, and counts at once.
+    Workers that share a narrow link take turns at being first through it. Their times then differ by up to a third of
+    an iteration, and a split that followed these differences would change in every window. So with the mean d of a
+    worker's differences and the mean q of their squares, d * d^2 / q counts: all of a lasting difference, little of one
+    that comes and goes. A jump in the same direction in two windows in a row means that a link has changed, and counts
+    at once.
     """
 
     def __init__(self, *shape: int) -> None:
         self._common_s = np.full(shape[:-1], NAN)
         self._own_s, self._own_sq = np.full(shape, NAN), np.full(shape, NAN)
-        self._jumped_s = np.zeros(shape)  # in the last window, away from the mean difference
+        self._jumped_s = np.zeros(shape)  # in the last window, from the mean difference
 
     def restart(self, which: NDArray[np.bool_]) -> None:
         """Forget some environments."""
@@ -77,7 +79,7 @@ class NetworkTimes:
         self._jumped_s[which] = 0.0
 
     def observe(self, seen_s: Array, iteration_s: Array) -> None:
-        """Take in a window: exposed seconds per worker, NaN where not known, and how long an iteration took, (...,)."""
+        """Take in a window: exposed seconds per worker (NaN: unknown), and the iteration time, (...,)."""
         common_s = mean_known(seen_s, NAN)
         own_s: Array = seen_s - common_s[..., None]
         at_once = np.abs(common_s - self._common_s) > JUMP * iteration_s
@@ -92,19 +94,19 @@ class NetworkTimes:
 
     @property
     def seconds(self) -> Array:
-        """Of every worker, (..., workers); NaN until it is known."""
+        """Exposed seconds of every worker, (..., workers); NaN before the first measurement."""
         lasting = self._own_s**2 / np.where(self._own_sq > 0, self._own_sq, 1.0)
         return np.asarray(self._common_s[..., None] + self._own_s * lasting)
 
 
 def _followed(before: Array, fresh: Array, at_once: NDArray[np.bool_]) -> Array:
-    """`before` moved towards `fresh`, which changes nothing where it is not known, and is all there is at first."""
+    """`before` moved towards `fresh`: stays `before` where `fresh` is unknown, is `fresh` where `before` is unknown."""
     moved = np.where(np.isfinite(before) & ~at_once, before + SMOOTHING * (fresh - before), fresh)
     return np.where(np.isfinite(fresh), moved, before)
 
 
 class StepTimes:
-    """T from C of a live cluster. The fit is made when it is first asked for after a window."""
+    """Predicts T from C for a live cluster. Fits lazily, at the first use after a window."""
 
     def __init__(self) -> None:
         self._steps: deque[tuple[float, float]] = deque(maxlen=_WINDOWS_KEPT)  # (C, T) of the last windows
@@ -122,7 +124,7 @@ class StepTimes:
             self._fitted = False
 
     def iteration_s(self, longest_compute_s: ArrayLike) -> Array:
-        """T from C; any shape."""
+        """T from C, of any shape."""
         if not self._fitted:
             self._fit()
         powers = np.asarray(longest_compute_s) ** self._overlap + self._network_s**self._overlap
@@ -144,11 +146,11 @@ class StepTimes:
 
 
 def typical_step_s(window: WindowArrays) -> float:
-    """Median over the workers of a live cluster of the duration of an iteration; NaN if nobody tells."""
+    """Median over the workers of a live cluster of the duration of an iteration; NaN if no worker reports it."""
     steps_s: list[float] = (window.worker_duration_s / np.maximum(window.iterations, 1)).tolist()
     return median([step_s for step_s in steps_s if math.isfinite(step_s)] or [math.nan])
 
 
 def _apart(compute: Array, total: Array, power: Array) -> Array:
-    """The network time that makes T out of C, relative to T so that high powers do not underflow."""
+    """The network time that gives T from C. Computed relative to T, so that high powers do not underflow."""
     return np.asarray(total * np.maximum(1 - (compute / total) ** power, 0.0) ** (1 / power))

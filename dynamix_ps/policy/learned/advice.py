@@ -1,25 +1,27 @@
-"""What a simple model of the cluster would do: where the structured policy starts from.
+"""The global batch that a simple model of the cluster advises: the starting point of the structured policy.
 
-The model knows each worker's computing time (compute_times.py) and the network time that nothing hides
-(network_times.py), the gradient noise scale and the learning-rate rule. With all workers finishing together an
-iteration of global batch B lasts
+The model knows each worker's computing time (compute_times.py) and exposed network time (network_times.py), the
+gradient noise scale and the learning-rate rule. If all workers finish together, an iteration of global batch B lasts
 
     T(B) = a + B / R        R: samples per second of all, a: fixed computing and exposed network
 
-as long as the same network time stays hidden. Computing hides network time in proportion to itself: of what a larger B
-adds to it, the part h / C (hidden over computing time now) is won back, until nothing is exposed. No iteration is
-shorter than that of a slow worker at its lower bound, and what workers at their upper bounds cannot take, the others
-must. Training progresses by f(B) / T(B) per second (efficiency.py). The learned policy sees B*, as log2(B* / B),
-the part of T that grows with B, and f(B); it is free to disagree. B* is, of
-all B with which that is nearly as large as it can be, the one nearest to the user's, B_0: beyond, the smallest takes
-the most steps for the same samples, which is worth more than f tells, as it knows the progress of the next step and not
-where training ends; below, more time per sample is certain, and more progress per sample is a guess, so a B below B_0
-must promise half as much again: for 0.4 B_0 the model gave up a third of the samples per second, as if each were worth
-half as much again, and real training made a quarter (benchmarks/results/attempts.md).
+while the hidden network time stays the same. Hidden network time is proportional to computing time: of the computing
+time that a larger B adds, the part h / C (hidden over computing time now) is won back, until no network time is
+exposed. No iteration is shorter than that of a slow worker at its lower bound. The other workers take the samples that
+workers at their upper bounds cannot take. Training progresses by f(B) / T(B) per second (efficiency.py).
 
-For the first SETTLING windows B* is B: estimates of the noise scale are few, and where B grows in the first twenty
-iterations, training takes more of them (benchmarks/results/growth.md). Chosen by us. For the last quarter of training
-B* is larger (late_batch.py).
+B* is the B nearest to the user's, B_0, among all B whose progress per second is close to the best:
+
+- Above B_0, the smallest such B takes the most steps for the same samples. This is worth more than f shows, because f
+  knows the progress of the next step and not where training ends.
+- Below B_0, the cost of more time per sample is certain, and more progress per sample is a guess. So a B below B_0 must
+  promise half as much again. Without this rule, training at 0.4 B_0 loses a third of the samples per second, and each
+  sample is worth a quarter more, not half as much again as f says (benchmarks/results/attempts.md).
+
+In the first SETTLING windows B* is B: there are few estimates of the noise scale, and if B grows in the first twenty
+iterations, training needs more of them (benchmarks/results/growth.md). In the last quarter of training B* is larger
+(late_batch.py). The learned policy sees log2(B* / B), the part of T that grows with B, and f(B); it is free to
+disagree. These rules and the constants below are chosen by us.
 """
 
 from __future__ import annotations
@@ -39,17 +41,17 @@ from dynamix_ps.policy.window_arrays import Array, known_or, mean_known, ratio
 ADVICE = ("advised_batch", "growing_part", "step_progress")  # log2(B* / B); B / R over T; f(B)
 PRESENT = 12
 CANDIDATES = np.exp2((np.arange(2 * PRESENT + 1) - PRESENT) / 4)  # of B* / B, quarters of octaves
-HALF_A_STEP = 2 ** (1 / 8)  # candidates seldom hit B_0
-WORTH = 0.05  # progress per second is flat around its best; what comes so near is as good (chosen by us)
-SETTLING = 4  # windows, some 35 iterations of a window of ten (chosen by us)
-SMALLER = 0.5  # what a B below B_0 must promise in addition (chosen by us)
-NEAR = 1  # a B that is good enough stays unless one nearer to B_0 by more candidates would do (chosen by us)
-SHARED_OUT = 8  # times at most, what workers at their upper bounds cannot take is shared out among the others
-SMOOTHING = 0.5  # weight of the newest window in h / C (chosen by us)
+HALF_A_STEP = 2 ** (1 / 8)  # tolerance, because candidates rarely equal B_0
+WORTH = 0.05  # relative; progress per second is flat around its best, and a B this close to it is as good
+SETTLING = 4  # windows
+SMALLER = 0.5  # the additional progress that a B below B_0 must promise, relative
+NEAR = 1  # a good B stays if the nearest good one is at most this many candidates away
+SHARED_OUT = 8  # rounds, at most, that share out what workers at their upper bounds cannot take
+SMOOTHING = 0.5  # weight of the newest window in h / C
 
 
 class Advisor:
-    """Remembers, beside the model of the cluster, what only advice needs."""
+    """Advises B* from the model of the cluster, and keeps the state that only the advice needs."""
 
     def __init__(self, model: ClusterModel) -> None:
         shape = model.shape
@@ -62,14 +64,14 @@ class Advisor:
         self._rates_per_s: Array = np.ones(shape)
 
     def restart(self, which: NDArray[np.bool_]) -> None:
-        """Forget some environments. Whoever observes with the model of the cluster restarts that."""
+        """Forget some environments. The owner of the model of the cluster restarts that model."""
         self._exposed.restart(which)
         self._hiding[which] = 0.0
         self._windows[which] = 0.0
         self._late_batch.restart(which)
 
     def observe(self, state: State) -> Array:
-        """Take in a window that the model has observed. The advice, (..., len(ADVICE)), NaN where nothing is known."""
+        """The advice after a window that the model has observed, (..., len(ADVICE)); NaN where no speed is known."""
         window = state.window
         known = self._times.known
         self._follow_hiding(state)
@@ -109,17 +111,17 @@ class Advisor:
         return np.where(known.any(axis=-1, keepdims=True), advice, np.nan)
 
     def balanced(self, totals: NDArray[np.int64]) -> Array:
-        """Real-valued sizes, (..., workers), with which all would finish together; positive."""
+        """Real-valued, positive sizes, (..., workers), with which all workers finish together."""
         _, sizes = balance(totals, self._fixed_s, self._rates_per_s)
         return np.maximum(sizes, 1e-9)
 
     def longest_s(self, sizes: Array) -> Array:
-        """How long an iteration takes by whoever finishes last, (...,), with `sizes`, (..., workers)."""
+        """How long an iteration with `sizes`, (..., workers), takes the slowest worker, (...,)."""
         return np.asarray((self._fixed_s + sizes / self._rates_per_s).max(axis=-1))
 
     def _overflow_s(self, totals: Array, high: Whole) -> Array:
-        """How much longer totals, ascending (candidates, ...), take than without bounds `high`, (..., workers)."""
-        _, largest = balance(totals[-1], self._fixed_s, self._rates_per_s)  # nobody has more with any other of them
+        """The time that bounds `high`, (..., workers), add to ascending `totals`, (candidates, ...)."""
+        _, largest = balance(totals[-1], self._fixed_s, self._rates_per_s)  # the largest total has the largest sizes
         if not (largest > high).any():
             return np.zeros(totals.shape)
         free_s, sizes = balance(totals, self._fixed_s, self._rates_per_s)
@@ -140,7 +142,7 @@ class Advisor:
 
 
 def _nearest_good(per_s: Array, distance: Array) -> NDArray[np.int64]:
-    """Of (candidates, ...) the nearest one that is nearly as good as the best; the present one where that is near."""
+    """Index of the nearest candidate, (...,), that is close to the best; PRESENT if that is good and close."""
     most = per_s.max(axis=0)
     good = (per_s * (1 + WORTH) >= most) & (per_s > 0) | (per_s == most)
     nearest = np.where(good, distance, np.inf).argmin(axis=0)
@@ -149,6 +151,6 @@ def _nearest_good(per_s: Array, distance: Array) -> NDArray[np.int64]:
 
 
 def _filled(values: Array, otherwise: float = 0.0) -> Array:
-    """Unknown values are the mean of the workers' known ones."""
+    """`values` with the mean of the workers' known values in place of unknown ones."""
     known = np.isfinite(values)
     return values if known.all() else np.where(known, values, mean_known(values, otherwise)[..., None])

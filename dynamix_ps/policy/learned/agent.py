@@ -1,10 +1,10 @@
-"""The learned policy between windows and batch sizes: which networks it has, what each sees, does and is rewarded for.
+"""The learned policy from windows to batch sizes: its networks, and what each one sees, does and is rewarded for.
 
-    window -> state -> what each network sees -> its actions -> sizes
+    window -> state -> input of each network -> its actions -> sizes
     next state -> reward of every network's actions (rewards.py)
 
-An action space is one agent: structured.py, paper.py. The same object decides for one live cluster (no leading axis)
-and, in training, for all environments of the simulator at once. One network may serve many rows: all workers share it.
+Each action space is one agent class: structured.py, paper.py. The same class decides for one live cluster (no leading
+axis) and, in training, for all environments of the simulator at once. All workers share one network: each is a row.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from dynamix_ps.policy.ppo.actor_critic import ActorCritic
 from dynamix_ps.policy.ppo.rollout import Acted
 from dynamix_ps.policy.window_arrays import Array
 
-VALUE_SCALE = 0.1  # of rewards in rollouts: values, sums of about ten of them, stay near one (chosen by us)
+VALUE_SCALE = 0.1  # of rewards in rollouts: keeps values, sums of about ten rewards, near one (chosen by us)
 
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """New sizes, and per network what it did; rows of a network are flattened over all leading axes."""
+    """New sizes, and what each network did; its rows are flattened over all leading axes."""
 
     sizes: Whole
     acted: Mapping[str, Acted]
@@ -44,10 +44,10 @@ class Act(Protocol):
 
 
 class LearnedAgent(ABC):
-    """Learning replaces `networks`; all other memory is of the runs in progress.
+    """An action space with its networks. Learning replaces `networks`; all other state belongs to the runs in progress.
 
     Args:
-        model: of the clusters; this agent lets it observe them.
+        model: model of the clusters; this agent lets it observe every window.
     """
 
     def __init__(self, networks: dict[str, ActorCritic], reward: Reward, model: ClusterModel) -> None:
@@ -57,20 +57,20 @@ class LearnedAgent(ABC):
         self.states = StateBuilder(model)
 
     def choices(self, *, explore: bool) -> dict[str, Act]:
-        """How each network acts where nobody learns: the likeliest action, or one drawn from its policy."""
+        """How each network acts without learning: the most likely action, or one drawn from its policy."""
         return {name: partial(network.choose, explore=explore) for name, network in self.networks.items()}
 
     @abstractmethod
     def sizes(self, state: State, act: Mapping[str, Act]) -> Whole:
-        """Sizes for the next windows, of the shape of `state.window.planned`, from what the networks do.
+        """Sizes for the next windows from the networks' actions, of the shape of `state.window.planned`.
 
         Args:
-            state: of the window that ended, from `states.observe`; call both once per window, in order.
-            act: by the name of each network, as `choices` gives it.
+            state: state at the end of the window, from `states.observe`; call both once per window, in order.
+            act: one function per network name, as `choices` returns them.
         """
 
     def decide(self, state: State, *, explore: bool, learn_normaliser: bool = False) -> Decided:
-        """Sizes, and all that learning needs to know of the decision."""
+        """Sizes, and everything that learning needs from the decision."""
         acted: dict[str, Acted] = {}
 
         def act(name: str, rows: Array, allowed: NDArray[np.bool_] | None = None) -> NDArray[np.int64]:
@@ -82,13 +82,13 @@ class LearnedAgent(ABC):
         return Decided(self.sizes(state, {name: partial(act, name) for name in self.networks}), acted)
 
     def restart(self, which: NDArray[np.bool_]) -> None:
-        """Forget what is remembered of some environments."""
+        """Forget some environments."""
         self.states.restart(which)
 
     @abstractmethod
     def rewards(self, state: State, before: Whole) -> dict[str, Array]:
-        """Per network and row, what the decision that led to `state` from sizes `before` was worth."""
+        """Per network and row, the reward of the decision that led from sizes `before` to `state`."""
 
     @abstractmethod
     def present(self, state: State) -> dict[str, NDArray[np.bool_]]:
-        """Per network, which rows stand for somebody that is there."""
+        """Per network, which rows belong to present workers or clusters."""

@@ -1,4 +1,4 @@
-"""The learned policy as a cluster file asks for it, under its safety net."""
+"""Builds the learned policy of a cluster file, with its safety net."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dynamix_ps.policy.learned.safety_net import SafetyNet
 
 
 def learned_policy(config: Config, n_workers: int, rng: np.random.Generator, resume: Path | None) -> Policy:
-    """The policy `ppo` with its safety net, unless that is turned off. Raises PolicyError."""
+    """The policy `ppo`, with its safety net unless the file turns it off. Raises PolicyError."""
     chosen = config.policy
     learned = make_ppo(chosen.ppo, n_workers, rng, learn=config.mode == "adapt", resume=resume)
     return SafetyNet(learned, chosen.safety) if chosen.safety.enabled else learned

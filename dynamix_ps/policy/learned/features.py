@@ -1,12 +1,11 @@
-"""The state of DYNAMIX as a table: one line per number that a learned policy sees, in the order it sees them.
+"""The state of DYNAMIX as a table: one line per number that a learned policy sees, in the order of its input.
 
-Per worker (LOCAL) and common to all (SHARED). The groups network, system, training, global are those of DYNAMIX
-(arXiv 2510.08522, IV-B); its exact list and scales are not published. `paper` marks quantities it names; every
-formula and every other line is chosen by us. An unknown value is NaN here, and 0 with a mask of 0 after
-normalisation (ppo/normalise.py). `python -m docs.generate` writes the table of docs/state.md.
+Some are per worker (LOCAL), some common to all workers (SHARED). The groups network, system, training and global are
+those of DYNAMIX (arXiv 2510.08522, IV-B), which does not publish its exact list and scales. `paper` marks quantities
+that it names; every formula and every other line is chosen by us. An unknown value is NaN here, and 0 with a mask of 0
+after normalisation (ppo/normalise.py). `python -m docs.generate` writes the table of docs/state.md.
 
-The formulas take arrays (policy/window_arrays.py), so the arbitrator and the simulator compute the same numbers with
-the same lines.
+The formulas take arrays (policy/window_arrays.py), so the arbitrator and the simulator share them.
 """
 
 from __future__ import annotations
@@ -26,15 +25,15 @@ Source = Literal["kernel", "both sides", "machine", "hook", "servers", "plan"]
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What the formulas read: the window, and what is remembered of those before. Shapes as in WindowArrays."""
+    """The input of the formulas: the window, and values that depend on earlier ones. Shapes as in WindowArrays."""
 
     window: WindowArrays
-    accuracy_gain: Array  # per worker, since the window seen before
+    accuracy_gain: Array  # per worker, since the previous window seen
     loss_before: Array
     global_accuracy_before: Array
     global_loss_before: Array
     iteration_time: Array  # in units of the reference
-    time_shares: Array  # (3, ..., workers), parts of the window: computing, waiting for the network, and for workers
+    time_shares: Array  # (3, ..., workers), parts of the window: computing, waiting for network, for workers
     gradient_variance: Array  # per worker
     noise_scale: Array  # samples, smoothed
     speed: Array  # per worker, samples per second of computing
@@ -48,7 +47,7 @@ class Feature:
     low: float  # values are cut off at low and high
     high: float
     source: Source
-    paper: bool  # named by the paper; else ours
+    paper: bool  # whether the paper names it
     meaning: str
     value: Callable[[Seen], Known]
     log1p: bool = False  # the number is log1p of the value, unknown where that is negative
@@ -64,7 +63,7 @@ def _fall(before: Array, now: Array) -> Array:
 
 
 def _planned(seen: Seen, value: Array) -> Array:
-    """A value of the plan, known for those that reported."""
+    """A value of the plan, known for workers that reported."""
     return np.where(seen.window.present, value, np.nan)
 
 
@@ -75,7 +74,7 @@ LOCAL: tuple[Feature, ...] = (
             lambda s: s.window.pull_bytes_per_s, log1p=True),
     Feature("push_retransmits", "log(1/s)", 0, 20, "kernel", True, "log1p of segments this worker sent again",
             lambda s: s.window.retransmits_per_s, log1p=True),
-    Feature("pull_retransmits", "log(1/s)", 0, 20, "both sides", True, "log1p of segments servers sent it again",
+    Feature("pull_retransmits", "log(1/s)", 0, 20, "both sides", True, "log1p of segments that servers sent it again",
             lambda s: s.window.pull_retransmits_per_s, log1p=True),
     Feature("rtt", "log(us)", 0, 20, "kernel", False, "log1p of the smoothed round trip to the busiest server",
             lambda s: 1e6 * s.window.rtt_s, log1p=True),
@@ -89,7 +88,7 @@ LOCAL: tuple[Feature, ...] = (
             lambda s: s.window.cpu_ratio),
     Feature("cpu_use", "1", 0, 2, "machine", False, "the same over the cores it may use",
             lambda s: ratio(s.window.cpu_ratio, s.window.cpu_cores)),
-    Feature("throttled", "1", 0, 1, "machine", False, "part of the time a CPU quota held it back",
+    Feature("throttled", "1", 0, 1, "machine", False, "part of the time in which a CPU quota stopped it",
             lambda s: s.window.throttled),
     Feature("memory", "log(GiB)", 0, 12, "machine", True, "log1p of the resident set",
             lambda s: s.window.memory_bytes / _GIB, log1p=True),
@@ -113,7 +112,7 @@ LOCAL: tuple[Feature, ...] = (
             lambda s: np.where(s.window.present, s.iteration_time[..., None], np.nan)),
     Feature("compute_share", "1", 0, 1, "hook", False, "part of the window spent computing",
             lambda s: s.time_shares[0]),
-    Feature("push_pull_share", "1", 0, 1, "hook", False, "part in which nobody but the network was waited for",
+    Feature("push_pull_share", "1", 0, 1, "hook", False, "part spent waiting for the network alone",
             lambda s: s.time_shares[1]),
     Feature("wait_share", "1", 0, 1, "hook", False, "part spent waiting for other workers",
             lambda s: s.time_shares[2]),
@@ -168,7 +167,7 @@ _LOGS = np.flatnonzero([feature.log1p for feature in ALL])
 def rows(seen: Seen) -> Array:
     """One float32 row of LOCAL + SHARED values per worker, NaN where unknown; shape (..., workers, len(NAMES))."""
     result = np.empty((*seen.window.planned.shape, len(ALL)), dtype=np.float32)
-    with np.errstate(over="ignore"):  # what is too large for float32 is cut off below
+    with np.errstate(over="ignore"):  # values too large for float32 are cut off below
         for column, feature in enumerate(ALL):
             value = feature.value(seen)
             result[..., column] = value if column < len(LOCAL) else np.asarray(value)[..., None]

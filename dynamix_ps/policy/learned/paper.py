@@ -1,6 +1,6 @@
 """The action space of DYNAMIX (arXiv 2510.08522, IV-C): every worker adds one of five steps to its own size.
 
-It mixes two decisions: how large the global batch is, and how it is split.
+One action thus changes both the global batch and its split.
 """
 
 from __future__ import annotations
@@ -36,6 +36,6 @@ class PaperAgent(LearnedAgent):
 
 
 def paper_sizes(planned: Whole, actions: NDArray[np.int64], low: Whole, high: Whole) -> Whole:
-    """Sizes plus steps, within the paper's bounds where those leave something, and the worker's own."""
+    """Sizes plus steps, within the worker's bounds, and within the paper's bounds too if the two overlap."""
     wanted = np.clip(planned + np.array(PAPER_STEPS)[actions], *PAPER_BOUNDS)
     return np.asarray(np.clip(wanted, low, high))

@@ -1,10 +1,10 @@
-"""The learned policy in a live run: it acts, gets rewards, and where asked learns while training runs.
+"""The learned policy in a live run: it acts, gets rewards and, if asked to, learns while training runs.
 
-The story of one decision (`decide`):
+One decision (`decide`):
 
-    clean window -> state (state.py) -> reward of the decision before -> actions and sizes (agent.py)
+    clean window -> state (state.py) -> reward of the previous decision -> actions and sizes (agent.py)
 
-and of one update, every `windows_per_update` rewards, on copies and beside the decisions:
+One update, every `windows_per_update` rewards, on copies and in parallel with decisions:
 
     outcomes -> advantages (ppo/rollout.py) -> new weights (ppo/update.py), or the old ones if not finite
 """
@@ -36,8 +36,8 @@ from dynamix_ps.policy.ppo.rollout import Rollout
 from dynamix_ps.policy.ppo.settings import settings_of
 from dynamix_ps.policy.window_arrays import Array, arrays_of
 
-FRESH = "fresh"  # in place of a file: untrained weights
-# Settings that depend on how much one update sees. They are the job's own, whatever file it starts from.
+FRESH = "fresh"  # instead of a file: untrained weights
+# Settings that depend on the number of decisions per update. They come from the job, never from the policy file.
 OF_ONE_UPDATE = ("learning_rate", "epochs", "minibatches")
 PRETRAINED = Path(__file__).parents[1] / "pretrained"
 
@@ -53,7 +53,7 @@ class _Pending:
 
 @dataclass(frozen=True, slots=True)
 class _Outcome:
-    """The last decision that was rewarded; it joins the rollout once it is known whether another follows directly."""
+    """The last rewarded decision. It joins the rollout once it is known whether the next one follows directly."""
 
     decided: Decided
     rewards: dict[str, Array]
@@ -63,16 +63,16 @@ class _Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """What an update on copies brought: the networks that learned, and per network the diagnostics."""
+    """The result of an update on copies: the networks that learned, and the diagnostics of each."""
 
     networks: dict[str, ActorCritic]
     diagnostics: Mapping[str, Mapping[str, float]]
 
 
 class PpoPolicy:
-    """Acts in windows that ran cleanly under the newest plan, and keeps the plan in all others.
+    """Acts after windows that ran cleanly under the newest plan, and keeps the plan after all others.
 
-    Learning: actions are drawn from the policy and outcomes are collected. Otherwise the likeliest action is taken.
+    While it learns, it draws actions from its networks and collects outcomes. Otherwise it takes the likeliest action.
     """
 
     name = "ppo"
@@ -93,7 +93,7 @@ class PpoPolicy:
         self._rollouts = self._empty()
 
     def decide(self, view: View) -> Decision:
-        """New sizes; while it learns, also what the decision before has earned, where its plan is the one that ran."""
+        """New sizes, and the reward of the previous decision if the window ran under its plan."""
         if not view.clean:
             return Decision(view.plan.batch_sizes)
         state = self._agent.states.observe(arrays_of(view))
@@ -109,10 +109,10 @@ class PpoPolicy:
         return len(next(iter(self._rollouts.values()))) >= self._windows_per_update
 
     def begin_update(self) -> Callable[[], Finished]:
-        """Take out what was collected; the function returned learns from it on copies, in any thread."""
+        """Take the collected outcomes. The returned function learns from them on copies, in any thread."""
         rollouts, self._rollouts = self._rollouts, self._empty()
         networks = {name: network.copy() for name, network in self._agent.networks.items()}
-        following = self._outcome.decided.acted if self._outcome else {}  # none: the last step was broken off
+        following = self._outcome.decided.acted if self._outcome else {}  # empty: the last step has no successor
         batches = {
             name: rollout.batch(following[name].values if name in following else None)
             for name, rollout in rollouts.items()
@@ -125,7 +125,7 @@ class PpoPolicy:
         return learn
 
     def finish_update(self, finished: Finished) -> Mapping[str, Any]:
-        """Go on with what was learned. `accepted` is 0 where any network kept its old weights."""
+        """Use the learned weights. `accepted` is 0 if any network kept its old weights."""
         for name, network in self._agent.networks.items():
             network.adopt(finished.networks[name])
         accepted = min(one["accepted"] for one in finished.diagnostics.values())
@@ -134,7 +134,7 @@ class PpoPolicy:
         return {"accepted": accepted, "updates": float(self._provenance["updates"]), **flat}
 
     def save(self, file: Path) -> None:
-        """Write the policy as it is now. Raises OSError."""
+        """Write the present policy to a file. Raises OSError."""
         networks = {name: network.weights for name, network in self._agent.networks.items()}
         save_policy(file, StoredPolicy(networks, self._spec, self._provenance))
 
@@ -142,10 +142,10 @@ class PpoPolicy:
         return {name: Rollout(self._settings) for name in self._agent.networks}
 
     def _settle(self, state: State, decided: Decided) -> float | None:
-        """Credit the decision before with what this window earned: the mean reward, or None.
+        """Credit the previous decision with the reward of this window; returns the mean reward, or None.
 
-        Only if the plan that ran is the one it asked for. A decision whose sizes were never in force as it
-        wanted them (observe mode, a restart, the safety net) is dropped, not credited with somebody else's window.
+        Only if the window ran under the sizes of that decision. A decision whose sizes were never in force
+        (observe mode, a restart, the safety net) is dropped, so that it gets no reward for another plan's window.
         """
         pending, self._pending = self._pending, None
         if pending is None or not np.array_equal(pending.decided.sizes, state.window.planned):
@@ -163,7 +163,7 @@ class PpoPolicy:
         return float(rewards[name][both[name]].mean())
 
     def _collect(self, outcome: _Outcome | None) -> None:
-        """Put the outcome before into the rollouts, broken off where this one does not follow it."""
+        """Put the previous outcome into the rollouts, cut there if this one does not follow it directly."""
         before, self._outcome = self._outcome, outcome
         if before is None:
             return
@@ -175,20 +175,20 @@ class PpoPolicy:
 
 
 def reward_of(ppo: Ppo) -> Reward:
-    """The reward with its weights; by default the one that belongs to the action space."""
+    """The reward with its weights; by default that of the action space."""
     if (ppo.reward or ("paper" if ppo.space == "paper" else "goodput")) == "paper":
         return PaperReward(ppo.alpha, ppo.beta, ppo.delta, ppo.eta)
     return GoodputReward(ppo.efficiency, ppo.throughput, ppo.change, ppo.balance)
 
 
 def learning_on(ppo: Ppo, file: Path, provenance: Mapping[str, Any]) -> Ppo:
-    """The section with the settings that a policy file was trained with, where the cluster file sets no others.
+    """The section, completed with the settings that a policy file was trained with. The cluster file has precedence.
 
-    Those of `OF_ONE_UPDATE` are never taken from it: an update in the simulator sees thousands of decisions, one in a
-    run a few. A setting that the file does not tell has its default.
+    Settings in `OF_ONE_UPDATE` never come from the policy file: an update in the simulator sees thousands of decisions,
+    an update in a run only a few. A setting that the file lacks has its default.
 
     Raises:
-        PolicyError: a setting in the file is of no use.
+        PolicyError: a setting in the file is not usable.
     """
     told = provenance.get("settings", {})
     reward = dict(told.get("reward", {}))
@@ -202,7 +202,7 @@ def learning_on(ppo: Ppo, file: Path, provenance: Mapping[str, Any]) -> Ppo:
 
 
 def _recorded(ppo: Ppo) -> dict[str, Any]:
-    """What a policy file keeps of the settings, in the form that the simulator also writes."""
+    """The settings that a policy file keeps, in the form that the simulator also writes."""
     reward = reward_of(ppo)
     return {
         "learner": dataclasses.asdict(settings_of(ppo)),
@@ -213,13 +213,13 @@ def _recorded(ppo: Ppo) -> dict[str, Any]:
 def make_ppo(
     ppo: Ppo, n_workers: int, rng: np.random.Generator, *, learn: bool, resume: Path | None = None
 ) -> PpoPolicy:
-    """The policy with the weights that ship, those of `ppo.file`, or those an earlier process of this run saved.
+    """The policy with shipped weights, those of `ppo.file`, or those that an earlier process of this run saved.
 
     Args:
         learn: whether this run can learn at all (its plans take effect); `ppo.learn` can still say no.
 
     Raises:
-        PolicyError: a file is unusable, or nothing may be learned and the weights are fresh.
+        PolicyError: a file is unusable, or the weights are fresh and the policy may not learn.
     """
     file = resume or (PRETRAINED / f"{ppo.space}.npz" if ppo.file is None else Path(ppo.file))
     if resume is None and ppo.file == FRESH:

@@ -1,7 +1,7 @@
-"""What a window was worth, to the cluster (...,) and to each worker (..., workers). Pure.
+"""Rewards of a window, for the cluster (...,) and for each worker (..., workers). Pure.
 
 A weight of 0 leaves a term out. A term is 0 where its quantity is unknown. `before` are the sizes before the decision
-under which the window ran.
+that set the sizes of the window.
 
 `paper`: DYNAMIX (arXiv 2510.08522, IV-D).
 `goodput` (ours): training progress per second, on a log scale.
@@ -19,7 +19,7 @@ from dynamix_ps.policy.cluster_model.efficiency import efficiency, finishing
 from dynamix_ps.policy.learned.state import State
 from dynamix_ps.policy.window_arrays import Array, known_or, ratio
 
-SMALLEST_PROGRESS = 1e-3  # of an iteration, relative to a noiseless one: less, or going backwards, counts as this
+SMALLEST_PROGRESS = 1e-3  # of an iteration, relative to a noiseless one; less, or negative progress, counts as this
 LARGEST = 10.0  # rewards are cut off here, so that one outlier cannot dominate an update
 
 
@@ -38,7 +38,7 @@ class PaperReward:
     eta: float = 0.0
 
     def of_cluster(self, state: State, before: Whole) -> Array:
-        """The mean over the workers that are there."""
+        """The mean over the workers that are present."""
         return _mean(self.of_worker(state, before), state.window.present)
 
     def of_worker(self, state: State, before: Whole) -> Array:
@@ -50,7 +50,7 @@ class PaperReward:
         return _cut(total - self.beta * known_or(state.iteration_time)[..., None])
 
     def of_share(self, state: State, before: Whole) -> Array:
-        """To the worker's share alone; the paper makes no difference."""
+        """For the choice of the worker's share; the paper has no separate reward for it."""
         return self.of_worker(state, before)
 
 
@@ -60,12 +60,13 @@ class GoodputReward:
 
     e is the progress of one iteration at this global batch, under the learning-rate rule of the job, relative to a
     noiseless one (efficiency.py; the goodput of Pollux, OSDI 2021, is progress per iteration over its time). T is the
-    iteration time, T_ref its reference. The change is the mean over workers of |log2(b_new / b_old)|: what a
-    switch costs. Where training ends, with larger batches (late_batch.py), e is B: samples per second count.
+    iteration time, T_ref its reference. The change is the mean over workers of |log2(b_new / b_old)|, the
+    cost of a switch. Near the end of training, where batches are larger (late_batch.py), e is proportional to B, so
+    that samples per second count.
 
-    A worker's share moves neither N nor B, so what it is worth is told without them: log2 of the samples per second
-    over what all workers could compute without ever waiting, in place of the first two terms, and
-    - balance * |t_i - mean t| / mean t, t_i a worker's computing and exposed network time: its own part in the waiting.
+    A worker's share changes neither N nor B, so its reward does without them. The first two terms are replaced by log2
+    of the samples per second over those that all workers could compute without waiting. Another term is
+    - balance * |t_i - mean t| / mean t, t_i the worker's computing and exposed network time: its part in the waiting.
     """
 
     efficiency: float = 1.0
@@ -84,7 +85,7 @@ class GoodputReward:
         return _cut(progress - self.change * _changed(state, before))
 
     def of_worker(self, state: State, before: Whole) -> Array:
-        """The cluster's and its own part in the waiting."""
+        """The reward of the cluster, less the worker's own part in the waiting."""
         return _cut(self.of_cluster(state, before)[..., None] - self.balance * _lateness(state))
 
     def of_share(self, state: State, before: Whole) -> Array:

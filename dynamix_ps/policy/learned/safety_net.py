@@ -1,15 +1,15 @@
-"""The safety net under a learned policy: when it does worse than proportional shares would, they take over for a while.
+"""The safety net of a learned policy: proportional shares replace it for a while if it does worse than they would.
 
     measured   goodput of the window that ran under the policy's plan: progress per second (efficiency.py)
-    reference  the same of the initial global batch B0, split so that all finish together, at the speeds that the
-               policy's model of the cluster has, and the network time measured until now (network_times.py)
+    reference  goodput predicted for the initial global batch B0, split so that all workers finish together, with the
+               speeds of the policy's model of the cluster and the network time measured so far (network_times.py)
 
-`worse_windows` windows in a row below (1 - margin) * reference: proportional shares of B0 for `rest_windows` windows,
-then the policy decides again and is judged anew. Only windows that ran under what the policy asked for are judged.
-An answer that is no sizes at all counts as the last of those windows. Guards besides: sizes stay within their bounds,
-and a worker whose memory is nearly full does not grow. Where the noise scale is not known, different B cannot be
-compared, and the reference is the present B; so it is where training ends with larger batches (late_batch.py).
-All chosen by us.
+After `worse_windows` windows in a row below (1 - margin) * reference, the net uses proportional shares of B0 for
+`rest_windows` windows. Then the policy decides again and the count starts at 0. Only windows that ran under the sizes
+that the policy asked for count. After an invalid answer the net takes over at once. In addition, sizes stay within
+their bounds, and a worker whose memory is nearly full does not grow. If the noise scale is unknown, different B are not
+comparable, and the reference is the present B; the same holds near the end of training, where batches are larger
+(late_batch.py). These rules are chosen by us.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class ModelPolicy(Policy, Protocol):
 
 
 class SafetyNet:
-    """A policy, watched. Learns if the one inside does, also while it rests."""
+    """A policy under supervision. The policy inside continues to learn while it rests."""
 
     def __init__(self, policy: ModelPolicy, safety: Safety) -> None:
         self.name = policy.name
@@ -44,12 +44,12 @@ class SafetyNet:
         self._model = policy.model
         self._safety = safety
         self._times = StepTimes()
-        self._asked: tuple[int, ...] | None = None  # by the policy, for the plan in force
+        self._asked: tuple[int, ...] | None = None  # sizes that the policy asked for in the plan in force
         self._worse = 0
         self._rest = 0
 
     def decide(self, view: View) -> Decision:
-        """The policy's answer, or proportional shares in its place."""
+        """The policy's sizes, or proportional shares instead."""
         answer = self._policy.decide(view)
         if not view.clean:
             return Decision(view.plan.batch_sizes, answer.reward, fallback=self._rest > 0)
@@ -60,9 +60,10 @@ class SafetyNet:
             return self._proportional_shares(view, answer)
         if asked == view.plan.batch_sizes:
             self._worse = self._worse + 1 if self._shortfall() > self._safety.margin else 0
-        nonsense = len(answer.batch_sizes) != len(view.bounds) or not all(map(math.isfinite, answer.batch_sizes))
-        if nonsense or self._worse >= self._safety.worse_windows:
-            why = "its answer was no sizes" if nonsense else f"its goodput was below theirs for {self._worse} windows"
+        invalid = len(answer.batch_sizes) != len(view.bounds) or not all(map(math.isfinite, answer.batch_sizes))
+        if invalid or self._worse >= self._safety.worse_windows:
+            worse = f"its goodput was below theirs for {self._worse} windows"
+            why = "its answer was not one finite size per worker" if invalid else worse
             self._worse, self._rest = 0, self._safety.rest_windows
             return self._proportional_shares(view, answer, f"proportional shares for {self._rest} windows: {why}")
         self._asked = _guarded(answer.batch_sizes, self._model.window)
@@ -87,7 +88,7 @@ class SafetyNet:
         return self._policy
 
     def _proportional_shares(self, view: View, answer: Decision, note: str = "") -> Decision:
-        """B0 by measured speeds, or the present sizes where those differ by no more than the dead-band."""
+        """B0 split by measured speeds, or the present sizes if they differ from it by no more than the dead-band."""
         sizes, model = view.plan.batch_sizes, self._model
         if model.compute.known.any():
             wanted = tuple(model.shares(int(model.window.reference_batch)).tolist())
@@ -95,7 +96,7 @@ class SafetyNet:
         return Decision(sizes, answer.reward, note, fallback=True)
 
     def _shortfall(self) -> float:
-        """Part of the reference goodput that this window lacked; NaN if it cannot be told."""
+        """Relative difference by which this window misses the reference goodput; NaN if unknown."""
         model, window = self._model, self._model.window
         step_s = self._times.step_s
         if not model.compute.known.any() or not step_s > 0:
@@ -109,7 +110,7 @@ class SafetyNet:
 
 
 def _guarded(sizes: tuple[int, ...], window: WindowArrays) -> tuple[int, ...]:
-    """Within bounds, and not grown where memory is nearly full."""
+    """Sizes limited to their bounds, and not larger than now where memory is nearly full."""
     workers = zip(sizes, *(part.tolist() for part in (window.low, window.high, window.planned, window.memory_full)),
                   strict=True)  # fmt: skip
     return tuple(

@@ -1,4 +1,4 @@
-"""The action spaces by name: what their policy files hold, their untrained networks, and the agents that use them."""
+"""The action spaces by name: the content of their policy files, their untrained networks, and their agents."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _POOLED_NAMES = (
 
 
 def policy_spec(space: str, hidden: int) -> PolicySpec:
-    """What a policy file must say to fit an agent with these actions."""
+    """The spec that a policy file must have to fit an agent with these actions."""
     if space == "paper":
         return PolicySpec(space, {"worker": NAMES}, {"worker": PAPER_STEPS}, hidden)
     return PolicySpec(
@@ -36,7 +36,7 @@ def policy_spec(space: str, hidden: int) -> PolicySpec:
 
 
 def fresh_networks(spec: PolicySpec, settings: Settings, rng: np.random.Generator) -> dict[str, ActorCritic]:
-    """Untrained networks. Those of the structured space begin near the model (chosen by us)."""
+    """Untrained networks. Those of the structured space start close to following the model (chosen by us)."""
     networks = {}
     for name, features in spec.features.items():
         steps = spec.actions[name]

@@ -1,8 +1,8 @@
 """From closed windows to the state `(s_i, s_global)` that a learned policy sees. The numbers are in features.py.
 
-A worker that did not report is a row of unknown values, and an unknown value is NaN. Late and duplicate reports are
-dropped before (arbitrator/windows.py). Policies leave out windows that are not clean, so a pause or a plan that only
-part of the window ran under is never taken for a gain or a loss.
+A worker that did not report is a row of unknown values; an unknown value is NaN. Late and duplicate reports are
+dropped earlier (arbitrator/windows.py). Policies skip windows that are not clean, so a pause, or a plan that was in
+force for only part of a window, never counts as a gain or a loss.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from dynamix_ps.policy.learned import features
 from dynamix_ps.policy.learned.features import Seen
 from dynamix_ps.policy.window_arrays import Array, WindowArrays, mean_known, ratio
 
-REFERENCE_WINDOWS = 3  # the mean iteration time of this many first windows is the unit of iteration time
+REFERENCE_WINDOWS = 3  # iteration times are relative to the mean of this many first windows
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """All workers at the end of one window, and what rewards need of it in plain units."""
+    """All workers at the end of one window, and the quantities that rewards need in plain units."""
 
     rows: Array  # (..., workers, len(NAMES)), NaN where unknown
     window: WindowArrays
@@ -34,14 +34,14 @@ class State:
     speed: Array  # (..., workers), samples per second of that
     iteration_time: Array  # (...,), in units of the reference
     reference_s: Array  # (...,)
-    noise_scale: Array  # (...,), samples, NaN until it was first estimated
+    noise_scale: Array  # (...,), samples, NaN before the first estimate
     exposed_s: Array  # (..., workers), network time beyond computing, per iteration (network_times.py)
     hidden_s: Array  # (...,), network time that computing hides, per iteration
 
 
 class StateBuilder:
-    """Turns windows into states, lets the model of the cluster observe them, and remembers what changes are measured
-    against."""
+    """Turns windows into states, lets the model of the cluster observe them, and keeps the values that changes are
+    relative to."""
 
     def __init__(self, model: ClusterModel) -> None:
         self._model = model
@@ -54,7 +54,7 @@ class StateBuilder:
         self._reference_windows = np.zeros(whole)
 
     def restart(self, which: NDArray[np.bool_]) -> None:
-        """Forget what is known of some environments, whose next window is the first of another run."""
+        """Forget some environments; their next window is the first of another run."""
         self._model.restart(which)
         for unknown in (self._accuracy, self._loss, self._global_accuracy, self._global_loss):
             unknown[which] = np.nan

@@ -1,8 +1,8 @@
-"""The structured action space (ours): how large the global batch is, and how it is split, are separate decisions.
+"""The structured action space: the size of the global batch and its split are separate decisions. Chosen by us.
 
-One decision multiplies the global batch B that a simple model advises (advice.py), and one per worker multiplies its
-share of the split with which, by the same model, all finish together. Doing nothing is following the model; what is
-learned is where it errs. Factors work at any scale, from 32 samples to millions of tokens.
+One decision multiplies the global batch B that a simple model advises (advice.py). One per worker multiplies its share
+of the split with which, by the same model, all workers finish together. The action 0 follows the model; the networks
+learn where the model errs. Factors work at any scale, from 32 samples to millions of tokens.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from dynamix_ps.policy.learned.state import State
 from dynamix_ps.policy.ppo.actor_critic import ActorCritic
 from dynamix_ps.policy.window_arrays import Array, WindowArrays, known_or
 
-BATCH_STEPS = (-1.0, -0.4, -0.15, 0.0, 0.15, 0.4, 1.0)  # log2 of the factor on the advised B (chosen by us)
-LARGEST_MOVE = 1.0  # |log2| of what B changes by in one window, by advice, and by advice and step (chosen by us)
-SHARE_STEPS = (-1.0, -0.4, -0.15, -0.05, 0.0, 0.05, 0.15)  # log2 of the factor on a worker's share (chosen by us)
-WORTH = 0.03  # of an iteration; while B stays, a split that promises less is not worth a switch (chosen by us)
+BATCH_STEPS = (-1.0, -0.4, -0.15, 0.0, 0.15, 0.4, 1.0)  # log2 of the factor on the advised B
+LARGEST_MOVE = 1.0  # |log2| of the change of B in one window: of the advice, and of advice and step together
+SHARE_STEPS = (-1.0, -0.4, -0.15, -0.05, 0.0, 0.05, 0.15)  # log2 of the factor on a worker's share
+WORTH = 0.03  # of an iteration; while B stays, a split that promises less is not worth a switch
 
 _BATCH_STEPS, _SHARE_STEPS = np.array(BATCH_STEPS), np.array(SHARE_STEPS)
 
 
 class StructuredAgent(LearnedAgent):
-    """Network `batch` chooses a factor on the advised global batch, network `share` one on every worker's share."""
+    """Network `batch` chooses a factor on the advised global batch; network `share` chooses one per worker's share."""
 
     def __init__(self, networks: dict[str, ActorCritic], reward: Reward, model: ClusterModel) -> None:
         super().__init__(networks, reward, model)
@@ -63,10 +63,10 @@ class StructuredAgent(LearnedAgent):
 
 
 class SplitModel(Protocol):
-    """What is known of iterations that were not tried."""
+    """Predicts untried iterations."""
 
     def balanced(self, totals: Whole) -> Array:
-        """Real-valued sizes, (..., workers), with which all would finish together; positive."""
+        """Real-valued, positive sizes, (..., workers), with which all workers finish together."""
         ...
 
     def longest_s(self, sizes: Array) -> Array:
@@ -81,7 +81,7 @@ def batch_reference(window: WindowArrays, advised: Array) -> Array:
 
 
 def batch_allowed(window: WindowArrays, reference: Array) -> NDArray[np.bool_]:
-    """Which steps lead somewhere else than the bounds where the reference already is; (..., steps). 0 always does."""
+    """Which steps are allowed, (..., steps): not those beyond a bound that the reference has reached. 0 always is."""
     steps = _BATCH_STEPS
     smallest, largest = window.low.sum(axis=-1)[..., None], window.high.sum(axis=-1)[..., None]
     now = reference[..., None]
@@ -100,8 +100,8 @@ def batch_target(window: WindowArrays, reference: Array, batch_actions: NDArray[
 
 
 def structured_sizes(window: WindowArrays, total: Whole, model: SplitModel, share_actions: NDArray[np.int64]) -> Whole:
-    """`total` split so that by `model` all finish together, times each worker's factor; the present sizes where B stays
-    and an iteration would hardly be shorter. Absent workers keep their size.
+    """`total` split so that by `model` all workers finish together, times each worker's factor. The present sizes stay
+    if B stays and an iteration would hardly be shorter. Absent workers keep their size.
     """
     planned, present = window.planned, window.present
     lowest, highest = np.where(present, window.low, planned), np.where(present, window.high, planned)
@@ -117,7 +117,7 @@ def structured_sizes(window: WindowArrays, total: Whole, model: SplitModel, shar
 
 
 def _pooled(state: State, advice: Array) -> Array:
-    """One row per cluster: shared values, mean and largest of the workers' known ones, and the advice."""
+    """One row per cluster: shared values, mean and maximum of the workers' known values, and the advice."""
     local = state.rows[..., : len(LOCAL)]
     known = np.isfinite(local)
     count = known.sum(axis=-2)

@@ -1,8 +1,8 @@
-"""A policy network with its critic: acts on observations, judges states, learns from rollouts.
+"""A policy network with its critic: acts on observations, values states, learns from rollouts.
 
     raw observations -> normaliser -> policy -> actions (`act`) -> ... rewards ... -> Rollout -> Batch -> `update`
 
-Weights never change in place: learning replaces them, so that copies, files and other threads can keep what they have.
+Weights never change in place: learning replaces them, so copies, files and other threads can keep using theirs.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from dynamix_ps.policy.ppo.update import update
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """All that has been learned. Without Adam's state (exported for inference) learning begins with a fresh one."""
+    """Everything learned. Without Adam's state (exported for inference), learning begins with a fresh one."""
 
     params: Params
     adam: AdamState | None
-    normaliser: Normaliser | None  # none: observations are used as they are
+    normaliser: Normaliser | None  # None: observations are used as they are
 
 
 class ActorCritic:
@@ -45,7 +45,7 @@ class ActorCritic:
 
     @staticmethod
     def fresh(n_features: int, n_actions: int, settings: Settings, rng: np.random.Generator) -> ActorCritic:
-        """With new weights, drawn from `rng`."""
+        """A learner with new weights drawn from `rng`."""
         n_inputs = 2 * n_features if settings.normalise else n_features
         params = initialise(Shape(n_inputs, settings.hidden, n_actions), rng)
         normaliser = Normaliser.empty(n_features) if settings.normalise else None
@@ -67,12 +67,12 @@ class ActorCritic:
 
         Args:
             raw: (N, features), NaN where unknown.
-            explore: draw from the policy; otherwise the likeliest action.
-            learn_normaliser: take these rows into the normaliser's statistics first.
-            allowed: (N, actions) what may be chosen, at least one action per row; none: everything.
+            explore: draw from the policy; otherwise take the most likely action.
+            learn_normaliser: add these rows to the normaliser's statistics first.
+            allowed: (N, actions), which actions may be chosen, at least one per row; None: all of them.
 
         Raises:
-            PolicyError: an observation is unknown and there is no normaliser, or a row has nothing allowed.
+            PolicyError: an observation is unknown and there is no normaliser, or a row has no allowed action.
         """
         weights = self._weights
         if learn_normaliser and weights.normaliser is not None:
@@ -85,19 +85,19 @@ class ActorCritic:
     def choose(
         self, raw: NDArray[np.floating[Any]], allowed: NDArray[np.bool_] | None = None, *, explore: bool
     ) -> NDArray[np.int64]:
-        """The actions of `act`, (N,), without what only learning needs. Raises as `act` does."""
+        """Only the actions of `act`, (N,); for callers that do not learn. Raises as `act` does."""
         logits = self._logits(self._rows(raw), allowed)
         return self._draw(log_softmax(logits)) if explore else np.asarray(logits.argmax(axis=1))
 
     def values(self, raw: NDArray[np.floating[Any]]) -> Array:
-        """The critic's value of every row (N, features); 0 for a learner without critic. Raises as `act` does."""
+        """The critic's value of every row (N, features); 0 for a learner without a critic. Raises as `act` does."""
         return self._judge(self._rows(raw))
 
     def update(self, batch: Batch, learning_rate: float | None = None) -> dict[str, float]:
-        """Learn from a batch; the diagnostics. `accepted` is 0 where the weights from before were kept.
+        """Learn from a batch and return diagnostics. `accepted` is 0 if the previous weights were kept.
 
         Args:
-            learning_rate: in place of the one in the settings.
+            learning_rate: overrides the one in the settings.
         """
         weights, settings = self._weights, self._settings
         adam = AdamState.zero(weights.params.flat) if weights.adam is None else weights.adam
@@ -107,11 +107,11 @@ class ActorCritic:
         return {"accepted": float(result.accepted), **result.diagnostics}
 
     def copy(self) -> ActorCritic:
-        """One of its own with the same weights, and random numbers of its own; may go on in another thread."""
+        """An independent learner with the same weights and its own random numbers; another thread may use it."""
         return ActorCritic(self._weights, self._settings, self._rng.spawn(1)[0])
 
     def adopt(self, learned: ActorCritic) -> None:
-        """Take over what a copy has learned; the normaliser, which went on here meanwhile, stays."""
+        """Take over the networks that a copy has learned. The normaliser, which has seen more rows here, stays."""
         self._weights = Weights(learned.weights.params, learned.weights.adam, self._weights.normaliser)
 
     def _rows(self, raw: NDArray[np.floating[Any]]) -> Array:

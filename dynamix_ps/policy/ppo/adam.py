@@ -14,7 +14,7 @@ BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-5
 
 @dataclass(slots=True)
 class AdamState:
-    """Steps taken, and the running means of the gradient and of its square."""
+    """The number of steps, and the running means of the gradient and of its square."""
 
     step: int
     mean: Array
@@ -29,7 +29,7 @@ class AdamState:
 
 
 def adam_step(weights: Array, gradient: Array, state: AdamState, learning_rate: float) -> None:
-    """One step, in place: of the weights and of the state."""
+    """Take one step: changes the weights and the state in place."""
     state.step += 1
     state.mean += (1 - BETA1) * (gradient - state.mean)
     state.square += (1 - BETA2) * (gradient * gradient - state.square)
@@ -40,7 +40,7 @@ def adam_step(weights: Array, gradient: Array, state: AdamState, learning_rate: 
 
 
 def clip_norm(gradient: Array, largest: float) -> float:
-    """Scales the gradient in place so that its norm is at most `largest`; the norm before."""
+    """Scale the gradient in place so that its norm is at most `largest`; returns the norm before scaling."""
     norm = math.sqrt(float(gradient @ gradient))
     if norm > largest:
         gradient *= largest / norm

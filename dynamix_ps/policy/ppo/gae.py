@@ -18,9 +18,9 @@ def advantages(
 ) -> NDArray[np.float64]:
     """A_t = d_t + gamma * lambda * A_(t+1) with d_t = r_t + gamma * V(s_(t+1)) - V(s_t); all shaped (steps, actors).
 
-    `linked[t]` says that step t+1 of that actor starts where step t ended. Where it does not (an episode ended, a
-    step is missing) the sum is cut and `next_values[t]` alone stands for the rest. `linked` of the last step is not
-    read.
+    `linked[t]` says that step t+1 of that actor starts where step t ended. If it does not (an episode ended, a
+    step is missing), the sum ends there and `next_values[t]` alone stands for the rest. `linked` of the last step is
+    not read.
     """
     deltas = rewards + gamma * next_values - values
     result = np.empty(rewards.shape, dtype=np.float64)

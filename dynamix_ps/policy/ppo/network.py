@@ -1,7 +1,7 @@
 """The networks: a policy and a critic, each an MLP with two tanh layers, evaluated for all rows at once.
 
-All weights lie in one vector, which is what Adam, the gradient's norm and checks work on; the layers are views of it.
-Forward and backward passes keep its type: float32 in use, float64 where gradients are checked.
+All weights are in one vector; Adam, the gradient's norm and checks work on it, and the layers are views of it.
+Forward and backward passes keep its type: float32 normally, float64 to check gradients.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def initialise(shape: Shape, rng: np.random.Generator) -> Params:
 
 
 def forward(layers: Layers, rows: Array) -> tuple[Array, ...]:
-    """What went into each layer, and the output: one matrix product per layer, however many rows there are."""
+    """The input of each layer, and the output. Takes one matrix product per layer for any number of rows."""
     values = [rows]
     for number, (weight, bias) in enumerate(layers):
         value = values[-1] @ weight
@@ -96,9 +96,9 @@ def forward(layers: Layers, rows: Array) -> tuple[Array, ...]:
 
 
 def backward(layers: Layers, values: tuple[Array, ...], d_output: Array, gradient: Layers) -> None:
-    """Writes the gradient of a loss by every weight into `gradient`, from that by the output.
+    """Write the gradient of a loss with respect to every weight into `gradient`, from that of the output.
 
-    `values` is what forward returned.
+    `values` is the result of `forward`.
     """
     delta = d_output
     for number in reversed(range(len(layers))):

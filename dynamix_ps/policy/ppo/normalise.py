@@ -1,4 +1,4 @@
-"""Running mean and variance of every feature, ignoring unknown values; part of the saved policy."""
+"""Running mean and variance of every feature, without unknown values. A saved policy contains them."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 LIMIT = 5.0  # normalised values are cut off here
 _SMALLEST_STD = 1e-6
-_LARGEST = 1e30  # beyond it a value counts as unknown: its square would leave the range of numbers
+_LARGEST = 1e30  # a larger value counts as unknown, because its square could overflow
 
 
 @dataclass(frozen=True)
 class Normaliser:
-    """Statistics per feature, float64: how often it was known, its mean, and the sum of squared differences."""
+    """Statistics per feature, float64: number of known values, their mean, and their sum of squared differences."""
 
     count: NDArray[np.float64]
     mean: NDArray[np.float64]
@@ -27,7 +27,7 @@ class Normaliser:
         return Normaliser(np.zeros(n_features), np.zeros(n_features), np.zeros(n_features))
 
     def updated(self, rows: NDArray[np.floating[Any]]) -> Normaliser:
-        """With `rows` (NaN: unknown) taken in; the pairwise update of Chan, Golub and LeVeque (1979)."""
+        """A normaliser that includes `rows` (NaN: unknown); the pairwise update of Chan, Golub and LeVeque (1979)."""
         known = np.abs(rows) < _LARGEST
         filled = np.where(known, rows, 0.0).astype(np.float64, copy=False)
         count = known.sum(axis=0).astype(np.float64)
@@ -45,15 +45,15 @@ class Normaliser:
     def apply(self, rows: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
         """Normalised rows (N, F), with one mask column per feature (1: known) appended: (N, 2 F), always finite.
 
-        An unknown value is 0 with mask 0. So is every value of a feature that never varied: nothing can have been
-        learned from it, and what it would be worth in other units is unknown.
+        An unknown value is 0 with mask 0. So is every value of a feature that never varied: the policy cannot have
+        learned anything from it, and it has no scale.
         """
         n_features = rows.shape[1]
         varied, per_std = self._units
         known = (np.abs(rows) < _LARGEST) & varied
         result = np.empty((len(rows), 2 * n_features), dtype=np.float32)
         values = result[:, :n_features]
-        with np.errstate(over="ignore"):  # of unknown values
+        with np.errstate(over="ignore"):  # in unknown values
             np.subtract(rows, self.mean, out=values, casting="same_kind")
             values *= per_std
         np.maximum(values, -LIMIT, out=values)
@@ -64,7 +64,7 @@ class Normaliser:
 
     @cached_property
     def _units(self) -> tuple[NDArray[np.bool_], NDArray[np.float32]]:
-        """Which features ever varied, and one over the standard deviation of those that did."""
+        """Which features have varied, and 1 / standard deviation of those."""
         std = np.sqrt(self.spread / np.maximum(self.count, 1))
         varied = std > _SMALLEST_STD
         return varied, (1 / np.where(varied, std, 1.0)).astype(np.float32)

@@ -1,8 +1,8 @@
 """A policy in one `.npz`: weights, Adam, normalisers, the meaning of inputs and outputs, provenance and a hash.
 
-Arrays of a network `n`: `n/actor.0.weight` and so on, `n/adam.mean` and `n/adam.square` (all weights in that order in
-one vector) unless it was exported for inference, `n/normaliser.count`, `.mean` and `.spread` unless it has none.
-There is no pickle. `about` is JSON, in which `kind` is the action space; `sha256` is over everything else.
+Arrays of a network `n`: `n/actor.0.weight` and so on; `n/adam.mean` and `n/adam.square` (one vector each, all weights
+in that order), absent after an export for inference; `n/normaliser.count`, `.mean` and `.spread`, absent if there is no
+normaliser. There is no pickle. `about` is JSON, in which `kind` is the action space; `sha256` is over everything else.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ _NORMALISER = ("count", "mean", "spread")
 
 @dataclass(frozen=True, slots=True)
 class PolicySpec:
-    """What a policy's inputs and outputs mean, per network; policies fit together only if these are equal."""
+    """What a policy's inputs and outputs mean, per network; policies are compatible only if these are equal."""
 
-    space: str  # of actions, e.g. "structured", "paper"
+    space: str  # the action space, e.g. "structured", "paper"
     features: Mapping[str, tuple[str, ...]]
     actions: Mapping[str, tuple[float | int | str, ...]]
     hidden: int
@@ -45,7 +45,7 @@ class PolicySpec:
 
 @dataclass(frozen=True, slots=True)
 class StoredPolicy:
-    """Everything needed to go on. `provenance` is text for people: where the weights come from; JSON values."""
+    """Everything needed to continue. `provenance` tells people where the weights come from; JSON values."""
 
     networks: Mapping[str, Weights]
     spec: PolicySpec
@@ -79,10 +79,10 @@ def load_policy(file: Path, expected: PolicySpec | None) -> StoredPolicy:
     """Read and check a policy file.
 
     Args:
-        expected: what it must be for; none: anything, to look at it.
+        expected: the spec that it must have; None: any spec, to inspect the file.
 
     Raises:
-        PolicyError: it is missing, truncated, foreign, damaged, of another version or for another spec.
+        PolicyError: the file is missing, truncated, damaged, no policy, of another version or for another spec.
     """
     arrays = _read(file)
     about = _about(file, arrays)
@@ -178,7 +178,7 @@ def _group(arrays: _Arrays, network: str) -> _Arrays:
 
 
 def _digest(arrays: _Arrays) -> str:
-    """sha256 over names, types, shapes and bytes of everything but the hash itself."""
+    """sha256 over names, types, shapes and bytes of all arrays except the hash itself."""
     digest = hashlib.sha256()
     for name in sorted(arrays):
         if name != "sha256":

@@ -1,4 +1,4 @@
-"""What the agent did and what came of it, until an update uses it up."""
+"""What the agent did and which rewards followed, kept until an update uses it."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from dynamix_ps.policy.ppo.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class Acted:
-    """One step of all N actors (environments, workers): what they saw and did."""
+    """One step of all N actors (environments, workers): their observations and actions."""
 
-    rows: Array  # (N, inputs) what the network saw
+    rows: Array  # (N, inputs) of the network
     actions: NDArray[np.int64]  # (N,)
     log_probs: Array  # (N,) of the actions, under the policy that took them
     values: Array  # (N,) the critic's values of the states; 0 without a critic
-    allowed: NDArray[np.bool_] | None = None  # (N, actions) what could be chosen; none: everything
+    allowed: NDArray[np.bool_] | None = None  # (N, actions) that could be chosen; None: all
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Rows for an update, actors and steps mixed; all of one length."""
+    """Rows for an update, actors and steps mixed; all arrays have the same length."""
 
     rows: Array
     actions: NDArray[np.int64]
@@ -53,7 +53,7 @@ class Batch:
 
     @staticmethod
     def joined(several: Sequence[Batch]) -> Batch:
-        """All rows of all; either none or each of them has `allowed`."""
+        """All rows of several batches; either all or none of them have `allowed`."""
         masks = [batch.allowed for batch in several if batch.allowed is not None]
         return Batch(
             np.concatenate([batch.rows for batch in several]),
@@ -89,14 +89,14 @@ class Rollout:
         bootstrap: Array,
         present: NDArray[np.bool_],
     ) -> None:
-        """One step and what came of it; all shaped (N,).
+        """Add one step and its result; all arrays have shape (N,).
 
         Args:
-            cut: the episode ended after this step; nothing later counts for it.
-            bootstrap: what stands for the rest, read only where `cut`: the critic's value of the last state of an
-                episode that was merely broken off, 0 for one that came to its end.
-            present: the actor was there before and after. Where not, nothing is learned from this step, and what
-                came before it is broken off there.
+            cut: the episode ended after this step; later rewards do not count for it.
+            bootstrap: the value of what follows, read only where `cut`: the critic's value of the last state if the
+                episode was truncated, 0 if it terminated.
+            present: the actor was present before and after the step. If not, the learner skips this step, and
+                earlier steps end there.
         """
         self._acted.append(acted)
         self._rewards.append(rewards)
@@ -105,9 +105,9 @@ class Rollout:
         self._present.append(present)
 
     def batch(self, last_values: Array | None) -> Batch:
-        """Everything so far as one batch; `last_values` (N,) are those of the states after the last step.
+        """Everything so far as one batch; `last_values` (N,) are the values of the states after the last step.
 
-        They may be missing where all episodes were cut after it.
+        They may be None if all episodes were cut after it.
 
         `clip`: advantages by GAE, normalised to mean 0 and deviation 1 over the batch. `simple`: advantages and
         returns are the plain discounted rewards up to the end of the episode or of the rollout.

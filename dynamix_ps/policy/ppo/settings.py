@@ -16,13 +16,13 @@ class Settings:
     """Hyper-parameters.
 
     `clip` is PPO with a critic and GAE (arXiv 1707.06347). `simple` maximises mean(ratio * discounted return), as the
-    text of DYNAMIX (arXiv 2510.08522, IV-A) says it ran: no critic, no baseline, no clipping, no entropy bonus. It
+    text of DYNAMIX (arXiv 2510.08522, IV-A) describes it: no critic, no baseline, no clipping, no entropy bonus. It
     reads only gamma, learning_rate, max_grad_norm, epochs and minibatches.
     """
 
     learner: Literal["clip", "simple"] = _DEFAULT.learner
     hidden: int = _DEFAULT.hidden  # width of the two tanh layers of policy and critic
-    normalise: bool = True  # observations by their running mean and deviation, with a mask of what is known
+    normalise: bool = True  # normalise observations by running mean and deviation, with a mask of known values
     learning_rate: float = _DEFAULT.learning_rate
     gamma: float = _DEFAULT.gamma  # discount per step
     gae_lambda: float = _DEFAULT.gae_lambda
@@ -30,7 +30,7 @@ class Settings:
     entropy: float = _DEFAULT.entropy  # weight of the entropy bonus
     value_weight: float = _DEFAULT.value_weight  # weight of the critic's mean squared error
     max_grad_norm: float = _DEFAULT.max_grad_norm
-    target_kl: float | None = _DEFAULT.target_kl  # an update ends when the policy has moved this far; none: never early
+    target_kl: float | None = _DEFAULT.target_kl  # an update stops once the policy has moved this far; None: never
     epochs: int = _DEFAULT.epochs  # passes over a batch
     minibatches: int = _DEFAULT.minibatches  # per pass
 

@@ -28,11 +28,11 @@ Env = gymnasium.Env[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class TrainConfig:
-    """How to train: the learner's settings and how much it sees between updates."""
+    """How to train: the learner's settings and how many steps it takes between updates."""
 
     settings: Settings = field(default_factory=Settings)
-    n_envs: int = 8  # environments that are stepped side by side
-    n_steps: int = 128  # of each of them between updates
+    n_envs: int = 8  # environments in parallel
+    n_steps: int = 128  # steps of each environment between updates
     anneal: bool = True  # the learning rate falls to 0 linearly
 
 
@@ -43,16 +43,16 @@ def train(
     config: TrainConfig | None = None,
     on_episode: Callable[[int, float], None] | None = None,
 ) -> ActorCritic:
-    """A trained agent. The same arguments give the same bits, if the environments are deterministic.
+    """Train an agent. The same arguments give the same bits if the environments are deterministic.
 
     Args:
         env_fn: makes one environment; called `config.n_envs` times.
-        total_steps: of all environments together; the last rollout is completed.
-        config: none: the defaults.
-        on_episode: called at the end of every episode with the steps so far and its return.
+        total_steps: of all environments together, rounded up to whole rollouts.
+        config: None: the defaults.
+        on_episode: called at the end of every episode with the number of steps so far and the episode's return.
 
     Raises:
-        PolicyError: the spaces are of other kinds, or an observation is not finite and the settings do not normalise.
+        PolicyError: a space has the wrong kind, or an observation is not finite and the settings do not normalise.
     """
     config = config or TrainConfig()
     settings, rng = config.settings, np.random.default_rng(seed)
@@ -81,7 +81,7 @@ def _collect(agent: ActorCritic, envs: _Environments, config: TrainConfig) -> Ba
 
 
 class _Environments:
-    """Several environments side by side; one that ends begins anew at once."""
+    """Several environments in parallel; each restarts as soon as its episode ends."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class _Environments:
     def step(
         self, actions: NDArray[np.int64]
     ) -> tuple[NDArray[np.float64], NDArray[np.bool_], dict[int, NDArray[np.floating[Any]]]]:
-        """Rewards, whose episode ended, and the last observations of those that were broken off by a limit."""
+        """Rewards, which episodes ended, and the last observations of the truncated ones."""
         count = len(self._envs)
         rewards, ended = np.zeros(count), np.zeros(count, dtype=np.bool_)
         broken_off = {}

@@ -14,12 +14,12 @@ from dynamix_ps.policy.ppo.network import Array, Params, backward, forward, log_
 from dynamix_ps.policy.ppo.rollout import Batch
 from dynamix_ps.policy.ppo.settings import Settings
 
-_LARGEST_LOG_RATIO = 20.0  # beyond this the ratio would overflow float32; it is far outside the clip range
+_LARGEST_LOG_RATIO = 20.0  # a larger one could overflow float32; this is far outside the clip range
 
 
 @dataclass(frozen=True, slots=True)
 class Losses:
-    """Parts of the loss of one minibatch, and how far the policy has moved from the one that acted."""
+    """Parts of the loss of one minibatch, and the distance from the policy that acted."""
 
     total: float
     policy: float
@@ -31,7 +31,7 @@ class Losses:
 
 @dataclass(frozen=True, slots=True)
 class Updated:
-    """The weights to go on with. If `accepted` is false they are the ones from before."""
+    """The weights after an update. If `accepted` is false, they are the previous ones."""
 
     params: Params
     adam: AdamState
@@ -40,7 +40,7 @@ class Updated:
 
 
 def loss_and_gradient(params: Params, batch: Batch, settings: Settings) -> tuple[Losses, Array]:
-    """The loss and its gradient by all weights.
+    """The loss and its gradient with respect to all weights.
 
     `clip`: -mean(min(r A, clip(r) A)) - entropy * mean(H) + value_weight * mean((V - R)^2); `simple`: -mean(r A).
     """
@@ -83,10 +83,10 @@ def loss_and_gradient(params: Params, batch: Batch, settings: Settings) -> tuple
 def update(
     params: Params, adam: AdamState, batch: Batch, settings: Settings, learning_rate: float, rng: np.random.Generator
 ) -> Updated:
-    """`settings.epochs` passes over the batch, or fewer where `target_kl` is reached. The arguments stay as they are.
+    """Make `settings.epochs` passes over the batch, or fewer if `target_kl` is reached. The arguments do not change.
 
-    If anything becomes NaN or infinite, the weights from before are returned. Diagnostics are those of the last
-    minibatch; the explained variance is that of the critic that acted.
+    If anything becomes NaN or infinite, the result has the previous weights. The diagnostics are those of the last
+    minibatch; the explained variance belongs to the critic that acted.
     """
     new, state = params.copy(), adam.copy()
     losses, norm, steps = None, math.nan, 0
@@ -118,13 +118,13 @@ def update(
 
 
 def _minibatches(count: int, settings: Settings, rng: np.random.Generator) -> Iterator[NDArray[np.int64]]:
-    """Row numbers of every minibatch of every pass; each pass in a new order."""
+    """Row numbers of every minibatch of every pass; each pass has a new order."""
     for _ in range(settings.epochs if count else 0):
         yield from np.array_split(rng.permutation(count), min(settings.minibatches, count))
 
 
 def _d_log_probs(p: Array, actions: NDArray[np.int64], d_chosen: Array) -> Array:
-    """Gradient by the logits, from that by the log-probability of the chosen action."""
+    """Gradient with respect to the logits, from that with respect to the log-probability of the chosen action."""
     result: Array = -d_chosen[:, None] * p
     result[np.arange(len(actions)), actions] += d_chosen
     return result

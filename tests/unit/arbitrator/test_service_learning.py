@@ -201,7 +201,7 @@ def test_what_the_safety_net_does_is_written_down(tmp_path: Path) -> None:
             await bench.window(number, bench.plan)
         (line,) = bench.lines("fallback")
         assert line["window"] == 0
-        assert "proportional shares for 2 windows: its answer was no sizes" in line["detail"]
+        assert "proportional shares for 2 windows: its answer was not one finite size per worker" in line["detail"]
         assert [line["fallback"] for line in bench.lines("plan", "kept")] == [True, True, False, False]
         state = RunState(3)
         for line in bench.lines("plan", "kept", "fallback"):

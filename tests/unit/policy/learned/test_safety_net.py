@@ -131,7 +131,7 @@ def test_an_answer_that_is_no_sizes_brings_proportional_shares_at_once(answer: A
     cluster = SmallCluster([1000, 500], fixed_s=0.0, start=64)
     decision = net_over(Stubborn(answer)).decide(cluster.view())
     assert decision.fallback
-    assert "its answer was no sizes" in decision.note
+    assert "its answer was not one finite size per worker" in decision.note
     assert sum(decision.batch_sizes) == 128
     assert decision.batch_sizes[0] > decision.batch_sizes[1]
 
