@@ -5,6 +5,9 @@
 
 # MXNET=no leaves MXNet and its plugin of BytePS out (in a fresh clone, or after make clean).
 
+# Containers often forbid Python to keep what it compiles; hundreds of processes would compile all they import.
+unexport PYTHONDONTWRITEBYTECODE
+
 PYTHON ?= python3
 MXNET  ?= yes
 VENV   := .venv
@@ -33,6 +36,7 @@ system:
 $(VENV)/.ready: setup.py $(PINNED) pyproject.toml | system
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q --no-compile $(addprefix -r ,$(PINNED))
+	$(BIN)/python -m compileall -q -j 0 -x py312_intrinsics $(VENV)/lib  # on all cores, which pip does not; torch's is for 3.12
 	$(BIN)/python -m pip install -q --no-deps --no-build-isolation -e .
 	$(BIN)/dynamix build-byteps
 	@touch $@
