@@ -57,7 +57,7 @@ def test_one_that_dies_again_and_again_is_left_alone(tmp_path: Path, capfd: pyte
     )
     under_watch.stop()
     assert len(starts(tmp_path)) == 4
-    assert capfd.readouterr().out.count("left alone") == 1
+    assert capfd.readouterr().out.count("it is not started again") == 1
 
 
 def test_its_end_is_orderly_and_killed_only_if_it_must_be(tmp_path: Path) -> None:

@@ -53,7 +53,9 @@ def test_every_command_of_the_readme_is_run_here(tmp_path: Path) -> None:
         "make demo",
         f".venv/bin/{LAUNCH} examples/torch_cnn.py",
     ]  # the second: among the examples below
-    shown = subprocess.run(["make", "-n", "demo"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    make = ["make", "--dry-run", "--no-print-directory", "demo"]
+    plain = {name: value for name, value in environment().items() if not name.startswith(("MAKE", "MFLAGS"))}
+    shown = subprocess.run(make, cwd=ROOT, env=plain, capture_output=True, text=True, check=True).stdout
     assert shown.splitlines()[-1] == ".venv/bin/dynamix launch -c configs/demo.yaml"
     train = [*load_config(ROOT / "configs" / "demo.yaml").command, "--data", "digits", "--epochs", "1"]
     _, summary = launched(tmp_path, "configs/demo.yaml", *train)  # shorter: its own data set takes a minute

@@ -69,7 +69,7 @@ def test_stand_in_data_is_in_the_summary(folder: RunFolder, tmp_path: Path) -> N
     assert done.returncode == 0, done.stderr
     assert "degraded: data: Fashion-MNIST was not found" in done.stderr
     (line,) = summarise(folder)["degraded"]  # type: ignore[misc]
-    assert line.startswith("data: Fashion-MNIST was not found") and "digits instead" in line
+    assert line.startswith("data (worker-0): Fashion-MNIST was not found") and "digits instead" in line
 
 
 @pytest.mark.timeout(120)
