@@ -131,14 +131,18 @@ def _range(node: Json) -> str:
     low, high = node.get("minimum"), node.get("maximum")
     above, below = node.get("exclusiveMinimum"), node.get("exclusiveMaximum")
     if low is not None and high is not None:
-        return f"{low:g} to {high:g}"
+        return f"{_number(low)} to {_number(high)}"
     parts = [
-        f"from {low:g}" if low is not None else "",
-        f"above {above:g}" if above is not None else "",
-        f"to {high:g}" if high is not None else "",
-        f"below {below:g}" if below is not None else "",
+        f"from {_number(low)}" if low is not None else "",
+        f"above {_number(above)}" if above is not None else "",
+        f"to {_number(high)}" if high is not None else "",
+        f"below {_number(below)}" if below is not None else "",
     ]
     return " ".join(filter(None, parts))
+
+
+def _number(value: float) -> str:
+    return f"{int(value):,}" if float(value).is_integer() else f"{value:g}"
 
 
 def _markdown(section: Section) -> str:

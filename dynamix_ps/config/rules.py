@@ -7,13 +7,10 @@ import re
 from collections.abc import Iterator
 
 from dynamix_ps.config.policies import POLICIES
-from dynamix_ps.config.schema import Config, Policy
+from dynamix_ps.config.schema import MAX_GLOBAL_BATCH, Config, Policy
 from dynamix_ps.config.validate import Finding
 from dynamix_ps.config.variables import allowed_in_cluster_file
 from dynamix_ps.config.yaml_lines import Path
-
-# The batch sizes travel in the float32 trailer of the gradient buffer; up to here their sum is exact.
-MAX_GLOBAL_BATCH = 2**24
 
 # How many workers there are, which is known even when a key of one of them is wrong.
 _COUNT: Path = ("cluster", "workers", "count")

@@ -17,9 +17,20 @@ if TYPE_CHECKING:
 else:
     DataPlaneName = Literal[tuple(DATA_PLANES)]  # the names of the table, for messages and for the reference
 
-PositiveInt = Annotated[int, Field(gt=0)]
-PositiveFloat = Annotated[float, Field(gt=0)]
-Weight = Annotated[float, Field(ge=0)]
+# The batch sizes travel in the float32 trailer of the gradient buffer; up to here their sum is exact.
+MAX_GLOBAL_BATCH = 2**24
+# A poll of the kernel waits for at most 2**31 ms, which is 2.1e6 s.
+MAX_WAIT_S = 1_000_000
+_YEAR_S = 366 * 86_400
+
+# Every number has two bounds: a value beyond them is a slip, on which a run would fail late or never end.
+BatchSize = Annotated[int, Field(gt=0, le=MAX_GLOBAL_BATCH)]
+BatchSizeOrZero = Annotated[int, Field(ge=0, le=MAX_GLOBAL_BATCH)]
+Windows = Annotated[int, Field(gt=0, le=1_000_000)]
+Passes = Annotated[int, Field(gt=0, le=10_000)]
+Seconds = Annotated[float, Field(ge=0.001, le=MAX_WAIT_S)]
+Part = Annotated[float, Field(ge=0, le=1)]
+Weight = Annotated[float, Field(ge=0, le=1000)]
 Port = Annotated[int, Field(ge=0, le=65535)]
 Host = Annotated[str, Field(pattern=r"^[A-Za-z0-9.:_-]+$")]
 
@@ -41,13 +52,13 @@ class _Section(BaseModel):
 class Worker(_Section):
     """One worker."""
 
-    batch: PositiveInt = 64
+    batch: BatchSize = 64
     """Batch size of this worker until the first decision, in samples."""
     speed: Annotated[float, Field(ge=0.01, le=1)] = 1.0
     """Speed to emulate, as a part of the full speed: 1 is as fast as the machine allows, 0.5 half as fast."""
-    min: Annotated[Annotated[int, Field(ge=0)] | None, Field(examples=[8])] = None
+    min: Annotated[BatchSizeOrZero | None, Field(examples=[8])] = None
     """Smallest batch size of this worker, in samples. Unset: `batch.min`."""
-    max: Annotated[PositiveInt | None, Field(examples=[256])] = None
+    max: Annotated[BatchSize | None, Field(examples=[256])] = None
     """Largest batch size of this worker, in samples. Unset: `batch.max`."""
 
 
@@ -72,9 +83,9 @@ class Cluster(_Section):
 class BatchBounds(_Section):
     """Bounds of every worker's batch size. The default is the range of the DYNAMIX paper (IV-C)."""
 
-    min: Annotated[int, Field(ge=0)] = 32
+    min: BatchSizeOrZero = 32
     """Smallest batch size of a worker, in samples. 0 allows a policy to give a worker no share at all."""
-    max: PositiveInt = 1024
+    max: BatchSize = 1024
     """Largest batch size of a worker, in samples."""
 
 
@@ -102,29 +113,29 @@ class Ppo(_Section):
 
     `clip`: PPO with a critic and clipped ratios. `simple`: ratio times discounted return, as in the text of the paper.
     """
-    hidden: PositiveInt = 64
+    hidden: Annotated[int, Field(gt=0, le=1024)] = 64
     """Width of the two hidden layers of each network, in units. It must be the width of the policy file."""
-    learning_rate: PositiveFloat = 3e-4
+    learning_rate: Annotated[float, Field(gt=0, le=1)] = 3e-4
     """Step size of Adam."""
-    gamma: Annotated[float, Field(ge=0, le=1)] = 0.95
+    gamma: Part = 0.95
     """Discount of later rewards, per window."""
-    gae_lambda: Annotated[float, Field(ge=0, le=1)] = 0.95
+    gae_lambda: Part = 0.95
     """Lambda of generalised advantage estimation: 0 trusts the critic, 1 the rewards that were seen."""
-    clip: PositiveFloat = 0.2
+    clip: Annotated[float, Field(gt=0, le=1)] = 0.2
     """Probability ratios are held within 1 - clip and 1 + clip."""
     entropy: Weight = 0.01
     """Weight of the entropy bonus, which keeps the policy exploring."""
     value_weight: Weight = 0.5
     """Weight of the critic's squared error in the loss."""
-    max_grad_norm: PositiveFloat = 0.5
+    max_grad_norm: Annotated[float, Field(gt=0, le=1_000_000)] = 0.5
     """Gradients with a larger norm are scaled down to it."""
-    target_kl: PositiveFloat | None = 0.03
+    target_kl: Annotated[float, Field(gt=0, le=1000)] | None = 0.03
     """An update ends when the policy has moved this far, as KL divergence. null: it never ends early."""
-    epochs: PositiveInt = 4
+    epochs: Passes = 4
     """Passes over the collected windows in one update."""
-    minibatches: PositiveInt = 2
+    minibatches: Passes = 2
     """Parts into which one pass is divided."""
-    windows_per_update: PositiveInt = 4
+    windows_per_update: Annotated[int, Field(gt=0, le=1000)] = 4
     """Windows with a reward that are collected for one update."""
     reward: Annotated[Literal["goodput", "paper"] | None, Field(examples=["paper"])] = None
     """What the policy is rewarded for. Unset: `goodput` in the space `structured`, `paper` in the space `paper`."""
@@ -165,11 +176,11 @@ class Safety(_Section):
 
     enabled: bool = True
     """Whether there is a safety net."""
-    worse_windows: PositiveInt = 5
+    worse_windows: Windows = 5
     """It takes over after so many windows in a row in which the policy does worse."""
-    margin: Weight = 0.1
+    margin: Part = 0.1
     """A window is worse if its goodput is lower by more than this part of what proportional shares would reach."""
-    rest_windows: PositiveInt = 20
+    rest_windows: Windows = 20
     """Proportional shares decide for so many windows; then the policy decides again."""
 
 
@@ -186,7 +197,7 @@ class Policy(_Section):
             examples=["ppo", "my_package.my_module:MyPolicy"],
         ),
     ] = "proportional"
-    sizes: Annotated[tuple[PositiveInt, ...] | None, Field(examples=[[96, 32]])] = None
+    sizes: Annotated[tuple[BatchSize, ...] | None, Field(examples=[[96, 32]])] = None
     """Only for `static`: the size of each worker, in samples. Unset: each worker keeps its first size."""
     pid: Pid = Pid()
     """Only for `pid`."""
@@ -218,17 +229,17 @@ class Policy(_Section):
 class Timeouts(_Section):
     """Limits of time, in seconds. The first four must grow from one to the next, and `job_s` exceed `launch_s`."""
 
-    rpc_s: PositiveFloat = 2.0
+    rpc_s: Seconds = 2.0
     """Deadline of one call to the arbitrator, in seconds."""
-    lease_s: PositiveFloat = 6.0
+    lease_s: Seconds = 6.0
     """A worker of which the arbitrator hears nothing for so many seconds counts as absent."""
-    stall_warn_s: PositiveFloat = 10.0
+    stall_warn_s: Seconds = 10.0
     """A worker that waits so many seconds for a gradient sum says for whom it waits."""
-    stall_fail_s: PositiveFloat = 120.0
+    stall_fail_s: Seconds = 120.0
     """A worker that waits so many seconds for a gradient sum gives up, and the job ends."""
-    launch_s: PositiveFloat = 120.0
+    launch_s: Seconds = 120.0
     """The job ends if a worker does not start training within so many seconds."""
-    job_s: Annotated[PositiveFloat | None, Field(examples=[3600.0])] = None
+    job_s: Annotated[Annotated[float, Field(ge=0.001, le=_YEAR_S)] | None, Field(examples=[3600.0])] = None
     """The job ends after so many seconds in all. Unset: no limit."""
 
 
@@ -237,7 +248,7 @@ class Metrics(_Section):
 
     network: Annotated[Literal["auto", "ebpf", "sockdiag", "procfs", "off"], BeforeValidator(_plain_off)] = "auto"
     """Source of network values. `auto`: the best one that works here; a name: that one alone; `off`: none."""
-    interval_s: PositiveFloat = 1.0
+    interval_s: Annotated[float, Field(ge=0.01, le=3600)] = 1.0
     """Time between two reports of a server or the scheduler, in seconds."""
     prometheus_host: Host = "127.0.0.1"
     """Address of the Prometheus endpoint. `0.0.0.0` opens it to other machines, without a password."""
@@ -254,7 +265,7 @@ class Config(_Section):
     """Name of the job; run folders are called after it."""
     run_dir: str = "runs"
     """Folder in which each run gets a folder of its own, relative to where the job is launched."""
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Annotated[int, Field(ge=0, le=2**32 - 1)] = 0
     """Seed of the order of the samples and of what the policy draws."""
     comm: DataPlaneName = "byteps"
     """Data plane. `byteps`: parameter servers. `gloo`: ring all-reduce without servers. `local`: one worker alone."""
@@ -268,7 +279,7 @@ class Config(_Section):
     """The processes of the job."""
     batch: BatchBounds = BatchBounds()
     """Bounds of every worker's batch size."""
-    window: PositiveInt = 20
+    window: Annotated[int, Field(gt=0, le=1_000_000)] = 20
     """Iterations per decision; k in the paper."""
     lr_rule: Literal["none", "linear", "sqrt", "adascale"] = "none"
     """How the script's learning rate follows the global batch B, relative to the sum of the first sizes.
@@ -277,7 +288,7 @@ class Config(_Section):
     """
     prefetch: Annotated[int, Field(ge=0, le=64)] = 0
     """Batches that are prepared ahead; a plan takes effect so many iterations later. 0: none."""
-    bucket_bytes: PositiveInt = 4_000_000
+    bucket_bytes: Annotated[int, Field(gt=0, le=2**30)] = 4_000_000
     """Size of the buffers in which gradients travel, in bytes."""
     emulation: Literal["auto", "cgroup", "hook", "none"] = "auto"
     """How the speeds of `cluster.workers` come about.
@@ -287,7 +298,7 @@ class Config(_Section):
     """
     target_accuracy: Annotated[Annotated[float, Field(gt=0, le=1)] | None, Field(examples=[0.85])] = None
     """Test accuracy from 0 to 1; the summary tells when it was reached. Unset: no target."""
-    checkpoint_every: Annotated[int, Field(ge=0)] = 0
+    checkpoint_every: Annotated[int, Field(ge=0, le=1_000_000_000)] = 0
     """Iterations between two checkpoints. 0: only when the script saves one."""
     policy: Policy = Policy()
     """What chooses the batch sizes."""

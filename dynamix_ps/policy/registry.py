@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydantic import ValidationError
 
 from dynamix_ps.config import schema
 from dynamix_ps.config.policies import entry_of, is_target
@@ -75,7 +76,10 @@ def policy_of(file: Path) -> schema.Policy:
     from dynamix_ps.policy.ppo.policy_file import load_policy
 
     spec = load_policy(file, None).spec
-    ppo = schema.Ppo.model_validate({"space": spec.space, "file": str(file), "hidden": spec.hidden})
+    try:
+        ppo = schema.Ppo.model_validate({"space": spec.space, "file": str(file), "hidden": spec.hidden})
+    except ValidationError as error:
+        raise PolicyError(f"{file}: no cluster file can name it: {error}; use another policy") from error
     return schema.Policy(name="ppo", ppo=ppo)
 
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import re
+import threading
 from pathlib import Path
 
 import pytest
 import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pydantic import BaseModel
 
 from dynamix_ps.config.load import check_rules, dump_config, load_config, load_recorded_config
-from dynamix_ps.config.schema import Config, Policy, Ppo
+from dynamix_ps.config.schema import MAX_WAIT_S, Cluster, Config, Policy, Ppo, Timeouts, Worker
 from dynamix_ps.config.yaml_lines import MAX_BYTES
 from dynamix_ps.errors import ConfigError
 
@@ -150,7 +152,14 @@ env:
         (MINIMAL + "policy: {name: 'a b:C'}\n", 2, "policy.name: must be one of static,"),
         ("cluster: {workers: [{min: 70, max: 65}]}\n", 1, "workers[0].min: leaves no size between 70 and 65"),
         ("cluster: {workers: [{min: 2000}]}\n", 1, "workers[0].min: leaves no size between 2000 and 1024"),
-        ("cluster: {workers: [{max: 20000000}]}\n", 1, "beyond 16777216"),
+        ("cluster: {workers: [{max: 20000000}]}\n", 1, "workers[0].max: must be at most 16777216 (got 20000000)"),
+        ("cluster: {workers: [{max: 9000000}, {max: 9000000}]}\n", 1, "beyond 16777216"),
+        (MINIMAL + "timeouts: {stall_fail_s: 1e12}\n", 2, "timeouts.stall_fail_s: must be at most 1000000"),
+        (MINIMAL + "timeouts:\n  job_s: 1e10\n", 3, "timeouts.job_s: must be at most 31622400"),
+        (MINIMAL + "timeouts: {rpc_s: 1e-300}\n", 2, "timeouts.rpc_s: must be at least 0.001 (got 1e-300)"),
+        (MINIMAL + "policy: {name: ppo, ppo: {hidden: 1000000000}}\n", 2, "policy.ppo.hidden: must be at most 1024"),
+        (MINIMAL + "metrics: {interval_s: 1e-9}\n", 2, "metrics.interval_s: must be at least 0.01"),
+        (MINIMAL + "seed: 999999999999999999\n", 2, "seed: must be at most 4294967295"),
         ("cluster:\n  workers: [{speed: 0.5}]\nemulation: none\n", 2, "speed: has no effect with emulation: none"),
         ("cluster:\n  port: 7\n  arbitrator_port: 7\n  workers: [{}]\n", 3, "already the scheduler's port"),
         ("cluster:\n  host: 'a b'\n  workers: [{}]\n", 2, "cluster.host: must match"),
@@ -300,6 +309,27 @@ def test_any_structure_gives_a_config_or_a_config_error(tmp_path: Path, data: di
         load_config(file)
 
 
+NUMBERS = st.integers() | st.floats() | st.sampled_from([1e10, 1e12, 1e300, 5e-324, 2**31, 2**63])
+NUMERIC = [*Timeouts.model_fields, *Ppo.model_fields, *Worker.model_fields, *Config.model_fields, "servers", "port"]
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.dictionaries(st.sampled_from(NUMERIC), NUMBERS, max_size=4))
+def test_whatever_number_loads_is_within_the_bounds_of_its_key(tmp_path: Path, numbers: dict[str, float]) -> None:
+    def own(section: type[BaseModel]) -> dict[str, float]:
+        return {key: value for key, value in numbers.items() if key in section.model_fields}
+
+    worker, cluster, ppo = own(Worker), own(Cluster), own(Ppo)
+    policy = {"policy": {"name": "ppo", "ppo": ppo}} if ppo else {}
+    file = tmp_path / "fuzz.yaml"
+    data = {**own(Config), "cluster": {**cluster, "workers": [worker]}, "timeouts": own(Timeouts), **policy}
+    file.write_text(yaml.safe_dump(data))
+    with contextlib.suppress(ConfigError):
+        loaded = load_config(file)
+        assert loaded.timeouts.stall_fail_s <= MAX_WAIT_S < threading.TIMEOUT_MAX
+        assert loaded.policy.ppo.hidden**2 < 2**21
+
+
 PRINTABLE = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20)
 
 
@@ -311,7 +341,7 @@ PRINTABLE = st.text(st.characters(exclude_categories=["Cs"], exclude_characters=
     speeds=st.lists(st.floats(0.01, 1), min_size=1, max_size=4),
     mode=st.sampled_from(["adapt", "observe", "off"]),
     env=st.dictionaries(st.from_regex(r"[A-Z]{1,5}_X", fullmatch=True), PRINTABLE, max_size=3),
-    rate=st.floats(1e-12, 1e12),
+    rate=st.floats(1e-12, 1),
 )
 def test_dump_and_load_give_the_same_config(
     tmp_path: Path, command: list[str], speeds: list[float], mode: str, env: dict[str, str], rate: float

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import get_args
+from collections.abc import Iterator, Mapping
+from typing import Any, get_args
 
 import pytest
 from pydantic import BaseModel
@@ -40,3 +40,32 @@ def test_every_key_has_a_description_of_whole_sentences(name: str) -> None:
 @pytest.mark.parametrize("name", [name for name in FIELDS if name.endswith("_s")])
 def test_a_key_in_seconds_says_so(name: str) -> None:
     assert "second" in (FIELDS[name].description or "")
+
+
+def numbers_in(node: Any, path: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Every number in a JSON schema, wherever it stands: in lists, in optional values, in sections."""
+    if isinstance(node, Mapping):
+        if node.get("type") in ("integer", "number"):
+            yield path, node
+        for key, inner in node.items():
+            yield from numbers_in(inner, f"{path}/{key}")
+    elif isinstance(node, list):
+        for index, inner in enumerate(node):
+            yield from numbers_in(inner, f"{path}/{index}")
+
+
+NUMBERS = dict(numbers_in(Config.model_json_schema()))
+
+
+@pytest.mark.parametrize("where", NUMBERS)
+def test_every_number_has_two_bounds(where: str) -> None:
+    bounds = NUMBERS[where]
+    assert bounds.keys() & {"minimum", "exclusiveMinimum"}
+    assert bounds.keys() & {"maximum", "exclusiveMaximum"}
+
+
+def test_the_walk_finds_numbers_in_lists_options_and_sections() -> None:
+    names = "\n".join(NUMBERS)
+    for part in ("/Worker/properties/max/anyOf", "/Policy/properties/sizes/anyOf/0/items", "/Ppo/properties/hidden"):
+        assert part in names
+    assert len(NUMBERS) > 45
