@@ -14,6 +14,7 @@ Before, between and after the iterations
   attached_model   how a model joins the other workers, where it is, how it leaves
   framework        what a hook for another framework implements
   settings         what the environment tells a worker
+  launched         how this process was started: refused where nothing connects it with the others
   session          data plane, run folder and arbitrator of a worker
   start            checks before training begins
   evaluation       each worker's share of an evaluation

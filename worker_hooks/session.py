@@ -5,8 +5,11 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import sys
+import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from dynamix_ps.comm import Comm, open_comm
 from dynamix_ps.messages import Plan, Registration
@@ -16,6 +19,7 @@ from dynamix_ps.metrics.network.own_sockets import opened_between, own_sockets
 from dynamix_ps.metrics.system import SystemSampler
 from dynamix_ps.run_record.run_folder import RunFolder
 from worker_hooks.failure import leave
+from worker_hooks.launched import fixed_sizes_note, waiting_note
 from worker_hooks.observe.reporter import Reporter
 from worker_hooks.observe.telemetry import Telemetry
 from worker_hooks.settings import Settings
@@ -32,8 +36,11 @@ class Session:
     def __init__(self, settings: Settings, framework: str) -> None:
         """Join the other workers; blocks until all are there. `framework`: whose arrays are summed."""
         if settings.comm not in _comms:
+            if note := fixed_sizes_note(os.environ):
+                print(f"note: {note}", file=sys.stderr, flush=True)
             comm, before = open_comm(settings.comm, framework), own_sockets()
-            comm.init()
+            with _told_while_waiting(settings.timeouts.stall_warn_s):
+                comm.init()
             _comms[settings.comm] = comm
             _data_planes[settings.comm] = opened_between(before, own_sockets())
         _users[settings.comm] = _users.get(settings.comm, 0) + 1
@@ -93,3 +100,21 @@ class Session:
         """Record why this worker fails; do not wait for the other workers."""
         self.reporter.event("failed", error=str(error) or type(error).__name__, iteration=iteration)
         self.reporter.close()
+
+
+@contextmanager
+def _told_while_waiting(after_s: float) -> Iterator[None]:
+    """Say on standard error after `after_s` that other roles are missing, and again each time the wait has doubled."""
+    over = threading.Event()
+
+    def tell() -> None:
+        waited_s = after_s
+        while not over.wait(waited_s if waited_s == after_s else waited_s / 2):
+            print(f"note: {waiting_note(os.environ, waited_s)}", file=sys.stderr, flush=True)
+            waited_s *= 2
+
+    threading.Thread(target=tell, name="dynamix-join", daemon=True).start()
+    try:
+        yield
+    finally:
+        over.set()

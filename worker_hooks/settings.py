@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,8 +10,10 @@ from pathlib import Path
 from dynamix_ps.config import variables
 from dynamix_ps.config.load import load_config
 from dynamix_ps.config.schema import Config, Timeouts
+from dynamix_ps.data_planes import DATA_PLANES
 from dynamix_ps.errors import ConfigError, TrainingError
 from dynamix_ps.messages import Plan
+from worker_hooks.launched import check_connected
 from worker_hooks.learning_rate import Rule
 
 
@@ -39,13 +42,21 @@ class Settings:
 
     @classmethod
     def from_environment(cls) -> Settings:
-        """Read the variables of config/variables.py. Raises ConfigError for a wrong cluster file or value."""
+        """Read the variables of config/variables.py.
+
+        Raises:
+            ConfigError: the cluster file or a value is wrong.
+            UsageError: several processes were started, and nothing connects them.
+        """
         path = variables.get(variables.CONFIG)
         config = load_config(Path(path)) if path else None
+        comm = config.comm if config else _plane_without_file()
+        if not DATA_PLANES[comm].uses_network:
+            check_connected(os.environ)
         run_dir, resume = variables.get(variables.RUN_DIR), variables.get(variables.RESUME)
         defaults = Config.model_fields
         return cls(
-            comm=config.comm if config else _plane_without_file(),
+            comm=comm,
             mode=config.mode if config else "off",
             sizes=_first_sizes(config) if config else None,
             seed=config.seed if config else defaults["seed"].default,
