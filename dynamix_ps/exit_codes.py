@@ -14,6 +14,7 @@ from dynamix_ps.errors import (
     TimedOut,
     UsageError,
 )
+from dynamix_ps.standard_streams import open_standard_streams
 
 # All exit codes of our commands and what they mean, for `--help` and the documentation.
 MEANINGS = {
@@ -34,6 +35,7 @@ MEANINGS = {
 
 def exit_code_of(command: Callable[[], int]) -> int:
     """Run a command; DynamixError becomes `error: ...` on standard error and its code, Ctrl-C becomes 130."""
+    open_standard_streams()
     try:
         return command()
     except DynamixError as error:

@@ -49,7 +49,8 @@ def progress_bar(console: Console, by_hand: bool = False) -> Progress:
 
 
 class TolerantStream:
-    """Standard output whose reader (`| head`, a terminal that is closed) may go away without ending the run."""
+    """Standard output that never ends the run: its reader (`| head`, a closed terminal) may go away, and what its
+    encoding does not have is shown as `?`."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -58,6 +59,8 @@ class TolerantStream:
     def write(self, text: str) -> int:
         try:
             return self._stream.write(text)
+        except UnicodeEncodeError:
+            return self.write(text.encode(self.encoding, "replace").decode(self.encoding))
         except OSError:
             self._discard()
             return len(text)

@@ -119,3 +119,20 @@ def kill_all(run_id: str, others: Sequence[subprocess.Popen[str]] = ()) -> None:
             process.communicate()
     for pid in processes_of(run_id):
         os.kill(pid, signal.SIGKILL)
+
+
+def command_line(pid: str) -> str:
+    """The command line of a process; empty when it is gone."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except OSError:
+        return ""
+
+
+def reapers_of(run_id: str) -> list[int]:
+    """The processes that clean up after the launcher of this run, should it be killed."""
+    return [
+        pid
+        for pid in map(int, filter(str.isdigit, os.listdir("/proc")))
+        if f'"run_id": "{run_id}"' in command_line(f"{pid}")
+    ]

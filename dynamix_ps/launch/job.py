@@ -17,7 +17,7 @@ from rich.text import Text
 from dynamix_ps.cgroups import available_cores
 from dynamix_ps.config.load import dump_config
 from dynamix_ps.config.schema import Config
-from dynamix_ps.errors import DynamixError, EnvironmentNotReady
+from dynamix_ps.errors import INTERRUPTED_EXIT_CODE, DynamixError, EnvironmentNotReady
 from dynamix_ps.exit_codes import print_error
 from dynamix_ps.launch.cleanup import Holdings, make_scratch, release, release_stale, scratch_path, start_of
 from dynamix_ps.launch.emulate import Emulation, choose_emulation
@@ -28,7 +28,7 @@ from dynamix_ps.launch.observe import Observer
 from dynamix_ps.launch.placement import Placement, ThisMachine
 from dynamix_ps.launch.plan import RunPlace, as_shell, plan_roles
 from dynamix_ps.launch.preflight import preflight
-from dynamix_ps.launch.reaper import start_reaper
+from dynamix_ps.launch.reaper import Reaper
 from dynamix_ps.launch.supervise import Supervisor
 from dynamix_ps.launch.verdict import Ending, Limits, interrupted
 from dynamix_ps.report.live.view import LiveView
@@ -147,19 +147,19 @@ class _Run:
             launcher_pid=os.getpid(),
             launcher_start=start_of(os.getpid()),
         )
-        reaper = start_reaper(holdings)
+        reaper = Reaper(holdings, self._recorder)
         try:
             make_scratch(place.run_id, sockets=len(config.cluster.workers))
             holdings.save()
             emulation.create()
-            return self._supervise(place, emulation)
+            return self._supervise(place, emulation, reaper)
         except OSError as error:
             raise EnvironmentNotReady(f"cannot prepare the run: {error}") from error
         finally:
             release(holdings)
-            os.close(reaper)
+            reaper.close()
 
-    def _supervise(self, place: RunPlace, emulation: Emulation) -> Ending:
+    def _supervise(self, place: RunPlace, emulation: Emulation, reaper: Reaper) -> Ending:
         log_file = self._folder.log_file("probe")
         with (
             LiveView(self._recorder.state, self._console) as live,
@@ -170,7 +170,7 @@ class _Run:
             planned = plan_roles(self._config, replace(place, probe=probe), os.environ, sys.executable)
             roles = tuple(map(self._placement.place, planned))
             self._recorder.event("launch", roles=[role.name for role in roles], emulation=emulation.description)
-            observer = Observer(self._recorder, live, emulation, self._placement)
+            observer = Observer(self._recorder, live, emulation, self._placement, reaper.check)
             supervisor = Supervisor(
                 roles=roles,
                 environ=os.environ,
@@ -188,32 +188,41 @@ class _Run:
         return ending
 
     def conclude(self, ending: Ending) -> int:
-        """Record the end, write the report, tell the user; returns the exit code."""
+        """Tell the cause of a failure, record the end, write the report; returns the exit code.
+
+        A failed run ends without plots, which take seconds to draw; `dynamix report` draws them.
+        """
         self._notes.extend(ending.notes)
+        if ending.exit_code != 0:
+            self._tell_cause(ending)
+        plots = ending.exit_code == 0 or (ending.exit_code == INTERRUPTED_EXIT_CODE and self._interrupts.count < 2)
         try:
             self._recorder.event("end", exit_code=ending.exit_code, reason=ending.reason, notes=self._notes)
             self._recorder.close()
             outcome = Outcome(ending.exit_code, ending.reason, self._heterogeneity, tuple(self._notes))
-            summary = write_report(self._folder, self._config, outcome, plots=self._interrupts.count < 2)
+            summary = write_report(self._folder, self._config, outcome, plots)
         except OSError as error:
             self._notes.append(f"the summary could not be written: {error}")
             summary = {}
-        self._tell(ending, summary)
+        self._tell_result(ending, summary, plots)
         return ending.exit_code
 
-    def _tell(self, ending: Ending, summary: dict[str, Any]) -> None:
+    def _tell_cause(self, ending: Ending) -> None:
+        for name, lines in self._last_lines.items():
+            _say(self._console, f"last lines of {name} ({self._folder.log_file(name)}):")
+            for line in lines or ("(it printed nothing)",):
+                _say(self._console, f"  {line}")
+        print_error(ending.reason)
+
+    def _tell_result(self, ending: Ending, summary: dict[str, Any], plots: bool) -> None:
         for note in summary.get("degraded") or self._notes:
             _say(self._console, f"warning: {note}")
-        if ending.exit_code != 0:
-            for name, lines in self._last_lines.items():
-                _say(self._console, f"last lines of {name} ({self._folder.log_file(name)}):")
-                for line in lines or ("(it printed nothing)",):
-                    _say(self._console, f"  {line}")
-            print_error(ending.reason)
         if summary:
-            for line in headline(summary)[ending.exit_code != 0 :]:  # the reason of a failure was told above
+            for line in headline(summary)[ending.exit_code != 0 :]:  # the cause of a failure was told before
                 _say(self._console, line)
         _say(self._console, f"summary: {self._folder.summary_md}")
+        if not plots:
+            _say(self._console, f"for plots, run: dynamix report {self._folder.path}")
 
 
 def _say(console: Console, line: str) -> None:

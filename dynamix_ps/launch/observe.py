@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from dynamix_ps.launch.emulate import Emulation
 from dynamix_ps.launch.placement import Placement
@@ -15,13 +16,24 @@ REFRESH_S = 0.5
 
 
 class Observer:
-    """Called by the supervisor. A recorder that cannot write (disk full) never ends the run; `problem` says so."""
+    """Called by the supervisor. A recorder that cannot write (disk full) never ends the run; `problem` says so.
 
-    def __init__(self, recorder: Recorder, live: LiveView, emulation: Emulation, placement: Placement) -> None:
+    `check_reaper` is called regularly, and may start the reaper again.
+    """
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        live: LiveView,
+        emulation: Emulation,
+        placement: Placement,
+        check_reaper: Callable[[], None],
+    ) -> None:
         self._recorder = recorder
         self._live = live
         self._emulation = emulation
         self._placement = placement
+        self._check_reaper = check_reaper
         self._engaged_s: float | None = None
         self._watch = JsonLinesTail(recorder.folder.arbitrator_dir / "watch.jsonl")
         self._refreshed_s = 0.0
@@ -32,6 +44,7 @@ class Observer:
         try:
             self._recorder.poll()
             self._record_watch()
+            self._check_reaper()
         except OSError as error:
             self.problem = f"recording: {error.strerror or error}; part of the record is lost"
         progress = self._progress()

@@ -7,11 +7,56 @@ and the reaper releases what the run held.
 from __future__ import annotations
 
 import os
+import select
 import subprocess
 import sys
 from pathlib import Path
+from typing import Protocol
 
 from dynamix_ps.launch.cleanup import Holdings, release
+
+WHAT = "cleanup after a killed launcher"
+_MOST_RESTARTS = 3  # whoever kills it more often does so on purpose
+
+
+class Events(Protocol):
+    """The part of a Recorder that is used here."""
+
+    def event(self, kind: str, **fields: object) -> None: ...
+
+
+class Reaper:
+    """The reaper of a launcher, which starts it again when somebody kills it."""
+
+    def __init__(self, holdings: Holdings, events: Events) -> None:
+        self._holdings = holdings
+        self._events = events
+        self._restarts_left = _MOST_RESTARTS
+        self._writing = start_reaper(holdings)
+
+    def check(self) -> None:
+        """Start the reaper again if it is gone, and record that. Call it regularly."""
+        if self._restarts_left < 0 or not _is_gone(self._writing):
+            return
+        self._restarts_left -= 1
+        if self._restarts_left < 0:
+            detail = "the reaper was killed too often and is not started again; the next launch cleans up in its place"
+            self._events.event("degraded", what=WHAT, detail=detail)
+            return
+        self._events.event("reaper_restarted", detail="the reaper was killed; it was started again")
+        os.close(self._writing)
+        self._writing = start_reaper(self._holdings)
+
+    def close(self) -> None:
+        """Let the reaper clean up and end."""
+        os.close(self._writing)
+
+
+def _is_gone(writing: int) -> bool:
+    """Whether nobody holds the reading end of a pipe any more."""
+    poll = select.poll()
+    poll.register(writing, 0)
+    return bool(poll.poll(0))
 
 
 def start_reaper(holdings: Holdings, survives_exec: bool = False) -> int:

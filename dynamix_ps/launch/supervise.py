@@ -15,7 +15,7 @@ from dynamix_ps.launch.process import RoleProcess
 from dynamix_ps.launch.verdict import Ending, Limits, Progress, RoleStatus, how_it_ended, interrupted, judge
 
 TICK_S = 0.2
-_STOP_ORDER = ("worker", "server", "scheduler", "arbitrator")  # order of an orderly stop
+_STOP_ORDER = ("worker", "server", "scheduler", "arbitrator")
 
 
 class Supervisor:
@@ -71,8 +71,7 @@ class Supervisor:
                 ending = self._judge()
             notes = (*ending.notes, *self._lost_arbitrator())
         finally:
-            orderly = ending is not None and not ending.culprits
-            self._stop(self._limits.stop_grace_s if orderly else self._limits.fail_grace_s)
+            self._stop(orderly=ending is not None and not ending.culprits)
             self._selector.close()
         problems = tuple(process.log.problem for process in self._processes if process.log.problem)
         return Ending(ending.exit_code, ending.reason, ending.culprits, (*notes, *problems))
@@ -129,10 +128,14 @@ class Supervisor:
                     self._selector.unregister(process.pipe)
                     process.drain(self._show)
 
-    def _stop(self, grace_s: float) -> None:
-        """Role by role: TERM, then KILL after the grace. A second signal to the launcher kills all at once."""
-        for role in _STOP_ORDER:
-            members = [process for process in self._processes if process.spec.role == role and process.running]
+    def _stop(self, orderly: bool) -> None:
+        """TERM, then KILL after a grace: role by role in an orderly stop, otherwise all roles at once.
+
+        A second signal to the launcher kills all.
+        """
+        grace_s = self._limits.stop_grace_s if orderly else self._limits.fail_grace_s
+        for roles in ([role] for role in _STOP_ORDER) if orderly else [_STOP_ORDER]:
+            members = [process for process in self._processes if process.spec.role in roles and process.running]
             for process in members:
                 process.signal(signal.SIGTERM)
             deadline = time.monotonic() + grace_s

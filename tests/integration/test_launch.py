@@ -25,6 +25,7 @@ from tests.launching import (
     environment,
     kill_all,
     read_until,
+    reapers_of,
     run_id_in,
     script,
     wait_for,
@@ -291,11 +292,7 @@ def test_what_a_run_left_whose_reaper_died_too_is_removed_by_the_next_run(tmp_pa
     segment = Path(f"/dev/shm/dynamix_{run.run_id}_0_x")
     try:
         segment.touch()
-        reapers = [
-            int(entry)
-            for entry in os.listdir("/proc")
-            if entry.isdigit() and f'"run_id": "{run.run_id}"' in _command_line(entry)
-        ]
+        reapers = reapers_of(run.run_id)
         assert len(reapers) == 1
         os.kill(reapers[0], signal.SIGKILL)
         run.process.kill()
@@ -363,13 +360,6 @@ def test_the_hook_is_told_how_much_to_slow_down(tmp_path: Path) -> None:
     code, output, folder = launch(tmp_path, body, workers="[{speed: 0.25}]", extra="emulation: hook\n")
     assert code == 0, output
     assert summary_of(folder)["heterogeneity"] == "slow-down in the hook: 4x compute time"
-
-
-def _command_line(pid: str) -> str:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_text()
-    except OSError:
-        return ""
 
 
 def test_a_policy_of_somebody_else_decides_in_a_real_run(tmp_path: Path) -> None:

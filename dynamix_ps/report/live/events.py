@@ -22,6 +22,7 @@ NOTABLE = frozenset(
         "rejected",
         "unreadable_line",
         "damaged_lines",
+        "reaper_restarted",
     }
 )
 # Not told as events: the tables show them.
@@ -97,6 +98,7 @@ _WORDS: dict[str, Callable[[Line], str]] = {
     "note": lambda event: f"policy in window {event['window']}: {event['detail']}",
     "unreadable_line": lambda event: f"a line of {event['of']} cannot be used ({event['line_kind']}: {event['error']})",
     "damaged_lines": lambda event: f"damaged lines in the files of the roles: {event['count']}",
+    "reaper_restarted": lambda event: str(event["detail"]),
     "arbitrator_restarted": lambda event: f"the arbitrator runs again, restart {event['restarts']}",
     "arbitrator_given_up": lambda event: (
         f"the arbitrator is not started any more after {event['restarts']} restarts; batch sizes stay as they are"

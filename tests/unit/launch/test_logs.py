@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import TextIO, cast
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
@@ -100,3 +101,12 @@ def test_a_reader_that_went_away_does_not_end_the_run() -> None:
         show = PrefixedOutput(console, ["w"])
         show("w", "one")
         show("w", "two")
+
+
+@pytest.mark.parametrize(
+    ("encoding", "shown"), [("ascii", b"h?llo ?"), ("latin-1", b"h\xe9llo ?"), ("utf-8", "héllo 批".encode())]
+)
+def test_what_the_encoding_of_the_terminal_lacks_is_shown_as_a_question_mark(encoding: str, shown: bytes) -> None:
+    written = io.BytesIO()
+    TolerantStream(io.TextIOWrapper(written, encoding=encoding, write_through=True)).write("héllo 批")
+    assert written.getvalue() == shown

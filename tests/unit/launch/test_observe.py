@@ -30,7 +30,7 @@ def test_a_pause_does_not_count_for_the_stage(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(observe.time, "time", lambda: now_s[0])
     recorder = Recorder(folder, config(2), clock=lambda: START_S)
     live = LiveView(recorder.state, Console(file=io.StringIO()))
-    observer = Observer(recorder, live, Emulation("none", "", (1.0, 1.0)), placement)
+    observer = Observer(recorder, live, Emulation("none", "", (1.0, 1.0)), placement, lambda: None)
 
     def look(after_s: float) -> None:
         now_s[0] = START_S + after_s
