@@ -34,13 +34,14 @@ from dynamix_ps.config.schema import Config
 from dynamix_ps.errors import EnvironmentNotReady
 from dynamix_ps.messages import PeerStatus, Plan, Registration, RoleReport, WindowRecord
 from dynamix_ps.policy.base import Decision, Learner, Policy, View, ask
-from dynamix_ps.rpc.refusals import MalformedMessageError
+from dynamix_ps.rpc.refusals import MalformedMessageError, TooManyStreamsError
 
 if TYPE_CHECKING:
     from dynamix_ps.report.prometheus import Exporter
 
 logger = logging.getLogger("dynamix.arbitrator")
 
+MAX_STREAMS_PER_WORKER = 4  # it uses one; those before it may not have ended yet
 MAX_REFUSAL_TEXTS = 100  # at most so many different refusals are journaled; all are counted
 
 
@@ -93,6 +94,7 @@ class Arbitrator:
         self._learning: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
         self._new_plan = asyncio.Event()
+        self._streams: Counter[int] = Counter()  # open streams of plans by rank
         self._restarts = resumed.starts
 
     # Calls of workers and other roles
@@ -153,19 +155,22 @@ class Arbitrator:
             self._journal.write("left", rank=rank)
             self._wake.set()
 
-    def plans(self, rank: int, incarnation: str, newest_version: int) -> AsyncIterator[Plan]:
+    async def plans(self, rank: int, incarnation: str, newest_version: int) -> AsyncIterator[Plan]:
         """Every plan newer than `newest_version`, as soon as it exists; a slow reader skips. Raises RefusalError."""
         self._heard(rank, incarnation)
-        return self._plans_after(newest_version)
-
-    async def _plans_after(self, newest_version: int) -> AsyncIterator[Plan]:
-        while True:
-            changed = self._new_plan
-            if self._plan.version > newest_version:
-                newest_version = self._plan.version
-                yield self._plan
-            else:
-                await changed.wait()
+        if self._streams[rank] >= MAX_STREAMS_PER_WORKER:
+            raise TooManyStreamsError(f"worker {rank} has {MAX_STREAMS_PER_WORKER} streams of plans already")
+        self._streams[rank] += 1
+        try:
+            while True:
+                changed = self._new_plan
+                if self._plan.version > newest_version:
+                    newest_version = self._plan.version
+                    yield self._plan
+                else:
+                    await changed.wait()
+        finally:
+            self._streams[rank] -= 1
 
     def refused(self, text: str) -> None:
         """Count a refused call; journal each reason once."""

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import hmac
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
 import grpc
 import grpc.aio
+from grpc_health.v1.health_pb2 import HealthCheckResponse
 
 PROTOCOL = (2, 0)  # (major, minor); arbitrator.proto says what they promise
 
 _PROTOCOL_KEY = "dynamix-protocol"
 _RUN_KEY = "dynamix-run"
 _TOKEN_KEY = "dynamix-token"
-_OPEN_SERVICE = "/grpc.health.v1.Health/"
+_HEALTH_CHECK = "/grpc.health.v1.Health/Check"
 
 Metadata = tuple[tuple[str, str], ...]
 Refusal = tuple[grpc.StatusCode, str]
@@ -55,8 +56,13 @@ def refusal(metadata: dict[str, str], run_id: str, token: str) -> Refusal | None
     return None
 
 
-class AuthInterceptor(grpc.aio.ServerInterceptor):
-    """Refuses calls without valid credentials before the service sees them, and gives `on_refused` the reason."""
+class Authentication(grpc.aio.ServerInterceptor):
+    """Refuses calls without valid credentials before the service sees them, and gives `on_refused` the reason.
+
+    A refused call ends at once: it reads no message and waits for nothing, so that it takes up no place that a worker
+    needs. The one call that needs no token is the health check of gRPC, which is answered in the same way. Its other
+    call, Watch, stays open as long as the caller likes, so it is not served.
+    """
 
     def __init__(self, run_id: str, token: str, on_refused: Callable[[str], None]) -> None:
         self._run_id = run_id
@@ -68,33 +74,24 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
         continuation: Callable[[grpc.HandlerCallDetails], Awaitable[_Handler | None]],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> _Handler | None:
-        handler = await continuation(handler_call_details)
-        if handler is None or handler_call_details.method.startswith(_OPEN_SERVICE):
-            return handler
+        if handler_call_details.method == _HEALTH_CHECK:
+            return grpc.stream_unary_rpc_method_handler(_healthy)
         metadata = {key: value for key, value in handler_call_details.invocation_metadata if isinstance(value, str)}
         refused = refusal(metadata, self._run_id, self._token)
         if refused is None:
-            return handler
+            return await continuation(handler_call_details)
         self._on_refused(refused[1])
-        return _refusing(handler, *refused)
+        return _refusing(*refused)
 
 
-def _refusing(handler: _Handler, code: grpc.StatusCode, text: str) -> _Handler:
-    """A handler of the same kind that refuses every call."""
+async def _healthy(_messages: object, _context: object) -> bytes:
+    return HealthCheckResponse(status=HealthCheckResponse.SERVING).SerializeToString()
 
-    async def refuse(_request: Any, context: Any) -> None:
+
+def _refusing(code: grpc.StatusCode, text: str) -> _Handler:
+    """A handler that refuses without reading the caller's message: it may never come."""
+
+    async def refuse(_messages: object, context: Any) -> None:
         await context.abort(code, text)
 
-    async def refuse_stream(request: Any, context: Any) -> AsyncIterator[Any]:
-        await refuse(request, context)
-        yield
-
-    make: Any = (
-        grpc.unary_stream_rpc_method_handler if handler.response_streaming else grpc.unary_unary_rpc_method_handler
-    )
-    refusing: _Handler = make(
-        refuse_stream if handler.response_streaming else refuse,
-        handler.request_deserializer,
-        handler.response_serializer,
-    )
-    return refusing
+    return grpc.stream_unary_rpc_method_handler(refuse)

@@ -29,3 +29,9 @@ class StaleIncarnationError(RefusalError):
     """The caller was replaced by a later process of the same rank."""
 
     code = "FAILED_PRECONDITION"
+
+
+class TooManyStreamsError(RefusalError):
+    """The worker follows the plans more often than it needs to."""
+
+    code = "RESOURCE_EXHAUSTED"

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from dynamix_ps.config.load import dump_config
 from dynamix_ps.config.schema import Config, Timeouts
@@ -55,6 +55,8 @@ class ArbitratorProcess:
             **ONE_THREAD,
         }
         self.process: subprocess.Popen[str] | None = None
+        self.log = ""  # what it wrote to stderr, complete after `kill`
+        self._reader: threading.Thread | None = None
 
     def start(self) -> None:
         self.process = subprocess.Popen(
@@ -67,11 +69,18 @@ class ArbitratorProcess:
 
     def wait_listening(self) -> None:
         assert self.process is not None and self.process.stderr is not None
-        for line in self.process.stderr:
+        stderr = self.process.stderr
+        for line in stderr:
+            self.log += line
             if "listening" in line:
-                threading.Thread(target=self.process.stderr.read, daemon=True).start()  # keep the pipe empty
+                self._reader = threading.Thread(target=lambda: self._read(stderr), daemon=True)
+                self._reader.start()  # keep the pipe empty
                 return
         raise AssertionError(f"the arbitrator ended with {self.process.wait()}")
+
+    def _read(self, stderr: IO[str]) -> None:
+        for line in stderr:
+            self.log += line
 
     def signal(self, number: signal.Signals) -> None:
         assert self.process is not None
@@ -85,6 +94,8 @@ class ArbitratorProcess:
         if self.process is not None and self.process.poll() is None:
             self.process.kill()
             self.process.wait()
+        if self._reader is not None:
+            self._reader.join()
 
     def lines(self, *kinds: str) -> list[dict[str, Any]]:
         file = self.folder / "arbitrator" / "journal.jsonl"

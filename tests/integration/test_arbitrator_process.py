@@ -14,8 +14,9 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from dynamix_ps.messages import Plan
+from dynamix_ps.rpc.auth import credentials
 from tests.control_plane import config
-from tests.integration.arbitrator_process import ArbitratorProcess, Worker, wait_until
+from tests.integration.arbitrator_process import PATIENCE_S, RUN_ID, TOKEN, ArbitratorProcess, Worker, wait_until
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -104,6 +105,23 @@ def test_health_service_needs_no_token(arbitrator: ArbitratorProcess) -> None:
     with grpc.insecure_channel(arbitrator.address) as channel:
         reply = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=5)
     assert reply.status == health_pb2.HealthCheckResponse.SERVING
+
+
+@pytest.mark.parametrize("call", ["Register", "Report", "Heartbeat", "Leave", "Observe", "Plans"])
+def test_bytes_that_cannot_be_read_are_refused_and_told_once(arbitrator: ArbitratorProcess, call: str) -> None:
+    with grpc.insecure_channel(arbitrator.address) as channel:
+        for _ in range(3):
+            ask = channel.unary_stream(f"/dynamix.arbitrator.Arbitrator/{call}")
+            with pytest.raises(grpc.RpcError) as refused:
+                next(ask(b"\xff\xff\xff", metadata=credentials(RUN_ID, TOKEN), timeout=PATIENCE_S))
+            assert refused.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+            assert f"the bytes are not a {call}Request" in refused.value.details()
+    arbitrator.kill()
+    assert [line["detail"].partition(";")[0] for line in arbitrator.lines("rejected")] == [
+        f"the bytes are not a {call}Request"
+    ]
+    assert arbitrator.log.count("the bytes are not") == 1
+    assert "Traceback" not in arbitrator.log
 
 
 def test_sigterm_is_an_orderly_stop(arbitrator: ArbitratorProcess, workers: list[Worker]) -> None:

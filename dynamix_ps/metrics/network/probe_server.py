@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import resource
 import selectors
 import socket
 import struct
@@ -29,6 +28,7 @@ from dynamix_ps.metrics.network.probe_protocol import (
     encode_error,
     encode_snapshot,
 )
+from dynamix_ps.open_files import raise_open_files
 
 MAX_CLIENTS = 1024
 MAX_CLIENTS_PER_USER = 400
@@ -266,9 +266,5 @@ class Probe:
 
 def _room_for_clients() -> int:
     """Number of clients that the limit on open files allows, after raising the limit as far as permitted."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _FILES_PER_CLIENT * MAX_CLIENTS + _SPARE_FILES
-    if soft < wanted:
-        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    return max(1, min(MAX_CLIENTS, (soft - _SPARE_FILES) // _FILES_PER_CLIENT))
+    files = raise_open_files(_FILES_PER_CLIENT * MAX_CLIENTS + _SPARE_FILES)
+    return max(1, min(MAX_CLIENTS, (files - _SPARE_FILES) // _FILES_PER_CLIENT))

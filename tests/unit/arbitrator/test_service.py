@@ -12,7 +12,12 @@ import pytest
 from dynamix_ps.arbitrator.journal import replay
 from dynamix_ps.errors import EnvironmentNotReady
 from dynamix_ps.messages import Plan
-from dynamix_ps.rpc.refusals import MalformedMessageError, StaleIncarnationError, UnknownWorkerError
+from dynamix_ps.rpc.refusals import (
+    MalformedMessageError,
+    StaleIncarnationError,
+    TooManyStreamsError,
+    UnknownWorkerError,
+)
 from tests.control_plane import config, record, registration, run_under
 from tests.unit.arbitrator.service_bench import Bench, Scripted
 
@@ -266,5 +271,26 @@ def test_a_slow_reader_of_plans_skips_to_the_newest(tmp_path: Path) -> None:
         async for plan in stream:
             return plan
         raise AssertionError("the stream ended")
+
+    asyncio.run(story())
+
+
+def test_a_worker_has_only_so_many_streams_of_plans(tmp_path: Path) -> None:
+    async def story() -> None:
+        bench = Bench(tmp_path, Scripted())
+        bench.register_all()
+        followers = [asyncio.create_task(anext(bench.arbitrator.plans(0, "life-0", 0))) for _ in range(4)]
+        await asyncio.sleep(0)
+        with pytest.raises(TooManyStreamsError, match="worker 0 has 4 streams"):
+            await anext(bench.arbitrator.plans(0, "life-0", 0))
+        other = asyncio.create_task(anext(bench.arbitrator.plans(1, "life-1", 0)))
+        followers[0].cancel()
+        await asyncio.wait(followers[:1])
+        again = asyncio.create_task(anext(bench.arbitrator.plans(0, "life-0", 0)))
+        await asyncio.sleep(0)
+        assert not other.done() and not again.done()
+        for task in (*followers, other, again):
+            task.cancel()
+        await asyncio.wait((*followers, other, again))
 
     asyncio.run(story())

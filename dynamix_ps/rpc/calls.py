@@ -1,0 +1,100 @@
+"""The calls of arbitrator.proto on plain bytes: read the message, check it, call the service, make the reply. Pure.
+
+Whatever the bytes are, a call returns its reply or raises RefusalError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Protocol, TypeVar
+
+from google.protobuf.message import DecodeError, Message
+
+from dynamix_ps.messages import PeerStatus, Plan, Registration, RoleReport, WindowRecord
+from dynamix_ps.rpc import arbitrator_pb2 as pb
+from dynamix_ps.rpc import convert
+from dynamix_ps.rpc.fields import count
+from dynamix_ps.rpc.refusals import MalformedMessageError
+
+_Request = TypeVar("_Request", bound=Message)
+
+
+class Service(Protocol):
+    """What the calls need of the arbitrator. All but `plans` return at once; all raise only RefusalError."""
+
+    def register(self, registration: Registration) -> Plan: ...
+
+    def report(self, incarnation: str, record: WindowRecord) -> None: ...
+
+    def heartbeat(self, rank: int, incarnation: str, iteration: int) -> tuple[PeerStatus, ...]: ...
+
+    def leave(self, rank: int, incarnation: str) -> None: ...
+
+    def observe(self, report: RoleReport) -> None: ...
+
+    def plans(self, rank: int, incarnation: str, newest_version: int) -> AsyncIterator[Plan]: ...
+
+    def refused(self, text: str) -> None: ...
+
+
+class Calls:
+    """The calls of one service. Each takes the bytes of its request."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    @property
+    def unary(self) -> Mapping[str, Callable[[bytes], Message]]:
+        """The calls with one reply, by their names in arbitrator.proto."""
+        return {
+            "Register": self.register,
+            "Report": self.report,
+            "Heartbeat": self.heartbeat,
+            "Leave": self.leave,
+            "Observe": self.observe,
+        }
+
+    def register(self, message: bytes) -> pb.RegisterReply:
+        registration = convert.registration_from_proto(_read(pb.RegisterRequest, message))
+        return pb.RegisterReply(plan=convert.plan_to_proto(self._service.register(registration)))
+
+    def report(self, message: bytes) -> pb.ReportReply:
+        request = _read(pb.ReportRequest, message)
+        rank, incarnation = convert.identity_from_proto(request.identity)
+        record = convert.record_from_proto(rank, request.record)
+        if request.HasField("observed"):  # before the report, which may close the window
+            self._service.observe(convert.role_report_from_proto(request.observed))
+        self._service.report(incarnation, record)
+        return pb.ReportReply()
+
+    def heartbeat(self, message: bytes) -> pb.HeartbeatReply:
+        request = _read(pb.HeartbeatRequest, message)
+        rank, incarnation = convert.identity_from_proto(request.identity)
+        peers = self._service.heartbeat(rank, incarnation, convert.iteration_from_proto(request))
+        return pb.HeartbeatReply(peers=[convert.peer_to_proto(peer) for peer in peers])
+
+    def leave(self, message: bytes) -> pb.LeaveReply:
+        request = _read(pb.LeaveRequest, message)
+        self._service.leave(*convert.identity_from_proto(request.identity))
+        return pb.LeaveReply()
+
+    def observe(self, message: bytes) -> pb.ObserveReply:
+        self._service.observe(convert.role_report_from_proto(_read(pb.ObserveRequest, message)))
+        return pb.ObserveReply()
+
+    async def plans(self, message: bytes) -> AsyncIterator[pb.Plan]:
+        request = _read(pb.PlansRequest, message)
+        rank, incarnation = convert.identity_from_proto(request.identity)
+        newest_version = count("newest_version", request.newest_version)
+        async for plan in self._service.plans(rank, incarnation, newest_version):
+            yield convert.plan_to_proto(plan)
+
+
+def _read(kind: type[_Request], message: bytes) -> _Request:
+    """Raises MalformedMessageError if these are not the bytes of such a message."""
+    try:
+        return kind.FromString(message)
+    except DecodeError as error:
+        raise MalformedMessageError(
+            f"the bytes are not a {kind.DESCRIPTOR.name}; install the same dynamix_ps on all machines"
+        ) from error

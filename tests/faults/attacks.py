@@ -1,0 +1,52 @@
+"""What another user of the machine, without the token, does to a port or socket of a run, and what comes of it.
+
+docs/security.md shows this table, and every row is a test: a test module runs the rows of its part, by their keys.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+GRPC = "arbitrator (gRPC)"
+METRICS = "metrics (HTTP)"
+PROBE = "network probe (Unix socket)"
+
+
+@dataclass(frozen=True, slots=True)
+class Attack:
+    """One row. `key` is the id of its test; `at` the port or socket."""
+
+    key: str
+    at: str
+    does: str
+    outcome: str
+
+
+_NOTHING_LATE = "workers register, report and get their plans in time"
+
+ATTACKS = (
+    Attack("watches", GRPC, "opens 320 health watches", f"refused at once; {_NOTHING_LATE}"),
+    Attack("streams", GRPC, "opens 320 streams of plans without the token", f"refused at once; {_NOTHING_LATE}"),
+    Attack(
+        "half-open-calls",
+        GRPC,
+        "begins 320 calls whose messages never come",
+        f"refused before a message is read; {_NOTHING_LATE}",
+    ),
+    Attack(
+        "idle-connections",
+        GRPC,
+        "holds 1,500 connections open",
+        f"closed after 20 s, files stay free for the journal; {_NOTHING_LATE}",
+    ),
+    Attack("calls-without-pause", GRPC, "registers without pause with a wrong token", f"refused; {_NOTHING_LATE}"),
+    Attack("garbage", GRPC, "sends bytes that are not HTTP/2", f"the connection is closed; {_NOTHING_LATE}"),
+    Attack(
+        "large-calls", GRPC, "sends 1 MiB of metadata, and messages of 64 MiB", f"refused unread; {_NOTHING_LATE}"
+    ),
+)
+
+
+def attacks_at(place: str) -> tuple[Attack, ...]:
+    """The rows of one port or socket."""
+    return tuple(attack for attack in ATTACKS if attack.at == place)

@@ -1,0 +1,162 @@
+"""`python -m tests.faults.stranger ATTACK ADDRESS`: attacks as another user, until its standard input ends.
+
+Started by root, it becomes the user nobody after its imports; otherwise it stays who it is. It prints `attacking` once
+everything it holds open is open.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+
+import grpc
+
+from dynamix_ps.open_files import raise_open_files
+from tests.launching import ROOT, environment, read_until
+
+NOBODY = 65534
+CALLS = 320
+STREAMS_PER_CONNECTION = 16
+_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+_HEADERS, _SETTINGS, _END_HEADERS = 1, 4, 4
+
+
+@contextlib.contextmanager
+def attack(name: str, address: str) -> Iterator[None]:
+    """The attack is under way inside the `with` block."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.faults.stranger", name, address],
+        cwd=ROOT,
+        env=environment(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        read_until(process, "attacking")
+        yield
+        assert process.poll() is None, "the attacker gave up"
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def _channels(address: str) -> list[grpc.Channel]:
+    alone = [("grpc.use_local_subchannel_pool", 1)]
+    return [grpc.insecure_channel(address, options=alone) for _ in range(CALLS // STREAMS_PER_CONNECTION)]
+
+
+def _open_streams(address: str, method: str, message: bytes) -> None:
+    for channel in _channels(address):
+        for _ in range(STREAMS_PER_CONNECTION):
+            _held.append(channel.unary_stream(method)(message))
+
+
+def watches(address: str) -> None:
+    _open_streams(address, "/grpc.health.v1.Health/Watch", b"")
+
+
+def streams(address: str) -> None:
+    _open_streams(address, "/dynamix.arbitrator.Arbitrator/Plans", b"")
+
+
+def half_open_calls(address: str) -> None:
+    """Headers of calls, and no message behind them; gRPC's own client cannot do that."""
+    block = b"".join(
+        b"\x00" + bytes((len(name),)) + name + bytes((len(value),)) + value  # HPACK: a literal that is not indexed
+        for name, value in (
+            (b":method", b"POST"),
+            (b":scheme", b"http"),
+            (b":path", b"/dynamix.arbitrator.Arbitrator/Register"),
+            (b":authority", b"x"),
+            (b"content-type", b"application/grpc"),
+            (b"te", b"trailers"),
+        )
+    )
+    for _ in range(CALLS // STREAMS_PER_CONNECTION):
+        connection = _connect(address)
+        connection.sendall(_PREFACE + _frame(_SETTINGS, 0, 0, b""))
+        for stream in range(1, 2 * STREAMS_PER_CONNECTION, 2):
+            connection.sendall(_frame(_HEADERS, _END_HEADERS, stream, block))
+        _held.append(connection)
+
+
+def _frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
+    return len(payload).to_bytes(3, "big") + bytes((kind, flags)) + stream.to_bytes(4, "big") + payload
+
+
+def idle_connections(address: str) -> None:
+    for _ in range(min(1500, raise_open_files(2000) - 100)):
+        _held.append(_connect(address))
+
+
+def calls_without_pause(address: str) -> None:
+    def call(channel: grpc.Channel) -> None:
+        register = channel.unary_unary("/dynamix.arbitrator.Arbitrator/Register")
+        while True:
+            with contextlib.suppress(grpc.RpcError):
+                register(b"", metadata=(("dynamix-token", "guessed"),), timeout=10)
+
+    for channel in _channels(address)[:4]:
+        threading.Thread(target=call, args=(channel,), daemon=True).start()
+
+
+def garbage(address: str) -> None:
+    for noise in (os.urandom(100_000), b"GET / HTTP/1.1\r\n\r\n", _PREFACE + b"\xff" * 100_000) * 50:
+        with contextlib.suppress(OSError):
+            connection = _connect(address)
+            _held.append(connection)
+            connection.sendall(noise)
+
+
+def large_calls(address: str) -> None:
+    unlimited = [("grpc.max_send_message_length", -1), ("grpc.max_metadata_size", 1 << 21)]
+    for _ in range(8):
+        channel = grpc.insecure_channel(address, options=[*unlimited, ("grpc.use_local_subchannel_pool", 1)])
+        register = channel.unary_unary("/dynamix.arbitrator.Arbitrator/Register")
+        _held.append(register.future(b"", metadata=(("dynamix-token", "x" * (1 << 20)),)))
+        _held.append(register.future(bytes(64 << 20)))
+
+
+def _connect(address: str) -> socket.socket:
+    host, _, port = address.rpartition(":")
+    connection = socket.socket()
+    connection.settimeout(10)
+    connection.connect((host, int(port)))
+    return connection
+
+
+_held: list[object] = []
+
+ATTACKS: dict[str, Callable[[str], None]] = {
+    function.__name__.replace("_", "-"): function
+    for function in (
+        watches,
+        streams,
+        half_open_calls,
+        idle_connections,
+        calls_without_pause,
+        garbage,
+        large_calls,
+    )
+}
+
+
+def main(name: str, address: str) -> None:
+    if os.getuid() == 0:
+        os.setgroups([])
+        os.setgid(NOBODY)
+        os.setuid(NOBODY)
+    ATTACKS[name](address)
+    print("attacking", flush=True)
+    sys.stdin.read()
+    os._exit(0)  # what it holds open needs no farewell
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
