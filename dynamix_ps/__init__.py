@@ -22,5 +22,6 @@ terminal         what commands print with
 apportion        splits whole numbers by weights
 cgroups          reads the control groups of this process
 one_thread       environment for processes that need one thread for their matrix products
+open_files       the limit on open files
 numpy_names      names that MXNet needs and NumPy has dropped
 """

@@ -41,9 +41,7 @@ ATTACKS = (
     ),
     Attack("calls-without-pause", GRPC, "registers without pause with a wrong token", f"refused; {_NOTHING_LATE}"),
     Attack("garbage", GRPC, "sends bytes that are not HTTP/2", f"the connection is closed; {_NOTHING_LATE}"),
-    Attack(
-        "large-calls", GRPC, "sends 1 MiB of metadata, and messages of 64 MiB", f"refused unread; {_NOTHING_LATE}"
-    ),
+    Attack("large-calls", GRPC, "sends 1 MiB of metadata, and messages of 64 MiB", f"refused unread; {_NOTHING_LATE}"),
 )
 
 
