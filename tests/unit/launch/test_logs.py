@@ -108,5 +108,6 @@ def test_a_reader_that_went_away_does_not_end_the_run() -> None:
 )
 def test_what_the_encoding_of_the_terminal_lacks_is_shown_as_a_question_mark(encoding: str, shown: bytes) -> None:
     written = io.BytesIO()
-    TolerantStream(io.TextIOWrapper(written, encoding=encoding, write_through=True)).write("héllo 批")
+    terminal = io.TextIOWrapper(written, encoding=encoding, write_through=True)
+    TolerantStream(terminal).write("héllo 批")
     assert written.getvalue() == shown
