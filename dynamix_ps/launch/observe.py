@@ -10,7 +10,9 @@ from dynamix_ps.launch.placement import Placement
 from dynamix_ps.launch.verdict import Progress
 from dynamix_ps.report.live.view import LiveView
 from dynamix_ps.report.recorder import Recorder
+from dynamix_ps.run_record.iteration_mark import read_mark
 from dynamix_ps.run_record.json_lines import JsonLinesTail
+from dynamix_ps.run_record.model import WorkerState
 
 REFRESH_S = 0.5
 
@@ -76,5 +78,9 @@ class Observer:
             started=frozenset(worker.rank for worker in workers if worker.started_s is not None),
             finished=frozenset(worker.rank for worker in workers if worker.train_s is not None),
             errors={worker.rank: worker.error for worker in workers if worker.error},
-            iterations={worker.rank: worker.iteration for worker in workers},
+            iterations={worker.rank: self._iteration(worker) for worker in workers},
         )
+
+    def _iteration(self, worker: WorkerState) -> int:
+        """Where a worker is; its lines tell it only at the end of every window."""
+        return max(read_mark(self._recorder.folder.iteration_file(worker.rank)) or 0, worker.iteration)

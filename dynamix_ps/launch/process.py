@@ -30,6 +30,15 @@ def tie_to_parent(parent_pid: int, signal_number: int = signal.SIGKILL) -> None:
         os.kill(os.getpid(), signal_number)
 
 
+def state_of(pid: int) -> str:
+    """The state of a process as `ps` shows it, a letter; empty if it is gone."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return ""
+    return stat.rpartition(")")[2].split()[0]
+
+
 class RoleProcess:
     """A started role. `exit_code` follows subprocess: negative for a signal, none while it runs."""
 
@@ -105,6 +114,11 @@ class RoleProcess:
             self.exit_code, self.ended_s = code, time.monotonic()
             return True
         return False
+
+    @property
+    def stopped(self) -> bool:
+        """Whether SIGSTOP or a debugger holds the process."""
+        return self.running and state_of(self.pid) in ("T", "t")
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to the role and to all processes that it has started in its group."""

@@ -101,7 +101,7 @@ class Supervisor:
     def _status(self, process: RoleProcess) -> RoleStatus:
         spec, ended_s = process.spec, process.ended_s
         after_s = 0.0 if ended_s is None else ended_s - self._began_s
-        return RoleStatus(spec.name, spec.role, spec.rank, process.exit_code, after_s)
+        return RoleStatus(spec.name, spec.role, spec.rank, process.exit_code, after_s, process.stopped)
 
     def _elapsed(self) -> float:
         return time.monotonic() - self._began_s

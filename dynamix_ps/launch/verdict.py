@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from dynamix_ps.config.schema import Timeouts
 from dynamix_ps.errors import INTERRUPTED_EXIT_CODE, JobFailed, PeerLostError, TimedOut
@@ -35,6 +35,7 @@ class RoleStatus:
     rank: int | None = None
     exit_code: int | None = None
     ended_s: float = 0.0
+    stopped: bool = False  # by SIGSTOP or a debugger
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +66,17 @@ def judge(roles: Sequence[RoleStatus], progress: Progress, now_s: float, limits:
     """How the run ended, or none while it goes on. `now_s` counts from the start of the roles."""
     workers = [role for role in roles if role.role == "worker"]
     servers = [role for role in roles if role.role in ("scheduler", "server")]
-    return (
+    ending = (
         _crashed([*workers, *servers], progress)
         or _completed(workers, servers, progress, now_s, limits)
         or _left_early(workers, servers, progress, now_s, limits)
         or _late(workers, progress, now_s, limits)
     )
+    stopped = [role.name for role in roles if role.stopped]
+    if ending is None or ending.exit_code == 0 or not stopped:
+        return ending
+    cause = f"{_names(stopped)} {'does' if len(stopped) == 1 else 'do'} not answer: stopped by SIGSTOP or a debugger"
+    return replace(ending, reason=f"{cause}; {ending.reason}")
 
 
 def _crashed(roles: Sequence[RoleStatus], progress: Progress) -> Ending | None:

@@ -121,6 +121,10 @@ class RunFolder:
         """JSON lines that one worker's hook appends."""
         return self.workers_dir / f"worker-{rank}.jsonl"
 
+    def iteration_file(self, rank: int) -> Path:
+        """The iteration in which one worker is, as iteration_mark.py writes it."""
+        return self.workers_dir / f"worker-{rank}.iteration"
+
     def role_file(self, name: str) -> Path:
         """JSON lines with the reports of one role, for example `server-0`, on its connections and its machine."""
         return self.roles_dir / f"{name}.jsonl"

@@ -194,9 +194,10 @@ class RunState:
 
     def _stall(self, line: Line) -> None:
         worker = self._worker(line)
-        missing = ", ".join(str(rank) for rank in line["missing"]) or "unknown"
-        worker.phase = f"waits for {missing}"
-        detail = f"iteration {line['iteration']} waited for worker {missing}"
+        servers = line.get("missing_servers", [])
+        worker.phase = f"waits for {', '.join([*map(str, line['missing']), *servers]) or 'unknown'}"
+        names = ", ".join([*(f"worker {rank}" for rank in line["missing"]), *servers]) or "an unknown role"
+        detail = f"iteration {line['iteration']} waited for {names}"
         self._degrade("stall", detail, f"worker-{worker.rank}")
 
     def _finished(self, line: Line) -> None:

@@ -10,18 +10,28 @@ import logging
 import queue
 import threading
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 from dynamix_ps.config.schema import Timeouts
 from dynamix_ps.messages import PeerStatus, Plan, Registration, RoleReport, WindowRecord
 from dynamix_ps.rpc.client import ArbitratorClient
+from dynamix_ps.run_record.iteration_mark import IterationMark
 from dynamix_ps.run_record.json_lines import JsonLines, fields_of
 from dynamix_ps.run_record.role_files import DEGRADED
 from dynamix_ps.run_record.run_folder import RunFolder
+from dynamix_ps.run_record.silent_roles import silent_servers
 from worker_hooks.observe.telemetry import Telemetry
 
 logger = logging.getLogger("dynamix")
 CLOSE_S = 3.0
+
+
+class Missing(NamedTuple):
+    """Who keeps a sum from being complete: ranks of workers, names of servers, and a sentence."""
+
+    ranks: tuple[int, ...]
+    servers: tuple[str, ...]
+    sentence: str
 
 
 class Reporter:
@@ -31,6 +41,7 @@ class Reporter:
         self._rank = rank
         self._folder = folder
         self._lines = JsonLines(folder.worker_file(rank)) if folder else None
+        self._mark = IterationMark(folder.iteration_file(rank)) if folder else None
         self._role_lines: JsonLines | None = None
         self._client: ArbitratorClient | None = None
         self._telemetry: Telemetry | None = None
@@ -69,19 +80,36 @@ class Reporter:
         if self._client:
             self._client.progress(iteration)
 
-    def missing(self, iteration: int) -> tuple[list[int], str]:
-        """(ranks that have sent fewer than `iteration` iterations as far as known, a sentence that names them)."""
+    def completed(self, iterations: int) -> None:
+        """This worker has completed so many iterations: the launcher knows where it is, however it ends."""
+        if self._mark:
+            self._mark.write(iterations)
+
+    def missing(self, iteration: int) -> Missing:
+        """Who keeps the sum of `iteration` from being complete, as far as known.
+
+        It is a worker that has not sent its gradients. Where all have sent them, it is a server, if there are any.
+        """
         peers: tuple[PeerStatus, ...] = self._client.peers() if self._client else ()
-        late = [peer for peer in peers if peer.iteration < iteration and peer.rank != self._rank]
-        if not late:
-            return [], "the missing workers are not known: the arbitrator does not answer or is off"
-        named = ", ".join(f"worker {p.rank} (at iteration {p.iteration}, silent for {p.silent_s:.0f} s)" for p in late)
-        return [peer.rank for peer in late], f"missing: {named}"
+        late = [peer for peer in peers if peer.iteration <= iteration and peer.rank != self._rank]
+        # What the arbitrator heard last may be old. All workers took part in the sum before, so it is this iteration.
+        named = [f"worker {peer.rank} (at iteration {iteration}, silent for {peer.silent_s:.0f} s)" for peer in late]
+        silent = silent_servers(self._folder.roles_dir, time.time()) if self._folder and not late else []
+        named += [f"{server.name} (does not answer, silent for {server.silent_s:.0f} s)" for server in silent]
+        if named:
+            sentence = f"missing: {', '.join(named)}"
+        elif peers:
+            sentence = "no worker is missing, and all servers report: see the network between them"
+        else:
+            sentence = "the missing workers are not known: the arbitrator does not answer or is off"
+        return Missing(tuple(peer.rank for peer in late), tuple(server.name for server in silent), sentence)
 
     def close(self) -> None:
         """Write all that is queued, leave the arbitrator, stop. Gives up after a few seconds."""
         self._queue.put(None)
         self._thread.join(CLOSE_S)
+        if self._mark:
+            self._mark.close()
         if self._client:
             self._client.close(CLOSE_S)
 

@@ -1,4 +1,4 @@
-"""When the sum does not come: name the missing workers, and give up in the end."""
+"""When the sum does not come: name who is missing, and give up in the end."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ logger = logging.getLogger("dynamix")
 
 
 class StallWatch:
-    """Sees every long wait: names the missing workers after stall_warn_s and again each time the wait has doubled, and
+    """Sees every long wait: names who is missing after stall_warn_s and again each time the wait has doubled, and
     raises StallError after stall_fail_s."""
 
     def __init__(self, rank: int, reporter: Reporter, timeouts: Timeouts) -> None:
@@ -30,9 +30,11 @@ class StallWatch:
         if not due and not failed:
             return
         self._said_s = waited_s
-        ranks, sentence = self._reporter.missing(iteration + 1)
+        ranks, servers, sentence = self._reporter.missing(iteration)
         message = f"worker {self._rank} has waited {waited_s:.0f} s for the sum of iteration {iteration}; {sentence}"
-        self._reporter.event("stall", iteration=iteration, waited_s=waited_s, missing=ranks)
+        self._reporter.event(
+            "stall", iteration=iteration, waited_s=waited_s, missing=list(ranks), missing_servers=list(servers)
+        )
         if failed:
             raise StallError(f"{message}; gave up after timeouts.stall_fail_s = {self._timeouts.stall_fail_s:g}")
         logger.warning("%s", message)

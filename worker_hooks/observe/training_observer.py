@@ -61,6 +61,7 @@ class TrainingObserver:
             script_lr: the learning rate as the script has set it.
         """
         times = self.watch.end()
+        self._reporter.completed(now.batch.iteration + 1)
         if not self._records_windows or now.sum is None:
             return
         batch = now.batch

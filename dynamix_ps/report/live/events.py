@@ -60,7 +60,8 @@ def _change(event: Line) -> str:
 
 
 def _stall(event: Line) -> str:
-    missing = ", ".join(f"worker-{rank}" for rank in event["missing"]) or "another worker"
+    names = [*(f"worker-{rank}" for rank in event["missing"]), *event.get("missing_servers", ())]
+    missing = ", ".join(names) or "another role"
     waited = f"{event['waited_s']:.0f} s so far"
     return f"{event['source']} waits for {missing} in iteration {event['iteration']:,}, {waited}"
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from dynamix_ps.config.schema import Timeouts
@@ -44,6 +46,16 @@ def test_a_crash_ends_the_run_at_once_and_is_named(role: str, code: int, reason:
     assert ending is not None
     assert (ending.exit_code, ending.reason) == (4, reason)
     assert ending.culprits[0] == reason.split(maxsplit=1)[0]
+
+
+def test_a_stopped_role_is_named_before_what_it_causes() -> None:
+    all_roles = [replace(role, stopped=role.role == "server") for role in roles(w0=(5, 50.0))]
+    assert judge([replace(role, exit_code=None) for role in all_roles], TRAINING, 50.0, LIMITS) is None
+    ending = judge(all_roles, TRAINING, 50.0, LIMITS)
+    assert ending is not None
+    assert ending.reason == (
+        "server-0 does not answer: stopped by SIGSTOP or a debugger; worker-0 ended with exit code 5 at iteration 70"
+    )
 
 
 def test_a_crash_before_training_says_so() -> None:

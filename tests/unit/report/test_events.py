@@ -45,6 +45,7 @@ EVENTS: dict[str, tuple[dict[str, Any], str]] = {
         "a line of worker-0 cannot be used (window: KeyError('rank'))",
     ),
     "damaged_lines": ({"count": 2}, "damaged lines in the files of the roles: 2"),
+    "reaper_restarted": ({"detail": "the reaper was killed"}, "the reaper was killed"),
     "arbitrator_restarted": ({"restarts": 2}, "the arbitrator runs again, restart 2"),
     "arbitrator_given_up": (
         {"restarts": 5},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -9,6 +10,8 @@ import pytest
 from dynamix_ps.config.schema import Timeouts
 from dynamix_ps.errors import StallError
 from dynamix_ps.messages import PeerStatus
+from dynamix_ps.run_record.json_lines import JsonLines
+from dynamix_ps.run_record.run_folder import RunFolder
 from worker_hooks.observe.reporter import Reporter
 from worker_hooks.observe.stall import StallWatch
 
@@ -37,17 +40,37 @@ def watch(reporter: Reporter) -> StallWatch:
 
 
 def test_only_who_has_not_sent_is_missing(reporter):
-    ranks, sentence = reporter[0].missing(8)
-    assert ranks == [2]
-    assert sentence == "missing: worker 2 (at iteration 7, silent for 31 s)"
+    missing = reporter[0].missing(7)
+    assert (missing.ranks, missing.servers) == ((2,), ())
+    assert missing.sentence == "missing: worker 2 (at iteration 7, silent for 31 s)"
     watch(reporter[0]).waiting(iteration=7, waited_s=11.0)
-    assert reporter[1] == [{"kind": "stall", "iteration": 7, "waited_s": 11.0, "missing": [2]}]
+    assert reporter[1] == [{"kind": "stall", "iteration": 7, "waited_s": 11.0, "missing": [2], "missing_servers": []}]
 
 
 def test_without_an_arbitrator_nobody_is_accused(monkeypatch):
     alone = Reporter(0, None)
-    assert alone.missing(8) == ([], "the missing workers are not known: the arbitrator does not answer or is off")
+    assert alone.missing(7) == (
+        (),
+        (),
+        "the missing workers are not known: the arbitrator does not answer or is off",
+    )
     alone.close()
+
+
+def test_where_all_workers_have_sent_the_silent_server_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(Heard, "peers", lambda self: (PeerStatus(0, 8, 0.1, True), PeerStatus(1, 8, 0.2, True)))
+    reporter = Reporter(0, RunFolder(tmp_path))
+    monkeypatch.setattr(reporter, "_client", Heard())
+    assert reporter.missing(7).sentence == "no worker is missing, and all servers report: see the network between them"
+    now_s = time.time()
+    for name, ago_s in (("server-0", 100.0), ("server-1", 0.0)):
+        lines = JsonLines(RunFolder(tmp_path).role_file(name))
+        for second in range(10):
+            lines.write({"kind": "role", "time_s": now_s - ago_s - 10 + second})
+    missing = reporter.missing(7)
+    assert (missing.ranks, missing.servers) == ((), ("server-0",))
+    assert missing.sentence == "missing: server-0 (does not answer, silent for 101 s)"
+    reporter.close()
 
 
 def test_warnings_come_at_twice_the_time_and_start_anew_with_the_next_wait(reporter):

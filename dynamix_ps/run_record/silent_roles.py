@@ -1,0 +1,53 @@
+"""Which servers have stopped reporting, from the files in which they report at a steady pace."""
+
+from __future__ import annotations
+
+import json
+import os
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from typing import NamedTuple
+
+_TAIL_BYTES = 64 << 10
+_REPORTS_MISSED = 3  # chosen by us: a busy machine delays one report, not three
+_REPORTS_READ = 5
+
+
+class Silent(NamedTuple):
+    """A role of which nothing was heard for so long."""
+
+    name: str
+    silent_s: float
+
+
+def silent_servers(roles_dir: Path, now_s: float) -> list[Silent]:
+    """Servers whose next three reports are overdue. `now_s`: Unix time. A server that never reported is left out."""
+    found = []
+    for file in sorted(roles_dir.glob("server-*.jsonl")):
+        times_s = _report_times_s(file)
+        if len(times_s) < 2:
+            continue
+        pace_s = median(later - earlier for earlier, later in pairwise(times_s))
+        if now_s - times_s[-1] > _REPORTS_MISSED * pace_s:
+            found.append(Silent(file.stem, now_s - times_s[-1]))
+    return found
+
+
+def _report_times_s(file: Path) -> list[float]:
+    """Unix times of the last reports in the file, oldest first."""
+    try:
+        with file.open("rb") as lines:
+            lines.seek(max(lines.seek(0, os.SEEK_END) - _TAIL_BYTES, 0))
+            whole = lines.read().split(b"\n")[:-1]
+    except OSError:
+        return []
+    times_s = []
+    for line in whole:
+        try:
+            content = json.loads(line)
+            if content["kind"] == "role":
+                times_s.append(float(content["time_s"]))
+        except (ValueError, KeyError, TypeError):
+            continue  # the first line of the tail may be cut
+    return times_s[-_REPORTS_READ:]
