@@ -12,13 +12,15 @@
 
 Before, between and after the iterations
   attached_model   how a model joins the other workers, where it is, how it leaves
+  resumable_model  how its state is saved and comes back
   framework        what a hook for another framework implements
   settings         what the environment tells a worker
   launched         how this process was started: refused where nothing connects it with the others
   session          data plane, run folder and arbitrator of a worker
   start            checks before training begins
   evaluation       each worker's share of an evaluation
-  checkpoint       positions and checkpoints
+  checkpoint       positions, and checkpoints on disk
+  saved_fields     reads a checkpoint field by field
   failure          how a worker ends
 
   observe          what training tells about itself: times, windows, progress, stalls, reports

@@ -1,22 +1,26 @@
 """A model that takes part in a training of several workers: how it joins them, where it is, how it leaves.
 
-training.py tells what happens between joining and leaving: the iterations.
+resumable_model.py tells how its state is saved and comes back, training.py what happens between joining and leaving:
+the iterations.
 """
 
 from __future__ import annotations
 
 import atexit
 import itertools
+import logging
+import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dynamix_ps.errors import TrainingError
+from dynamix_ps.errors import CheckpointError, DynamixError, TrainingError
 from worker_hooks import failure
 from worker_hooks.batches import BatchStream
-from worker_hooks.checkpoint import Position, load_checkpoint, save_checkpoint
+from worker_hooks.checkpoint import Position, newest_valid_checkpoint
 from worker_hooks.evaluation import evaluate_share
 from worker_hooks.framework import Framework
 from worker_hooks.iteration import IterationInFlight
@@ -26,9 +30,11 @@ from worker_hooks.observe.training_observer import TrainingObserver
 from worker_hooks.plan_switch import PlanSwitch
 from worker_hooks.sampler import Cursor, GlobalSampler
 from worker_hooks.session import Session
-from worker_hooks.start import check_dataset, check_frameworks, check_workers
+from worker_hooks.start import check_dataset, check_frameworks, check_place, check_workers, within_bounds
 
+logger = logging.getLogger("dynamix")
 _attached = itertools.count()  # several models in one process get keys of their own
+_REFUSED = b"refused: "  # what rank 0 sends in place of a state when its checkpoint is unusable
 
 
 class AttachedModel(Framework):
@@ -39,8 +45,9 @@ class AttachedModel(Framework):
         self.rank, self.size = comm.rank, comm.size
         self._session, self._comm, self._settings = session, comm, settings
         self._adaptive = settings.mode != "off"
-        self.iteration = 0
+        self._dataset = dataset
         self._samples = 0  # of this worker, in complete iterations
+        self._began = False  # the loop over batches
         self._closed = False
         failure.exit_on_failure(self)
 
@@ -51,37 +58,91 @@ class AttachedModel(Framework):
         comm.declare(self._evaluation_key)
 
         first_plan = settings.first_plan(self.size, batch_size)
-        start = self._same_start(prefix, Position(0, Cursor(), first_plan))
-        check_workers(start.plan, self.size)
-        check_dataset(dataset, start.plan)
-        self.iteration, self._cursor = start.iteration, start.cursor
+        self._reference_batch = settings.reference_batch or first_plan.global_batch
+        own_seed = settings.seed if seed is None else seed
+        start = self._same_start(prefix, Position(0, Cursor(), first_plan, own_seed, len(dataset)))
+        if start.seed != own_seed:
+            whose = "the checkpoint's" if settings.resume else "rank 0's"
+            logger.warning("worker %d: seed %d is not used, %s is: %d", self.rank, own_seed, whose, start.seed)
+        self._place(start)
 
-        sampler = GlobalSampler(len(dataset), settings.seed if seed is None else seed)
-        self._switch = PlanSwitch(start.plan, settings.prefetch)
-        self._stream = BatchStream(dataset, self._fetch, sampler, self.rank, self._switch.plan_at, settings.prefetch)
-        reference_batch = settings.reference_batch or first_plan.global_batch
-        self._rate = LearningRate(settings.lr_rule, reference_batch, self.size, start.noise)
-        self._now = IterationInFlight()
-        self._applied_version = start.plan.version
-
-        self._stall = StallWatch(self.rank, session.reporter, settings.timeouts)
-        self._observer = TrainingObserver(
-            self.rank, session.reporter, settings, self._exchange.bytes_per_iteration, start
-        )
-        self._watch = self._observer.watch
-        session.start(start.plan, start.iteration, f"{self.framework} {self.framework_version}")
+        session.start(self.batch_size, start.iteration, f"{self.framework} {self.framework_version}")
         if getattr(dataset, "degraded", None):  # the data set itself says that it is not what was asked for
             session.reporter.event("degraded", what="data", detail=dataset.degraded)
         atexit.register(self.close)
 
-    def _same_start(self, prefix: str, position: Position) -> Position:
-        """Give every worker rank 0's weights and optimizer, from a checkpoint if one is named; return its position."""
+    def _same_start(self, prefix: str, fresh: Position) -> Position:
+        """Give every worker rank 0's weights and optimizer, from a checkpoint if one is named; return its position.
+
+        Raises CheckpointError, on every worker, if the checkpoint is unusable.
+        """
+        key = f"{prefix}.state"
         if self.rank != 0:
-            return self._restore(self._comm.broadcast(f"{prefix}.state", b""))
-        if self._settings.resume:
-            position = load_checkpoint(self._settings.resume, self._restore)
-        self._comm.broadcast(f"{prefix}.state", self._pack(position))
-        return position
+            packed = self._comm.broadcast(key, b"")
+            if packed.startswith(_REFUSED):
+                raise CheckpointError(packed.removeprefix(_REFUSED).decode())
+            return self._restore(packed)
+        try:
+            start = self._from_checkpoint(self._settings.resume) if self._settings.resume else fresh
+        except DynamixError as error:
+            self._comm.broadcast(key, _REFUSED + str(error).encode())
+            raise
+        self._comm.broadcast(key, self._pack(start))
+        return start
+
+    def _from_checkpoint(self, path: Path) -> Position:
+        """Put the newest valid checkpoint of `path` into model and optimizer; return its position."""
+        path, packed = newest_valid_checkpoint(path, lambda detail: self._degraded("checkpoint", detail))
+        try:
+            return self._within_bounds(self._restore(packed))
+        except CheckpointError as error:
+            raise CheckpointError(f"{path}: {error}") from error
+
+    def _within_bounds(self, start: Position) -> Position:
+        """`start` with its plan within the bounds of the cluster file of today."""
+        plan = within_bounds(start.plan, self._settings.bounds)
+        if plan != start.plan:
+            logger.warning(
+                "the batch sizes %s of the checkpoint are outside of the bounds in the cluster file; they become %s",
+                *(" + ".join(map(str, sizes)) for sizes in (start.plan.batch_sizes, plan.batch_sizes)),
+            )
+        return replace(start, plan=plan)
+
+    def _place(self, start: Position) -> None:
+        """Let training begin at `start`. Raises TrainingError if that is no place in this training."""
+        check_workers(start.plan, self.size)
+        check_dataset(self._dataset, start.plan)
+        check_place(start, len(self._dataset))
+        settings, reporter = self._settings, self._session.reporter
+        self.iteration, self._cursor = start.iteration, start.cursor
+        sampler = GlobalSampler(len(self._dataset), start.seed)
+        self._switch = PlanSwitch(start.plan, settings.prefetch)
+        plan_at = self._switch.plan_at
+        self._stream = BatchStream(self._dataset, self._fetch, sampler, self.rank, plan_at, settings.prefetch)
+        self._rate = LearningRate(settings.lr_rule, self._reference_batch, self.size, start.noise)
+        self._now = IterationInFlight()
+        self._applied_version = start.plan.version
+        self._stall = StallWatch(self.rank, reporter, settings.timeouts)
+        self._observer = TrainingObserver(self.rank, reporter, settings, self._exchange.bytes_per_iteration, start)
+        self._watch = self._observer.watch
+        self._unclaimed = dict(start.registered)  # states of objects that the script has not registered yet
+        self._start_hyperparameters = self._hyperparameters()
+
+    def _begin(self) -> None:
+        """The script begins its loop over batches: from now on the place is what the iterations make it."""
+        if self._began:
+            return
+        self._began = True
+        if self._unclaimed and self.rank == 0:
+            names = ", ".join(self._unclaimed)
+            self._degraded(
+                "checkpoint",
+                f"it has the state of {names}, which the script has not given to run.register(); they begin anew",
+            )
+        self._session.connect(self._switch.newest_scheduled)
+
+    def _degraded(self, what: str, detail: str) -> None:
+        self._session.reporter.tell("degraded", {"what": what, "detail": detail})
 
     # -- where training is --------------------------------------------------------------------------------------------
 
@@ -100,6 +161,26 @@ class AttachedModel(Framework):
     def _trained_samples(self) -> int:
         """Samples of all workers so far."""
         return self._cursor.epoch * self._stream.length + self._cursor.position
+
+    @property
+    def progress(self) -> float:
+        """Part of the training that is done, 0 to 1, for schedules. `run.batches()` says what the whole training is.
+
+        Before `run.batches()` it is what it was when the checkpoint was saved, 0 without one. Raises TrainingError when
+        the end of training is not known.
+        """
+        ratio = self._trained_ratio
+        if math.isnan(ratio):
+            raise TrainingError(
+                "run.progress is not known, because run.batches() was called more than once; "
+                "name the end of the whole training in one call"
+            )
+        return ratio
+
+    @property
+    def _trained_ratio(self) -> float:
+        epochs = self._trained_samples / self._stream.length
+        return self._observer.progress.trained_ratio(epochs, self.iteration)
 
     def every(self, iterations: int) -> bool:
         """True when the number of complete iterations is a multiple of `iterations` (the same on all workers)."""
@@ -145,23 +226,6 @@ class AttachedModel(Framework):
             accuracy, loss = values[:2]
             self._observer.evaluated(self.iteration, self.epoch, accuracy, loss, samples, self._trained_samples)
         return tuple(values)
-
-    def save(self, path: Path | str | None = None) -> None:
-        """Write a checkpoint (rank 0; others return at once): model, optimizer, cursor, plan. Atomic.
-
-        Default: in the run folder, `checkpoints/last.pt` (torch) or `last.npz` (MXNet). Does not count as training
-        time.
-        """
-        if self.rank != 0:
-            return
-        if path is None:
-            if self._session.folder is None:
-                raise TrainingError("run.save() needs a path when there is no run folder")
-            path = self._session.folder.checkpoints_dir / f"last{self.checkpoint_suffix}"
-        with self.paused():
-            plan, largest_lr = self._switch.newest_scheduled, self._observer.progress.largest_lr
-            position = Position(self.iteration, self._cursor, plan, self._rate.noise, largest_lr)
-            save_checkpoint(Path(path), self._pack(position))
 
     def close(self) -> None:
         """Leave the arbitrator, the run folder and the other workers. Also runs at exit. Collective."""

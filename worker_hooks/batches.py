@@ -54,6 +54,11 @@ class BatchStream:
         """Samples in one epoch."""
         return self._sampler.length
 
+    @property
+    def seed(self) -> int:
+        """Seed of the order of the samples."""
+        return self._sampler.seed
+
     def run(
         self, cursor: Cursor, iteration: int, last_epoch: int | None, last_iteration: int | None
     ) -> Iterator[Batch]:

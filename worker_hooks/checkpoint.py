@@ -1,23 +1,34 @@
-"""Checkpoints on disk: complete or absent. The framework decides on their content (torch/state.py, mxnet/state.py)."""
+"""Checkpoints on disk: complete and unchanged, or refused. The framework decides on their content (torch/state.py,
+mxnet/state.py).
+
+A file is the framework's own format with one line at its end, `sha256 <hex>`, the checksum of everything before it.
+torch.load and numpy.load read such files as they are.
+"""
 
 from __future__ import annotations
 
-import dataclasses
+import hashlib
+import itertools
 import os
+import re
 import tempfile
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from dynamix_ps.errors import CheckpointError
 from dynamix_ps.messages import Plan
 from worker_hooks.learning_rate import Noise
+from worker_hooks.plan_switch import VERSION_BITS
 from worker_hooks.sampler import Cursor
+from worker_hooks.saved_fields import read_list, read_number, read_table, read_whole
 
-FORMAT = 1
+FORMAT = 2
+KEPT = 3  # checkpoints of a run folder
 
-T = TypeVar("T")
+_CHECKSUM = re.compile(rb"\nsha256 ([0-9a-f]{64})\n\Z")
+_CHECKSUM_BYTES = len("\nsha256 \n") + 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,30 +38,88 @@ class Position:
     iteration: int
     cursor: Cursor
     plan: Plan
+    seed: int  # of the order of the samples
+    epoch_samples: int  # the data set has so many
     noise: Noise = (0.0, 0.0)  # of learning_rate.py
     largest_lr: float = 0.0  # the largest learning rate of the script so far
+    progress: float | None = 0.0  # part of the training that is done, 0 to 1; none: its end is not known
+    registered: Mapping[str, Any] = field(default_factory=dict)  # states of the objects that the script registered
 
     def pack(self) -> dict[str, Any]:
-        """The position as plain values, for a checkpoint."""
-        return dataclasses.asdict(self)
+        """The position as plain values, for a checkpoint; states of registered objects as they are."""
+        return {
+            "iteration": self.iteration,
+            "cursor": asdict(self.cursor),
+            "plan": {"version": self.plan.version, "batch_sizes": list(self.plan.batch_sizes)},
+            "seed": self.seed,
+            "epoch_samples": self.epoch_samples,
+            "noise": [float(part) for part in self.noise],
+            "largest_lr": float(self.largest_lr),
+            "progress": self.progress,
+            "registered": dict(self.registered),
+        }
 
     @classmethod
-    def unpack(cls, packed: dict[str, Any]) -> Position:
-        plan = packed["plan"]
-        variance, signal = packed.get("noise", (0.0, 0.0))
-        place, held = Cursor(**packed["cursor"]), Plan(plan["version"], tuple(plan["batch_sizes"]))
-        return cls(packed["iteration"], place, held, (variance, signal), packed.get("largest_lr", 0.0))
+    def unpack(cls, packed: object) -> Position:
+        """The position that `pack` made plain. Raises CheckpointError, which names the first wrong field."""
+        found = read_table(packed, "position", tuple(cls.__dataclass_fields__))
+        epoch_samples = read_whole(found["epoch_samples"], "position.epoch_samples", 1)
+        progress = found["progress"]
+        variance, signal = read_list(found["noise"], "position.noise", 2)
+        return cls(
+            iteration=read_whole(found["iteration"], "position.iteration"),
+            cursor=_read_cursor(found["cursor"], epoch_samples),
+            plan=_read_plan(found["plan"]),
+            seed=read_whole(found["seed"], "position.seed"),
+            epoch_samples=epoch_samples,
+            noise=(read_number(variance, "position.noise[0]"), read_number(signal, "position.noise[1]")),
+            largest_lr=read_number(found["largest_lr"], "position.largest_lr", 0.0),
+            progress=None if progress is None else read_number(progress, "position.progress", 0.0, 1.0),
+            registered=_read_registered(found["registered"]),
+        )
 
 
-def save_checkpoint(path: Path, state: bytes) -> None:
-    """Write `state` to `path` atomically: a temporary file in the same folder, flushed, then renamed over it."""
+def _read_cursor(packed: object, epoch_samples: int) -> Cursor:
+    found = read_table(packed, "position.cursor", ("epoch", "position"))
+    return Cursor(
+        read_whole(found["epoch"], "position.cursor.epoch"),
+        read_whole(found["position"], "position.cursor.position", 0, epoch_samples - 1),
+    )
+
+
+def _read_plan(packed: object) -> Plan:
+    found = read_table(packed, "position.plan", ("version", "batch_sizes"))
+    where = "position.plan.batch_sizes"
+    sizes = [read_whole(size, f"{where}[{rank}]") for rank, size in enumerate(read_list(found["batch_sizes"], where))]
+    if not any(sizes):
+        raise CheckpointError(f"{where}: got {sizes}, expected at least one sample per iteration")
+    return Plan(read_whole(found["version"], "position.plan.version", 0, 2**VERSION_BITS - 1), tuple(sizes))
+
+
+def _read_registered(packed: object) -> dict[str, Any]:
+    if not isinstance(packed, dict) or not all(isinstance(name, str) for name in packed):
+        raise CheckpointError("position.registered: expected a dict with a state under every name")
+    return packed
+
+
+def save_checkpoint(path: Path, state: bytes, kept: int = 1) -> None:
+    """Write `state` and its checksum to `path`: a temporary file in the same folder, flushed, then renamed over it.
+
+    With `kept` above 1 the checkpoints before it stay, under the names of `older_checkpoints`. Raises OSError, and
+    leaves what was there.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as out:
             out.write(state)
+            out.write(f"\nsha256 {hashlib.sha256(state).hexdigest()}\n".encode())
             out.flush()
             os.fsync(out.fileno())
+        names = [path, *older_checkpoints(path)][:kept]
+        for newer, older in reversed(list(itertools.pairwise(names))):
+            if newer.exists():
+                os.replace(newer, older)
         os.replace(temporary, path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
@@ -62,14 +131,49 @@ def save_checkpoint(path: Path, state: bytes) -> None:
         os.close(folder)
 
 
-def load_checkpoint(path: Path, restore: Callable[[bytes], T]) -> T:
-    """`restore` of the checkpoint's bytes. Raises CheckpointError, with the path, if it is missing or unusable."""
+def older_checkpoints(path: Path) -> list[Path]:
+    """Where the checkpoints before `path` are, newest first: for last.pt they are last.1.pt and last.2.pt."""
+    return [path.with_name(f"{path.stem}.{number}{path.suffix}") for number in range(1, KEPT)]
+
+
+def load_checkpoint(path: Path) -> bytes:
+    """The state in a checkpoint. Raises CheckpointError, with the path, if it is missing, cut off or changed."""
     try:
-        return restore(path.read_bytes())
+        content = path.read_bytes()
     except FileNotFoundError:
         raise CheckpointError(f"{path}: no such checkpoint; give the path of a file that run.save() wrote") from None
+    except OSError as error:
+        raise CheckpointError(f"{path}: cannot be read: {error.strerror}") from error
+    state, end = content[:-_CHECKSUM_BYTES], content[-_CHECKSUM_BYTES:]
+    told = _CHECKSUM.match(end)
+    if told is None:
+        raise CheckpointError(
+            f"{path}: not a complete checkpoint: there is no sha256 line at its end; "
+            "the file is cut off, or run.save() of this version did not write it"
+        )
+    found = hashlib.sha256(state).hexdigest()
+    if found != told[1].decode():
+        raise CheckpointError(f"{path}: the content has sha256 {found}, expected {told[1].decode()}; it is damaged")
+    return state
+
+
+def newest_valid_checkpoint(path: Path, warn: Callable[[str], None]) -> tuple[Path, bytes]:
+    """(file, its state) of `path`, or of the newest one before it that is complete and unchanged.
+
+    `warn` gets a sentence if it is not `path`. Raises the error of `path` if there is none.
+    """
+    try:
+        return path, load_checkpoint(path)
     except CheckpointError as error:
-        raise CheckpointError(f"{path}: {error}") from error
+        first = error
+    for older in older_checkpoints(path):
+        try:
+            state = load_checkpoint(older)
+        except CheckpointError:
+            continue
+        warn(f"{first}; training goes on from the one before it, {older}")
+        return older, state
+    raise first
 
 
 def check_format(found: object) -> None:

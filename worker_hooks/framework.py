@@ -37,6 +37,18 @@ class Framework(ABC):
         """Put what `_pack` made into model and optimizer. Raises CheckpointError when it does not fit."""
 
     @abstractmethod
+    def _check_storable(self, state: object) -> None:
+        """Raises CheckpointError unless `_pack` can hold this state of a registered object."""
+
+    @abstractmethod
+    def _hyperparameters(self) -> Any:
+        """What schedulers change in the optimizer, such as its learning rate."""
+
+    @abstractmethod
+    def _set_hyperparameters(self, saved: Any) -> None:
+        """Put back what `_hyperparameters` returned."""
+
+    @abstractmethod
     def _fetch(self, dataset: Any, indices: NDArray[np.int64]) -> Any:
         """These samples as one batch. For no indices: the first sample, which will count for nothing."""
 

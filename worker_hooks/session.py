@@ -50,15 +50,15 @@ class Session:
         self.reporter = Reporter(self.comm.rank, self.folder)
         self._refused_version = -1
 
-    def start(self, plan: Plan, iteration: int, framework: str) -> None:
-        """Announce that training begins with `plan` at `iteration`, and start listening for plans."""
+    def start(self, batch_size: int, iteration: int, framework: str) -> None:
+        """Announce that this worker takes part, from `iteration` on with batches of this size."""
         self.reporter.event(
             "started",
             comm=self.comm.name,
             comm_version=self.comm.version(),
             framework=framework,
             pid=os.getpid(),
-            batch_size=plan.batch_sizes[self.comm.rank],
+            batch_size=batch_size,
             iteration=iteration,
         )
         settings = self.settings
@@ -67,6 +67,12 @@ class Session:
         wanted = settings.network if self.comm.size > 1 else "off"
         network = NetworkMonitor(wanted, self.reporter.tell, _data_planes[settings.comm])
         self.reporter.measure(Telemetry(self.comm.rank, network, SystemSampler().sample))
+
+    def connect(self, plan: Plan) -> None:
+        """Register at the arbitrator with the plan that training begins with, and start listening for plans."""
+        settings = self.settings
+        if settings.mode == "off":
+            return
         if settings.arbitrator:
             me = Registration(self.comm.rank, uuid.uuid4().hex, socket.gethostname(), os.getpid(), plan)
             self.reporter.connect(settings.arbitrator, settings.run_id, settings.token, me, settings.timeouts)

@@ -24,6 +24,7 @@ class Settings:
     comm: str
     mode: str
     sizes: tuple[int, ...] | None  # of plan 0; none: the size that the script names, on every worker
+    bounds: tuple[tuple[int, int], ...] | None  # (smallest, largest) size of every worker; none: no cluster file
     seed: int
     window: int
     lr_rule: Rule
@@ -59,6 +60,7 @@ class Settings:
             comm=comm,
             mode=config.mode if config else "off",
             sizes=_first_sizes(config) if config else None,
+            bounds=tuple(map(config.bounds, range(len(config.cluster.workers)))) if config else None,
             seed=config.seed if config else defaults["seed"].default,
             window=config.window if config else defaults["window"].default,
             lr_rule=config.lr_rule if config else defaults["lr_rule"].default,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sized
+from collections.abc import Sequence, Sized
+from dataclasses import replace
 
 import numpy as np
 
@@ -10,6 +11,7 @@ from dynamix_ps.comm import Comm
 from dynamix_ps.data_planes import FRAMEWORKS
 from dynamix_ps.errors import TrainingError
 from dynamix_ps.messages import Plan
+from worker_hooks.checkpoint import Position
 
 
 def check_frameworks(comm: Comm, key: str, framework: str) -> None:
@@ -33,6 +35,23 @@ def check_workers(plan: Plan, size: int) -> None:
             f"the checkpoint is of {saved_size} workers, this run has {size}; "
             "resume with as many workers as it was saved with"
         )
+
+
+def check_place(place: Position, samples: int) -> None:
+    """Raises TrainingError if `place` is in the middle of an epoch of a data set of another length."""
+    if place.cursor.position and place.epoch_samples != samples:
+        raise TrainingError(
+            f"the checkpoint is at sample {place.cursor.position} of a data set of {place.epoch_samples} samples, "
+            f"this one has {samples}; resume with the same data, or from a checkpoint of the end of an epoch"
+        )
+
+
+def within_bounds(plan: Plan, bounds: Sequence[tuple[int, int]] | None) -> Plan:
+    """`plan` with every size within the (smallest, largest) of its worker. No bounds: as it is."""
+    if bounds is None or len(bounds) != len(plan.batch_sizes):
+        return plan
+    sizes = (min(max(size, low), high) for size, (low, high) in zip(plan.batch_sizes, bounds, strict=True))
+    return replace(plan, batch_sizes=tuple(sizes))
 
 
 def check_dataset(dataset: Sized, plan: Plan) -> None:

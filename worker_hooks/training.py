@@ -20,13 +20,13 @@ from typing import Any
 
 from dynamix_ps.errors import DIVERGED, TrainingError
 from dynamix_ps.metrics.noise import estimate
-from worker_hooks.attached_model import AttachedModel
+from worker_hooks.resumable_model import ResumableModel
 from worker_hooks.trailer import Contribution, GlobalView
 
 NORM_EVERY = 10  # iterations; gradient norms cost a pass over all gradients and change slowly (chosen by us)
 
 
-class Training(AttachedModel):
+class Training(ResumableModel):
     """One model in training."""
 
     def batches(self, epochs: int | None = None, iterations: int | None = None) -> Iterator[Any]:
@@ -39,6 +39,7 @@ class Training(AttachedModel):
         """
         if epochs is None and iterations is None:
             raise TrainingError("run.batches() needs epochs=... or iterations=..., got neither")
+        self._begin()
         now = self._now
         self._observer.training_asked(epochs, iterations)
         for batch in self._stream.run(self._cursor, self.iteration, epochs, iterations):
@@ -50,6 +51,7 @@ class Training(AttachedModel):
             yield batch.data
             now.check_stepped()
             self._observer.iteration_complete(now, self._trained_samples / self._stream.length, self._script_lr())
+            self._save_when_due()
         now.end()
 
     def backward(self, loss: Any, correct: Any = None) -> None:
@@ -143,6 +145,3 @@ class Training(AttachedModel):
         self.iteration += 1
         self._samples += batch.samples
         self._cursor = batch.step.next
-        every = self._settings.checkpoint_every
-        if every and self.every(every):
-            self.save()

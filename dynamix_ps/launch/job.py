@@ -55,6 +55,7 @@ def run_job(
         DynamixError: it could not even begin; there is no run folder then.
     """
     preflight(config, resume)
+    resume = resume and resume.resolve()  # before `latest` in its path becomes this run
     release_stale()
     run_id = secrets.token_hex(4)
     folder = _make_folder(config, run_id, argv)
@@ -106,7 +107,7 @@ def _make_place(run_id: str, config_file: Path, run_dir: Path, resume: Path | No
         port=port,
         arbitrator_port=arbitrator_port,
         cores=len(os.sched_getaffinity(0)),
-        resume=resume.absolute() if resume else None,
+        resume=resume and resume.resolve(),
     )
 
 

@@ -176,6 +176,20 @@ def test_what_can_be_known_before_is_told_before(tmp_path: Path, arguments: list
     assert not (tmp_path / "runs").exists()
 
 
+def test_a_checkpoint_of_the_latest_run_is_found_before_latest_becomes_the_new_run(tmp_path: Path) -> None:
+    saves = "started(); open(os.environ['DYNAMIX_RUN_DIR'] + '/checkpoints/last.pt', 'w').write('x'); finished()"
+    code, output, first = launch(tmp_path, saves)
+    assert code == 0, output
+    resumes = "started(); file = os.environ['DYNAMIX_RESUME']; print('from', file, os.path.isfile(file)); finished()"
+    file, worker = str(cluster_file(tmp_path)), str(script(tmp_path, resumes))
+    arguments = ("--resume", "runs/latest/checkpoints/last.pt", "--", "python", worker)
+    process = dynamix("launch", "-c", file, *arguments, cwd=tmp_path)
+    output, _ = process.communicate()
+    assert process.returncode == 0, output
+    assert f"from {first}/checkpoints/last.pt True" in output
+    assert (tmp_path / "runs" / "latest").resolve() != first
+
+
 def test_a_broken_cluster_file_is_exit_code_2_with_file_and_line(tmp_path: Path) -> None:
     file = cluster_file(tmp_path, "widow: 3\nseed: x\n")
     output, _ = (process := dynamix("launch", "-c", str(file), "--", "true", cwd=tmp_path)).communicate()

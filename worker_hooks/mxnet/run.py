@@ -95,10 +95,19 @@ class Run(Training):
         return MXNetExchange(list(dict.fromkeys(parameters)), self._comm, self._settings.bucket_bytes, prefix)
 
     def _pack(self, position: Position) -> bytes:
-        return mxnet_state.pack(self.net, self.trainer, position)
+        return mxnet_state.pack([self.net], [self.trainer], position)
 
     def _restore(self, packed: bytes) -> Position:
-        return mxnet_state.restore(packed, self.net, self.trainer)
+        return mxnet_state.restore(packed, [self.net], [self.trainer])
+
+    def _check_storable(self, state: object) -> None:
+        mxnet_state.check_storable(state)
+
+    def _hyperparameters(self) -> Any:
+        return mxnet_state.numbers(self.trainer)
+
+    def _set_hyperparameters(self, saved: Any) -> None:
+        vars(self.trainer._optimizer).update(saved)
 
     def _fetch(self, dataset: Any, indices: NDArray[np.int64]) -> Any:
         return fetch(dataset, indices)

@@ -26,7 +26,7 @@ class TrainingObserver:
         self, rank: int, reporter: Reporter, settings: Settings, bytes_per_iteration: int, start: Position
     ) -> None:
         self.watch = Stopwatch()
-        self.progress = TrainingProgress(start.largest_lr)
+        self.progress = TrainingProgress(start.largest_lr, start.progress)
         self._rank = rank
         self._reporter = reporter
         self._records_windows = settings.mode != "off"

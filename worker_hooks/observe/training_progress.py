@@ -10,10 +10,12 @@ class TrainingProgress:
 
     Args:
         largest_lr: the largest learning rate of the script in the run that this one resumes; 0: there was none.
+        begin: part of the training that was done in that run, 0 to 1; none: it is not known.
     """
 
-    def __init__(self, largest_lr: float = 0.0) -> None:
+    def __init__(self, largest_lr: float = 0.0, begin: float | None = 0.0) -> None:
         self.largest_lr = largest_lr
+        self._begin = math.nan if begin is None else begin
         self._limits: list[tuple[int | None, int | None]] = []
 
     def ask(self, epochs: int | None, iterations: int | None) -> None:
@@ -23,9 +25,12 @@ class TrainingProgress:
     def trained_ratio(self, epochs: float, iterations: int) -> float:
         """Part of the training that is done, 0 to 1, by the limit that is nearer.
 
-        NaN before the first `batches()` call, and after a second one: the first limit was not the end.
+        Before the first `batches()` call it is the part that training began with. It is NaN after a second one: the
+        first limit was not the end.
         """
-        if len(self._limits) != 1:
+        if not self._limits:
+            return self._begin
+        if len(self._limits) > 1:
             return math.nan
         last_epoch, last_iteration = self._limits[0]
         by_epochs = epochs / last_epoch if last_epoch else 0.0

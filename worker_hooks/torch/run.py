@@ -87,10 +87,19 @@ class Run(Training):
         return TorchExchange(self.model, self._comm, self._settings.bucket_bytes, prefix)
 
     def _pack(self, position: Position) -> bytes:
-        return torch_state.pack(self.model, self.optimizer, position)
+        return torch_state.pack([self.model], [self.optimizer], position)
 
     def _restore(self, packed: bytes) -> Position:
-        return torch_state.restore(packed, self.model, self.optimizer)
+        return torch_state.restore(packed, [self.model], [self.optimizer])
+
+    def _check_storable(self, state: object) -> None:
+        torch_state.check_storable(state)
+
+    def _hyperparameters(self) -> Any:
+        return torch_state.hyperparameters([self.optimizer])
+
+    def _set_hyperparameters(self, saved: Any) -> None:
+        torch_state.set_hyperparameters([self.optimizer], saved)
 
     def _fetch(self, dataset: Any, indices: NDArray[np.int64]) -> Any:
         return fetch(dataset, indices)

@@ -1,21 +1,24 @@
-"""The complete state of a torch model in training, as bytes: for the other workers and for checkpoints."""
+"""The complete state of torch models in training, as bytes: for the other workers and for checkpoints."""
 
 from __future__ import annotations
 
 import io
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 
 from dynamix_ps.errors import CheckpointError
 from worker_hooks.checkpoint import FORMAT, Position, check_format
+from worker_hooks.saved_fields import read_list, read_table, wrong
 
 
-def pack(model: torch.nn.Module, optimizer: torch.optim.Optimizer, position: Position) -> bytes:
-    """Parameters, buffers, optimizer state and `position`, bit for bit."""
+def pack(models: Sequence[torch.nn.Module], optimizers: Sequence[torch.optim.Optimizer], position: Position) -> bytes:
+    """Parameters, buffers, optimizer states and `position`, bit for bit."""
     state = {
         "format": FORMAT,
-        "model": model.state_dict(),
-        "optimizer": optimizer.state_dict(),
+        "models": [model.state_dict() for model in models],
+        "optimizers": [{"kind": type(one).__name__, "state": one.state_dict()} for one in optimizers],
         "position": position.pack(),
     }
     packed = io.BytesIO()
@@ -23,19 +26,98 @@ def pack(model: torch.nn.Module, optimizer: torch.optim.Optimizer, position: Pos
     return packed.getvalue()
 
 
-def restore(packed: bytes, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Position:
-    """Put a packed state into model and optimizer; returns its position.
+def restore(packed: bytes, models: Sequence[torch.nn.Module], optimizers: Sequence[torch.optim.Optimizer]) -> Position:
+    """Put a packed state into models and optimizers; returns its position.
 
-    Raises CheckpointError if it is damaged, or not of this model.
+    Raises CheckpointError, which names the first field that is damaged or not of these models. Nothing is changed then.
     """
     try:
         state = torch.load(io.BytesIO(packed), map_location="cpu", weights_only=True)
     except Exception as error:  # torch.load raises many types for damaged bytes
         raise CheckpointError(f"not a complete checkpoint of torch ({type(error).__name__}: {error})") from error
     check_format(state.get("format") if isinstance(state, dict) else None)
+    read_table(state, "checkpoint", ("format", "models", "optimizers", "position"))
+    position = Position.unpack(state["position"])
+    model_states = read_list(state["models"], "models", len(models))
+    optimizer_states = read_list(state["optimizers"], "optimizers", len(optimizers))
+    for number, model in enumerate(models):
+        _check_model(model_states[number], model, f"models[{number}]")
+    for number, optimizer in enumerate(optimizers):
+        _check_optimizer(optimizer_states[number], optimizer, f"optimizers[{number}]")
     try:
-        model.load_state_dict(state["model"])
-        optimizer.load_state_dict(state["optimizer"])
+        for model, saved in zip(models, model_states, strict=True):
+            model.load_state_dict(saved)
+        for optimizer, saved in zip(optimizers, optimizer_states, strict=True):
+            optimizer.load_state_dict(saved["state"])
     except (RuntimeError, ValueError, KeyError) as error:
         raise CheckpointError(f"not of this model and optimizer: {error}") from error
-    return Position.unpack(state["position"])
+    return position
+
+
+def check_storable(state: object) -> None:
+    """Raises CheckpointError unless a checkpoint can hold it: numbers, text, tensors, and lists and dicts of them."""
+    packed = io.BytesIO()
+    try:
+        torch.save(state, packed)
+        packed.seek(0)
+        torch.load(packed, map_location="cpu", weights_only=True)
+    except Exception as error:  # whatever pickle raises for a value of another kind
+        raise CheckpointError(f"{type(error).__name__}: {str(error).splitlines()[0]}") from error
+
+
+def hyperparameters(optimizers: Sequence[torch.optim.Optimizer]) -> list[list[dict[str, Any]]]:
+    """The settings of every parameter group, which schedulers change."""
+    return [
+        [{name: value for name, value in group.items() if name != "params"} for group in optimizer.param_groups]
+        for optimizer in optimizers
+    ]
+
+
+def set_hyperparameters(optimizers: Sequence[torch.optim.Optimizer], saved: list[list[dict[str, Any]]]) -> None:
+    """Put back what `hyperparameters` returned."""
+    for optimizer, groups in zip(optimizers, saved, strict=True):
+        for group, values in zip(optimizer.param_groups, groups, strict=True):
+            group.update(values)
+
+
+def _check_model(saved: object, model: torch.nn.Module, where: str) -> None:
+    """Same names, shapes and types."""
+    wanted = model.state_dict()
+    if not isinstance(saved, Mapping):
+        raise wrong(where, saved, "a dict of tensors")
+    for name in [*wanted, *saved]:
+        if name not in saved:
+            raise CheckpointError(f"not of this model: {where} has no {name!r}")
+        if name not in wanted:
+            raise CheckpointError(f"not of this model: {where} has {name!r}, which the model lacks")
+        got, expected = _kind(saved[name]), _kind(wanted[name])
+        if got != expected:
+            raise CheckpointError(f"not of this model: {where}.{name}: got {got}, expected {expected}")
+
+
+def _check_optimizer(saved: object, optimizer: torch.optim.Optimizer, where: str) -> None:
+    """Same class, parameter groups of the same sizes, and every setting of the optimizer in each of them."""
+    found = read_table(saved, where, ("kind", "state"))
+    kind = type(optimizer).__name__
+    if found["kind"] != kind:
+        raise CheckpointError(f"not of this optimizer: {where}.kind: got {found['kind']!r}, expected {kind!r}")
+    state = read_table(found["state"], f"{where}.state", ("state", "param_groups"))
+    groups = read_list(state["param_groups"], f"{where}.param_groups", len(optimizer.param_groups))
+    parameters = set()
+    for number, (group, wanted) in enumerate(zip(groups, optimizer.param_groups, strict=True)):
+        place = f"{where}.param_groups[{number}]"
+        if not isinstance(group, dict):
+            raise wrong(place, group, "a dict of settings")
+        for name in ("params", *optimizer.defaults):
+            if name not in group:
+                raise CheckpointError(f"not of this optimizer: {place} has no {name!r}")
+        parameters.update(read_list(group["params"], f"{place}.params", len(wanted["params"])))
+    if not isinstance(state["state"], dict) or not parameters.issuperset(state["state"]):
+        raise CheckpointError(f"not of this optimizer: {where}.state has values of parameters that are in no group")
+
+
+def _kind(value: Any) -> str:
+    """Type and shape of a tensor, in words; the type of anything else."""
+    if isinstance(value, torch.Tensor):
+        return f"{str(value.dtype).removeprefix('torch.')} of shape {tuple(value.shape)}"
+    return type(value).__name__

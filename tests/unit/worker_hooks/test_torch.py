@@ -12,9 +12,8 @@ import torch
 from torch import nn
 
 from dynamix_ps.config.schema import Timeouts
-from dynamix_ps.errors import CheckpointError, TrainingError
+from dynamix_ps.errors import TrainingError
 from dynamix_ps.messages import Plan
-from worker_hooks import checkpoint
 from worker_hooks.session import Session
 from worker_hooks.settings import Settings
 from worker_hooks.torch.run import Run
@@ -27,6 +26,7 @@ def settings_for(folder: Path | None = None, **changes: Any) -> Settings:
         "comm": "local",
         "mode": "off",
         "sizes": (8,),
+        "bounds": None,
         "seed": 5,
         "window": 3,
         "lr_rule": "none",
@@ -313,66 +313,6 @@ def test_a_plan_that_does_not_fit_is_refused_and_said_once(tmp_path, monkeypatch
     assert run.batch_size == 8
 
 
-def test_a_checkpoint_goes_on_exactly(tmp_path):
-    whole = make_run()
-    train(whole, epochs=3)
-    first = make_run()
-    for inputs, targets in first.batches(iterations=10):
-        first.optimizer.zero_grad()
-        first.backward(nn.functional.cross_entropy(first.model(inputs), targets))
-        first.optimizer.step()
-    first._rate.noise, first._observer.progress.largest_lr = (3.0, 1.0), 0.8
-    first.save(tmp_path / "at-10.pt")
-    second = make_run(resume=tmp_path / "at-10.pt")
-    assert (second.iteration, second.epoch) == (10, 1)
-    assert (second._rate.noise, second._observer.progress.largest_lr) == ((3.0, 1.0), 0.8)
-    train(second, epochs=3)
-    assert torch.equal(weights(whole), weights(second))
-    for run in (whole, first, second):
-        run.close()
-
-
-def test_a_save_that_fails_leaves_the_old_checkpoint(tmp_path, monkeypatch):
-    target = tmp_path / "last.pt"
-    checkpoint.save_checkpoint(target, b"old")
-
-    def torn(handle):
-        raise OSError("disk full")
-
-    monkeypatch.setattr(checkpoint.os, "fsync", torn)
-    with pytest.raises(OSError, match="disk full"):
-        checkpoint.save_checkpoint(target, b"new")
-    assert checkpoint.load_checkpoint(target, bytes) == b"old"
-    assert [path.name for path in tmp_path.iterdir()] == ["last.pt"]
-
-
-@pytest.mark.parametrize(
-    ("content", "message"), [(None, "no such checkpoint"), (b"PK\x03\x04 torn", "x.pt: not a complete checkpoint")]
-)
-def test_unusable_checkpoints_are_refused(tmp_path, content, message):
-    file = tmp_path / "x.pt"
-    if content is not None:
-        file.write_bytes(content)
-    with pytest.raises(CheckpointError, match=message):
-        make_run(resume=file)
-
-
-def test_a_checkpoint_of_another_format_is_refused(tmp_path):
-    torch.save({"format": 99}, tmp_path / "x.pt")
-    with pytest.raises(CheckpointError, match="format 99, expected 1"):
-        make_run(resume=tmp_path / "x.pt")
-
-
-def test_a_checkpoint_of_another_model_is_refused(tmp_path):
-    run = make_run()
-    train(run, iterations=1)
-    run.model.add_module("more", nn.Linear(2, 2))
-    run.save(tmp_path / "x.pt")
-    run.close()
-    with pytest.raises(CheckpointError, match=r"x.pt: not of this model"):
-        make_run(resume=tmp_path / "x.pt")
-
-
 def test_a_worker_without_samples_runs_but_does_not_count(monkeypatch):
     run = make_run(mode="adapt")
     monkeypatch.setattr(run._switch, "plan_at", lambda iteration: Plan(0, (8,)))
@@ -397,16 +337,6 @@ def test_a_second_step_for_one_batch_is_refused():
             run.optimizer.step()
     assert run.iteration == 1
     run.close()
-
-
-def test_nothing_is_left_to_do_after_a_resume_at_the_end(tmp_path):
-    first = make_run()
-    train(first, iterations=2)
-    first.save(tmp_path / "end.pt")
-    first.close()
-    second = make_run(resume=tmp_path / "end.pt")
-    assert train(second, iterations=2) == []
-    second.close()
 
 
 def test_a_slowed_down_worker_trains_after_a_pause_also_with_mode_off(monkeypatch):

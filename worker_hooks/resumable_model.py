@@ -1,0 +1,143 @@
+"""A model in training whose state can be saved and come back: checkpoints of ours, and the script's own.
+
+A checkpoint holds model and optimizer, the position (checkpoint.py) and the states of registered objects.
+`state_dict` is the same without model and optimizer, for scripts that save these themselves.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from dynamix_ps.errors import CheckpointError, TrainingError
+from worker_hooks.attached_model import AttachedModel
+from worker_hooks.checkpoint import FORMAT, KEPT, Position, check_format, save_checkpoint
+from worker_hooks.saved_fields import read_table
+from worker_hooks.session import Session
+
+
+class ResumableModel(AttachedModel):
+    """An attached model with `register`, `state_dict`, `load_state_dict` and `save`."""
+
+    def __init__(self, dataset: Any, session: Session, batch_size: int, seed: int | None) -> None:
+        super().__init__(dataset, session, batch_size, seed)
+        self._registered: dict[str, Any] = {}
+        self._save_failed = False
+
+    def register(self, **objects: Any) -> None:
+        """Make the state of further objects part of checkpoints: schedulers, a GradScaler, averages of the weights.
+
+        `run.register(scheduler=scheduler, scaler=scaler)`, after attach and on every worker. Each has `state_dict()`
+        and `load_state_dict()`. After a resume their state is restored at once.
+
+        Raises:
+            TrainingError: an object lacks these methods, its name is taken, or a checkpoint cannot hold its state.
+            CheckpointError: the state in the checkpoint is not of this object.
+        """
+        for name, one in objects.items():
+            if name in self._registered:
+                raise TrainingError(f"run.register({name}=...): the name is taken; give every object a name of its own")
+            if not all(callable(getattr(one, method, None)) for method in ("state_dict", "load_state_dict")):
+                raise TrainingError(
+                    f"run.register({name}=...) got {type(one).__name__}, expected an object with state_dict() "
+                    "and load_state_dict()"
+                )
+            try:
+                self._check_storable(one.state_dict())
+            except CheckpointError as error:
+                raise TrainingError(f"run.register({name}=...): no checkpoint can hold its state: {error}") from error
+            self._registered[name] = one
+            if name in self._unclaimed:
+                self._restore_registered(name)
+            elif self.iteration and self.rank == 0 and not self._began:
+                self._degraded("checkpoint", f"it has no state of {name}, which begins anew")
+
+    def _restore_registered(self, name: str) -> None:
+        one, state = self._registered[name], self._unclaimed.pop(name)
+        try:
+            one.load_state_dict(state)
+        except Exception as error:  # whatever the object raises for a state of another kind
+            raise CheckpointError(
+                f"registered object {name}: {type(one).__name__}.load_state_dict() refuses its state: {error}"
+            ) from error
+        if not self._began:  # a new scheduler has set its first learning rate
+            self._set_hyperparameters(self._start_hyperparameters)
+
+    def _position(self) -> Position:
+        """The place after the last complete iteration."""
+        ratio = self._trained_ratio
+        return Position(
+            iteration=self.iteration,
+            cursor=self._cursor,
+            plan=self._switch.newest_scheduled,
+            seed=self._stream.seed,
+            epoch_samples=self._stream.length,
+            noise=self._rate.noise,
+            largest_lr=self._observer.progress.largest_lr,
+            progress=None if math.isnan(ratio) else ratio,
+            registered={name: one.state_dict() for name, one in self._registered.items()},
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """For a checkpoint of the script's own: place in the data, plan, learning-rate state and registered objects.
+
+        Not in it: model and optimizer. The same on all workers, except for registered objects; any of them may call it.
+        """
+        return {"format": FORMAT, "position": self._position().pack()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from the place that `state_dict` returned. On every worker, after attach and before the first batch.
+
+        Objects registered before or after this call get their state back.
+
+        Raises:
+            TrainingError: training has begun, or the state is of other data or of another number of workers.
+            CheckpointError: the state is damaged; the message names the field.
+        """
+        if self._began:
+            raise TrainingError(
+                f"run.load_state_dict() after {self.iteration} iterations; call it after attach(), before run.batches()"
+            )
+        found = read_table(state, "state of the run", ("format", "position"))
+        check_format(found["format"])
+        self._place(self._within_bounds(Position.unpack(found["position"])))
+        for name in [name for name in self._registered if name in self._unclaimed]:
+            self._restore_registered(name)
+
+    def save(self, path: Path | str | None = None) -> None:
+        """Write a checkpoint (rank 0; others return at once): model, optimizer, registered objects, place, plan.
+
+        Call it at the end of the loop's body, after schedulers have made their step. Default: `checkpoints/last.pt`
+        (torch) or `last.npz` (MXNet) in the run folder, where the two before it stay as `last.1` and `last.2`. A file
+        is complete or absent. If it cannot be written, training goes on; a warning and the summary say so. Does not
+        count as training time.
+        """
+        if self.rank != 0:
+            return
+        if path is None and self._session.folder is None:
+            raise TrainingError("run.save() needs a path when there is no run folder")
+        kept = KEPT if path is None else 1
+        with self.paused():
+            try:
+                save_checkpoint(Path(path or self._default_checkpoint()), self._pack(self._position()), kept)
+            except OSError as error:
+                if not self._save_failed:
+                    where = path or self._default_checkpoint()
+                    self._degraded("checkpoint", f"{where} was not saved: {error.strerror}; training goes on")
+                self._save_failed = True
+            else:
+                if self._save_failed:
+                    self._session.reporter.tell("recovered", {"what": "checkpoint"})
+                self._save_failed = False
+
+    def _save_when_due(self) -> None:
+        """The script has done all it does for one iteration: write the checkpoint of `checkpoint_every`."""
+        every = self._settings.checkpoint_every
+        if every and self.every(every):
+            self.save()
+
+    def _default_checkpoint(self) -> Path:
+        assert self._session.folder is not None
+        return self._session.folder.checkpoints_dir / f"last{self.checkpoint_suffix}"
