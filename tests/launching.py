@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -100,6 +101,11 @@ def read_until(process: subprocess.Popen[str], text: str) -> str:
     raise AssertionError(f"{text!r} never came; got:\n{seen}")
 
 
+def scratch_of(run_id: str) -> list[Path]:
+    """The scratch folder of a run, while it is there."""
+    return list(Path(tempfile.gettempdir()).glob(f"dynamix-{run_id}-*"))
+
+
 def assert_nothing_left(run_id: str) -> None:
     """No process, segment, socket folder or control group of a run."""
     assert list(processes_of(run_id)) == []
@@ -134,5 +140,5 @@ def reapers_of(run_id: str) -> list[int]:
     return [
         pid
         for pid in map(int, filter(str.isdigit, os.listdir("/proc")))
-        if f'"run_id": "{run_id}"' in command_line(f"{pid}")
+        if f"dynamix_ps.launch.reaper\0{run_id}\0" in command_line(f"{pid}")
     ]

@@ -7,7 +7,6 @@ NUMA binding is off unless BYTEPS_NUMA_ON=1, several workers may share one machi
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import sys
@@ -20,7 +19,8 @@ from dynamix_ps.config import variables
 from dynamix_ps.errors import UsageError
 from dynamix_ps.exit_codes import MEANINGS, exit_code_of
 from dynamix_ps.launch.affinity import core_sets, numa_nodes
-from dynamix_ps.launch.cleanup import Holdings, make_scratch, release, scratch_path
+from dynamix_ps.launch.cleanup import release_stale
+from dynamix_ps.launch.holdings import Holdings, make_scratch, new_scratch_path, new_shm_prefix, start_of
 from dynamix_ps.launch.local_group import run_local_group
 from dynamix_ps.launch.reaper import start_reaper
 from dynamix_ps.rpc.fork import SWITCH as GRPC_FORK_SWITCH
@@ -86,12 +86,17 @@ def _worker(settings: RoleSettings, command: list[str]) -> int:
 
 def _isolate(settings: RoleSettings) -> None:
     """Give this worker its own sockets and shared-memory names, and a reaper that removes them after its end."""
-    cluster = hashlib.sha256(settings.root.encode()).hexdigest()[:12]
-    name = f"{cluster}-w{settings.worker_id}"
-    prefix = os.environ.setdefault(variables.SHM_PREFIX, f"dynamix_{cluster}_{settings.worker_id}_")
-    holdings = Holdings(run_id="", shm_prefix=prefix, scratch=str(scratch_path(name)))
-    release(holdings)  # of an earlier worker with the same number in the same cluster
-    scratch = make_scratch(name, sockets=1)
+    release_stale()
+    name = f"w{settings.worker_id}"
+    scratch = make_scratch(new_scratch_path(name), sockets=1)
+    holdings = Holdings(
+        run_id="",
+        shm_prefix=os.environ.setdefault(variables.SHM_PREFIX, new_shm_prefix(name)),
+        scratch=str(scratch),
+        launcher_pid=os.getpid(),
+        launcher_start=start_of(os.getpid()),
+    )
+    holdings.save()
     os.environ.setdefault("BYTEPS_SOCKET_PATH", str(scratch / "w0"))
     start_reaper(holdings, survives_exec=True)
 

@@ -18,7 +18,7 @@ from rich.text import Text
 
 from dynamix_ps.config import variables
 from dynamix_ps.errors import EnvironmentNotReady
-from dynamix_ps.launch.cleanup import scratch_path
+from dynamix_ps.launch.holdings import own_scratch_folders
 from dynamix_ps.launch.network_probe import SOCKET_NAME
 from dynamix_ps.metrics.network.connection import SourceError
 from dynamix_ps.metrics.network.host_traffic import HostTraffic, PeerTraffic
@@ -96,8 +96,8 @@ def _candidates() -> Iterator[str]:
     if chosen and chosen != NO_PROBE:
         yield chosen
     yield DEFAULT_SOCKET
-    scratch = scratch_path("x")
-    yield from map(str, sorted(scratch.parent.glob(f"{scratch.name[:-1]}*/{SOCKET_NAME}"), key=_made_s, reverse=True))
+    found = (socket for folder in own_scratch_folders() if (socket := folder / SOCKET_NAME).exists())
+    yield from map(str, sorted(found, key=_made_s, reverse=True))
 
 
 def _made_s(path: Path) -> float:

@@ -27,6 +27,7 @@ One worker (`dynamix-bpslaunch`)
   affinity        cores of each process
 
 After the end, whatever the end was
+  holdings        the record of what a run holds outside its folder
   cleanup         ends processes and removes what a run holds outside its folder
   reaper          the process that cleans up when the launcher is killed
   shared_memory   segments that BytePS leaves behind

@@ -15,12 +15,12 @@ from rich.console import Console
 from rich.text import Text
 
 from dynamix_ps.cgroups import available_cores
-from dynamix_ps.config.load import dump_config
 from dynamix_ps.config.schema import Config
 from dynamix_ps.errors import INTERRUPTED_EXIT_CODE, DynamixError, EnvironmentNotReady
 from dynamix_ps.exit_codes import print_error
-from dynamix_ps.launch.cleanup import Holdings, make_scratch, release, release_stale, scratch_path, start_of
+from dynamix_ps.launch.cleanup import release, release_stale
 from dynamix_ps.launch.emulate import Emulation, choose_emulation
+from dynamix_ps.launch.holdings import Holdings, make_scratch, new_scratch_path, new_shm_prefix, start_of
 from dynamix_ps.launch.interrupts import Interrupts
 from dynamix_ps.launch.logs import PrefixedOutput
 from dynamix_ps.launch.network_probe import network_probe
@@ -87,7 +87,7 @@ def dry_run(config: Config, config_file: Path, resume: Path | None, console: Con
 def _make_folder(config: Config, run_id: str, argv: Sequence[str]) -> RunFolder:
     folder = RunFolder.create(Path(config.run_dir), config.name, datetime.now(timezone.utc), run_id)
     try:
-        folder.config_file.write_text(dump_config(config), encoding="utf-8")
+        folder.write_config(config)
         write_manifest(folder, config, argv)
     except OSError as error:
         raise EnvironmentNotReady(f"cannot write {error.filename or folder.path}: {error.strerror}") from error
@@ -102,7 +102,8 @@ def _make_place(run_id: str, config_file: Path, run_dir: Path, resume: Path | No
         token=secrets.token_hex(16),
         config_file=config_file,
         run_dir=run_dir,
-        scratch=scratch_path(run_id),
+        scratch=new_scratch_path(run_id),
+        shm_prefix=new_shm_prefix(run_id),
         cwd=Path.cwd(),
         port=port,
         arbitrator_port=arbitrator_port,
@@ -150,7 +151,7 @@ class _Run:
         )
         reaper = Reaper(holdings, self._recorder)
         try:
-            make_scratch(place.run_id, sockets=len(config.cluster.workers))
+            make_scratch(place.scratch, sockets=len(config.cluster.workers))
             holdings.save()
             emulation.create()
             return self._supervise(place, emulation, reaper)

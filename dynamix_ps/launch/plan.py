@@ -24,6 +24,7 @@ class RunPlace:
     config_file: Path  # what the roles read
     run_dir: Path
     scratch: Path  # short path for sockets
+    shm_prefix: str  # the beginning of the names of all shared-memory segments of this run
     cwd: Path
     port: int
     arbitrator_port: int
@@ -31,11 +32,6 @@ class RunPlace:
     slowdowns: tuple[float, ...] | None = None  # per worker; none where speeds are not emulated by the hook
     resume: Path | None = None
     probe: str | None = None  # socket of the network probe, or "none"; none where nobody is to ask one
-
-    @property
-    def shm_prefix(self) -> str:
-        """The beginning of the names of all shared-memory segments of this run."""
-        return f"dynamix_{self.run_id}_"
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +125,6 @@ def role_environment(spec: RoleSpec, environ: Mapping[str, str]) -> dict[str, st
 
 
 def as_shell(spec: RoleSpec) -> str:
-    """One line that would start this role from a shell."""
-    assignments = (f"{name}={value}" for name, value in sorted(spec.env.items()))
-    return shlex.join(("env", *assignments, *spec.argv))
+    """One line that would start this role from a shell, which keeps the token out of every command line."""
+    assignments = (f"{name}={shlex.quote(value)}" for name, value in sorted(spec.env.items()))
+    return " ".join((*assignments, shlex.join(spec.argv)))

@@ -1,7 +1,8 @@
 """A small process that cleans up after its owner, however the owner ends.
 
-The owner holds the writing end of the reaper's standard input. When the owner ends, even by `kill -9`, the pipe closes,
-and the reaper releases what the run held.
+The owner holds the writing end of the reaper's standard input, and writes there what the run holds, because every user
+can read the arguments of a process. When the owner ends, even by `kill -9`, the pipe closes, and the reaper releases
+what the run held.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ import sys
 from pathlib import Path
 from typing import Protocol
 
-from dynamix_ps.launch.cleanup import Holdings, release
+from dynamix_ps.errors import EnvironmentNotReady
+from dynamix_ps.launch.cleanup import release
+from dynamix_ps.launch.holdings import Holdings
 
 WHAT = "cleanup after a killed launcher"
 _MOST_RESTARTS = 3  # whoever kills it more often does so on purpose
@@ -63,26 +66,36 @@ def start_reaper(holdings: Holdings, survives_exec: bool = False) -> int:
     """Start the reaper. Returns a file descriptor: when it is closed, the reaper cleans up and ends.
 
     With `survives_exec` the descriptor stays open when this process executes another program.
+
+    Raises:
+        EnvironmentNotReady: it does not start.
     """
     reading, writing = os.pipe()
     environ = {name: value for name, value in os.environ.items() if not name.startswith("DYNAMIX_")}
     package_root = str(Path(__file__).resolve().parents[2])
     environ["PYTHONPATH"] = os.pathsep.join(filter(None, (package_root, environ.get("PYTHONPATH", ""))))
-    subprocess.run(
-        [sys.executable, "-m", "dynamix_ps.launch.reaper", holdings.to_json()],
+    reaper = subprocess.Popen(
+        [sys.executable, "-m", "dynamix_ps.launch.reaper", holdings.run_id],  # the run id is for those who read ps
         stdin=reading,
         stdout=subprocess.DEVNULL,
         env=environ,
         start_new_session=True,
-        check=True,
     )
     os.close(reading)
+    try:
+        with open(writing, "wb", closefd=False) as pipe:
+            pipe.write(holdings.to_json().encode() + b"\n")
+    except BrokenPipeError:
+        pass  # it has ended; its exit code says so
+    if reaper.wait() != 0:
+        os.close(writing)
+        raise EnvironmentNotReady(f"the reaper did not start: exit code {reaper.returncode}; its error is above")
     os.set_inheritable(writing, survives_exec)
     return writing
 
 
 def main() -> int:
-    holdings = Holdings.from_json(sys.argv[1])
+    holdings = Holdings.from_json(sys.stdin.buffer.readline().decode())
     if os.fork():
         os._exit(0)  # the owner must not have it as a child, as it may wait for all its children
     sys.stdin.buffer.read()

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dynamix_ps.config.load import dump_config, load_config
+from dynamix_ps.config.load import load_config
 from dynamix_ps.config.schema import BatchBounds, Cluster, Config, Policy, Worker
 from dynamix_ps.errors import EnvironmentNotReady, JobFailed, UsageError
 from dynamix_ps.report.plots.plots import draw_plots
@@ -73,7 +73,7 @@ def _config(folder: RunFolder, given: Config | None) -> tuple[Config, list[str]]
             raise UsageError(f"{folder.path} has its own cluster file, {folder.config_file.name}; leave out --config")
         return load_config(folder.config_file), []
     if given is not None:
-        folder.config_file.write_text(dump_config(given), encoding="utf-8")
+        folder.write_config(given)
         return given, [f"the cluster file is kept as {folder.config_file}"]
     return _config_as_told(folder), [
         f"{folder.path} holds no cluster file: workers, data plane and policy are those that the roles wrote; "

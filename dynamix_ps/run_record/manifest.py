@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 
 from dynamix_ps.config.schema import Config
-from dynamix_ps.run_record.run_folder import RunFolder
+from dynamix_ps.run_record.run_folder import RunFolder, write_private_if_secret
 
 _PACKAGES = ("torch", "mxnet", "numpy", "byteps", "grpcio", "protobuf", "pydantic")
 _OWN_PACKAGE = "dynamix-ps"
@@ -37,7 +37,7 @@ def write_manifest(folder: RunFolder, config: Config, argv: Sequence[str]) -> di
         "git": _git(Path(__file__).parent),
         "machine": machine(),
     }
-    folder.manifest_file.write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
+    write_private_if_secret(folder.manifest_file, json.dumps(manifest, indent=2) + "\n", config)
     return manifest
 
 

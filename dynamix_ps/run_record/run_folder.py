@@ -6,6 +6,8 @@ import os
 from datetime import datetime, timezone
 from pathlib import Path
 
+from dynamix_ps.config.load import dump_config
+from dynamix_ps.config.schema import Config
 from dynamix_ps.errors import EnvironmentNotReady, UsageError
 
 
@@ -129,6 +131,10 @@ class RunFolder:
         """JSON lines with the reports of one role, for example `server-0`, on its connections and its machine."""
         return self.roles_dir / f"{name}.jsonl"
 
+    def write_config(self, config: Config) -> None:
+        """Write the cluster file with every default. Raises OSError."""
+        write_private_if_secret(self.config_file, dump_config(config), config)
+
     def link_latest(self) -> Path:
         """Point `<base>/latest` to this folder, atomically. Raises EnvironmentNotReady if it cannot."""
         link = self.path.parent / "latest"
@@ -144,3 +150,13 @@ class RunFolder:
                 f"move {link} away if it is not a symbolic link"
             ) from error
         return link
+
+
+def write_private_if_secret(file: Path, text: str, config: Config) -> None:
+    """Write a new file. It is for this user alone if the cluster file has `env:`, which may hold passwords.
+
+    Raises OSError.
+    """
+    mode = 0o600 if config.env else 0o666  # less what the umask takes away
+    with open(file, "w", encoding="utf-8", opener=lambda path, flags: os.open(path, flags, mode)) as opened:
+        opened.write(text)

@@ -81,11 +81,13 @@ def read_run(path: Path) -> RecordedRun:
 def write_recording(folder: RunFolder, file: Path) -> None:
     """Write a recording of a run folder. The name of the file becomes the name of the run.
 
-    The same run gives the same bytes.
+    The same run gives the same bytes. The variables under `env:` are left out, as they may hold passwords and
+    recordings are passed on.
 
     Raises OSError if it cannot be written.
     """
-    config = load_recorded_config(folder.config_file).model_dump(mode="json", exclude_defaults=True)
+    recorded = load_recorded_config(folder.config_file)
+    config = recorded.model_dump(mode="json", exclude_defaults=True, exclude={"env"})
     head = {"kind": "run", "name": file.name.removesuffix(SUFFIX), "config": config}
     text = "".join(json.dumps(line) + "\n" for line in (head, *_lines_of(folder)))
     file.write_bytes(gzip.compress(text.encode(), mtime=0))

@@ -27,6 +27,7 @@ from tests.launching import (
     read_until,
     reapers_of,
     run_id_in,
+    scratch_of,
     script,
     wait_for,
 )
@@ -221,13 +222,12 @@ def test_a_dry_run_prints_lines_a_shell_can_run_and_starts_nothing(tmp_path: Pat
     output, _ = process.communicate()
     assert process.returncode == 0, output
     assert not (tmp_path / "runs").exists()
-    words = shlex.split(output, comments=True)
-    assert words.count("env") == 4
-    last = words[len(words) - words[::-1].index("env") - 1 :]
-    assert last[-len(arguments) :] == arguments
+    last = output.partition("# worker-1\n")[2]
+    assert output.count("DMLC_ROLE=") == 4
+    assert shlex.split(last)[-len(arguments) :] == arguments
     assert "DMLC_WORKER_ID=1" in last
     # The line of a worker does what it says.
-    line = ["/bin/sh", "-c", shlex.join(last)]
+    line = ["/bin/sh", "-c", last]
     shown = subprocess.run(line, env=environment(), capture_output=True, text=True, check=False)
     assert shown.stdout.strip() == repr(WEIRD), shown.stderr
 
@@ -294,7 +294,7 @@ def test_a_launcher_killed_with_9_leaves_nothing(tmp_path: Path, mode: str) -> N
         run.process.kill()
         run.process.communicate()
         wait_for(lambda: not list(processes_of(run.run_id)), "all processes of the run to end")
-        wait_for(lambda: not Path(f"/tmp/dynamix-{run.run_id}").exists(), "the socket folder to go")
+        wait_for(lambda: not scratch_of(run.run_id), "the socket folder to go")
     finally:
         kill_all(run.run_id, [run.process])
     assert_nothing_left(run.run_id)
@@ -303,7 +303,9 @@ def test_a_launcher_killed_with_9_leaves_nothing(tmp_path: Path, mode: str) -> N
 @pytest.mark.alone  # any other run would remove it first
 def test_what_a_run_left_whose_reaper_died_too_is_removed_by_the_next_run(tmp_path: Path) -> None:
     run = Running(tmp_path, FOR_EVER)
-    segment = Path(f"/dev/shm/dynamix_{run.run_id}_0_x")
+    worker = next(iter(processes_of(run.run_id)))
+    environ = dict(line.partition("=")[::2] for line in Path(f"/proc/{worker}/environ").read_text().split("\0"))
+    segment = Path("/dev/shm", f"{environ['BYTEPS_SHM_PREFIX']}x")
     try:
         segment.touch()
         reapers = reapers_of(run.run_id)
@@ -330,7 +332,7 @@ def test_a_run_that_goes_on_is_not_touched_by_the_next_run(tmp_path: Path) -> No
         code, output, _ = launch(second, "started(); finished()")
         assert code == 0, output
         assert len(list(processes_of(run.run_id))) == 1
-        assert Path(f"/tmp/dynamix-{run.run_id}").is_dir()
+        assert len(scratch_of(run.run_id)) == 1
         run.process.send_signal(signal.SIGINT)
         run.end()
     finally:

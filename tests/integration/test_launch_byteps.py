@@ -17,7 +17,7 @@ import pytest
 from dynamix_ps.launch.cleanup import processes_of
 from dynamix_ps.run_record.run_folder import RunFolder
 from tests.integration.small_training import NEEDS_MXNET
-from tests.launching import assert_nothing_left, dynamix, kill_all, read_until, run_id_in, wait_for
+from tests.launching import assert_nothing_left, dynamix, kill_all, read_until, run_id_in, scratch_of, wait_for
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -170,7 +170,7 @@ def test_a_launcher_killed_with_9_takes_the_whole_cluster_along(tmp_path: Path, 
     run.process.kill()
     run.end()
     wait_for(lambda: not list(processes_of(run.run_id)), "all processes of the run to end")
-    wait_for(lambda: not Path(f"/tmp/dynamix-{run.run_id}").exists(), "the socket folder to go")
+    wait_for(lambda: not scratch_of(run.run_id), "the socket folder to go")
     assert_nothing_left(run.run_id)
 
 

@@ -65,7 +65,7 @@ def test_unknown_is_null_for_scripts() -> None:
 def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """No probe anywhere, until a test makes one."""
     monkeypatch.setattr(command, "DEFAULT_SOCKET", str(tmp_path / "host.sock"))
-    monkeypatch.setattr(command, "scratch_path", lambda run_id: tmp_path / f"dynamix-{run_id}")
+    monkeypatch.setattr(command, "own_scratch_folders", lambda: tmp_path.glob("dynamix-*"))
     monkeypatch.delenv("DYNAMIX_PROBE", raising=False)
     yield tmp_path
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dynamix_ps.launch.cleanup import Holdings, make_scratch, scratch_path
+from dynamix_ps.launch.holdings import Holdings, make_scratch, new_scratch_path, new_shm_prefix
 from dynamix_ps.launch.reaper import Reaper
 from tests.launching import reapers_of, wait_for
 
@@ -26,8 +26,9 @@ class Events:
 
 @pytest.fixture
 def holdings() -> Iterator[Holdings]:
-    yield Holdings(run_id=RUN_ID, shm_prefix=f"dynamix_{RUN_ID}_", scratch=str(make_scratch(RUN_ID, sockets=0)))
-    assert not scratch_path(RUN_ID).exists()
+    scratch = make_scratch(new_scratch_path(RUN_ID), sockets=0)
+    yield Holdings(run_id=RUN_ID, shm_prefix=new_shm_prefix(RUN_ID), scratch=str(scratch))
+    assert not scratch.exists()
 
 
 def kill(reaper: Reaper, events: Events) -> None:

@@ -1,4 +1,6 @@
 import json
+import os
+import stat
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -30,6 +32,19 @@ def test_base_that_is_a_file_is_an_error_with_advice(tmp_path: Path) -> None:
     (tmp_path / "runs").write_text("")
     with pytest.raises(EnvironmentNotReady, match="run_dir"):
         RunFolder.create(tmp_path / "runs", "demo", NOON_IN_UTC, "ab12")
+
+
+@pytest.mark.parametrize(("env", "mode"), [({}, 0o644), ({"PASSWORD": "x"}, 0o600)])
+def test_files_that_may_hold_passwords_are_for_this_user_alone(tmp_path: Path, env: dict[str, str], mode: int) -> None:
+    folder = RunFolder.create(tmp_path, "demo", NOON_IN_UTC, "ab12")
+    before = os.umask(0o022)
+    try:
+        folder.write_config(config().model_copy(update={"env": env}))
+        write_manifest(folder, config().model_copy(update={"env": env}), [])
+    finally:
+        os.umask(before)
+    for file in (folder.config_file, folder.manifest_file):
+        assert stat.S_IMODE(file.stat().st_mode) == mode, file
 
 
 def test_latest_moves_on_and_survives_a_move_of_the_base(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gzip
 import math
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from click.testing import CliRunner
 from benchmarks.studies import calibration
 from benchmarks.studies.calibration_record import RUNS
 from dynamix_ps.cli.main import cli
-from dynamix_ps.config.load import dump_config
+from dynamix_ps.config.load import dump_config, load_config
 from dynamix_ps.errors import UsageError
 from dynamix_ps.run_record.run_folder import RunFolder
 from dynamix_ps.sim.calibration.calibrate import calibrate, scenario_of
@@ -203,6 +204,16 @@ def test_a_recording_is_the_same_run(tmp_path: Path) -> None:
     first = file.read_bytes()
     write_recording(folder, file)
     assert file.read_bytes() == first
+
+
+def test_a_recording_holds_no_passwords(tmp_path: Path) -> None:
+    folder = a_folder(tmp_path)
+    whole_run(folder, windows=5)
+    config = load_config(folder.config_file).model_copy(update={"env": {"PASSWORD": "hunter2"}})
+    folder.write_config(config)
+    write_recording(folder, tmp_path / f"x{SUFFIX}")
+    assert b"hunter2" not in gzip.decompress((tmp_path / f"x{SUFFIX}").read_bytes())
+    assert read_run(tmp_path / f"x{SUFFIX}").config == config.model_copy(update={"env": {}})
 
 
 def test_windows_that_somebody_did_not_report_or_that_stalled_are_left_out(tmp_path: Path) -> None:
