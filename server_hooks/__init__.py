@@ -4,5 +4,6 @@ scheduler          the scheduler role, with the arbitrator beside it
 arbitrator_watch   starts the arbitrator, restarts it, stops it
 server             the server role
 monitor            reports of connections and machine, from both roles
+peer_watch         ends a role whose peers are all gone
 byteps_entry       becomes a BytePS server or scheduler
 """

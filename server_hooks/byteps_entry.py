@@ -5,10 +5,11 @@ from __future__ import annotations
 import importlib
 
 from dynamix_ps.errors import EnvironmentNotReady
+from server_hooks.peer_watch import end_when_alone
 
 
 def serve() -> None:
-    """Run the role that DMLC_ROLE names until all workers have left.
+    """Run the role that DMLC_ROLE names until all workers have left, or until they are gone.
 
     Importing `byteps.server` runs its main loop: a blocking call into C++ without the GIL. Threads that were started
     before go on.
@@ -16,6 +17,7 @@ def serve() -> None:
     Raises:
         EnvironmentNotReady: BytePS is not installed or cannot be loaded.
     """
+    end_when_alone()
     try:
         importlib.import_module("byteps.server")
     except (ImportError, OSError) as error:

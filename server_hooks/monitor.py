@@ -19,7 +19,7 @@ from dynamix_ps.config import variables
 from dynamix_ps.config.load import load_config
 from dynamix_ps.config.schema import Config
 from dynamix_ps.messages import RoleReport, SystemSample
-from dynamix_ps.metrics.network.connection import Connection, endpoint
+from dynamix_ps.metrics.network.connection import Connection
 from dynamix_ps.metrics.network.meter import Traffic
 from dynamix_ps.metrics.network.monitor import NetworkMonitor
 from dynamix_ps.metrics.role_report import make_report
@@ -28,6 +28,7 @@ from dynamix_ps.rpc.observer import RoleObserver
 from dynamix_ps.run_record.json_lines import JsonLines, fields_of
 from dynamix_ps.run_record.role_files import DEGRADED
 from dynamix_ps.run_record.run_folder import RunFolder
+from server_hooks.peer_watch import endpoints_of
 
 _STOP_S = 1.0
 
@@ -167,12 +168,7 @@ def data_plane(arbitrator: str | None) -> Callable[[Connection], bool]:
     """A filter that leaves out connections to the arbitrator (host:port), as our reports are no traffic of training."""
     if arbitrator is None:
         return lambda connection: True
-    host, _, port = arbitrator.rpartition(":")
-    try:
-        found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
-    except (OSError, ValueError):
-        return lambda connection: True  # no connection can have such an address
-    places = {endpoint(str(address[0]), int(address[1])) for *_, address in found}
+    places = endpoints_of(arbitrator)
     return lambda connection: connection.remote not in places
 
 

@@ -42,6 +42,7 @@ class Cluster:
 
     `script` is Python source; every worker gets its rank as DMLC_WORKER_ID. `shm_prefix=None` gives the
     workers no prefix of their own, as BytePS is shipped. Without servers there is no scheduler: a ring.
+    `serve` is the source of servers and scheduler.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class Cluster:
         servers: int = 1,
         env: Mapping[str, str] | None = None,
         shm_prefix: bool = True,
+        serve: str = "import byteps.server",
     ) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="dx-test-"))
         self.run_id = f"dxtest{secrets.token_hex(4)}"
@@ -72,7 +74,7 @@ class Cluster:
             "PYTHONPATH": str(ROOT),
         }
         base |= dict(env or {})
-        server_command = [sys.executable, "-c", "import byteps.server"]
+        server_command = [sys.executable, "-c", serve]
         if servers:
             self._start("scheduler", server_command, base | {"DMLC_ROLE": "scheduler"})
         for rank in range(servers):

@@ -99,7 +99,7 @@ class Reporter:
         if named:
             sentence = f"missing: {', '.join(named)}"
         elif peers:
-            sentence = "no worker is missing, and all servers report: see the network between them"
+            sentence = "no worker is missing: all have sent their gradients, so a server or the network does not answer"
         else:
             sentence = "the missing workers are not known: the arbitrator does not answer or is off"
         return Missing(tuple(peer.rank for peer in late), tuple(server.name for server in silent), sentence)

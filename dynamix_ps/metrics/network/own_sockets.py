@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 from dynamix_ps.metrics.network.connection import Connection, endpoint
 
+_ESTABLISHED = 1  # first byte of struct tcp_info
+
 
 @dataclass(frozen=True, slots=True)
 class OwnSockets:
@@ -19,7 +21,7 @@ class OwnSockets:
 
 
 def own_sockets() -> OwnSockets:
-    """The open sockets of this process. A socket that closes during the call is left out."""
+    """The sockets of this process. One that closes, or whose other end has closed it, is left out."""
     listening: set[int] = set()
     connected: set[tuple[str, str]] = set()
     for name in os.listdir("/proc/self/fd"):
@@ -31,7 +33,7 @@ def own_sockets() -> OwnSockets:
                     continue
                 if copy.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
                     listening.add(copy.getsockname()[1])
-                else:
+                elif copy.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == _ESTABLISHED:
                     connected.add((endpoint(*copy.getsockname()[:2]), endpoint(*copy.getpeername()[:2])))
         except OSError:  # closed in the meantime, or not connected
             continue
