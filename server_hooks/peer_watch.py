@@ -1,7 +1,7 @@
 """Ends a server or the scheduler when the others are gone, which BytePS itself would wait for without end.
 
-A launcher ends all roles anyway. This is for roles that are started by hand: a killed worker closes its connections, and
-a role whose workers have all gone in this way has nothing left to do.
+A launcher ends all roles anyway. This is for roles that are started by hand: a killed worker closes its connections,
+and a role whose workers have all gone in this way has nothing left to do.
 """
 
 from __future__ import annotations
