@@ -38,9 +38,9 @@ def correct(logits, targets):
 
 
 def score(inputs, targets):
-    """Correct predictions of a batch, and the sum of its losses."""
+    """Sums over a batch: correct predictions, and losses."""
     logits = net(inputs)
-    return correct(logits, targets), cross_entropy(logits, targets).sum()
+    return {"accuracy": correct(logits, targets), "loss": cross_entropy(logits, targets).sum()}
 
 
 for inputs, targets in run.batches(epochs=8):  # 3, in place of the epoch loop and the DataLoader
@@ -50,7 +50,7 @@ for inputs, targets in run.batches(epochs=8):  # 3, in place of the epoch loop a
     run.backward(loss, correct=correct(logits, targets))  # 4, in place of loss.backward()
     trainer.step(1)  # 5, the gradient is the mean over all workers already
 
-accuracy, test_loss = run.evaluate(test_set, score)  # 6, every worker takes a part of the test set
+result = run.evaluate(test_set, score)  # 6, every worker takes a part of the test set
 if run.rank == 0:
-    print(f"test accuracy {accuracy:.1%}, test loss {test_loss:.3f}")
+    print(f"test accuracy {result['accuracy']:.1%}, test loss {result['loss']:.3f}")
 run.close()  # 7

@@ -29,10 +29,11 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
 run = dynamix.attach(model, optimizer, train_set)  # 2
 
 
-def score(inputs: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Correct predictions of a batch, and the sum of its losses."""
+def score(inputs: torch.Tensor, targets: torch.Tensor) -> dict[str, torch.Tensor]:
+    """Sums over a batch: correct predictions, and losses."""
     logits = model(inputs)
-    return (logits.argmax(1) == targets).sum(), cross_entropy(logits, targets, reduction="sum")
+    loss = cross_entropy(logits, targets, reduction="sum")
+    return {"accuracy": (logits.argmax(1) == targets).sum(), "loss": loss}
 
 
 for inputs, targets in run.batches(epochs=8):  # 3, in place of the epoch loop and the DataLoader
@@ -42,7 +43,7 @@ for inputs, targets in run.batches(epochs=8):  # 3, in place of the epoch loop a
     run.backward(loss, correct=(logits.argmax(1) == targets).sum())  # 4, in place of loss.backward()
     optimizer.step()
 
-accuracy, test_loss = run.evaluate(test_set, score)  # 5, every worker takes a part of the test set
+result = run.evaluate(test_set, score)  # 5, every worker takes a part of the test set
 if run.rank == 0:
-    print(f"test accuracy {accuracy:.1%}, test loss {test_loss:.3f}")
+    print(f"test accuracy {result['accuracy']:.1%}, test loss {result['loss']:.3f}")
 run.close()  # 6

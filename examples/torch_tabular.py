@@ -36,10 +36,11 @@ def correct(logits: torch.Tensor, answers: torch.Tensor) -> torch.Tensor:
     return ((logits > 0) == (answers > 0.5)).sum()
 
 
-def score(rows: torch.Tensor, answers: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Correct predictions of a batch, and the sum of its losses."""
+def score(rows: torch.Tensor, answers: torch.Tensor) -> dict[str, torch.Tensor]:
+    """Sums over a batch: correct predictions, and losses."""
     logits = model(rows)
-    return correct(logits, answers), binary_cross_entropy_with_logits(logits, answers, reduction="sum")
+    loss = binary_cross_entropy_with_logits(logits, answers, reduction="sum")
+    return {"accuracy": correct(logits, answers), "loss": loss}
 
 
 for rows, answers in run.batches(epochs=30):  # 3, in place of the epoch loop and the DataLoader
@@ -48,7 +49,7 @@ for rows, answers in run.batches(epochs=30):  # 3, in place of the epoch loop an
     run.backward(binary_cross_entropy_with_logits(logits, answers), correct=correct(logits, answers))  # 4
     optimizer.step()
 
-accuracy, test_loss = run.evaluate(tensors(test_x, test_y), score)  # 5, every worker takes a part of the test set
+result = run.evaluate(tensors(test_x, test_y), score)  # 5, every worker takes a part of the test set
 if run.rank == 0:
-    print(f"test accuracy {accuracy:.1%}, test loss {test_loss:.3f}")
+    print(f"test accuracy {result['accuracy']:.1%}, test loss {result['loss']:.3f}")
 run.close()  # 6

@@ -21,7 +21,7 @@ from dynamix_ps.errors import CheckpointError, DynamixError, TrainingError
 from worker_hooks import failure
 from worker_hooks.batches import BatchStream
 from worker_hooks.checkpoint import Position, newest_valid_checkpoint
-from worker_hooks.evaluation import evaluate_share
+from worker_hooks.evaluation import directions, evaluate_share, in_form_of, means, packed
 from worker_hooks.framework import Framework
 from worker_hooks.iteration import IterationInFlight
 from worker_hooks.learning_rate import LearningRate
@@ -206,26 +206,45 @@ class AttachedModel(Framework):
             yield
 
     def evaluate(
-        self, dataset: Any, score: Callable[[Any, Any], Sequence[Any]], batch_size: int = 256
-    ) -> tuple[float, ...]:
+        self,
+        dataset: Any,
+        score: Callable[..., Any],
+        batch_size: int = 256,
+        *,
+        higher_is_better: str | Sequence[str] = (),
+        lower_is_better: str | Sequence[str] = (),
+    ) -> Any:
         """Means per sample over `dataset`, computed by all workers together, each on its share. Collective.
 
-        `score(inputs, targets)` returns sums over a batch, first the number of correct ones, then the loss, then up
-        to five more. The first two are recorded as accuracy and loss. Does not count as training time.
+        Does not count as training time.
+
+        Args:
+            dataset: map style, the same on every worker.
+            score: returns sums over the batch that it gets, best as a dict: `{"accuracy": ..., "loss": ...}`. One
+                number or a tuple of numbers is recorded as `value`, or as `value_1`, `value_2` and so on. A batch that
+                is a tuple comes as positional arguments, a dict as keyword arguments, all else as one argument.
+            batch_size: samples that `score` gets at once.
+            higher_is_better: names of values whose direction their name does not tell.
+            lower_is_better: likewise.
+
+        Returns:
+            The means, in the form in which `score` returns its sums.
+
+        Raises:
+            TrainingError: the data set is empty or differs between workers, or `score` does not return named sums.
         """
         if not len(dataset):
             raise TrainingError("run.evaluate() got an empty data set, expected at least one sample")
         with self.paused():
             shares = self._switch.newest_scheduled.batch_sizes
             with self._inference():
-                sums = evaluate_share(dataset, self._fetch, score, self._number, shares, self.rank, batch_size)
-            sums = self._comm.total(self._evaluation_key, sums)
-            samples = int(sums[0])
-            values = (sums[1 : 1 + int(sums[-1]) // samples] / samples).tolist()
+                share = evaluate_share(dataset, self._fetch, score, self._number, shares, self.rank, batch_size)
+            known = directions(share.sums, higher_is_better, lower_is_better)
+            total = self._comm.total(self._evaluation_key, packed(share, self.rank, self.size))
+        values = means(total, share, self.size)
         if self.rank == 0:
-            accuracy, loss = values[:2]
-            self._observer.evaluated(self.iteration, self.epoch, accuracy, loss, samples, self._trained_samples)
-        return tuple(values)
+            self._observer.evaluated(self.iteration, self.epoch, values, known, share.length, self._trained_samples)
+        return in_form_of(share.scores, values)
 
     def close(self) -> None:
         """Leave the arbitrator, the run folder and the other workers. Also runs at exit. Collective."""

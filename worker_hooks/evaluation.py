@@ -1,8 +1,14 @@
-"""Each worker's share of an evaluation."""
+"""Evaluations by all workers together: each scores its share, and one sum gives the means. Pure.
+
+A script's `score` function returns sums over a batch: a dict of named numbers, or one number, or a tuple of numbers,
+which get the names `value`, and `value_1`, `value_2` and so on.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,34 +16,157 @@ from numpy.typing import NDArray
 
 from dynamix_ps.apportion import apportion
 from dynamix_ps.errors import TrainingError
+from dynamix_ps.run_record.evaluations import higher_is_better
 
-EVALUATION_VALUES = 9  # the number of samples, up to seven sums, and the number of sums (times the samples)
+MOST_VALUES = 64  # the sum has this many places, because its size may not change from one evaluation to the next
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What one worker scored: sums by name over its `samples`, of a data set of `length`.
+
+    `scores` is what the script returned last; the result has the same form.
+    """
+
+    length: int
+    samples: int
+    sums: dict[str, float]
+    scores: Any
 
 
 def evaluate_share(
     dataset: Any,
     fetch: Callable[[Any, NDArray[np.int64]], Any],
-    score: Callable[[Any, Any], Sequence[Any]],
+    score: Callable[..., Any],
     number: Callable[[Any], float],
     shares: Sequence[int],
     rank: int,
     batch_size: int,
-) -> NDArray[np.float64]:
+) -> Share:
     """Sums of `score` over this worker's part of `dataset`.
 
-    The parts are in proportion to the present batch sizes (`shares`), so that fast and slow workers finish together.
-    Returns shape (EVALUATION_VALUES,): the number of samples, the sums, zeros, and last the number of sums times the
-    number of samples. From the total of this last value a worker without a share learns the number of sums.
+    The parts are in proportion to the present batch sizes (`shares`), so that fast and slow workers finish together. A
+    worker without a part scores one sample, which counts for nothing: from it the worker learns the names.
+
+    Raises TrainingError if `score` returns something else than sums, or other names for another batch.
     """
     parts = apportion(len(dataset), shares)
     first, last = sum(parts[:rank]), sum(parts[: rank + 1])
-    sums = np.zeros(EVALUATION_VALUES)
-    for start in range(first, last, batch_size):
+    sums: dict[str, float] | None = None
+    for start in range(first, max(last, first + 1), batch_size):
         rows = np.arange(start, min(start + batch_size, last), dtype=np.int64)
-        values = [number(value) for value in score(*fetch(dataset, rows))]
-        if not 2 <= len(values) <= EVALUATION_VALUES - 2:
-            raise TrainingError(f"score() returned {len(values)} values, expected 2 to {EVALUATION_VALUES - 2}")
-        sums[0] += len(rows)
-        sums[-1] += len(rows) * len(values)
-        sums[1 : 1 + len(values)] += values
-    return sums
+        scores = _called(score, fetch(dataset, rows))
+        values = {name: _as_number(name, value, number) for name, value in named(scores).items()}
+        if sums is None:
+            sums = dict.fromkeys(values, 0.0)
+        if list(values) != list(sums):
+            raise TrainingError(f"score() returned {_listed(values)} after {_listed(sums)}; expected the same names")
+        if len(rows):
+            sums = {name: total + values[name] for name, total in sums.items()}
+    assert sums is not None, "at least one batch is scored"
+    return Share(len(dataset), last - first, sums, scores)
+
+
+def named(scores: Any) -> dict[str, Any]:
+    """What `score` returned, by name. Raises TrainingError where that is impossible."""
+    if isinstance(scores, Mapping):
+        values = dict(scores)
+    elif isinstance(scores, (tuple, list)):
+        values = dict(zip(_names_of(scores), scores, strict=True))
+    else:
+        values = {"value": scores}
+    if not all(isinstance(name, str) for name in values):
+        raise TrainingError(f"score() returned a dict with the keys {_listed(values)}; expected names")
+    if not 1 <= len(values) <= MOST_VALUES:
+        raise TrainingError(f"score() returned {len(values)} values, expected 1 to {MOST_VALUES}")
+    return values
+
+
+def packed(share: Share, rank: int, size: int) -> NDArray[np.float64]:
+    """The numbers of one worker's share, float64, for the sum over all `size` workers: samples, sums, and for every
+    worker a place for the length of its data set and one for a checksum of its names."""
+    numbers = np.zeros(1 + MOST_VALUES + 2 * size)
+    numbers[0] = share.samples
+    numbers[1 : 1 + len(share.sums)] = list(share.sums.values())
+    numbers[1 + MOST_VALUES + rank] = share.length
+    numbers[1 + MOST_VALUES + size + rank] = zlib.crc32(repr(list(share.sums)).encode())
+    return numbers
+
+
+def means(total: NDArray[np.float64], share: Share, size: int) -> dict[str, float]:
+    """The means per sample from the sum of `packed` over all workers.
+
+    Raises TrainingError, on every worker, if the workers evaluated different data sets or returned different names.
+    """
+    lengths, checksums = total[1 + MOST_VALUES :].reshape(2, size).tolist()
+    if len(set(lengths)) > 1:
+        found = ", ".join(f"{length:.0f} samples on worker {rank}" for rank, length in enumerate(lengths))
+        raise TrainingError(
+            f"run.evaluate() got data sets of different lengths: {found}; give every worker the whole data set, "
+            "each evaluates its share of it"
+        )
+    if len(set(checksums)) > 1:
+        others = [rank for rank, checksum in enumerate(checksums) if checksum != checksums[0]]
+        raise TrainingError(
+            f"score() returned other names on worker {', '.join(map(str, others))} than on worker 0 (on this worker: "
+            f"{_listed(share.sums)}); return the same names on every worker"
+        )
+    return dict(zip(share.sums, (total[1 : 1 + len(share.sums)] / total[0]).tolist(), strict=True))
+
+
+def in_form_of(scores: Any, means: Mapping[str, float]) -> Any:
+    """The means in the form in which `score` returned its sums: a dict, a tuple, or one number."""
+    if isinstance(scores, Mapping):
+        return dict(means)
+    if not isinstance(scores, (tuple, list)):
+        return means["value"]
+    own_type: Callable[..., Any] | None = getattr(type(scores), "_make", None)  # of a named tuple
+    return (own_type or tuple)(means.values())
+
+
+def directions(
+    names: Iterable[str], higher: str | Sequence[str] = (), lower: str | Sequence[str] = ()
+) -> dict[str, bool]:
+    """By name whether higher values are better, as far as that is declared or well known.
+
+    Raises TrainingError for declared names that `score` does not return, and for names declared both ways.
+    """
+    names = list(names)
+    declared = {name: False for name in ([lower] if isinstance(lower, str) else lower)}
+    for name in [higher] if isinstance(higher, str) else higher:
+        if name in declared:
+            raise TrainingError(f"{name!r} is declared with higher_is_better and with lower_is_better; name it once")
+        declared[name] = True
+    unknown = [name for name in declared if name not in names]
+    if unknown:
+        raise TrainingError(f"a direction is declared for {_listed(unknown)}, but score() returns {_listed(names)}")
+    known = {name: declared.get(name, higher_is_better(name)) for name in names}
+    return {name: direction for name, direction in known.items() if direction is not None}
+
+
+def _called(score: Callable[..., Any], batch: Any) -> Any:
+    """`score` with the batch: a tuple as positional arguments, a dict as keywords, anything else as one argument."""
+    if isinstance(batch, Mapping) and all(isinstance(key, str) for key in batch):
+        return score(**batch)
+    of_fields = isinstance(batch, (tuple, list)) and not all(isinstance(item, str) for item in batch)
+    return score(*batch) if of_fields else score(batch)  # a list of strings is the batch of samples that are strings
+
+
+def _names_of(scores: Sequence[Any]) -> Sequence[str]:
+    own: Sequence[str] | None = getattr(scores, "_fields", None)
+    return own or [f"value_{place}" for place in range(1, len(scores) + 1)]
+
+
+def _as_number(name: str, value: Any, number: Callable[[Any], float]) -> float:
+    try:
+        return number(value)
+    except (TypeError, ValueError, RuntimeError) as error:
+        shape = getattr(value, "shape", None)
+        found = type(value).__name__ + ("" if shape is None else f" of shape {tuple(shape)}")
+        raise TrainingError(
+            f"score() returned a {found} as {name!r}, expected one number: the sum over the samples of the batch"
+        ) from error
+
+
+def _listed(names: Iterable[Any]) -> str:
+    return ", ".join(map(repr, names)) or "nothing"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from dynamix_ps.config.schema import Config
 from dynamix_ps.errors import DIVERGED
 from dynamix_ps.policy.registry import make_policy, policy_rng
 from dynamix_ps.report.plots.history import read_history
+from dynamix_ps.run_record.evaluations import evaluation_of
 from dynamix_ps.run_record.json_lines import JsonLinesTail
 from dynamix_ps.run_record.model import TIME_PARTS
 from dynamix_ps.run_record.run_folder import RunFolder
@@ -71,17 +73,18 @@ def divergence(run: Path) -> str:
 
 
 def _curve(folder: RunFolder, workload: Workload) -> tuple[CurvePoint, ...]:
-    lines = JsonLinesTail(folder.worker_file(0)).read()
+    lines = [line for line in JsonLinesTail(folder.worker_file(0)).read() if line["kind"] == "evaluation"]
+    points = [(line, evaluation_of(line, 0.0)) for line in lines]
     return tuple(
         CurvePoint(
             time_s=round(line["trained_s"], 3),
             samples=line["trained_samples"],
             epoch=_rounded(line["trained_samples"] / workload.train_samples),
-            accuracy=line["accuracy"],
-            loss=line["loss"],
+            accuracy=point.accuracy,
+            loss=loss if math.isfinite(loss := point.values.get("loss", math.nan)) else None,
         )
-        for line in lines
-        if line["kind"] == "evaluation"
+        for line, point in points
+        if not math.isnan(point.accuracy)
     )
 
 

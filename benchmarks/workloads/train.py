@@ -31,9 +31,10 @@ def main() -> None:
 
     run = dynamix.attach(model, optimizer, train_set)  # 2
 
-    def score(inputs: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def score(inputs: torch.Tensor, targets: torch.Tensor) -> dict[str, torch.Tensor]:
         logits = model(inputs)
-        return (logits.argmax(1) == targets).sum(), cross_entropy(logits, targets, reduction="sum")
+        loss = cross_entropy(logits, targets, reduction="sum")
+        return {"accuracy": (logits.argmax(1) == targets).sum(), "loss": loss}
 
     goal = Goal(args.epochs, args.most_epochs, args.target)
     for inputs, targets in goal.batches(run):  # 3, run.batches(epochs=...) without a target
@@ -43,12 +44,12 @@ def main() -> None:
         run.backward(loss, correct=(logits.argmax(1) == targets).sum())  # 4, instead of loss.backward()
         optimizer.step()
         if run.every_samples(args.eval_samples) if args.eval_samples else run.every(args.eval_every):
-            accuracy, _ = run.evaluate(test_set, score)  # 5
-            goal.see(accuracy)
+            goal.see(run.evaluate(test_set, score)["accuracy"])  # 5
 
-    accuracy, test_loss = run.evaluate(test_set, score)
+    final = run.evaluate(test_set, score)
     if run.rank == 0:
-        print(f"final: iteration {run.iteration}, test accuracy {accuracy:.4f}, test loss {test_loss:.4f}", flush=True)
+        found = f"test accuracy {final['accuracy']:.4f}, test loss {final['loss']:.4f}"
+        print(f"final: iteration {run.iteration}, {found}", flush=True)
     run.close()
 
 

@@ -37,9 +37,9 @@ def main() -> None:
 
     run = dynamix.attach(net, trainer, train_set)  # 2
 
-    def score(inputs: Any, targets: Any) -> tuple[Any, Any]:
+    def score(inputs: Any, targets: Any) -> dict[str, Any]:
         logits = net(inputs)
-        return correct(logits, targets), cross_entropy(logits, targets).sum()
+        return {"accuracy": correct(logits, targets), "loss": cross_entropy(logits, targets).sum()}
 
     goal = Goal(args.epochs, args.most_epochs, args.target)
     for inputs, targets in goal.batches(run):  # 3, run.batches(epochs=...) without a target
@@ -49,12 +49,12 @@ def main() -> None:
         run.backward(loss, correct=correct(logits, targets))  # 4, instead of loss.backward()
         trainer.step(1)  # 5, because the gradient is already a mean
         if run.every_samples(args.eval_samples) if args.eval_samples else run.every(args.eval_every):
-            accuracy, _ = run.evaluate(test_set, score)  # 6
-            goal.see(accuracy)
+            goal.see(run.evaluate(test_set, score)["accuracy"])  # 6
 
-    accuracy, test_loss = run.evaluate(test_set, score)
+    final = run.evaluate(test_set, score)
     if run.rank == 0:
-        print(f"final: iteration {run.iteration}, test accuracy {accuracy:.4f}, test loss {test_loss:.4f}", flush=True)
+        found = f"test accuracy {final['accuracy']:.4f}, test loss {final['loss']:.4f}"
+        print(f"final: iteration {run.iteration}, {found}", flush=True)
     run.close()
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from dynamix_ps.config.schema import Config
 from dynamix_ps.report.gain import Gain, gain_of, gain_text
 from dynamix_ps.report.summary_text import markdown
+from dynamix_ps.run_record.evaluations import ACCURACY, MetricCurve, curves
 from dynamix_ps.run_record.json_lines import JsonLinesTail, Line
 from dynamix_ps.run_record.model import TIME_PARTS, WorkerState
 from dynamix_ps.run_record.role_files import RoleFiles, Told
@@ -80,16 +81,8 @@ def summarise(run: str, state: RunState, gain: Gain, config: Config, outcome: Ou
     workers = [state.workers[rank] for rank in sorted(state.workers)]
     train_s = _train_s(workers)
     samples = sum(worker.samples for worker in workers)
-    curve = [
-        {
-            "iteration": point.iteration,
-            "epoch": point.epoch,
-            "time_s": round(point.elapsed_s, 3),
-            "accuracy": _known(point.accuracy),
-            "loss": _known(point.loss),
-        }
-        for point in state.evaluations
-    ]
+    metrics = curves(state.evaluations)
+    accuracy = metrics.get(ACCURACY)
     applied = state.applied_plans()
     start = [w.first_batch_size if w.first_batch_size is not None else i for w, i in _with_initial(workers, config)]
     return {
@@ -113,10 +106,26 @@ def summarise(run: str, state: RunState, gain: Gain, config: Config, outcome: Ou
         "safety_net": {"times": state.fallbacks, "windows": state.fallback_windows},
         "batch_sizes_start": start,
         "batch_sizes_end": list(applied[-1].batch_sizes) if applied else start,
-        "final_accuracy": curve[-1]["accuracy"] if curve else None,
+        "final_accuracy": _known(accuracy.last) if accuracy else None,
         "target_accuracy": config.target_accuracy,
-        "time_to_accuracy_s": _time_to_accuracy(curve, config.target_accuracy),
-        "accuracy_curve": curve,
+        "time_to_accuracy_s": _time_to_accuracy(accuracy, config.target_accuracy),
+        "metrics": {
+            name: {
+                "higher_is_better": curve.higher_is_better,
+                "last": _known(curve.last),
+                "best": _known(curve.best),
+            }
+            for name, curve in metrics.items()
+        },
+        "evaluations": [
+            {
+                "iteration": point.iteration,
+                "epoch": point.epoch,
+                "time_s": round(point.elapsed_s, 3),
+                "values": {name: _known(value) for name, value in point.values.items()},
+            }
+            for point in state.evaluations
+        ],
         "wait_fraction": [_known(worker.fraction("wait")) for worker in workers],
         "noise_scale": _known(state.noise.value.scale),
         "per_worker": [_worker_row(worker, config) | _measured(worker, state) for worker in workers],
@@ -190,11 +199,11 @@ def _train_s(workers: list[WorkerState]) -> float | None:
     return max(told or seen, default=None)
 
 
-def _time_to_accuracy(curve: list[dict[str, Any]], target: float | None) -> float | None:
-    if target is None:
+def _time_to_accuracy(accuracy: MetricCurve | None, target: float | None) -> float | None:
+    if accuracy is None or target is None:
         return None
-    reached = (point["time_s"] for point in curve if point["accuracy"] is not None and point["accuracy"] >= target)
-    return next(reached, None)
+    points = zip(accuracy.elapsed_s, accuracy.values, strict=True)
+    return next((round(elapsed_s, 3) for elapsed_s, value in points if value >= target), None)
 
 
 def _with_initial(workers: list[WorkerState], config: Config) -> list[tuple[WorkerState, int | None]]:

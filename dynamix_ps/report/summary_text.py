@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from dynamix_ps.run_record.evaluations import main_names, shown, titled
 from dynamix_ps.run_record.model import safety_net_text
 
-ACCURACY_ROWS = 12
+EVALUATION_ROWS = 12
 
 
 def markdown(summary: dict[str, Any], plots: Sequence[str]) -> str:
-    """A page with the result first, then workers, accuracy, degradations, plots and files."""
+    """A page with the result first, then workers, evaluations, degradations, plots and files."""
     parts = [
         f"# {summary['run']}",
         _result(summary),
@@ -19,7 +20,7 @@ def markdown(summary: dict[str, Any], plots: Sequence[str]) -> str:
         _table(("", "value"), _figures(summary)),
         "## Workers\n\n" + _workers(summary["per_worker"]) + _about_waiting(summary["heterogeneity"]),
         "## Network and machine\n\n" + _measured(summary["per_worker"]),
-        "## Accuracy on the test set\n\n" + _accuracy(summary["accuracy_curve"]),
+        "## Evaluations on the test set\n\n" + _evaluations(summary["evaluations"], summary["metrics"]),
         "## Degraded\n\n" + _bullets(summary["degraded"], "Nothing: everything worked as configured."),
     ]
     if plots:
@@ -41,11 +42,10 @@ def markdown(summary: dict[str, Any], plots: Sequence[str]) -> str:
 
 def headline(summary: dict[str, Any]) -> list[str]:
     """The result in a few lines for the terminal: how it ended, how fast and how good, what was gained."""
-    figures = [f"{summary['iterations']:,} iterations"]
+    figures, metrics = [f"{summary['iterations']:,} iterations"], summary["metrics"]
     if summary["train_s"] is not None:
         figures.append(f"{summary['train_s']:.1f} s of training, {summary['samples_per_s']:,.0f} samples/s")
-    if summary["final_accuracy"] is not None:
-        figures.append(f"test accuracy {_percent(summary['final_accuracy'])}")
+    figures += [f"test {name} {shown(name, metrics[name]['last'])}" for name in main_names(metrics)]
     if summary["time_to_accuracy_s"] is not None:
         figures.append(f"{_percent(summary['target_accuracy'])} after {summary['time_to_accuracy_s']:.1f} s")
     ended = "" if summary["exit_code"] in (0, None) else f"ended with exit code {summary['exit_code']}: "
@@ -72,7 +72,9 @@ def _figures(summary: dict[str, Any]) -> Iterable[tuple[str, str]]:
     if (net := summary["safety_net"])["times"]:
         yield "safety net", f"{safety_net_text(**net)} by proportional shares in place of the policy"
     yield "batch sizes", f"{_sizes(summary['batch_sizes_start'])} at start, {_sizes(summary['batch_sizes_end'])} at end"
-    yield "final accuracy", _percent(summary["final_accuracy"])
+    for name, metric in summary["metrics"].items():
+        best = "" if metric["best"] is None else f" (best: {shown(name, metric['best'])})"
+        yield f"final {name}", shown(name, metric["last"]) + best
     yield "gradient noise scale at the end", _unit(summary["noise_scale"], "samples", 0)
     if summary["target_accuracy"] is not None:
         reached = summary["time_to_accuracy_s"]
@@ -129,23 +131,23 @@ def _measured(rows: list[dict[str, Any]]) -> str:
     )
 
 
-def _accuracy(curve: list[dict[str, Any]]) -> str:
-    if not curve:
+def _evaluations(points: list[dict[str, Any]], metrics: dict[str, Any]) -> str:
+    if not points:
         return "No evaluation was recorded."
-    apart = -(-len(curve) // ACCURACY_ROWS)
-    shown = curve[::-apart][::-1]  # counted from the last one, which is the result
-    note = f"\n\n{len(shown)} of {len(curve)} evaluations; `summary.json` has all of them." if apart > 1 else ""
+    apart = -(-len(points) // EVALUATION_ROWS)
+    kept = points[::-apart][::-1]  # counted from the last one, which is the result
+    note = f"\n\n{len(kept)} of {len(points)} evaluations; `summary.json` has all of them." if apart > 1 else ""
     rows = (
         (
             f"{point['iteration']:,}",
             str(point["epoch"]),
             _unit(point["time_s"], "s", 1),
-            _percent(point["accuracy"]),
-            _unit(point["loss"], "", 4),
+            *(shown(name, point["values"].get(name)) for name in metrics),
         )
-        for point in shown
+        for point in kept
     )
-    return _table(("iteration", "epoch", "time", "accuracy", "loss"), rows) + note
+    heads = [titled(name, metric["higher_is_better"]) for name, metric in metrics.items()]
+    return _table(("iteration", "epoch", "time", *heads), rows) + note
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

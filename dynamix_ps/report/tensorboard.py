@@ -138,7 +138,8 @@ def _scalars(line: Line, state: RunState) -> Iterator[tuple[str, int, Scalars]]:
             machine = _named("server", _SYSTEM, server.get("system", {}))
             yield server["name"], iteration, _named("server", _SERVER, server) | machine
     elif kind == "evaluation":
-        yield GLOBAL, line["iteration"], _named("global/test", ("accuracy", "loss"), line)
+        newest = state.evaluations[-1]  # of this line
+        yield GLOBAL, newest.iteration, {f"global/test/{name}": value for name, value in newest.values.items()}
     elif kind in _DECISIONS:
         decision = _named("global", ("decision_ms",), line) | _named("ppo", ("reward", "fallback"), line)
         yield GLOBAL, iteration, decision | {"global/batch_size": float(sum(line["batch_sizes"]))}

@@ -1,4 +1,4 @@
-"""The parts of a run's state: workers, plans, evaluations, degradations."""
+"""The parts of a run's state: workers, plans, degradations."""
 
 from __future__ import annotations
 
@@ -90,17 +90,6 @@ class PlanState:
     iteration: int | None = None  # in force from this iteration on
     applied_s: float | None = None  # unix time at which the last worker had it in force
     applied_by: set[int] = field(default_factory=set)
-
-
-@dataclass(slots=True)
-class Evaluation:
-    """Accuracy on the test set; `elapsed_s` counts from the start of training on rank 0."""
-
-    iteration: int
-    epoch: int
-    elapsed_s: float
-    accuracy: float
-    loss: float
 
 
 @dataclass(slots=True)

@@ -9,11 +9,11 @@ from collections.abc import Iterable
 
 from dynamix_ps.messages import Flow, LinkView, NetworkSample, ServerView, SystemSample
 from dynamix_ps.metrics.noise import GradientNoise, SmoothedNoise
+from dynamix_ps.run_record.evaluations import Evaluation, evaluation_of
 from dynamix_ps.run_record.json_lines import Line
 from dynamix_ps.run_record.model import (
     TIME_PARTS,
     Degradation,
-    Evaluation,
     Mean,
     PlanState,
     WorkerState,
@@ -182,15 +182,7 @@ class RunState:
     def _evaluation(self, line: Line) -> None:
         began = self.started_s if self.started_s is not None else line["time_s"]
         self._worker(line).iteration = line["iteration"]
-        self.evaluations.append(
-            Evaluation(
-                iteration=line["iteration"],
-                epoch=line["epoch"],
-                elapsed_s=line["time_s"] - began,
-                accuracy=number(line["accuracy"]),
-                loss=number(line["loss"]),
-            )
-        )
+        self.evaluations.append(evaluation_of(line, began))
 
     def _stall(self, line: Line) -> None:
         worker = self._worker(line)

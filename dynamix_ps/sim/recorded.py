@@ -20,11 +20,11 @@ from dynamix_ps.config.schema import Config
 from dynamix_ps.errors import UsageError
 from dynamix_ps.messages import LinkView, Plan, ServerView, WindowRecord
 from dynamix_ps.policy.base import View
+from dynamix_ps.run_record.evaluations import Evaluation, evaluation_of
 from dynamix_ps.run_record.json_lines import Line
-from dynamix_ps.run_record.model import Evaluation
 from dynamix_ps.run_record.role_files import RoleFiles
 from dynamix_ps.run_record.run_folder import RunFolder
-from dynamix_ps.run_record.values import filled, number
+from dynamix_ps.run_record.values import filled
 
 SUFFIX = ".jsonl.gz"
 _KINDS = frozenset({"window", "evaluation", "links", *DECISIONS})
@@ -148,7 +148,7 @@ def _run(name: str, config: Config, lines: Iterable[Line]) -> RecordedRun:
         name=name,
         config=config,
         decided=tuple(_decisions(config, started, windows)),
-        evaluations=tuple(_evaluation(line, started[0]["time_s"]) for line in evaluated if 0 in started),
+        evaluations=tuple(evaluation_of(line, started[0]["time_s"]) for line in evaluated if 0 in started),
     )
 
 
@@ -177,13 +177,3 @@ def _decisions(config: Config, started: dict[int, Line], windows: dict[int, _Win
         if window.decision["kind"] == "plan":
             plan = Plan(window.decision["version"], tuple(window.decision["batch_sizes"]))
         yield Decided(view, plan.batch_sizes)
-
-
-def _evaluation(line: Line, began_s: float) -> Evaluation:
-    return Evaluation(
-        iteration=line["iteration"],
-        epoch=line["epoch"],
-        elapsed_s=line["time_s"] - began_s,
-        accuracy=number(line["accuracy"]),
-        loss=number(line["loss"]),
-    )

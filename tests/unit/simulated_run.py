@@ -8,7 +8,7 @@ import numpy as np
 
 from dynamix_ps.config.schema import BatchBounds, Cluster, Config
 from dynamix_ps.config.schema import Worker as ConfiguredWorker
-from dynamix_ps.run_record.model import Evaluation
+from dynamix_ps.run_record.evaluations import Evaluation
 from dynamix_ps.sim.cluster.parameters import parameters_of
 from dynamix_ps.sim.cluster.simulator import Simulator
 from dynamix_ps.sim.recorded import Decided, RecordedRun
@@ -50,7 +50,7 @@ def simulated_run(
         decided.append(Decided(simulator.views()[0], tuple(sizes)))
         accuracy = float(simulator.test_accuracy[0]) + 0.003 * rng.standard_normal()
         iteration = (window + 1) * scenario.window
-        evaluations.append(Evaluation(iteration, 0, float(simulator.time_s[0]), accuracy, 1 - accuracy))
+        evaluations.append(Evaluation(iteration, 0, float(simulator.time_s[0]), {"accuracy": accuracy}))
     config = Config(
         name=name,
         cluster=Cluster(workers=tuple(ConfiguredWorker(batch=size) for size in sizes)),

@@ -133,7 +133,10 @@ def plan_applied(rank: int, version: int, sizes: Iterable[int], **fields: Any) -
 
 def evaluation(after_s: float, accuracy: float, **fields: Any) -> dict[str, Any]:
     line = {"kind": "evaluation", "rank": 0, "time_s": START_S + after_s, "iteration": int(after_s * WINDOW)}
-    return line | {"epoch": 0, "accuracy": accuracy, "loss": 1 - accuracy, "samples": 10000} | fields
+    values = {"values": {"accuracy": accuracy, "loss": 1 - accuracy}}
+    return (
+        line | values | {"higher_is_better": {"accuracy": True, "loss": False}, "epoch": 0, "samples": 10000} | fields
+    )
 
 
 def finished(rank: int, iterations: int, samples: int, train_s: float) -> dict[str, Any]:

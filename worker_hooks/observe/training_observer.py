@@ -6,7 +6,7 @@ Its methods run in the training thread, so they only read clocks and put values 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from dynamix_ps.messages import Plan
@@ -99,15 +99,21 @@ class TrainingObserver:
         self._reporter.begin_window()
 
     def evaluated(
-        self, iteration: int, epoch: int, accuracy: float, loss: float, samples: int, trained_samples: int
+        self,
+        iteration: int,
+        epoch: int,
+        values: Mapping[str, float],
+        higher_is_better: Mapping[str, bool],
+        samples: int,
+        trained_samples: int,
     ) -> None:
-        """The model after `iteration` iterations has this accuracy and loss on `samples` samples."""
+        """The model after `iteration` iterations has these values on `samples` samples."""
         self._reporter.event(
             "evaluation",
             iteration=iteration,
             epoch=epoch,
-            accuracy=accuracy,
-            loss=loss,
+            values=values,
+            higher_is_better=higher_is_better,
             samples=samples,
             trained_samples=trained_samples,
             trained_s=self._since_begin_s() - self.watch.pauses_s,

@@ -14,6 +14,7 @@ from rich.text import Text
 from dynamix_ps.report.live.cells import bar_legend, figure, or_dash, source
 from dynamix_ps.report.live.events import NOTABLE, ROUTINE, describe
 from dynamix_ps.report.live.tables import notes, servers_table, workers_table
+from dynamix_ps.run_record.evaluations import ACCURACY, curves, main_names, shown
 from dynamix_ps.run_record.json_lines import Line
 from dynamix_ps.run_record.model import WorkerState
 from dynamix_ps.run_record.run_state import RunState
@@ -101,8 +102,7 @@ class LiveView:
         state = self._state
         parts = [f"iteration {state.iteration:,}", f"plan {state.plan_version}"]
         parts.append(f"global batch {or_dash(state.global_batch)}")
-        if state.evaluations:
-            parts.append(f"test accuracy {figure(state.evaluations[-1].accuracy, '.2f', 100)} %")
+        parts += [f"test {name} {shown(name, value)}" for name, value in self._newest_values().items()]
         clock = [_clock_text(self._clock() - self._began)]
         if (to_go_s := state.time_to_go_s) is not None:
             clock.append(f"about {_clock_text(to_go_s)} to go")
@@ -111,6 +111,11 @@ class LiveView:
         text = Text(f"{state.run} ({state.policy})", style="bold")
         text.append("\n" + "  ".join(parts) + "\n" + "  ".join(clock), style="not bold")
         return text.append(f"\nprometheus: {state.prometheus}", style="dim not bold") if state.prometheus else text
+
+    def _newest_values(self) -> dict[str, float]:
+        """The newest accuracy where there is one, otherwise the newest of the first few named values."""
+        newest = {name: curve.last for name, curve in curves(self._state.evaluations).items()}
+        return {name: newest[name] for name in main_names(newest)}
 
     def _fresh_words(self) -> list[str]:
         """Notable events since the last call, oldest first; what has already left the state's memory is gone.
@@ -155,8 +160,8 @@ class LiveView:
             "loss": _each(workers, lambda w: figure(w.loss, ".3f")),
             "state": _each(workers, lambda w: w.phase.replace(" ", "_").replace(",", "+")),
         }
-        if state.evaluations:
-            fields["test_accuracy"] = f"{state.evaluations[-1].accuracy:.4f}"
+        for name, value in self._newest_values().items():
+            fields[f"test_{name}".replace(" ", "_")] = f"{value:.4f}" if name == ACCURACY else f"{value:.4g}"
         if (to_go_s := state.time_to_go_s) is not None:
             fields["to_go_s"] = f"{to_go_s:.0f}"
         if state.fallbacks:

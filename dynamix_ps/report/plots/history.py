@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from dynamix_ps.config.schema import Config
 from dynamix_ps.messages import WINDOW, LinkView, ServerView
 from dynamix_ps.metrics.noise import GradientNoise, SmoothedNoise
+from dynamix_ps.run_record.evaluations import Evaluation, MetricCurve, curves, evaluation_of
 from dynamix_ps.run_record.json_lines import Line
 from dynamix_ps.run_record.model import TIME_PARTS, by_worker
 from dynamix_ps.run_record.role_files import RoleFiles
@@ -50,8 +51,7 @@ class History:
 
     title: str
     workers: dict[int, WorkerSeries]
-    accuracy_s: list[float]
-    accuracy: list[float]
+    evaluations: list[Evaluation]
     plan_s: list[float]  # when rank 0 had a new plan in force
     target_accuracy: float | None
     end_s: float
@@ -59,6 +59,11 @@ class History:
     servers: dict[str, ServerSeries] = field(default_factory=dict)
     noise_s: list[float] = field(default_factory=list)
     noise_scale: list[float] = field(default_factory=list)  # smoothed, in samples
+
+    @property
+    def main_metric(self) -> MetricCurve | None:
+        """What the pictures show of the evaluations: the accuracy, or what was recorded first; none: nothing was."""
+        return next(iter(curves(self.evaluations).values()), None)
 
     @property
     def network_sources(self) -> str:
@@ -73,7 +78,7 @@ def read_history(folder: RunFolder, config: Config) -> History:
     starts = [line["time_s"] for line in of_workers if line["kind"] == "started"]
     began = min(starts or (line["time_s"] for line in of_workers), default=0.0)
     title = f"{folder.path.name}, policy {config.policy.name}"
-    history = History(title, {}, [], [], [], config.target_accuracy, 0.0)
+    history = History(title, {}, [], [], config.target_accuracy, 0.0)
     noise = SmoothedNoise()
     for source, file, line in told:
         elapsed = max(line["time_s"] - began, 0.0)
@@ -107,8 +112,7 @@ def _add(history: History, line: Line, elapsed: float, noise: SmoothedNoise) -> 
             history.noise_scale.append(noise.update(fresh, number(line.get("grad_sq_global"))).scale)
             history.noise_s.append(elapsed)
     elif line["kind"] == "evaluation":
-        history.accuracy.append(number(line["accuracy"]))
-        history.accuracy_s.append(elapsed)
+        history.evaluations.append(evaluation_of(line, line["time_s"] - elapsed))
 
 
 def _add_window(worker: WorkerSeries, line: Line, elapsed: float) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from dynamix_ps.report.plots.history import History, WorkerSeries
 from dynamix_ps.report.plots.style import LEGEND_LIMIT, WORKER_COLOURS, finish, nothing, worker_lines, worker_style
+from dynamix_ps.run_record.evaluations import ACCURACY
 from dynamix_ps.run_record.model import TIME_PARTS
 
 PART_COLOURS = {"compute": "#0072b2", "push_pull": "#e69f00", "wait": "#d7d7d7", "input": "#009e73"}
@@ -29,31 +30,36 @@ def batch_sizes(axes: Any, history: History) -> None:
     axes.set_ylim(bottom=0)
 
 
-def accuracy(axes: Any, history: History) -> None:
-    """Accuracy on the test set over time; marks on the time axis where a new plan came into force."""
-    axes.set_ylabel("test accuracy (%)")
+def evaluation(axes: Any, history: History) -> None:
+    """The main metric on the test set over time; marks on the time axis where a new plan came into force."""
+    curve = history.main_metric
+    name = curve.name if curve else ACCURACY
+    is_accuracy = name == ACCURACY
+    factor = 100 if is_accuracy else 1
+    axes.set_ylabel("test accuracy (%)" if curve is None or is_accuracy else f"test {curve.title}")
     if history.plan_s:
         foot = [0.02] * len(history.plan_s)
         style = {"color": "#555555", "marker": "|", "markersize": 9, "linestyle": "none"}
         axes.plot(history.plan_s, foot, transform=axes.get_xaxis_transform(), label="new plan in force", **style)
     axes.margins(y=0.15)
-    percent = [100 * value for value in history.accuracy]
-    axes.plot(history.accuracy_s, percent, "o-", color=WORKER_COLOURS[0], markersize=4, label="test accuracy")
-    if history.target_accuracy is not None:
+    values = [factor * value for value in curve.values] if curve else []
+    times = curve.elapsed_s if curve else []
+    axes.plot(times, values, "o-", color=WORKER_COLOURS[0], markersize=4, label=f"test {name}")
+    if is_accuracy and history.target_accuracy is not None:
         target = 100 * history.target_accuracy
         axes.axhline(target, color=WORKER_COLOURS[5], linestyle="--", linewidth=1.2, label=f"target {target:g} %")
-    if percent:
+    if values:
         axes.annotate(
-            f"{percent[-1]:.1f} %",
-            (history.accuracy_s[-1], percent[-1]),
+            f"{values[-1]:.1f} %" if is_accuracy else f"{values[-1]:.4g}",
+            (times[-1], values[-1]),
             xytext=(-4, 6),
             textcoords="offset points",
             ha="right",
             fontweight="bold",
             bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1},
         )
-    finish(axes, history, bool(percent), legend=False)
-    if percent:
+    finish(axes, history, bool(values), legend=False)
+    if values:
         axes.legend(fontsize="small", framealpha=0.9, loc="lower right", bbox_to_anchor=(1.0, 0.06))
 
 

@@ -13,6 +13,7 @@ from dynamix_ps.config.schema import Config
 from dynamix_ps.report.plots import panels, style
 from dynamix_ps.report.plots import panels_measured as measured
 from dynamix_ps.report.plots.history import History, read_history
+from dynamix_ps.run_record.evaluations import ACCURACY
 from dynamix_ps.run_record.run_folder import RunFolder
 
 DOTS_PER_INCH = 130
@@ -29,7 +30,7 @@ def draw_plots(folder: RunFolder, config: Config) -> list[Path]:
     try:
         folder.plots_dir.mkdir(exist_ok=True)
         history = read_history(folder, config)
-        if not history.accuracy and not any(worker.windows for worker in history.workers.values()):
+        if not history.evaluations and not any(worker.windows for worker in history.workers.values()):
             return made  # a run that failed at its start tells its reason without a wait for empty pictures
         figure_type = _figure_type()
     except Exception as error:
@@ -60,9 +61,14 @@ def _batch_sizes(figure: Any, history: History) -> None:
     panels.batch_sizes(_titled(figure, "Batch size per worker", history), history)
 
 
-def _accuracy(figure: Any, history: History) -> None:
+def _evaluation(figure: Any, history: History) -> None:
     figure.set_size_inches(8, 4)
-    panels.accuracy(_titled(figure, "Accuracy", history), history)
+    panels.evaluation(_titled(figure, _metric_title(history), history), history)
+
+
+def _metric_title(history: History) -> str:
+    name = history.main_metric.name if history.main_metric else ACCURACY
+    return f"{name[:1].upper()}{name[1:]} on the test set"
 
 
 def _step_time(figure: Any, history: History) -> None:
@@ -87,7 +93,7 @@ def _overview(figure: Any, history: History) -> None:
     grid = figure.subplots(2, 2)
     for axes, title, draw in (
         (grid[0, 0], "Batch size per worker", panels.batch_sizes),
-        (grid[0, 1], "Accuracy on the test set", panels.accuracy),
+        (grid[0, 1], _metric_title(history), panels.evaluation),
         (grid[1, 0], "Time spent waiting for other workers", panels.waiting),
         (grid[1, 1], "Time per sample, first and last plan", panels.split_by_plan),
     ):
@@ -142,7 +148,7 @@ PLOTS: dict[str, Callable[[Any, History], None]] = {
     "overview": _overview,
     "batch_sizes": _batch_sizes,
     "step_time": _step_time,
-    "accuracy": _accuracy,
+    "evaluation": _evaluation,
     "network": _network,
     "system": _system,
     "gradients": _gradients,

@@ -8,6 +8,7 @@ sustained time is then its CPU time over the cores it may use, if that is longer
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -93,7 +94,8 @@ def series_of(run: RecordedRun) -> Series:
     own_s = (of_workers("compute_s") + of_workers("input_s")) / k[:, None] + push_pull_s[:, None]
     sustained_s = of_workers("cpu_ratio") * iteration_s[:, None] / of_workers("cpu_cores")
     sizes, first = of_workers("samples") / k[:, None], of_cluster("first_iteration").astype(np.int64)
-    evaluated = np.array([point.iteration for point in run.evaluations], dtype=np.float64)
+    judged = [point for point in run.evaluations if not math.isnan(point.accuracy)]
+    evaluated = np.array([point.iteration for point in judged], dtype=np.float64)
     last = int(max([*(first + k), *evaluated]))
     at = _window_of(first, k.astype(np.int64), last)
     return Series(
@@ -110,7 +112,7 @@ def series_of(run: RecordedRun) -> Series:
         sizes_at=sizes[at],
         clock_s=np.concatenate(([0.0], np.cumsum(iteration_s[at]))),
         evaluated=evaluated,
-        test_accuracy=np.array([point.accuracy for point in run.evaluations], dtype=np.float64),
+        test_accuracy=np.array([point.accuracy for point in judged], dtype=np.float64),
     )
 
 

@@ -3,6 +3,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from matplotlib.figure import Figure
 
 from dynamix_ps.report.plots import panels, plots
 from dynamix_ps.report.plots.history import read_history
@@ -71,6 +72,15 @@ def test_damaged_lines_are_left_out(folder: RunFolder) -> None:
     assert_all_drawn(folder)
 
 
+def test_a_run_without_accuracy_shows_what_it_has(folder: RunFolder) -> None:
+    errors = {"values": {"mae": 3.0}, "higher_is_better": {"mae": False}}
+    append(folder.worker_file(0), started(0), window(0, 0), evaluation(3, 0.0, **errors))
+    axes = Figure().subplots()
+    panels.evaluation(axes, read_history(folder, config(1, target_accuracy=0.8)))
+    assert axes.get_ylabel() == "test mae (lower is better)"
+    assert [list(line.get_ydata()) for line in axes.lines] == [[3.0]], "no target: that is one of accuracy"
+
+
 def test_history_holds_what_happened(folder: RunFolder) -> None:
     append(folder.worker_file(0), started(0), window(0, 0), plan_applied(0, 1, [80, 48]), evaluation(7, 0.5))
     append(folder.worker_file(1), started(1, time_s=START_S + 1), plan_applied(1, 1, [80, 48]))
@@ -80,7 +90,12 @@ def test_history_holds_what_happened(folder: RunFolder) -> None:
     assert history.workers[1].batch_sizes == [64, 48]
     per_sample_us = 0.5e6 / (3 * 64 * WINDOW)  # 0.5 s over the samples of all workers
     assert history.workers[0].part_us["compute"] == [pytest.approx(per_sample_us)]
-    assert (history.accuracy_s, history.accuracy) == ([7.0], [0.5])
+    assert history.main_metric is not None
+    assert (history.main_metric.name, history.main_metric.elapsed_s, history.main_metric.values) == (
+        "accuracy",
+        [7.0],
+        [0.5],
+    )
     assert history.plan_s == pytest.approx([1.1])
     assert (history.target_accuracy, history.end_s) == (0.8, 7.0)
     assert folder.path.name in history.title

@@ -65,7 +65,11 @@ def test_figures_of_a_run(folder: RunFolder) -> None:
     assert (summary["plans_published"], summary["plans_applied"]) == (4, 2)
     assert (summary["train_s"], summary["samples_per_s"]) == (12.5, 400.0)
     assert (summary["final_accuracy"], summary["time_to_accuracy_s"]) == (0.84, 8.0)
-    assert [point["accuracy"] for point in summary["accuracy_curve"]] == [0.7, 0.86, 0.84]
+    assert [point["values"]["accuracy"] for point in summary["evaluations"]] == [0.7, 0.86, 0.84]
+    assert summary["metrics"] == {
+        "accuracy": {"higher_is_better": True, "last": 0.84, "best": 0.86},
+        "loss": {"higher_is_better": False, "last": 0.16, "best": 0.14},
+    }
     assert summary["wait_fraction"] == pytest.approx([0.2, 0.5])
     assert summary["batch_sizes_start"] == [64, 64]
     assert summary["batch_sizes_end"] == [90, 48]
@@ -111,10 +115,34 @@ def test_failed_run_keeps_what_was_recorded(folder: RunFolder) -> None:
 
 
 def test_accuracy_that_is_not_a_number_is_null(folder: RunFolder) -> None:
-    append(folder.worker_file(0), started(0), evaluation(5, 0.7) | {"accuracy": None, "loss": None})
+    append(folder.worker_file(0), started(0), evaluation(5, 0.7) | {"values": {"accuracy": None, "loss": None}})
     summary = write_summary(folder, config(1, target_accuracy=0.1), GOOD)
     assert summary["final_accuracy"] is None
     assert summary["time_to_accuracy_s"] is None
+
+
+def test_an_error_is_never_shown_as_accuracy(folder: RunFolder) -> None:
+    values = [{"mae": 0.0505, "wer": 0.2}, {"mae": 0.06, "wer": 0.3}]
+    lines = [evaluation(5 * n, 0.0, values=one, higher_is_better={"mae": False}) for n, one in enumerate(values, 1)]
+    append(folder.worker_file(0), started(0), *lines)
+    summary = write_summary(folder, config(1, target_accuracy=0.01), GOOD)
+    assert summary["final_accuracy"] is summary["time_to_accuracy_s"] is None
+    assert summary["metrics"]["mae"] == {"higher_is_better": False, "last": 0.06, "best": 0.0505}
+    assert summary["metrics"]["wer"]["best"] is None, "a value of unknown direction is not ranked"
+    page = folder.summary_md.read_text()
+    assert "| final mae | 0.06 (best: 0.0505) |" in page and "| final wer | 0.3 |" in page
+    assert "| iteration | epoch | time | mae (lower is better) | wer |" in page
+    assert "test mae 0.06, test wer 0.3" in headline(summary)[1]
+    assert "accuracy of 1.00 %" in page and "final accuracy" not in page
+
+
+def test_runs_of_before_are_read(folder: RunFolder) -> None:
+    line = evaluation(5, 0.7)
+    del line["values"], line["higher_is_better"]
+    append(folder.worker_file(0), started(0), line | {"accuracy": 0.7, "loss": 0.3})
+    summary = write_summary(folder, config(1, target_accuracy=0.6), GOOD)
+    assert (summary["final_accuracy"], summary["time_to_accuracy_s"]) == (0.7, 5.0)
+    assert summary["metrics"]["loss"] == {"higher_is_better": False, "last": 0.3, "best": 0.3}
 
 
 def test_what_was_measured(folder: RunFolder) -> None:
@@ -187,7 +215,7 @@ class TestDegraded:
         assert any(line.startswith("stall (worker-0): iteration 33 waited for worker 1") for line in lines)
         assert any(line.startswith("cgroup (launcher): not permitted") for line in lines)
         assert len(lines) == 4
-        assert len(summary["accuracy_curve"]) == 1  # the recorder's copies of the workers' lines are not counted again
+        assert len(summary["evaluations"]) == 1  # the recorder's copies of the workers' lines are not counted again
 
     def test_page_lists_them(self, folder: RunFolder) -> None:
         append(folder.worker_file(0), degraded(0, "data", "digits in place of Fashion-MNIST"))
@@ -197,17 +225,17 @@ class TestDegraded:
 
 def test_page_shows_plots_overview_first(folder: RunFolder) -> None:
     whole_run(folder)
-    for name in ("accuracy", "overview", "batch_sizes"):
+    for name in ("evaluation", "overview", "batch_sizes"):
         (folder.plots_dir / f"{name}.png").write_bytes(b"png")
     write_summary(folder, config(), GOOD)
     page = folder.summary_md.read_text()
-    assert page.index("plots/overview.png") < page.index("plots/accuracy.png") < page.index("plots/batch_sizes.png")
+    assert page.index("plots/overview.png") < page.index("plots/batch_sizes.png") < page.index("plots/evaluation.png")
     assert "| 0 | finished |" in page
 
 
 def test_long_accuracy_table_is_thinned_and_keeps_the_result(folder: RunFolder) -> None:
     append(folder.worker_file(0), started(0), *(evaluation(n, n / 100) for n in range(1, 31)))
-    assert len(write_summary(folder, config(1), GOOD)["accuracy_curve"]) == 30
+    assert len(write_summary(folder, config(1), GOOD)["evaluations"]) == 30
     page = folder.summary_md.read_text()
     assert "10 of 30 evaluations" in page
     assert "| 30.00 % |" in page and "| 27.00 % |" in page and "| 29.00 % |" not in page

@@ -115,7 +115,9 @@ def test_the_clock_leaves_no_iteration_out() -> None:
 def curve(accuracy: list[float]) -> Series:
     run = simulated_run("curve", SIZES[0], windows=len(accuracy))
     points = zip(run.evaluations, accuracy, strict=True)
-    return series_of(dataclasses.replace(run, evaluations=tuple(dataclasses.replace(p, accuracy=a) for p, a in points)))
+    return series_of(
+        dataclasses.replace(run, evaluations=tuple(dataclasses.replace(p, values={"accuracy": a}) for p, a in points))
+    )
 
 
 def test_the_target_is_reached_between_two_evaluations() -> None:

@@ -89,11 +89,11 @@ def test_a_run_is_plain_training_on_its_batches(hybrid, optimizer):
 def test_records_tell_framework_loss_and_accuracy(tmp_path):
     run = make_run(tmp_path, mode="observe", window=3)
     train(run, iterations=6)
-    score = lambda inputs, targets: (  # noqa: E731
-        (run.net(inputs).argmax(1).astype(np.int32) == targets).sum(),
-        cross_entropy(run.net(inputs), targets).sum(),
-    )
-    accuracy, loss = run.evaluate(make_data(), score, batch_size=7)
+    score = lambda inputs, targets: {  # noqa: E731
+        "accuracy": (run.net(inputs).argmax(1).astype(np.int32) == targets).sum(),
+        "loss": cross_entropy(run.net(inputs), targets).sum(),
+    }
+    found = run.evaluate(make_data(), score, batch_size=7)
     run.close()
     recorded = lines(tmp_path)
     assert next(line for line in recorded if line["kind"] == "started")["framework"] == f"mxnet {mx.__version__}"
@@ -103,8 +103,8 @@ def test_records_tell_framework_loss_and_accuracy(tmp_path):
     assert (windows[0]["trained_ratio"], windows[0]["lr_ratio"]) == pytest.approx((4 / 6, 1.0))
     with autograd.pause():
         logits = run.net(make_data()._data[0])
-    assert accuracy == pytest.approx(float((logits.argmax(1).asnumpy() == make_data()._data[1]).mean()))
-    assert 0 < loss < 5
+    assert found["accuracy"] == pytest.approx(float((logits.argmax(1).asnumpy() == make_data()._data[1]).mean()))
+    assert 0 < found["loss"] < 5
 
 
 def test_gradients_live_in_the_buckets_and_nothing_is_copied():

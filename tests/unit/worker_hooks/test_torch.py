@@ -191,24 +191,27 @@ def test_evaluation_is_exact_and_leaves_records_and_mode_alone(tmp_path, monkeyp
         assert not torch.is_grad_enabled()
         clock["now_s"] += 1000.0
         logits = run.model(inputs)
-        return (logits.argmax(1) == targets).sum(), nn.functional.cross_entropy(logits, targets, reduction="sum")
+        loss = nn.functional.cross_entropy(logits, targets, reduction="sum")
+        return {"accuracy": (logits.argmax(1) == targets).sum(), "loss": loss}
 
     for inputs, targets in run.batches(iterations=4):
         run.optimizer.zero_grad()
         run.backward(nn.functional.cross_entropy(run.model(inputs), targets))
         clock["now_s"] += 1.0
         run.optimizer.step()
-        accuracy, loss, *_ = run.evaluate(make_data(), score, batch_size=7)
+        found = run.evaluate(make_data(), score, batch_size=7)
     assert run.model.training
     inputs, targets = make_data().tensors
     with torch.no_grad():
         logits = run.model(inputs)
-    assert accuracy == pytest.approx(float((logits.argmax(1) == targets).float().mean()))
-    assert loss == pytest.approx(float(nn.functional.cross_entropy(logits, targets)), rel=1e-5)
+    assert found["accuracy"] == pytest.approx(float((logits.argmax(1) == targets).float().mean()))
+    assert found["loss"] == pytest.approx(float(nn.functional.cross_entropy(logits, targets)), rel=1e-5)
     run.close()
     assert [w["duration_s"] for w in lines(tmp_path) if w["kind"] == "window"] == [1.0, 1.0]
     told = [line for line in lines(tmp_path) if line["kind"] == "evaluation"]
     assert [one["iteration"] for one in told] == [1, 2, 3, 4]
+    assert told[-1]["values"] == found
+    assert told[-1]["higher_is_better"] == {"accuracy": True, "loss": False}
     assert [one["trained_samples"] for one in told] == [8, 16, 24, 32]
     assert [one["trained_s"] for one in told] == [1.0, 2.0, 3.0, 4.0]
     kinds = [line["kind"] for line in lines(tmp_path)]
