@@ -33,12 +33,13 @@ class SmallCluster:
     lr_rule: str = "adascale"
     trained_ratio: float = math.nan
     lr_ratio: float = 1.0
+    seed: int = 0
     plan: Plan = field(init=False)
     window: int = 0
 
     def __post_init__(self) -> None:
         self.plan = Plan(0, (self.start,) * len(self.speeds))
-        self._rng = np.random.default_rng(0)
+        self._rng = np.random.default_rng(self.seed)
 
     def compute_s(self, sizes: Sequence[float]) -> NDArray[np.float64]:
         return np.asarray(self.fixed_s + np.asarray(sizes) / np.asarray(self.speeds))

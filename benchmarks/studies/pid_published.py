@@ -31,8 +31,8 @@ from rich.table import Table
 from dynamix_ps.arbitrator.planner import guard
 from dynamix_ps.policy.base import Policy
 from dynamix_ps.policy.baselines.pid import PidPolicy
-from dynamix_ps.policy.baselines.proportional import DEAD_BAND
 from dynamix_ps.policy.baselines.static import StaticPolicy
+from dynamix_ps.policy.baselines.steady_times import DEAD_BAND
 from dynamix_ps.sim.cluster.parameters import parameters_of
 from dynamix_ps.sim.cluster.simulator import Simulator
 from dynamix_ps.sim.scenario.load import Scenario

@@ -1,22 +1,17 @@
 """Shares by measured throughput: the dynamic-batching controller (arXiv 2305.12213, III-C), with B kept.
 
 The published step b_k <- b_k * mean(t) / t_k also changes the global batch. Here the same shares,
-X_k / sum X with X_k = b_k / t_k, split an unchanged B. The dead-band is 5 % as published. Chosen by us: the
-coefficient of the smoothing, and that smoothing continues when sizes change.
+X_k / sum X with X_k = b_k / t_k, split an unchanged B. The dead-band is 5 % as published. Chosen by us: how times are
+smoothed, what they say of sizes that were not tried, and when sizes may change (steady_times.py).
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
-from dynamix_ps.apportion import apportion, largest_change
+from dynamix_ps.apportion import apportion
 from dynamix_ps.policy.base import Decision, View
-from dynamix_ps.policy.cluster_model.compute_times import ComputeMeter
-from dynamix_ps.policy.window_arrays import arrays_of
-
-DEAD_BAND = 0.05  # if no worker's size would change by more (relative), all stay
-SMOOTHING = 0.5  # weight of the newest window in a worker's throughput
+from dynamix_ps.policy.baselines.steady_times import SteadyTimes
 
 
 class ProportionalPolicy:
@@ -25,25 +20,19 @@ class ProportionalPolicy:
     name = "proportional"
 
     def __init__(self, n_workers: int) -> None:
-        self._meter = ComputeMeter(n_workers)
-        self._throughput_per_s: list[float | None] = [None] * n_workers
+        self._times = SteadyTimes(n_workers)
 
     def decide(self, view: View) -> Decision:
         """New sizes, or the present ones if the window is not clean, little would change, or bounds forbid it."""
+        sizes = view.plan.batch_sizes
         if not view.clean:
-            return Decision(view.plan.batch_sizes)
-        sizes, times_s = self._meter.per_iteration(arrays_of(view))
-        for rank, throughput_per_s in enumerate((sizes / times_s).tolist()):
-            if math.isfinite(throughput_per_s):
-                self._measure(rank, throughput_per_s)
-        wanted = shares_by_speed(view, self._throughput_per_s)
-        return Decision(wanted if largest_change(view.plan.batch_sizes, wanted) > DEAD_BAND else view.plan.batch_sizes)
-
-    def _measure(self, rank: int, throughput_per_s: float) -> None:
-        before = self._throughput_per_s[rank]
-        self._throughput_per_s[rank] = (
-            throughput_per_s if before is None else before + SMOOTHING * (throughput_per_s - before)
-        )
+            return Decision(sizes)
+        self._times.observe(view)
+        known = self._times.known
+        shares: list[float | None] = [None] * len(sizes)
+        for rank, share in zip(known, self._times.equal_times(sum(sizes[rank] for rank in known), sizes), strict=True):
+            shares[rank] = share
+        return self._times.decide(view, shares_by_speed(view, shares))
 
 
 def shares_by_speed(view: View, speeds_per_s: Sequence[float | None]) -> tuple[int, ...]:

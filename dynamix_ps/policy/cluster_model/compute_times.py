@@ -39,9 +39,14 @@ SHORTEST_S, LONGEST_S = 1e-6, 1e6  # times outside this range count as not measu
 
 
 class ComputeTimes:
-    """Models of all workers, shape (workers,) or (environments, workers)."""
+    """Models of all workers, shape (workers,) or (environments, workers).
 
-    def __init__(self, *shape: int) -> None:
+    `jumped` says of the last window whose level followed it at once, because it had changed by more than `jump`.
+    """
+
+    def __init__(self, *shape: int, jump: float = JUMP) -> None:
+        self._jump = jump
+        self.jumped = np.zeros(shape, dtype=np.bool_)
         self._sums = np.zeros((5, *shape))  # of w, w b, w b^2, w t, w b t with w = 1 / t^2
         self._level = np.ones(shape)
         self._fixed_s = np.zeros(shape)
@@ -63,7 +68,8 @@ class ComputeTimes:
         seen = sensible(size, time_s)
         size, time_s = np.where(seen, size, 1.0), np.where(seen, time_s, 1.0)
         own = self._own_change(size, time_s, seen & self.known)
-        self._level = self._level * np.where(np.abs(own - 1) > JUMP, own, 1 + SMOOTHING * (own - 1))
+        self.jumped = np.abs(own - 1) > self._jump
+        self._level = self._level * np.where(self.jumped, own, 1 + SMOOTHING * (own - 1))
         self._size, self._time_s = np.where(seen, size, self._size), np.where(seen, time_s, self._time_s)
 
         line_s = time_s / self._level
@@ -89,7 +95,8 @@ class ComputeTimes:
         grown = size / np.where(comparable, self._size, size)
         longer = time_s / np.where(comparable, self._time_s, time_s)
         moved = np.abs(grown - 1) > SAME_SIZE
-        explained = (longer > np.minimum(grown, 1) * (1 - JUMP)) & (longer < np.maximum(grown, 1) * (1 + JUMP))
+        least, most = np.minimum(grown, 1) * (1 - self._jump), np.maximum(grown, 1) * (1 + self._jump)
+        explained = (longer > least) & (longer < most)
         error = time_s / np.where(comparable, self.seconds(size), time_s)
         return np.where(comparable & ~(moved & explained), error, 1.0)
 

@@ -22,7 +22,7 @@ from typing import Any, Protocol
 from dynamix_ps.apportion import largest_change
 from dynamix_ps.config.schema import Safety
 from dynamix_ps.policy.base import Decision, Learner, Policy, View
-from dynamix_ps.policy.baselines.proportional import DEAD_BAND
+from dynamix_ps.policy.baselines.steady_times import DEAD_BAND
 from dynamix_ps.policy.cluster_model.efficiency import finishing, goodput
 from dynamix_ps.policy.cluster_model.model import ClusterModel
 from dynamix_ps.policy.cluster_model.network_times import StepTimes

@@ -56,13 +56,17 @@ def test_dead_band_ignores_small_noise() -> None:
     assert len(plans) == 1
 
 
-def test_smoothing_takes_half_of_a_sudden_change() -> None:
+def test_scatter_is_smoothed_and_a_jump_is_not() -> None:
+    """The second worker is 10 % slower for a window, then three times as fast as at first."""
     policy, plan = ProportionalPolicy(2), Plan(0, (100, 100))
-    policy.decide(view(plan, [record(0, samples=100, compute_s=1.0), record(1, samples=100, compute_s=1.0)]))
-    sizes = policy.decide(
-        view(plan, [record(0, 1, samples=100, compute_s=1.0), record(1, 1, samples=300, compute_s=1.0)])
-    )
-    assert sizes.batch_sizes == (67, 133)  # speeds 100 and (100 + 300) / 2
+
+    def decide(window: int, time_s: float) -> tuple[int, ...]:
+        records = [record(0, window, samples=100, compute_s=1.0), record(1, window, samples=100, compute_s=time_s)]
+        return policy.decide(view(plan, records)).batch_sizes  # type: ignore[arg-type]
+
+    assert [decide(window, 1.0) for window in range(3)] == [(100, 100)] * 3
+    assert decide(3, 1.1) == (100, 100)
+    assert decide(4, 1 / 3) == (50, 150)
 
 
 def test_bounds_are_kept_and_what_they_take_goes_to_the_others() -> None:
@@ -82,7 +86,7 @@ def test_unclean_or_unmeasured_windows_keep_the_plan() -> None:
 
 def test_a_worker_never_measured_keeps_its_size() -> None:
     policy, plan = ProportionalPolicy(3), Plan(0, (100, 100, 100))
-    records = [record(0, samples=100, compute_s=1.0), None, record(2, samples=300, compute_s=1.0)]
+    records = [record(0, samples=100, compute_s=3.0), None, record(2, samples=100, compute_s=1.0)]
     assert policy.decide(view(plan, records)).batch_sizes == (50, 100, 150)
 
 
