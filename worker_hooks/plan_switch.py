@@ -13,15 +13,16 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from dynamix_ps.messages import Plan
+from dynamix_ps.rpc.plan_rules import LARGEST_VERSION
 
-VERSION_BITS = 24
+VERSION_BITS = LARGEST_VERSION.bit_length()
 
 
 @lru_cache
 def version_bits(version: int) -> tuple[int, ...]:
     """The vote for a version: VERSION_BITS values of 0 or 1, lowest bit first."""
-    if not 0 <= version < 1 << VERSION_BITS:
-        raise ValueError(f"plan version {version} is not in 0..{(1 << VERSION_BITS) - 1}")
+    if not 0 <= version <= LARGEST_VERSION:
+        raise ValueError(f"plan version {version} is not in 0..{LARGEST_VERSION}")
     return tuple(version >> bit & 1 for bit in range(VERSION_BITS))
 
 

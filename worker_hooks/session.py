@@ -48,7 +48,6 @@ class Session:
         self.settings = settings
         self.folder = RunFolder(settings.run_dir) if settings.run_dir else None
         self.reporter = Reporter(self.comm.rank, self.folder)
-        self._refused_version = -1
 
     def start(self, batch_size: int, iteration: int, framework: str) -> None:
         """Announce that this worker takes part, from `iteration` on with batches of this size."""
@@ -75,23 +74,15 @@ class Session:
             return
         if settings.arbitrator:
             me = Registration(self.comm.rank, uuid.uuid4().hex, socket.gethostname(), os.getpid(), plan)
-            self.reporter.connect(settings.arbitrator, settings.run_id, settings.token, me, settings.timeouts)
+            run, timeouts, bounds = (settings.run_id, settings.token), settings.timeouts, settings.bounds or ()
+            self.reporter.connect(settings.arbitrator, *run, me, timeouts, bounds)
         else:
             self.reporter.event("degraded", what="arbitrator", detail="no address given; batch sizes stay as they are")
             logger.warning("mode %s but no arbitrator address: batch sizes stay as they are", settings.mode)
 
     def newest_plan(self) -> Plan | None:
-        """The newest plan this worker can vote for. It refuses a wrong plan, so that this never becomes unanimous."""
-        plan = self.reporter.newest_plan()
-        if plan is None or plan.version == self._refused_version:
-            return None
-        if len(plan.batch_sizes) == self.comm.size and min(plan.batch_sizes) >= 0 and plan.global_batch >= 1:
-            return plan
-        self._refused_version = plan.version
-        detail = f"plan {plan.version} refused: sizes {plan.batch_sizes} for {self.comm.size} workers"
-        self.reporter.event("degraded", what="plan", detail=detail)
-        logger.warning("%s", detail)
-        return None
+        """The newest plan that this worker can vote for."""
+        return self.reporter.newest_plan()
 
     def close(self) -> None:
         """Leave the arbitrator, the run folder and the other workers. Collective."""

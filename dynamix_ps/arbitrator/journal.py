@@ -25,7 +25,7 @@ DECISIONS = ("plan", "kept", "observed")  # kinds that close a window
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """What earlier arbitrators of this run journaled; `plan` is None if they published none."""
+    """What earlier arbitrators of this run journaled; `plan` is None if they published none of theirs or a worker's."""
 
     plan: Plan | None = None
     window: int = -1  # the newest decided window
@@ -91,21 +91,27 @@ def replay(file: Path) -> Resumed:
             if kind == "started":
                 starts += 1
             elif kind == "registered":
-                rank, name, held = int(line["rank"]), str(line["incarnation"]), int(line["plan_version"])
+                rank, name = int(line["rank"]), str(line["incarnation"])
                 if incarnation.get(rank, name) != name:
                     retired.add((rank, incarnation[rank]))
                 incarnation[rank] = name
-                newest_version = max(newest_version, held)
+            elif kind == "adopted":
+                plan = _plan(line)
+                newest_version = max(newest_version, plan.version)
             elif kind in DECISIONS:
                 decided, version = int(line["window"]), int(line["version"])
                 if kind == "plan":
-                    plan = Plan(version, tuple(int(size) for size in line["batch_sizes"]))
+                    plan = _plan(line)
                 decisions += 1
                 window = max(window, decided)
                 newest_version = max(newest_version, version)
         except (KeyError, TypeError, ValueError):
             logger.warning("%s: a line of kind %r is incomplete and skipped", file, kind)
     return Resumed(plan, window, newest_version, decisions, starts, frozenset(retired))
+
+
+def _plan(line: Mapping[str, Any]) -> Plan:
+    return Plan(int(line["version"]), tuple(int(size) for size in line["batch_sizes"]))
 
 
 def _lines(file: Path) -> list[Mapping[str, Any]]:

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from dynamix_ps.messages import Plan
-
-Bounds = tuple[tuple[int, int], ...]
+from dynamix_ps.rpc.plan_rules import LARGEST_VERSION, Bounds
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +33,13 @@ def guard(proposed: Sequence[float], current: Sequence[int], bounds: Bounds) -> 
 
 
 def next_plan(sizes: tuple[int, ...], current: Plan, newest_version: int) -> Plan | None:
-    """A plan with a new version, or None if the sizes stay.
+    """A plan with a new version, or None if the sizes stay or no version is left.
 
     Args:
-        newest_version: the highest version in the journal, in registrations and in records.
+        newest_version: the highest version in the journal and in registrations.
     """
-    if sizes == current.batch_sizes:
-        return None
-    return Plan(max(current.version, newest_version) + 1, sizes)
+    version = max(current.version, newest_version) + 1
+    return None if sizes == current.batch_sizes or version > LARGEST_VERSION else Plan(version, sizes)
 
 
 def _within(values: Iterable[float], bounds: Bounds) -> tuple[int, ...]:

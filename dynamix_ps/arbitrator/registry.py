@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from dynamix_ps.messages import PeerStatus
 from dynamix_ps.rpc.refusals import MalformedMessageError, StaleIncarnationError, UnknownWorkerError
 
+LARGEST_RETIRED = 10_000  # processes that were replaced; more do not come from restarts (chosen by us)
+
 
 @dataclass(slots=True)
 class _Entry:
@@ -39,7 +41,7 @@ class Registry:
 
         Raises:
             MalformedMessageError: no such worker.
-            StaleIncarnationError: it was replaced before.
+            StaleIncarnationError: it was replaced before, or workers were replaced too often.
         """
         self._check(rank, incarnation)
         if self._first_s is None:
@@ -48,6 +50,10 @@ class Registry:
         if known is not None and known.incarnation == incarnation:
             known.heard_s, known.left = now_s, False
             return False
+        if len(self._retired) >= LARGEST_RETIRED:
+            raise StaleIncarnationError(
+                f"worker {rank}: the workers of this run were replaced {len(self._retired)} times; start a new run"
+            )
         if known is not None:
             self._retired.add((rank, known.incarnation))
         self._entries[rank] = _Entry(incarnation, now_s)

@@ -34,6 +34,7 @@ from dynamix_ps.config.schema import Config
 from dynamix_ps.errors import EnvironmentNotReady
 from dynamix_ps.messages import PeerStatus, Plan, Registration, RoleReport, WindowRecord
 from dynamix_ps.policy.base import Decision, Learner, Policy, View, ask
+from dynamix_ps.rpc.plan_rules import LARGEST_VERSION, wrong_sizes, wrong_version
 from dynamix_ps.rpc.refusals import MalformedMessageError, TooManyStreamsError
 
 if TYPE_CHECKING:
@@ -94,6 +95,7 @@ class Arbitrator:
         self._learning: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
         self._new_plan = asyncio.Event()
+        self._held: dict[int, Plan] = {}  # the newest plan a worker held when it registered, by rank
         self._streams: Counter[int] = Counter()  # open streams of plans by rank
         self._restarts = resumed.starts
 
@@ -102,16 +104,15 @@ class Arbitrator:
     def register(self, registration: Registration) -> Plan:
         """Take in a worker and return the newest plan. Idempotent.
 
-        A worker that resumes from a checkpoint may hold a newer plan; the arbitrator then takes that plan over.
+        A worker that resumes from a checkpoint, or that outlived a journal, may hold a newer plan (see `_adopt`).
 
         Raises:
-            MalformedMessageError, StaleIncarnationError: no such worker, or it was replaced.
+            MalformedMessageError, StaleIncarnationError: no such worker, it was replaced, or no plan can be like that.
         """
         rank, held = registration.rank, registration.plan
-        if len(held.batch_sizes) != self._n_workers:
-            raise MalformedMessageError(
-                f"plan.batch_sizes: got {len(held.batch_sizes)} sizes, expected {self._n_workers}, one per worker"
-            )
+        problem = wrong_version(held.version, 0, LARGEST_VERSION) or wrong_sizes(held.batch_sizes, self._bounds)
+        if problem:
+            raise MalformedMessageError(f"plan.{problem}")
         now_s = self._clock()
         if self._registry.register(rank, registration.incarnation, now_s):
             self._journal.write(
@@ -123,17 +124,41 @@ class Arbitrator:
                 plan_version=held.version,
             )
         self._heard(rank, registration.incarnation)
-        self._newest_version = max(self._newest_version, held.version)
-        if held.version > self._plan.version or self._plan.version == 0:
+        self._held[rank] = held
+        if held.version == self._plan.version == 0:  # a static policy has first sizes of its own
             self._publish(held)
+        self._adopt()
         return self._plan
+
+    def _adopt(self) -> None:
+        """Take over newer plans that workers hold, if they are at most one version ahead of what is known.
+
+        Known is what the journal says and what another worker holds. Workers that resume from a checkpoint hold the
+        same plan. One that is far ahead of all others is wrong, and would leave no versions for later plans.
+        """
+        newer = {rank: plan for rank, plan in self._held.items() if plan.version > self._plan.version}
+        for rank, held in sorted(newer.items(), key=lambda item: item[1].version):
+            others = [plan.version for other, plan in self._held.items() if other != rank]
+            known = max([self._newest_version, *others]) if self._n_workers > 1 else held.version
+            if held.version <= known + 1:
+                self._journal.write("adopted", version=held.version, batch_sizes=held.batch_sizes)
+                self._publish(held)
 
     def report(self, incarnation: str, record: WindowRecord) -> None:
         """Take in a window record. Idempotent; a late record changes nothing. Raises RefusalError."""
         self._heard(record.rank, incarnation)
-        self._newest_version = max(self._newest_version, record.plan_version)
-        if self._windows.add(record, self._clock()):
+        self._check(record)
+        if self._windows.add(record, self._clock(), self._registry.live()):
             self._wake.set()
+
+    def _check(self, record: WindowRecord) -> None:
+        """Raises MalformedMessageError if the record is of a plan that this worker cannot hold."""
+        problem = wrong_version(record.plan_version, max(self._newest_version, self._held[record.rank].version), 0)
+        if problem:
+            raise MalformedMessageError(f"plan_{problem}")
+        largest = self._bounds[record.rank][1]
+        if record.batch_size > largest:
+            raise MalformedMessageError(f"batch_size: got {record.batch_size}, expected at most {largest}")
 
     def observe(self, report: RoleReport) -> None:
         """Take in what a role reports of its connections and its machine; an old report changes nothing.

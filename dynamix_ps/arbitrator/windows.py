@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from dynamix_ps.messages import WindowRecord
 
 MAX_OPEN_WINDOWS = 8  # with more undecided windows, the oldest is dropped
+MAX_AHEAD = 4  # windows that one worker can be ahead of all others, by delays of reports alone (chosen by us)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,16 +30,35 @@ class Windows:
     """The open windows of `n_workers` workers. Each window closes once; no window closes after a later one.
 
     Records may arrive late, twice or in any order: only the first record of a rank for an open window counts.
+
+    A record that is far ahead of all other workers waits until another worker gets there, so that a wrong window number
+    cannot close the windows before it. All workers are far ahead after the arbitrator was away.
     """
 
     def __init__(self, n_workers: int, closed: int = -1) -> None:
         self._n_workers = n_workers
         self._closed = closed
         self._open: dict[int, _Open] = {}
+        self._newest: dict[int, int] = {}  # the newest window that a rank has reported
+        self._far_ahead: dict[int, WindowRecord] = {}  # by rank, its newest one
         self._last_duration_s = 0.0
 
-    def add(self, record: WindowRecord, now_s: float) -> bool:
-        """Take a record in. Returns whether it counts."""
+    def add(self, record: WindowRecord, now_s: float, live: AbstractSet[int] = frozenset()) -> bool:
+        """Take a record in. Returns whether a record counts now. `live`: the workers that report too."""
+        self._newest[record.rank] = max(record.window, self._newest.get(record.rank, 0))
+        self._far_ahead[record.rank] = record
+        near = [one for one in self._far_ahead.values() if self._is_near(one, live)]
+        for one in near:
+            del self._far_ahead[one.rank]
+        return any([self._count(one, now_s) for one in near])
+
+    def _is_near(self, record: WindowRecord, live: AbstractSet[int]) -> bool:
+        if record.window <= self._closed + MAX_AHEAD or not live - {record.rank}:
+            return True
+        others = (window for rank, window in self._newest.items() if rank != record.rank)
+        return record.window <= max(others, default=0) + MAX_AHEAD
+
+    def _count(self, record: WindowRecord, now_s: float) -> bool:
         if record.window <= self._closed:
             return False
         entry = self._open.get(record.window)
@@ -54,7 +74,7 @@ class Windows:
         entry.records[record.rank] = record
         return True
 
-    def ready(self, absent: Set[int], lease_s: float, now_s: float) -> ClosedWindow | None:
+    def ready(self, absent: AbstractSet[int], lease_s: float, now_s: float) -> ClosedWindow | None:
         """The newest window that can be decided now. Closes it and all windows before it.
 
         A window is ready when every worker that is not `absent` has reported it, or when its first record is older

@@ -1,4 +1,27 @@
-"""The calls between workers and the arbitrator: messages, checks, authentication, client and server."""
+"""The calls between workers and the arbitrator (arbitrator.proto).
+
+The arbitrator's side:
+
+server      the gRPC server
+auth        who may call
+channel     how much a caller may take up, and the settings of a worker's connection
+calls       the calls on plain bytes
+refusals    why a call is refused
+
+Both sides:
+
+convert     between protobuf and messages, with checks
+fields      checks of single values
+plan_rules  checks of plans
+
+The worker's side:
+
+client      registers, reports and follows the plans, in threads of its own
+link        one connection of a worker
+observer    sends what a role sees of its connections
+backoff     waiting times between attempts
+fork        keeps gRPC out of forked children
+"""
 
 from dynamix_ps.rpc.fork import switch_off_fork_handlers
 

@@ -21,6 +21,7 @@ from dynamix_ps.config.schema import Timeouts
 from dynamix_ps.messages import PeerStatus, Plan, Registration, RoleReport, WindowRecord
 from dynamix_ps.rpc.backoff import backoff_s
 from dynamix_ps.rpc.link import Link, is_final, is_transient, reason
+from dynamix_ps.rpc.plan_rules import Bounds, wrong_plan
 from dynamix_ps.rpc.refusals import RefusalError
 
 MAX_QUEUED_RECORDS = 64
@@ -41,6 +42,7 @@ class ArbitratorClient:
         address: host:port of the arbitrator.
         registration: who this worker is, and the plan it starts with.
         timeouts: `rpc_s` is the deadline of every call, a third of `lease_s` the time between heartbeats.
+        bounds: (smallest, largest) batch size of every worker. A plan beyond them is refused.
         on_event: called from a thread of the client with ("degraded" | "recovered", {"what", "detail"}).
     """
 
@@ -51,6 +53,7 @@ class ArbitratorClient:
         token: str,
         registration: Registration,
         timeouts: Timeouts,
+        bounds: Bounds,
         on_event: OnEvent,
     ) -> None:
         self._address = address
@@ -58,6 +61,7 @@ class ArbitratorClient:
         self._token = token
         self._registration = registration
         self._timeouts = timeouts
+        self._bounds = bounds
         self._pid = os.getpid()
         self._rng = random.Random(registration.incarnation)
         self._outage = _Outage(address, timeouts.lease_s, on_event)
@@ -70,6 +74,7 @@ class ArbitratorClient:
         self._closing = threading.Event()
         self._stream_broke = False
         self._report_refused = False
+        self._plan_refused = False
         self._thread = threading.Thread(target=self._run, name="dynamix-rpc", daemon=True)
         self.dropped_records = 0  # the oldest ones, dropped because the queue was full
 
@@ -92,7 +97,7 @@ class ArbitratorClient:
         self._wake.set()
 
     def newest_plan(self) -> Plan | None:
-        """The newest plan received, or None."""
+        """The newest plan received that this worker can vote for, or None. A wrong plan never becomes unanimous."""
         return self._newest
 
     def progress(self, iteration: int) -> None:
@@ -196,9 +201,17 @@ class ArbitratorClient:
                     link.closed.wait(next(delays))
 
     def _take(self, plan: Plan) -> None:
+        """Hold a newer plan. A wrong one is refused, with one event until a right one comes."""
         held = self._newest or self._registration.plan
-        if plan.version > held.version:
+        if plan.version <= held.version:
+            return
+        problem = wrong_plan(plan, held, self._bounds)
+        if not problem:
             self._newest = plan
+        elif not self._plan_refused:
+            detail = f"plan {plan.version} refused: {problem}; training goes on with plan {held.version}"
+            self._on_event("degraded", {"what": "plan", "detail": detail})
+        self._plan_refused = bool(problem)
 
 
 class _Outage:

@@ -110,7 +110,13 @@ def peer_to_proto(peer: PeerStatus) -> pb.Peer:
 
 
 def peer_from_proto(peer: pb.Peer) -> PeerStatus:
-    return PeerStatus(rank=peer.rank, iteration=peer.iteration, silent_s=peer.silent_s, alive=peer.alive)
+    """Raises MalformedMessageError for a field that is out of its range."""
+    return PeerStatus(
+        rank=count("rank", peer.rank),
+        iteration=count("iteration", peer.iteration),
+        silent_s=number("silent_s", peer.silent_s, SECONDS),
+        alive=peer.alive,
+    )
 
 
 def iteration_from_proto(request: pb.HeartbeatRequest) -> int:

@@ -50,9 +50,11 @@ def known_values(item: object, fields: Iterable[Field]) -> dict[str, float]:
 
 
 def text(name: str, value: str) -> str:
-    """A short text that is not empty. Raises MalformedMessageError."""
+    """A short text that is not empty and can be printed. Raises MalformedMessageError."""
     if not 0 < len(value) <= LARGEST_TEXT:
         raise MalformedMessageError(f"{name}: got {len(value)} characters, expected 1..{LARGEST_TEXT}")
+    if not value.isprintable():
+        raise MalformedMessageError(f"{name}: got {value!r}, expected characters that can be printed")
     return value
 
 

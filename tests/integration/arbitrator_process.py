@@ -118,6 +118,7 @@ class Worker:
             "token": TOKEN,
             "registration": registration(rank),
             "timeouts": Timeouts(rpc_s=0.5, lease_s=1.5),
+            "bounds": ((32, 1024),) * 3,
         }
         self.client = ArbitratorClient(
             address, on_event=lambda kind, fields: self.events.append((kind, fields)), **(settings | changes)

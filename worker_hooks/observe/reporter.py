@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from dynamix_ps.config.schema import Timeouts
 from dynamix_ps.messages import PeerStatus, Plan, Registration, RoleReport, WindowRecord
 from dynamix_ps.rpc.client import ArbitratorClient
+from dynamix_ps.rpc.plan_rules import Bounds
 from dynamix_ps.run_record.iteration_mark import IterationMark
 from dynamix_ps.run_record.json_lines import JsonLines, fields_of
 from dynamix_ps.run_record.role_files import DEGRADED
@@ -59,9 +60,11 @@ class Reporter:
         """A window begins here: what the kernel has counted so far is in none. Never blocks."""
         self._queue.put(("begin_window", time.time(), {}))
 
-    def connect(self, address: str, run_id: str, token: str, registration: Registration, timeouts: Timeouts) -> None:
+    def connect(
+        self, address: str, run_id: str, token: str, registration: Registration, timeouts: Timeouts, bounds: Bounds
+    ) -> None:
         """Connect to the arbitrator. Returns at once; an absent arbitrator is an event, not an error."""
-        self._client = ArbitratorClient(address, run_id, token, registration, timeouts, on_event=self.tell)
+        self._client = ArbitratorClient(address, run_id, token, registration, timeouts, bounds, on_event=self.tell)
         self._client.start()
 
     def event(self, kind: str, **fields: Any) -> None:

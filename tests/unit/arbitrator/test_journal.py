@@ -33,7 +33,9 @@ def test_nothing_written_nothing_resumed(file: Path) -> None:
 def test_replay_restores_what_was_decided(file: Path) -> None:
     journal = Journal(file)
     journal.write("started", policy="static", workers=2, restarts=0)
-    registered(journal, 0, "a", version=3)
+    registered(journal, 0, "a", version=2**23)  # what a worker says it holds does not count
+    journal.write("adopted", version=3, batch_sizes=(29, 39))
+    assert replay(file).plan == Plan(3, (29, 39))
     registered(journal, 1, "b")
     decision(journal, "plan", 0, 4, (30, 40))
     decision(journal, "kept", 1, 4)

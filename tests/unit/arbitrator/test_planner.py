@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from dynamix_ps.arbitrator.planner import guard, next_plan
 from dynamix_ps.messages import Plan
+from dynamix_ps.rpc.plan_rules import LARGEST_VERSION
 
 BOUNDS = ((32, 1024), (32, 1024), (0, 100))
 
@@ -53,3 +54,4 @@ def test_versions_only_grow_and_equal_sizes_make_no_plan() -> None:
     assert next_plan((1, 2), now, 9) is None
     assert next_plan((2, 1), now, 3) == Plan(5, (2, 1))
     assert next_plan((2, 1), now, 9) == Plan(10, (2, 1))
+    assert next_plan((2, 1), now, LARGEST_VERSION) is None

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from dynamix_ps.arbitrator import registry as registry_module
 from dynamix_ps.arbitrator.registry import Registry
 from dynamix_ps.rpc.refusals import MalformedMessageError, StaleIncarnationError, UnknownWorkerError
 
@@ -94,3 +95,13 @@ def test_peers_tell_progress_and_silence() -> None:
     first, third = registry.peers(8.0)
     assert (first.rank, first.iteration, first.silent_s, first.alive) == (0, 17, 3.0, True)
     assert (third.rank, third.iteration, third.silent_s, third.alive) == (2, 0, 8.0, False)
+
+
+def test_workers_are_not_replaced_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry_module, "LARGEST_RETIRED", 2)
+    registry = Registry(2, LEASE_S)
+    for life in ("a", "b", "c"):
+        registry.register(0, life, 0.0)
+    with pytest.raises(StaleIncarnationError, match="replaced 2 times; start a new run"):
+        registry.register(1, "d", 0.0)
+    assert not registry.register(0, "c", 0.0), "who is there may stay"

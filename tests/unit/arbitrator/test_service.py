@@ -12,6 +12,7 @@ import pytest
 from dynamix_ps.arbitrator.journal import replay
 from dynamix_ps.errors import EnvironmentNotReady
 from dynamix_ps.messages import Plan
+from dynamix_ps.rpc.plan_rules import LARGEST_VERSION
 from dynamix_ps.rpc.refusals import (
     MalformedMessageError,
     StaleIncarnationError,
@@ -294,3 +295,54 @@ def test_a_worker_has_only_so_many_streams_of_plans(tmp_path: Path) -> None:
         await asyncio.wait((*followers, other, again))
 
     asyncio.run(story())
+
+
+def test_a_plan_far_ahead_of_what_others_hold_is_not_taken_over(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, Scripted())
+    bench.register_all()
+    for version in (LARGEST_VERSION, 2):
+        bench.arbitrator.register(registration(0, f"other-{version}", Plan(version, (32, 32, 32))))
+        assert bench.plan == Plan(0, (64, 64, 64))
+    bench.arbitrator.register(registration(1, "another", Plan(1, (40, 40, 40))))
+    assert bench.plan == Plan(2, (32, 32, 32)), "one ahead of what another worker holds, and so is this one"
+    assert replay(bench.file).newest_version == 2
+
+
+def test_workers_that_outlived_a_journal_go_on_from_what_they_hold(tmp_path: Path) -> None:
+    async def story() -> None:
+        bench = Bench(tmp_path, Scripted((32, 64, 128)))
+        held = Plan(9, (70, 80, 90))
+        for rank, plan in enumerate((held, Plan(8, (50, 50, 50)), held)):  # the newest had not reached worker 1
+            bench.arbitrator.register(registration(rank, plan=plan))
+        assert bench.plan == held
+        await bench.window(0, Plan(8, (50, 50, 50)))
+        assert bench.plan == Plan(10, (32, 64, 128))
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    ("plan", "problem"),
+    [
+        (Plan(LARGEST_VERSION + 1, (64, 64, 64)), "plan.version: got 16777216"),
+        (Plan(0, (64, 64)), "plan.batch_sizes: got 2 sizes, expected 3"),
+        (Plan(0, (64, 64, 31)), "plan.batch_sizes: got 31 for worker 2, expected 32..1024"),
+        (Plan(0, (64, 1025, 64)), "plan.batch_sizes: got 1025 for worker 1, expected 32..1024"),
+    ],
+)
+def test_a_worker_with_an_impossible_plan_is_refused(tmp_path: Path, plan: Plan, problem: str) -> None:
+    bench = Bench(tmp_path, Scripted())
+    with pytest.raises(MalformedMessageError, match=problem):
+        bench.arbitrator.register(registration(0, plan=plan))
+    assert bench.lines("registered") == []
+
+
+def test_a_record_of_a_plan_that_its_worker_cannot_hold_is_refused(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, Scripted())
+    bench.register_all()
+    bench.arbitrator.register(registration(1, plan=Plan(9, (64, 64, 64))))  # alone with it
+    with pytest.raises(MalformedMessageError, match=r"plan_version: got 1, expected 0\.\.0"):
+        bench.arbitrator.report("life-0", record(0, 0, plan_version=1))
+    bench.arbitrator.report("life-1", record(1, 0, plan_version=9))
+    with pytest.raises(MalformedMessageError, match="batch_size: got 1025, expected at most 1024"):
+        bench.arbitrator.report("life-0", record(0, 0, batch_size=1025))

@@ -166,7 +166,7 @@ def test_flagged_and_mixed_windows_are_not_learned_from(tmp_path: Path) -> None:
             bench.report(run_under(bench.plan, number, flagged=True))
             await bench.arbitrator.step()
             mixed = run_under(bench.plan, number + 1)
-            mixed[0] = record(0, number + 1, plan_version=-1)
+            mixed[0] = record(0, number + 1, plan_version=0)
             bench.report(mixed)
             await bench.arbitrator.step()
             await bench.learned()

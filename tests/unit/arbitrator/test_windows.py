@@ -5,7 +5,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dynamix_ps.arbitrator.windows import MAX_OPEN_WINDOWS, ClosedWindow, Windows
+from dynamix_ps.arbitrator.windows import MAX_AHEAD, MAX_OPEN_WINDOWS, ClosedWindow, Windows
 from tests.control_plane import record
 
 LEASE_S = 5.0
@@ -108,3 +108,37 @@ def test_duplicates_and_reordering_within_the_open_windows_change_no_decision(
     assert numbers[-1] == count - 1
     for item in closed:
         assert item.records == tuple(record(rank, item.window) for rank in range(workers))
+
+
+ALL_THREE = frozenset({0, 1, 2})
+
+
+def test_a_window_far_ahead_of_all_others_waits_for_another_worker() -> None:
+    windows = Windows(3)
+    assert not windows.add(record(0, 2**53), 0.0, ALL_THREE)
+    assert windows.ready(NOBODY, LEASE_S, 1e9) is None, "nothing closes by it"
+    for rank in range(3):
+        assert windows.add(record(rank, 0), 0.0, ALL_THREE)
+    assert windows.ready(NOBODY, LEASE_S, 0.0) == ClosedWindow(0, tuple(record(r, 0) for r in range(3)), False)
+
+
+def test_all_workers_may_be_far_ahead_after_an_outage_and_no_record_is_lost() -> None:
+    windows = Windows(3, closed=7)
+    assert not windows.add(record(0, 900), 0.0, ALL_THREE)
+    assert windows.add(record(1, 900), 0.0, ALL_THREE)
+    assert windows.add(record(2, 900), 0.0, ALL_THREE)
+    closed = windows.ready(NOBODY, LEASE_S, 0.0)
+    assert closed == ClosedWindow(900, tuple(record(rank, 900) for rank in range(3)), timed_out=False)
+
+
+def test_one_worker_leads_by_a_few_windows_at_most() -> None:
+    windows = Windows(2)
+    led = [windows.add(record(0, window), 0.0, frozenset({0, 1})) for window in range(20)]
+    assert led.index(False) <= MAX_AHEAD + 1
+    assert not any(led[MAX_AHEAD + 1 :])
+    assert windows.add(record(1, 0), 0.0, frozenset({0, 1}))
+
+
+def test_the_last_worker_that_is_left_may_be_far_ahead() -> None:
+    windows = Windows(2)
+    assert windows.add(record(0, 500), 0.0, frozenset({0}))

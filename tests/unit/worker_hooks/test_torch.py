@@ -306,16 +306,6 @@ def test_a_wrong_number_of_workers_is_refused():
         make_run(sizes=(4, 4))
 
 
-def test_a_plan_that_does_not_fit_is_refused_and_said_once(tmp_path, monkeypatch):
-    run = make_run(tmp_path, mode="adapt")
-    monkeypatch.setattr(run._session.reporter, "newest_plan", lambda: Plan(1, (4, 4)))
-    train(run, iterations=5)
-    run.close()
-    refused = [line for line in lines(tmp_path) if line["kind"] == "degraded" and line["what"] == "plan"]
-    assert len(refused) == 1
-    assert run.batch_size == 8
-
-
 def test_a_worker_without_samples_runs_but_does_not_count(monkeypatch):
     run = make_run(mode="adapt")
     monkeypatch.setattr(run._switch, "plan_at", lambda iteration: Plan(0, (8,)))
