@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
-from prometheus_client import CollectorRegistry, Histogram, start_http_server
+from prometheus_client import CollectorRegistry, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from dynamix_ps.config.schema import Config
@@ -16,15 +16,13 @@ from dynamix_ps.errors import EnvironmentNotReady
 from dynamix_ps.metrics.noise import GradientNoise, SmoothedNoise
 from dynamix_ps.policy.base import Decision, View
 from dynamix_ps.report.exposition import COUNTERS, GAUGES, PREFIX, Labels, Sample, gauges, growth
-
-if TYPE_CHECKING:
-    from wsgiref.simple_server import WSGIServer
+from dynamix_ps.report.metrics_server import MetricsServer
 
 DECISION_BUCKETS_S = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
 
 
 class Exporter:
-    """Call `start` once and `observe` for every closed window, from one thread; HTTP is served from others."""
+    """Call `start` once and `observe` for every closed window, from one thread; HTTP is served from another."""
 
     def __init__(self, config: Config, run_name: str) -> None:
         """`run_name` becomes the label `run` of every series."""
@@ -40,8 +38,10 @@ class Exporter:
             buckets=DECISION_BUCKETS_S,
         )
         self._decisions = decisions.labels(run_name)
-        self._server: WSGIServer | None = None
-        self._thread: threading.Thread | None = None
+        self._server: MetricsServer | None = None
+        self._encode, self._content_type = choose_encoder("")  # the plain text format, which every scraper reads
+        self._changes = 0
+        self._encoded: tuple[int, bytes] = (-1, b"")  # the page, and the number of changes it includes
 
     def start(self) -> str | None:
         """Begin to serve; returns the URL, or None when metrics.prometheus_port is null.
@@ -53,32 +53,39 @@ class Exporter:
         if self._port is None:
             return None
         try:
-            self._server, self._thread = start_http_server(self._port, self._host, self._registry)
+            self._server = MetricsServer(self._host, self._port, self._page, self._content_type)
         except OSError as error:
             raise EnvironmentNotReady(
                 f"no endpoint at {self._host}:{self._port}: {error.strerror or error}; set metrics.prometheus_port to "
                 "a free port, to 0 for any, or to null for none"
             ) from error
         host = f"[{self._host}]" if ":" in self._host else self._host
-        return f"http://{host}:{self._server.server_port}/metrics"
+        return f"http://{host}:{self._server.port}/metrics"
 
     def observe(self, view: View, decision: Decision, decision_s: float | None = None) -> None:
         """Take in a closed window, what was decided, and how long that took if it is known."""
         self._newest.observe(view, decision)
         if decision_s is not None:
             self._decisions.observe(decision_s)
+        self._changes += 1
 
     def degraded(self, what: str) -> None:
         """Count something that worked less well than asked for."""
         self._newest.count([Sample(f"{PREFIX}degraded", (("what", what),), 1.0)])
+        self._changes += 1
 
     def close(self) -> None:
         """Stop serving. Idempotent."""
-        if self._server is not None and self._thread is not None:
-            self._server.shutdown()
-            self._server.server_close()
-            self._thread.join()
-        self._server = self._thread = None
+        if self._server is not None:
+            self._server.close()
+        self._server = None
+
+    def _page(self) -> bytes:
+        """The metrics as text, encoded once per change: scrapes without pause take no time from the decisions."""
+        changes = self._changes
+        if self._encoded[0] != changes:
+            self._encoded = (changes, self._encode(self._registry))
+        return self._encoded[1]
 
 
 class _Newest(Collector):
@@ -114,7 +121,7 @@ class _Newest(Collector):
                 self._counts[name, labels] += value
 
     def collect(self) -> Iterable[Metric]:
-        """Called for every scrape, in a thread of the HTTP server."""
+        """Called by a scrape, in the thread of the HTTP server."""
         with self._lock:
             counted = [Sample(name, labels, value) for (name, labels), value in self._counts.items()]
         yield from self._families(GaugeMetricFamily, GAUGES, self._gauges)

@@ -42,6 +42,21 @@ ATTACKS = (
     Attack("calls-without-pause", GRPC, "registers without pause with a wrong token", f"refused; {_NOTHING_LATE}"),
     Attack("garbage", GRPC, "sends bytes that are not HTTP/2", f"the connection is closed; {_NOTHING_LATE}"),
     Attack("large-calls", GRPC, "sends 1 MiB of metadata, and messages of 64 MiB", f"refused unread; {_NOTHING_LATE}"),
+    Attack(
+        "slow-scrapes",
+        METRICS,
+        "opens 400 connections that ask for the page byte by byte, or never read it",
+        f"at most 32 are open, each for 5 s; the page can be had; {_NOTHING_LATE}",
+    ),
+    Attack(
+        "scrapes-without-pause", METRICS, "asks for the page without pause", f"the page is made once; {_NOTHING_LATE}"
+    ),
+    Attack(
+        "endless-requests",
+        METRICS,
+        "sends requests without end, and bytes that are not HTTP",
+        f"dropped after 8 KiB; the page can be had; {_NOTHING_LATE}",
+    ),
 )
 
 

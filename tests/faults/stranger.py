@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 
 import grpc
@@ -123,6 +124,44 @@ def large_calls(address: str) -> None:
         _held.append(register.future(bytes(64 << 20)))
 
 
+def slow_scrapes(address: str) -> None:
+    for number in range(400):
+        with contextlib.suppress(OSError):
+            connection = _connect(address)
+            _held.append(connection)
+            connection.sendall(b"GET /metrics HTTP/1.1\r\n\r\n" if number % 2 else b"GET /m")
+
+    def drip() -> None:
+        while True:
+            for connection in _held:
+                with contextlib.suppress(OSError):
+                    assert isinstance(connection, socket.socket)
+                    connection.send(b"x")
+            time.sleep(0.2)
+
+    threading.Thread(target=drip, daemon=True).start()
+
+
+def scrapes_without_pause(address: str) -> None:
+    def scrape() -> None:
+        while True:
+            with contextlib.suppress(OSError), _connect(address) as connection:
+                connection.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
+                while connection.recv(1 << 16):
+                    pass
+
+    for _ in range(2):
+        threading.Thread(target=scrape, daemon=True).start()
+
+
+def endless_requests(address: str) -> None:
+    for noise in (b"GET /metrics HTTP/1.1\r\n" + b"x" * (1 << 20), os.urandom(1 << 20)) * 50:
+        with contextlib.suppress(OSError):
+            connection = _connect(address)
+            _held.append(connection)
+            connection.sendall(noise)
+
+
 def _connect(address: str) -> socket.socket:
     host, _, port = address.rpartition(":")
     connection = socket.socket()
@@ -143,6 +182,9 @@ ATTACKS: dict[str, Callable[[str], None]] = {
         calls_without_pause,
         garbage,
         large_calls,
+        slow_scrapes,
+        scrapes_without_pause,
+        endless_requests,
     )
 }
 
