@@ -2,44 +2,52 @@
 
 Search order: the given path; $DYNAMIX_DATA; <cache>/data; the data set's home page (kept in <cache>/data, checked);
 scikit-learn's bundled digits. The digits are not the requested data set, so stderr and `DataSet.degraded` say so.
-A damaged file is an error, never a reason to try the next place.
+A damaged file is an error, never a reason to try the next place. A whole file with another sha256 than the published
+one is used, as somebody has put it there, but stderr and `DataSet.degraded` say so.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.workloads.download import RemoteFile, fetch
+from benchmarks.workloads.download import RemoteFile, fetch, sha256_of
 from benchmarks.workloads.formats import IDX_FILES, RawImages, read_cifar_archive, read_idx, read_npz
 from dynamix_ps.config import variables
 from dynamix_ps.errors import DataError, UsageError
 
 _FASHION_HOME = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/"
-_FASHION_MD5 = (
-    "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
-    "25c81989df183df01b3e8a0aad5dffbe",
-    "bef4ecab320f06d8554ea6380940ec79",
-    "bb300cfdad3c16e7a12a480ee83cd310",
+_FASHION_SHA256 = (
+    "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
+    "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845",
+    "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
+    "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
 )
+_CIFAR_URL = "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz"
+_CIFAR_SHA256 = "6d958be074577803d12ecdefd02955f39262c83c16fe9348329d7fe0b5c001ce"
 
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """A known data set: its shape, statistics of the training pixels / 255, file names and home page."""
+    """A known data set: its shape, statistics of the training pixels / 255, files and home page."""
 
     title: str
     shape: tuple[int, int, int]  # height, width, channels
     mean: tuple[float, ...]
     std: tuple[float, ...]
-    npz_names: tuple[str, ...]
+    npz_sha256: dict[str, str | None]  # by file name; None where packings differ
     remote: tuple[RemoteFile, ...]
     read_originals: Callable[[Path, tuple[int, int, int]], RawImages]
+
+    @property
+    def sha256(self) -> dict[str, str | None]:
+        """By file name."""
+        return self.npz_sha256 | {file.name: file.sha256 for file in self.remote}
 
 
 _KNOWN = {
@@ -48,8 +56,8 @@ _KNOWN = {
         (28, 28, 1),
         (0.2860,),
         (0.3530,),
-        ("fashion_mnist.npz",),
-        tuple(RemoteFile(_FASHION_HOME + name, md5) for name, md5 in zip(IDX_FILES, _FASHION_MD5, strict=True)),
+        {"fashion_mnist.npz": "8e5dfa81fd15830d682abf780747d99424248104d2c25f271820422b1237663a"},
+        tuple(RemoteFile(_FASHION_HOME + name, sum_) for name, sum_ in zip(IDX_FILES, _FASHION_SHA256, strict=True)),
         read_idx,
     ),
     "cifar-10": _Known(
@@ -57,8 +65,11 @@ _KNOWN = {
         (32, 32, 3),
         (0.4914, 0.4822, 0.4465),
         (0.2470, 0.2435, 0.2616),
-        ("cifar10.npz", "cifar10_25k.npz"),
-        (RemoteFile("https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz", "c58f30108f718f92721af3b95e74349a"),),
+        {
+            "cifar10.npz": None,
+            "cifar10_25k.npz": "bd28aec46c406bec7982a3aaa71aeaf93667f08c128fac18a105240aadbf6709",
+        },
+        (RemoteFile(_CIFAR_URL, _CIFAR_SHA256),),
         lambda folder, shape: read_cifar_archive(folder / "cifar-10-python.tar.gz", shape),
     ),
 }
@@ -130,27 +141,53 @@ def load(name: str, path: Path | None = None) -> DataSet:
     return _data_set(known, known.read_originals(cache, known.shape), str(cache))
 
 
-def _at(known: _Known, path: Path) -> tuple[RawImages, str] | None:
-    """The data set's arrays and their source, or None if they are not at `path`."""
+def _at(known: _Known, path: Path) -> tuple[RawImages, str, str | None] | None:
+    """The data set's arrays, their source and why it is degraded; or None if they are not at `path`."""
     if path.is_file():
         if path.suffix == ".npz":
-            return read_npz(path, known.shape), str(path)
+            return _npz(known, path)
         named_so = path.name in [file.name for file in known.remote]
-        return (known.read_originals(path.parent, known.shape), str(path)) if named_so else None
-    for name in known.npz_names:
+        return _originals(known, path.parent, str(path)) if named_so else None
+    for name in known.npz_sha256:
         if (path / name).is_file():
-            return read_npz(path / name, known.shape), str(path / name)
+            return _npz(known, path / name)
     originals = [path / file.name for file in known.remote]
     if not any(file.is_file() for file in originals):
         return None
     missing = [file.name for file in originals if not file.is_file()]
     if missing:
         raise DataError(f"{path}: {known.title} is there in part; missing: {', '.join(missing)}; add what is missing")
-    return known.read_originals(path, known.shape), str(path)
+    return _originals(known, path, str(path))
+
+
+def _npz(known: _Known, file: Path) -> tuple[RawImages, str, str | None]:
+    return read_npz(file, known.shape), str(file), _deviation(known, [file])
+
+
+def _originals(known: _Known, folder: Path, source: str) -> tuple[RawImages, str, str | None]:
+    raw = known.read_originals(folder, known.shape)
+    return raw, source, _deviation(known, [folder / file.name for file in known.remote])
+
+
+def _deviation(known: _Known, files: Iterable[Path]) -> str | None:
+    """Which file is not the published one, said on stderr; None where all are, or nobody knows."""
+    for file in files:
+        expected = known.sha256.get(file.name)
+        if expected is not None and (got := sha256_of(file)) != expected:
+            return _say_degraded(
+                f"{file} is not the published {known.title}: got sha256 {got}, expected {expected}; "
+                "training on it all the same; put the published file in its place"
+            )
+    return None
+
+
+def _say_degraded(reason: str) -> str:
+    print(f"degraded: data: {reason}", file=sys.stderr, flush=True)
+    return reason
 
 
 def _expected(known: _Known) -> str:
-    return " or ".join((*known.npz_names, " + ".join(file.name for file in known.remote)))
+    return " or ".join((*known.npz_sha256, " + ".join(file.name for file in known.remote)))
 
 
 def _data_set(known: _Known, raw: RawImages, where: str, degraded: str | None = None) -> DataSet:
@@ -175,11 +212,10 @@ def _normalised(pixels: NDArray[np.uint8], mean: tuple[float, ...], std: tuple[f
 
 def _stand_in(known: _Known, places: list[Path], error: DataError) -> DataSet:
     searched = ", ".join(map(str, places))
-    reason = (
+    reason = _say_degraded(
         f"{known.title} was not found in {searched} and could not be downloaded ({error}); "
         f"training on scikit-learn's digits instead; put {_expected(known)} into $DYNAMIX_DATA"
     )
-    print(f"degraded: data: {reason}", file=sys.stderr, flush=True)
     return _digits(known.shape, f"scikit-learn's digits in place of {known.title}", shifts=2, degraded=reason)
 
 
@@ -207,7 +243,7 @@ def _digits(shape: tuple[int, int, int], title: str, shifts: int, degraded: str 
     raw = RawImages(np.concatenate(moved), np.tile(labels[~test], len(moved)), pixels[test], labels[test])
     scaled = raw.x_train.astype(np.float32) / 255
     known = _Known(
-        title, shape, (float(scaled.mean()),) * channels, (float(scaled.std()),) * channels, (), (), read_idx
+        title, shape, (float(scaled.mean()),) * channels, (float(scaled.std()),) * channels, {}, (), read_idx
     )
     return _data_set(known, raw, "the installed package", degraded)
 

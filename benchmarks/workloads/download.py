@@ -1,4 +1,4 @@
-"""Downloads the published files of a data set into the cache once, and checks their published md5."""
+"""Downloads the published files of a data set into the cache once, and checks their sha256."""
 
 from __future__ import annotations
 
@@ -22,14 +22,23 @@ _CHUNK_BYTES = 1 << 18
 
 @dataclass(frozen=True, slots=True)
 class RemoteFile:
-    """One published file. The md5 is published with it, so it detects damage, not forgery."""
+    """One published file."""
 
     url: str
-    md5: str
+    sha256: str
 
     @property
     def name(self) -> str:
         return self.url.rpartition("/")[2]
+
+
+def sha256_of(file: Path) -> str:
+    """Raises OSError."""
+    digest = hashlib.sha256()
+    with file.open("rb") as opened:
+        while chunk := opened.read(_CHUNK_BYTES):
+            digest.update(chunk)
+    return digest.hexdigest()
 
 
 def fetch(files: Iterable[RemoteFile], folder: Path) -> None:
@@ -55,10 +64,10 @@ def _fetch_one(file: RemoteFile, target: Path) -> None:
     print(f"downloading {file.url}", file=sys.stderr, flush=True)
     try:
         digest = _transfer(file.url, partial)
-        if digest != file.md5:
+        if digest != file.sha256:
             raise DataError(
-                f"{file.url}: wrong checksum: got md5 {digest} over {partial.stat().st_size:,} bytes, "
-                f"expected {file.md5}; try again, or put a good {file.name} into {target.parent}"
+                f"{file.url}: wrong checksum: got sha256 {digest} over {partial.stat().st_size:,} bytes, "
+                f"expected {file.sha256}; try again, or put a good {file.name} into {target.parent}"
             )
         os.replace(partial, target)
     finally:
@@ -67,7 +76,7 @@ def _fetch_one(file: RemoteFile, target: Path) -> None:
 
 def _transfer(url: str, target: Path) -> str:
     deadline = time.monotonic() + FILE_LIMIT_S
-    digest = hashlib.md5(usedforsecurity=False)
+    digest = hashlib.sha256()
     with target.open("wb") as out:
         try:
             with urllib.request.urlopen(url, timeout=CONNECT_TIMEOUT_S) as reply:

@@ -4,6 +4,7 @@ import hashlib
 import io
 import os
 import pickle
+import re
 import struct
 import tarfile
 from pathlib import Path
@@ -81,7 +82,7 @@ def cifar_batch(seed: int, samples: int = 6) -> bytes:
 
 class TestFormats:
     def test_npz_is_normalised_planar_and_typed(self, tmp_path: Path) -> None:
-        path = write_npz(tmp_path / "fashion_mnist.npz", FASHION)
+        path = write_npz(tmp_path / "mine.npz", FASHION)
         found = data.load("fashion-mnist", path)
         inputs, targets = ImageSet(found.train).tensors
         assert inputs.dtype == torch.float32 and targets.dtype == torch.int64
@@ -223,6 +224,26 @@ class TestMaliciousPickle:
 
 
 class TestSearch:
+    @pytest.mark.parametrize("kind", ["npz", "originals"])
+    def test_a_whole_file_that_is_not_the_published_one_is_used_and_said(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str
+    ) -> None:
+        place = write_npz(tmp_path / "fashion_mnist.npz", FASHION) if kind == "npz" else write_idx(tmp_path / "d")
+        file = place if kind == "npz" else place / IDX_FILES[0]
+        got = hashlib.sha256(file.read_bytes()).hexdigest()
+        found = data.load("fashion-mnist", place)
+        assert found.degraded is not None
+        assert f"{file} is not the published Fashion-MNIST: got sha256 {got}, expected" in found.degraded
+        assert found.train.degraded == found.test.degraded == found.degraded
+        assert capsys.readouterr().err == f"degraded: data: {found.degraded}\n"
+
+    def test_the_published_file_is_not_degraded(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        file = write_npz(tmp_path / "fashion_mnist.npz", FASHION)
+        known = data._KNOWN["fashion-mnist"]
+        changed = dataclasses.replace(known, npz_sha256={file.name: hashlib.sha256(file.read_bytes()).hexdigest()})
+        monkeypatch.setitem(data._KNOWN, "fashion-mnist", changed)
+        assert data.load("fashion-mnist", tmp_path).degraded is None
+
     def test_order_is_variable_then_cache(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         write_npz(tmp_path / "cache" / "data" / "fashion_mnist.npz", FASHION, train=11)
         assert len(data.load("fashion-mnist").train) == 11
@@ -300,7 +321,7 @@ class TestDownload:
         return asked
 
     def test_files_are_kept_and_not_asked_for_again(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        file = RemoteFile("http://home/a.gz", hashlib.md5(b"content").hexdigest())
+        file = RemoteFile("http://home/a.gz", hashlib.sha256(b"content").hexdigest())
         asked = self.serve(monkeypatch, {file.url: b"content"})
         fetch([file], tmp_path / "d")
         fetch([file], tmp_path / "d")
@@ -308,17 +329,19 @@ class TestDownload:
         assert asked == [file.url]
 
     def test_wrong_checksum_leaves_nothing_behind(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        file = RemoteFile("http://home/a.gz", "0" * 32)
+        file = RemoteFile("http://home/a.gz", "0" * 64)
         self.serve(monkeypatch, {file.url: b"content"})
-        got = hashlib.md5(b"content").hexdigest()
-        with pytest.raises(DataError, match=rf"http://home/a\.gz: wrong checksum: got md5 {got}.*expected 0000"):
+        got = hashlib.sha256(b"content").hexdigest()
+        with pytest.raises(DataError, match=rf"http://home/a\.gz: wrong checksum: got sha256 {got}.*expected 0000"):
             fetch([file], tmp_path)
         assert [path.name for path in tmp_path.iterdir()] == [".lock"]
 
     def test_downloaded_data_set_is_used(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         originals = write_idx(tmp_path / "originals", train=17)
         known = data._KNOWN["fashion-mnist"]
-        remote = [RemoteFile(f.url, hashlib.md5((originals / f.name).read_bytes()).hexdigest()) for f in known.remote]
+        remote = [
+            RemoteFile(f.url, hashlib.sha256((originals / f.name).read_bytes()).hexdigest()) for f in known.remote
+        ]
         self.serve(monkeypatch, {f.url: (originals / f.name).read_bytes() for f in known.remote})
         changed = dataclasses.replace(known, remote=tuple(remote))
         monkeypatch.setitem(data._KNOWN, "fashion-mnist", changed)
@@ -328,8 +351,8 @@ class TestDownload:
 
     def test_table_names_a_checksum_for_every_file(self) -> None:
         remote = [file for known in data._KNOWN.values() for file in known.remote]
-        assert len({file.md5 for file in remote}) == len(remote) == 5
-        assert all(len(file.md5) == 32 for file in remote)
+        assert len({file.sha256 for file in remote}) == len(remote) == 5
+        assert all(re.fullmatch("[0-9a-f]{64}", file.sha256) for file in remote)
 
     def test_unwritable_cache(self, tmp_path: Path) -> None:
         (tmp_path / "file").write_text("")
