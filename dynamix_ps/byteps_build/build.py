@@ -47,7 +47,7 @@ def build_byteps(recipe: Recipe, progress: Progress, target: Path | None = None,
     try:
         cache = WheelCache()
         with cache.locked(lambda: progress.note("another build is running, waiting for it ...")):
-            wheel = None if rebuild else cache.find(recipe.key)
+            wheel = None if rebuild else cache.find(recipe.key, progress.note)
             cached = wheel is not None
             if wheel is None:
                 wheel = _build(recipe, cache, progress)

@@ -1,4 +1,8 @@
-"""Built wheels outside the repository. Every entry is complete; one process builds at a time."""
+"""Built wheels outside the repository. Every entry is complete; one process builds at a time.
+
+What is installed from here runs as this user. So nobody else may write into the folder, and a wheel is used only if it
+is the one that was built: of this user, with the sha256 that was recorded then.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import fcntl
 import json
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,16 +18,27 @@ from pathlib import Path
 
 from dynamix_ps.byteps_build.source import file_sha256
 from dynamix_ps.config import variables
+from dynamix_ps.errors import BuildError
 
 _ENTRY = "entry.json"
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 class WheelCache:
     """One folder per key; each holds a wheel and `entry.json` with the wheel's name and hash."""
 
     def __init__(self, base: Path | None = None) -> None:
+        """Raises BuildError if the folder belongs to another user, OSError if it cannot be made."""
         self.folder = (base or Path(variables.cache_dir())) / "byteps"
         self.folder.mkdir(parents=True, exist_ok=True)
+        owner = self.folder.stat().st_uid
+        if owner != os.getuid():
+            raise BuildError(
+                f"the cache {self.folder} belongs to the user with id {owner}, not to you ({os.getuid()}): "
+                "what that user puts there would run as you.\n"
+                f"Next: point {variables.CACHE} to a folder of your own."
+            )
+        self.folder.chmod(stat.S_IMODE(self.folder.stat().st_mode) & ~_OTHERS_WRITE)
 
     @property
     def sdist_folder(self) -> Path:
@@ -45,18 +61,15 @@ class WheelCache:
                 fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
-    def find(self, key: str) -> Path | None:
-        """The wheel of `key`, or None. A damaged or half-written entry is removed."""
+    def find(self, key: str, on_refused: Callable[[str], None]) -> Path | None:
+        """The wheel of `key`, or None. An entry that is not what was built is removed; `on_refused` gets the reason."""
         folder = self.folder / key
-        if not folder.exists():
+        if not os.path.lexists(folder):
             return None
         try:
-            entry = json.loads((folder / _ENTRY).read_text(encoding="utf-8"))
-            wheel = folder / str(entry["wheel"])
-            if file_sha256(wheel) == entry["sha256"]:
-                return wheel
-        except (OSError, ValueError, KeyError, TypeError):
-            pass  # incomplete: treated as damaged
+            return _verified(folder)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            on_refused(f"the wheel in {folder} is not the one that was built: {error}; building it again")
         self.remove(key)
         return None
 
@@ -68,7 +81,8 @@ class WheelCache:
             shutil.copyfile(wheel, scratch / wheel.name)
             entry = {"wheel": wheel.name, "sha256": file_sha256(scratch / wheel.name)}
             (scratch / _ENTRY).write_text(json.dumps(entry), encoding="utf-8")
-            scratch.chmod(0o755)
+            for file in scratch.iterdir():
+                file.chmod(0o600)
             os.rename(scratch, self.folder / key)
         except BaseException:
             shutil.rmtree(scratch, ignore_errors=True)
@@ -76,4 +90,27 @@ class WheelCache:
         return self.folder / key / wheel.name
 
     def remove(self, key: str) -> None:
-        shutil.rmtree(self.folder / key, ignore_errors=True)
+        folder = self.folder / key
+        if folder.is_symlink():
+            folder.unlink()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _verified(folder: Path) -> Path:
+    """The wheel in an entry. Raises OSError, ValueError, KeyError or TypeError if it is not what was built."""
+    _check_own(folder, stat.S_ISDIR)
+    _check_own(folder / _ENTRY, stat.S_ISREG)
+    entry = json.loads((folder / _ENTRY).read_text(encoding="utf-8"))
+    wheel = folder / Path(entry["wheel"]).name
+    _check_own(wheel, stat.S_ISREG)
+    if (got := file_sha256(wheel)) != entry["sha256"]:
+        raise ValueError(f"got sha256 {got}, recorded when it was built: {entry['sha256']}")
+    return wheel
+
+
+def _check_own(path: Path, is_kind: Callable[[int], bool]) -> None:
+    """Raises PermissionError unless `path` is no link, belongs to this user, and others cannot write it."""
+    found = path.lstat()
+    if not is_kind(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & _OTHERS_WRITE:
+        shown = stat.filemode(found.st_mode)
+        raise PermissionError(f"{path.name} is {shown} of user {found.st_uid}, which others may have changed")

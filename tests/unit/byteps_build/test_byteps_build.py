@@ -8,11 +8,13 @@ import errno
 import hashlib
 import json
 import os
+import re
 import shutil
 import stat
 import tarfile
 import threading
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -27,6 +29,7 @@ from dynamix_ps.byteps_build.recipe import Recipe
 from dynamix_ps.byteps_build.toolchain import Toolchain
 from dynamix_ps.byteps_build.wheels import join_wheels
 from dynamix_ps.errors import BuildError
+from tests.other_user import NOBODY, needs_another_user
 
 TOOLS = Toolchain(python="cpython-311-x86_64", torch="2.13.0", mxnet="1.9.1", compiler="g++ 12", cpu="some cpu")
 BOTH = (recipe.TORCH, recipe.MXNET)
@@ -263,27 +266,65 @@ def test_no_cuda(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 # -- the cache ----------------------------------------------------------------------------------------------------
 
 
+def refused(cache: WheelCache) -> list[str]:
+    """Why the entry is not used; it is gone then."""
+    said: list[str] = []
+    assert cache.find("key", said.append) is None
+    assert not os.path.lexists(cache.folder / "key")
+    return said
+
+
 def test_stored_wheel_is_found_again(cache: WheelCache, wheel: Path) -> None:
-    assert cache.find("key") is None
+    assert refused(cache) == []
     stored = cache.store("key", wheel)
-    found = cache.find("key")
+    found = cache.find("key", pytest.fail)
     assert found == stored and found.read_bytes() == wheel.read_bytes()
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (stored.parent, stored)] == [0o700, 0o600]
 
 
-@pytest.mark.parametrize("damage", ["no entry", "short wheel", "no wheel", "broken entry"])
-def test_half_built_entry_is_never_used(cache: WheelCache, wheel: Path, damage: str) -> None:
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda entry, stored: entry.unlink(), "No such file"),
+        (lambda entry, stored: stored.write_bytes(stored.read_bytes()[:-1]), "got sha256 .* recorded when it was"),
+        (lambda entry, stored: stored.unlink(), "No such file"),
+        (lambda entry, stored: entry.write_text('{"wheel": '), "Expecting value"),
+        (lambda entry, stored: stored.chmod(0o666), "-rw-rw-rw- of user"),
+        (lambda entry, stored: stored.parent.chmod(0o777), "drwxrwxrwx of user"),
+        (lambda entry, stored: (stored.rename(moved := stored.parents[2] / "w"), stored.symlink_to(moved)), "lrwx"),
+    ],
+)
+def test_an_entry_that_is_not_what_was_built_is_never_used(
+    cache: WheelCache, wheel: Path, damage: Callable[[Path, Path], object], said: str
+) -> None:
     stored = cache.store("key", wheel)
-    entry = stored.parent / "entry.json"
-    if damage == "no entry":
-        entry.unlink()
-    elif damage == "short wheel":
-        stored.write_bytes(stored.read_bytes()[:-1])
-    elif damage == "no wheel":
-        stored.unlink()
-    else:
-        entry.write_text('{"wheel": ')
-    assert cache.find("key") is None
-    assert not stored.parent.exists()
+    damage(stored.parent / "entry.json", stored)
+    (line,) = refused(cache)
+    assert re.search(rf"not the one that was built: .*{said}.*; building it again", line), line
+
+
+def test_an_entry_behind_a_link_is_never_used(cache: WheelCache, wheel: Path, tmp_path: Path) -> None:
+    cache.store("key", wheel).parent.rename(tmp_path / "elsewhere")
+    (cache.folder / "key").symlink_to(tmp_path / "elsewhere")
+    assert len(refused(cache)) == 1
+    assert (tmp_path / "elsewhere" / wheel.name).exists()
+
+
+@needs_another_user
+def test_what_belongs_to_another_user_is_not_used(cache: WheelCache, wheel: Path) -> None:
+    stored = cache.store("key", wheel)
+    os.chown(stored, NOBODY.pw_uid, NOBODY.pw_gid)
+    (line,) = refused(cache)
+    assert f"of user {NOBODY.pw_uid}" in line
+    os.chown(cache.folder, NOBODY.pw_uid, NOBODY.pw_gid)
+    with pytest.raises(BuildError, match=rf"belongs to the user with id {NOBODY.pw_uid}(.|\n)*DYNAMIX_CACHE"):
+        WheelCache(cache.folder.parent)
+
+
+def test_others_may_not_write_into_the_cache(cache: WheelCache) -> None:
+    cache.folder.chmod(0o777)
+    WheelCache(cache.folder.parent)
+    assert stat.S_IMODE(cache.folder.stat().st_mode) == 0o755
 
 
 def test_full_disk_leaves_nothing_behind(cache: WheelCache, wheel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -294,7 +335,7 @@ def test_full_disk_leaves_nothing_behind(cache: WheelCache, wheel: Path, monkeyp
     monkeypatch.setattr(shutil, "copyfile", full)
     with pytest.raises(OSError, match="No space left"):
         cache.store("key", wheel)
-    assert cache.find("key") is None
+    assert refused(cache) == []
     assert list(cache.folder.iterdir()) == []
 
 
