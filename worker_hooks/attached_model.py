@@ -1,4 +1,4 @@
-"""A model that takes part in a training of several workers: how it joins them, where it is, how it leaves.
+"""A training that several workers take part in: how it joins them, where it is, how it leaves.
 
 resumable_model.py tells how its state is saved and comes back, training.py what happens between joining and leaving:
 the iterations.
@@ -22,13 +22,14 @@ from worker_hooks import failure
 from worker_hooks.batches import BatchStream
 from worker_hooks.checkpoint import Position, newest_valid_checkpoint
 from worker_hooks.evaluation import directions, evaluate_share, in_form_of, means, packed
-from worker_hooks.framework import Framework
 from worker_hooks.iteration import IterationInFlight
 from worker_hooks.learning_rate import LearningRate
 from worker_hooks.observe.stall import StallWatch
 from worker_hooks.observe.training_observer import TrainingObserver
 from worker_hooks.plan_switch import PlanSwitch
+from worker_hooks.replicated_model import ReplicatedModel
 from worker_hooks.sampler import Cursor, GlobalSampler
+from worker_hooks.script_limits import ScriptLimits
 from worker_hooks.session import Session
 from worker_hooks.start import check_dataset, check_frameworks, check_place, check_workers, within_bounds
 
@@ -37,8 +38,8 @@ _attached = itertools.count()  # several models in one process get keys of their
 _REFUSED = b"refused: "  # what rank 0 sends in place of a state when its checkpoint is unusable
 
 
-class AttachedModel(Framework):
-    """`rank`, `size`, `iteration` (complete ones) and `epoch` may be read at any time."""
+class AttachedModel(ReplicatedModel):
+    """`epoch`, `batch_size` and `progress` may be read at any time."""
 
     def __init__(self, dataset: Any, session: Session, batch_size: int, seed: int | None) -> None:
         comm, settings = session.comm, session.settings
@@ -46,19 +47,20 @@ class AttachedModel(Framework):
         self._session, self._comm, self._settings = session, comm, settings
         self._adaptive = settings.mode != "off"
         self._dataset = dataset
-        self._samples = 0  # of this worker, in complete iterations
         self._began = False  # the loop over batches
         self._closed = False
         failure.exit_on_failure(self)
 
-        prefix = f"dynamix.{next(_attached)}"
+        self._prefix = prefix = f"dynamix.{next(_attached)}"
         check_frameworks(comm, f"{prefix}.frameworks", self.framework)
+        self._lay_out()
         self._exchange = self._make_exchange(prefix)
         self._evaluation_key = f"{prefix}.evaluation"
         comm.declare(self._evaluation_key)
 
         first_plan = settings.first_plan(self.size, batch_size)
         self._reference_batch = settings.reference_batch or first_plan.global_batch
+        first_plan = session.account.plan or first_plan  # of the training before
         own_seed = settings.seed if seed is None else seed
         start = self._same_start(prefix, Position(0, Cursor(), first_plan, own_seed, len(dataset)))
         if start.seed != own_seed:
@@ -83,7 +85,8 @@ class AttachedModel(Framework):
                 raise CheckpointError(packed.removeprefix(_REFUSED).decode())
             return self._restore(packed)
         try:
-            start = self._from_checkpoint(self._settings.resume) if self._settings.resume else fresh
+            resume = self._settings.resume if not self._session.account.trainings else None  # the first one's
+            start = self._from_checkpoint(resume) if resume else fresh
         except DynamixError as error:
             self._comm.broadcast(key, _REFUSED + str(error).encode())
             raise
@@ -115,15 +118,16 @@ class AttachedModel(Framework):
         check_place(start, len(self._dataset))
         settings, reporter = self._settings, self._session.reporter
         self.iteration, self._cursor = start.iteration, start.cursor
-        sampler = GlobalSampler(len(self._dataset), start.seed)
+        sampler = GlobalSampler(len(self._dataset), start.seed, self._smallest_share())
         self._switch = PlanSwitch(start.plan, settings.prefetch)
         plan_at = self._switch.plan_at
         self._stream = BatchStream(self._dataset, self._fetch, sampler, self.rank, plan_at, settings.prefetch)
         self._rate = LearningRate(settings.lr_rule, self._reference_batch, self.size, start.noise)
         self._now = IterationInFlight()
+        self._asked = ScriptLimits()
         self._applied_version = start.plan.version
         self._stall = StallWatch(self.rank, reporter, settings.timeouts)
-        self._observer = TrainingObserver(self.rank, reporter, settings, self._exchange.bytes_per_iteration, start)
+        self._observer = TrainingObserver(self.rank, reporter, self._session.account, settings, start)
         self._watch = self._observer.watch
         self._unclaimed = dict(start.registered)  # states of objects that the script has not registered yet
         self._start_hyperparameters = self._hyperparameters()
@@ -235,6 +239,7 @@ class AttachedModel(Framework):
         """
         if not len(dataset):
             raise TrainingError("run.evaluate() got an empty data set, expected at least one sample")
+        self._announce("run.evaluate()")
         with self.paused():
             shares = self._switch.newest_scheduled.batch_sizes
             with self._inference():
@@ -247,16 +252,25 @@ class AttachedModel(Framework):
         return in_form_of(share.scores, values)
 
     def close(self) -> None:
-        """Leave the arbitrator, the run folder and the other workers. Also runs at exit. Collective."""
+        """End this training: its hooks leave model and optimizers. Also runs at exit. Collective.
+
+        Afterwards the script may attach another training.
+        """
         if self._closed:
             return
-        if self.size > 1 and self._now.is_incomplete:
-            error = TrainingError(f"the script ended in the middle of iteration {self.iteration}")
-            print(f"error: {error}, while the other workers wait for its gradients", file=sys.stderr)
+        self._closed = True
+        atexit.unregister(self.close)
+        self._now.end()
+        try:
+            self._announce("run.close(), or its script has ended,")
+        except DynamixError as error:
+            print(f"error: {error}", file=sys.stderr)
             self.abandon(error)
             failure.exit_now(error.exit_code)
-        self._closed = True
-        self._observer.finished(self.iteration, self._samples)
+        self._detach()
+        self._exchange.close()
+        failure.forget(self)
+        self._session.account.plan = self._switch.newest_scheduled
         self._session.close()
 
     def abandon(self, error: BaseException) -> None:

@@ -1,10 +1,12 @@
 """The exact global gradient (invariant 1): few flat buckets, sent while backward still runs.
 
-Every worker pushes b_i * g_i, and the sum is divided by B. B is the number of samples really processed; it comes out of
-the same sum. For any sizes, zero included, the result is the gradient of one process on the concatenated batch.
+Every worker pushes b_i / B times its mean gradient g_i. All workers know b_i and B from the plan, and the trailer
+proves that each has really processed its b_i. For any sizes, zero included, the sum is the gradient of one process on
+the concatenated batch. The weights b_i / B add up to 1, so a gradient that is global already stays as it is in another
+sum.
 
-A gradient is written once, scaled by b_i, into its place in a bucket. The data plane sends from this place and
-receives the sum into it. The sum is scaled by 1/B in place, and this place becomes the gradient of the parameter.
+A gradient is written once, scaled, into its place in a bucket. The data plane sends from this place and receives the
+sum into it, and this place becomes the gradient of the parameter.
 """
 
 from __future__ import annotations
@@ -57,11 +59,13 @@ class Bucket(ABC):
     name: str
     buffer: Any
     size_bytes: int
+    parameters: Sequence[Any]
+    present: NDArray[np.bool_]  # shape (len(parameters),), after fill_gaps: this worker has a gradient
     handle: int | None = None
 
     @abstractmethod
-    def open(self, samples: int) -> None:
-        """Begin an iteration whose gradients are means over `samples` samples."""
+    def open(self, weight: float) -> None:
+        """Begin a sum in which this worker's gradients have this weight."""
 
     @abstractmethod
     def is_full(self) -> bool:
@@ -76,45 +80,52 @@ class Bucket(ABC):
         """Squared norm of the gradients in the buffer."""
 
     @abstractmethod
-    def write_trailer(self, values: NDArray[np.float64]) -> None: ...
+    def blank(self) -> Any:
+        """A buffer of zeros like this bucket's own."""
 
     @abstractmethod
-    def read_trailer(self) -> NDArray[np.floating[Any]]: ...
+    def write_trailer(self, values: NDArray[np.float64], buffer: Any) -> None:
+        """Put the trailer at the end of `buffer`, this bucket's own or a blank one."""
 
     @abstractmethod
-    def deliver(self, factor: float) -> None:
-        """Make the received sum, times `factor`, the gradients of the model."""
+    def read_trailer(self, buffer: Any) -> NDArray[np.floating[Any]]: ...
+
+    @abstractmethod
+    def deliver(self, present: NDArray[np.bool_]) -> None:
+        """Make the received sum the gradients of those parameters that any worker has one of."""
 
 
 class GradientExchange:
-    """Sums the weighted gradients of one model over all workers, once per iteration.
+    """Sums the weighted gradients of one model over all workers.
 
-    begin -> (backward fills buckets, full ones leave by `send_full`) -> send_rest -> receive
+    begin -> (backward fills buckets, full ones leave by `send_full`) -> send_rest -> receive -> deliver
     """
 
     def __init__(self, comm: Comm, buckets: Sequence[Bucket]) -> None:
         """The last of `buckets` has room for the trailer."""
         self._comm = comm
         self.buckets = buckets
-        self._trailer = np.zeros(trailer.length(comm.size))
-        self._samples = 0
+        self._parameters = sum(len(bucket.parameters) for bucket in buckets)
+        self._trailer = np.zeros(trailer.length(comm.size, self._parameters))
+        self._weight = 0.0
         self._measure = False
         self._weighted_sq = 0.0
         self._next = 0  # bucket to send; all workers send in one order, because a ring matches buffers by order
         self._open = False
+        self._received: NDArray[np.floating[Any]] = self._trailer
         for bucket in buckets:
             comm.declare(bucket.name)
 
     @property
     def bytes_per_iteration(self) -> int:
-        """Bytes this worker pushes per iteration (it pulls as many)."""
+        """Bytes this worker pushes per sum (it pulls as many)."""
         return sum(bucket.size_bytes for bucket in self.buckets)
 
-    def begin(self, samples: int, measure_norm: bool) -> None:
-        """Open an iteration of `samples` samples; until `send_rest`, backward fills the buckets."""
-        self._samples, self._measure, self._weighted_sq = samples, measure_norm, 0.0
+    def begin(self, weight: float, measure_norm: bool) -> None:
+        """Open a sum in which this worker has `weight`; until `send_rest`, backward fills the buckets."""
+        self._weight, self._measure, self._weighted_sq = weight, measure_norm, 0.0
         for bucket in self.buckets:
-            bucket.open(samples)
+            bucket.open(weight)
             bucket.handle = None
         self._open, self._next = True, 0
 
@@ -122,6 +133,7 @@ class GradientExchange:
         """Send the full buckets, in order, up to the first that is not full. Never sends the last bucket."""
         while self._next < len(self.buckets) - 1 and self.buckets[self._next].is_full():
             bucket = self.buckets[self._next]
+            bucket.fill_gaps()
             self._add_square(bucket)
             bucket.handle = self._comm.push_pull(bucket.name, bucket.buffer)
             self._next += 1
@@ -142,28 +154,64 @@ class GradientExchange:
             bucket.fill_gaps()
         self.send_full()
         self._add_square(last)
-        grad_sq = self._weighted_sq / self._samples**2 if self._measure and self._samples else float("nan")
-        trailer.encode(contribute(grad_sq), self._comm.rank, self._comm.size, self._trailer)
-        last.write_trailer(self._trailer)
+        grad_sq = self._weighted_sq / self._weight**2 if self._measure and self._weight else float("nan")
+        present = np.concatenate([bucket.present for bucket in self.buckets])
+        trailer.encode(contribute(grad_sq), self._comm.rank, self._comm.size, present, self._trailer)
+        last.write_trailer(self._trailer, last.buffer)
         last.handle = self._comm.push_pull(last.name, last.buffer)
 
     def receive(self, on_slow: Callable[[float], None]) -> trailer.GlobalView:
-        """Wait for all sums and make them the gradients of the model: sum(b_i g_i) / B.
+        """Wait for all sums; the gradients of the model are not touched yet.
 
-        Calls `on_slow(waited_s)` about once a second while waiting; what it raises ends the wait. If a worker
-        reports a broken loss, or no worker had a sample, the gradients do not change.
+        Calls `on_slow(waited_s)` about once a second while waiting; what it raises ends the wait.
         """
+        self._wait([bucket.handle for bucket in self.buckets], on_slow)
+        self._received = self.buckets[-1].read_trailer(self.buckets[-1].buffer)
+        return trailer.decode(self._received, self._comm.size)
+
+    def _wait(self, handles: Sequence[int | None], on_slow: Callable[[float], None]) -> None:
         began_s = time.monotonic()
-        for bucket in self.buckets:
-            assert bucket.handle is not None
-            while not self._comm.wait(bucket.handle, WAIT_SLICE_S):
+        for handle in handles:
+            assert handle is not None
+            while not self._comm.wait(handle, WAIT_SLICE_S):
                 on_slow(time.monotonic() - began_s)
-        view = trailer.decode(self.buckets[-1].read_trailer(), self._comm.size)
-        if view.samples and not view.broken_ranks:
-            for bucket in self.buckets:
-                bucket.deliver(1.0 / view.samples)
-        return view
+
+    def deliver(self) -> None:
+        """Make the sums that were received the gradients of the model: sum(b_i g_i) / B."""
+        present, begin = trailer.present(self._received, self._comm.size), 0
+        for bucket in self.buckets:
+            end = begin + len(bucket.parameters)
+            bucket.deliver(present[begin:end])
+            begin = end
+
+    def announce(self, mine: trailer.Contribution, on_slow: Callable[[float], None]) -> trailer.GlobalView:
+        """A sum of the trailer alone: gradients travel as zeros, those of the model stay as they are.
+
+        It uses the same keys in the same order, so that it meets whatever sum the other workers are in.
+        """
+        none = np.zeros(self._parameters, dtype=np.bool_)
+        trailer.encode(mine, self._comm.rank, self._comm.size, none, self._trailer)
+        buffers = [bucket.blank() for bucket in self.buckets]
+        self.buckets[-1].write_trailer(self._trailer, buffers[-1])
+        handles = [self._comm.push_pull(b.name, buffer) for b, buffer in zip(self.buckets, buffers, strict=True)]
+        self._wait(handles, on_slow)
+        return trailer.decode(self.buckets[-1].read_trailer(buffers[-1]), self._comm.size)
 
     def squared_norm(self) -> float:
-        """|g|^2 of the global gradient, after `receive`."""
+        """|g|^2 of the global gradient, after `deliver`."""
         return sum(bucket.squared() for bucket in self.buckets)
+
+    @property
+    def has_local(self) -> bool:
+        """Whether a backward outside run.backward() has added to gradients since the last sum."""
+        return False
+
+    def carry(self, weight: float) -> None:
+        """Set aside what such a backward has added, with this weight: the next batch has another one."""
+
+    def take_over(self, before: GradientExchange) -> None:
+        """Replace `before`, which has laid other parameters out: gradients that are in no sum yet are kept."""
+        before.close()
+
+    def close(self) -> None:
+        """Leave the model alone from now on."""

@@ -21,11 +21,18 @@ class Abandonable(Protocol):
 
 
 _runs: list[Abandonable] = []
+_trained: set[str] = set()  # not empty: this process has taken part in a training, so others may wait for it
 
 
 def exit_on_failure(run: Abandonable) -> None:
     """From now on `run` records an uncaught exception, and the process ends without waiting for the other workers."""
     _runs.append(run)
+    _trained.add(type(run).__name__)
+
+
+def forget(run: Abandonable) -> None:
+    """`run` is over; what happens later does not concern it."""
+    _runs.remove(run)
 
 
 def install() -> None:
@@ -41,7 +48,7 @@ def install() -> None:
                 time.sleep(LOST_GRACE_S)
             exit_now(error.exit_code)
         before(kind, error, trace)
-        if _runs:
+        if _trained:
             exit_now(INTERRUPTED_EXIT_CODE if isinstance(error, KeyboardInterrupt) else 1)
 
     sys.excepthook = hook

@@ -25,8 +25,56 @@ class Framework(ABC):
     checkpoint_suffix: ClassVar[str]
 
     @abstractmethod
+    def _lay_out(self) -> list[str]:
+        """Look up which parameters are trained now. Returns the names of those that were never trained before."""
+
+    @abstractmethod
+    def _parameters_changed(self) -> bool:
+        """Whether the script has changed what is trained since `_lay_out`: parameters, types, shapes, devices."""
+
+    @abstractmethod
+    def _layout_code(self) -> int:
+        """A number that is equal on two workers exactly if `_lay_out` found the same on both."""
+
+    @abstractmethod
+    def _described_parameters(self) -> dict[str, str]:
+        """Shape and type of every trained parameter, in order."""
+
+    @abstractmethod
+    def _setting(self) -> str:
+        """Anything else that must be equal on all workers."""
+
+    @abstractmethod
+    def _sample_weights(self, number: int) -> tuple[float, float]:
+        """Direction and size of a few weights; successive numbers go round all of them within 50."""
+
+    @abstractmethod
+    def _all_weights(self) -> dict[str, tuple[float, float]]:
+        """Direction and size of every parameter by itself."""
+
+    @abstractmethod
+    def _weights_tolerance(self) -> float:
+        """How much they may differ between workers, whose processors may round differently."""
+
+    @abstractmethod
+    def _pack_parameters(self, names: list[str]) -> bytes:
+        """The values of these parameters."""
+
+    @abstractmethod
+    def _unpack_parameters(self, names: list[str], values: bytes) -> None:
+        """Give these parameters the values that `_pack_parameters` made."""
+
+    @abstractmethod
     def _make_exchange(self, prefix: str) -> GradientExchange:
-        """The gradient exchange of this model, with its keys declared under `prefix`."""
+        """The exchange of the parameters that `_lay_out` found, with its keys declared under `prefix`."""
+
+    @abstractmethod
+    def _detach(self) -> None:
+        """Leave model and optimizer alone from now on."""
+
+    def _smallest_share(self) -> int:
+        """Samples that a worker needs if it has any: layers that compare the samples of a batch need two."""
+        return 1
 
     @abstractmethod
     def _pack(self, position: Position) -> bytes:
@@ -50,11 +98,15 @@ class Framework(ABC):
 
     @abstractmethod
     def _fetch(self, dataset: Any, indices: NDArray[np.int64]) -> Any:
-        """These samples as one batch. For no indices: the first sample, which will count for nothing."""
+        """These samples as one batch. For no indices: the first two samples, which will count for nothing."""
 
     @abstractmethod
     def _propagate(self, loss: Any) -> None:
         """Run the backward pass."""
+
+    @abstractmethod
+    def _loss_scale(self, loss: Any) -> float:
+        """The factor of a GradScaler that is in `loss`; 1 without one."""
 
     @abstractmethod
     def _number(self, value: Any) -> float:

@@ -2,7 +2,9 @@
 
     begin -> BEGUN -> sent -> SENT -> summed -> SUMMED -> stepped -> STEPPED -> begin ... end
 
-Steps in another order are mistakes of the training script: they raise TrainingError, which says what to call.
+An iteration is one batch. It usually has one sum and one step; a script may also accumulate over several batches before
+it sums, or sum and step several times for one batch (several optimizers). Steps in an impossible order are mistakes of
+the training script: they raise TrainingError, which says what to call.
 """
 
 from __future__ import annotations
@@ -23,31 +25,37 @@ class Phase(IntEnum):
     BEGUN = 1  # it has one
     SENT = 2  # `run.backward()` has sent the gradients
     SUMMED = 3  # the gradients of the model are the global ones
-    STEPPED = 4  # the optimizer has changed the weights
+    STEPPED = 4  # an optimizer has changed the weights
 
 
 class GradientSum(NamedTuple):
-    """What the sum of one iteration told this worker."""
+    """What one sum told this worker."""
 
     view: GlobalView
     squared_norm: float  # |g|^2 of the global gradient; NaN where it was not measured
+    batches: int  # that are in it
 
 
 class IterationInFlight:
     """One object for all iterations of a training, one after the other.
 
-    `batch` is there from BEGUN on, `loss`, `correct` and `grad_sq` from SENT on, `sum` from SUMMED on.
+    `batch` is there from BEGUN on, `correct` and `grad_sq` from SENT on, `sum` after the first sum.
     """
 
-    loss: float = math.nan  # mean over this worker's samples
+    loss: float = math.nan  # of the last sum: mean over this worker's samples, added up over its batches
+    weighted_loss: float = math.nan  # the same, each batch times this worker's share of it
     correct: float = math.nan  # NaN: the script does not tell
     grad_sq: float = math.nan  # |g_i|^2; NaN where it was not measured
-    sum: GradientSum | None = None
-    sum_before: GradientSum | None = None  # of the iteration before; none: it is the first, or the script left it
+    sum: GradientSum | None = None  # the last one
 
     def __init__(self) -> None:
         self._phase = Phase.NONE
         self._batch: Batch | None = None
+        self._due: list[Batch] = []  # batches that are in no sum yet, the present one too
+        self._losses = self._weighted_losses = 0.0  # since the last sum
+        self.samples = 0  # of this worker in the last sum
+        self.is_counted = False  # the iteration is complete
+        self._stepped: set[int] = set()  # optimizers that have used the last sum
 
     @property
     def batch(self) -> Batch:
@@ -59,52 +67,83 @@ class IterationInFlight:
         return self._batch is not None
 
     @property
-    def is_incomplete(self) -> bool:
-        """Whether the script has left out a step that the other workers wait for."""
-        return Phase.BEGUN <= self._phase < Phase.STEPPED
+    def weight(self) -> float:
+        """This worker's share of the present batch."""
+        return self.batch.samples / sum(self.batch.step.sizes)
 
     @property
     def is_summed(self) -> bool:
+        """Whether this iteration has had a sum."""
         return self._phase >= Phase.SUMMED
 
+    @property
+    def batches_due(self) -> int:
+        """Batches that the next sum is of."""
+        return max(len(self._due), 1)
+
+    @property
+    def samples_due(self) -> int:
+        """Samples of this worker that the next sum is of."""
+        return sum(batch.samples for batch in self._due or [self.batch])
+
+    @property
+    def sizes_due(self) -> tuple[int, ...]:
+        """Samples of every worker that the next sum is of, as the plan has them."""
+        due = self._due or [self.batch]
+        return tuple(map(sum, zip(*(batch.step.sizes for batch in due), strict=True)))
+
     def begin(self, batch: Batch) -> None:
-        """The script gets this batch. One that it has not called backward on is dropped; nobody knows of it."""
-        if self._phase in (Phase.SENT, Phase.SUMMED):
-            self.check_stepped()
-        self._batch, self.sum_before, self.sum = batch, self.sum, None
-        self._phase = Phase.BEGUN
+        """The script gets this batch."""
+        self._batch = batch
+        self._due.append(batch)
+        self._phase, self.is_counted = Phase.BEGUN, False
+
+    def leave_out(self) -> None:
+        """The script has done nothing with this batch: it is in no sum."""
+        self._due.pop()
+
+    def add_loss(self, loss: float) -> None:
+        """The script has called backward on a loss of the present batch."""
+        if self.batch.samples:
+            self._losses += loss
+            self._weighted_losses += loss * self.weight
 
     def check_backward(self) -> None:
-        """Raises TrainingError unless `run.backward()` is what comes next."""
-        if self._phase is not Phase.BEGUN:
-            raise TrainingError("run.backward() belongs inside `for ... in run.batches(...)`, once per batch")
+        """Raises TrainingError unless there is a batch."""
+        if self._phase is Phase.NONE:
+            raise TrainingError("run.backward() belongs inside `for ... in run.batches(...)`")
+
+    def close_losses(self) -> None:
+        """All losses of the coming sum are added."""
+        self.loss, self.weighted_loss = self._losses, self._weighted_losses
+        self._losses = self._weighted_losses = 0.0
 
     def sent(self) -> None:
         self._phase = Phase.SENT
 
-    def check_sent(self) -> None:
-        """Raises TrainingError unless there is a sum to wait for, or to use."""
-        if self._phase < Phase.SENT:
-            raise TrainingError("optimizer.step() without run.backward(loss) in this iteration")
-
     def summed(self, view: GlobalView, squared_norm: float) -> None:
-        self.sum = GradientSum(view, squared_norm)
+        self.sum = GradientSum(view, squared_norm, self.batches_due)
+        self.samples = self.samples_due
+        self._due.clear()
+        self._stepped.clear()
         self._phase = Phase.SUMMED
 
-    def check_step(self) -> GradientSum:
-        """The sum that the optimizer's step uses. Raises TrainingError unless that step is what comes next."""
-        self.check_sent()
-        if self._phase is not Phase.SUMMED or self.sum is None:
-            raise TrainingError("optimizer.step() a second time for one batch; call it once for every batch")
+    def check_summed(self) -> None:
+        """Raises TrainingError if gradients are not global yet."""
+        if self._phase < Phase.SUMMED:
+            raise TrainingError("run.synchronize() without run.backward(loss) in this iteration")
+
+    def check_step(self, optimizer: int) -> GradientSum:
+        """The sum that a step of this optimizer (number) uses. Raises TrainingError if there is none for it."""
+        if self._phase < Phase.SUMMED or self.sum is None:
+            raise TrainingError("optimizer.step() without run.backward(loss) in this iteration")
+        if optimizer in self._stepped:
+            raise TrainingError("optimizer.step() a second time for one run.backward(); call it once for each")
         return self.sum
 
-    def stepped(self) -> None:
+    def stepped(self, optimizer: int) -> None:
+        self._stepped.add(optimizer)
         self._phase = Phase.STEPPED
-
-    def check_stepped(self) -> None:
-        """Raises TrainingError if the script asks for the next batch too early."""
-        if self._phase is not Phase.STEPPED:
-            raise TrainingError("the loop went on without optimizer.step(); call it once for every batch")
 
     def end(self) -> None:
         """The script has had its last batch."""

@@ -24,7 +24,7 @@ class ResumableModel(AttachedModel):
     def __init__(self, dataset: Any, session: Session, batch_size: int, seed: int | None) -> None:
         super().__init__(dataset, session, batch_size, seed)
         self._registered: dict[str, Any] = {}
-        self._save_failed = False
+        self._save_due = self._save_failed = False
 
     def register(self, **objects: Any) -> None:
         """Make the state of further objects part of checkpoints: schedulers, a GradScaler, averages of the weights.
@@ -135,7 +135,9 @@ class ResumableModel(AttachedModel):
     def _save_when_due(self) -> None:
         """The script has done all it does for one iteration: write the checkpoint of `checkpoint_every`."""
         every = self._settings.checkpoint_every
-        if every and self.every(every):
+        self._save_due |= bool(every) and self.every(every)
+        if self._save_due and not self._exchange.has_local:  # gradients under way are in no checkpoint
+            self._save_due = False
             self.save()
 
     def _default_checkpoint(self) -> Path:

@@ -34,11 +34,16 @@ class Step:
 
 
 class GlobalSampler:
-    """Walks a data set of `length` samples in an order that only `seed` and the epoch decide."""
+    """Walks a data set of `length` samples in an order that only `seed` and the epoch decide.
 
-    def __init__(self, length: int, seed: int) -> None:
+    Args:
+        smallest: samples that a worker gets at least if it gets any, 1 or 2 (2 where the model has batch norm).
+    """
+
+    def __init__(self, length: int, seed: int, smallest: int = 1) -> None:
         if length < 1:
             raise ValueError(f"a data set needs at least one sample, got {length}")
+        self._smallest = smallest
         self.length = length
         self.seed = seed
         self._epoch = -1
@@ -57,7 +62,11 @@ class GlobalSampler:
             raise ValueError(f"a plan needs at least one sample per iteration, got {tuple(sizes)}")
         left = self.length - cursor.position
         taken = (left + 1) // 2 if total < left < 2 * total else min(left, total)
+        if left - taken == 1 < self._smallest and taken > 2:
+            taken -= 1  # or one sample is left for the next iteration
         used = tuple(sizes) if taken == total else apportion(taken, sizes, high=sizes)
+        if self._smallest == 2 and 1 in used:
+            used = _without_single_samples(used)
         position = cursor.position + sum(used)
         after = Cursor(cursor.epoch + 1, 0) if position == self.length else Cursor(cursor.epoch, position)
         return Step(cursor, used, after)
@@ -72,3 +81,13 @@ class GlobalSampler:
             self._order = np.random.default_rng((self.seed, epoch)).permutation(self.length)
             self._epoch = epoch
         return self._order
+
+
+def _without_single_samples(sizes: Sequence[int]) -> tuple[int, ...]:
+    """The same total without a size of 1: such a sample goes to the worker with the most (one sample alone stays)."""
+    sizes = list(sizes)
+    for rank in [rank for rank, size in enumerate(sizes) if size == 1]:
+        largest = max((other for other in range(len(sizes)) if other != rank), key=sizes.__getitem__, default=rank)
+        if sizes[rank] == 1 and sizes[largest]:
+            sizes[rank], sizes[largest] = 0, sizes[largest] + 1
+    return tuple(sizes)

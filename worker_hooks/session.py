@@ -1,7 +1,12 @@
-"""A worker's connection to the rest of the run: data plane, run folder, arbitrator. The same for all frameworks."""
+"""A process's connection to the rest of the run: data plane, run folder, arbitrator. The same for all frameworks.
+
+A process joins the data plane once, and leaves it when it ends. Its trainings come and go: one after the other (folds,
+phases) or several at once. They share one account of iterations, windows and plans, so that records go on counting.
+"""
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import socket
@@ -10,6 +15,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import NamedTuple
 
 from dynamix_ps.comm import Comm, open_comm
 from dynamix_ps.messages import Plan, Registration
@@ -20,37 +26,53 @@ from dynamix_ps.metrics.system import SystemSampler
 from dynamix_ps.run_record.run_folder import RunFolder
 from worker_hooks.failure import leave
 from worker_hooks.launched import fixed_sizes_note, waiting_note
+from worker_hooks.observe.account import RunAccount
 from worker_hooks.observe.reporter import Reporter
 from worker_hooks.observe.telemetry import Telemetry
 from worker_hooks.settings import Settings
 
 logger = logging.getLogger("dynamix")
-_comms: dict[str, Comm] = {}
-_data_planes: dict[str, Callable[[Connection], bool]] = {}  # which connections belong to them
-_users: dict[str, int] = {}  # open sessions per data plane; the last one to close shuts it down
+
+
+class DataPlane(NamedTuple):
+    """A data plane that this process has joined."""
+
+    comm: Comm
+    has: Callable[[Connection], bool]  # whether a connection belongs to it
+
+
+_planes: dict[str, DataPlane] = {}
+_accounts: dict[Settings, RunAccount] = {}
+_open: dict[Settings, Session] = {}
 
 
 class Session:
-    """Opened when a model is attached, closed when its training is over."""
+    """The connection of all trainings with the same settings: `join` and `close` for each of them."""
 
     def __init__(self, settings: Settings, framework: str) -> None:
         """Join the other workers; blocks until all are there. `framework`: whose arrays are summed."""
-        if settings.comm not in _comms:
-            if note := fixed_sizes_note(os.environ):
-                print(f"note: {note}", file=sys.stderr, flush=True)
-            comm, before = open_comm(settings.comm, framework), own_sockets()
-            with _told_while_waiting(settings.timeouts.stall_warn_s):
-                comm.init()
-            _comms[settings.comm] = comm
-            _data_planes[settings.comm] = opened_between(before, own_sockets())
-        _users[settings.comm] = _users.get(settings.comm, 0) + 1
-        self.comm = _comms[settings.comm]
+        self._plane = _join(settings, framework)
+        self.comm = self._plane.comm
         self.settings = settings
         self.folder = RunFolder(settings.run_dir) if settings.run_dir else None
         self.reporter = Reporter(self.comm.rank, self.folder)
+        self.account = _accounts.setdefault(settings, RunAccount())
+        self._trainings = 0
+        self._connected = False
+
+    @classmethod
+    def join(cls, settings: Settings, framework: str) -> Session:
+        """The session of a new training: the one that is open, or a new one."""
+        if settings not in _open:
+            _open[settings] = cls(settings, framework)
+        return _open[settings]
 
     def start(self, batch_size: int, iteration: int, framework: str) -> None:
-        """Announce that this worker takes part, from `iteration` on with batches of this size."""
+        """A training begins at `iteration`. The first one announces this worker and its batch size."""
+        self._trainings += 1
+        self.account.trainings += 1
+        if self._trainings > 1:
+            return
         self.reporter.event(
             "started",
             comm=self.comm.name,
@@ -58,20 +80,24 @@ class Session:
             framework=framework,
             pid=os.getpid(),
             batch_size=batch_size,
-            iteration=iteration,
+            iteration=self.account.iterations or iteration,
         )
         settings = self.settings
         if settings.mode == "off":
             return
         wanted = settings.network if self.comm.size > 1 else "off"
-        network = NetworkMonitor(wanted, self.reporter.tell, _data_planes[settings.comm])
+        network = NetworkMonitor(wanted, self.reporter.tell, self._plane.has)
         self.reporter.measure(Telemetry(self.comm.rank, network, SystemSampler().sample))
 
     def connect(self, plan: Plan) -> None:
-        """Register at the arbitrator with the plan that training begins with, and start listening for plans."""
+        """Register at the arbitrator with the plan that training begins with, and start listening for plans.
+
+        A training that begins while another one is connected follows the same plans.
+        """
         settings = self.settings
-        if settings.mode == "off":
+        if settings.mode == "off" or self._connected:
             return
+        self._connected = True
         if settings.arbitrator:
             me = Registration(self.comm.rank, uuid.uuid4().hex, socket.gethostname(), os.getpid(), plan)
             run, timeouts, bounds = (settings.run_id, settings.token), settings.timeouts, settings.bounds or ()
@@ -85,18 +111,30 @@ class Session:
         return self.reporter.newest_plan()
 
     def close(self) -> None:
-        """Leave the arbitrator, the run folder and the other workers. Collective."""
-        self.reporter.close()
-        name = self.settings.comm
-        _users[name] -= 1
-        if _users[name] == 0:
-            leave(self.comm, self.settings.timeouts.stall_fail_s)
-            del _comms[name], _data_planes[name], _users[name]
+        """A training is over. The last one also leaves arbitrator and run folder; the data plane stays."""
+        self._trainings -= 1
+        if self._trainings <= 0:
+            self.account.finished(self.reporter)
+            self.reporter.close()
+            _open.pop(self.settings, None)
 
     def abandon(self, error: BaseException, iteration: int) -> None:
         """Record why this worker fails; do not wait for the other workers."""
         self.reporter.event("failed", error=str(error) or type(error).__name__, iteration=iteration)
         self.reporter.close()
+
+
+def _join(settings: Settings, framework: str) -> DataPlane:
+    """The data plane that `settings` name. This process leaves it when it ends."""
+    if settings.comm not in _planes:
+        if note := fixed_sizes_note(os.environ):
+            print(f"note: {note}", file=sys.stderr, flush=True)
+        comm, before = open_comm(settings.comm, framework), own_sockets()
+        with _told_while_waiting(settings.timeouts.stall_warn_s):
+            comm.init()
+        _planes[settings.comm] = DataPlane(comm, opened_between(before, own_sockets()))
+        atexit.register(leave, comm, settings.timeouts.stall_fail_s)
+    return _planes[settings.comm]
 
 
 @contextmanager

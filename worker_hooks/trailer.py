@@ -2,18 +2,22 @@
 
 It needs no message of its own. Layout, in the float type of the buffer, summed over workers like the gradients:
 
-    loss           b_i times the mean loss of worker i                                       1
+    loss           loss of worker i times its share of the global batch                      1
     correct        correctly classified samples                                              1
     judged         samples whose correct ones the script has counted                         1
-    global_sq      |g|^2 of the iteration before, as worker 0 computed it; 0: not measured   1
+    global_sq      |g|^2 of the sum before, as worker 0 computed it; 0: not measured         1
     lasted         seconds of the iteration before                                           1
     votes          bits of the newest plan held (plan_switch.py)                       VERSION_BITS
-    samples        b_i really processed, in the slot of worker i; their sum is B              N
+    samples        samples really processed since the sum before, in the slot of worker i    N
     grad_sq        |g_i|^2, g_i the mean gradient of worker i; 0: not measured                N
     waited         seconds worker i waited in the iteration before                            N
     broken         1 in the slot of a worker whose loss is not finite                         N
+    doing          code of what worker i is doing (agreement.py)                              N
+    weights_at     a sample of the weights of worker i: where they point (replicas.py)        N
+    weights_size   the same: how large they are                                               N
+    present        workers that have a gradient of parameter p                                P
 
-Counts stay exact in float32 up to 2^24 samples per worker and iteration.
+Counts and codes stay exact in float32 up to 2^24.
 """
 
 from __future__ import annotations
@@ -28,19 +32,22 @@ from worker_hooks.plan_switch import VERSION_BITS, agreed_version, version_bits
 
 _VOTES = 5
 _SLOTS = _VOTES + VERSION_BITS  # the parts with one value per worker begin here
-_PARTS = 4
+_PARTS = 7
 
 
 class Contribution(NamedTuple):
-    """What one worker puts into the trailer of one iteration."""
+    """What one worker puts into the trailer of one sum."""
 
     samples: int
-    loss_sum: float
+    loss: float  # mean over its samples, times its share of the global batch
     correct: float  # NaN: the script does not tell
     grad_sq: float  # NaN: not measured in this iteration
     plan_version: int
     waited_s: float
-    global_sq: float = math.nan  # |g|^2 of the iteration before; NaN: not measured; only worker 0's travels
+    doing: int  # 24 bits
+    weights: tuple[float, float]  # direction and size of a sample
+    judged: int = 0  # samples that `correct` is of
+    global_sq: float = math.nan  # |g|^2 of the sum before; NaN: not measured; only worker 0's travels
     lasted_s: float = 0.0
 
 
@@ -55,51 +62,69 @@ class GlobalView(NamedTuple):
     grad_sq: tuple[float, ...]  # |g_i|^2 of every worker, NaN where it was not measured
     waited_s: tuple[float, ...]
     broken_ranks: tuple[int, ...]
-    global_sq: float = math.nan  # |g|^2 of the iteration before, NaN where it was not measured
+    doing: tuple[int, ...]
+    weights: tuple[tuple[float, ...], tuple[float, ...]]  # directions and sizes of all workers
+    global_sq: float = math.nan  # |g|^2 of the sum before, NaN where it was not measured
     lasted_s: float = 0.0  # the iteration before, mean of the workers
 
 
-def length(workers: int) -> int:
-    """Number of values in the trailer for `workers` workers."""
-    return _SLOTS + _PARTS * workers
+def length(workers: int, parameters: int) -> int:
+    """Number of values in the trailer for `workers` workers and `parameters` parameters."""
+    return _SLOTS + _PARTS * workers + parameters
 
 
-def encode(mine: Contribution, rank: int, workers: int, out: NDArray[np.floating[Any]]) -> None:
-    """Write the trailer of worker `rank` to `out`, shape (length(workers),). A broken loss becomes a 1 in `broken`."""
-    finite = math.isfinite(mine.loss_sum)
+def encode(
+    mine: Contribution, rank: int, workers: int, present: NDArray[np.bool_], out: NDArray[np.floating[Any]]
+) -> None:
+    """Write the trailer of worker `rank` to `out`, shape (length(workers, len(present)),).
+
+    `present` tells for every parameter whether this worker has a gradient. A broken loss becomes a 1 in `broken`.
+    """
+    finite = math.isfinite(mine.loss)
     told = not math.isnan(mine.correct)
     global_sq = mine.global_sq if rank == 0 and math.isfinite(mine.global_sq) else 0.0
     grad_sq = mine.grad_sq if math.isfinite(mine.grad_sq) else 0.0
     slots = [0.0] * (_PARTS * workers)
-    slots[rank::workers] = (mine.samples, grad_sq, mine.waited_s, 0.0 if finite else 1.0)
-    out[:] = [
-        mine.loss_sum if finite else 0.0,
+    slots[rank::workers] = (mine.samples, grad_sq, mine.waited_s, 0.0 if finite else 1.0, mine.doing, *mine.weights)
+    begin = _SLOTS + _PARTS * workers
+    out[:begin] = [
+        mine.loss if finite else 0.0,
         mine.correct if told else 0.0,
-        mine.samples if told else 0.0,
+        mine.judged if told else 0.0,
         global_sq,
         mine.lasted_s,
         *version_bits(mine.plan_version),
         *slots,
     ]
+    out[begin:] = present
 
 
 def decode(total: NDArray[np.floating[Any]], workers: int) -> GlobalView:
     """Read the summed trailer. Means over nothing are NaN."""
-    values = total.tolist()  # once: plain lists are several times faster here than arrays
+    end = _SLOTS + _PARTS * workers
+    values = total[:end].tolist()  # once: plain lists are several times faster here than arrays
     loss, correct, judged, global_sq, lasted_s = values[:_VOTES]
-    sizes, grad_sq, waited_s, broken = (
-        values[start : start + workers] for start in range(_SLOTS, len(values), workers)
+    sizes, grad_sq, waited_s, broken, doing, directions, weight_sizes = (
+        values[start : start + workers] for start in range(_SLOTS, end, workers)
     )
     samples = round(sum(sizes))
     return GlobalView(
         samples=samples,
-        loss=loss / samples if samples else math.nan,
+        loss=loss if samples else math.nan,
         accuracy=correct / judged if judged else math.nan,
         agreed_version=agreed_version(values[_VOTES:_SLOTS], workers),
         worker_samples=tuple(map(round, sizes)),
         grad_sq=tuple(square or math.nan for square in grad_sq),
         waited_s=tuple(waited_s),
         broken_ranks=tuple(rank for rank in range(workers) if broken[rank]) if any(broken) else (),
+        doing=tuple(map(int, doing)),
+        weights=(tuple(directions), tuple(weight_sizes)),
         global_sq=global_sq or math.nan,
         lasted_s=lasted_s / workers,
     )
+
+
+def present(total: NDArray[np.floating[Any]], workers: int) -> NDArray[np.bool_]:
+    """Which parameters at least one worker has a gradient of, shape (P,)."""
+    counted: NDArray[np.bool_] = total[_SLOTS + _PARTS * workers :] > 0
+    return counted

@@ -3,12 +3,13 @@
 The story of one iteration:
 
 1. `batches` hands out this worker's slice of the data (sampler.py, batches.py).
-2. `backward` sends the weighted gradients (exchange.py), and a trailer behind them (trailer.py).
-3. The optimizer's step first waits for their sum (`synchronize`). The votes in the trailer say which plan is next
-   (plan_switch.py), and the learning rate follows the samples in the sum (learning_rate.py).
+2. `backward` sends the weighted gradients (exchange.py) with a trailer behind them (trailer.py), and waits for the sum.
+   The trailer proves that all workers do the same with the same weights (agreement.py). Its votes say which plan is
+   next (plan_switch.py).
+3. The optimizer's step uses a learning rate that follows the samples in the sum (learning_rate.py).
 4. Every few iterations a record of what happened goes to the reporter (observe/).
 
-iteration.py knows which of these steps comes next. The training thread waits for nothing but its batch and the sum.
+iteration.py knows which of these steps may come next. The training thread waits for nothing but its batch and the sum.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from typing import Any
 
 from dynamix_ps.errors import DIVERGED, TrainingError
 from dynamix_ps.metrics.noise import estimate
+from worker_hooks.agreement import GRADIENTS
+from worker_hooks.batches import Batch
 from worker_hooks.resumable_model import ResumableModel
 from worker_hooks.trailer import Contribution, GlobalView
 
@@ -27,92 +30,166 @@ NORM_EVERY = 10  # iterations; gradient norms cost a pass over all gradients and
 
 
 class Training(ResumableModel):
-    """One model in training."""
+    """One training: its models, optimizers and data."""
+
+    def epochs(self, count: int) -> Iterator[int]:
+        """The numbers of the passes over the data, up to `count` in all; `batches()` inside gives one pass.
+
+        After a resume it begins with the pass at hand.
+        """
+        self._observer.training_asked(count, None)
+        for epoch in range(self.epoch, count):
+            self._asked.pass_number = epoch
+            yield epoch
+        self._asked.pass_number = None
 
     def batches(self, epochs: int | None = None, iterations: int | None = None) -> Iterator[Any]:
         """This worker's batches, until `epochs` passes or `iterations` iterations are complete in all.
 
+        A limit that an earlier call has reached means that many more: `for epoch in range(3): run.batches(epochs=1)`
+        trains three passes, as `run.batches(epochs=epoch + 1)` does. Inside `run.epochs()` no limit is needed.
+
         The first call tells the policy where training ends; near the end it may want larger batches. A second call
         tells it that the end is unknown.
 
-        A worker whose share is empty still gets one sample to run on, and its gradient counts for nothing.
+        A worker whose share is empty still gets two samples to run on, and their gradient counts for nothing.
         """
-        if epochs is None and iterations is None:
-            raise TrainingError("run.batches() needs epochs=... or iterations=..., got neither")
+        if self._asked.pass_number is None:
+            self._observer.training_asked(epochs, iterations)
         self._begin()
+        last_epoch, last_iteration = self._asked.limits(epochs, iterations)
+        self._observer.loop_begun(self.iteration)
+        complete = False
+        try:
+            for batch in self._stream.run(self._cursor, self.iteration, last_epoch, last_iteration):
+                self._begin_batch(batch)
+                yield batch.data
+                self._finish_batch()
+            complete = True
+        finally:
+            self._count_iteration()
+            self._now.end()
+            if complete:
+                self._asked.complete(last_epoch, last_iteration, self.iteration)
+            else:
+                self._asked.left(self.epoch, self.iteration)
+            self._observer.loop_ended(self.iteration)
+
+    def _begin_batch(self, batch: Batch) -> None:
+        """Everything before the script gets `batch`."""
+        if batch.plan.version != self._applied_version:
+            self._applied_version = batch.plan.version
+            self._observer.plan_applied(batch.plan, self.iteration, self._rate.factor(batch.plan.global_batch))
+        self._follow_parameters(before_forward=True)
         now = self._now
-        self._observer.training_asked(epochs, iterations)
-        for batch in self._stream.run(self._cursor, self.iteration, epochs, iterations):
-            if batch.plan.version != self._applied_version:
-                self._applied_version = batch.plan.version
-                self._observer.plan_applied(batch.plan, self.iteration, self._rate.factor(batch.plan.global_batch))
-            now.begin(batch)
-            self._watch.batch_ready()
-            yield batch.data
-            now.check_stepped()
-            self._observer.iteration_complete(now, self._trained_samples / self._stream.length, self._script_lr())
-            self._save_when_due()
-        now.end()
+        weight = now.weight if now.has_batch else None
+        now.begin(batch)
+        if weight is not None and weight != now.weight and self._exchange.has_local:
+            self._exchange.carry(weight)
+        self._watch.batch_ready()
+
+    def _finish_batch(self) -> None:
+        """The script asks for the next batch."""
+        self._count_iteration()
+        if self._now.is_summed:
+            epochs = self._trained_samples / self._stream.length
+            pushed = self._exchange.bytes_per_iteration
+            self._observer.iteration_complete(self._now, pushed, epochs, self._script_lr())
+        self._save_when_due()
+
+    def _count_iteration(self) -> None:
+        """The iteration is complete: with the first step after its sum, or when the script goes on without one."""
+        now = self._now
+        if not now.has_batch or now.is_counted:
+            return
+        if not now.is_summed and not self._exchange.has_local:
+            now.leave_out()
+        now.is_counted = True
+        self.iteration += 1
+        self._session.account.samples += now.batch.samples
+        self._cursor = now.batch.step.next
 
     def backward(self, loss: Any, correct: Any = None) -> None:
-        """Backward pass of `loss`, the *mean* over this batch, and start of the gradient sum.
+        """Backward pass of `loss`, the *mean* over this batch; afterwards gradients are those of the global batch.
+
+        Gradients that `loss.backward()` has added before, in this batch or in earlier ones since the last sum, are
+        part of it. `loss` may be scaled by a torch GradScaler.
 
         `correct` is the number of correctly classified samples of the batch, if there is such a thing; it gives
         the policy the batch accuracy.
+
+        Raises TrainingError, on all workers and before a weight changes, if a loss is not finite, if workers do not do
+        the same, or if their weights differ.
         """
         now = self._now
         now.check_backward()
+        self._follow_parameters(before_forward=False)
         batch = now.batch
-        self._exchange.begin(batch.samples, measure_norm=self._measures_norms(batch.iteration))
+        measured = self._measures_norms(batch.iteration) and now.batches_due == 1
+        self._exchange.begin(now.weight, measured)
+        self._scale = self._loss_scale(loss)
         if batch.samples:
             self._propagate(loss)
-        now.loss = self._number(loss) if batch.samples else 0.0
+            now.add_loss(self._number(loss) / self._scale)
+        now.close_losses()
         now.correct = math.nan if correct is None else self._number(correct) if batch.samples else 0.0
         if self._settings.slowdown > 1:  # emulated speed, where CPU quotas are not permitted
             time.sleep(self._watch.compute_so_far_s() * (self._settings.slowdown - 1))
         self._exchange.send_rest(self._contribute)
         now.sent()
-        self._session.reporter.progress(batch.iteration + 1)
+        self._observer.sent(batch.iteration)
+        self._receive(measured)
 
     def _contribute(self, grad_sq: float) -> Contribution:
         """What this worker puts into the trailer. `grad_sq`: squared norm of its gradient."""
         now = self._now
-        now.grad_sq = grad_sq
+        now.grad_sq = grad_sq / self._scale**2
         return Contribution(
-            samples=now.batch.samples,
-            loss_sum=now.loss * now.batch.samples,
+            samples=now.samples_due,
+            loss=now.weighted_loss if self._scale == 1 or math.isfinite(now.weighted_loss) else 0.0,
             correct=now.correct,
-            grad_sq=grad_sq,
+            judged=now.batch.samples,
+            grad_sq=now.grad_sq,
             plan_version=self._switch.vote(self._session.newest_plan()).version,
             # The clock still shows the iteration before.
-            waited_s=self._watch.blocked_s,
-            global_sq=math.nan if now.sum_before is None else now.sum_before.squared_norm,
+            waited_s=self._watch.blocked_before_s,
+            global_sq=math.nan if now.sum is None else now.sum.squared_norm,
             lasted_s=self._watch.lasted_s,
+            doing=self._doing(GRADIENTS).code(),
+            weights=self._sample_weights(self._sums),
         )
 
-    def synchronize(self) -> None:
-        """Wait for the sum, so that gradients are the global ones. Only needed to clip or read them before the
-        optimizer's step, which otherwise does it."""
+    def _receive(self, measured: bool) -> None:
+        """Wait for the sum, and make it the gradients of the model if all is right."""
         now = self._now
-        now.check_sent()
-        if now.is_summed:
-            return
         iteration = now.batch.iteration
         with self._watch.blocked():
-            view = self._exchange.receive(lambda waited_s: self._stall.waiting(iteration, waited_s))
+            view = self._exchange.receive(lambda waited_s: self._stall.waiting(self._observer.reported(iteration), waited_s))
+        self._sums += 1
+        self._check_agreement(view, GRADIENTS)
+        if view.worker_samples != now.sizes_due:
+            raise TrainingError(
+                f"the workers have processed {view.worker_samples} samples in iteration {iteration}, "
+                f"the plan has {now.sizes_due}; batches must come from run.batches() of the same data on every worker"
+            )
         if view.broken_ranks:
             named = ", ".join(f"worker {rank}" for rank in view.broken_ranks)
             raise TrainingError(
-                f"the loss of {named} {DIVERGED} {self.iteration} (epoch {self.epoch}); "
+                f"the loss of {named} {DIVERGED} {iteration} (epoch {self.epoch}); "
                 "no weight was changed by it: lower the learning rate, or look at the data of that worker"
             )
+        self._exchange.deliver()
         squared_norm = math.nan
         if self._adaptive:
             self._observe_noise(view)
-            if self._measures_norms(iteration):
-                squared_norm = self._exchange.squared_norm()
+            if measured:
+                squared_norm = self._exchange.squared_norm() / self._scale**2
             self._switch.decide(iteration, view.agreed_version)
         now.summed(view, squared_norm)
+
+    def synchronize(self) -> None:
+        """Does nothing but check: gradients are global when `run.backward()` returns. For scripts that call it."""
+        self._now.check_summed()
 
     def _measures_norms(self, iteration: int) -> bool:
         every = self._norm_every
@@ -123,25 +200,23 @@ class Training(ResumableModel):
         return min(NORM_EVERY, self._settings.window)
 
     def _observe_noise(self, view: GlobalView) -> None:
-        """The noise of the iteration before. It comes from trailers alone, so every worker computes the same bits."""
-        before = self._now.sum_before
+        """The noise of the sum before. It comes from trailers alone, so every worker computes the same bits."""
+        before = self._now.sum
         if before is not None and math.isfinite(view.global_sq):
             noise = estimate(before.view.worker_samples, before.view.grad_sq, view.global_sq)
             self._rate.see(noise, self._norm_every)
 
-    def _before_step(self) -> float:
-        """Wait for the sum; return the factor on the script's learning rate for the coming step.
+    def _before_step(self, optimizer: int = 0) -> float:
+        """Check that the gradients are global; return the factor on the script's learning rate for the coming step.
 
         The factor is for the samples that were really summed. There are fewer at the end of an epoch, and a step of
         full length along their noisier gradient would do harm.
         """
-        self.synchronize()
-        return self._rate.factor(max(self._now.check_step().view.samples, 1))
+        total = self._now.check_step(optimizer)
+        return self._rate.factor(max(total.view.samples // total.batches, 1))
 
-    def _after_step(self) -> None:
-        """The optimizer has taken its step: an iteration is complete."""
-        batch = self._now.batch
-        self._now.stepped()
-        self.iteration += 1
-        self._samples += batch.samples
-        self._cursor = batch.step.next
+    def _after_step(self, optimizer: int = 0) -> None:
+        """Optimizer number `optimizer` has taken its step."""
+        self._now.stepped(optimizer)
+        self._steps += 1
+        self._count_iteration()

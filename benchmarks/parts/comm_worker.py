@@ -114,17 +114,20 @@ def make_ours(model: str, data: list[tuple[torch.Tensor, torch.Tensor]], comm: A
     from worker_hooks.trailer import Contribution
 
     module, optimizer = fresh(model)
-    exchange = TorchExchange(module, comm, BUCKET_BYTES, f"bench.{model}")
+    exchange = TorchExchange(dict(module.named_parameters()), [], comm, BUCKET_BYTES, f"bench.{model}")
 
     def step(i: int) -> None:
         inputs, targets = data[i % BATCHES]
         optimizer.zero_grad()
         loss = cross_entropy(module(inputs), targets)
-        exchange.begin(BATCH, measure_norm=False)
+        exchange.begin(1 / comm.size, measure_norm=False)
         loss.backward()  # type: ignore[no-untyped-call]
-        loss_sum = float(loss.detach()) * BATCH
-        exchange.send_rest(lambda grad_sq: Contribution(BATCH, loss_sum, math.nan, grad_sq, 0, 0.0))
+        mean_loss = float(loss.detach()) / comm.size
+        exchange.send_rest(
+            lambda grad_sq: Contribution(BATCH, mean_loss, math.nan, grad_sq, 0, 0.0, doing=0, weights=(0.0, 0.0))
+        )
         exchange.receive(lambda waited_s: None)
+        exchange.deliver()
         optimizer.step()
 
     return step, list(module.parameters())

@@ -135,7 +135,7 @@ def iterate(mode: str, settings: Settings, images: Any, iterations: int) -> Iter
     """Train a separate model in `mode`; yields the seconds of each iteration, including work after the step."""
     model = models.make_model("cnn", (1, 28, 28), 10)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    run = Run(model, optimizer, images, Session(dataclasses.replace(settings, mode=mode), "torch"))
+    run = Run([model], [optimizer], images, Session.join(dataclasses.replace(settings, mode=mode), "torch"))
     batches = run.batches(iterations=iterations)
     for _ in range(iterations):
         began_s = time.perf_counter()

@@ -81,6 +81,23 @@ class Comm(ABC):
         packed = np.frombuffer(bytearray(mine or int(length[0])), dtype=np.uint8)
         return self.total(f"{name}.bytes", packed).tobytes()
 
+    def gather(self, name: str, data: bytes) -> list[bytes]:
+        """The `data` of every worker, in the order of ranks, on every worker.
+
+        Uses two keys, `<name>.lengths` and `<name>.bytes`; call it once per name.
+        Raises StallError when the others do not take part.
+        """
+        self.declare(f"{name}.lengths")
+        self.declare(f"{name}.bytes")
+        lengths = np.zeros(self.size, dtype=np.int64)
+        lengths[self.rank] = len(data)
+        lengths = self.total(f"{name}.lengths", lengths)
+        ends = np.cumsum(lengths)
+        packed = np.zeros(max(int(ends[-1]), 1), dtype=np.uint8)
+        packed[ends[self.rank] - len(data) : ends[self.rank]] = np.frombuffer(data, dtype=np.uint8)
+        packed = self.total(f"{name}.bytes", packed)
+        return [packed[end - size : end].tobytes() for end, size in zip(ends.tolist(), lengths.tolist(), strict=True)]
+
     @abstractmethod
     def _buffer(self, values: NDArray[Any]) -> Any:
         """A buffer with these values; it shares the memory of the array if possible."""

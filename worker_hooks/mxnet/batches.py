@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 def fetch(dataset: Any, indices: NDArray[np.int64]) -> Any:
     """A batch of a Gluon data set, put together as Gluon's DataLoader does.
 
-    An ArrayDataset is indexed at once, any other is asked sample by sample. For no indices at all the first sample is
-    returned, so that the script's forward pass has something to run on; such a batch carries no weight.
+    An ArrayDataset is indexed at once, any other is asked sample by sample. For no indices at all the first two samples
+    are returned, so that the script's forward pass has something to run on; such a batch carries no weight.
     """
-    chosen = indices if len(indices) else np.zeros(1, dtype=np.int64)
+    chosen = indices if len(indices) else np.arange(min(2, len(dataset)), dtype=np.int64)
     if isinstance(dataset, ArrayDataset):
         columns = [_rows(column, chosen) for column in dataset._data]
         return columns if len(columns) > 1 else columns[0]

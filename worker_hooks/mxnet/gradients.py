@@ -1,11 +1,12 @@
 """Buckets of MXNet gradients: backward writes into them, and MXNet's own queue sends each one when it is complete.
 
-The backward pass starts with the factor b_i, so that no gradient is scaled or copied afterwards.
+The backward pass starts with this worker's share of the batch as a factor, so that no gradient is scaled or copied
+afterwards.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import mxnet as mx
@@ -21,30 +22,45 @@ from worker_hooks.exchange import Bucket, GradientExchange, group_parameters
 
 
 class MXNetBucket(Bucket):
-    """Gradients of `parameters`, of one type and device; `trailer_values` more values after them.
+    """Gradients of `parameters`, of one type and device; then the values of `statistics`, then a trailer.
 
     The gradients of the parameters are views of its buffer from now on.
+
+    Args:
+        statistics: running statistics of batch norm: their weighted mean goes back into them.
+        trailer_values: number of values of the trailer; 0: another bucket has it.
     """
 
-    def __init__(self, name: str, parameters: Sequence[Parameter], trailer_values: int) -> None:
+    def __init__(
+        self, name: str, parameters: Sequence[Parameter], statistics: Sequence[Parameter] = (), trailer_values: int = 0
+    ) -> None:
         self.name = name
+        self.parameters = parameters
         first = parameters[0]
-        values = sum(p.data().size for p in parameters)
+        gradients = sum(p.data().size for p in parameters)
+        values = gradients + sum(s.data().size for s in statistics)
         self.buffer = mx.nd.zeros(values + trailer_values, ctx=first.list_ctx()[0], dtype=first.dtype)
         self.size_bytes = self.buffer.size * np.dtype(first.dtype).itemsize
-        self._gradients = self.buffer[:values]
-        self._trailer: Any = self.buffer[values:] if trailer_values else None
+        self.present = np.ones(len(parameters), dtype=np.bool_)
+        self._gradients = self.buffer[:gradients]
+        self._begin = values  # of the trailer
         self._places: list[tuple[Any, Any]] = []  # a parameter's weights, and its gradient in the buffer
+        self._statistics: list[tuple[Any, Any]] = []
+        self._weight = 0.0
         start = 0
-        for parameter in parameters:
+        for parameter in (*parameters, *statistics):
             weights = parameter.data()
             place = self.buffer[start : start + weights.size].reshape(weights.shape)
             start += weights.size
+            if start > gradients:
+                self._statistics.append((weights, place))
+                continue
             parameter._grad = [place]
             autograd.mark_variables([weights], [place], parameter.grad_req)
             self._places.append((weights, place))
 
-    def open(self, samples: int) -> None:
+    def open(self, weight: float) -> None:
+        self._weight = weight
         for weights, _ in self._places:
             weights._fresh_grad = False
 
@@ -52,64 +68,89 @@ class MXNetBucket(Bucket):
         return all(weights._fresh_grad for weights, _ in self._places)
 
     def fill_gaps(self) -> None:
-        for weights, place in self._places:
+        for number, (weights, place) in enumerate(self._places):
+            self.present[number] = weights._fresh_grad
             if not weights._fresh_grad:
                 place[:] = 0
-                weights._fresh_grad = True  # or Trainer reports a stale gradient
 
     def squared(self) -> float:
         return float(mx.nd.dot(self._gradients, self._gradients).asscalar())
 
-    def write_trailer(self, values: NDArray[np.float64]) -> None:
-        self._trailer[:] = values
+    def blank(self) -> Any:
+        return mx.nd.zeros_like(self.buffer)
 
-    def read_trailer(self) -> NDArray[np.floating[Any]]:
-        values: NDArray[np.floating[Any]] = self._trailer.asnumpy()
+    def write_statistics(self) -> None:
+        """Put the running statistics into their places, scaled."""
+        for statistic, place in self._statistics:
+            place[:] = statistic * self._weight if self._weight else 0
+
+    def write_trailer(self, values: NDArray[np.float64], buffer: Any) -> None:
+        buffer[self._begin :] = values
+
+    def read_trailer(self, buffer: Any) -> NDArray[np.floating[Any]]:
+        values: NDArray[np.floating[Any]] = buffer[self._begin :].asnumpy()
         return values
 
-    def deliver(self, factor: float) -> None:
-        self._gradients *= factor
+    def deliver(self, present: NDArray[np.bool_]) -> None:
+        """The gradients are in their places already. Those that nobody has are stale, as Trainer calls it."""
+        for (weights, _), has_gradient in zip(self._places, present.tolist(), strict=True):
+            weights._fresh_grad = has_gradient
+        for statistic, place in self._statistics:
+            statistic[:] = place
 
 
 class MXNetExchange(GradientExchange):
     """The exchange of one Gluon model."""
 
-    def __init__(self, parameters: Sequence[Parameter], comm: Comm, bucket_bytes: int, prefix: str) -> None:
+    def __init__(
+        self,
+        parameters: Mapping[str, Parameter],
+        statistics: Sequence[Parameter],
+        comm: Comm,
+        bucket_bytes: int,
+        prefix: str,
+    ) -> None:
         """Raises TrainingError for parameters whose gradients cannot be summed."""
-        trained = [parameter for parameter in parameters if parameter.grad_req != "null"]
-        for parameter in trained:
-            _check(parameter)
+        for name, parameter in parameters.items():
+            _check(name, parameter)
+        trained = list(parameters.values())
         groups = group_parameters(
             [p.data().size * np.dtype(p.dtype).itemsize for p in trained],
             [(np.dtype(p.dtype), p.list_ctx()[0]) for p in trained],
             bucket_bytes,
         )
-        trailer_values = trailer.length(comm.size)
-        buckets = []
-        for index, group in enumerate(groups):
-            extra = trailer_values if group is groups[-1] else 0
-            buckets.append(MXNetBucket(f"{prefix}.gradients.{index}", [trained[n] for n in group], extra))
-        super().__init__(comm, buckets)
+        self._buckets = [
+            MXNetBucket(
+                f"{prefix}.gradients.{index}",
+                [trained[number] for number in group],
+                statistics if group is groups[-1] else (),
+                trailer.length(comm.size, len(trained)) if group is groups[-1] else 0,
+            )
+            for index, group in enumerate(groups)
+        ]
+        super().__init__(comm, self._buckets)
 
     def backward(self, loss: Any) -> None:
         """Run backward of the mean loss, and send full buckets meanwhile. Returns when the last gradient is there."""
-        loss.backward(mx.nd.full(loss.shape, self._samples, ctx=loss.context, dtype=loss.dtype))
+        loss.backward(mx.nd.full(loss.shape, self._weight, ctx=loss.context, dtype=loss.dtype))
         self.send_full()
         self.buckets[-1].buffer.wait_to_read()  # it holds the first layers, whose gradients come last
 
+    def send_rest(self, contribute: Callable[[float], trailer.Contribution]) -> None:
+        self._buckets[-1].write_statistics()
+        super().send_rest(contribute)
 
-def _check(parameter: Parameter) -> None:
+
+def _check(name: str, parameter: Parameter) -> None:
     if np.dtype(parameter.dtype) not in (np.float32, np.float64):
         raise TrainingError(
-            f"parameter {parameter.name} has type {np.dtype(parameter.dtype).name}; weighted gradients are summed as "
+            f"parameter {name} has type {np.dtype(parameter.dtype).name}; weighted gradients are summed as "
             "float32 or float64: keep the parameters in float32"
         )
     if parameter.grad_req != "write" or parameter._grad_stype != "default":
         raise TrainingError(
-            f"parameter {parameter.name} has grad_req {parameter.grad_req!r} and {parameter._grad_stype} gradients; "
+            f"parameter {name} has grad_req {parameter.grad_req!r} and {parameter._grad_stype} gradients; "
             "expected 'write' and default (dense) ones"
         )
     if len(parameter.list_ctx()) > 1:
-        raise TrainingError(
-            f"parameter {parameter.name} is on {len(parameter.list_ctx())} devices; start one worker per device"
-        )
+        raise TrainingError(f"parameter {name} is on {len(parameter.list_ctx())} devices; start one worker per device")

@@ -11,8 +11,8 @@
         run.backward(loss)                                                    # 4  in place of loss.backward()
         trainer.step(1)                                                       # 5  1: the gradient is a mean already
 
-This module has only what is special to MXNet; training.py tells the story. The trainer waits for the sum where it would
-reduce over devices, and scales the learning rate for each step.
+This module has only what is special to MXNet; training.py tells the story. Gradients are global when `run.backward()`
+returns, so the trainer has nothing to reduce; it scales the learning rate for each step.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import dynamix_ps.numpy_names  # noqa: F401  (before mxnet)
 # isort: split
 import mxnet as mx
 import numpy as np
-from mxnet import autograd
+from mxnet import autograd, gluon
 from mxnet.gluon import Block, Trainer
 from mxnet.gluon.parameter import DeferredInitializationError
 from numpy.typing import NDArray
@@ -37,6 +37,7 @@ from worker_hooks.checkpoint import Position
 from worker_hooks.mxnet import state as mxnet_state
 from worker_hooks.mxnet.batches import fetch
 from worker_hooks.mxnet.gradients import MXNetExchange
+from worker_hooks.mxnet.parameters import TOLERANCE, TrainedParameters, mean_loss
 from worker_hooks.session import Session
 from worker_hooks.settings import Settings
 from worker_hooks.training import Training
@@ -48,6 +49,8 @@ failure.install()
 
 def attach(net: Block, trainer: Trainer, dataset: Any, *, batch_size: int = 64, seed: int | None = None) -> Run:
     """Join the other workers and take over batches, gradients and records of this model.
+
+    A training that is still attached to this model or trainer ends.
 
     Args:
         net: its parameters become rank 0's on every worker.
@@ -62,7 +65,13 @@ def attach(net: Block, trainer: Trainer, dataset: Any, *, batch_size: int = 64, 
         TrainingError: data set, model, trainer or number of workers do not fit together.
         CheckpointError: the checkpoint to resume from is unusable.
     """
-    return Run(net, trainer, dataset, Session(Settings.from_environment(), Run.framework), batch_size, seed)
+    for run in [run for run in _open if run.net is net or run.trainer is trainer]:
+        run.close()
+    session = Session.join(Settings.from_environment(), Run.framework)
+    return Run(net, trainer, dataset, session, batch_size, seed)
+
+
+_open: list[Run] = []
 
 
 class Run(Training):
@@ -85,14 +94,78 @@ class Run(Training):
         self.net, self.trainer = net, trainer
         _settle_shapes(net, dataset)
         _settle_kvstore(trainer)
+        self._parameters = TrainedParameters(net, trainer)
         super().__init__(dataset, session, batch_size, seed)
         self._update = trainer._update
-        trainer._allreduce_grads = self.synchronize  # also trainer.allreduce_grads(), to clip gradients after it
+        trainer._allreduce_grads = self.synchronize  # also trainer.allreduce_grads(), where others clip after it
         trainer._update = self._step
+        _open.append(self)
+        _watch_trainers()
+
+    def clip_grad_norm_(self, max_norm: float) -> float:
+        """Scale the global gradient down to this norm if it is larger; returns its norm before."""
+        self.synchronize()
+        gradients = [one.grad() for one in self._parameters.trained.values()]
+        norm: float = gluon.utils.clip_global_norm(gradients, max_norm, check_isfinite=True)
+        return norm
+
+    def clip_grad_value_(self, clip_value: float) -> None:
+        """Limit every value of the global gradient to this size."""
+        self.synchronize()
+        for parameter in self._parameters.trained.values():
+            gradient = parameter.grad()
+            gradient[:] = mx.nd.clip(gradient, -clip_value, clip_value)
+
+    def _lay_out(self) -> list[str]:
+        return self._parameters.look_up()
+
+    def _parameters_changed(self) -> bool:
+        return self._parameters.changed()
+
+    def _follow_parameters(self, before_forward: bool) -> None:
+        if not before_forward and self._parameters_changed():
+            self._announce("changes parameters after the batch was handed out")
+            raise TrainingError(
+                "parameters were changed after the loop had asked for the batch, when MXNet has recorded where "
+                "gradients go; change them before, at the end of the loop body"
+            )
+        super()._follow_parameters(before_forward)
+
+    def _layout_code(self) -> int:
+        return self._parameters.code
+
+    def _described_parameters(self) -> dict[str, str]:
+        return self._parameters.described()
+
+    def _setting(self) -> str:
+        return ""
+
+    def _sample_weights(self, number: int) -> tuple[float, float]:
+        return self._parameters.sample(number) if self.size > 1 else (0.0, 0.0)
+
+    def _all_weights(self) -> dict[str, tuple[float, float]]:
+        return self._parameters.sample_all(self._sums - 1)
+
+    def _weights_tolerance(self) -> float:
+        return TOLERANCE
+
+    def _pack_parameters(self, names: list[str]) -> bytes:
+        return self._parameters.pack(names)
+
+    def _unpack_parameters(self, names: list[str], values: bytes) -> None:
+        self._parameters.unpack(values)
+
+    def _smallest_share(self) -> int:
+        return 2 if self._parameters.statistics() else 1
 
     def _make_exchange(self, prefix: str) -> MXNetExchange:
-        parameters = list(mxnet_state.named_parameters(self.net).values())
-        return MXNetExchange(list(dict.fromkeys(parameters)), self._comm, self._settings.bucket_bytes, prefix)
+        parameters, bucket_bytes = self._parameters, self._settings.bucket_bytes
+        return MXNetExchange(parameters.trained, parameters.statistics(), self._comm, bucket_bytes, prefix)
+
+    def _detach(self) -> None:
+        self.trainer._update = self._update
+        del self.trainer._allreduce_grads  # the class has its own
+        _open.remove(self)
 
     def _pack(self, position: Position) -> bytes:
         return mxnet_state.pack([self.net], [self.trainer], position)
@@ -113,11 +186,10 @@ class Run(Training):
         return fetch(dataset, indices)
 
     def _propagate(self, loss: Any) -> None:
-        if loss.size != 1:
-            raise TrainingError(
-                f"run.backward() got {loss.size} losses, expected their mean: loss_function(...).mean()"
-            )
-        self._exchange.backward(loss)
+        self._exchange.backward(mean_loss(loss))
+
+    def _loss_scale(self, loss: Any) -> float:
+        return 1.0
 
     def _number(self, value: Any) -> float:
         return float(value.asscalar() if isinstance(value, mx.nd.NDArray) else value)
@@ -146,6 +218,24 @@ class Run(Training):
         for parameter, multiplier in zip(self.trainer._params, multipliers, strict=True):
             parameter.lr_mult = multiplier
         self._after_step()
+
+
+def _watch_trainers() -> None:
+    """From now on a step of a trainer that no training knows is refused while one of several workers is open."""
+    original = Trainer.step
+    if getattr(original, "watched", False):
+        return
+
+    def step(trainer: Trainer, *args: Any, **kwargs: Any) -> None:
+        if any(run.size > 1 for run in _open) and not any(run.trainer is trainer for run in _open):
+            raise TrainingError(
+                "a trainer steps that no training knows, so its gradients would be those of this worker alone; "
+                "give all parameters to the trainer of attach()"
+            )
+        original(trainer, *args, **kwargs)
+
+    step.watched = True  # type: ignore[attr-defined]
+    Trainer.step = step
 
 
 def _settle_shapes(net: Block, dataset: Any) -> None:

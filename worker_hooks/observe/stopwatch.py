@@ -27,7 +27,8 @@ class Stopwatch:
     def __init__(self, garbage_s: Callable[[], float] = garbage_s) -> None:
         """`garbage_s` returns the seconds of garbage collection so far."""
         self._garbage_s = garbage_s
-        self.blocked_s = 0.0  # of the present iteration, until then of the one before
+        self.blocked_s = 0.0  # so far in the present iteration
+        self.blocked_before_s = 0.0  # in the one before
         self.lasted_s = 0.0  # the iteration before
         self.pauses_s = 0.0  # all pauses so far
         self.begin()
@@ -37,6 +38,7 @@ class Stopwatch:
 
     def _begin_at(self, now_s: float, now_cpu_s: float, now_gc_s: float) -> None:
         self._began_s = self._ready_s = now_s
+        self.blocked_before_s, self.blocked_s = self.blocked_s, 0.0
         self._began_cpu_s = now_cpu_s
         self._began_gc_s = now_gc_s
         self._paused_s = self._paused_cpu_s = self._paused_gc_s = 0.0
@@ -68,7 +70,7 @@ class Stopwatch:
         try:
             yield
         finally:
-            self.blocked_s = time.perf_counter() - began_s
+            self.blocked_s += time.perf_counter() - began_s
 
     def end(self) -> Times:
         """Close the iteration and begin the next one at the same instant."""

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dynamix_ps.messages import Plan
 from worker_hooks.checkpoint import Position
 from worker_hooks.iteration import IterationInFlight
+from worker_hooks.observe.account import RunAccount
 from worker_hooks.observe.reporter import Reporter
 from worker_hooks.observe.stopwatch import Stopwatch
 from worker_hooks.observe.training_progress import TrainingProgress
@@ -22,17 +23,18 @@ from worker_hooks.settings import Settings
 class TrainingObserver:
     """Observes one training of worker `rank` from the position `start` on. With mode off it records no windows."""
 
-    def __init__(
-        self, rank: int, reporter: Reporter, settings: Settings, bytes_per_iteration: int, start: Position
-    ) -> None:
+    def __init__(self, rank: int, reporter: Reporter, account: RunAccount, settings: Settings, start: Position) -> None:
         self.watch = Stopwatch()
         self.progress = TrainingProgress(start.largest_lr, start.progress)
         self._rank = rank
         self._reporter = reporter
+        self._account = account
+        self._before = 0  # iterations of earlier trainings of this process
         self._records_windows = settings.mode != "off"
         self._stalled_after_s = settings.timeouts.stall_warn_s
-        self._meter = WindowMeter(rank, settings.window, bytes_per_iteration)
+        self._meter = WindowMeter(rank, settings.window)
         self._warm_up = start.iteration  # slow, as much happens only once; it is in no window
+        self._has_turn = False
         self._began_s: float | None = None
 
     def training_asked(self, epochs: int | None, iterations: int | None) -> None:
@@ -42,27 +44,57 @@ class TrainingObserver:
         self.progress.ask(epochs, iterations)
         self.watch.begin()
 
+    def loop_begun(self, iteration: int) -> None:
+        """A loop over batches begins at `iteration`."""
+        self._has_turn = self._account.take_turn(self)
+        if self._has_turn:
+            self._before = max(self._account.iterations - iteration, 0)
+            self._meter.continue_from(self._account.windows)
+
+    def loop_ended(self, iteration: int) -> None:
+        """It is over."""
+        if self._has_turn:
+            self._account.iterations = self._before + iteration
+            self._account.windows = self._meter.next_window
+        self._account.give_turn_back(self)
+        self._has_turn = False
+
+    def reported(self, iteration: int) -> int:
+        """The number of this iteration in the run's records."""
+        return self._before + iteration
+
+    def sent(self, iteration: int) -> None:
+        """This worker has sent its gradients of `iteration`."""
+        if self._has_turn:
+            self._reporter.progress(self.reported(iteration) + 1)
+
     def plan_applied(self, plan: Plan, iteration: int, lr_factor: float) -> None:
         """`plan` is in force from `iteration` on. A window begins with it."""
+        if not self._has_turn:
+            return
         self._reporter.begin_window()
         self._reporter.event(
             "plan_applied",
             version=plan.version,
-            iteration=iteration,
+            iteration=self.reported(iteration),
             batch_sizes=list(plan.batch_sizes),
             lr_factor=lr_factor,
         )
 
-    def iteration_complete(self, now: IterationInFlight, epochs: float, script_lr: float) -> None:
-        """The optimizer has taken its step.
+    def iteration_complete(
+        self, now: IterationInFlight, bytes_pushed: int, epochs: float, script_lr: float
+    ) -> None:
+        """The script asks for the next batch, after a sum.
 
         Args:
+            bytes_pushed: by this worker in the sum.
             epochs: passes over the data set so far.
             script_lr: the learning rate as the script has set it.
         """
         times = self.watch.end()
-        self._reporter.completed(now.batch.iteration + 1)
-        if not self._records_windows or now.sum is None:
+        if self._has_turn:
+            self._reporter.completed(self.reported(now.batch.iteration) + 1)
+        if not self._records_windows or not self._has_turn or now.sum is None:
             return
         batch = now.batch
         if batch.iteration == self._warm_up:
@@ -70,10 +102,10 @@ class TrainingObserver:
             return
         record = self._meter.add(
             IterationRecord(
-                number=batch.iteration,
+                number=self.reported(batch.iteration),
                 plan_version=batch.plan.version,
                 batch_size=batch.plan.batch_sizes[self._rank],
-                samples=batch.samples,
+                samples=now.samples,
                 times=times,
                 loss=now.loss,
                 correct=now.correct,
@@ -83,6 +115,7 @@ class TrainingObserver:
                 epoch=epochs,
                 trained_ratio=self.progress.trained_ratio(epochs, batch.iteration + 1),
                 lr_ratio=self.progress.lr_ratio(script_lr),
+                bytes_pushed=bytes_pushed,
                 stalled=times.blocked_s >= self._stalled_after_s,
             )
         )
@@ -110,7 +143,7 @@ class TrainingObserver:
         """The model after `iteration` iterations has these values on `samples` samples."""
         self._reporter.event(
             "evaluation",
-            iteration=iteration,
+            iteration=self.reported(iteration),
             epoch=epoch,
             values=values,
             higher_is_better=higher_is_better,
@@ -118,10 +151,6 @@ class TrainingObserver:
             trained_samples=trained_samples,
             trained_s=self._since_begin_s() - self.watch.pauses_s,
         )
-
-    def finished(self, iterations: int, samples: int) -> None:
-        """Training is over, after `samples` samples of this worker."""
-        self._reporter.event("finished", iterations=iterations, samples=samples, train_s=self._since_begin_s())
 
     def _since_begin_s(self) -> float:
         """Seconds since training began, pauses included."""

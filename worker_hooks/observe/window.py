@@ -42,6 +42,7 @@ class IterationRecord(NamedTuple):
     epoch: float = math.nan  # passes over the data after it
     trained_ratio: float = math.nan  # training_progress.py
     lr_ratio: float = math.nan
+    bytes_pushed: int = 0
     stalled: bool = False  # waited for longer than timeouts.stall_warn_s
 
 
@@ -49,15 +50,21 @@ class WindowMeter:
     """Cuts iterations into windows of `length` iterations. The first window has at most FIRST_WINDOW iterations, a
     window in which the cluster changes at most LASTING."""
 
-    def __init__(self, rank: int, length: int, bytes_per_iteration: int) -> None:
+    def __init__(self, rank: int, length: int) -> None:
         self._rank = rank
         self._length = length
-        self._bytes = bytes_per_iteration
-        self._window = 0
+        self.next_window = 0
         self._due = min(FIRST_WINDOW, length)  # iterations of the window at hand
         self._change = ChangeWatch()
         self._last: IterationRecord | None = None
         self._rows: list[tuple[IterationRecord, float]] = []
+
+    def continue_from(self, window: int) -> None:
+        """Windows are numbered from `window` on, if another meter has recorded some since."""
+        if window > self.next_window:
+            self.next_window = window
+            self._last = None
+            self._begin_window()
 
     def add(self, iteration: IterationRecord) -> WindowRecord | None:
         """Add an iteration, whose view completes the one before. Returns a record when that closed a window."""
@@ -74,13 +81,13 @@ class WindowMeter:
         if len(self._rows) < self._due:
             return None
         record = self._record(self._rows)
-        self._window += 1
+        self.next_window += 1
         self._begin_window()
         return record
 
     def _begin_window(self) -> None:
         self._rows = []
-        self._due = self._length if self._window else min(FIRST_WINDOW, self._length)
+        self._due = self._length if self.next_window else min(FIRST_WINDOW, self._length)
 
     def _record(self, rows: list[tuple[IterationRecord, float]]) -> WindowRecord:
         iterations = [row[0] for row in rows]
@@ -95,7 +102,7 @@ class WindowMeter:
         noise = [estimate(i.view.worker_samples, i.view.grad_sq, i.global_grad_sq) for i in measured]
         return WindowRecord(
             rank=self._rank,
-            window=self._window,
+            window=self.next_window,
             first_iteration=first.number,
             iterations=len(rows),
             plan_version=first.plan_version,
@@ -114,7 +121,7 @@ class WindowMeter:
             grad_sq_local=_mean((i.grad_sq, 1) for i in iterations if math.isfinite(i.grad_sq)),
             grad_sq_global=_mean((i.global_grad_sq, 1) for i in measured),
             grad_norm_std=norm_std / norm if norm else math.nan,
-            bytes_pushed=self._bytes * len(rows),
+            bytes_pushed=sum(i.bytes_pushed for i in iterations),
             accuracy_std=accuracy_std,
             cpu_ratio=cpu_s / duration_s if duration_s > 0 else math.nan,
             noise_variance=_mean((one.variance, 1) for one in noise if math.isfinite(one.variance)),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import warnings
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,101 +15,265 @@ from dynamix_ps.errors import TrainingError
 from worker_hooks import trailer
 from worker_hooks.exchange import Bucket, GradientExchange, group_parameters
 
+_SUMMED_AS = {torch.float16: torch.float32, torch.bfloat16: torch.float32}  # halves would lose the small gradients
+
 
 class TorchBucket(Bucket):
-    """Gradients of `parameters`, of one type and device; `trailer_values` more values after them."""
+    """Gradients of `parameters`, of one type and device; then `statistics`, then a trailer.
 
-    def __init__(self, name: str, parameters: Sequence[torch.nn.Parameter], trailer_values: int) -> None:
+    Args:
+        statistics: running statistics of normalisation layers (running_statistics.py): their weighted mean goes
+            back into them.
+        trailer_values: number of values of the trailer; 0: another bucket has it.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        parameters: Sequence[torch.nn.Parameter],
+        statistics: Sequence[torch.Tensor] = (),
+        trailer_values: int = 0,
+    ) -> None:
         self.name = name
-        values = sum(p.numel() for p in parameters)
-        buffer = torch.zeros(values + trailer_values, dtype=parameters[0].dtype, device=parameters[0].device)
-        self.buffer = buffer
+        self.parameters = parameters
+        first = parameters[0]
+        gradients = sum(p.numel() for p in parameters)
+        values = gradients + sum(s.numel() for s in statistics)
+        dtype = _SUMMED_AS.get(first.dtype, first.dtype)
+        self.buffer = buffer = torch.zeros(values + trailer_values, dtype=dtype, device=first.device)
         self.size_bytes = buffer.numel() * buffer.element_size()
-        self.views: dict[torch.nn.Parameter, torch.Tensor] = {}
-        start = 0
-        for parameter in parameters:
-            self.views[parameter] = buffer[start : start + parameter.numel()].view_as(parameter)
-            start += parameter.numel()
-        self._gradients, self._trailer = buffer[:values], buffer[values:]
+        places = [
+            place.view(tensor.shape)
+            for place, tensor in zip(
+                torch.split(buffer[:values], [tensor.numel() for tensor in (*parameters, *statistics)]),
+                (*parameters, *statistics),
+                strict=True,
+            )
+        ]
+        self.views = dict(zip(parameters, places, strict=False))
+        self._statistics = list(zip(statistics, places[len(parameters) :], strict=True))
+        self._gradients = buffer[:gradients]
+        self._begin = values  # of the trailer
         self._missing: set[torch.nn.Parameter] = set()
         self._weight = 0.0
+        self.carried: dict[torch.nn.Parameter, torch.Tensor] = {}
+        self.present = np.ones(len(parameters), dtype=np.bool_)
 
-    def open(self, samples: int) -> None:
-        self._weight = float(samples)
+    def open(self, weight: float) -> None:
+        self._weight = weight
         self._missing = set(self.views)
 
     def take(self, parameter: torch.nn.Parameter) -> None:
-        """Copy a new gradient into its place, times b_i. Raises TrainingError when it comes twice."""
-        if parameter.grad is None or parameter not in self._missing:
-            raise TrainingError("a gradient arrived twice in one run.backward(); call it once per optimizer.step()")
-        torch.mul(parameter.grad, self._weight, out=self.views[parameter])
+        """Copy a new gradient into its place, scaled. Raises TrainingError when it comes twice."""
+        if parameter not in self._missing:
+            raise TrainingError(
+                "a gradient arrived twice in one run.backward(): use checkpoint(..., use_reentrant=False), "
+                "and call run.backward() once for the sum of all losses"
+            )
+        self._put(parameter)
         self._missing.discard(parameter)
+
+    def _put(self, parameter: torch.nn.Parameter) -> None:
+        gradient, place = parameter.grad, self.views[parameter]
+        assert gradient is not None
+        gradient = gradient.detach()
+        if gradient.is_sparse:
+            warnings.warn("sparse gradients are summed as dense ones, which are as large as the weights", stacklevel=2)
+            gradient = gradient.to_dense()
+        if gradient.dtype == place.dtype:
+            torch.mul(gradient, self._weight, out=place)
+        else:
+            place.copy_(gradient).mul_(self._weight)
+        if self.carried and (more := self.carried.pop(parameter, None)) is not None:
+            place.add_(more)
 
     def is_full(self) -> bool:
         return not self._missing
 
     def fill_gaps(self) -> None:
-        for parameter in self._missing:
-            if parameter.grad is None or not self._weight:
+        self.present[:] = True
+        if not self._missing:
+            return
+        for number, parameter in enumerate(self.parameters):
+            if parameter not in self._missing:
+                continue
+            if self._weight and parameter.grad is not None:
+                self._put(parameter)  # an earlier backward outside run.backward() has accumulated it
+            elif (more := self.carried.pop(parameter, None)) is not None:
+                self.views[parameter].copy_(more)
+            else:
                 self.views[parameter].zero_()
-            else:  # an earlier backward outside run.backward() has accumulated it
-                torch.mul(parameter.grad, self._weight, out=self.views[parameter])
+                self.present[number] = False
         self._missing.clear()
+
+    def carry(self, weight: float) -> None:
+        """Set the gradients so far aside, with this weight: those of the next batch have another one."""
+        for parameter, place in self.views.items():
+            if parameter.grad is not None and weight:
+                before = self.carried.get(parameter)
+                scaled = parameter.grad.detach().to_dense().to(place.dtype) * weight
+                self.carried[parameter] = scaled if before is None else before.add_(scaled)
+            parameter.grad = None
 
     def squared(self) -> float:
         return float(torch.dot(self._gradients, self._gradients))
 
-    def write_trailer(self, values: NDArray[np.float64]) -> None:
-        self._trailer.copy_(torch.from_numpy(values))
+    def blank(self) -> torch.Tensor:
+        return torch.zeros_like(self.buffer)
 
-    def read_trailer(self) -> NDArray[np.floating[Any]]:
-        values: NDArray[np.floating[Any]] = self._trailer.cpu().numpy()
+    def write_statistics(self, active: Sequence[bool]) -> None:
+        """Put the running statistics into their places, scaled; zeros where they are not `active`."""
+        for (statistic, place), counts in zip(self._statistics, active, strict=True):
+            if counts and self._weight:
+                torch.mul(statistic, self._weight, out=place)
+            else:
+                place.zero_()
+
+    def deliver_statistics(self, active: Sequence[bool]) -> None:
+        """Make the summed statistics those of the model."""
+        for (statistic, place), counts in zip(self._statistics, active, strict=True):
+            if counts:
+                statistic.copy_(place)
+
+    def write_trailer(self, values: NDArray[np.float64], buffer: torch.Tensor) -> None:
+        buffer[self._begin :].copy_(torch.from_numpy(values))
+
+    def read_trailer(self, buffer: torch.Tensor) -> NDArray[np.floating[Any]]:
+        values: NDArray[np.floating[Any]] = buffer[self._begin :].cpu().numpy()
         return values
 
-    def deliver(self, factor: float) -> None:
-        self._gradients.mul_(factor)
-        for parameter, place in self.views.items():
-            parameter.grad = place
+    def deliver(self, present: NDArray[np.bool_]) -> None:
+        if present.all():
+            for parameter, place in self.views.items():
+                parameter.grad = place if place.dtype == parameter.dtype else place.to(parameter.dtype)
+            return
+        for (parameter, place), has_gradient in zip(self.views.items(), present.tolist(), strict=True):
+            if has_gradient:
+                parameter.grad = place if place.dtype == parameter.dtype else place.to(parameter.dtype)
 
 
 class TorchExchange(GradientExchange):
-    """The exchange of one torch model."""
+    """The exchange of all `parameters` (by name) that a training changes."""
 
-    def __init__(self, model: torch.nn.Module, comm: Comm, bucket_bytes: int, prefix: str) -> None:
-        buckets = layout_buckets(model.parameters(), bucket_bytes, trailer.length(comm.size), prefix)
+    def __init__(
+        self,
+        parameters: Mapping[str, torch.nn.Parameter],
+        norms: Sequence[torch.nn.Module],
+        comm: Comm,
+        bucket_bytes: int,
+        prefix: str,
+    ) -> None:
+        """`norms`: layers whose running statistics travel too."""
+        trained = list(parameters.values())
+        check_types(parameters)
+        self._norms = norms
+        self.touched: dict[torch.nn.Parameter, tuple[int, int]] = {}  # identity and version of what was accumulated
+        self.additions = 0
+        buckets = layout_buckets(trained, statistics_of(norms), bucket_bytes, comm.size, prefix)
         super().__init__(comm, buckets)
+        self._buckets, self._last = buckets, buckets[-1]
         self._bucket_of = {parameter: bucket for bucket in buckets for parameter in bucket.views}
-        for parameter in self._bucket_of:
-            parameter.register_post_accumulate_grad_hook(self._on_gradient)  # type: ignore[no-untyped-call]
+        self._names = {parameter: name for name, parameter in parameters.items()}
+        self._hooks = [p.register_post_accumulate_grad_hook(self._on_gradient) for p in trained]  # type: ignore[no-untyped-call]
 
     def _on_gradient(self, parameter: torch.nn.Parameter) -> None:
-        if not self._open:
-            return  # a backward outside run.backward() accumulates locally; the next run.backward() sends it
+        if parameter.grad is None:
+            return
+        if not self._open:  # a backward outside run.backward() accumulates here; the next run.backward() sends it
+            self.touched[parameter] = (id(parameter.grad), parameter.grad._version)
+            self.additions += 1
+            return
         bucket = self._bucket_of[parameter]
         bucket.take(parameter)
         if bucket.is_full():
             self.send_full()
 
+    def begin(self, weight: float, measure_norm: bool) -> None:
+        self._check_untouched()
+        self.touched.clear()
+        super().begin(weight, measure_norm)
+
+    def _check_untouched(self) -> None:
+        """Raises TrainingError if a gradient that is not global yet was changed by other means than backward."""
+        for parameter, (identity, version) in self.touched.items():
+            gradient = parameter.grad
+            if gradient is None or id(gradient) != identity or gradient._version == version:
+                continue
+            if gradient.is_sparse or bool(gradient.any()):
+                raise TrainingError(
+                    f"the gradient of {self._names[parameter]} was changed between loss.backward() and run.backward(), "
+                    "where it is that of this worker alone; change gradients after run.backward(), which makes "
+                    "them global"
+                )
+
+    def send_rest(self, contribute: Any) -> None:
+        self._active = [norm.training for norm in self._norms for _ in statistics_of([norm])]
+        self._last.write_statistics(self._active)
+        super().send_rest(contribute)
+
+    def deliver(self) -> None:
+        super().deliver()
+        self._last.deliver_statistics(self._active)
+
+    def carry(self, weight: float) -> None:
+        """Set aside what backward has accumulated, with this weight."""
+        for bucket in self._buckets:
+            bucket.carry(weight)
+
+    @property
+    def has_local(self) -> bool:
+        return bool(self.touched) or any(bucket.carried for bucket in self._buckets)
+
+    def take_over(self, before: GradientExchange) -> None:
+        super().take_over(before)
+        assert isinstance(before, TorchExchange)
+        self.additions = before.additions
+        self.touched.update((p, seen) for p, seen in before.touched.items() if p in self._bucket_of)
+        for old in before._buckets:
+            for parameter, gradient in old.carried.items():
+                if parameter in self._bucket_of:
+                    bucket = self._bucket_of[parameter]
+                    bucket.carried[parameter] = gradient.to(bucket.buffer.dtype)
+
+    def close(self) -> None:
+        for hook in self._hooks:
+            hook.remove()
+
+
+def statistics_of(norms: Sequence[torch.nn.Module]) -> list[torch.Tensor]:
+    """The running statistics of normalisation layers that keep some, in order."""
+    return [s for norm in norms for s in (norm.running_mean, norm.running_var) if isinstance(s, torch.Tensor)]
+
+
+def check_types(parameters: Mapping[str, torch.nn.Parameter]) -> None:
+    """Raises TrainingError for parameters whose gradients cannot be summed."""
+    for name, parameter in parameters.items():
+        if not parameter.dtype.is_floating_point or parameter.is_sparse:
+            raise TrainingError(
+                f"parameter {name} has type {parameter.dtype}; gradients are summed for floating-point types: "
+                "make it two real parameters, or freeze it"
+            )
+
 
 def layout_buckets(
-    parameters: Iterable[torch.nn.Parameter], bucket_bytes: int, trailer_values: int, prefix: str
+    parameters: Sequence[torch.nn.Parameter],
+    statistics: Sequence[torch.Tensor],
+    bucket_bytes: int,
+    workers: int,
+    prefix: str,
 ) -> list[TorchBucket]:
-    """Buckets of about `bucket_bytes`; the last one has `trailer_values` more values at its end.
-
-    Raises TrainingError for parameter types that cannot be summed.
-    """
-    trained = [parameter for parameter in parameters if parameter.requires_grad]
-    for parameter in trained:
-        if parameter.dtype not in (torch.float32, torch.float64):
-            raise TrainingError(
-                f"a parameter has type {parameter.dtype}; weighted gradients are summed as float32 or float64: "
-                f"keep the parameters in float32 (autocast may still compute in {parameter.dtype})"
-            )
+    """Buckets of about `bucket_bytes`; the last one has `statistics` and the trailer too."""
     groups = group_parameters(
-        [p.numel() * p.element_size() for p in trained], [(p.dtype, p.device) for p in trained], bucket_bytes
+        [p.numel() * p.element_size() for p in parameters],
+        [(_SUMMED_AS.get(p.dtype, p.dtype), p.device) for p in parameters],
+        bucket_bytes,
     )
-    buckets = []
-    for index, group in enumerate(groups):
-        extra = trailer_values if group is groups[-1] else 0
-        buckets.append(TorchBucket(f"{prefix}.gradients.{index}", [trained[n] for n in group], extra))
-    return buckets
+    return [
+        TorchBucket(
+            f"{prefix}.gradients.{index}",
+            [parameters[number] for number in group],
+            statistics if group is groups[-1] else (),
+            trailer.length(workers, len(parameters)) if group is groups[-1] else 0,
+        )
+        for index, group in enumerate(groups)
+    ]

@@ -8,13 +8,16 @@
         run.backward(loss)                                        # 4  in place of loss.backward()
         optimizer.step()
 
+Several models and optimizers are one training: `attach([g, d], [g_optimizer, d_optimizer], train_set)`.
+
 This module has only what is special to torch; training.py tells the story. Gradients are sent while backward still
-computes (gradients.py). Hooks of the optimizer wait for their sum and scale the learning rate for each step.
+computes (gradients.py), and they are global when `run.backward()` returns. Hooks of the optimizers check this, and
+scale the learning rate for each step.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -22,13 +25,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from dynamix_ps.errors import TrainingError
 from worker_hooks import failure
 from worker_hooks.checkpoint import Position
 from worker_hooks.session import Session
 from worker_hooks.settings import Settings
 from worker_hooks.torch import state as torch_state
+from worker_hooks.torch import watched_calls
 from worker_hooks.torch.batches import fetch
 from worker_hooks.torch.gradients import TorchExchange
+from worker_hooks.torch.parameters import TrainedParameters
 from worker_hooks.training import Training
 
 __all__ = ["Run", "attach"]
@@ -37,100 +43,258 @@ failure.install()
 
 
 def attach(
-    model: torch.nn.Module,
-    optimizer: torch.optim.Optimizer,
+    model: torch.nn.Module | Sequence[torch.nn.Module],
+    optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer],
     dataset: Any,
     *,
     batch_size: int = 64,
     seed: int | None = None,
 ) -> Run:
-    """Join the other workers and take over batches, gradients and records of this model.
+    """Join the other workers and take over batches, gradients and records of this training.
+
+    A training that is still attached to one of these models or optimizers ends.
 
     Args:
-        model: its parameters and buffers become rank 0's on every worker.
-        optimizer: of these parameters; its state becomes rank 0's too.
+        model: one or several. Their parameters and buffers become rank 0's on every worker.
+        optimizer: one or several. Every parameter they step is summed; their state becomes rank 0's too.
         dataset: map style (`len`, `[i]`), the same on every worker.
         batch_size: of each worker where no cluster file says otherwise.
         seed: of the data order where no cluster file says otherwise.
 
     Raises:
         ConfigError: the cluster file or a variable is wrong.
-        TrainingError: data set, model or number of workers do not fit together.
+        TrainingError: data set, model, optimizer or number of workers do not fit together.
         CheckpointError: the checkpoint to resume from is unusable.
     """
-    return Run(model, optimizer, dataset, Session(Settings.from_environment(), Run.framework), batch_size, seed)
+    models = [model] if isinstance(model, torch.nn.Module) else list(model)
+    optimizers = [optimizer] if isinstance(optimizer, torch.optim.Optimizer) else list(optimizer)
+    check_optimizers(optimizers)
+    for run in [run for run in _open if run.shares(models, optimizers)]:
+        run.close()
+    session = Session.join(Settings.from_environment(), Run.framework)
+    return Run(models, optimizers, dataset, session, batch_size, seed)
+
+
+_open: list[Run] = []
 
 
 class Run(Training):
-    """One torch model in training."""
+    """One training in torch."""
 
     framework = "torch"
     framework_version = torch.__version__
     checkpoint_suffix = ".pt"
+    _exchange: TorchExchange
+    _in_backward = False
+    _additions = 0  # gradients that were added outside run.backward(), as far as their losses are known
 
     def __init__(
         self,
-        model: torch.nn.Module,
-        optimizer: torch.optim.Optimizer,
+        models: Sequence[torch.nn.Module],
+        optimizers: Sequence[torch.optim.Optimizer],
         dataset: Any,
         session: Session,
         batch_size: int = 64,
         seed: int | None = None,
     ) -> None:
-        self.model, self.optimizer = model, optimizer
-        self._base_rates: list[Any] = []
+        self.models, self.optimizers = models, optimizers
+        self._parameters = TrainedParameters(models, optimizers)
         super().__init__(dataset, session, batch_size, seed)
-        optimizer.register_step_pre_hook(lambda *_: self._set_rates())
-        optimizer.register_step_post_hook(lambda *_: self._reset_rates())
+        self._hooks = [
+            hook for number, optimizer in enumerate(optimizers) for hook in StepHooks(self, optimizer, number).install()
+        ]
+        watched_calls.watch(self)
+        _open.append(self)
+
+    def shares(self, models: Sequence[torch.nn.Module], optimizers: Sequence[torch.optim.Optimizer]) -> bool:
+        """Whether this training has one of these models or optimizers."""
+        mine = {id(one) for one in (*self.models, *self.optimizers)}
+        return bool(mine & {id(one) for one in (*models, *optimizers)})
+
+    def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
+        """Scale the global gradient down to this norm if it is larger; returns its norm before."""
+        self.synchronize()
+        return torch.nn.utils.clip_grad_norm_(self._parameters.trained.values(), max_norm, norm_type)
+
+    def clip_grad_value_(self, clip_value: float) -> None:
+        """Limit every value of the global gradient to this size."""
+        self.synchronize()
+        torch.nn.utils.clip_grad_value_(self._parameters.trained.values(), clip_value)
+
+    # -- what the script calls in torch (watched_calls.py) ------------------------------------------------------------
+
+    def saw_backward(self, losses: Sequence[torch.Tensor]) -> None:
+        """A backward outside `run.backward()` has added to the gradients of the present batch: its loss counts too."""
+        if self._in_backward or not self._now.has_batch or self._exchange.additions == self._additions:
+            return
+        self._additions = self._exchange.additions
+        values = [float(loss.detach()) / watched_calls.scale_of(loss) for loss in losses if loss.numel() == 1]
+        self._now.add_loss(sum(values))
+
+    def sees_step(self, optimizer: torch.optim.Optimizer) -> None:
+        """Raises TrainingError before an optimizer steps that no training knows."""
+        if self.size == 1 or any(optimizer in run.optimizers for run in _open):
+            return
+        if any(isinstance(p, torch.nn.Parameter) for group in optimizer.param_groups for p in group["params"]):
+            raise TrainingError(
+                f"an optimizer ({type(optimizer).__name__}) steps that no training knows, so its gradients would be "
+                "those of this worker alone; pass all optimizers to attach(): attach(model, [first, second], data)"
+            )
+
+    def check_global(self, optimizer: torch.optim.Optimizer) -> None:
+        """Raises TrainingError if a gradient that `optimizer` would step is of this worker alone."""
+        touched = self._exchange.touched
+        if touched and any(p in touched for group in optimizer.param_groups for p in group["params"]):
+            raise TrainingError(
+                "loss.backward() has added gradients of this worker alone since run.backward(); "
+                "call run.backward(loss) for the last loss before optimizer.step()"
+            )
+
+    # -- what training.py needs of torch ------------------------------------------------------------------------------
+
+    def _lay_out(self) -> list[str]:
+        return self._parameters.look_up()
+
+    def _parameters_changed(self) -> bool:
+        return self._parameters.changed()
+
+    def _layout_code(self) -> int:
+        return self._parameters.code
+
+    def _described_parameters(self) -> dict[str, str]:
+        return self._parameters.described()
+
+    def _setting(self) -> str:
+        modes = "".join("e" if not norm.training else "t" for norm in self._parameters.norms)
+        return f"batch norm {modes}" if "e" in modes else ""
+
+    def _sample_weights(self, number: int) -> tuple[float, float]:
+        return self._parameters.sample(number) if self.size > 1 else (0.0, 0.0)
+
+    def _all_weights(self) -> dict[str, tuple[float, float]]:
+        return self._parameters.sample_all(self._sums - 1)
+
+    def _weights_tolerance(self) -> float:
+        return self._parameters.tolerance
+
+    def _pack_parameters(self, names: list[str]) -> bytes:
+        return self._parameters.pack(names)
+
+    def _unpack_parameters(self, names: list[str], values: bytes) -> None:
+        self._parameters.unpack(values)
+
+    def _smallest_share(self) -> int:
+        return 2 if self._parameters.has_batch_norm else 1
 
     def _make_exchange(self, prefix: str) -> TorchExchange:
-        return TorchExchange(self.model, self._comm, self._settings.bucket_bytes, prefix)
+        parameters, bucket_bytes = self._parameters, self._settings.bucket_bytes
+        return TorchExchange(parameters.trained, parameters.norms, self._comm, bucket_bytes, prefix)
+
+    def _detach(self) -> None:
+        for hook in self._hooks:
+            hook.remove()
+        watched_calls.unwatch(self)
+        _open.remove(self)
 
     def _pack(self, position: Position) -> bytes:
-        return torch_state.pack([self.model], [self.optimizer], position)
+        return torch_state.pack(self.models, self.optimizers, position)
 
     def _restore(self, packed: bytes) -> Position:
-        return torch_state.restore(packed, [self.model], [self.optimizer])
+        return torch_state.restore(packed, self.models, self.optimizers)
 
     def _check_storable(self, state: object) -> None:
         torch_state.check_storable(state)
 
     def _hyperparameters(self) -> Any:
-        return torch_state.hyperparameters([self.optimizer])
+        return torch_state.hyperparameters(self.optimizers)
 
     def _set_hyperparameters(self, saved: Any) -> None:
-        torch_state.set_hyperparameters([self.optimizer], saved)
+        torch_state.set_hyperparameters(self.optimizers, saved)
 
     def _fetch(self, dataset: Any, indices: NDArray[np.int64]) -> Any:
         return fetch(dataset, indices)
 
     def _propagate(self, loss: torch.Tensor) -> None:
-        loss.backward()  # type: ignore[no-untyped-call]
+        self._in_backward = True
+        try:
+            loss.backward()  # type: ignore[no-untyped-call]
+        finally:
+            self._in_backward = False
+
+    def _loss_scale(self, loss: Any) -> float:
+        return watched_calls.scale_of(loss)
 
     def _number(self, value: Any) -> float:
         return float(value.detach()) if isinstance(value, torch.Tensor) else float(value)
 
     def _script_lr(self) -> float:
-        return float(self.optimizer.param_groups[0]["lr"])
+        return float(self.optimizers[0].param_groups[0]["lr"])
 
     @contextmanager
     def _inference(self) -> Iterator[None]:
-        was_training = self.model.training
-        self.model.eval()
+        modules = [module for model in self.models for module in model.modules() if module.training]
+        for model in self.models:
+            model.eval()
         try:
             with torch.no_grad():
                 yield
         finally:
-            self.model.train(was_training)
+            for module in modules:
+                module.training = True
+
+
+def check_optimizers(optimizers: Sequence[torch.optim.Optimizer]) -> None:
+    """Raises TrainingError for optimizers whose steps would differ between workers."""
+    for optimizer in optimizers:
+        if isinstance(optimizer, torch.optim.LBFGS):
+            raise TrainingError(
+                "LBFGS calls its closure many times per step and decides by the loss of this worker alone; "
+                "use an optimizer that takes one gradient per step"
+            )
+        if isinstance(optimizer, torch.optim.SparseAdam):
+            raise TrainingError("SparseAdam needs sparse gradients, which are summed as dense ones here; use Adam")
+
+
+class StepHooks:
+    """The hooks of one optimizer: its steps use global gradients, and a learning rate for their samples."""
+
+    def __init__(self, run: Run, optimizer: torch.optim.Optimizer, number: int) -> None:
+        self._run, self._optimizer, self._number = run, optimizer, number
+        self._rates: list[Any] | None = None  # of the script, during a step
+
+    def install(self) -> list[Any]:
+        """The handles, to remove them."""
+        return [
+            self._optimizer.register_step_pre_hook(self._before),
+            self._optimizer.register_step_post_hook(self._after),
+        ]
+
+    def _before(self, _: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]] | None:
+        closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
+        if closure is None:
+            self._set_rates()
+            return None
+
+        def closure_and_check() -> Any:
+            loss = closure()
+            self._set_rates()  # the closure has called run.backward()
+            return loss
+
+        return args[:1], {**kwargs, "closure": closure_and_check}
 
     def _set_rates(self) -> None:
-        factor = self._before_step()
-        self._base_rates = [group["lr"] for group in self.optimizer.param_groups]
+        if self._rates is not None:
+            raise TrainingError("an optimizer called its closure twice in one step; call run.backward() before step()")
+        self._run.check_global(self._optimizer)
+        factor = self._run._before_step(self._number)
+        self._rates = [group["lr"] for group in self._optimizer.param_groups]
         if factor != 1.0:
-            for group in self.optimizer.param_groups:
+            for group in self._optimizer.param_groups:
                 group["lr"] = group["lr"] * factor  # for this step; a scheduler never sees it
 
-    def _reset_rates(self) -> None:
-        for group, rate in zip(self.optimizer.param_groups, self._base_rates, strict=True):
+    def _after(self, *_: Any) -> None:
+        assert self._rates is not None, "the closure was not called"
+        for group, rate in zip(self._optimizer.param_groups, self._rates, strict=True):
             group["lr"] = rate
-        self._after_step()
+        self._rates = None
+        self._run._after_step(self._number)

@@ -58,7 +58,7 @@ def make_run(folder: Path | None = None, **changes: Any) -> Run:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     if folder is not None:
         (folder / "workers").mkdir(exist_ok=True)
-    return Run(model, optimizer, make_data(), Session(settings_for(folder, **changes), "torch"))
+    return Run([model], [optimizer], make_data(), Session(settings_for(folder, **changes), "torch"))
 
 
 def train(run: Run, **limits: int) -> list[torch.Tensor]:
@@ -66,15 +66,15 @@ def train(run: Run, **limits: int) -> list[torch.Tensor]:
     seen = []
     for inputs, targets in run.batches(**limits):
         seen.append(inputs)
-        run.optimizer.zero_grad()
-        logits = run.model(inputs)
+        run.optimizers[0].zero_grad()
+        logits = run.models[0](inputs)
         run.backward(nn.functional.cross_entropy(logits, targets), correct=(logits.argmax(1) == targets).sum())
-        run.optimizer.step()
+        run.optimizers[0].step()
     return seen
 
 
 def weights(run: Run) -> torch.Tensor:
-    return torch.cat([p.detach().flatten() for p in run.model.parameters()])
+    return torch.cat([p.detach().flatten() for p in run.models[0].parameters()])
 
 
 def lines(folder: Path) -> list[dict[str, Any]]:
@@ -100,10 +100,10 @@ def test_every_samples_counts_the_samples_of_all_passes():
     run = make_run()
     due = []
     for inputs, targets in run.batches(epochs=2):  # batches of 8, the last two of an epoch of 5
-        run.optimizer.zero_grad()
-        run.backward(nn.functional.cross_entropy(run.model(inputs), targets))
+        run.optimizers[0].zero_grad()
+        run.backward(nn.functional.cross_entropy(run.models[0](inputs), targets))
         assert not run.every_samples(1)  # nothing is done in this iteration yet
-        run.optimizer.step()
+        run.optimizers[0].step()
         if run.every_samples(20):
             due.append(run.iteration)
     run.close()
@@ -145,11 +145,11 @@ def test_windows_tell_where_the_time_went_and_how_training_goes(tmp_path):
 
 def test_windows_tell_how_far_training_is_and_whether_the_script_lowers_its_rate(tmp_path):
     run = make_run(tmp_path, mode="observe", lr_rule="linear", reference_batch=4)  # the factor is not the script's
-    schedule = torch.optim.lr_scheduler.StepLR(run.optimizer, step_size=7, gamma=0.5)
+    schedule = torch.optim.lr_scheduler.StepLR(run.optimizers[0], step_size=7, gamma=0.5)
     for inputs, targets in run.batches(iterations=14):
-        run.optimizer.zero_grad()
-        run.backward(nn.functional.cross_entropy(run.model(inputs), targets))
-        run.optimizer.step()
+        run.optimizers[0].zero_grad()
+        run.backward(nn.functional.cross_entropy(run.models[0](inputs), targets))
+        run.optimizers[0].step()
         schedule.step()
     train(run, iterations=20)
     run.close()
@@ -171,9 +171,9 @@ def test_a_new_plan_and_the_end_of_a_pause_begin_the_window_anew(tmp_path, monke
     monkeypatch.setattr(run._session.reporter, "begin_window", lambda: begun.append(run.iteration))
     monkeypatch.setattr(run._session, "newest_plan", lambda: Plan(1, (4,)) if run.iteration >= 2 else None)
     for inputs, targets in run.batches(iterations=6):
-        run.optimizer.zero_grad()
-        run.backward(nn.functional.cross_entropy(run.model(inputs), targets))
-        run.optimizer.step()
+        run.optimizers[0].zero_grad()
+        run.backward(nn.functional.cross_entropy(run.models[0](inputs), targets))
+        run.optimizers[0].step()
         if run.iteration == 5:
             with run.paused():
                 assert begun == [1, 3], "the plan agreed in iteration 2 is in force from 3 on"
@@ -187,23 +187,23 @@ def test_evaluation_is_exact_and_leaves_records_and_mode_alone(tmp_path, monkeyp
     run = make_run(tmp_path, mode="observe", window=1)
 
     def score(inputs, targets):
-        assert not run.model.training
+        assert not run.models[0].training
         assert not torch.is_grad_enabled()
         clock["now_s"] += 1000.0
-        logits = run.model(inputs)
+        logits = run.models[0](inputs)
         loss = nn.functional.cross_entropy(logits, targets, reduction="sum")
         return {"accuracy": (logits.argmax(1) == targets).sum(), "loss": loss}
 
     for inputs, targets in run.batches(iterations=4):
-        run.optimizer.zero_grad()
-        run.backward(nn.functional.cross_entropy(run.model(inputs), targets))
+        run.optimizers[0].zero_grad()
+        run.backward(nn.functional.cross_entropy(run.models[0](inputs), targets))
         clock["now_s"] += 1.0
-        run.optimizer.step()
+        run.optimizers[0].step()
         found = run.evaluate(make_data(), score, batch_size=7)
-    assert run.model.training
+    assert run.models[0].training
     inputs, targets = make_data().tensors
     with torch.no_grad():
-        logits = run.model(inputs)
+        logits = run.models[0](inputs)
     assert found["accuracy"] == pytest.approx(float((logits.argmax(1) == targets).float().mean()))
     assert found["loss"] == pytest.approx(float(nn.functional.cross_entropy(logits, targets)), rel=1e-5)
     run.close()
@@ -225,7 +225,7 @@ def test_evaluation_is_exact_and_leaves_records_and_mode_alone(tmp_path, monkeyp
 def test_the_learning_rate_follows_the_fewer_samples_at_the_end_of_an_epoch(tmp_path):
     run = make_run(tmp_path, mode="adapt", lr_rule="sqrt")
     used = []
-    run.optimizer.register_step_pre_hook(lambda *_: used.append(run.optimizer.param_groups[0]["lr"]))
+    run.optimizers[0].register_step_pre_hook(lambda *_: used.append(run.optimizers[0].param_groups[0]["lr"]))
     train(run, iterations=8)
     assert used == pytest.approx([0.1] * 5 + [0.1 * math.sqrt(5 / 8)] * 2 + [0.1])
     run.close()
@@ -234,7 +234,7 @@ def test_the_learning_rate_follows_the_fewer_samples_at_the_end_of_an_epoch(tmp_
 def test_the_learning_rate_is_for_the_first_sizes_of_the_cluster_file(tmp_path, monkeypatch):
     run = make_run(tmp_path, mode="adapt", lr_rule="sqrt", reference_batch=2)
     used = []
-    run.optimizer.register_step_pre_hook(lambda *_: used.append(run.optimizer.param_groups[0]["lr"]))
+    run.optimizers[0].register_step_pre_hook(lambda *_: used.append(run.optimizers[0].param_groups[0]["lr"]))
     train(run, iterations=1)
     assert used == [pytest.approx(0.2)]  # plan 0 has 8
     run.close()
@@ -245,10 +245,10 @@ def test_the_learning_rate_follows_the_plan_but_not_the_scheduler(tmp_path, monk
     run = make_run(tmp_path, mode="adapt", lr_rule=rule)
     monkeypatch.setattr(run._session, "newest_plan", lambda: Plan(3, (18,)))
     used = []
-    run.optimizer.register_step_pre_hook(lambda *_: used.append(run.optimizer.param_groups[0]["lr"]))
+    run.optimizers[0].register_step_pre_hook(lambda *_: used.append(run.optimizers[0].param_groups[0]["lr"]))
     train(run, iterations=2)
     assert used == pytest.approx([0.1, 0.1 * factor])
-    assert run.optimizer.param_groups[0]["lr"] == 0.1
+    assert run.optimizers[0].param_groups[0]["lr"] == 0.1
     run.close()
     (applied,) = [line for line in lines(tmp_path) if line["kind"] == "plan_applied"]
     assert (applied["version"], applied["iteration"], applied["lr_factor"]) == (3, 1, pytest.approx(factor))
@@ -257,12 +257,12 @@ def test_the_learning_rate_follows_the_plan_but_not_the_scheduler(tmp_path, monk
 def test_clipping_after_synchronize_sees_the_global_gradient():
     run = make_run()
     for inputs, targets in run.batches(iterations=1):
-        run.backward(nn.functional.cross_entropy(run.model(inputs), targets))
+        run.backward(nn.functional.cross_entropy(run.models[0](inputs), targets))
         run.synchronize()
-        norm = nn.utils.clip_grad_norm_(run.model.parameters(), 1e-3)
+        norm = nn.utils.clip_grad_norm_(run.models[0].parameters(), 1e-3)
         assert norm > 1e-3
-        run.optimizer.step()
-    assert sum(float((p.grad**2).sum()) for p in run.model.parameters()) == pytest.approx(1e-6, rel=1e-2)
+        run.optimizers[0].step()
+    assert sum(float((p.grad**2).sum()) for p in run.models[0].parameters()) == pytest.approx(1e-6, rel=1e-2)
     run.close()
 
 
@@ -275,10 +275,10 @@ def test_misuse_is_named():
     loop = run.batches(iterations=3)
     inputs, targets = next(loop)
     with pytest.raises(TrainingError, match=r"without run\.backward"):
-        run.optimizer.step()
-    run.backward(nn.functional.cross_entropy(run.model(inputs), targets))
+        run.optimizers[0].step()
+    run.backward(nn.functional.cross_entropy(run.models[0](inputs), targets))
     with pytest.raises(TrainingError, match="once per batch"):
-        run.backward(nn.functional.cross_entropy(run.model(inputs), targets))
+        run.backward(nn.functional.cross_entropy(run.models[0](inputs), targets))
     with pytest.raises(TrainingError, match=r"without optimizer\.step"):
         next(loop)
 
@@ -288,10 +288,10 @@ def test_a_loss_that_is_not_finite_stops_before_the_weights_change(bad):
     run = make_run()
     before = weights(run)
     for inputs, targets in run.batches(iterations=1):
-        loss = nn.functional.cross_entropy(run.model(inputs), targets) * bad
+        loss = nn.functional.cross_entropy(run.models[0](inputs), targets) * bad
         run.backward(loss)
         with pytest.raises(TrainingError, match=r"loss of worker 0 is not finite in iteration 0"):
-            run.optimizer.step()
+            run.optimizers[0].step()
         break
     assert torch.equal(weights(run), before)
 
@@ -315,7 +315,7 @@ def test_a_worker_without_samples_runs_but_does_not_count(monkeypatch):
     assert batch.samples == 0
     assert len(batch.data[0]) == 1
     run._now.begin(batch)
-    run.backward(nn.functional.cross_entropy(run.model(batch.data[0]), batch.data[1]))
+    run.backward(nn.functional.cross_entropy(run.models[0](batch.data[0]), batch.data[1]))
     assert all(float(bucket._gradients.abs().sum()) == 0 for bucket in run._exchange.buckets)
     run._now.end()
     run.close()
@@ -325,9 +325,9 @@ def test_a_second_step_for_one_batch_is_refused():
     run = make_run()
     with pytest.raises(TrainingError, match=r"step\(\) a second time for one batch"):
         for inputs, targets in run.batches(iterations=2):
-            run.backward(nn.functional.cross_entropy(run.model(inputs), targets))
-            run.optimizer.step()
-            run.optimizer.step()
+            run.backward(nn.functional.cross_entropy(run.models[0](inputs), targets))
+            run.optimizers[0].step()
+            run.optimizers[0].step()
     assert run.iteration == 1
     run.close()
 
@@ -339,10 +339,10 @@ def test_a_slowed_down_worker_trains_after_a_pause_also_with_mode_off(monkeypatc
     monkeypatch.setattr("time.sleep", slept.append)
     run = make_run(slowdown=2.0)
     for inputs, targets in run.batches(iterations=2):
-        loss = nn.functional.cross_entropy(run.model(inputs), targets)
+        loss = nn.functional.cross_entropy(run.models[0](inputs), targets)
         clock["now_s"] += 1.0
         run.backward(loss)
-        run.optimizer.step()
+        run.optimizers[0].step()
         with run.paused():
             clock["now_s"] += 10.0
     run.close()

@@ -1,0 +1,136 @@
+"""All workers do the same, or all of them stop. Pure.
+
+Every sum carries a code of what each worker is doing: which kind of sum it takes part in, in which iteration, after how
+many steps of its optimizers, with which parameters. One more thing travels with it, a sample of the weights. If
+anything differs, the workers tell each other in words (`Account`), and all of them raise the same error before a
+weight changes.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from dynamix_ps.errors import TrainingError
+
+GRADIENTS = "sends the gradients"  # of an iteration
+CODE_BITS = 24  # exact in the float32 trailer
+
+
+class Doing(NamedTuple):
+    """What a worker is about to do. Workers whose `kind` differs are at different places of the script."""
+
+    kind: str  # GRADIENTS, or the call that all workers must make
+    iteration: int
+    steps: int  # that all optimizers have taken so far
+    layout: int  # code of the parameters that are summed
+    setting: str = ""  # anything else that must be equal, such as the scale of a GradScaler
+
+    def code(self) -> int:
+        """24 bits; workers that do different things have different codes, but for one case in 16 million."""
+        return zlib.crc32(repr(self).encode()) & (1 << CODE_BITS) - 1
+
+
+class Account(NamedTuple):
+    """What a worker tells the others when something differs."""
+
+    doing: Doing
+    parameters: dict[str, str]  # name -> shape and type, of every parameter that is summed
+    weights: dict[str, tuple[float, float]]  # name -> direction and size of its sample, as in the trailer
+
+    def pack(self) -> bytes:
+        return json.dumps(self).encode()
+
+    @classmethod
+    def unpack(cls, packed: bytes) -> Account:
+        doing, parameters, weights = json.loads(packed)
+        return cls(Doing(*doing), parameters, weights)
+
+
+def weights_differ(values: Sequence[Sequence[float]], tolerance: float) -> bool:
+    """Whether samples of the weights (directions, sizes; each with one value per worker) differ between workers."""
+    return any(max(part) - min(part) > tolerance for part in values)
+
+
+def disagreement(accounts: Sequence[Account], tolerance: float) -> TrainingError:
+    """The error that all workers raise. `accounts` are in the order of ranks."""
+    doings = [account.doing for account in accounts]
+    if len({doing.kind for doing in doings}) > 1 or len({doing.iteration for doing in doings}) > 1:
+        told = "; ".join(
+            f"{_workers([rank for rank in range(len(doings)) if _place(doings[rank]) == place])} {place}"
+            for place in dict.fromkeys(map(_place, doings))
+        )
+        return TrainingError(
+            f"the workers are at different places of the script: {told}. "
+            "Every worker must run the same loops and make the same calls; no `if run.rank == 0` around them"
+        )
+    if len({doing.steps for doing in doings}) > 1:
+        told = ", ".join(f"worker {rank}: {doing.steps}" for rank, doing in enumerate(doings))
+        return TrainingError(
+            f"the optimizers have taken different numbers of steps before iteration {doings[0].iteration} ({told}); "
+            "a step that is left out must be left out on every worker, so decide it by values that all share"
+        )
+    if len({json.dumps(account.parameters, sort_keys=True) for account in accounts}) > 1:
+        return _different_parameters(accounts)
+    if len({doing.setting for doing in doings}) > 1:
+        told = ", ".join(f"worker {rank}: {doing.setting or 'none'}" for rank, doing in enumerate(doings))
+        return TrainingError(
+            f"settings of the training differ between workers in iteration {doings[0].iteration} ({told}); "
+            "make them the same on every worker"
+        )
+    return _different_weights(accounts, tolerance)
+
+
+def _place(doing: Doing) -> str:
+    if doing.kind == GRADIENTS:
+        return f"{doing.kind} of iteration {doing.iteration}"
+    return f"calls {doing.kind} after {doing.iteration} iterations"
+
+
+def _different_parameters(accounts: Sequence[Account]) -> TrainingError:
+    iteration = accounts[0].doing.iteration
+    names = dict.fromkeys(name for account in accounts for name in account.parameters)
+    for name in names:
+        found = [account.parameters.get(name, "not trained") for account in accounts]
+        if len(set(found)) > 1:
+            told = ", ".join(f"worker {rank}: {value}" for rank, value in enumerate(found))
+            return TrainingError(
+                f"parameter {name} is not the same on all workers in iteration {iteration} ({told}); "
+                "freeze, add or change parameters on every worker in the same iteration"
+            )
+    return TrainingError(
+        f"the parameters are in another order on some workers in iteration {iteration}; "
+        "build models and optimizers in the same order on every worker"
+    )
+
+
+def _different_weights(accounts: Sequence[Account], tolerance: float) -> TrainingError:
+    iteration = accounts[0].doing.iteration
+    for name in accounts[0].weights:
+        values = [account.weights[name] for account in accounts]
+        if weights_differ(list(zip(*values, strict=True)), tolerance):
+            odd = _odd_ranks(values, tolerance)
+            return TrainingError(
+                f"the weights differ between workers before the step of iteration {iteration}: {name} of "
+                f"{_workers(odd)} is not that of the others; change weights on every worker alike, "
+                "or let the optimizer do it"
+            )
+    return TrainingError(
+        f"the weights differ between workers in iteration {iteration}; change weights on every worker alike"
+    )
+
+
+def _odd_ranks(values: Sequence[tuple[float, float]], tolerance: float) -> list[int]:
+    """The ranks that differ from the largest group of equal ones; of groups of one size, that of the lowest rank."""
+    same = [
+        [rank for rank, other in enumerate(values) if not weights_differ(list(zip(one, other, strict=True)), tolerance)]
+        for one in values
+    ]
+    largest = max(same, key=len)
+    return [rank for rank in range(len(values)) if rank not in largest]
+
+
+def _workers(ranks: Sequence[int]) -> str:
+    return f"worker{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"

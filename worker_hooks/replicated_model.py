@@ -1,0 +1,106 @@
+"""A model that has a replica on every worker: all replicas do the same, or all workers stop.
+
+agreement.py says what is compared, and in which words the workers are told.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from dynamix_ps.errors import TrainingError
+from worker_hooks.agreement import Account, Doing, disagreement, weights_differ
+from worker_hooks.framework import Framework
+from worker_hooks.trailer import Contribution, GlobalView
+
+if TYPE_CHECKING:
+    from dynamix_ps.comm import Comm
+    from worker_hooks.exchange import GradientExchange
+    from worker_hooks.observe.stall import StallWatch
+    from worker_hooks.plan_switch import PlanSwitch
+
+LAYOUT = "changes which parameters are trained"
+
+
+class ReplicatedModel(Framework):
+    """`rank` and `size` may be read at any time, and `iteration`: the number of complete ones."""
+
+    rank: int
+    size: int
+    iteration: int
+    _comm: Comm
+    _exchange: GradientExchange
+    _switch: PlanSwitch
+    _stall: StallWatch
+    _prefix: str  # of the keys of this model
+    _steps = 0  # of all optimizers
+    _sums = 0  # decides which weights the next one compares
+    _layouts = 0  # so far
+    _scale = 1.0  # of the loss, by a GradScaler
+
+    def _doing(self, kind: str) -> Doing:
+        setting = self._setting() + (f" loss scale {self._scale:g}" if self._scale != 1 else "")
+        return Doing(kind, self.iteration, self._steps, self._layout_code(), setting)
+
+    def _announce(self, kind: str) -> None:
+        """Make sure that all workers are about to do `kind`. Collective.
+
+        Raises TrainingError, on every worker, if another one does something else, be it the sum of its gradients.
+        """
+        if self.size == 1:
+            return
+        mine = Contribution(
+            samples=0,
+            loss=0.0,
+            correct=math.nan,
+            grad_sq=math.nan,
+            plan_version=self._switch.newest_scheduled.version,
+            waited_s=0.0,
+            doing=self._doing(kind).code(),
+            weights=self._sample_weights(self._sums),
+        )
+        view = self._exchange.announce(mine, lambda waited_s: self._stall.waiting(self.iteration, waited_s))
+        self._sums += 1
+        self._check_agreement(view, kind)
+
+    def _check_agreement(self, view: GlobalView, kind: str) -> None:
+        """Raises TrainingError, the same on all workers, unless all do the same with the same weights."""
+        if view.doing.count(view.doing[0]) == self.size and not weights_differ(view.weights, self._weights_tolerance()):
+            return
+        mine = Account(self._doing(kind), self._described_parameters(), self._all_weights())
+        told = self._comm.gather(f"{self._prefix}.account", mine.pack())
+        raise disagreement([Account.unpack(one) for one in told], self._weights_tolerance())
+
+    def _follow_parameters(self, before_forward: bool) -> None:
+        """Lay the buckets out anew if the script has changed what is trained: on all workers in the same iteration.
+
+        New parameters take rank 0's values while the script has not computed with them yet (`before_forward`);
+        afterwards they must be equal.
+        """
+        if not self._parameters_changed():
+            return
+        added = self._lay_out()
+        self._announce(LAYOUT)
+        self._layouts += 1
+        exchange = self._make_exchange(f"{self._prefix}.layout{self._layouts}")
+        exchange.take_over(self._exchange)
+        self._exchange = exchange
+        if added and self.size > 1:
+            key = f"{self._prefix}.layout{self._layouts}.added"
+            values = self._comm.broadcast(key, self._pack_parameters(added) if self.rank == 0 else b"")
+            if before_forward:
+                self._unpack_parameters(added, values)
+            else:
+                self._check_added(added, values)
+
+    def _check_added(self, added: list[str], values: bytes) -> None:
+        """Raises TrainingError, on all workers, unless these new parameters are equal."""
+        told = self._comm.gather(
+            f"{self._prefix}.layout{self._layouts}.equal", bytes([self._pack_parameters(added) == values])
+        )
+        if odd := [rank for rank, equal in enumerate(told) if equal != b"\x01"]:
+            raise TrainingError(
+                f"new parameters ({', '.join(added)}) have other values on worker "
+                f"{', '.join(map(str, odd))} than on worker 0, and the batch of iteration {self.iteration} was "
+                "computed with them; add them before the loop asks for the batch, then all take those of worker 0"
+            )

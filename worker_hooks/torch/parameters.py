@@ -1,0 +1,161 @@
+"""What a training changes: the parameters of its models and of its optimizers, watched from batch to batch."""
+
+from __future__ import annotations
+
+import io
+import math
+import zlib
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
+
+from dynamix_ps.errors import CheckpointError, TrainingError
+
+ROUND = 50  # sums until all weights have been compared
+SAMPLE = 4096  # values of one tensor that are compared at once
+_HALVES = (torch.float16, torch.bfloat16)
+
+
+class TrainedParameters:
+    """The parameters of `models` and `optimizers` by name, and those of them that are trained."""
+
+    def __init__(self, models: Sequence[nn.Module], optimizers: Sequence[torch.optim.Optimizer]) -> None:
+        self.models, self.optimizers = models, optimizers
+        self.trained: dict[str, nn.Parameter] = {}
+        self.code = 0
+        self.norms: list[nn.Module] = []
+        self._seen: tuple[object, ...] = ()
+        self._ever: set[nn.Parameter] = set()
+        self._compared: list[tuple[str, torch.Tensor]] = []
+
+    def look_up(self) -> list[str]:
+        """Find what is trained now. Returns the names of parameters that the models and optimizers did not have before.
+
+        Raises TrainingError where nothing can be trained, or a layer cannot be distributed.
+        """
+        named = dict(self._named())
+        self.trained = {name: p for name, p in named.items() if p.requires_grad}
+        if not self.trained:
+            raise TrainingError("the model has no parameter that requires a gradient, so there is nothing to train")
+        self._seen = self._present()
+        self.code = zlib.crc32(repr(self.described()).encode())
+        modules = [module for model in self.models for module in model.modules()]
+        for module in modules:
+            if isinstance(module, nn.SyncBatchNorm):
+                raise TrainingError(
+                    "SyncBatchNorm needs exchanges of its own in forward, which are not supported; use BatchNorm, "
+                    "whose running statistics are averaged over all workers, or GroupNorm"
+                )
+        self.norms = [m for m in modules if isinstance(m, _NormBase)]
+        self._compared = [*named.items(), *self._buffers()]
+        added = [name for name, parameter in named.items() if parameter not in self._ever]
+        self._ever.update(named.values())
+        return added
+
+    def _named(self) -> Iterator[tuple[str, nn.Parameter]]:
+        """Every parameter once: by its place in a model, or else in an optimizer."""
+        found: set[nn.Parameter] = set()
+        for number, model in enumerate(self.models):
+            for name, parameter in model.named_parameters():
+                if parameter not in found:
+                    found.add(parameter)
+                    yield (f"{number}.{name}" if len(self.models) > 1 else name), parameter
+        for number, optimizer in enumerate(self.optimizers):
+            for place, group in enumerate(optimizer.param_groups):
+                for index, parameter in enumerate(group["params"]):
+                    if parameter not in found:
+                        found.add(parameter)
+                        yield f"optimizer {number}, group {place}, parameter {index}", parameter
+
+    def _buffers(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Buffers with floating-point values that checkpoints keep."""
+        for number, model in enumerate(self.models):
+            kept = model.state_dict(keep_vars=True)
+            for name, buffer in model.named_buffers():
+                if name in kept and buffer.dtype.is_floating_point:
+                    yield (f"{number}.{name}" if len(self.models) > 1 else name), buffer
+
+    def _present(self) -> tuple[object, ...]:
+        seen: list[object] = []
+        for parameter in self._all():
+            seen += (parameter, parameter.requires_grad, parameter.dtype, parameter.shape, parameter.device)
+        return tuple(map(_identity, seen))
+
+    def _all(self) -> Iterator[nn.Parameter]:
+        for model in self.models:
+            yield from model.parameters()
+        for optimizer in self.optimizers:
+            for group in optimizer.param_groups:
+                yield from group["params"]
+
+    def changed(self) -> bool:
+        """Whether anything of what `look_up` found has changed since."""
+        return self._present() != self._seen
+
+    def described(self) -> dict[str, str]:
+        """Shape and type of every trained parameter."""
+        return {name: f"{tuple(p.shape)} {str(p.dtype).removeprefix('torch.')}" for name, p in self.trained.items()}
+
+    @property
+    def has_batch_norm(self) -> bool:
+        return any(isinstance(norm, _BatchNorm) for norm in self.norms)
+
+    # -- comparing weights --------------------------------------------------------------------------------------------
+
+    def sample(self, number: int) -> tuple[float, float]:
+        """Direction and size of a part of the weights; ROUND successive numbers take in all tensors."""
+        turns = min(len(self._compared), ROUND)
+        values = [direction_and_size(t, number // turns) for _, t in self._compared[number % turns :: turns]]
+        return sum(value[0] for value in values), sum(value[1] for value in values)
+
+    def sample_all(self, number: int) -> dict[str, tuple[float, float]]:
+        """The same of every tensor by itself."""
+        turns = min(len(self._compared), ROUND)
+        return {name: direction_and_size(tensor, number // turns) for name, tensor in self._compared}
+
+    @property
+    def tolerance(self) -> float:
+        """Two processors may round each step differently; halves show it at once."""
+        return 0.05 if any(p.dtype in _HALVES for p in self.trained.values()) else 2e-4
+
+    # -- new parameters -----------------------------------------------------------------------------------------------
+
+    def pack(self, names: Sequence[str]) -> bytes:
+        """The values of these parameters."""
+        everything, packed = dict(self._named()), io.BytesIO()
+        torch.save({name: everything[name].detach().cpu() for name in names}, packed)
+        return packed.getvalue()
+
+    def unpack(self, values: bytes) -> None:
+        """Give parameters the values that `pack` made."""
+        everything = dict(self._named())
+        try:
+            loaded = torch.load(io.BytesIO(values), map_location="cpu", weights_only=True)
+            with torch.no_grad():
+                for name, value in loaded.items():
+                    everything[name].copy_(value)
+        except Exception as error:  # torch.load raises many types for damaged bytes
+            raise CheckpointError(f"worker 0 sent parameters that do not fit: {error}") from error
+
+
+def _identity(seen: object) -> object:
+    return id(seen) if isinstance(seen, nn.Parameter) else seen
+
+
+def direction_and_size(tensor: torch.Tensor, offset: int) -> tuple[float, float]:
+    """Two numbers that show almost any change of a tensor: the sum of its values over their norm, and log2 of the norm.
+
+    Of a large tensor a regular sample is taken, which `offset` shifts. Values that are not finite give the same two
+    numbers everywhere: a training that has broken on all workers alike is not a difference between them.
+    """
+    flat = tensor.detach().reshape(-1)
+    if flat.numel() > SAMPLE:
+        stride = flat.numel() // SAMPLE
+        flat = flat[offset % stride :: stride]
+    flat = flat.float() if flat.dtype in _HALVES else flat
+    norm, total = float(torch.linalg.vector_norm(flat)), float(flat.sum())
+    if not (math.isfinite(norm) and math.isfinite(total)):
+        return 0.0, 1e6
+    return (total / norm, math.log2(norm)) if norm else (0.0, -1e6)

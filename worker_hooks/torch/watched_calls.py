@@ -1,0 +1,84 @@
+"""What the script calls in torch itself: `backward` of a loss, `scale` of a GradScaler, `step` of any optimizer.
+
+A script that accumulates gradients calls `loss.backward()` for all but the last part of its batch, and only these calls
+know the losses. A GradScaler's factor is in the loss that it returns. An optimizer that belongs to no training changes
+weights that nobody sums. So three functions of torch are wrapped while a training is open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+_SCALE = "_dynamix_scale"  # of the loss that a GradScaler has returned
+
+
+class Watcher(Protocol):
+    """A training that wants to know."""
+
+    def saw_backward(self, losses: Sequence[torch.Tensor]) -> None:
+        """The script has called backward on these losses."""
+
+    def sees_step(self, optimizer: torch.optim.Optimizer) -> None:
+        """An optimizer is about to step."""
+
+
+_watchers: list[Watcher] = []
+_undo: list[Callable[[], None]] = []
+
+
+def watch(watcher: Watcher) -> None:
+    """Tell `watcher` of the script's calls from now on."""
+    _watchers.append(watcher)
+    if len(_watchers) == 1:
+        _wrap_backward()
+        _wrap_scale()
+        hook = register_optimizer_step_pre_hook(_before_step)
+        _undo.append(hook.remove)
+
+
+def unwatch(watcher: Watcher) -> None:
+    """Tell `watcher` no more."""
+    _watchers.remove(watcher)
+    if not _watchers:
+        while _undo:
+            _undo.pop()()
+
+
+def scale_of(loss: Any) -> float:
+    """The factor of the GradScaler that has returned this loss; 1 if none has."""
+    return float(getattr(loss, _SCALE, 1.0))
+
+
+def _before_step(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+    for watcher in tuple(_watchers):
+        watcher.sees_step(optimizer)
+
+
+def _wrap_backward() -> None:
+    original = torch.autograd.backward
+
+    def backward(tensors: Any, *args: Any, **kwargs: Any) -> None:
+        original(tensors, *args, **kwargs)
+        losses = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+        for watcher in tuple(_watchers):
+            watcher.saw_backward(losses)
+
+    torch.autograd.backward = backward
+    _undo.append(lambda: setattr(torch.autograd, "backward", original))
+
+
+def _wrap_scale() -> None:
+    original = torch.amp.GradScaler.scale
+
+    def scale(scaler: torch.amp.GradScaler, outputs: Any) -> Any:
+        scaled = original(scaler, outputs)
+        if isinstance(scaled, torch.Tensor) and scaler.is_enabled():
+            setattr(scaled, _SCALE, scaler.get_scale())
+        return scaled
+
+    setattr(torch.amp.GradScaler, "scale", scale)  # noqa: B010  (its type is overloaded)
+    _undo.append(lambda: setattr(torch.amp.GradScaler, "scale", original))
