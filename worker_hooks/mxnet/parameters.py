@@ -30,6 +30,7 @@ class TrainedParameters:
         self._named: dict[str, Parameter] = {}
         self._seen: tuple[object, ...] = ()
         self._ever: set[int] = set()
+        self._compared: dict[str, Parameter] = {}
 
     def look_up(self) -> list[str]:
         """Find what is trained now. Returns the names of parameters that were not there before.
@@ -45,6 +46,8 @@ class TrainedParameters:
         self.trained = {name: one for name, one in self._named.items() if one.grad_req != "null"}
         if not self.trained:
             raise TrainingError("the model has no parameter that requires a gradient, so there is nothing to train")
+        summed = set(map(id, self.statistics()))
+        self._compared = {name: one for name, one in self._named.items() if id(one) not in summed}
         self._seen = self._present()
         self.code = zlib.crc32(repr(self.described()).encode())
         added = [name for name, one in self._named.items() if id(one) not in self._ever]
@@ -76,15 +79,15 @@ class TrainedParameters:
 
     def sample(self, number: int) -> tuple[float, float]:
         """Direction and size of a part of the weights; ROUND successive numbers take in all parameters."""
-        everything = list(self._named.values())
+        everything = list(self._compared.values())
         turns = min(len(everything), ROUND)
         values = [direction_and_size(one.data(), number // turns) for one in everything[number % turns :: turns]]
         return sum(value[0] for value in values), sum(value[1] for value in values)
 
     def sample_all(self, number: int) -> dict[str, tuple[float, float]]:
         """The same of every parameter by itself."""
-        turns = min(len(self._named), ROUND)
-        return {name: direction_and_size(one.data(), number // turns) for name, one in self._named.items()}
+        turns = min(len(self._compared), ROUND)
+        return {name: direction_and_size(one.data(), number // turns) for name, one in self._compared.items()}
 
     def pack(self, names: Sequence[str]) -> bytes:
         """The values of these parameters."""

@@ -70,11 +70,12 @@ class TrainedParameters:
                         yield f"optimizer {number}, group {place}, parameter {index}", parameter
 
     def _buffers(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """Buffers with floating-point values that checkpoints keep."""
+        """Buffers with floating-point values that checkpoints keep, without running statistics: those are summed."""
+        statistics = {id(buffer) for norm in self.norms for buffer in norm.buffers()}
         for number, model in enumerate(self.models):
             kept = model.state_dict(keep_vars=True)
             for name, buffer in model.named_buffers():
-                if name in kept and buffer.dtype.is_floating_point:
+                if name in kept and buffer.dtype.is_floating_point and id(buffer) not in statistics:
                     yield (f"{number}.{name}" if len(self.models) > 1 else name), buffer
 
     def _present(self) -> tuple[object, ...]:

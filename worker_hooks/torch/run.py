@@ -100,9 +100,10 @@ class Run(Training):
         self.models, self.optimizers = models, optimizers
         self._parameters = TrainedParameters(models, optimizers)
         super().__init__(dataset, session, batch_size, seed)
-        self._hooks = [
-            hook for number, optimizer in enumerate(optimizers) for hook in StepHooks(self, optimizer, number).install()
-        ]
+        self._hooks: list[Any] = []
+        self.stepped_by: list[torch.optim.Optimizer] = []  # `optimizers`, and those of later phases
+        for optimizer in optimizers:
+            self.hook_steps(optimizer)
         watched_calls.watch(self)
         _open.append(self)
 
@@ -132,14 +133,30 @@ class Run(Training):
         self._now.add_loss(sum(values))
 
     def sees_step(self, optimizer: torch.optim.Optimizer) -> None:
-        """Raises TrainingError before an optimizer steps that no training knows."""
-        if self.size == 1 or any(optimizer in run.optimizers for run in _open):
+        """Take over an optimizer that attach() does not know, if its gradients are summed.
+
+        Raises TrainingError, before it steps, if they are not.
+        """
+        stepped = [p for group in optimizer.param_groups for p in group["params"] if isinstance(p, torch.nn.Parameter)]
+        if any(optimizer in run.stepped_by for run in _open) or not stepped:
             return
-        if any(isinstance(p, torch.nn.Parameter) for group in optimizer.param_groups for p in group["params"]):
+        if summed := next((run for run in _open if run.sums(stepped)), None):
+            summed.hook_steps(optimizer)
+        elif self.size > 1:
             raise TrainingError(
-                f"an optimizer ({type(optimizer).__name__}) steps that no training knows, so its gradients would be "
-                "those of this worker alone; pass all optimizers to attach(): attach(model, [first, second], data)"
+                f"an optimizer ({type(optimizer).__name__}) steps parameters that no training sums, so their gradients "
+                "would be those of this worker alone; pass all models and optimizers to attach(): "
+                "attach([first, second], [first_optimizer, second_optimizer], data)"
             )
+
+    def sums(self, parameters: Sequence[torch.nn.Parameter]) -> bool:
+        """Whether the gradients of all these parameters are summed in this training."""
+        return set(self._parameters.trained.values()).issuperset(p for p in parameters if p.requires_grad)
+
+    def hook_steps(self, optimizer: torch.optim.Optimizer) -> None:
+        """From now on steps of `optimizer` belong to this training."""
+        self.stepped_by.append(optimizer)
+        self._hooks += StepHooks(self, optimizer, len(self.stepped_by)).install()
 
     def check_global(self, optimizer: torch.optim.Optimizer) -> None:
         """Raises TrainingError if a gradient that `optimizer` would step is of this worker alone."""
