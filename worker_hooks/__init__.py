@@ -3,6 +3,7 @@
   torch, mxnet     the hooks: attach() and Run
   training         the story of one iteration, the same for all frameworks
   iteration        how far the iteration in flight is; refuses steps in the wrong order
+  script_limits    how far the script asks to train, call after call
   sampler          which samples each worker takes
   batches          from sample numbers to batches, prepared ahead
   exchange         the exact global gradient: weighted buckets, summed while backward runs
@@ -11,6 +12,8 @@
   learning_rate    how the learning rate follows the global batch
 
 Before, between and after the iterations
+  replicated_model all replicas do the same, or all workers stop
+  agreement        what is compared for that, and in which words workers are told
   attached_model   how a model joins the other workers, where it is, how it leaves
   resumable_model  how its state is saved and comes back
   framework        what a hook for another framework implements

@@ -164,7 +164,9 @@ class Training(ResumableModel):
         now = self._now
         iteration = now.batch.iteration
         with self._watch.blocked():
-            view = self._exchange.receive(lambda waited_s: self._stall.waiting(self._observer.reported(iteration), waited_s))
+            view = self._exchange.receive(
+                lambda waited_s: self._stall.waiting(self._observer.reported(iteration), waited_s)
+            )
         self._sums += 1
         self._check_agreement(view, GRADIENTS)
         if view.worker_samples != now.sizes_due:

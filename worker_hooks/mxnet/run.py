@@ -65,9 +65,10 @@ def attach(net: Block, trainer: Trainer, dataset: Any, *, batch_size: int = 64, 
         TrainingError: data set, model, trainer or number of workers do not fit together.
         CheckpointError: the checkpoint to resume from is unusable.
     """
+    settings = Settings.from_environment()
     for run in [run for run in _open if run.net is net or run.trainer is trainer]:
         run.close()
-    session = Session.join(Settings.from_environment(), Run.framework)
+    session = Session.join(settings, Run.framework)
     return Run(net, trainer, dataset, session, batch_size, seed)
 
 

@@ -1,6 +1,7 @@
 """What a training tells about itself. In reading order:
 
 training_observer   events, and one record per window
+account             what all trainings of one process have done together
 stopwatch           how the training thread spends an iteration
 window              from iterations to window records
 change              detects that the cluster has changed

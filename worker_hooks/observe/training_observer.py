@@ -81,9 +81,7 @@ class TrainingObserver:
             lr_factor=lr_factor,
         )
 
-    def iteration_complete(
-        self, now: IterationInFlight, bytes_pushed: int, epochs: float, script_lr: float
-    ) -> None:
+    def iteration_complete(self, now: IterationInFlight, bytes_pushed: int, epochs: float, script_lr: float) -> None:
         """The script asks for the next batch, after a sum.
 
         Args:

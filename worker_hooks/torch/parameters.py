@@ -35,7 +35,7 @@ class TrainedParameters:
 
         Raises TrainingError where nothing can be trained, or a layer cannot be distributed.
         """
-        named = dict(self._named())
+        named = named_parameters(self.models, self.optimizers)
         self.trained = {name: p for name, p in named.items() if p.requires_grad}
         if not self.trained:
             raise TrainingError("the model has no parameter that requires a gradient, so there is nothing to train")
@@ -53,21 +53,6 @@ class TrainedParameters:
         added = [name for name, parameter in named.items() if parameter not in self._ever]
         self._ever.update(named.values())
         return added
-
-    def _named(self) -> Iterator[tuple[str, nn.Parameter]]:
-        """Every parameter once: by its place in a model, or else in an optimizer."""
-        found: set[nn.Parameter] = set()
-        for number, model in enumerate(self.models):
-            for name, parameter in model.named_parameters():
-                if parameter not in found:
-                    found.add(parameter)
-                    yield (f"{number}.{name}" if len(self.models) > 1 else name), parameter
-        for number, optimizer in enumerate(self.optimizers):
-            for place, group in enumerate(optimizer.param_groups):
-                for index, parameter in enumerate(group["params"]):
-                    if parameter not in found:
-                        found.add(parameter)
-                        yield f"optimizer {number}, group {place}, parameter {index}", parameter
 
     def _buffers(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Buffers with floating-point values that checkpoints keep, without running statistics: those are summed."""
@@ -125,13 +110,13 @@ class TrainedParameters:
 
     def pack(self, names: Sequence[str]) -> bytes:
         """The values of these parameters."""
-        everything, packed = dict(self._named()), io.BytesIO()
+        everything, packed = named_parameters(self.models, self.optimizers), io.BytesIO()
         torch.save({name: everything[name].detach().cpu() for name in names}, packed)
         return packed.getvalue()
 
     def unpack(self, values: bytes) -> None:
         """Give parameters the values that `pack` made."""
-        everything = dict(self._named())
+        everything = named_parameters(self.models, self.optimizers)
         try:
             loaded = torch.load(io.BytesIO(values), map_location="cpu", weights_only=True)
             with torch.no_grad():
@@ -139,6 +124,34 @@ class TrainedParameters:
                     everything[name].copy_(value)
         except Exception as error:  # torch.load raises many types for damaged bytes
             raise CheckpointError(f"worker 0 sent parameters that do not fit: {error}") from error
+
+
+def named_parameters(
+    models: Sequence[nn.Module], optimizers: Sequence[torch.optim.Optimizer]
+) -> dict[str, nn.Parameter]:
+    """Every parameter once: by its place in a model, or else in an optimizer."""
+    named: dict[str, nn.Parameter] = {}
+    found: set[nn.Parameter] = set()
+    for number, model in enumerate(models):
+        for name, parameter in model.named_parameters():
+            if parameter not in found:
+                found.add(parameter)
+                named[f"{number}.{name}" if len(models) > 1 else name] = parameter
+    for number, optimizer in enumerate(optimizers):
+        for place, group in enumerate(optimizer.param_groups):
+            for index, parameter in enumerate(group["params"]):
+                if parameter not in found:
+                    found.add(parameter)
+                    named[f"optimizer {number}, group {place}, parameter {index}"] = parameter
+    return named
+
+
+def parameters_of_no_model(
+    models: Sequence[nn.Module], optimizers: Sequence[torch.optim.Optimizer]
+) -> dict[str, nn.Parameter]:
+    """Those that only an optimizer knows: of a loss with weights of its own."""
+    in_models = {parameter for model in models for parameter in model.parameters()}
+    return {name: one for name, one in named_parameters(models, optimizers).items() if one not in in_models}
 
 
 def _identity(seen: object) -> object:

@@ -66,12 +66,13 @@ def attach(
         TrainingError: data set, model, optimizer or number of workers do not fit together.
         CheckpointError: the checkpoint to resume from is unusable.
     """
+    settings = Settings.from_environment()
     models = [model] if isinstance(model, torch.nn.Module) else list(model)
     optimizers = [optimizer] if isinstance(optimizer, torch.optim.Optimizer) else list(optimizer)
     check_optimizers(optimizers)
     for run in [run for run in _open if run.shares(models, optimizers)]:
         run.close()
-    session = Session.join(Settings.from_environment(), Run.framework)
+    session = Session.join(settings, Run.framework)
     return Run(models, optimizers, dataset, session, batch_size, seed)
 
 

@@ -11,13 +11,15 @@ import torch
 from dynamix_ps.errors import CheckpointError
 from worker_hooks.checkpoint import FORMAT, Position, check_format
 from worker_hooks.saved_fields import read_list, read_table, wrong
+from worker_hooks.torch.parameters import parameters_of_no_model
 
 
 def pack(models: Sequence[torch.nn.Module], optimizers: Sequence[torch.optim.Optimizer], position: Position) -> bytes:
-    """Parameters, buffers, optimizer states and `position`, bit for bit."""
+    """Parameters, buffers, parameters of optimizers alone, optimizer states and `position`, bit for bit."""
     state = {
         "format": FORMAT,
         "models": [model.state_dict() for model in models],
+        "others": {name: one.detach() for name, one in parameters_of_no_model(models, optimizers).items()},
         "optimizers": [{"kind": type(one).__name__, "state": one.state_dict()} for one in optimizers],
         "position": position.pack(),
     }
@@ -36,17 +38,22 @@ def restore(packed: bytes, models: Sequence[torch.nn.Module], optimizers: Sequen
     except Exception as error:  # torch.load raises many types for damaged bytes
         raise CheckpointError(f"not a complete checkpoint of torch ({type(error).__name__}: {error})") from error
     check_format(state.get("format") if isinstance(state, dict) else None)
-    read_table(state, "checkpoint", ("format", "models", "optimizers", "position"))
+    read_table(state, "checkpoint", ("format", "models", "others", "optimizers", "position"))
     position = Position.unpack(state["position"])
     model_states = read_list(state["models"], "models", len(models))
     optimizer_states = read_list(state["optimizers"], "optimizers", len(optimizers))
     for number, model in enumerate(models):
-        _check_model(model_states[number], model, f"models[{number}]")
+        _check_tensors(model_states[number], model.state_dict(), f"models[{number}]")
+    others = parameters_of_no_model(models, optimizers)
+    _check_tensors(state["others"], others, "others")
     for number, optimizer in enumerate(optimizers):
         _check_optimizer(optimizer_states[number], optimizer, f"optimizers[{number}]")
     try:
         for model, saved in zip(models, model_states, strict=True):
             model.load_state_dict(saved)
+        with torch.no_grad():
+            for name, parameter in others.items():
+                parameter.copy_(state["others"][name])
         for optimizer, saved in zip(optimizers, optimizer_states, strict=True):
             optimizer.load_state_dict(saved["state"])
     except (RuntimeError, ValueError, KeyError) as error:
@@ -80,9 +87,8 @@ def set_hyperparameters(optimizers: Sequence[torch.optim.Optimizer], saved: list
             group.update(values)
 
 
-def _check_model(saved: object, model: torch.nn.Module, where: str) -> None:
+def _check_tensors(saved: object, wanted: Mapping[str, Any], where: str) -> None:
     """Same names, shapes and types."""
-    wanted = model.state_dict()
     if not isinstance(saved, Mapping):
         raise wrong(where, saved, "a dict of tensors")
     for name in [*wanted, *saved]:

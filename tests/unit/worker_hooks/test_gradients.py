@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -10,7 +12,8 @@ from torch import nn
 
 from dynamix_ps.comm.torch_buffers import TorchBuffers
 from dynamix_ps.errors import TrainingError
-from worker_hooks.torch.gradients import TorchExchange, layout_buckets
+from worker_hooks import trailer
+from worker_hooks.torch.gradients import TorchExchange, check_types, layout_buckets
 from worker_hooks.trailer import Contribution, GlobalView
 
 
@@ -55,21 +58,40 @@ def make_net(seed: int = 0) -> nn.Module:
     return nn.Sequential(nn.Linear(6, 9), nn.Tanh(), nn.Linear(9, 5), nn.Tanh(), nn.Linear(5, 3)).double()
 
 
+def exchange_of(net: nn.Module, comm: SumInMemory, bucket_bytes: int) -> TorchExchange:
+    norms = [module for module in net.modules() if isinstance(module, nn.BatchNorm1d)]
+    exchange = TorchExchange(dict(net.named_parameters()), norms, comm, bucket_bytes, "t")
+    comm.received = {bucket.name: bucket.buffer for bucket in exchange.buckets}
+    return exchange
+
+
+def alone() -> SumInMemory:
+    comms: list[SumInMemory] = []
+    comms.append(SumInMemory(0, comms))
+    return comms[0]
+
+
+def mine(samples: int, grad_sq: float = math.nan) -> Contribution:
+    return Contribution(samples, 1.0, 0.0, grad_sq, 0, 0.0, doing=0, weights=(0.0, 0.0))
+
+
 def exchange_all(
     nets: list[nn.Module], data: list[tuple[torch.Tensor, torch.Tensor]], bucket_bytes: int
 ) -> list[GlobalView]:
     comms: list[SumInMemory] = []
     for rank in range(len(nets)):
         comms.append(SumInMemory(rank, comms))
-    exchanges = [TorchExchange(net, comm, bucket_bytes, "t") for net, comm in zip(nets, comms, strict=True)]
-    for comm, exchange in zip(comms, exchanges, strict=True):
-        comm.received = {bucket.name: bucket.buffer for bucket in exchange.buckets}
+    exchanges = [exchange_of(net, comm, bucket_bytes) for net, comm in zip(nets, comms, strict=True)]
+    total = sum(len(x) for x, _ in data)
     for net, exchange, (x, y) in zip(nets, exchanges, data, strict=True):
-        exchange.begin(len(x), measure_norm=True)
+        exchange.begin(len(x) / total, measure_norm=True)
         if len(x):
             nn.functional.cross_entropy(net(x), y).backward()
-        exchange.send_rest(lambda grad_sq, n=len(x): Contribution(n, 1.0, 0.0, grad_sq, 0, 0.0))
-    return [exchange.receive(lambda waited_s: None) for exchange in exchanges]
+        exchange.send_rest(lambda grad_sq, n=len(x): mine(n, grad_sq))
+    views = [exchange.receive(lambda waited_s: None) for exchange in exchanges]
+    for exchange in exchanges:
+        exchange.deliver()
+    return views
 
 
 @settings(max_examples=30, deadline=None)
@@ -85,12 +107,12 @@ def test_the_sum_is_the_gradient_of_one_process(sizes, bucket_bytes):
     ]
     nets = [make_net() for _ in sizes]
     views = exchange_all(nets, data, bucket_bytes)
-    alone = make_net()
-    nn.functional.cross_entropy(alone(torch.cat([x for x, _ in data])), torch.cat([y for _, y in data])).backward()
+    single = make_net()
+    nn.functional.cross_entropy(single(torch.cat([x for x, _ in data])), torch.cat([y for _, y in data])).backward()
     for net, view in zip(nets, views, strict=True):
         assert view.samples == sum(sizes)
-        for mine, wanted in zip(net.parameters(), alone.parameters(), strict=True):
-            assert torch.allclose(mine.grad, wanted.grad, rtol=1e-9, atol=1e-12)
+        for got, wanted in zip(net.parameters(), single.parameters(), strict=True):
+            assert torch.allclose(got.grad, wanted.grad, rtol=1e-9, atol=1e-12)
 
 
 def test_every_workers_norm_travels_in_the_buffer():
@@ -105,83 +127,149 @@ def test_every_workers_norm_travels_in_the_buffer():
         assert view.worker_samples == (3, 8)
 
 
-def test_full_buckets_leave_while_backward_runs_and_the_tail_leaves_last():
-    net, comms = make_net(), []
-    comms.append(SumInMemory(0, comms))
-    exchange = TorchExchange(net, comms[0], 1, "t")
-    comms[0].received = {bucket.name: bucket.buffer for bucket in exchange.buckets}
-    exchange.begin(4, measure_norm=False)
+def test_full_buckets_leave_while_backward_runs_and_the_trailer_leaves_last():
+    net, comm = make_net(), alone()
+    exchange = exchange_of(net, comm, 1)
+    exchange.begin(1.0, measure_norm=False)
     net(torch.randn(4, 6, dtype=torch.float64)).sum().backward()
-    assert comms[0].order == [b.name for b in exchange.buckets[:-1]]
-    exchange.send_rest(lambda grad_sq: Contribution(4, 1.0, 0.0, grad_sq, 0, 0.0))
-    assert comms[0].order[-1] == exchange.buckets[-1].name
+    assert comm.order == [b.name for b in exchange.buckets[:-1]]
+    exchange.send_rest(lambda grad_sq: mine(4))
+    assert comm.order[-1] == exchange.buckets[-1].name
 
 
 def test_every_worker_sends_in_the_same_order_whatever_its_model_does_first():
-    """A ring knows no names: what is sent as number 2 is summed with the others' number 2."""
+    """A ring knows no names: what is sent as number 2 is summed with the others' number 2. An announcement too."""
     orders = []
-    for samples, used in ((4, ("first", "second")), (4, ("second", "first")), (0, ()), (4, ("second",))):
+    for weight, used in ((0.4, ("first", "second")), (0.4, ("second", "first")), (0.0, ()), (0.2, ("second",))):
         torch.manual_seed(0)
-        net = nn.ModuleDict({name: nn.Linear(2, 1) for name in ("first", "second", "last")}).double()
-        comms: list[SumInMemory] = []
-        comms.append(SumInMemory(0, comms))
-        exchange = TorchExchange(net, comms[0], 1, "t")
-        comms[0].received = {bucket.name: bucket.buffer for bucket in exchange.buckets}
-        exchange.begin(samples, measure_norm=False)
+        net, comm = nn.ModuleDict({name: nn.Linear(2, 1) for name in ("first", "second", "last")}).double(), alone()
+        exchange = exchange_of(net, comm, 1)
+        exchange.begin(weight, measure_norm=False)
         for name in used:
             net[name](torch.ones(4, 2, dtype=torch.float64)).mean().backward()
-        exchange.send_rest(lambda grad_sq, samples=samples: Contribution(samples, 1.0, 0.0, grad_sq, 0, 0.0))
-        orders.append(comms[0].order)
-    assert orders == [[bucket.name for bucket in exchange.buckets]] * 4
+        exchange.send_rest(lambda grad_sq: mine(4))
+        orders.append(comm.order)
+    comm = alone()
+    exchange = exchange_of(net, comm, 1)
+    exchange.announce(mine(0), lambda waited_s: None)
+    assert [*orders, comm.order] == [[bucket.name for bucket in exchange.buckets]] * 5
 
 
-def test_a_parameter_without_gradient_counts_as_zero():
-    net = nn.ModuleDict({"used": nn.Linear(2, 1), "unused": nn.Linear(2, 1)})
-    comms: list[SumInMemory] = []
-    comms.append(SumInMemory(0, comms))
-    exchange = TorchExchange(net, comms[0], 4_000_000, "t")
-    comms[0].received = {bucket.name: bucket.buffer for bucket in exchange.buckets}
+def test_a_parameter_that_nobody_has_a_gradient_of_keeps_none():
+    net, comm = nn.ModuleDict({"used": nn.Linear(2, 1), "unused": nn.Linear(2, 1)}), alone()
+    exchange = exchange_of(net, comm, 4_000_000)
     exchange.buckets[0].buffer.fill_(7.0)
-    exchange.begin(3, measure_norm=False)
+    exchange.begin(1.0, measure_norm=False)
     net["used"](torch.ones(3, 2)).mean().backward()
-    exchange.send_rest(lambda grad_sq: Contribution(3, 1.0, 0.0, grad_sq, 0, 0.0))
+    exchange.send_rest(lambda grad_sq: mine(3))
     exchange.receive(lambda waited_s: None)
-    assert float(net["unused"].weight.grad.abs().sum()) == 0
+    exchange.deliver()
+    assert net["unused"].weight.grad is None
     assert net["used"].bias.grad.item() == pytest.approx(1.0)
+
+
+def test_an_announcement_leaves_gradients_alone():
+    net, comm = make_net(), alone()
+    exchange = exchange_of(net, comm, 300)
+    exchange.begin(1.0, measure_norm=False)
+    net(torch.randn(4, 6, dtype=torch.float64)).sum().backward()
+    exchange.send_rest(lambda grad_sq: mine(4))
+    exchange.receive(lambda waited_s: None)
+    exchange.deliver()
+    before = [parameter.grad.clone() for parameter in net.parameters()]
+    comm.received = {bucket.name: torch.zeros_like(bucket.buffer) for bucket in exchange.buckets}
+    exchange.announce(mine(0), lambda waited_s: None)
+    assert all(torch.equal(b, p.grad) for b, p in zip(before, net.parameters(), strict=True))
+
+
+def test_batches_of_several_weights_add_up():
+    """Accumulation over two batches in which this worker has other shares, one of them none at all."""
+    net, comm = nn.Linear(2, 1, bias=False).double(), alone()
+    exchange = exchange_of(net, comm, 4_000_000)
+    x = torch.tensor([[1.0, 2.0]], dtype=torch.float64)
+    net(x).mean().backward()
+    exchange.carry(0.25)
+    net(3 * x).mean().backward()
+    exchange.carry(0.0)  # this batch counted for nothing
+    assert exchange.has_local
+    exchange.begin(0.5, measure_norm=False)
+    net(10 * x).mean().backward()
+    exchange.send_rest(lambda grad_sq: mine(1))
+    exchange.receive(lambda waited_s: None)
+    exchange.deliver()
+    assert torch.allclose(net.weight.grad, 0.25 * x + 0.5 * 10 * x)
+    assert not exchange.has_local
+
+
+def test_a_gradient_changed_before_the_sum_is_noticed():
+    net, comm = nn.Linear(2, 1).double(), alone()
+    exchange = exchange_of(net, comm, 4_000_000)
+    net(torch.ones(1, 2, dtype=torch.float64)).mean().backward()
+    nn.utils.clip_grad_norm_(net.parameters(), 0.1)
+    with pytest.raises(TrainingError, match=r"gradient of \w+ was changed between loss\.backward\(\) and"):
+        exchange.begin(1.0, measure_norm=False)
+    net.zero_grad(set_to_none=False)
+    exchange.begin(1.0, measure_norm=False)
+
+
+def test_running_statistics_become_the_weighted_mean():
+    nets = [nn.Sequential(nn.BatchNorm1d(2), nn.Linear(2, 1)).double() for _ in range(2)]
+    for net, x in zip(nets, ([[1.0, 2.0], [3.0, 4.0]], [[5.0, 6.0], [7.0, 8.0]]), strict=True):
+        net[0].momentum = 1.0
+        net(torch.tensor(x, dtype=torch.float64))
+    data = [(torch.zeros(n, 2, dtype=torch.float64), torch.zeros(n, dtype=torch.int64)) for n in (1, 3)]
+    means = [net[0].running_mean.clone() for net in nets]
+    comms: list[SumInMemory] = []
+    comms += [SumInMemory(0, comms), SumInMemory(1, comms)]
+    exchanges = [exchange_of(net, comm, 4_000_000) for net, comm in zip(nets, comms, strict=True)]
+    for exchange, (x, _) in zip(exchanges, data, strict=True):
+        exchange.begin(len(x) / 4, measure_norm=False)
+        exchange.send_rest(lambda grad_sq: mine(1))
+    for exchange in exchanges:
+        exchange.receive(lambda waited_s: None)
+        exchange.deliver()
+    for net in nets:
+        assert torch.allclose(net[0].running_mean, 0.25 * means[0] + 0.75 * means[1])
 
 
 def test_buckets_keep_reverse_order_size_and_type():
     parameters = [
         nn.Parameter(torch.zeros(n, dtype=d)) for n, d in [(4, torch.float32), (4, torch.float32), (2, torch.float64)]
     ]
-    buckets = layout_buckets(parameters, 16, 3, "p")
+    buckets = layout_buckets(parameters, [], 16, 2, "p")
     assert [sum(view.numel() for view in b.views.values()) for b in buckets] == [2, 4, 4]
-    assert [b.buffer.numel() for b in buckets] == [2, 4, 7]
+    assert [b.buffer.numel() for b in buckets] == [2, 4, 4 + trailer.length(2, 3)]
     assert buckets[0].buffer.dtype == torch.float64
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_types_that_cannot_be_summed_are_refused(dtype):
-    with pytest.raises(TrainingError, match="keep the parameters in float32"):
-        layout_buckets([nn.Parameter(torch.zeros(2, dtype=dtype))], 16, 3, "p")
+def test_halves_are_summed_in_float32(dtype):
+    net, comm = nn.Linear(2, 1).to(dtype), alone()
+    exchange = exchange_of(net, comm, 4_000_000)
+    assert exchange.buckets[0].buffer.dtype == torch.float32
+    exchange.begin(1.0, measure_norm=False)
+    net(torch.ones(1, 2, dtype=dtype)).sum().backward()
+    exchange.send_rest(lambda grad_sq: mine(1))
+    exchange.receive(lambda waited_s: None)
+    exchange.deliver()
+    assert net.weight.grad.dtype == dtype
+    assert net.weight.grad.tolist() == [[1.0, 1.0]]
 
 
-def test_a_model_without_trainable_parameters_is_refused():
-    with pytest.raises(TrainingError, match="nothing to train"):
-        layout_buckets([nn.Parameter(torch.zeros(2), requires_grad=False)], 16, 3, "p")
+def test_complex_parameters_are_refused():
+    with pytest.raises(TrainingError, match=r"parameter w has type torch\.complex64"):
+        check_types({"w": nn.Parameter(torch.zeros(2, dtype=torch.complex64))})
 
 
 def test_what_was_accumulated_before_counts_even_if_the_last_backward_does_not_touch_it():
     """Micro-batches: plain backward first, then the one that is exchanged, through another part of the model."""
     net = nn.ModuleDict({"first": nn.Linear(2, 1), "second": nn.Linear(2, 1)})
-    comms: list[SumInMemory] = []
-    comms.append(SumInMemory(0, comms))
-    exchange = TorchExchange(net, comms[0], 4_000_000, "t")
-    comms[0].received = {bucket.name: bucket.buffer for bucket in exchange.buckets}
+    exchange = exchange_of(net, alone(), 4_000_000)
     net["first"](torch.ones(3, 2)).mean().backward()
-    exchange.begin(3, measure_norm=False)
+    exchange.begin(1.0, measure_norm=False)
     net["second"](torch.ones(3, 2)).mean().backward()
-    exchange.send_rest(lambda grad_sq: Contribution(3, 1.0, 0.0, grad_sq, 0, 0.0))
+    exchange.send_rest(lambda grad_sq: mine(3))
     exchange.receive(lambda waited_s: None)
+    exchange.deliver()
     assert net["first"].bias.grad.item() == pytest.approx(1.0)
     assert net["second"].bias.grad.item() == pytest.approx(1.0)

@@ -100,7 +100,7 @@ def test_a_checkpoint_of_another_optimizer_is_refused(saved):
     model = nn.Sequential(nn.Linear(4, 6), nn.Dropout(0.0), nn.Linear(6, 2))
     adam = torch.optim.Adam(model.parameters())
     with pytest.raises(CheckpointError, match=r"optimizers\[0\].kind: got 'SGD', expected 'Adam'"):
-        Run(model, adam, make_data(), Session(settings_for(resume=saved), "torch"))
+        Run([model], [adam], make_data(), Session(settings_for(resume=saved), "torch"))
     state = torch.load(saved)["optimizers"]
     del state[0]["state"]["param_groups"][0]["momentum"]
     with pytest.raises(CheckpointError, match=r"optimizers\[0\].param_groups\[0\] has no 'momentum'"):
@@ -159,11 +159,12 @@ def test_the_place_comes_back_in_a_checkpoint_of_the_scripts_own(tmp_path):
     train(whole, epochs=4)
     train(first, epochs=2)
     torch.save(
-        {"run": first.state_dict(), "m": first.model.state_dict(), "o": first.optimizer.state_dict()}, tmp_path / "x"
+        {"run": first.state_dict(), "m": first.models[0].state_dict(), "o": first.optimizers[0].state_dict()},
+        tmp_path / "x",
     )
     own = torch.load(tmp_path / "x")
-    second.model.load_state_dict(own["m"])
-    second.optimizer.load_state_dict(own["o"])
+    second.models[0].load_state_dict(own["m"])
+    second.optimizers[0].load_state_dict(own["o"])
     second.load_state_dict(own["run"])
     assert (second.iteration, second.epoch) == (14, 2)
     train(second, epochs=4)
@@ -197,12 +198,12 @@ def test_a_place_of_another_number_of_workers_is_refused():
 
 
 def train_with_scheduler(run: Run, **limits: int) -> None:
-    scheduler = torch.optim.lr_scheduler.OneCycleLR(run.optimizer, max_lr=0.5, total_steps=30)
+    scheduler = torch.optim.lr_scheduler.OneCycleLR(run.optimizers[0], max_lr=0.5, total_steps=30)
     run.register(scheduler=scheduler)
     for inputs, targets in run.batches(**limits):
-        run.optimizer.zero_grad()
-        run.backward(nn.functional.cross_entropy(run.model(inputs), targets))
-        run.optimizer.step()
+        run.optimizers[0].zero_grad()
+        run.backward(nn.functional.cross_entropy(run.models[0](inputs), targets))
+        run.optimizers[0].step()
         scheduler.step()
 
 
@@ -223,19 +224,19 @@ def test_a_scheduler_goes_on_exactly_after_an_automatic_checkpoint(tmp_path):
 def test_registered_objects_are_part_of_the_runs_state_in_either_order():
     first = make_run()
     train_with_scheduler(first, iterations=10)
-    rate = first.optimizer.param_groups[0]["lr"]
+    rate = first.optimizers[0].param_groups[0]["lr"]
     for register_first in (True, False):
         second = make_run()
-        second.optimizer.load_state_dict(first.optimizer.state_dict())
+        second.optimizers[0].load_state_dict(first.optimizers[0].state_dict())
         if not register_first:
             second.load_state_dict(first.state_dict())
-        scheduler = torch.optim.lr_scheduler.OneCycleLR(second.optimizer, max_lr=0.5, total_steps=30)
+        scheduler = torch.optim.lr_scheduler.OneCycleLR(second.optimizers[0], max_lr=0.5, total_steps=30)
         second.register(scheduler=scheduler)
         if register_first:
-            second.optimizer.load_state_dict(first.optimizer.state_dict())
+            second.optimizers[0].load_state_dict(first.optimizers[0].state_dict())
             second.load_state_dict(first.state_dict())
         assert scheduler.last_epoch == 10
-        assert second.optimizer.param_groups[0]["lr"] == rate
+        assert second.optimizers[0].param_groups[0]["lr"] == rate
         second.close()
     first.close()
 
@@ -268,7 +269,7 @@ def test_what_cannot_be_registered_is_refused(tmp_path):
 
 def test_a_state_that_its_object_refuses_or_nobody_takes_is_told(tmp_path):
     first = make_run()
-    first.register(scaler=torch.amp.GradScaler("cpu"), average=torch.optim.swa_utils.AveragedModel(first.model))
+    first.register(scaler=torch.amp.GradScaler("cpu"), average=torch.optim.swa_utils.AveragedModel(first.models[0]))
     train(first, iterations=2)
     first.save(tmp_path / "x.pt")
     second = make_run(tmp_path, resume=tmp_path / "x.pt")
@@ -293,9 +294,9 @@ def test_progress_goes_from_0_to_1_also_over_a_resume(tmp_path):
     assert first.progress == 0.0
     seen = []
     for inputs, targets in first.batches(iterations=8):
-        first.optimizer.zero_grad()
-        first.backward(nn.functional.cross_entropy(first.model(inputs), targets))
-        first.optimizer.step()
+        first.optimizers[0].zero_grad()
+        first.backward(nn.functional.cross_entropy(first.models[0](inputs), targets))
+        first.optimizers[0].step()
         seen.append(first.progress)
         if first.iteration == 4:
             first.save(tmp_path / "x.pt")

@@ -15,26 +15,34 @@ from worker_hooks.trailer import Contribution
 contribution = st.builds(
     Contribution,
     samples=st.integers(0, 2000),
-    loss_sum=st.floats(0, 1e4),
+    loss=st.floats(0, 1e4),
     correct=st.just(math.nan) | st.integers(0, 2000).map(float),
+    judged=st.integers(0, 2000),
     grad_sq=st.just(math.nan) | st.floats(1e-30, 100),
     plan_version=st.integers(0, 3),
     waited_s=st.floats(0, 100),
+    doing=st.integers(0, 2**24 - 1),
+    weights=st.tuples(st.floats(-64, 64, width=32), st.floats(-100, 100, width=32)),
     global_sq=st.just(math.nan) | st.floats(1e-30, 100),
     lasted_s=st.floats(0, 100),
 )
 
 
-def summed(parts: list[Contribution], dtype: type = np.float32) -> np.ndarray:
-    rows = np.full((len(parts), trailer.length(len(parts))), 7.0, dtype=dtype)  # left over from the iteration before
+def summed(parts: list[Contribution], present: list[list[bool]], dtype: type = np.float32) -> np.ndarray:
+    length = trailer.length(len(parts), len(present[0]))
+    rows = np.full((len(parts), length), 7.0, dtype=dtype)  # left over from the iteration before
     for rank, part in enumerate(parts):
-        trailer.encode(part, rank, len(parts), out=rows[rank])
+        trailer.encode(part, rank, len(parts), np.array(present[rank], dtype=bool), out=rows[rank])
     return np.sum(rows, axis=0, dtype=dtype)
+
+
+def decoded(parts: list[Contribution]) -> trailer.GlobalView:
+    return trailer.decode(summed(parts, [[True]] * len(parts)), len(parts))
 
 
 @given(st.lists(contribution, min_size=1, max_size=6))
 def test_the_sum_tells_every_worker_the_same_global_state(parts):
-    view = trailer.decode(summed(parts), len(parts))
+    view = decoded(parts)
     samples = sum(p.samples for p in parts)
     assert view.samples == samples
     assert view.worker_samples == tuple(p.samples for p in parts)
@@ -44,19 +52,32 @@ def test_the_sum_tells_every_worker_the_same_global_state(parts):
     assert view.lasted_s == pytest.approx(sum(p.lasted_s for p in parts) / len(parts), rel=1e-6)
     assert view.broken_ranks == ()
     assert view.global_sq == pytest.approx(parts[0].global_sq, rel=1e-6, nan_ok=True)  # worker 0's alone
+    assert view.doing == tuple(p.doing for p in parts), "exact in float32"
+    assert list(zip(*view.weights, strict=True)) == [p.weights for p in parts]
     judged = [p for p in parts if not math.isnan(p.correct)]
-    if sum(p.samples for p in judged):
-        assert view.accuracy == pytest.approx(sum(p.correct for p in judged) / sum(p.samples for p in judged), rel=1e-5)
+    if sum(p.judged for p in judged):
+        assert view.accuracy == pytest.approx(sum(p.correct for p in judged) / sum(p.judged for p in judged), rel=1e-5)
     else:
         assert math.isnan(view.accuracy)
     if samples:
-        assert view.loss == pytest.approx(sum(p.loss_sum for p in parts) / samples, rel=1e-4, abs=1e-6)
+        assert view.loss == pytest.approx(sum(p.loss for p in parts), rel=1e-4, abs=1e-6)
 
 
 @given(bad=st.sampled_from([math.nan, math.inf, -math.inf]), rank=st.integers(0, 2))
 def test_a_broken_loss_is_named_and_does_not_poison_the_tail(bad, rank):
-    parts = [Contribution(4, bad if r == rank else 8.0, 1.0, 1.0, 5, 0.0) for r in range(3)]
-    view = trailer.decode(summed(parts), 3)
+    parts = [Contribution(4, bad if r == rank else 8.0, 1.0, 1.0, 5, 0.0, 0, (0.0, 0.0)) for r in range(3)]
+    view = decoded(parts)
     assert view.broken_ranks == (rank,)
     assert view.agreed_version == 5
     assert math.isfinite(view.loss)
+
+
+@given(
+    st.integers(1, 5).flatmap(
+        lambda p: st.lists(st.lists(st.booleans(), min_size=p, max_size=p), min_size=1, max_size=4)
+    )
+)
+def test_a_parameter_is_present_where_any_worker_has_a_gradient(present):
+    parts = [Contribution(1, 1.0, 1.0, 1.0, 0, 0.0, 0, (0.0, 0.0)) for _ in present]
+    found = trailer.present(summed(parts, present), len(parts))
+    assert found.tolist() == [any(column) for column in zip(*present, strict=True)]

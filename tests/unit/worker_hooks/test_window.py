@@ -30,13 +30,14 @@ def iteration(
         batch_size=10 + plan,
         times=Times(0.25, 1.0, blocked_s, 1.25 + blocked_s, cpu_s=0.5, gc_s=0.125),
         grad_sq=4.0,
-        view=GlobalView(30, 1.0, 0.5, 0, (10, 20), (4.0, 2.0), waited, (), lasted_s=lasted_s),
+        bytes_pushed=100,
+        view=GlobalView(30, 1.0, 0.5, 0, (10, 20), (4.0, 2.0), waited, (), (0,), ((0.0,), (0.0,)), lasted_s=lasted_s),
         **values,
     )
 
 
 def records(iterations):
-    meter = WindowMeter(rank=1, length=3, bytes_per_iteration=100)
+    meter = WindowMeter(rank=1, length=3)
     return [record for record in map(meter.add, iterations) if record is not None]
 
 
@@ -55,7 +56,7 @@ def test_a_window_closes_one_iteration_after_its_last():
 
 
 def test_the_first_window_is_short_and_a_plan_does_not_make_it_the_second():
-    meter = WindowMeter(rank=1, length=5, bytes_per_iteration=100)
+    meter = WindowMeter(rank=1, length=5)
     plans = [0, 0] + [1] * 10
     got = [meter.add(iteration(i, plan=plan)) for i, plan in enumerate(plans)]
     assert [(r.window, r.first_iteration, r.iterations) for r in got if r] == [(0, 2, FIRST_WINDOW), (1, 5, 5)]
@@ -101,7 +102,7 @@ SLOW = 6  # iteration from which on worker 1 is slow and worker 0 waits for it
 
 
 def change_of_cluster(iterations, length=10, slow_from=SLOW, first=0, slow_until=1000):
-    meter = WindowMeter(rank=0, length=length, bytes_per_iteration=100)
+    meter = WindowMeter(rank=0, length=length)
     rows = []
     for i in range(first, iterations):
         slow = slow_from <= i - 1 < slow_until  # a tail tells of the iteration before
