@@ -2,6 +2,7 @@
 # make test   sets everything up, checks style and types, runs all tests
 # make docs   builds the documentation as a site in site/
 # make bench  sets everything up, runs every controller once on real BytePS (a quarter of an hour), writes a report
+# make lock   writes the lock files, by whose hashes make setup installs, anew from the requirements files
 
 # MXNET=no leaves MXNet and its plugin of BytePS out (in a fresh clone, or after make clean).
 
@@ -15,9 +16,25 @@ BIN    := $(VENV)/bin
 # A folder with the data sets, if there is one; otherwise they are downloaded once.
 export DYNAMIX_DATA ?= $(firstword $(abspath $(wildcard data ../shared/data)))
 
-PINNED := requirements.txt $(if $(filter no,$(MXNET)),requirements-without-mxnet.txt,requirements-mxnet.txt)
+# On the platform of the lock files, the versions of the requirements files, by their hashes (`make setup LOCK=`: by
+# version alone). Elsewhere the ranges of setup.py.
+WITH := $(if $(filter no,$(MXNET)),without-mxnet,mxnet)
+PINNED := requirements.txt requirements-$(WITH).txt
+HASHED := $(BIN)/python -m pip install -q --no-compile --no-deps --require-hashes
+HASHED_TORCH := $(HASHED) -r requirements-torch-cpu.lock 2>/dev/null || { \
+	    echo "torch: no CPU build here; taking the one for CUDA by its hash, and the libraries it needs by version"; \
+	    $(HASHED) -r requirements-torch.lock; }
+PLATFORM := $(shell $(PYTHON) -c 'import platform, sys; print(sys.platform, platform.machine(), *sys.version_info[:2])')
+comma := ,
+ifeq ($(PLATFORM),linux x86_64 3 11)
+LOCK ?= requirements-$(WITH).lock
+PACKAGES := $(addprefix -r ,$(PINNED))
+else
+LOCK ?=
+PACKAGES := -e '.[bench,dev,docs,plots,sim,torch,workloads$(if $(filter no,$(MXNET)),,$(comma)mxnet)]'
+endif
 
-.PHONY: setup system demo docs test lint bench bench-parts clean
+.PHONY: setup system demo docs test lint lock bench bench-parts clean
 
 setup: $(VENV)/.ready
 
@@ -33,9 +50,17 @@ system:
 	    echo "error: as root, run: apt-get install $$packages" >&2; exit 3; fi; \
 	$$sudo apt-get update -q && $$sudo apt-get install -y -q $$packages
 
-$(VENV)/.ready: setup.py $(PINNED) pyproject.toml | system
+$(VENV)/.ready: setup.py $(PINNED) $(LOCK) pyproject.toml | system
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install -q --no-compile $(addprefix -r ,$(PINNED))
+ifneq ($(LOCK),)
+	@echo "packages: by the hashes in $(LOCK)"
+	@$(HASHED) -r $(LOCK) && { $(HASHED_TORCH); } || { \
+	    echo "error: a package is not the one in the lock files, or cannot be had (see above); it was not installed." >&2; \
+	    echo "Next: try another package index; or trust this one: make setup LOCK=" >&2; exit 3; }
+else
+	@echo "packages: by version, without hashes ($(PLATFORM))"
+endif
+	$(BIN)/python -m pip install -q --no-compile $(PACKAGES)  # after lock files: what the build of torch needs
 	$(BIN)/python -m compileall -q -j 0 -x py312_intrinsics $(VENV)/lib  # on all cores, which pip does not; torch's is for 3.12
 	$(BIN)/python -m pip install -q --no-deps --no-build-isolation -e .
 	$(BIN)/dynamix build-byteps
@@ -43,6 +68,22 @@ $(VENV)/.ready: setup.py $(PINNED) pyproject.toml | system
 
 demo: setup
 	$(BIN)/dynamix launch -c configs/demo.yaml
+
+# By uv. torch has its own: the CPU build, from the folder $PIP_FIND_LINKS where there is one, and the builds that a plain
+# package index has, whose libraries of CUDA are not locked.
+lock:
+	$(PYTHON) -m venv build/lock
+	build/lock/bin/python -m pip install -q uv
+	grep ^torch== requirements.txt > build/lock/torch.txt
+	$(COMPILE) $(CPU_BUILD) --no-emit-package torch requirements.txt requirements-mxnet.txt -o requirements-mxnet.lock
+	$(COMPILE) $(CPU_BUILD) --no-emit-package torch requirements.txt requirements-without-mxnet.txt \
+	    -o requirements-without-mxnet.lock
+	$(COMPILE) --no-deps build/lock/torch.txt -o requirements-torch.lock
+	$(COMPILE) $(CPU_BUILD) build/lock/torch.txt | sed -n '/^torch==/,/[^\\]$$/p' > requirements-torch-cpu.lock
+
+COMPILE := build/lock/bin/uv pip compile -q --generate-hashes --no-emit-index-url --no-annotate --no-header \
+	--python-version 3.11 --python-platform x86_64-manylinux_2_28
+CPU_BUILD := $(if $(PIP_FIND_LINKS),--find-links $(PIP_FIND_LINKS),--torch-backend cpu)
 
 lint: setup
 	$(BIN)/ruff check .
