@@ -72,6 +72,7 @@ class ArbitratorWatch:
             process = self._process
         if process is not None:
             process.terminate()
+            process.send_signal(signal.SIGCONT)  # a stopped one gets SIGTERM only when it goes on
             try:
                 process.wait(_STOP_GRACE_S)
             except subprocess.TimeoutExpired:

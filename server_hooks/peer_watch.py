@@ -19,7 +19,7 @@ from dynamix_ps.metrics.network.connection import endpoint
 from dynamix_ps.metrics.network.own_sockets import OwnSockets, own_sockets
 
 GONE_S = 20.0  # longer than a launcher waits for servers in an orderly end (chosen by us)
-_CHECK_EVERY_S = 2.0
+_CHECK_EVERY_S = 1.0
 
 
 class Peers(NamedTuple):
@@ -28,6 +28,7 @@ class Peers(NamedTuple):
     scheduler: bool
     dialled: int  # connections that this role opened to other roles
     accepted: int  # connections that others opened to this role
+    left: int = 0  # connections that the other end has closed; BytePS keeps those that it has dialled
 
 
 def peers_of(sockets: OwnSockets, scheduler: set[str], ignored: set[str]) -> Peers:
@@ -40,7 +41,8 @@ def peers_of(sockets: OwnSockets, scheduler: set[str], ignored: set[str]) -> Pee
     accepted = {pair for pair in others if int(pair[0].rpartition(":")[2]) in sockets.listening}
     dialled = others - accepted
     to_scheduler = {pair for pair in dialled if pair[1] in scheduler}
-    return Peers(bool(to_scheduler), len(dialled - to_scheduler), len(accepted))
+    left = {pair for pair in sockets.left if pair[1] not in ignored | scheduler}
+    return Peers(bool(to_scheduler), len(dialled - to_scheduler), len(accepted), len(left))
 
 
 class Absence:
@@ -55,7 +57,7 @@ class Absence:
         """Seconds since the last of them has gone; 0 while one is there, or before the first has come."""
         self._seen = Peers(
             self._seen.scheduler or peers.scheduler,
-            max(self._seen.dialled, peers.dialled),
+            max(self._seen.dialled, peers.dialled + peers.left),
             max(self._seen.accepted, peers.accepted),
         )
         if not self._alone(peers):

@@ -56,6 +56,7 @@ def dynamix(*arguments: str, cwd: Path, **changes: str) -> subprocess.Popen[str]
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
+        errors="replace",
     )
 
 

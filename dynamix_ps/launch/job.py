@@ -222,8 +222,8 @@ class _Run:
         if summary:
             for line in headline(summary)[ending.exit_code != 0 :]:  # the cause of a failure was told before
                 _say(self._console, line)
-        _say(self._console, f"summary: {self._folder.summary_md}")
-        if not plots:
+            _say(self._console, f"summary: {self._folder.summary_md}")
+        if summary and not plots:
             _say(self._console, f"for plots, run: dynamix report {self._folder.path}")
 
 

@@ -138,6 +138,7 @@ class Supervisor:
             members = [process for process in self._processes if process.spec.role in roles and process.running]
             for process in members:
                 process.signal(signal.SIGTERM)
+                process.signal(signal.SIGCONT)  # a stopped role gets SIGTERM only when it goes on
             deadline = time.monotonic() + grace_s
             while any(process.running for process in members):
                 if self._interrupts.count >= 2 or time.monotonic() >= deadline:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from dynamix_ps.metrics.network.connection import Connection, endpoint
 
-_ESTABLISHED = 1  # first byte of struct tcp_info
+_ESTABLISHED, _CLOSE_WAIT = 1, 8  # first byte of struct tcp_info
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,12 +18,13 @@ class OwnSockets:
 
     listening: frozenset[int]  # ports
     connected: frozenset[tuple[str, str]]  # (local, remote)
+    left: frozenset[tuple[str, str]] = frozenset()  # the same, of those that the other end has closed
 
 
 def own_sockets() -> OwnSockets:
-    """The sockets of this process. One that closes, or whose other end has closed it, is left out."""
+    """The sockets of this process. One that closes during the call is left out."""
     listening: set[int] = set()
-    connected: set[tuple[str, str]] = set()
+    by_state: dict[int, set[tuple[str, str]]] = {_ESTABLISHED: set(), _CLOSE_WAIT: set()}
     for name in os.listdir("/proc/self/fd"):
         try:
             if not os.readlink(f"/proc/self/fd/{name}").startswith("socket:"):
@@ -33,11 +34,11 @@ def own_sockets() -> OwnSockets:
                     continue
                 if copy.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
                     listening.add(copy.getsockname()[1])
-                elif copy.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == _ESTABLISHED:
-                    connected.add((endpoint(*copy.getsockname()[:2]), endpoint(*copy.getpeername()[:2])))
+                elif (state := copy.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]) in by_state:
+                    by_state[state].add((endpoint(*copy.getsockname()[:2]), endpoint(*copy.getpeername()[:2])))
         except OSError:  # closed in the meantime, or not connected
             continue
-    return OwnSockets(frozenset(listening), frozenset(connected))
+    return OwnSockets(frozenset(listening), frozenset(by_state[_ESTABLISHED]), frozenset(by_state[_CLOSE_WAIT]))
 
 
 def opened_between(before: OwnSockets, after: OwnSockets) -> Callable[[Connection], bool]:

@@ -35,6 +35,7 @@ NOBODY = Peers(False, 0, 0)
     ("role", "before", "now", "alone"),
     [
         ("server", Peers(True, 2, 2), Peers(True, 0, 1), True),  # all workers gone, the scheduler waits too
+        ("server", Peers(True, 0, 0), Peers(True, 0, 1, left=2), True),  # they came and went between two checks
         ("server", Peers(True, 2, 2), Peers(True, 1, 2), False),  # one worker is left
         ("server", Peers(True, 2, 2), Peers(False, 2, 2), False),  # training goes on without the scheduler
         ("server", NOBODY, NOBODY, False),  # the scheduler has not come yet

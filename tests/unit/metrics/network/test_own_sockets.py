@@ -48,11 +48,13 @@ def test_sockets_that_are_no_tcp_connection_are_no_error():
     assert all(":" in local and ":" in remote for local, remote in found.connected)
 
 
-def test_a_connection_that_the_other_end_has_closed_is_left_out():
+def test_a_connection_that_the_other_end_has_closed_is_not_connected():
     with socket.create_server(("127.0.0.1", 0)) as listener, socket.create_connection(listener.getsockname()) as client:
         accepted, _ = listener.accept()
         pair = (endpoint(*client.getsockname()), endpoint(*client.getpeername()))
         assert pair in own_sockets().connected
         accepted.close()
         assert client.recv(1) == b""
-        assert pair not in own_sockets().connected
+        found = own_sockets()
+        assert pair not in found.connected
+        assert pair in found.left
