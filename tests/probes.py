@@ -68,10 +68,10 @@ def probe_in_thread(path: Path, collector: FakeCollector, clock: Callable[[], fl
 
 
 @contextlib.contextmanager
-def probe_process(path: Path, module: str = "tests.probes") -> Iterator[subprocess.Popen[str]]:
+def probe_process(path: Path, module: str = "tests.probes", private: bool = False) -> Iterator[subprocess.Popen[str]]:
     """A probe that answers; killed with the test. `tests.probes` is one with a FakeCollector."""
     process = subprocess.Popen(
-        [sys.executable, "-m", module, "--socket", str(path)],
+        [sys.executable, "-m", module, "--socket", str(path), *(["--private"] if private else [])],
         cwd=ROOT,
         env=environment(),
         stdout=subprocess.PIPE,
@@ -125,4 +125,4 @@ def connect(path: Path) -> socket.socket:
 
 
 if __name__ == "__main__":
-    sys.exit(run_probe(sys.argv[2], FakeCollector))
+    sys.exit(run_probe(sys.argv[2], FakeCollector, private="--private" in sys.argv))

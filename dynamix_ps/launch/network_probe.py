@@ -89,7 +89,7 @@ def _start(path: str, run_id: str, log_file: Path) -> subprocess.Popen[bytes]:
     launcher = os.getpid()
     with log_file.open("ab") as log:
         return subprocess.Popen(
-            [sys.executable, "-m", "dynamix_ps.metrics.network.probe", "--socket", path],
+            [sys.executable, "-m", "dynamix_ps.metrics.network.probe", "--private", "--socket", path],
             env={**os.environ, variables.RUN_ID: run_id, "PYTHONUNBUFFERED": "1"},
             stdin=subprocess.DEVNULL,
             stdout=log,

@@ -23,6 +23,7 @@ class Attack:
 
 
 _NOTHING_LATE = "workers register, report and get their plans in time"
+_ANSWERED = "the roles of a run are answered in time"
 
 ATTACKS = (
     Attack("watches", GRPC, "opens 320 health watches", f"refused at once; {_NOTHING_LATE}"),
@@ -56,6 +57,36 @@ ATTACKS = (
         METRICS,
         "sends requests without end, and bytes that are not HTTP",
         f"dropped after 8 KiB; the page can be had; {_NOTHING_LATE}",
+    ),
+    Attack(
+        "probe-connections",
+        PROBE,
+        "opens 1,000 connections",
+        f"a user has at most 400 of 1,024 places; {_ANSWERED}",
+    ),
+    Attack(
+        "probe-garbage",
+        PROBE,
+        "sends bytes without end, and asks without taking the answers",
+        f"dropped at once or after 5 s; {_ANSWERED}",
+    ),
+    Attack(
+        "probe-requests-without-pause",
+        PROBE,
+        "asks without pause",
+        f"dropped after 500 requests in a second; {_ANSWERED}",
+    ),
+    Attack(
+        "probe-spying",
+        PROBE,
+        "asks the probe of the host for all connections",
+        "sees those of its own processes, by the user id that the kernel tells",
+    ),
+    Attack(
+        "probe-of-a-run",
+        PROBE,
+        "connects to the probe that a run has started",
+        "no permission: its socket has mode 0600",
     ),
 )
 

@@ -17,10 +17,11 @@ from collections.abc import Callable, Iterator
 
 import grpc
 
+from dynamix_ps.metrics.network.probe_client import ProbeSource
 from dynamix_ps.open_files import raise_open_files
 from tests.launching import ROOT, environment, read_until
+from tests.other_user import NOBODY
 
-NOBODY = 65534
 CALLS = 320
 STREAMS_PER_CONNECTION = 16
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
@@ -162,7 +163,52 @@ def endless_requests(address: str) -> None:
             connection.sendall(noise)
 
 
+def probe_connections(path: str) -> None:
+    for _ in range(min(1000, raise_open_files(1200) - 100)):
+        _held.append(_connect(path))
+
+
+def probe_garbage(path: str) -> None:
+    for noise in (os.urandom(1 << 16), b'{"v":1,"ask":"all"}\n' * 100, b"x") * 30:
+        with contextlib.suppress(OSError):
+            connection = _connect(path)
+            _held.append(connection)
+            connection.sendall(noise)
+
+
+def probe_requests_without_pause(path: str) -> None:
+    def ask() -> None:
+        while True:
+            with contextlib.suppress(OSError), _connect(path) as connection:
+                while True:
+                    connection.sendall(b'{"v":1,"ask":"mine"}\n')
+                    if not connection.recv(1 << 16):
+                        break
+
+    for _ in range(2):
+        threading.Thread(target=ask, daemon=True).start()
+
+
+def probe_spying(path: str) -> None:
+    snapshot = ProbeSource(path).ask("all")
+    assert {process.pid for process in snapshot.processes} <= {os.getpid()}, snapshot
+    assert {connection.pid for connection in snapshot.connections} <= {os.getpid()}, snapshot
+
+
+def probe_of_a_run(path: str) -> None:
+    try:
+        _connect(path)
+    except PermissionError:
+        return
+    raise AssertionError(f"{path} let user {os.getuid()} connect")
+
+
 def _connect(address: str) -> socket.socket:
+    if address.startswith("/"):
+        connection = socket.socket(socket.AF_UNIX)  # without a timeout it waits until there is room
+        connection.connect(address)
+        connection.settimeout(10)
+        return connection
     host, _, port = address.rpartition(":")
     connection = socket.socket()
     connection.settimeout(10)
@@ -185,6 +231,11 @@ ATTACKS: dict[str, Callable[[str], None]] = {
         slow_scrapes,
         scrapes_without_pause,
         endless_requests,
+        probe_connections,
+        probe_garbage,
+        probe_requests_without_pause,
+        probe_spying,
+        probe_of_a_run,
     )
 }
 
@@ -192,8 +243,8 @@ ATTACKS: dict[str, Callable[[str], None]] = {
 def main(name: str, address: str) -> None:
     if os.getuid() == 0:
         os.setgroups([])
-        os.setgid(NOBODY)
-        os.setuid(NOBODY)
+        os.setgid(NOBODY.pw_gid)
+        os.setuid(NOBODY.pw_uid)
     ATTACKS[name](address)
     print("attacking", flush=True)
     sys.stdin.read()

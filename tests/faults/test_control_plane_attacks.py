@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,15 +12,27 @@ import pytest
 
 from dynamix_ps.config.schema import Metrics
 from dynamix_ps.messages import Plan
+from dynamix_ps.metrics.network import probe_client
+from dynamix_ps.metrics.network.probe_client import ProbeSource
 from tests.control_plane import config
-from tests.faults.attacks import GRPC, METRICS, Attack, attacks_at
+from tests.faults.attacks import GRPC, METRICS, PROBE, Attack, attacks_at
 from tests.faults.stranger import attack
 from tests.integration.arbitrator_process import PATIENCE_S, ArbitratorProcess, Worker, wait_until
 from tests.launching import free_port
+from tests.other_user import needs_another_user
+from tests.probes import probe_process
 
 pytestmark = pytest.mark.timeout(120)
 
 START = Plan(0, (64, 64, 64))
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that other users may enter; that of pytest is closed to them."""
+    with tempfile.TemporaryDirectory(prefix="dynamix-probe-") as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
 
 
 @contextmanager
@@ -68,3 +81,21 @@ def test_workers_and_scrapers_are_served_while_the_metrics_are_attacked(tmp_path
         with urllib.request.urlopen(f"http://{address}/metrics", timeout=PATIENCE_S) as answer:
             assert b"dynamix_windows_total" in answer.read()
     assert arbitrator.lines("degraded") == []
+
+
+@needs_another_user
+@pytest.mark.parametrize("row", attacks_at(PROBE), ids=lambda row: row.key)
+def test_a_role_is_answered_while_the_probe_is_attacked(
+    open_folder: Path, monkeypatch: pytest.MonkeyPatch, row: Attack
+) -> None:
+    monkeypatch.setattr(probe_client, "LIMIT_S", PATIENCE_S)  # of a role; a busy machine may take longer
+    path = open_folder / "probe.sock"
+    with probe_process(path, private=row.key == "probe-of-a-run"):
+        source = ProbeSource(str(path))
+        before = source.read()
+        with attack(row.key, str(path)):
+            for _ in range(20):
+                assert source.read().connections[0].bytes_out > before.connections[0].bytes_out
+            source.close()
+            assert source.read().connections, "a role that comes during the attack is answered too"
+        source.close()

@@ -20,13 +20,13 @@ from dynamix_ps.metrics.network.probe_server import Collector, Probe
 from dynamix_ps.metrics.network.probe_socket import ListeningSocket
 
 
-def run_probe(path: str, make_collector: Callable[[], Collector]) -> int:
-    """Serve at `path` until SIGTERM or SIGINT.
+def run_probe(path: str, make_collector: Callable[[], Collector], private: bool = False) -> int:
+    """Serve at `path` until SIGTERM or SIGINT; `private`: only this user and root.
 
     Raises:
         EnvironmentNotReady: another probe runs, the path cannot be used, or eBPF does not work.
     """
-    with ListeningSocket(path) as listening:
+    with ListeningSocket(path, private) as listening:
         try:
             collector = make_collector()
         except SourceError as error:
@@ -42,18 +42,19 @@ def run_probe(path: str, make_collector: Callable[[], Collector]) -> int:
     return 0
 
 
-def ebpf_probe(path: str) -> int:
+def ebpf_probe(path: str, private: bool = False) -> int:
     """`run_probe` with eBPF."""
     from dynamix_ps.metrics.network.ebpf import EbpfCollector  # libbcc takes 130 MB: imported only in the probe
 
-    return run_probe(path, EbpfCollector)
+    return run_probe(path, EbpfCollector, private)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m dynamix_ps.metrics.network.probe", description=__doc__)
     parser.add_argument("--socket", default=DEFAULT_SOCKET, help="Unix socket to answer on (default: %(default)s)")
-    path = parser.parse_args(arguments).socket
-    return exit_code_of(lambda: ebpf_probe(path))
+    parser.add_argument("--private", action="store_true", help="let no other user connect, except root")
+    given = parser.parse_args(arguments)
+    return exit_code_of(lambda: ebpf_probe(given.socket, given.private))
 
 
 if __name__ == "__main__":

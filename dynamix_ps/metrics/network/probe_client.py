@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import struct
 import time
 
 from dynamix_ps.metrics.network.connection import NetworkSource, Reading, SourceError, SourceName
@@ -12,6 +13,7 @@ from dynamix_ps.metrics.network.probe_protocol import MAX_REPLY_BYTES, Ask, Snap
 
 LIMIT_S = 0.5  # for connecting, the request and the whole reply
 _READ_BYTES = 1 << 16
+_TIMEVAL = struct.Struct("ll")  # of C: seconds and microseconds
 
 
 class ProbeSource(NetworkSource):
@@ -68,8 +70,7 @@ class ProbeSource(NetworkSource):
             self._pid = os.getpid()
         if self._socket is None:
             self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            self._socket.settimeout(_left_s(deadline_s))
-            self._socket.connect(self.path)
+            _connect(self._socket, self.path, _left_s(deadline_s))
         else:
             _expect_silence(self._socket)
         self._socket.settimeout(_left_s(deadline_s))
@@ -88,6 +89,14 @@ class ProbeSource(NetworkSource):
         if rest:
             raise SourceError("sent more than one line for a reply")
         return line
+
+
+def _connect(connection: socket.socket, path: str, limit_s: float) -> None:
+    """Connect within `limit_s`. The kernel lets a blocking socket wait while too many others want to connect; a socket
+    with a timeout of Python would fail at once."""
+    seconds, fraction_s = divmod(limit_s, 1)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIMEVAL.pack(int(seconds), int(fraction_s * 1e6)))
+    connection.connect(path)
 
 
 def _explained(error: OSError) -> str:

@@ -16,14 +16,18 @@ _BACKLOG = 64
 
 
 class ListeningSocket:
-    """A context manager that listens at a path. Any user may connect: the kernel tells the probe who it is.
+    """A context manager that listens at a path.
+
+    The probe of a run is `private`: nobody but its user, and root, may connect. To the probe of a host any user may:
+    the kernel tells the probe who it is.
 
     The process holds a lock on a file beside the socket, so that only one of two probes that start at the same time
     succeeds. The empty lock file stays: removing it would allow two probes to hold locks of the same name.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, private: bool = False) -> None:
         self._path = path
+        self._private = private
         self._lock = -1
         self._socket: socket.socket | None = None
 
@@ -64,8 +68,11 @@ class ListeningSocket:
         self._remove_stale()
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.setblocking(False)
-        self._socket.bind(self._path)
-        os.chmod(self._path, 0o666)
+        umask = os.umask(0o177 if self._private else 0o111)  # so that the mode is right from the beginning
+        try:
+            self._socket.bind(self._path)
+        finally:
+            os.umask(umask)
         self._socket.listen(_BACKLOG)
         return self._socket
 

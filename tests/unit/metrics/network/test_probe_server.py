@@ -251,14 +251,19 @@ sys.stdin.read()
         process.stdin.close()
 
 
-def test_a_stale_socket_is_replaced_and_everybody_may_connect(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("private", "mode"), [(False, 0o666), (True, 0o600)])
+def test_a_stale_socket_is_replaced_and_the_mode_says_who_may_connect(tmp_path: Path, private: bool, mode: int) -> None:
     path = tmp_path / "new" / "p.sock"
     path.parent.mkdir()
     left = socket.socket(socket.AF_UNIX)
     left.bind(str(path))
     left.close()
-    with ListeningSocket(str(path)):
-        assert stat.S_IMODE(path.stat().st_mode) == 0o666
+    umask = os.umask(0o027)
+    try:
+        with ListeningSocket(str(path), private):
+            assert stat.S_IMODE(path.stat().st_mode) == mode
+    finally:
+        assert os.umask(umask) == 0o027
     assert not path.exists()
 
 
