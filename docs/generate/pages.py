@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
-from docs.generate import cluster_file, commands, metrics, run_variables
+from docs.generate import attacks, cluster_file, commands, metrics, run_variables
 from dynamix_ps.policy.learned import features
 
 DOCS = Path(__file__).resolve().parents[1]
@@ -24,6 +24,7 @@ GENERATED: Mapping[str, Mapping[str, Callable[[], str]]] = {
     },
     "cli.md": {"commands": commands.reference, "exit codes": commands.exit_codes},
     "state.md": {"values": features.table},
+    "security.md": {"attacks": attacks.table},
 }
 
 

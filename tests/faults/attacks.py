@@ -1,6 +1,7 @@
 """What another user of the machine, without the token, does to a port or socket of a run, and what comes of it.
 
-docs/security.md shows this table, and every row is a test: a test module runs the rows of its part, by their keys.
+docs/security.md shows this table, and every row is a test. A test module runs the rows of its places: it takes them
+from `attacks_at` as parameters, with their keys as ids. stranger.py does what the rows say.
 """
 
 from __future__ import annotations
@@ -10,6 +11,12 @@ from dataclasses import dataclass
 GRPC = "arbitrator (gRPC)"
 METRICS = "metrics (HTTP)"
 PROBE = "network probe (Unix socket)"
+
+TESTS = {  # the module that runs the rows of a place
+    GRPC: "tests/faults/test_control_plane_attacks.py",
+    METRICS: "tests/faults/test_control_plane_attacks.py",
+    PROBE: "tests/faults/test_control_plane_attacks.py",
+}
 
 
 @dataclass(frozen=True, slots=True)
