@@ -25,6 +25,7 @@ Before, between and after the iterations
   checkpoint       positions, and checkpoints on disk
   saved_fields     reads a checkpoint field by field
   failure          how a worker ends
+  termination      SIGTERM: a checkpoint of the last complete iteration, then the end
 
   observe          what training tells about itself: times, windows, progress, stalls, reports
 """

@@ -32,6 +32,7 @@ from worker_hooks.sampler import Cursor, GlobalSampler
 from worker_hooks.script_limits import ScriptLimits
 from worker_hooks.session import Session
 from worker_hooks.start import check_dataset, check_frameworks, check_place, check_workers, within_bounds
+from worker_hooks.termination import TERMINATION
 
 logger = logging.getLogger("dynamix")
 _attached = itertools.count()  # several models in one process get keys of their own
@@ -270,6 +271,7 @@ class AttachedModel(ReplicatedModel):
         self._detach()
         self._exchange.close()
         failure.forget(self)
+        TERMINATION.forget(self)
         self._session.account.plan = self._switch.newest_scheduled
         self._session.close()
 

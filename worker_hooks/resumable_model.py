@@ -16,6 +16,7 @@ from worker_hooks.attached_model import AttachedModel
 from worker_hooks.checkpoint import FORMAT, KEPT, Position, check_format, save_checkpoint
 from worker_hooks.saved_fields import read_table
 from worker_hooks.session import Session
+from worker_hooks.termination import TERMINATION
 
 
 class ResumableModel(AttachedModel):
@@ -25,6 +26,10 @@ class ResumableModel(AttachedModel):
         super().__init__(dataset, session, batch_size, seed)
         self._registered: dict[str, Any] = {}
         self._save_due = self._save_failed = False
+        self._saved_in: Path | None = None  # folder of the newest checkpoint, once there is one
+        self._others_left = False
+        self._training_number = session.account.trainings  # of this process, from 1
+        TERMINATION.watch(self)
 
     def register(self, **objects: Any) -> None:
         """Make the state of further objects part of checkpoints: schedulers, a GradScaler, averages of the weights.
@@ -118,28 +123,70 @@ class ResumableModel(AttachedModel):
             return
         if path is None and self._session.folder is None:
             raise TrainingError("run.save() needs a path when there is no run folder")
-        kept = KEPT if path is None else 1
-        with self.paused():
+        file, kept = (self._default_checkpoint(), KEPT) if path is None else (Path(path), 1)
+        self._saved_in = file.parent
+        with self.paused(), TERMINATION.held_off():
             try:
-                save_checkpoint(Path(path or self._default_checkpoint()), self._pack(self._position()), kept)
+                save_checkpoint(file, self._pack(self._position()), kept)
             except OSError as error:
                 if not self._save_failed:
-                    where = path or self._default_checkpoint()
-                    self._degraded("checkpoint", f"{where} was not saved: {error.strerror}; training goes on")
+                    self._degraded("checkpoint", f"{file} was not saved: {error.strerror}; training goes on")
                 self._save_failed = True
             else:
                 if self._save_failed:
                     self._session.reporter.tell("recovered", {"what": "checkpoint"})
                 self._save_failed = False
 
+    def _default_checkpoint(self) -> Path:
+        """`--resume` is for the first training of a process; what later ones save has other names."""
+        assert self._session.folder is not None
+        name = "last" if self._training_number == 1 else f"training-{self._training_number}-last"
+        return self._session.folder.checkpoints_dir / f"{name}{self.checkpoint_suffix}"
+
     def _save_when_due(self) -> None:
-        """The script has done all it does for one iteration: write the checkpoint of `checkpoint_every`."""
+        """The script has done all it does for one iteration: write the checkpoint of `checkpoint_every`, if due."""
         every = self._settings.checkpoint_every
         self._save_due |= bool(every) and self.every(every)
         if self._save_due and not self._exchange.has_local:  # gradients under way are in no checkpoint
             self._save_due = False
             self.save()
 
-    def _default_checkpoint(self) -> Path:
-        assert self._session.folder is not None
-        return self._session.folder.checkpoints_dir / f"last{self.checkpoint_suffix}"
+    # -- SIGTERM ------------------------------------------------------------------------------------------------------
+
+    @property
+    def goes_on_at_term(self) -> bool:
+        """Whether this worker completes an iteration after SIGTERM: worker 0 to save it, the others for worker 0."""
+        return self._began and not self._closed and not self._others_left and self._saves_at_term
+
+    @property
+    def _saves_at_term(self) -> bool:
+        """Whether worker 0 writes a checkpoint at SIGTERM. The others know it from the newest sum."""
+        if self.rank == 0:
+            return self._settings.checkpoint_on_term and (
+                self._saved_in is not None or bool(self._settings.checkpoint_every)
+            )
+        return self._now.sum is not None and self._now.sum.view.saves
+
+    def _end_when_told(self) -> None:
+        """An iteration is complete: save it if a worker leaves here by SIGTERM, and end if it is this one."""
+        leaving = TERMINATION.requested if self.size == 1 else self._now.sum is not None and self._now.sum.view.leaving
+        if not leaving or self._exchange.has_local:
+            return
+        self._others_left = True
+        if self._saves_at_term:
+            self.save(self._term_checkpoint())
+        if TERMINATION.requested:
+            TERMINATION.end(f"worker {self.rank} ends by SIGTERM after {self.iteration} complete iterations")
+
+    def _term_checkpoint(self) -> Path | None:
+        """In the run folder, or without one beside the checkpoints of the script."""
+        if self._session.folder is not None or self._saved_in is None:
+            return None
+        return self._saved_in / f"last{self.checkpoint_suffix}"
+
+    def terminated(self) -> None:
+        """Record that this worker ends by SIGTERM; do not wait for the other workers."""
+        if not self._closed:
+            self._closed = True
+            self._session.reporter.event("terminated", iteration=self.iteration)
+            self._session.reporter.close()

@@ -32,6 +32,7 @@ class Settings:
     prefetch: int
     bucket_bytes: int
     checkpoint_every: int
+    checkpoint_on_term: bool
     network: str  # source of network metrics, as in the cluster file
     timeouts: Timeouts
     run_dir: Path | None
@@ -68,6 +69,7 @@ class Settings:
             prefetch=config.prefetch if config else defaults["prefetch"].default,
             bucket_bytes=config.bucket_bytes if config else defaults["bucket_bytes"].default,
             checkpoint_every=config.checkpoint_every if config else 0,
+            checkpoint_on_term=config.checkpoint_on_term if config else defaults["checkpoint_on_term"].default,
             network=config.metrics.network if config else "off",
             timeouts=config.timeouts if config else Timeouts(),
             run_dir=Path(run_dir) if run_dir else None,

@@ -7,6 +7,8 @@ It needs no message of its own. Layout, in the float type of the buffer, summed 
     judged         samples whose correct ones the script has counted                         1
     global_sq      |g|^2 of the sum before, as worker 0 computed it; 0: not measured         1
     lasted         seconds of the iteration before                                           1
+    leaving        workers that end after this iteration, by SIGTERM (termination.py)        1
+    saves          1: worker 0 would write a checkpoint then                                 1
     votes          bits of the newest plan held (plan_switch.py)                       VERSION_BITS
     samples        samples really processed since the sum before, in the slot of worker i    N
     grad_sq        |g_i|^2, g_i the mean gradient of worker i; 0: not measured                N
@@ -30,7 +32,7 @@ from numpy.typing import NDArray
 
 from worker_hooks.plan_switch import VERSION_BITS, agreed_version, version_bits
 
-_VOTES = 5
+_VOTES = 7
 _SLOTS = _VOTES + VERSION_BITS  # the parts with one value per worker begin here
 _PARTS = 7
 
@@ -49,6 +51,8 @@ class Contribution(NamedTuple):
     judged: int = 0  # samples that `correct` is of
     global_sq: float = math.nan  # |g|^2 of the sum before; NaN: not measured; only worker 0's travels
     lasted_s: float = 0.0
+    leaving: bool = False
+    saves: bool = False  # only worker 0's travels
 
 
 class GlobalView(NamedTuple):
@@ -66,6 +70,8 @@ class GlobalView(NamedTuple):
     weights: tuple[tuple[float, ...], tuple[float, ...]]  # directions and sizes of all workers
     global_sq: float = math.nan  # |g|^2 of the sum before, NaN where it was not measured
     lasted_s: float = 0.0  # the iteration before, mean of the workers
+    leaving: bool = False  # whether a worker ends after this iteration, by SIGTERM
+    saves: bool = False  # whether worker 0 would write a checkpoint then
 
 
 def length(workers: int, parameters: int) -> int:
@@ -93,6 +99,8 @@ def encode(
         mine.judged if told else 0.0,
         global_sq,
         mine.lasted_s,
+        1.0 if mine.leaving else 0.0,
+        1.0 if mine.saves and rank == 0 else 0.0,
         *version_bits(mine.plan_version),
         *slots,
     ]
@@ -103,7 +111,7 @@ def decode(total: NDArray[np.floating[Any]], workers: int) -> GlobalView:
     """Read the summed trailer. Means over nothing are NaN."""
     end = _SLOTS + _PARTS * workers
     values = total[:end].tolist()  # once: plain lists are several times faster here than arrays
-    loss, correct, judged, global_sq, lasted_s = values[:_VOTES]
+    loss, correct, judged, global_sq, lasted_s, leaving, saves = values[:_VOTES]
     sizes, grad_sq, waited_s, broken, doing, directions, weight_sizes = (
         values[start : start + workers] for start in range(_SLOTS, end, workers)
     )
@@ -121,6 +129,8 @@ def decode(total: NDArray[np.floating[Any]], workers: int) -> GlobalView:
         weights=(tuple(directions), tuple(weight_sizes)),
         global_sq=global_sq or math.nan,
         lasted_s=lasted_s / workers,
+        leaving=leaving > 0,
+        saves=saves > 0,
     )
 
 

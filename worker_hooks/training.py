@@ -24,6 +24,7 @@ from dynamix_ps.metrics.noise import estimate
 from worker_hooks.agreement import GRADIENTS
 from worker_hooks.batches import Batch
 from worker_hooks.resumable_model import ResumableModel
+from worker_hooks.termination import TERMINATION
 from worker_hooks.trailer import Contribution, GlobalView
 
 NORM_EVERY = 10  # iterations; gradient norms cost a pass over all gradients and change slowly (chosen by us)
@@ -96,6 +97,7 @@ class Training(ResumableModel):
             pushed = self._exchange.bytes_per_iteration
             self._observer.iteration_complete(self._now, pushed, epochs, self._script_lr())
         self._save_when_due()
+        self._end_when_told()
 
     def _count_iteration(self) -> None:
         """The iteration is complete: with the first step after its sum, or when the script goes on without one."""
@@ -157,6 +159,8 @@ class Training(ResumableModel):
             lasted_s=self._watch.lasted_s,
             doing=self._doing(GRADIENTS).code(),
             weights=self._sample_weights(self._sums),
+            leaving=TERMINATION.requested,
+            saves=self._saves_at_term,
         )
 
     def _receive(self, measured: bool) -> None:

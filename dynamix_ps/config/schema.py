@@ -300,6 +300,8 @@ class Config(_Section):
     """Test accuracy from 0 to 1; the summary tells when it was reached. Unset: no target."""
     checkpoint_every: Annotated[int, Field(ge=0, le=1_000_000_000)] = 0
     """Iterations between two checkpoints. 0: only when the script saves one."""
+    checkpoint_on_term: bool = True
+    """Whether a job that saves checkpoints writes one at SIGTERM, before it ends."""
     policy: Policy = Policy()
     """What chooses the batch sizes."""
     metrics: Metrics = Metrics()

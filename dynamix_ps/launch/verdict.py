@@ -18,7 +18,7 @@ class Limits:
     job_s: float | None = None
     early_exit_s: float = 3.0  # a role that ends with code 0 before the others counts as failed after this time
     end_grace_s: float = 15.0  # for servers and scheduler after the end of the last worker
-    stop_grace_s: float = 10.0  # between TERM and KILL, for workers, servers, scheduler and arbitrator in turn
+    stop_grace_s: float = 20.0  # between TERM and KILL, enough for a checkpoint; for workers, servers and so on in turn
     fail_grace_s: float = 1.0  # between TERM and KILL, for all roles at once, when the job has failed
 
     @classmethod

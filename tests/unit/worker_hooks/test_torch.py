@@ -37,6 +37,7 @@ def settings_for(folder: Path | None = None, **changes: Any) -> Settings:
         "prefetch": 0,
         "bucket_bytes": 4_000_000,
         "checkpoint_every": 0,
+        "checkpoint_on_term": True,
         "network": "off",
         "timeouts": Timeouts(),
         "run_dir": folder,

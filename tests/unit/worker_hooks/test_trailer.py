@@ -25,6 +25,8 @@ contribution = st.builds(
     weights=st.tuples(st.floats(-64, 64, width=32), st.floats(-100, 100, width=32)),
     global_sq=st.just(math.nan) | st.floats(1e-30, 100),
     lasted_s=st.floats(0, 100),
+    leaving=st.booleans(),
+    saves=st.booleans(),
 )
 
 
@@ -54,6 +56,8 @@ def test_the_sum_tells_every_worker_the_same_global_state(parts):
     assert view.global_sq == pytest.approx(parts[0].global_sq, rel=1e-6, nan_ok=True)  # worker 0's alone
     assert view.doing == tuple(p.doing for p in parts), "exact in float32"
     assert list(zip(*view.weights, strict=True)) == [p.weights for p in parts]
+    assert view.leaving == any(p.leaving for p in parts)
+    assert view.saves == parts[0].saves
     judged = [p for p in parts if not math.isnan(p.correct)]
     if sum(p.judged for p in judged):
         assert view.accuracy == pytest.approx(sum(p.correct for p in judged) / sum(p.judged for p in judged), rel=1e-5)

@@ -1,0 +1,178 @@
+"""SIGTERM to workers that train: worker 0 writes a checkpoint of a complete iteration, and the run ends as it would."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.launching import assert_nothing_left, cluster_file, dynamix, environment, kill_all, read_until, run_id_in
+
+pytestmark = pytest.mark.timeout(120)
+
+# Trains for `iterations`, and prints its weights; `how` is where it saves: own, default or never.
+TRAINING = """
+import json, os, sys, time
+import torch
+import dynamix_ps.torch as dynamix
+
+iterations, how = int(sys.argv[1]), sys.argv[2]
+torch.manual_seed(0)
+inputs = torch.randn(200, 3)
+model = torch.nn.Linear(3, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+data = torch.utils.data.TensorDataset(inputs, inputs.sum(1, keepdim=True))
+run = dynamix.attach(model, optimizer, data, batch_size=16)
+scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.99)
+run.register(scheduler=scheduler)
+for x, y in run.batches(iterations=iterations):
+    optimizer.zero_grad()
+    run.backward(torch.nn.functional.mse_loss(model(x), y))
+    optimizer.step()
+    scheduler.step()
+    time.sleep(0.01)
+    if run.iteration == 5:
+        if how == "own" and run.rank == 0:
+            run.save("own.pt")
+        if how == "default" and run.rank == 0:
+            run.save()
+        print("iteration 5 of worker", run.rank, os.getpid(), flush=True)
+print("weights", json.dumps([p.flatten().tolist() for p in model.parameters()]), flush=True)
+run.close()
+"""
+LONG, SHORT = "1000000", "40"
+
+
+@pytest.fixture
+def training(tmp_path: Path) -> Path:
+    file = tmp_path / "training.py"
+    file.write_text(TRAINING)
+    return file
+
+
+def start(training: Path, *arguments: str, **changes: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, str(training), *arguments],
+        cwd=training.parent,
+        env=environment(**changes),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def weights_in(output: str) -> list[Any]:
+    return json.loads(next(line for line in output.splitlines() if "weights" in line).split("weights", 1)[1])
+
+
+def test_one_process_saves_beside_its_own_checkpoints_and_ends_as_sigterm_does(training: Path) -> None:
+    process = start(training, LONG, "own")
+    read_until(process, "iteration 5")
+    process.send_signal(signal.SIGTERM)
+    output, _ = process.communicate(timeout=30)
+    assert process.returncode == -signal.SIGTERM
+    saved = torch.load(training.parent / "last.pt")["position"]["iteration"]
+    assert f"worker 0 ends by SIGTERM after {saved} complete iterations" in output
+
+    whole, _ = start(training, str(saved + 20), "never").communicate(timeout=60)
+    resumed, _ = start(training, str(saved + 20), "never", DYNAMIX_RESUME="last.pt").communicate(timeout=60)
+    assert weights_in(resumed) == weights_in(whole)
+
+
+def test_who_never_saves_ends_at_once(training: Path) -> None:
+    process = start(training, LONG, "never")
+    read_until(process, "iteration 5")
+    process.send_signal(signal.SIGTERM)
+    output, _ = process.communicate(timeout=30)
+    assert process.returncode == -signal.SIGTERM
+    assert output == ""
+    assert sorted(path.name for path in training.parent.iterdir()) == ["training.py"]
+
+
+def test_a_script_that_hangs_ends_without_a_checkpoint(training: Path) -> None:
+    training.write_text(
+        TRAINING.replace('flush=True)\nprint("weights"', 'flush=True)\n        time.sleep(600)\nprint("weights"')
+    )
+    process = start(training, LONG, "own")
+    read_until(process, "iteration 5")
+    process.send_signal(signal.SIGTERM)
+    output, _ = process.communicate(timeout=30)
+    assert process.returncode == -signal.SIGTERM
+    assert "no iteration was complete within 8 s of SIGTERM; this worker ends without a checkpoint" in output
+    assert not (training.parent / "last.pt").exists()
+
+
+def launch(training: Path, *arguments: str, comm: str, options: tuple[str, ...] = (), extra: str = "") -> Any:
+    workers = "[{batch: 8}, {batch: 8}]"
+    file = cluster_file(training.parent, f"batch: {{min: 1}}\n{extra}", workers=workers, comm=comm)
+    command = ("launch", "-c", str(file), *options, "--", "python", str(training), *arguments)
+    return dynamix(*command, cwd=training.parent)
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[str, Path]:
+    """(what it still printed, its run folder) of a launched job that is to end by itself."""
+    assert isinstance(process.args, list)
+    output, _ = process.communicate(timeout=60)
+    folder = (Path(process.args[5]).parent / "runs" / "latest").resolve()
+    run_id = run_id_in(folder.name)
+    try:
+        assert_nothing_left(run_id)
+    finally:
+        kill_all(run_id)
+    return output, folder
+
+
+def read_both(process: subprocess.Popen[str]) -> dict[int, int]:
+    """Wait until both workers are at iteration 5; returns their pids by rank."""
+    pids: dict[int, int] = {}
+    while len(pids) < 2:
+        line = read_until(process, "iteration 5 of worker").splitlines()[-1]
+        rank, pid = line.split("of worker")[1].split()
+        pids[int(rank)] = int(pid)
+    return pids
+
+
+@pytest.mark.parametrize("comm", ["gloo", "byteps"])
+def test_stopping_a_job_leaves_a_checkpoint_that_it_goes_on_from(training: Path, comm: str) -> None:
+    process = launch(training, LONG, "default", comm=comm)
+    read_both(process)
+    process.send_signal(signal.SIGTERM)
+    output, folder = ended(process)
+    assert process.returncode == 130, output
+    saved = torch.load(folder / "checkpoints" / "last.pt")["position"]["iteration"]
+    assert saved >= 5
+    for rank in (0, 1):
+        assert f"worker {rank} ends by SIGTERM after {saved} complete iterations" in output
+
+    options = ("--resume", "runs/latest/checkpoints/last.pt")
+    resumed, _ = launch(training, str(saved + 20), "never", comm=comm, options=options).communicate(timeout=60)
+    whole, _ = start(training, str(saved + 20), "never").communicate(timeout=60)
+    for ours, plain in zip(weights_in(resumed), weights_in(whole), strict=True):
+        assert ours == pytest.approx(plain, abs=1e-6)
+
+
+def test_a_worker_that_is_terminated_leaves_a_checkpoint_of_worker_0(training: Path) -> None:
+    process = launch(training, LONG, "default", comm="byteps")
+    pids = read_both(process)
+    subprocess.run(["kill", "-TERM", str(pids[1])], check=True)
+    output, folder = ended(process)
+    assert process.returncode == 4, output
+    assert "worker-1 was killed by SIGTERM" in output
+    saved = torch.load(folder / "checkpoints" / "last.pt")["position"]["iteration"]
+    assert f"worker 1 ends by SIGTERM after {saved} complete iterations" in output
+
+
+def test_checkpoint_on_term_can_be_switched_off(training: Path) -> None:
+    process = launch(training, LONG, "default", comm="gloo", extra="checkpoint_on_term: false\n")
+    read_both(process)
+    process.send_signal(signal.SIGTERM)
+    output, folder = ended(process)
+    assert process.returncode == 130, output
+    assert torch.load(folder / "checkpoints" / "last.pt")["position"]["iteration"] == 5
+    assert "ends by SIGTERM" not in output

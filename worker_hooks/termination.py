@@ -1,0 +1,100 @@
+"""SIGTERM: a checkpoint of the last complete iteration, and then the end that SIGTERM means.
+
+The handler only notes the signal. The worker goes on, and the next sum tells all workers that it leaves. At the end of
+this iteration worker 0 writes a checkpoint, and those that have the signal end. Where no iteration completes within
+GRACE_S, because others are gone or the script does something else, a worker ends without.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import NoReturn, Protocol
+
+GRACE_S = 8.0  # less than the launcher waits before it kills
+
+_libc = ctypes.CDLL(None)
+
+
+class Terminable(Protocol):
+    @property
+    def goes_on_at_term(self) -> bool:
+        """Whether it has an iteration to complete before it ends."""
+
+    def terminated(self) -> None:
+        """Record that this worker ends by SIGTERM."""
+
+
+class Termination:
+    """SIGTERM to this process. `requested`: it has come, and the present iteration is the last."""
+
+    def __init__(self) -> None:
+        self.requested = False
+        self._runs: list[Terminable] = []
+        self._pid = 0  # whose handler it is; a fork inherits the handler but is no worker
+        self._told = threading.Event()
+        self._may_end = threading.Lock()
+
+    def watch(self, run: Terminable) -> None:
+        """From now on `run` decides what SIGTERM does. A handler of the script's own stays."""
+        self._runs.append(run)
+        if self._pid == os.getpid() or threading.current_thread() is not threading.main_thread():
+            return
+        if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+            self._pid = os.getpid()
+            threading.Thread(target=self._end_late, name="dynamix-term", daemon=True).start()
+            signal.signal(signal.SIGTERM, self._on_signal)
+
+    def forget(self, run: object) -> None:
+        """`run` is over."""
+        self._runs = [one for one in self._runs if one is not run]
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if os.getpid() != self._pid or not any(run.goes_on_at_term for run in self._runs):
+            _die()
+        self.requested = True
+        self._told.set()
+
+    def _end_late(self) -> None:
+        self._told.wait()
+        time.sleep(GRACE_S)
+        with self._may_end:
+            self._end(
+                f"no iteration was complete within {GRACE_S:g} s of SIGTERM; this worker ends without a checkpoint"
+            )
+
+    @contextmanager
+    def held_off(self) -> Iterator[None]:
+        """Within it a checkpoint is written; the process does not end on account of GRACE_S."""
+        with self._may_end:
+            yield
+
+    def end(self, why: str) -> NoReturn:
+        """End this process as SIGTERM does, and say why on standard error."""
+        self._may_end.acquire()
+        self._end(why)
+
+    def _end(self, why: str) -> NoReturn:
+        print(f"warning: {why}", file=sys.stderr)
+        for run in self._runs:
+            run.terminated()
+        _die()
+
+
+def _die() -> NoReturn:
+    """End by SIGTERM, from any thread."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    _libc.signal(signal.SIGTERM, None)  # the default action; signal.signal is for the main thread only
+    os.kill(os.getpid(), signal.SIGTERM)
+    os._exit(128 + signal.SIGTERM)
+
+
+TERMINATION = Termination()
