@@ -1,0 +1,108 @@
+"""What a caller can take up of the server: connections, calls, messages."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import grpc
+import grpc.aio
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from dynamix_ps.rpc import channel
+from dynamix_ps.rpc.auth import credentials
+from dynamix_ps.rpc.server import Server
+from tests.unit.arbitrator.service_bench import Bench, Scripted
+
+pytestmark = pytest.mark.timeout(60)
+
+RUN, TOKEN = "run-1", "secret"
+HEARTBEAT = "/dynamix.arbitrator.Arbitrator/Heartbeat"
+
+
+@contextlib.asynccontextmanager
+async def listening(folder: Path) -> AsyncIterator[int]:
+    """The port of a server."""
+    server = Server(Bench(folder, Scripted()).arbitrator, RUN, TOKEN, 3)
+    port = await server.start("127.0.0.1:0")
+    try:
+        yield port
+    finally:
+        await server.stop(0)
+
+
+async def closed(port: int) -> None:
+    """Connect, say nothing, and return when the server closes the connection."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    with contextlib.suppress(ConnectionResetError):
+        while await reader.read(1000):  # settings of HTTP/2
+            pass
+    writer.close()
+
+
+async def refusal_of(call: grpc.aio.UnaryUnaryCall[bytes, bytes]) -> grpc.StatusCode:
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await call
+    return refused.value.code()
+
+
+def test_a_connection_that_says_nothing_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(channel, "IDLE_S", 1)
+
+    async def story() -> None:
+        async with listening(tmp_path) as port:
+            await closed(port)
+
+    asyncio.run(story())
+
+
+def test_connections_beyond_the_limit_are_closed_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(channel, "connection_limit", lambda n_workers: 5)
+    monkeypatch.setattr(channel, "IDLE_S", 3600)
+
+    async def story() -> None:
+        async with listening(tmp_path) as port:
+            tasks = [asyncio.create_task(closed(port)) for _ in range(8)]
+            while sum(task.done() for task in tasks) < 3:
+                await asyncio.wait([task for task in tasks if not task.done()], return_when=asyncio.FIRST_COMPLETED)
+            assert sum(task.done() for task in tasks) == 3
+            for task in tasks:
+                task.cancel()
+
+    asyncio.run(story())
+
+
+def test_files_stay_free_for_the_journal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(channel, "raise_open_files", lambda wanted: min(wanted, 1024))
+    assert channel.connection_limit(3) == 1024 - channel.SPARE_FILES
+    monkeypatch.setattr(channel, "raise_open_files", lambda wanted: wanted)
+    assert channel.connection_limit(3) == channel.SPARE_CONNECTIONS + 12
+
+
+def test_of_the_health_service_only_the_check_is_there(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with listening(tmp_path) as port, grpc.aio.insecure_channel(f"127.0.0.1:{port}") as connection:
+            stub = health_pb2_grpc.HealthStub(connection)
+            reply = await stub.Check(health_pb2.HealthCheckRequest())
+            assert reply.status == health_pb2.HealthCheckResponse.SERVING
+            for metadata, code in (((), "PERMISSION_DENIED"), (credentials(RUN, TOKEN), "UNIMPLEMENTED")):
+                with pytest.raises(grpc.aio.AioRpcError) as refused:
+                    await stub.Watch(health_pb2.HealthCheckRequest(), metadata=metadata).read()
+                assert refused.value.code().name == code
+
+    asyncio.run(story())
+
+
+def test_compressed_messages_are_refused(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with listening(tmp_path) as port, grpc.aio.insecure_channel(f"127.0.0.1:{port}") as connection:
+            call = connection.unary_unary(HEARTBEAT)
+            me = credentials(RUN, TOKEN)
+            assert await refusal_of(call(bytes(100_000), metadata=me)) == grpc.StatusCode.INVALID_ARGUMENT
+            small = call(bytes(100_000), metadata=me, compression=grpc.Compression.Gzip)
+            assert await refusal_of(small) == grpc.StatusCode.UNIMPLEMENTED
+
+    asyncio.run(story())
