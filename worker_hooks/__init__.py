@@ -21,6 +21,8 @@ Before, between and after the iterations
   launched         how this process was started: refused where nothing connects it with the others
   session          data plane, run folder and arbitrator of a worker
   start            checks before training begins
+  data_set         what a data set must be
+  fingerprint      how workers find out that their data sets differ
   evaluation       each worker's share of an evaluation
   checkpoint       positions, and checkpoints on disk
   saved_fields     reads a checkpoint field by field

@@ -21,6 +21,7 @@ from dynamix_ps.errors import CheckpointError, DynamixError, TrainingError
 from worker_hooks import failure
 from worker_hooks.batches import BatchStream
 from worker_hooks.checkpoint import Position, newest_valid_checkpoint
+from worker_hooks.data_set import check_map_style
 from worker_hooks.evaluation import directions, evaluate_share, in_form_of, means, packed
 from worker_hooks.iteration import IterationInFlight
 from worker_hooks.learning_rate import LearningRate
@@ -31,7 +32,14 @@ from worker_hooks.replicated_model import ReplicatedModel
 from worker_hooks.sampler import Cursor, GlobalSampler
 from worker_hooks.script_limits import ScriptLimits
 from worker_hooks.session import Session
-from worker_hooks.start import check_dataset, check_frameworks, check_place, check_workers, within_bounds
+from worker_hooks.start import (
+    check_data_sets,
+    check_dataset,
+    check_frameworks,
+    check_place,
+    check_workers,
+    within_bounds,
+)
 from worker_hooks.termination import TERMINATION
 
 logger = logging.getLogger("dynamix")
@@ -48,12 +56,14 @@ class AttachedModel(ReplicatedModel):
         self._session, self._comm, self._settings = session, comm, settings
         self._adaptive = settings.mode != "off"
         self._dataset = dataset
+        self.iteration = 0
         self._began = False  # the loop over batches
         self._closed = False
         failure.exit_on_failure(self)
 
         self._prefix = prefix = f"dynamix.{next(_attached)}"
         check_frameworks(comm, f"{prefix}.frameworks", self.framework)
+        check_data_sets(comm, f"{prefix}.data", dataset, self._fetch)
         self._lay_out()
         self._exchange = self._make_exchange(prefix)
         self._evaluation_key = f"{prefix}.evaluation"
@@ -238,6 +248,7 @@ class AttachedModel(ReplicatedModel):
         Raises:
             TrainingError: the data set is empty or differs between workers, or `score` does not return named sums.
         """
+        check_map_style(dataset)
         if not len(dataset):
             raise TrainingError("run.evaluate() got an empty data set, expected at least one sample")
         self._announce("run.evaluate()")

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Sized
+from collections.abc import Callable, Sequence, Sized
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dynamix_ps.comm import Comm
 from dynamix_ps.data_planes import FRAMEWORKS
 from dynamix_ps.errors import TrainingError
 from dynamix_ps.messages import Plan
 from worker_hooks.checkpoint import Position
+from worker_hooks.data_set import check_map_style
+from worker_hooks.fingerprint import ROW, Fingerprint, difference, fingerprint
+
+FETCHES = (2, 12)  # 12: what is random by one chance in two looks alike on two workers, and differs, once in 4^11 times
 
 
 def check_frameworks(comm: Comm, key: str, framework: str) -> None:
@@ -25,6 +31,40 @@ def check_frameworks(comm: Comm, key: str, framework: str) -> None:
     if workers[framework] != comm.size:
         found = ", ".join(f"{number:.0f} with {name}" for name, number in workers.items() if number)
         raise TrainingError(f"workers of one job need one framework, found {found}; start them with one script")
+
+
+def check_data_sets(comm: Comm, key: str, dataset: Any, fetch: Callable[[Any, NDArray[np.int64]], Any]) -> None:
+    """Raises TrainingError, on every worker, unless all have the same data set, of a kind that the hook can use.
+
+    Two fetches of a few samples show which fields are random. Where workers seem to differ, more fetches make sure that
+    the difference is none by chance: a random field that came out alike twice. Collective.
+    """
+    comm.declare(key)
+    if comm.size == 1:
+        check_map_style(dataset)
+        return
+    for times in FETCHES:
+        found, refused = Fingerprint(0, ()), None
+        try:
+            check_map_style(dataset)
+            found = fingerprint(dataset, fetch, times)
+        except TrainingError as error:
+            refused = error
+        mine = np.zeros((comm.size, ROW))
+        mine[comm.rank] = found.row()
+        rows = comm.total(key, mine.ravel()).reshape(comm.size, ROW)
+        if refused is not None:
+            raise refused
+        if rows[:, 0].any():
+            rank = int(rows[:, 0].argmax())
+            raise TrainingError(f"the data set of worker {rank} is refused; its log says why")
+        differing = difference(rows, found.names)
+        if not differing:
+            return
+    raise TrainingError(
+        f"the data sets of the workers differ: {differing}; give every worker the whole data set, in the same order "
+        "and made with the same seed: the hook gives each worker its part of every batch"
+    )
 
 
 def check_workers(plan: Plan, size: int) -> None:

@@ -34,6 +34,7 @@ policy: {{name: {policy}}}
 TRAIN = """\
 import torch
 import dynamix_ps.torch as dynamix
+torch.manual_seed(0)
 data = torch.utils.data.TensorDataset(torch.randn(4000, 20), torch.randint(0, 4, (4000,)))
 model = torch.nn.Linear(20, 4)
 run = dynamix.attach(model, torch.optim.SGD(model.parameters(), lr=0.1), data)
@@ -49,6 +50,7 @@ TRAIN_MXNET = """\
 import dynamix_ps.mxnet as dynamix
 import mxnet as mx
 from mxnet import autograd, gluon
+mx.random.seed(0)
 data = gluon.data.ArrayDataset(mx.nd.random.normal(shape=(4000, 20)), mx.nd.random.randint(0, 4, shape=(4000,)))
 net, loss_function = gluon.nn.Dense(4), gluon.loss.SoftmaxCrossEntropyLoss()
 net.initialize()

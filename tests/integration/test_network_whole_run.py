@@ -33,6 +33,7 @@ TRAIN = f"""
     import dynamix_ps.torch as dynamix
 
     torch.set_num_threads(1)
+    torch.manual_seed(0)
     data = torch.utils.data.TensorDataset(torch.randn(4000, 500), torch.randint(0, 4, (4000,)))
     model = torch.nn.Sequential(torch.nn.Linear(500, 1000), torch.nn.ReLU(), torch.nn.Linear(1000, 4))
     run = dynamix.attach(model, torch.optim.SGD(model.parameters(), lr=0.01), data)

@@ -34,6 +34,7 @@ from numpy.typing import NDArray
 from dynamix_ps.errors import TrainingError
 from worker_hooks import failure
 from worker_hooks.checkpoint import Position
+from worker_hooks.data_set import check_map_style
 from worker_hooks.mxnet import state as mxnet_state
 from worker_hooks.mxnet.batches import fetch
 from worker_hooks.mxnet.gradients import MXNetExchange
@@ -93,6 +94,7 @@ class Run(Training):
         seed: int | None = None,
     ) -> None:
         self.net, self.trainer = net, trainer
+        check_map_style(dataset)
         _settle_shapes(net, dataset)
         _settle_kvstore(trainer)
         self._parameters = TrainedParameters(net, trainer)

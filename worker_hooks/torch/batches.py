@@ -9,6 +9,8 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import TensorDataset, default_collate
 
+from worker_hooks.data_set import not_stackable, samples_at
+
 
 def fetch(dataset: Any, indices: NDArray[np.int64]) -> Any:
     """Collated samples of a map-style data set.
@@ -16,11 +18,15 @@ def fetch(dataset: Any, indices: NDArray[np.int64]) -> Any:
     Tensor data sets are indexed at once; a data set with `__getitems__` gets the whole list; any other is
     asked sample by sample. For no indices at all the first two samples are returned, so that the
     script's forward pass has something to run on, batch norm too; such a batch carries no weight.
+
+    Raises TrainingError for samples that cannot be stacked.
     """
     chosen = indices if len(indices) else np.arange(min(2, len(dataset)), dtype=np.int64)
-    if isinstance(dataset, TensorDataset):
+    if isinstance(dataset, TensorDataset) and type(dataset).__getitem__ is TensorDataset.__getitem__:
         rows = torch.from_numpy(chosen)
         return tuple(tensor[rows] for tensor in dataset.tensors)
-    if hasattr(dataset, "__getitems__"):
-        return default_collate(dataset.__getitems__(chosen.tolist()))
-    return default_collate([dataset[i] for i in chosen.tolist()])
+    samples = samples_at(dataset, chosen.tolist())
+    try:
+        return default_collate(samples)
+    except (TypeError, ValueError, RuntimeError, KeyError) as error:
+        raise not_stackable(samples, error) from error

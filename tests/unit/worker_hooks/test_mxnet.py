@@ -17,6 +17,7 @@ from mxnet import autograd, gluon  # noqa: E402
 from dynamix_ps.errors import CheckpointError, EnvironmentNotReady, TrainingError  # noqa: E402
 from tests.unit.worker_hooks.test_torch import SAMPLES, lines, settings_for  # noqa: E402
 from worker_hooks.iteration import IterationInFlight  # noqa: E402
+from worker_hooks.mxnet.batches import fetch  # noqa: E402
 from worker_hooks.mxnet.run import Run  # noqa: E402
 from worker_hooks.sampler import Cursor, Step  # noqa: E402
 from worker_hooks.session import Session  # noqa: E402
@@ -332,3 +333,34 @@ def test_models_that_cannot_be_trained_are_refused():
 def test_a_ring_is_torchs():
     with pytest.raises(EnvironmentNotReady, match="comm: gloo sums arrays of torch, and this worker computes with mx"):
         Session(settings_for(comm="gloo"), "mxnet")
+
+
+def test_dicts_strings_and_nested_samples_become_batches():
+    batch = fetch([{"x": (np.float32(n), [n, 2 * n]), "text": str(n)} for n in range(5)], np.array([1, 3]))
+    assert batch["text"] == ["1", "3"]
+    assert batch["x"][0].asnumpy().tolist() == [1.0, 3.0]
+    assert batch["x"][1][1].asnumpy().tolist() == [2, 6]
+
+
+def test_samples_that_cannot_be_stacked_are_one_error():
+    ragged = [(mx.nd.zeros(4 + n), n) for n in range(3)]
+    with pytest.raises(TrainingError, match=r"sample\[0\] has the shapes \(4,\), \(5,\), \(6,\); pad them"):
+        fetch(ragged, np.arange(3))
+    with pytest.raises(TrainingError, match="sample is None"):
+        fetch([1.0, None], np.arange(2))
+
+
+def test_an_array_data_set_with_samples_of_its_own_is_asked_for_them():
+    class Doubled(gluon.data.ArrayDataset):
+        def __getitem__(self, index):
+            return 2 * super().__getitem__(index)
+
+    assert fetch(Doubled(np.arange(4.0)), np.array([1, 3])).asnumpy().tolist() == [2.0, 6.0]
+
+
+def test_a_loader_is_refused():
+    net = gluon.nn.Dense(2)
+    net.initialize()
+    loader = gluon.data.DataLoader(make_data(), batch_size=4)
+    with pytest.raises(TrainingError, match=r"loader\.dataset"):
+        Run(net, make_trainer(net, "sgd"), loader, Session(settings_for(), "mxnet"))
