@@ -27,7 +27,7 @@ _YEAR_S = 366 * 86_400
 BatchSize = Annotated[int, Field(gt=0, le=MAX_GLOBAL_BATCH)]
 BatchSizeOrZero = Annotated[int, Field(ge=0, le=MAX_GLOBAL_BATCH)]
 Windows = Annotated[int, Field(gt=0, le=1_000_000)]
-Passes = Annotated[int, Field(gt=0, le=10_000)]
+Passes = Annotated[int, Field(gt=0, le=1000)]
 Seconds = Annotated[float, Field(ge=0.001, le=MAX_WAIT_S)]
 Part = Annotated[float, Field(ge=0, le=1)]
 Weight = Annotated[float, Field(ge=0, le=1000)]
@@ -133,7 +133,7 @@ class Ppo(_Section):
     """An update ends when the policy has moved this far, as KL divergence. null: it never ends early."""
     epochs: Passes = 4
     """Passes over the collected windows in one update."""
-    minibatches: Passes = 2
+    minibatches: Annotated[int, Field(gt=0, le=10_000)] = 2
     """Parts into which one pass is divided."""
     windows_per_update: Annotated[int, Field(gt=0, le=1000)] = 4
     """Windows with a reward that are collected for one update."""
