@@ -12,7 +12,7 @@
   learning_rate    how the learning rate follows the global batch
 
 Before, between and after the iterations
-  replicated_model all replicas do the same, or all workers stop
+  replicated_model  all replicas do the same, or all workers stop
   agreement        what is compared for that, and in which words workers are told
   attached_model   how a model joins the other workers, where it is, how it leaves
   resumable_model  how its state is saved and comes back
