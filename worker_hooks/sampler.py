@@ -62,9 +62,9 @@ class GlobalSampler:
             raise ValueError(f"a plan needs at least one sample per iteration, got {tuple(sizes)}")
         left = self.length - cursor.position
         taken = (left + 1) // 2 if total < left < 2 * total else min(left, total)
-        if left - taken == 1 < self._smallest and taken > 2:
-            taken -= 1  # or one sample is left for the next iteration
-        used = tuple(sizes) if taken == total else apportion(taken, sizes, high=sizes)
+        if left - taken == 1 < self._smallest:
+            taken += -1 if taken > 2 else 1  # or one sample is left for the next iteration
+        used = tuple(sizes) if taken == total else apportion(taken, sizes, high=sizes if taken < total else None)
         if self._smallest == 2 and 1 in used:
             used = _without_single_samples(used)
         position = cursor.position + sum(used)

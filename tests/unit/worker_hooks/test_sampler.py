@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from worker_hooks.sampler import Cursor, GlobalSampler
@@ -65,3 +65,17 @@ def test_the_short_last_iteration_is_split_as_planned():
 def test_a_plan_without_samples_is_refused():
     with pytest.raises(ValueError, match="at least one sample"):
         GlobalSampler(10, 0).plan_step(Cursor(), [0, 0])
+
+
+@given(
+    length=st.integers(2, 200),
+    plans=st.lists(st.lists(st.integers(0, 9), min_size=3, max_size=3).filter(lambda s: sum(s) > 1), min_size=1),
+)
+@example(length=3, plans=[[1, 1, 0]])
+def test_batch_norm_never_gets_a_single_sample(length, plans):
+    sampler, cursor, seen, number = GlobalSampler(length, seed=1, smallest=2), Cursor(), 0, 0
+    while cursor.epoch < 2:
+        step = sampler.plan_step(cursor, plans[number % len(plans)])
+        assert 1 not in step.sizes
+        seen, cursor, number = seen + sum(step.sizes), step.next, number + 1
+    assert seen == 2 * length

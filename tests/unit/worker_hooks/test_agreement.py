@@ -1,0 +1,68 @@
+"""What workers say when they do not do the same: the same error on all of them, which names who, what and where."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from worker_hooks.agreement import GRADIENTS, Account, Doing, disagreement, weights_differ
+
+DOING = Doing(GRADIENTS, iteration=7, steps=7, layout=1)
+PARAMETERS = {"a.weight": "(2, 3) float32", "a.bias": "(2,) float32"}
+WEIGHTS = {"a.weight": (0.5, 3.0), "a.bias": (0.25, -1.0)}
+
+
+def told(*changes: dict[str, object]) -> str:
+    accounts = [
+        Account(
+            DOING._replace(**change.get("doing", {})),  # type: ignore[arg-type]
+            PARAMETERS | change.get("parameters", {}),  # type: ignore[operator]
+            WEIGHTS | change.get("weights", {}),  # type: ignore[operator]
+        )
+        for change in changes
+    ]
+    return str(disagreement([Account.unpack(one.pack()) for one in accounts], 1e-3))
+
+
+@pytest.mark.parametrize(
+    ("other", "expected"),
+    [
+        ({"doing": {"kind": "run.evaluate()"}}, "workers 0, 2 sends the gradients of iteration 7; worker 1 calls"),
+        ({"doing": {"iteration": 9}}, "worker 1 sends the gradients of iteration 9"),
+        ({"doing": {"steps": 6}}, r"numbers of steps before iteration 7 \(worker 0: 7, worker 1: 6, worker 2: 7"),
+        ({"parameters": {"b": "(1,) float32"}}, r"parameter b .*worker 0: not trained, worker 1: \(1,\) float32"),
+        ({"parameters": {"a.bias": "(2,) float64"}}, r"parameter a.bias is not the same .*iteration 7"),
+        ({"doing": {"setting": "loss scale 2"}}, r"settings .*worker 0: none, worker 1: loss scale 2"),
+        ({"weights": {"a.bias": (0.3, -1.0)}}, r"weights differ .*iteration 7: a.bias of worker 1 is not that"),
+        ({"weights": {"a.weight": (0.5, 3.1)}}, r"a.weight of worker 1"),
+    ],
+)
+def test_what_differs_is_named(other: dict[str, object], expected: str) -> None:
+    message = told({}, other, {})
+    assert re.search(expected, message), message
+
+
+def test_the_larger_group_is_right_and_with_two_workers_rank_0_is() -> None:
+    odd = {"weights": {"a.bias": (0.3, -1.0)}}
+    assert "a.bias of worker 0 is not" in told(odd, {}, {})
+    assert "a.bias of worker 1 is not" in told({}, odd)
+
+
+def test_codes_tell_doings_apart() -> None:
+    doings = [
+        DOING,
+        DOING._replace(kind="run.evaluate()"),
+        DOING._replace(iteration=8),
+        DOING._replace(steps=8),
+        DOING._replace(layout=2),
+        DOING._replace(setting="loss scale 2"),
+    ]
+    codes = {doing.code() for doing in doings}
+    assert len(codes) == len(doings)
+    assert all(0 <= code < 1 << 24 for code in codes)
+
+
+def test_weights_within_the_tolerance_are_equal() -> None:
+    assert not weights_differ([(1.0, 1.00005), (2.0, 2.0)], 1e-4)
+    assert weights_differ([(1.0, 1.0), (2.0, 2.001)], 1e-4)
