@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from statistics import median_low
+from typing import NamedTuple
 
 from dynamix_ps.messages import WindowRecord
 
 MAX_OPEN_WINDOWS = 8  # with more undecided windows, the oldest is dropped
 MAX_AHEAD = 4  # windows that one worker can be ahead of all others, by delays of reports alone (chosen by us)
+LASTING = 8  # reports in a row by which a worker is believed that no other worker confirms (chosen by us)
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +21,13 @@ class ClosedWindow:
     window: int
     records: tuple[WindowRecord | None, ...]
     timed_out: bool
+
+
+class _FarAhead(NamedTuple):
+    """The newest record of a worker that is far ahead, and how many in a row it has sent."""
+
+    record: WindowRecord
+    in_a_row: int
 
 
 @dataclass(slots=True)
@@ -31,8 +41,9 @@ class Windows:
 
     Records may arrive late, twice or in any order: only the first record of a rank for an open window counts.
 
-    A record that is far ahead of all other workers waits until another worker gets there, so that a wrong window number
-    cannot close the windows before it. All workers are far ahead after the arbitrator was away.
+    A record that is far ahead of all other workers waits until another worker gets there, or until LASTING of them have
+    come in a row, so that a wrong window number does not close the windows before it. After the arbitrator was away,
+    all workers are far ahead.
     """
 
     def __init__(self, n_workers: int, closed: int = -1) -> None:
@@ -40,20 +51,24 @@ class Windows:
         self._closed = closed
         self._open: dict[int, _Open] = {}
         self._newest: dict[int, int] = {}  # the newest window that a rank has reported
-        self._far_ahead: dict[int, WindowRecord] = {}  # by rank, its newest one
+        self._far_ahead: dict[int, _FarAhead] = {}  # by rank
         self._last_duration_s = 0.0
 
     def add(self, record: WindowRecord, now_s: float, live: AbstractSet[int] = frozenset()) -> bool:
         """Take a record in. Returns whether a record counts now. `live`: the workers that report too."""
         self._newest[record.rank] = max(record.window, self._newest.get(record.rank, 0))
-        self._far_ahead[record.rank] = record
-        near = [one for one in self._far_ahead.values() if self._is_near(one, live)]
+        before = self._far_ahead.get(record.rank)
+        follows = before is not None and 0 < record.window - before.record.window <= MAX_AHEAD
+        self._far_ahead[record.rank] = _FarAhead(record, before.in_a_row + 1 if before and follows else 1)
+        near = [one.record for one in self._far_ahead.values() if self._is_near(one, live)]
         for one in near:
             del self._far_ahead[one.rank]
         return any([self._count(one, now_s) for one in near])
 
-    def _is_near(self, record: WindowRecord, live: AbstractSet[int]) -> bool:
-        if record.window <= self._closed + MAX_AHEAD or not live - {record.rank}:
+    def _is_near(self, far_ahead: _FarAhead, live: AbstractSet[int]) -> bool:
+        record = far_ahead.record
+        alone = not live - {record.rank} or far_ahead.in_a_row >= LASTING
+        if alone or record.window <= self._closed + MAX_AHEAD:
             return True
         others = (window for rank, window in self._newest.items() if rank != record.rank)
         return record.window <= max(others, default=0) + MAX_AHEAD
@@ -93,5 +108,5 @@ class Windows:
         records = self._open[window].records
         self._closed = window
         self._open = {number: entry for number, entry in self._open.items() if number > window}
-        self._last_duration_s = max(record.duration_s for record in records.values())
+        self._last_duration_s = median_low(record.duration_s for record in records.values())  # one may be wrong
         return ClosedWindow(window, tuple(records.get(rank) for rank in range(self._n_workers)), timed_out)

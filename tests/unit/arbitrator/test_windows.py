@@ -5,7 +5,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dynamix_ps.arbitrator.windows import MAX_AHEAD, MAX_OPEN_WINDOWS, ClosedWindow, Windows
+from dynamix_ps.arbitrator.windows import LASTING, MAX_AHEAD, MAX_OPEN_WINDOWS, ClosedWindow, Windows
 from tests.control_plane import record
 
 LEASE_S = 5.0
@@ -51,6 +51,15 @@ def test_deadline_counts_from_the_first_report() -> None:
     closed = windows.ready(NOBODY, LEASE_S, 15.1)
     assert closed is not None
     assert closed.timed_out
+
+
+def test_one_wrong_duration_does_not_stretch_the_deadline() -> None:
+    windows = Windows(3)
+    for rank, duration_s in enumerate((1.0, 1e8, 1.0)):
+        windows.add(record(rank, 0, duration_s=duration_s), 0.0)
+    assert windows.ready(NOBODY, LEASE_S, 0.0) is not None
+    windows.add(record(0, 1), 0.0)
+    assert windows.ready(NOBODY, LEASE_S, LEASE_S + 0.1) is not None
 
 
 def test_deadline_stretches_with_the_last_window() -> None:
@@ -133,10 +142,18 @@ def test_all_workers_may_be_far_ahead_after_an_outage_and_no_record_is_lost() ->
 
 def test_one_worker_leads_by_a_few_windows_at_most() -> None:
     windows = Windows(2)
-    led = [windows.add(record(0, window), 0.0, frozenset({0, 1})) for window in range(20)]
-    assert led.index(False) <= MAX_AHEAD + 1
-    assert not any(led[MAX_AHEAD + 1 :])
+    led = [windows.add(record(0, window), 0.0, frozenset({0, 1})) for window in range(MAX_AHEAD + LASTING)]
+    assert led == [True] * (MAX_AHEAD + 1) + [False] * (LASTING - 1)
     assert windows.add(record(1, 0), 0.0, frozenset({0, 1}))
+
+
+def test_a_worker_that_is_the_only_one_to_report_is_believed_after_a_while() -> None:
+    windows = Windows(2, closed=3)
+    reported = [windows.add(record(0, window), 0.0, frozenset({0, 1})) for window in range(100, 100 + LASTING)]
+    assert reported == [False] * (LASTING - 1) + [True]
+    closed = windows.ready(NOBODY, LEASE_S, LEASE_S + 1.0)
+    assert closed is not None
+    assert (closed.window, closed.timed_out) == (99 + LASTING, True)
 
 
 def test_the_last_worker_that_is_left_may_be_far_ahead() -> None:
