@@ -1,6 +1,6 @@
 """The data plane without servers: ring all-reduce by torch.distributed, over gloo, and over NCCL for GPU tensors.
 
-Workers find each other at DMLC_PS_ROOT_URI:DMLC_PS_ROOT_PORT, where rank 0 listens.
+Workers find each other in torch's store at DMLC_PS_ROOT_URI:DMLC_PS_ROOT_PORT, where rank 0 listens.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from typing import Any
 
 import psutil
 
+from dynamix_ps.addresses import host_port
 from dynamix_ps.comm.base import interruptible
-from dynamix_ps.comm.role_environment import read_role
+from dynamix_ps.comm.role_environment import RoleSettings, read_role
 from dynamix_ps.comm.torch_buffers import TorchBuffers
 from dynamix_ps.errors import EnvironmentNotReady, PeerLostError
 
@@ -30,7 +31,7 @@ class GlooComm(TorchBuffers):
         """Join the other workers.
 
         Raises:
-            EnvironmentNotReady: torch lacks gloo, or the script uses torch.distributed itself.
+            EnvironmentNotReady: torch lacks gloo, the script uses torch.distributed itself, or rank 0 cannot listen.
             UsageError: variables that a launcher sets are missing.
         """
         role = read_role({**os.environ, "DMLC_ROLE": "worker", "BYTEPS_FORCE_DISTRIBUTED": "1"})
@@ -56,7 +57,7 @@ class GlooComm(TorchBuffers):
         interruptible(
             lambda: dist.init_process_group(
                 "cpu:gloo,cuda:nccl" if with_gpu else "gloo",
-                init_method=f"tcp://{role.root}",
+                store=_store(role, dist.TCPStore),
                 rank=self.rank,
                 world_size=self.size,
                 timeout=_PATIENCE,
@@ -101,6 +102,33 @@ class GlooComm(TorchBuffers):
             self._dist.destroy_process_group()
 
         interruptible(leave)
+
+
+def _store(role: RoleSettings, store_class: Any) -> Any:
+    """The store through which workers find each other.
+
+    Rank 0 opens its port itself: torch would listen on all interfaces.
+    """
+    place = (role.root_host, role.root_port, role.workers)
+    if role.worker_id != 0:
+        return store_class(*place, is_master=False, timeout=_PATIENCE)
+    listener = _listen(os.environ.get("DMLC_NODE_HOST") or role.root_host, role.root_port)
+    return store_class(*place, is_master=True, timeout=_PATIENCE, master_listen_fd=listener.detach())
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, kind, protocol)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(socket.SOMAXCONN)
+    except OSError as error:
+        raise EnvironmentNotReady(
+            f"worker 0 cannot listen on {host_port(host, port)}: {error.strerror}; DMLC_NODE_HOST, or else "
+            "DMLC_PS_ROOT_URI, must be an address of its machine, and DMLC_PS_ROOT_PORT a free port"
+        ) from error
+    return listener
 
 
 def _interface(host: str) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from dynamix_ps.addresses import host_port
 from dynamix_ps.errors import UsageError
 
 ROLES = ("worker", "server", "scheduler")
@@ -19,7 +20,12 @@ class RoleSettings:
     worker_id: int
     local_size: int
     distributed: bool  # false: a single worker, which needs neither server nor scheduler
-    root: str  # host:port of the scheduler
+    root_host: str  # where the roles find each other: of the scheduler, or of worker 0 in a ring
+    root_port: int
+
+    @property
+    def root(self) -> str:
+        return host_port(self.root_host, self.root_port)
 
 
 def read_role(environ: Mapping[str, str]) -> RoleSettings:
@@ -46,7 +52,7 @@ def read_role(environ: Mapping[str, str]) -> RoleSettings:
     if problems:
         raise UsageError("\n".join(problems))
     devices = [device for device in environ.get("NVIDIA_VISIBLE_DEVICES", "").split(",") if device]
-    return RoleSettings(role, workers or 1, worker_id, max(1, len(devices)), distributed, f"{host}:{port}")
+    return RoleSettings(role, workers or 1, worker_id, max(1, len(devices)), distributed, host, port)
 
 
 def _integer(environ: Mapping[str, str], name: str, low: int, high: int, problems: list[str]) -> int | None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from dynamix_ps.addresses import host_port
 from dynamix_ps.config import variables
 from dynamix_ps.config.schema import Config
 
@@ -95,7 +96,7 @@ def _common_env(config: Config, place: RunPlace, environ: Mapping[str, str], pyt
     if place.probe is not None:
         added[variables.PROBE] = place.probe
     if config.mode != "off":
-        added[variables.ARBITRATOR] = f"{cluster.host}:{place.arbitrator_port}"
+        added[variables.ARBITRATOR] = host_port(cluster.host, place.arbitrator_port)
     return added
 
 

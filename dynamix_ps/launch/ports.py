@@ -8,6 +8,7 @@ import socket
 
 import psutil
 
+from dynamix_ps.addresses import host_port
 from dynamix_ps.config.schema import Cluster
 from dynamix_ps.errors import EnvironmentNotReady
 
@@ -36,7 +37,7 @@ def _require_free(host: str, port: int, key: str) -> int:
     if error is None:
         return port
     if error.errno != errno.EADDRINUSE:
-        raise EnvironmentNotReady(f"{key}: cannot bind {host}:{port}: {error.strerror}; {_advice(error)}")
+        raise EnvironmentNotReady(f"{key}: cannot bind {host_port(host, port)}: {error.strerror}; {_advice(error)}")
     owner = owner_of(port)
     held = f"by {owner}" if owner else "by a process that is not visible to this user"
     raise EnvironmentNotReady(

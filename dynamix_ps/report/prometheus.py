@@ -11,6 +11,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
+from dynamix_ps.addresses import host_port
 from dynamix_ps.config.schema import Config
 from dynamix_ps.errors import EnvironmentNotReady
 from dynamix_ps.metrics.noise import GradientNoise, SmoothedNoise
@@ -56,11 +57,10 @@ class Exporter:
             self._server = MetricsServer(self._host, self._port, self._page, self._content_type)
         except OSError as error:
             raise EnvironmentNotReady(
-                f"no endpoint at {self._host}:{self._port}: {error.strerror or error}; set metrics.prometheus_port to "
-                "a free port, to 0 for any, or to null for none"
+                f"no endpoint at {host_port(self._host, self._port)}: {error.strerror or error}; "
+                "set metrics.prometheus_port to a free port, to 0 for any, or to null for none"
             ) from error
-        host = f"[{self._host}]" if ":" in self._host else self._host
-        return f"http://{host}:{self._server.port}/metrics"
+        return f"http://{host_port(self._host, self._server.port)}/metrics"
 
     def observe(self, view: View, decision: Decision, decision_s: float | None = None) -> None:
         """Take in a closed window, what was decided, and how long that took if it is known."""

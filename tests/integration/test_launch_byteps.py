@@ -25,7 +25,7 @@ CLUSTER = """\
 name: t
 run_dir: {runs}
 comm: {comm}
-cluster: {{workers: [{{batch: 24}}, {{batch: 8, speed: 0.5}}]}}
+cluster: {{host: "{host}", workers: [{{batch: 24}}, {{batch: 8, speed: 0.5}}]}}
 batch: {{min: 4, max: 64}}
 window: 5
 policy: {{name: {policy}}}
@@ -72,9 +72,10 @@ class Running:
         policy: str = "proportional",
         comm: str = "byteps",
         training: str = TRAIN,
+        host: str = "127.0.0.1",
     ) -> None:
         file, script = folder / "cluster.yaml", folder / "train.py"
-        file.write_text(CLUSTER.format(runs=folder / "runs", policy=policy, comm=comm))
+        file.write_text(CLUSTER.format(runs=folder / "runs", policy=policy, comm=comm, host=host))
         script.write_text(training.format(iterations=iterations))
         self.process = dynamix("launch", "-c", str(file), "--", "python", "train.py", cwd=folder)
         self.output = read_until(self.process, "run folder")
@@ -138,6 +139,15 @@ def test_a_whole_run_adapts_and_leaves_nothing(
     assert_nothing_left(run.run_id)
 
 
+@pytest.mark.parametrize("comm", ["byteps", "gloo"])
+def test_a_whole_run_over_ipv6(tmp_path: Path, started: list[Running], comm: str) -> None:
+    started.append(run := Running(tmp_path, iterations=100, comm=comm, host="::1"))
+    output = run.end()
+    assert run.process.returncode == 0, output
+    assert run.summary()["iterations"] == 100
+    assert run.summary()["plans_applied"] >= 1
+
+
 @pytest.mark.parametrize(
     ("comm", "role"), [("byteps", "worker-1"), ("byteps", "server-0"), ("byteps", "scheduler"), ("gloo", "worker-1")]
 )
@@ -178,7 +188,9 @@ def test_a_launcher_killed_with_9_takes_the_whole_cluster_along(tmp_path: Path, 
 
 def test_a_script_without_hooks_runs_too(tmp_path: Path) -> None:
     """Plain BytePS: nothing tells the launcher that it started or finished, but servers leave after it in order."""
-    (tmp_path / "cluster.yaml").write_text(CLUSTER.format(runs=tmp_path / "runs", policy="proportional", comm="byteps"))
+    (tmp_path / "cluster.yaml").write_text(
+        CLUSTER.format(runs=tmp_path / "runs", policy="proportional", comm="byteps", host="127.0.0.1")
+    )
     (tmp_path / "plain.py").write_text(
         "import byteps.torch as bps, torch\nbps.init()\nx = bps.push_pull(torch.ones(10), average=False, name='x')\n"
         "assert x.tolist() == [2.0] * 10, x\nprint('sum is right', flush=True)\nbps.shutdown()\n"

@@ -28,8 +28,10 @@ def without(*names: str, **changes: str) -> dict[str, str]:
 
 def test_a_complete_environment_is_read() -> None:
     assert read_role({**WORKER, "NVIDIA_VISIBLE_DEVICES": "0,1"}) == RoleSettings(
-        "worker", workers=2, worker_id=1, local_size=2, distributed=True, root="10.0.0.1:1234"
+        "worker", workers=2, worker_id=1, local_size=2, distributed=True, root_host="10.0.0.1", root_port=1234
     )
+    assert read_role(WORKER).root == "10.0.0.1:1234"
+    assert read_role({**WORKER, "DMLC_PS_ROOT_URI": "::1"}).root == "[::1]:1234"
     assert read_role({**WORKER, "DMLC_ROLE": "Server"}).role == "server"
 
 
