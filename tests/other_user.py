@@ -14,14 +14,18 @@ NOBODY = pwd.getpwnam("nobody")
 
 
 def as_another_user(action: Callable[[], None]) -> None:
-    """Run `action` in a child process as the user nobody, and fail with its traceback if it raises."""
+    """Run `action` in a child process and fail with its traceback if it raises.
+
+    The child is user nobody where the tests run as root, else this user.
+    """
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
         try:
-            os.setgroups([])
-            os.setgid(NOBODY.pw_gid)
-            os.setuid(NOBODY.pw_uid)
+            if os.getuid() == 0:
+                os.setgroups([])
+                os.setgid(NOBODY.pw_gid)
+                os.setuid(NOBODY.pw_uid)
             action()
         except BaseException:
             os.write(writing, traceback.format_exc().encode()[-4000:])

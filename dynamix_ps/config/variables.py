@@ -60,7 +60,12 @@ VARIABLES: tuple[Variable, ...] = (
         "worker_hooks, server_hooks, arbitrator, cli.bpslaunch, metrics.network.owner",
     ),
     _of_run(ARBITRATOR, "Address of the arbitrator, as host:port.", "worker_hooks, server_hooks, arbitrator"),
-    _of_run(TOKEN, "Secret of the run, which is sent with every call.", "worker_hooks, server_hooks, arbitrator"),
+    _of_run(
+        TOKEN,
+        "Secret of the run. It is sent with every call to the arbitrator; roles that exchange gradients prove to each "
+        "other that they know it.",
+        f"worker_hooks, server_hooks, arbitrator, {_BYTEPS} as built here",
+    ),
     _of_run(RESUME, "Checkpoint from which a worker goes on.", "worker_hooks"),
     _of_run(
         SLOWDOWN, "Factor of at least 1 by which the hook stretches compute time, to emulate a speed.", "worker_hooks"

@@ -11,11 +11,17 @@ from dataclasses import dataclass
 GRPC = "arbitrator (gRPC)"
 METRICS = "metrics (HTTP)"
 PROBE = "network probe (Unix socket)"
+DATA_PLANE = "data plane (`comm: byteps`, every role)"
+STORE = "store of workers (`comm: gloo`)"
+WORKER_FILES = "sockets and shared memory of a worker"
 
 TESTS = {  # the module that runs the rows of a place
     GRPC: "tests/faults/test_control_plane_attacks.py",
     METRICS: "tests/faults/test_control_plane_attacks.py",
     PROBE: "tests/faults/test_control_plane_attacks.py",
+    DATA_PLANE: "tests/faults/test_data_plane_attacks.py",
+    STORE: "tests/faults/test_data_plane_attacks.py",
+    WORKER_FILES: "tests/faults/test_data_plane_attacks.py",
 }
 
 
@@ -29,6 +35,7 @@ class Attack:
     outcome: str
 
 
+_SUMS_RIGHT = "sums stay right, the job ends well, one line in the log"
 _NOTHING_LATE = "workers register, report and get their plans in time"
 _ANSWERED = "the roles of a run are answered in time"
 
@@ -95,6 +102,53 @@ ATTACKS = (
         "connects to the probe that a run has started",
         "no permission: its socket has mode 0600",
     ),
+    Attack(
+        "role-garbage", DATA_PLANE, "sends bytes that are not its protocol", f"the connection is closed; {_SUMS_RIGHT}"
+    ),
+    Attack("role-zeromq", DATA_PLANE, "greets as ZeroMQ does", f"the connection is closed; {_SUMS_RIGHT}"),
+    Attack(
+        "role-no-proof",
+        DATA_PLANE,
+        "sends messages without a proof of the token: end, new node, barrier, push to a known and to an unknown key, "
+        "a push of 2^39 bytes, pull, half a message",
+        f"the connection is closed and nothing of them is looked at; {_SUMS_RIGHT}",
+    ),
+    Attack("role-wrong-token", DATA_PLANE, "guesses the token", f"refused; {_SUMS_RIGHT}"),
+    Attack(
+        "role-messages-after-a-wrong-token",
+        DATA_PLANE,
+        "sends the same messages together with a guess",
+        f"refused and nothing of them is looked at; {_SUMS_RIGHT}",
+    ),
+    Attack("role-replay", DATA_PLANE, "repeats what a role said on another connection", f"refused; {_SUMS_RIGHT}"),
+    Attack("role-mirrored-proof", DATA_PLANE, "sends a proof of the accepting side back", f"refused; {_SUMS_RIGHT}"),
+    Attack("role-half-a-greeting", DATA_PLANE, "leaves in the middle of its proof", _SUMS_RIGHT),
+    Attack(
+        "role-idle-connections",
+        DATA_PLANE,
+        "holds 400 connections open, where a role may open 256 files",
+        f"the oldest are closed, the others after 10 s; {_SUMS_RIGHT}",
+    ),
+    Attack(
+        "role-no-descriptor-left",
+        DATA_PLANE,
+        "connects when a role cannot open any more files",
+        "the role says so once, accepts again when it can; sums stay right",
+    ),
+    Attack(
+        "role-flood-at-start",
+        DATA_PLANE,
+        "connects without pause while the roles look for each other",
+        "the roles find each other; sums stay right",
+    ),
+    Attack(
+        "role-impostor",
+        DATA_PLANE,
+        "listens at the port of the scheduler",
+        "roles send it nothing but their challenge, and stop with the cause",
+    ),
+    Attack("store-garbage", STORE, "connects 100 times and sends garbage", "sums stay right, the job ends well"),
+    Attack("worker-files", WORKER_FILES, "opens, reads and sends", "refused by the system: their mode is 0600"),
 )
 
 

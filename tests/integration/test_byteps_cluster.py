@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import secrets
+import stat
+
 import pytest
 
 from dynamix_ps.launch.shared_memory import remove_segments
-from tests.integration.byteps_cluster import Cluster
+from tests.integration.byteps_cluster import SHM, Cluster
+from tests.other_user import NOBODY, needs_another_user
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -114,6 +119,31 @@ def test_no_segment_and_no_socket_is_left(env: dict[str, str], segments: int) ->
         cluster.results(LIMIT_S)
         assert cluster.segments() == []
         assert not list(cluster.folder.glob("sockets-*/*"))
+
+
+def test_segments_and_sockets_are_private() -> None:
+    with Cluster(WAITING, env=STAGED) as cluster:
+        for rank in range(2):
+            cluster.wait_for(f"worker-{rank}", "summed", LIMIT_S)
+        sockets = [path for path in cluster.folder.glob("sockets-*/*") if path.is_socket()]
+        paths = [*sockets, *(SHM / name for name in cluster.segments())]
+        assert len(paths) > len(sockets) >= 2
+        assert {stat.S_IMODE(path.stat().st_mode) for path in paths} == {0o600}
+
+
+@needs_another_user
+def test_a_segment_of_another_user_is_refused() -> None:
+    prefix = f"dxtest{secrets.token_hex(4)}-"
+    foreign = SHM / f"{prefix}BytePS_ShM_0"
+    foreign.touch(0o666)
+    try:
+        os.chown(foreign, NOBODY.pw_uid, NOBODY.pw_gid)
+        with Cluster(WAITING, workers=1, env={**STAGED, "BYTEPS_SHM_PREFIX": prefix}, shm_prefix=False) as cluster:
+            ended = cluster.wait("worker-0", LIMIT_S)
+            assert ended.returncode != 0
+            assert f"shared memory {foreign.name} belongs to another user" in ended.output
+    finally:
+        remove_segments(prefix)
 
 
 def test_segments_of_a_killed_worker_are_removed_by_prefix() -> None:

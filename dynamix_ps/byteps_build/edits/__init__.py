@@ -2,13 +2,14 @@
 
 base           one change: file, old text, new text and reason
 toolchain      what present compilers, Python and torch need to build BytePS
-shared_memory  segment names that allow several workers on one host
+shared_memory  segment names that allow several workers on one host; nothing of a worker is open to other users
 torch_waiting  the torch plugin: waiting without the GIL, with a time limit
 mxnet_waiting  the MXNet plugin: waiting with a time limit
-transport      plain TCP instead of ZeroMQ
+transport      plain TCP instead of ZeroMQ, for those who know the run's token
 stages         threads without work sleep
 direct         tensors in host memory skip the stages
 server         correct sums, no races, fewer threads
+key_hashes     the choice of a server for a key
 python_side    BytePS's Python files
 """
 
@@ -18,6 +19,7 @@ from typing import Literal
 
 from dynamix_ps.byteps_build.edits import (
     direct,
+    key_hashes,
     mxnet_waiting,
     python_side,
     server,
@@ -36,16 +38,18 @@ Variant = Literal["ours", "stock"]
 
 def for_variant(variant: Variant) -> tuple[Edit, ...]:
     """The edits of a variant, in order. `stock` has only those needed to build BytePS and run it on one host."""
-    needed = toolchain.EDITS + shared_memory.EDITS
+    needed = toolchain.EDITS + shared_memory.NAMES
     if variant == "stock":
         return needed
     return (
         needed
+        + shared_memory.PRIVATE
         + torch_waiting.EDITS
         + mxnet_waiting.EDITS
         + transport.EDITS
         + stages.EDITS
         + direct.EDITS
         + server.EDITS
+        + key_hashes.EDITS
         + python_side.EDITS
     )

@@ -6,16 +6,25 @@ from importlib import resources
 
 from dynamix_ps.byteps_build.edits.base import Edit
 
+_SOURCES = resources.files("dynamix_ps.byteps_build") / "sources"
 _IDLE = "test_byteps_waiting.py::test_idle_roles_use_no_cpu"
 _SPEED = "benchmarks/parts/comm.py"
+_ATTACKS = "test_data_plane_attacks.py"
 
 EDITS = (
     Edit(
         "3rdparty/ps-lite/src/tcp_van.h",
         "",
-        (resources.files("dynamix_ps.byteps_build") / "sources" / "tcp_van.h").read_text(encoding="utf-8"),
+        (_SOURCES / "tcp_van.h").read_text(encoding="utf-8"),
         "the transport itself",
         _IDLE,
+    ),
+    Edit(
+        "3rdparty/ps-lite/src/token_proof.h",
+        "",
+        (_SOURCES / "token_proof.h").read_text(encoding="utf-8"),
+        "whoever connects proves that it knows the run's token",
+        _ATTACKS,
     ),
     Edit(
         "3rdparty/ps-lite/src/van.cc",

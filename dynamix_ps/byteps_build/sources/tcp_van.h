@@ -8,6 +8,11 @@
 // Every node has one connection to each node it talks to and only writes to it; it reads from the
 // connections it accepted. A sender never waits for a slow receiver: what the socket does not take is
 // queued and written by the van's thread when there is room again.
+//
+// Both sides of a new connection first prove that they know the run's token, DYNAMIX_TOKEN (see
+// token_proof.h). What a sender has to say waits until then, and nothing of a stranger is looked at: a
+// connection without a proof holds a few hundred bytes, is closed after ten seconds, or earlier where there
+// are too many of them. Without a token everybody counts as knowing it.
 #ifndef PS_TCP_VAN_H_
 #define PS_TCP_VAN_H_
 
@@ -18,19 +23,26 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <stdlib.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
+#include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <deque>
 #include <list>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
+#include "./meta.h"
+#include "./token_proof.h"
 #include "ps/internal/van.h"
 
 namespace ps {
@@ -45,6 +57,14 @@ class TcpVan : public Van {
     if (epoll_ < 0) {
       epoll_ = epoll_create1(EPOLL_CLOEXEC);
       CHECK_GE(epoll_, 0) << "epoll_create1: " << strerror(errno);
+      const char* token = getenv("DYNAMIX_TOKEN");
+      token_ = token ? token : "";
+      if (token_.empty() && Postoffice::Get()->is_scheduler()) {
+        LOG(WARNING) << "DYNAMIX_TOKEN is not set: whoever reaches the ports of this run can take part in it";
+      }
+      rlimit files = {};
+      getrlimit(RLIMIT_NOFILE, &files);
+      max_strangers_ = std::min<size_t>(256, files.rlim_cur / 4);
     }
     start_mu_.unlock();
     if (!standalone) Van::Start(customer_id, false);
@@ -52,12 +72,18 @@ class TcpVan : public Van {
 
   void Stop() override {
     Van::Stop();  // its thread has ended: from here on nobody else uses the connections
+    if (refused_ > 0) LOG(WARNING) << "connections refused in this run: " << refused_;
     std::lock_guard<std::mutex> lock(mu_);
     by_node_.clear();
     outputs_.clear();
+    strangers_.clear();
     inputs_.clear();
     arrived_.clear();
     pulls_.clear();
+    declared_.clear();
+    told_.clear();
+    refused_ = pause_end_ = 0;
+    full_ = told_full_ = false;
     close(listener_);
     close(epoll_);
     listener_ = epoll_ = -1;
@@ -65,7 +91,8 @@ class TcpVan : public Van {
 
   int Bind(const Node& node, int max_retry) override {
     bool everywhere = node.hostname.empty() || (GetEnv("DMLC_USE_KUBERNETES", 0) > 0 && node.role == Node::SCHEDULER);
-    std::string host = everywhere ? "0.0.0.0" : node.hostname;
+    const char* any = node.hostname.find(':') == std::string::npos ? "0.0.0.0" : "::";
+    std::string host = everywhere ? any : node.hostname;
     int port = node.port;
     unsigned seed = static_cast<unsigned>(time(NULL)) + port;
     for (int tries_left = max_retry;; --tries_left) {
@@ -86,13 +113,12 @@ class TcpVan : public Van {
     if (node.role == my_node_.role && node.id != my_node_.id && !standalone_) return;
     int fd = Dial(node);
     std::lock_guard<std::mutex> lock(mu_);
-    outputs_.emplace_back(fd);
+    outputs_.emplace_back(fd, node);
     Output* output = &outputs_.back();
     Output*& current = by_node_[node.id];
     if (current) current->Abandon();  // the node came back at another address
     current = output;
-    // edge triggered: the one event that matters is room again after the socket was full
-    Watch(fd, EPOLLOUT | EPOLLRDHUP | EPOLLET, output);
+    WatchOutput(fd, output);
   }
 
   int SendMsg(Message& msg) override {
@@ -138,18 +164,19 @@ class TcpVan : public Van {
   int RecvMsg(Message* msg) override {
     while (arrived_.empty()) {
       epoll_event events[64];
-      int count = epoll_wait(epoll_, events, 64, -1);
+      int count = epoll_wait(epoll_, events, 64, strangers_.empty() && !pause_end_ ? -1 : 1000);
       CHECK(count >= 0 || errno == EINTR) << "epoll_wait: " << strerror(errno);
       for (int i = 0; i < count; ++i) {
         void* source = events[i].data.ptr;
         if (source == &listener_) {
-          AcceptAll();
+          Accept();
         } else if (Input* input = FindInput(source)) {
           if (!Read(input)) Forget(input);
         } else {
-          static_cast<Output*>(source)->Resume(events[i].events);
+          Resume(static_cast<Output*>(source), events[i].events);
         }
       }
+      CloseStrangers();  // after the events: none of them is of a connection that is gone
     }
     size_t size = arrived_.front().second;
     *msg = std::move(arrived_.front().first);
@@ -161,8 +188,12 @@ class TcpVan : public Van {
   static const uint32_t kMagic = 0x64786d31;
   static const int kMaxParts = 4;
   static const size_t kBuffer = 64 << 10;
-  static const size_t kMaxMeta = 64 << 20;
-  static const size_t kMaxPart = size_t(1) << 40;
+  static const size_t kMaxMeta = 4 << 20;     // the list of 25,000 nodes
+  static const size_t kMaxKeys = 64 << 10;    // keys, or lengths, of one message
+  static const size_t kMaxFirstPush = INT_MAX;  // a length is an int in ps-lite
+  static const int kPatience = 10;            // seconds that a stranger has for its proof
+  static const size_t kToldSources = 16;
+  static const int kTriesPerSecond = 20, kMaxTries = 60 * kTriesPerSecond;  // of a connection
 
   struct Header {
     uint32_t magic;
@@ -180,25 +211,43 @@ class TcpVan : public Van {
     size_t sent = 0;
   };
 
+  enum class Greeting { kUnfinished, kProven, kLost, kRefused, kImpostor };
+
   // The way to one node. Any thread sends.
   class Output {
    public:
-    explicit Output(int fd) : fd_(fd) {}
+    Output(int fd, const Node& node) : node(node), fd_(fd) {}
     ~Output() { close(fd_); }
     Output(const Output&) = delete;
 
     void Send(Frame frame) {
       std::lock_guard<std::mutex> lock(mu_);
       if (gone_) return;  // like ZeroMQ, drop what is for a node that went away: the job's supervisor sees it
-      if (waiting_.empty() && Write(&frame)) return;
+      if (proven_ && waiting_.empty() && Write(&frame)) return;
       if (!gone_) waiting_.push_back(std::move(frame));
     }
 
-    void Resume(uint32_t events) {
+    // How far the proofs are; the rest is only done when both sides have given theirs.
+    Greeting Resume(uint32_t events, const std::string& token) {
       std::lock_guard<std::mutex> lock(mu_);
+      if (!gone_ && !proven_) {
+        Greeting greeting = Greet(token);
+        if (greeting != Greeting::kProven) return greeting;
+        proven_ = true;
+      }
       if (events & (EPOLLERR | EPOLLHUP | EPOLLRDHUP)) gone_ = true;
       while (!gone_ && !waiting_.empty() && Write(&waiting_.front())) waiting_.pop_front();
       if (gone_) waiting_.clear();
+      return Greeting::kProven;
+    }
+
+    // Begin again on another connection to the same node.
+    void Restart(int fd) {
+      std::lock_guard<std::mutex> lock(mu_);
+      close(fd_);
+      fd_ = fd;
+      challenged_ = false;
+      got_ = 0;
     }
 
     void Abandon() {
@@ -208,7 +257,37 @@ class TcpVan : public Van {
       shutdown(fd_, SHUT_RDWR);
     }
 
+    const Node node;
+    int tries = 0;  // of the van's thread to reach it again
+
    private:
+    Greeting Greet(const std::string& token) {
+      while (true) {
+        char* to = challenged_ ? reinterpret_cast<char*>(&verdict_) : reinterpret_cast<char*>(&challenge_);
+        size_t size = challenged_ ? sizeof(verdict_) : sizeof(challenge_);
+        ssize_t count = recv(fd_, to + got_, size - got_, MSG_DONTWAIT);
+        if (count < 0 && errno == EINTR) continue;
+        if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return Greeting::kUnfinished;
+        if (count <= 0) return Greeting::kLost;
+        got_ += count;
+        if (got_ < size) continue;
+        got_ = 0;
+        if (challenged_) {
+          if (!verdict_.welcome) return Greeting::kRefused;
+          std::string expected = ProofOfAccepting(token, challenge_.random, hello_.random);
+          return SameProof(expected, verdict_.proof) ? Greeting::kProven : Greeting::kImpostor;
+        }
+        if (challenge_.magic != kHelloMagic) return Greeting::kImpostor;
+        challenged_ = true;
+        hello_.magic = kHelloMagic;
+        CHECK(FillRandomly(hello_.random, kProofSize)) << "getrandom: " << strerror(errno);
+        std::string proof = ProofOfConnecting(token, challenge_.random, hello_.random);
+        memcpy(hello_.proof, proof.data(), kProofSize);
+        // the first bytes on a connection always find room
+        if (send(fd_, &hello_, sizeof(hello_), MSG_NOSIGNAL | MSG_DONTWAIT) != sizeof(hello_)) return Greeting::kLost;
+      }
+    }
+
     // True when all of it is written (or the node is gone), false when the socket is full.
     bool Write(Frame* frame) {
       while (frame->sent < frame->size) {
@@ -243,15 +322,21 @@ class TcpVan : public Van {
       return true;
     }
 
-    const int fd_;
+    int fd_;
     std::mutex mu_;
     std::deque<Frame> waiting_;
     bool gone_ = false;
+    bool proven_ = false;  // both sides know the token
+    bool challenged_ = false;
+    size_t got_ = 0;  // bytes of the challenge, then of the verdict
+    Challenge challenge_;
+    Hello hello_;
+    Verdict verdict_;
   };
 
   // What arrives from one node. Only the van's thread uses it.
   struct Input {
-    explicit Input(int socket) : fd(socket), buffer(kBuffer) { Expect(&header, sizeof(header)); }
+    Input(int socket, const std::string& from) : fd(socket), source(from) { Expect(&hello, sizeof(hello)); }
     ~Input() { close(fd); }
     Input(const Input&) = delete;
 
@@ -260,16 +345,22 @@ class TcpVan : public Van {
       missing = size;
     }
 
-    enum Stage { kHeader, kMeta, kParts };
+    enum Stage { kHello, kHeader, kMeta, kParts };
     const int fd;
-    Stage stage = kHeader;
+    const std::string source;  // its address
+    Stage stage = kHello;
+    Challenge challenge;
+    Hello hello;
+    time_t deadline = 0;                   // of the proof
+    std::list<Input*>::iterator stranger;  // its place in strangers_ until then
+    std::string fault = "it closed the connection before any proof";
     Header header;
     std::vector<char> meta;
     Message message;
     size_t part = 0;
     char* target = nullptr;  // where the next `missing` bytes go
     size_t missing = 0;
-    std::vector<char> buffer;  // bytes read beyond them: [begin, end)
+    std::vector<char> buffer;  // bytes read beyond them: [begin, end); none before the proof
     size_t begin = 0, end = 0;
   };
 
@@ -280,19 +371,26 @@ class TcpVan : public Van {
     CHECK_EQ(epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event), 0) << "epoll_ctl: " << strerror(errno);
   }
 
+  // Edge triggered: the events that matter are the other side's proof, and room after the socket was full.
+  void WatchOutput(int fd, Output* output) { Watch(fd, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, output); }
+
+  // IPv6 where the host has no IPv4 address.
   static addrinfo* Resolve(const std::string& host, int port) {
-    addrinfo hints = {};
-    hints.ai_family = AF_INET;
-    hints.ai_socktype = SOCK_STREAM;
-    addrinfo* found = nullptr;
-    return getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found) == 0 ? found : nullptr;
+    for (int family : {AF_INET, AF_INET6}) {
+      addrinfo hints = {};
+      hints.ai_family = family;
+      hints.ai_socktype = SOCK_STREAM;
+      addrinfo* found = nullptr;
+      if (getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found) == 0) return found;
+    }
+    return nullptr;
   }
 
   // A listening socket, or -1 and errno.
   static int Listen(const std::string& host, int port) {
     addrinfo* address = Resolve(host, port);
     CHECK(address) << "unknown host name " << host;
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    int fd = socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     CHECK_GE(fd, 0) << strerror(errno);
     int on = 1;
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
@@ -308,11 +406,11 @@ class TcpVan : public Van {
   // Connect, waiting for the node to come up. The scheduler may be started last, so it is waited for
   // without limit; every other node has told the scheduler that it listens.
   int Dial(const Node& node) {
-    const int kTriesPerSecond = 20, kLimit = 60 * kTriesPerSecond, kTell = 10 * kTriesPerSecond;
+    const int kTell = 10 * kTriesPerSecond;
     for (int tries = 1;; ++tries) {
       int error = EHOSTUNREACH;
       if (addrinfo* address = Resolve(node.hostname, node.port)) {
-        int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        int fd = socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
         CHECK_GE(fd, 0) << strerror(errno);
         bool ok = connect(fd, address->ai_addr, address->ai_addrlen) == 0;
         error = errno;
@@ -325,7 +423,7 @@ class TcpVan : public Van {
         }
         close(fd);
       }
-      CHECK(node.role == Node::SCHEDULER || tries < kLimit)
+      CHECK(node.role == Node::SCHEDULER || tries < kMaxTries)
           << "cannot connect to " << node.DebugString() << ": " << strerror(error);
       if (tries % kTell == 0) {
         LOG(WARNING) << "still waiting for " << node.DebugString() << ": " << strerror(error);
@@ -336,23 +434,95 @@ class TcpVan : public Van {
 
   // While nobody listens yet, a port of the range for outgoing connections can connect to itself.
   static bool IsMyself(int fd) {
-    sockaddr_in here = {}, there = {};
-    socklen_t size = sizeof(here);
-    getsockname(fd, reinterpret_cast<sockaddr*>(&here), &size);
-    size = sizeof(there);
-    getpeername(fd, reinterpret_cast<sockaddr*>(&there), &size);
-    return here.sin_port == there.sin_port && here.sin_addr.s_addr == there.sin_addr.s_addr;
+    sockaddr_storage here = {}, there = {};
+    socklen_t here_size = sizeof(here), there_size = sizeof(there);
+    getsockname(fd, reinterpret_cast<sockaddr*>(&here), &here_size);
+    getpeername(fd, reinterpret_cast<sockaddr*>(&there), &there_size);
+    return here_size == there_size && memcmp(&here, &there, here_size) == 0;
   }
 
-  void AcceptAll() {
-    while (true) {
-      int fd = accept4(listener_, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-      if (fd < 0) return;  // none left, or the connection is gone already
-      std::unique_ptr<Input> input(new Input(fd));
+  void Resume(Output* output, uint32_t events) {
+    Greeting greeting = output->Resume(events, token_);
+    CHECK(greeting != Greeting::kRefused)
+        << output->node.DebugString() << " has another DYNAMIX_TOKEN than this process; all roles of a run need the same";
+    CHECK(greeting != Greeting::kImpostor)
+        << "what listens at " << output->node.DebugString() << " does not know this run's token; nothing was sent to it";
+    if (greeting != Greeting::kLost) return;
+    // closed before its proof: the node had too many strangers, or this process was stopped for too long
+    CHECK_LT(++output->tries, kMaxTries) << output->node.DebugString() << " closes every connection";
+    usleep(1000000 / kTriesPerSecond);
+    int fd = Dial(output->node);
+    output->Restart(fd);
+    WatchOutput(fd, output);
+  }
+
+  static time_t Now() {
+    timespec now = {};
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec;
+  }
+
+  void Accept() {
+    for (int left = 64; left > 0; --left) {
+      sockaddr_storage address = {};
+      socklen_t size = sizeof(address);
+      int fd = accept4(listener_, reinterpret_cast<sockaddr*>(&address), &size, SOCK_CLOEXEC | SOCK_NONBLOCK);
+      if (fd < 0) {
+        full_ = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
+        return;  // or none left, or the connection is gone already
+      }
+      char host[NI_MAXHOST] = "?";
+      getnameinfo(reinterpret_cast<sockaddr*>(&address), size, host, sizeof(host), NULL, 0, NI_NUMERICHOST);
+      std::unique_ptr<Input> input(new Input(fd, host));
+      input->deadline = Now() + kPatience;
+      input->stranger = strangers_.insert(strangers_.end(), input.get());
+      input->challenge.magic = kHelloMagic;
+      CHECK(FillRandomly(input->challenge.random, kProofSize)) << "getrandom: " << strerror(errno);
+      send(fd, &input->challenge, sizeof(Challenge), MSG_NOSIGNAL | MSG_DONTWAIT);  // the first bytes find room
       Watch(fd, EPOLLIN | EPOLLRDHUP, input.get());
       void* key = input.get();
       inputs_[key] = std::move(input);
     }
+  }
+
+  // Close connections whose time for a proof is over, and the oldest where there are too many.
+  void CloseStrangers() {
+    bool starved = full_ && strangers_.empty();
+    while (!strangers_.empty() && strangers_.front()->deadline <= Now()) {
+      strangers_.front()->fault = "it gave no proof within " + std::to_string(kPatience) + " s";
+      Forget(strangers_.front());
+    }
+    size_t limit = full_ ? strangers_.size() / 2 : max_strangers_;
+    while (strangers_.size() > limit) {
+      strangers_.front()->fault = "too many connections gave no proof yet";
+      Forget(strangers_.front());
+    }
+    // Where this process has no descriptor left for a connection, accept none for a second.
+    if (starved) {
+      if (!told_full_) LOG(WARNING) << "no file descriptor is left for new connections (ulimit -n)";
+      told_full_ = true;
+      pause_end_ = Now() + 2;  // in whole seconds: at least one
+      SetAccepting(false);
+    } else if (pause_end_ && pause_end_ <= Now()) {
+      pause_end_ = 0;
+      SetAccepting(true);
+    }
+    full_ = false;
+  }
+
+  void SetAccepting(bool on) {
+    epoll_event event = {};
+    event.events = on ? EPOLLIN : 0;
+    event.data.ptr = &listener_;
+    epoll_ctl(epoll_, EPOLL_CTL_MOD, listener_, &event);
+  }
+
+  // One line per address, and not more than a few lines.
+  void CountRefused(const Input& input) {
+    ++refused_;
+    if (told_.size() >= kToldSources || !told_.insert(input.source).second) return;
+    LOG(WARNING) << "refused a connection from " << input.source << ": " << input.fault
+                 << " (told once per address; what it sent was not looked at)";
   }
 
   Input* FindInput(void* source) {
@@ -360,17 +530,48 @@ class TcpVan : public Van {
     return it == inputs_.end() ? nullptr : it->second.get();
   }
 
-  void Forget(Input* input) { inputs_.erase(input); }
+  void Forget(Input* input) {
+    if (input->stage == Input::kHello) {
+      CountRefused(*input);
+      strangers_.erase(input->stranger);
+    }
+    inputs_.erase(input);
+  }
+
+  // Check the proof of the other side, and give ours.
+  bool Welcome(Input* input) {
+    Verdict verdict = {};
+    if (input->hello.magic != kHelloMagic) {
+      input->fault = "it does not speak the protocol of this BytePS";
+      return false;
+    }
+    if (SameProof(ProofOfConnecting(token_, input->challenge.random, input->hello.random), input->hello.proof)) {
+      verdict.welcome = 1;
+      std::string proof = ProofOfAccepting(token_, input->challenge.random, input->hello.random);
+      memcpy(verdict.proof, proof.data(), kProofSize);
+    }
+    send(input->fd, &verdict, sizeof(verdict), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (!verdict.welcome) {
+      input->fault = "it does not know this run's token (DYNAMIX_TOKEN)";
+      return false;
+    }
+    strangers_.erase(input->stranger);
+    input->buffer.resize(kBuffer);
+    input->stage = Input::kHeader;
+    input->Expect(&input->header, sizeof(Header));
+    return true;
+  }
 
   // Read what is there, up to a fair share. False when the connection has ended.
   bool Read(Input* input) {
     for (size_t budget = 4 << 20; budget > 0;) {
-      iovec pieces[2] = {{input->target, input->missing}, {input->buffer.data(), kBuffer}};
+      iovec pieces[2] = {{input->target, input->missing},
+                         {input->buffer.data(), input->buffer.size()}};
       ssize_t got = readv(input->fd, pieces, 2);
       if (got < 0 && errno == EINTR) continue;
       if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return true;
       if (got <= 0) return false;
-      size_t size = got, asked = input->missing + kBuffer;
+      size_t size = got, asked = input->missing + input->buffer.size();
       size_t direct = std::min(size, input->missing);
       input->target += direct;
       input->missing -= direct;
@@ -391,16 +592,14 @@ class TcpVan : public Van {
   }
 
   // The expected bytes are complete: find out what comes next. False when this is not one of us.
+  // A role of this run that breaks the protocol is an error of the program: it ends the job, with its cause.
   bool Advance(Input* input) {
+    if (input->stage == Input::kHello) return Welcome(input);
     const Header& header = input->header;
     if (input->stage == Input::kHeader) {
-      bool valid = header.magic == kMagic && header.parts <= kMaxParts && header.meta_size >= sizeof(RawMeta) &&
-                   header.meta_size <= kMaxMeta;
-      for (uint32_t i = 0; valid && i < header.parts; ++i) valid = header.part_size[i] <= kMaxPart;
-      if (!valid) {
-        LOG(WARNING) << "closed a connection that does not speak the protocol of this BytePS";
-        return false;
-      }
+      CHECK(header.magic == kMagic && header.parts <= kMaxParts && header.meta_size >= sizeof(RawMeta) &&
+            header.meta_size <= kMaxMeta)
+          << "node " << header.sender << " at " << input->source << " sent a header that makes no sense";
       input->meta.resize(header.meta_size);
       input->Expect(input->meta.data(), header.meta_size);
       input->stage = Input::kMeta;
@@ -408,6 +607,8 @@ class TcpVan : public Van {
     }
     Message& message = input->message;
     if (input->stage == Input::kMeta) {
+      CHECK(IsWhole(input->meta)) << "node " << header.sender << " at " << input->source
+                                  << " sent a description of a message that makes no sense";
       message.meta = Meta();
       UnpackMeta(input->meta.data(), header.meta_size, &message.meta);
       message.meta.sender = header.sender;
@@ -419,7 +620,7 @@ class TcpVan : public Van {
       ++input->part;
     }
     for (; input->part < header.parts; ++input->part) {
-      message.data.push_back(PlaceFor(message.meta, header, input->part));
+      message.data.push_back(PlaceFor(message, header, input->part));
       if (header.part_size[input->part] == 0) continue;
       input->Expect(message.data.back().data(), header.part_size[input->part]);
       return true;
@@ -439,18 +640,45 @@ class TcpVan : public Van {
     return static_cast<uint64_t>(node) << 32 | static_cast<uint32_t>(timestamp);
   }
 
-  // The answer to a pull goes where the puller wants it, everything else into new memory.
-  SArray<char> PlaceFor(const Meta& meta, const Header& header, size_t part) {
+  // Whether the counts in a packed meta fit its size.
+  static bool IsWhole(const std::vector<char>& meta) {
+    const RawMeta* raw = reinterpret_cast<const RawMeta*>(meta.data());
+    int64_t body = raw->body_size, types = raw->data_type_size, nodes = raw->control.node_size;
+    if (body < 0 || types < 0 || nodes < 0) return false;
+    int64_t size = sizeof(RawMeta) + body + types * sizeof(int) + nodes * static_cast<int64_t>(sizeof(RawNode));
+    if (size != static_cast<int64_t>(meta.size())) return false;
+    const char* node = meta.data() + sizeof(RawMeta) + body + types * sizeof(int);
+    for (; nodes > 0; --nodes, node += sizeof(RawNode)) {
+      if (!memchr(node + offsetof(RawNode, hostname), 0, sizeof(RawNode::hostname))) return false;
+    }
+    return true;
+  }
+
+  // The answer to a pull goes where the puller wants it, everything else into new memory. The size is
+  // checked first: the first push of a key declares how much the others may have.
+  SArray<char> PlaceFor(const Message& message, const Header& header, size_t part) {
+    const Meta& meta = message.meta;
     size_t size = header.part_size[part];
-    if (part == 1 && IsData(meta) && !meta.request && !meta.push) {
-      std::lock_guard<std::mutex> lock(pulls_mu_);
-      auto it = pulls_.find(PullKey(header.sender, meta.timestamp));
-      if (it != pulls_.end()) {
-        Pull pull = it->second;
-        pulls_.erase(it);
-        if (size <= static_cast<size_t>(pull.size)) return SArray<char>(pull.place, size, false);
+    size_t limit = IsData(meta) ? kMaxKeys : 0;
+    if (part == 1 && IsData(meta)) {
+      if (!meta.request && !meta.push) {
+        std::lock_guard<std::mutex> lock(pulls_mu_);
+        auto it = pulls_.find(PullKey(header.sender, meta.timestamp));
+        if (it != pulls_.end() && size <= static_cast<size_t>(it->second.size)) {
+          char* place = it->second.place;
+          pulls_.erase(it);
+          return SArray<char>(place, size, false);
+        }
+        limit = 0;  // longer than asked for, or not asked for
+      } else if (meta.request && meta.push && message.data[0].size() >= sizeof(uint64_t)) {
+        uint64_t key;
+        memcpy(&key, message.data[0].data(), sizeof(key));
+        if (size <= kMaxFirstPush) declared_.emplace(key, size);
+        auto declared = declared_.find(key);
+        limit = declared == declared_.end() ? kMaxFirstPush : declared->second;
       }
     }
+    CHECK_LE(size, limit) << "bytes in part " << part << " of a message of node " << header.sender;
     SArray<char> place;
     place.reset(new char[size + 1], size, [](char* data) { delete[] data; });
     return place;
@@ -459,6 +687,15 @@ class TcpVan : public Van {
   bool standalone_ = false;
   int epoll_ = -1;
   int listener_ = -1;
+  std::string token_;
+  size_t max_strangers_ = 0;
+  std::list<Input*> strangers_;  // connections without a proof, oldest first
+  bool full_ = false;            // an accept just failed for want of a descriptor
+  bool told_full_ = false;
+  time_t pause_end_ = 0;         // until then nothing is accepted; 0: no pause
+  uint64_t refused_ = 0;
+  std::unordered_set<std::string> told_;  // addresses of refused connections that the log names
+  std::unordered_map<uint64_t, size_t> declared_;  // bytes of the first push of a key
   std::mutex mu_;  // by_node_ and outputs_
   std::unordered_map<int, Output*> by_node_;
   std::list<Output> outputs_;  // also those that were replaced: the van's thread may still hold an event of them
