@@ -24,5 +24,6 @@ addresses        host and port as one text
 cgroups          reads the control groups of this process
 one_thread       environment for processes that need one thread for their matrix products
 open_files       the limit on open files
+standard_streams  standard streams that a process was started without
 numpy_names      names that MXNet needs and NumPy has dropped
 """

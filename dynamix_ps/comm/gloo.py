@@ -57,7 +57,7 @@ class GlooComm(TorchBuffers):
         interruptible(
             lambda: dist.init_process_group(
                 "cpu:gloo,cuda:nccl" if with_gpu else "gloo",
-                store=_store(role, dist.TCPStore),
+                store=_store(role, dist.TCPStore),  # type: ignore[attr-defined]  # its stubs do not export it
                 rank=self.rank,
                 world_size=self.size,
                 timeout=_PATIENCE,
