@@ -27,7 +27,7 @@ class ReplicatedModel(Framework):
 
     rank: int
     size: int
-    iteration: int
+    iteration = 0
     _comm: Comm
     _exchange: GradientExchange
     _switch: PlanSwitch

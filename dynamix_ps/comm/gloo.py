@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 from datetime import timedelta
 from typing import Any
 
@@ -54,6 +55,7 @@ class GlooComm(TorchBuffers):
         if (interface := _interface(os.environ.get("DMLC_NODE_HOST", ""))) is not None:
             os.environ.setdefault(_INTERFACE, interface)
         self.rank, self.size = role.worker_id, role.workers
+        excepthook = sys.excepthook  # torch puts one around it that keeps back what is printed until it returns
         interruptible(
             lambda: dist.init_process_group(
                 "cpu:gloo,cuda:nccl" if with_gpu else "gloo",
@@ -63,6 +65,7 @@ class GlooComm(TorchBuffers):
                 timeout=_PATIENCE,
             )
         )
+        sys.excepthook = excepthook
 
     def declare(self, name: str) -> None:
         """Does nothing: a ring matches buffers by their order."""
