@@ -206,8 +206,8 @@ class GradientExchange:
         """Whether a backward outside run.backward() has added to gradients since the last sum."""
         return False
 
-    def carry(self, weight: float) -> None:
-        """Set aside what such a backward has added, with this weight: the next batch has another one."""
+    def carry(self, before: float, weight: float) -> None:
+        """What such a backward has added is of batches with weight `before`; the next one has `weight`."""
 
     def take_over(self, before: GradientExchange) -> None:
         """Replace `before`, which has laid other parameters out: gradients that are in no sum yet are kept."""

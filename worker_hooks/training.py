@@ -33,6 +33,8 @@ NORM_EVERY = 10  # iterations; gradient norms cost a pass over all gradients and
 class Training(ResumableModel):
     """One training: its models, optimizers and data."""
 
+    _weight = 0.0  # of the newest batch
+
     def epochs(self, count: int) -> Iterator[int]:
         """The numbers of the passes over the data, up to `count` in all; `batches()` inside gives one pass.
 
@@ -82,11 +84,11 @@ class Training(ResumableModel):
             self._applied_version = batch.plan.version
             self._observer.plan_applied(batch.plan, self.iteration, self._rate.factor(batch.plan.global_batch))
         self._follow_parameters(before_forward=True)
-        now = self._now
-        weight = now.weight if now.has_batch else None
+        now, before = self._now, self._weight
         now.begin(batch)
-        if weight is not None and weight != now.weight and self._exchange.has_local:
-            self._exchange.carry(weight)
+        self._weight = now.weight
+        if before != now.weight and self._exchange.has_local:
+            self._exchange.carry(before, now.weight)
         self._watch.batch_ready()
 
     def _finish_batch(self) -> None:

@@ -43,7 +43,7 @@ class TorchBucket(Bucket):
         self.buffer = buffer = torch.zeros(values + trailer_values, dtype=dtype, device=first.device)
         self.size_bytes = buffer.numel() * buffer.element_size()
         places = [
-            place.view(tensor.shape)
+            place.view(tensor.shape).data  # of each the changes are counted by itself
             for place, tensor in zip(
                 torch.split(buffer[:values], [tensor.numel() for tensor in (*parameters, *statistics)]),
                 (*parameters, *statistics),
@@ -106,13 +106,22 @@ class TorchBucket(Bucket):
                 self.present[number] = False
         self._missing.clear()
 
-    def carry(self, weight: float) -> None:
-        """Set the gradients so far aside, with this weight: those of the next batch have another one."""
+    def carry(self, before: float, weight: float) -> None:
+        """The gradients so far are of batches with weight `before`; the next batch has another one.
+
+        They stay where they are, scaled, so that the script can still drop them by zero_grad(). Where this worker has
+        no samples they are set aside, because the gradients of the next batch count for nothing.
+        """
         for parameter, place in self.views.items():
-            if parameter.grad is not None and weight:
-                before = self.carried.get(parameter)
-                scaled = parameter.grad.detach().to_dense().to(place.dtype) * weight
-                self.carried[parameter] = scaled if before is None else before.add_(scaled)
+            if parameter.grad is None:
+                continue
+            if before and weight:
+                parameter.grad.mul_(before / weight)
+                continue
+            if before:
+                earlier = self.carried.get(parameter)
+                scaled = parameter.grad.detach().to_dense().to(place.dtype) * before
+                self.carried[parameter] = scaled if earlier is None else earlier.add_(scaled)
             parameter.grad = None
 
     def squared(self) -> float:
@@ -215,10 +224,12 @@ class TorchExchange(GradientExchange):
         super().deliver()
         self._last.deliver_statistics(self._active)
 
-    def carry(self, weight: float) -> None:
-        """Set aside what backward has accumulated, with this weight."""
+    def carry(self, before: float, weight: float) -> None:
+        """What backward has accumulated is of batches with weight `before`; the next one has `weight`."""
+        self._check_untouched()
         for bucket in self._buckets:
-            bucket.carry(weight)
+            bucket.carry(before, weight)
+        self.touched = {p: (id(p.grad), p.grad._version) for p in self.touched if p.grad is not None}
 
     @property
     def has_local(self) -> bool:
