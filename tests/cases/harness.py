@@ -1,0 +1,134 @@
+"""Runs a case as a worker, and records what it takes and what comes out."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+FOLDER = "tests.cases.scripts"
+
+
+def data(rows: int = 192, inputs: int = 6, outputs: int = 1) -> TensorDataset:
+    """Items are (number of the sample, inputs, targets)."""
+    generator = torch.Generator().manual_seed(7)
+    x = torch.randn(rows, inputs, generator=generator)
+    return TensorDataset(torch.arange(rows), x, torch.tanh(x @ torch.randn(inputs, outputs, generator=generator)))
+
+
+def net(inputs: int = 6, outputs: int = 1) -> nn.Sequential:
+    return nn.Sequential(nn.Linear(inputs, 8), nn.Tanh(), nn.Linear(8, outputs))
+
+
+def weights(*modules: nn.Module) -> list[list[float]]:
+    """All parameters and buffers, as lists of numbers."""
+    tensors = [t for module in modules for t in (*module.parameters(), *module.buffers())]
+    return [tensor.detach().double().flatten().tolist() for tensor in tensors]
+
+
+def digest(*modules: nn.Module) -> str:
+    """Equal if and only if all weights are."""
+    return hashlib.sha256(repr(weights(*modules)).encode()).hexdigest()[:12]
+
+
+def case_of(name: str) -> Callable[..., Any]:
+    """The function `file.function` in the folder of scripts."""
+    file, function = name.split(".")
+    found: Callable[..., Any] = getattr(importlib.import_module(f"{FOLDER}.{file}"), function)
+    return found
+
+
+def work(job: dict[str, Any]) -> dict[str, Any]:
+    """Run case `name` in this worker. Returns what it returned, and the samples that this worker took.
+
+    `plans`: batch sizes that are handed out after so many iterations, `[[iterations, sizes], ...]`.
+    """
+    import dynamix_ps.torch as dynamix
+    from dynamix_ps.messages import Plan
+
+    recorded: list[list[list[list[int]]]] = []
+
+    def attach(models: Any, optimizers: Any, dataset: Any, **options: Any) -> Any:
+        run = dynamix.attach(models, optimizers, dataset, **options)
+        loops: list[list[list[int]]] = []
+        recorded.append(loops)
+        original = run.batches
+        plans = [(after, Plan(version, tuple(sizes))) for version, (after, sizes) in enumerate(job["plans"], 1)]
+
+        def newest_plan() -> Plan | None:
+            handed_out = [plan for after, plan in plans if after <= run.iteration]
+            return handed_out[-1] if handed_out else None
+
+        run._session.newest_plan = newest_plan
+
+        def batches(*args: Any, **kwargs: Any) -> Iterator[Any]:
+            loop: list[list[int]] = []
+            loops.append(loop)
+            source: Iterator[Any] = original(*args, **kwargs)
+            try:
+                for batch in source:
+                    loop.append(batch[0][: run._now.batch.samples].tolist())  # the rest counts for nothing
+                    yield batch
+            finally:
+                source.close()  # type: ignore[attr-defined]
+
+        run.batches = batches
+        return run
+
+    return {"values": in_double(case_of(job["name"]), attach), "recorded": recorded}
+
+
+def in_double(case: Callable[..., Any], attach: Callable[..., Any]) -> Any:
+    """What the case returns, with a seed of its own and in double precision."""
+    torch.manual_seed(0)
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        return case(attach)
+    finally:
+        torch.set_default_dtype(before)
+
+
+def flat(values: Any) -> Iterator[float]:
+    """All numbers in nested lists and dicts."""
+    if isinstance(values, dict):
+        values = values.values()
+    if isinstance(values, Iterable) and not isinstance(values, str):
+        for value in values:
+            yield from flat(value)
+    elif isinstance(values, bool | int | float):
+        yield float(values)
+    else:
+        yield float(int(hashlib.sha256(repr(values).encode()).hexdigest()[:8], 16))
+
+
+def refuse(name: str) -> None:
+    """Run a case that must not go on. Prints whether the weights are those after the last step that was allowed."""
+    import dynamix_ps.torch as dynamix
+    from worker_hooks import failure
+
+    models: list[nn.Module] = []
+    after_step: list[str] = []
+
+    def attach(model: Any, optimizer: Any, dataset: Any, **options: Any) -> Any:
+        run = dynamix.attach(model, optimizer, dataset, **options)
+        models.extend([model] if isinstance(model, nn.Module) else model)
+        after_step.append(digest(*models))
+        optimizer.register_step_post_hook(lambda *_: after_step.append(digest(*models)))
+        return run
+
+    exit_now = failure.exit_now
+
+    def tell_and_exit(code: int) -> Any:
+        if not models or digest(*models) == after_step[-1]:
+            print("weights unchanged", flush=True)
+        exit_now(code)
+
+    failure.exit_now = tell_and_exit
+    in_double(case_of(name), attach)
+    print("it went on", flush=True)

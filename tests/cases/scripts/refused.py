@@ -1,0 +1,237 @@
+"""Scripts that must not go on: what they ask for would train another model than one process does."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.functional import mse_loss
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+
+from tests.cases.harness import data, net
+
+
+def _start(attach: Any, lr: float = 0.1) -> Any:
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=lr)
+    return model, optimizer, attach(model, optimizer, data())
+
+
+def _train(run: Any, model: Any, optimizer: Any, **limits: int) -> None:
+    for _, x, y in run.batches(**limits):
+        optimizer.zero_grad()
+        run.backward(mse_loss(model(x), y))
+        optimizer.step()
+
+
+def unattached_optimizer(attach: Any) -> None:
+    """A generator and its optimizer that attach() does not know."""
+    model, optimizer, run = _start(attach)
+    other = nn.Linear(1, 1)
+    other_optimizer = torch.optim.Adam(other.parameters())
+    for _, x, y in run.batches(iterations=4):
+        optimizer.zero_grad()
+        run.backward(mse_loss(model(x), y))
+        optimizer.step()
+        mse_loss(other(y), y).backward()
+        other_optimizer.step()
+
+
+def lbfgs(attach: Any) -> None:
+    model = net()
+    attach(model, torch.optim.LBFGS(model.parameters()), data())
+
+
+def sparse_adam(attach: Any) -> None:
+    model = nn.Embedding(10, 1, sparse=True)
+    attach(model, torch.optim.SparseAdam(model.parameters()), data())
+
+
+def sync_batch_norm(attach: Any) -> None:
+    model = nn.Sequential(nn.Linear(6, 4), nn.SyncBatchNorm(4))
+    attach(model, torch.optim.SGD(model.parameters(), lr=0.1), data())
+
+
+def backward_after_the_sum(attach: Any) -> None:
+    model, optimizer, run = _start(attach)
+    for _, x, y in run.batches(iterations=4):
+        optimizer.zero_grad()
+        run.backward(mse_loss(model(x), y))
+        if run.iteration == 2:
+            model(x).mean().backward()
+        optimizer.step()
+
+
+def changed_before_the_sum(attach: Any) -> None:
+    """Clipping between loss.backward() and run.backward(), while gradients accumulate."""
+    model, optimizer, run = _start(attach)
+    for number, (_, x, y) in enumerate(run.batches(iterations=8)):
+        loss = mse_loss(model(x), y)
+        if number % 2:
+            run.backward(loss)
+            optimizer.step()
+            optimizer.zero_grad()
+        else:
+            loss.backward()
+            if number == 4:
+                nn.utils.clip_grad_norm_(model.parameters(), 1e-3)
+
+
+def step_without_backward(attach: Any) -> None:
+    model, optimizer, run = _start(attach)
+    for _, x, y in run.batches(iterations=4):
+        optimizer.zero_grad()
+        loss = mse_loss(model(x), y)
+        loss.backward() if run.iteration == 2 else run.backward(loss)
+        optimizer.step()
+
+
+def step_before_backward(attach: Any) -> None:
+    model, optimizer, run = _start(attach)
+    for _, x, y in run.batches(iterations=4):
+        if run.iteration == 2:
+            optimizer.step()
+        optimizer.zero_grad()
+        run.backward(mse_loss(model(x), y))
+        optimizer.step()
+
+
+def two_steps(attach: Any) -> None:
+    model, optimizer, run = _start(attach)
+    for _, x, y in run.batches(iterations=4):
+        optimizer.zero_grad()
+        run.backward(mse_loss(model(x), y))
+        optimizer.step()
+        if run.iteration == 2:
+            optimizer.step()
+
+
+def loops_of_different_length(attach: Any) -> None:
+    model, optimizer, run = _start(attach)
+    _train(run, model, optimizer, iterations=5 - run.rank)
+    run.close()
+
+
+def break_on_one_worker(attach: Any) -> None:
+    model, optimizer, run = _start(attach)
+    for _, x, y in run.batches(epochs=2):
+        optimizer.zero_grad()
+        run.backward(mse_loss(model(x), y))
+        optimizer.step()
+        if run.rank == 1 and run.iteration == 3:
+            break
+    run.close()
+
+
+def evaluate_on_rank_0_only(attach: Any) -> None:
+    model, optimizer, run = _start(attach)
+    for _, x, y in run.batches(epochs=2):
+        optimizer.zero_grad()
+        run.backward(mse_loss(model(x), y))
+        optimizer.step()
+        if run.rank == 0 and run.every(3):
+            run.evaluate(data(), lambda _, x, y: {"mse": (model(x) - y).square().sum()})
+
+
+def step_on_one_worker_only(attach: Any) -> None:
+    model, optimizer, run = _start(attach)
+    for _, x, y in run.batches(epochs=2):
+        optimizer.zero_grad()
+        run.backward(mse_loss(model(x), y))
+        if run.rank == 0 or run.iteration != 3:
+            optimizer.step()
+
+
+def perturbed_weights(attach: Any) -> None:
+    """A worker changes a weight by itself, in iteration 10."""
+    model, optimizer, run = _start(attach, lr=1e-3)
+    for _, x, y in run.batches(iterations=200):
+        if run.rank == 1 and run.iteration == 10:
+            with torch.no_grad():
+                model[2].weight += 1e-3
+        optimizer.zero_grad()
+        run.backward(mse_loss(model(x), y))
+        optimizer.step()
+
+
+def learning_rate_of_one_worker(attach: Any) -> None:
+    """A schedule that depends on the rank: the replicas drift apart."""
+    model, optimizer, run = _start(attach)
+    optimizer.param_groups[0]["lr"] *= 1 + run.rank
+    _train(run, model, optimizer, iterations=200)
+
+
+def frozen_on_one_worker(attach: Any) -> None:
+    model, optimizer, run = _start(attach)
+    for _, x, y in run.batches(epochs=2):
+        if run.rank == 1 and run.iteration == 3:
+            model[0].requires_grad_(False)
+        optimizer.zero_grad()
+        run.backward(mse_loss(model(x), y))
+        optimizer.step()
+
+
+def scale_of_one_worker(attach: Any) -> None:
+    """GradScalers that differ."""
+    model, optimizer, run = _start(attach)
+    scaler = torch.amp.GradScaler("cpu", init_scale=256.0 * (1 + run.rank))
+    for _, x, y in run.batches(epochs=2):
+        optimizer.zero_grad()
+        run.backward(scaler.scale(mse_loss(model(x), y)))
+        scaler.step(optimizer)
+        scaler.update()
+
+
+def infinite_loss(attach: Any) -> None:
+    """On one worker."""
+    model, optimizer, run = _start(attach)
+    for rows, x, y in run.batches(epochs=2):
+        optimizer.zero_grad()
+        run.backward(mse_loss(model(x), y) + (torch.inf if (rows == 0).any() else 0))
+        optimizer.step()
+
+
+def shards_differ(attach: Any) -> None:
+    """Every worker brings its own part, of its own length."""
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    run = attach(model, optimizer, data(160 + 32 * int(os.environ["DMLC_WORKER_ID"])))
+    _train(run, model, optimizer, epochs=1)
+
+
+def other_samples(attach: Any) -> None:
+    """Data sets of one length with different samples."""
+    model, rows = net(), torch.arange(160)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    torch.manual_seed(int(os.environ["DMLC_WORKER_ID"]))
+    run = attach(model, optimizer, TensorDataset(rows, torch.randn(160, 6), torch.randn(160, 1)))
+    _train(run, model, optimizer, epochs=1)
+
+
+def data_loader(attach: Any) -> None:
+    model = net()
+    attach(model, torch.optim.SGD(model.parameters(), lr=0.1), DataLoader(data(), batch_size=8, shuffle=True))
+
+
+class _Stream(IterableDataset):  # type: ignore[type-arg]
+    def __iter__(self) -> Any:
+        return iter(data())
+
+
+def iterable_dataset(attach: Any) -> None:
+    model = net()
+    attach(model, torch.optim.SGD(model.parameters(), lr=0.1), _Stream())
+
+
+def layer_of_one_worker(attach: Any) -> None:
+    """A layer more on one worker only."""
+    model, optimizer, run = _start(attach)
+    for _, x, y in run.batches(epochs=2):
+        if run.rank == 1 and run.iteration == 2 and len(model) == 3:
+            model.append(nn.Linear(1, 1))
+            optimizer.add_param_group({"params": model[3].parameters()})
+        optimizer.zero_grad()
+        run.backward(mse_loss(model(x), y))
+        optimizer.step()

@@ -1,0 +1,55 @@
+"""Scripts as people write them: two workers come to the same weights as one process in plain torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cases.harness import case_of, flat, in_double
+from tests.cases.plain import plain_attach, put_together
+from tests.cases.scripts import accumulation, gradients, normalisation, parameters, phases, seeds
+from tests.forked import ForkServer
+
+ELSEWHERE = {"steps", "folds", "batch_norm"}  # helpers, and what has a test of its own
+CASES = [
+    f"{module.__name__.rsplit('.', 1)[1]}.{name}"
+    for module in (gradients, accumulation, normalisation, parameters, phases, seeds)
+    for name, value in vars(module).items()
+    if callable(value) and getattr(value, "__module__", None) == module.__name__ and name not in ELSEWHERE
+]
+PLANS = [[1, [8, 24]], [4, [28, 4]]]  # B stays, so that scripts may count on it
+TOLERANCE = {"gradients.bf16_parameters": 0.02}
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ForkServer]:
+    with ForkServer("dynamix_ps.torch,torch._dynamo") as running:
+        yield running
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_two_workers_are_one_process(name: str, server: ForkServer, tmp_path: Path) -> None:
+    job = {"name": name, "plans": PLANS}
+    workers = server.run("tests.cases.harness:work", job, tmp_path, mode="observe", lr_rule="none")
+    for worker in workers:
+        assert worker.code == 0, worker.output
+    first, second = (worker.result["values"] for worker in workers)
+    assert first == second
+    recorded = put_together([worker.result["recorded"] for worker in workers])
+    assert any(loop for loops in recorded for loop in loops)
+    alone = in_double(case_of(name), plain_attach(recorded))
+    tolerance = TOLERANCE.get(name, 1e-6)
+    assert list(flat(first)) == pytest.approx(list(flat(alone)), rel=tolerance, abs=tolerance)
+
+
+def test_every_sample_is_taken_once_per_epoch_whatever_seeds_the_workers_give(
+    server: ForkServer, tmp_path: Path
+) -> None:
+    job = {"name": "seeds.seed_differs_by_rank", "plans": PLANS}
+    workers = server.run("tests.cases.harness:work", job, tmp_path, mode="observe", lr_rule="none")
+    batches = put_together([worker.result["recorded"] for worker in workers])[0][0]
+    rows = [row for batch in batches for row in batch]
+    assert sorted(rows[:192]) == sorted(rows[192:]) == list(range(192))
+    assert rows[:192] != rows[192:]

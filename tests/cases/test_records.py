@@ -1,0 +1,49 @@
+"""What a run records is what the script has seen."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.forked import ForkServer
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ForkServer]:
+    with ForkServer("dynamix_ps.torch,torch._dynamo") as running:
+        yield running
+
+
+def records(folder: Path, kind: str) -> list[dict[str, Any]]:
+    lines = (folder / "run/workers/worker-0.jsonl").read_text().splitlines()
+    return [record for record in map(json.loads, lines) if record["kind"] == kind]
+
+
+@pytest.mark.parametrize("name", ["loss_of_whole_batches", "loss_of_parts", "loss_over_batches"])
+def test_the_recorded_loss_is_that_of_the_batches(name: str, server: ForkServer, tmp_path: Path) -> None:
+    job = {"name": f"records.{name}", "plans": []}
+    workers = server.run("tests.cases.harness:work", job, tmp_path, window=4, mode="observe")
+    for worker in workers:
+        assert worker.code == 0, worker.output
+    true = sum(worker.result["values"] for worker in workers) / 640
+    windows = records(tmp_path, "window")
+    assert len(windows) >= 2
+    recorded = sum(one["global_loss"] * one["iterations"] for one in windows)
+    assert recorded / sum(one["iterations"] for one in windows) == pytest.approx(true, rel=0.1)
+
+
+def test_metrics_have_names_and_a_direction(server: ForkServer, tmp_path: Path) -> None:
+    job = {"name": "records.metrics_of_any_batch", "plans": []}
+    workers = server.run("tests.cases.harness:work", job, tmp_path)
+    for worker in workers:
+        assert worker.code == 0, worker.output
+        assert worker.result["values"] == pytest.approx([49.5] * 4)
+    evaluations = records(tmp_path, "evaluation")
+    assert len(evaluations) == 4
+    assert all(one["values"] == {"mae": pytest.approx(49.5)} for one in evaluations)
+    assert all(one["higher_is_better"] == {"mae": False} for one in evaluations)
+    assert not any("accuracy" in one["values"] for one in evaluations)

@@ -1,0 +1,65 @@
+"""Scripts that would train another model: all workers stop with one error, before a weight changes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dynamix_ps.errors import TrainingError
+from tests.forked import ForkServer
+
+CASES = {
+    "unattached_optimizer": r"an optimizer \(Adam\) steps parameters that no training sums.*pass all models and",
+    "lbfgs": "LBFGS calls its closure many times",
+    "sparse_adam": "SparseAdam needs sparse gradients",
+    "sync_batch_norm": "SyncBatchNorm .* not supported; use BatchNorm",
+    "backward_after_the_sum": r"loss.backward\(\) has added gradients of this worker alone",
+    "changed_before_the_sum": r"the gradient of \S+ was changed between loss.backward\(\) and run.backward\(\)",
+    "step_without_backward": r"call run.backward\(loss\) for the last loss before optimizer.step\(\)",
+    "step_before_backward": r"optimizer.step\(\) without run.backward\(loss\) in this iteration",
+    "two_steps": r"optimizer.step\(\) a second time for one run.backward\(\)",
+    "loops_of_different_length": "different places of the script: .*worker 1 calls run.close",
+    "break_on_one_worker": "different places of the script: .*worker 1 calls run.close",
+    "evaluate_on_rank_0_only": r"worker 0 calls run.evaluate\(\) after 3 iterations; worker 1 sends the gradients",
+    "step_on_one_worker_only": r"different numbers of steps .*worker 0: 4, worker 1: 3",
+    "frozen_on_one_worker": "different places|not the same on all workers",
+    "layer_of_one_worker": "different places|not the same on all workers",
+    "scale_of_one_worker": "settings of the training differ .*256.*512",
+    "infinite_loss": r"the loss of worker \d is not finite in iteration",
+    "perturbed_weights": "the weights differ between workers before the step of iteration .*2.weight of worker 1",
+    "learning_rate_of_one_worker": "the weights differ between workers",
+    "shards_differ": "data set",
+    "other_samples": "data set",
+    "data_loader": "DataLoader",
+    "iterable_dataset": "IterableDataset|map-style|map style|len",
+}
+CHANGED_BY_THE_SCRIPT = {"perturbed_weights", "layer_of_one_worker"}
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ForkServer]:
+    with ForkServer("dynamix_ps.torch,torch._dynamo") as running:
+        yield running
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_all_workers_stop_with_one_error(name: str, server: ForkServer, tmp_path: Path) -> None:
+    workers = server.run("tests.cases.harness:refuse", f"refused.{name}", tmp_path, limit_s=30)
+    errors = [[line for line in worker.output.splitlines() if line.startswith("error: ")] for worker in workers]
+    for worker in workers:
+        assert worker.code == TrainingError.exit_code, worker.output
+        assert "it went on" not in worker.output
+    assert len(errors[0]) == 1 and errors[0] == errors[1]
+    assert re.search(CASES[name], errors[0][0]), errors[0][0]
+    if name not in CHANGED_BY_THE_SCRIPT:
+        assert all("weights unchanged" in worker.output for worker in workers)
+
+
+def test_a_difference_is_found_within_fifty_iterations(server: ForkServer, tmp_path: Path) -> None:
+    """Iteration 10 is the one before which a worker has changed a weight."""
+    worker = server.run("tests.cases.harness:refuse", "refused.perturbed_weights", tmp_path, limit_s=30)[0]
+    found = re.search(r"before the step of iteration (\d+)", worker.output)
+    assert found and 10 <= int(found[1]) <= 60, worker.output
