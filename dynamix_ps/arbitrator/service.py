@@ -148,7 +148,7 @@ class Arbitrator:
         """Take in a window record. Idempotent; a late record changes nothing. Raises RefusalError."""
         self._heard(record.rank, incarnation)
         self._check(record)
-        if self._windows.add(record, self._clock(), self._registry.live()):
+        if self._windows.add(record, self._clock(), self._registry.live):
             self._wake.set()
 
     def _check(self, record: WindowRecord) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from statistics import median_low
@@ -54,8 +55,8 @@ class Windows:
         self._far_ahead: dict[int, _FarAhead] = {}  # by rank
         self._last_duration_s = 0.0
 
-    def add(self, record: WindowRecord, now_s: float, live: AbstractSet[int] = frozenset()) -> bool:
-        """Take a record in. Returns whether a record counts now. `live`: the workers that report too."""
+    def add(self, record: WindowRecord, now_s: float, live: Callable[[], AbstractSet[int]] = frozenset) -> bool:
+        """Take a record in. Returns whether a record counts now. `live` tells which workers report too."""
         self._newest[record.rank] = max(record.window, self._newest.get(record.rank, 0))
         before = self._far_ahead.get(record.rank)
         follows = before is not None and 0 < record.window - before.record.window <= MAX_AHEAD
@@ -65,10 +66,9 @@ class Windows:
             del self._far_ahead[one.rank]
         return any([self._count(one, now_s) for one in near])
 
-    def _is_near(self, far_ahead: _FarAhead, live: AbstractSet[int]) -> bool:
+    def _is_near(self, far_ahead: _FarAhead, live: Callable[[], AbstractSet[int]]) -> bool:
         record = far_ahead.record
-        alone = not live - {record.rank} or far_ahead.in_a_row >= LASTING
-        if alone or record.window <= self._closed + MAX_AHEAD:
+        if record.window <= self._closed + MAX_AHEAD or far_ahead.in_a_row >= LASTING or not live() - {record.rank}:
             return True
         others = (window for rank, window in self._newest.items() if rank != record.rank)
         return record.window <= max(others, default=0) + MAX_AHEAD

@@ -119,37 +119,42 @@ def test_duplicates_and_reordering_within_the_open_windows_change_no_decision(
         assert item.records == tuple(record(rank, item.window) for rank in range(workers))
 
 
-ALL_THREE = frozenset({0, 1, 2})
+def all_three() -> frozenset[int]:
+    return frozenset({0, 1, 2})
+
+
+def both() -> frozenset[int]:
+    return frozenset({0, 1})
 
 
 def test_a_window_far_ahead_of_all_others_waits_for_another_worker() -> None:
     windows = Windows(3)
-    assert not windows.add(record(0, 2**53), 0.0, ALL_THREE)
+    assert not windows.add(record(0, 2**53), 0.0, all_three)
     assert windows.ready(NOBODY, LEASE_S, 1e9) is None, "nothing closes by it"
     for rank in range(3):
-        assert windows.add(record(rank, 0), 0.0, ALL_THREE)
+        assert windows.add(record(rank, 0), 0.0, all_three)
     assert windows.ready(NOBODY, LEASE_S, 0.0) == ClosedWindow(0, tuple(record(r, 0) for r in range(3)), False)
 
 
 def test_all_workers_may_be_far_ahead_after_an_outage_and_no_record_is_lost() -> None:
     windows = Windows(3, closed=7)
-    assert not windows.add(record(0, 900), 0.0, ALL_THREE)
-    assert windows.add(record(1, 900), 0.0, ALL_THREE)
-    assert windows.add(record(2, 900), 0.0, ALL_THREE)
+    assert not windows.add(record(0, 900), 0.0, all_three)
+    assert windows.add(record(1, 900), 0.0, all_three)
+    assert windows.add(record(2, 900), 0.0, all_three)
     closed = windows.ready(NOBODY, LEASE_S, 0.0)
     assert closed == ClosedWindow(900, tuple(record(rank, 900) for rank in range(3)), timed_out=False)
 
 
 def test_one_worker_leads_by_a_few_windows_at_most() -> None:
     windows = Windows(2)
-    led = [windows.add(record(0, window), 0.0, frozenset({0, 1})) for window in range(MAX_AHEAD + LASTING)]
+    led = [windows.add(record(0, window), 0.0, both) for window in range(MAX_AHEAD + LASTING)]
     assert led == [True] * (MAX_AHEAD + 1) + [False] * (LASTING - 1)
-    assert windows.add(record(1, 0), 0.0, frozenset({0, 1}))
+    assert windows.add(record(1, 0), 0.0, both)
 
 
 def test_a_worker_that_is_the_only_one_to_report_is_believed_after_a_while() -> None:
     windows = Windows(2, closed=3)
-    reported = [windows.add(record(0, window), 0.0, frozenset({0, 1})) for window in range(100, 100 + LASTING)]
+    reported = [windows.add(record(0, window), 0.0, both) for window in range(100, 100 + LASTING)]
     assert reported == [False] * (LASTING - 1) + [True]
     closed = windows.ready(NOBODY, LEASE_S, LEASE_S + 1.0)
     assert closed is not None
@@ -158,4 +163,4 @@ def test_a_worker_that_is_the_only_one_to_report_is_believed_after_a_while() -> 
 
 def test_the_last_worker_that_is_left_may_be_far_ahead() -> None:
     windows = Windows(2)
-    assert windows.add(record(0, 500), 0.0, frozenset({0}))
+    assert windows.add(record(0, 500), 0.0, lambda: frozenset({0}))
