@@ -1,14 +1,16 @@
-"""Cost of the hooks on the training thread: `mode: observe` against `mode: off`, interleaved in one run.
+"""Cost of the hooks on the training thread: a script with the hook against one that only sums gradients, in one run.
 
     python -m benchmarks.parts.hooks --json FILE
 
-Two workers train the CNN on real BytePS with a real arbitrator. Each worker has four copies of the model: two are
-attached with mode off, two with mode observe (votes, norms, records, reports). A round is one iteration of each copy;
-the order rotates from round to round. Equal copies differ by up to 1 % because of their place in memory and in the
-round alone. So there are two copies of each mode, made in the order off, observe, observe, off.
+Two workers train the CNN on real BytePS with a real arbitrator. Each worker has four copies of the model. Two are
+attached with mode observe: checks of parameters, weights and order, votes, norms, records, reports. Two are bare: they
+sum the same gradients in the same buckets over the same data plane, and do nothing else. A round is one iteration of
+each copy; the order rotates from round to round. Equal copies differ by up to 1 % because of their place in memory and
+in the round alone. So there are two copies of each kind, made in the order bare, hook, hook, bare. The second hook has
+no arbitrator, as a worker has one connection.
 
-Per run, the overhead is the mean over rounds of (observe - off), divided by the mean iteration time with mode off. It
-is a mean because part of the cost occurs only every few iterations. The TRIM largest and smallest differences
+Per run, the overhead is the mean over rounds of (hook - bare), divided by the mean iteration time of the bare copies.
+It is a mean because part of the cost occurs only every few iterations. The TRIM largest and smallest differences
 (interruptions by other programs) are left out. `overhead` is the mean of several runs with fresh processes, because the
 place of the models in memory changes a single run by about 1 % either way.
 """
@@ -17,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import functools
 import json
 import os
 import statistics
@@ -34,14 +37,18 @@ from rich.table import Table
 from torch.nn.functional import cross_entropy
 
 from benchmarks.workloads import models
+from dynamix_ps.comm import Comm
+from worker_hooks.exchange import group_parameters
+from worker_hooks.sampler import Cursor, GlobalSampler
 from worker_hooks.session import Session
 from worker_hooks.settings import Settings
+from worker_hooks.torch.batches import fetch
 from worker_hooks.torch.run import Run
 
 BATCH = 64
 WARM_UP = 20
 TRIM = 0.05  # of the rounds, on each side
-COPIES = ("off", "observe", "observe", "off")
+COPIES = ("bare", "hook", "hook", "bare")
 CLUSTER = """
 name: hooks
 mode: observe
@@ -70,14 +77,14 @@ def main() -> None:
     overheads = [row["overhead"] for row in rows]
     overhead = statistics.fmean(overheads)
     table = Table(title="hook cost on the training thread, CNN, 2 workers")
-    for column in ("run", "worker", "off ms", "observe ms", "difference ms", "overhead"):
+    for column in ("run", "worker", "bare ms", "hook ms", "difference ms", "overhead"):
         table.add_column(column, justify="right")
     for row in rows:
         table.add_row(
             str(row["run"] + 1),
             str(row["worker"]),
-            f"{row['off_ms']:.3f}",
-            f"{row['observe_ms']:.3f}",
+            f"{row['bare_ms']:.3f}",
+            f"{row['hook_ms']:.3f}",
             f"{row['difference_ms']:+.4f}",
             f"{row['overhead']:+.2%}",
         )
@@ -103,50 +110,115 @@ def measure(rounds: int) -> list[dict[str, Any]]:
 
 
 def run_worker(rounds: int, results: Path) -> None:
-    """Run one worker: alternate iterations of both modes and write the means."""
+    """Run one worker: alternate iterations of both kinds and write the means."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
     images = torch.utils.data.TensorDataset(torch.randn(4096, 1, 28, 28), torch.randint(0, 10, (4096,)))
     settings = Settings.from_environment()
-    loops = [iterate(mode, settings, images, rounds + WARM_UP) for mode in COPIES]
-    differences: list[tuple[float, float]] = []  # per round: seconds with mode off, additional ones with observe
+    session = Session.join(settings, "torch")
+    apart = dataclasses.replace(settings, run_dir=None, arbitrator=None)
+    steps = [
+        with_hook(Session.join(settings if number == 1 else apart, "torch"), images, rounds + WARM_UP)
+        if kind == "hook"
+        else bare(session.comm, number, images, settings.bucket_bytes)
+        for number, kind in enumerate(COPIES)
+    ]
+    loops = [timed(step) for step in steps]
+    differences: list[tuple[float, float]] = []  # per round: seconds of the bare copies, additional ones of the hooks
     for number in range(rounds + WARM_UP):
         times_s = [0.0] * len(loops)
         turned = [(number + place) % len(loops) for place in range(len(loops))]
         for copy in turned if number // len(loops) % 2 else reversed(turned):
             times_s[copy] = next(loops[copy])
-        seconds = {mode: sum(t for t, m in zip(times_s, COPIES, strict=True) if m == mode) / 2 for mode in COPIES}
-        differences.append((seconds["off"], seconds["observe"] - seconds["off"]))
+        seconds = {kind: sum(t for t, k in zip(times_s, COPIES, strict=True) if k == kind) / 2 for kind in COPIES}
+        differences.append((seconds["bare"], seconds["hook"] - seconds["bare"]))
     kept = sorted(differences[WARM_UP:], key=lambda pair: pair[1])
     trimmed = int(len(kept) * TRIM)
-    off, difference = map(statistics.fmean, zip(*kept[trimmed : len(kept) - trimmed], strict=True))
+    plain, difference = map(statistics.fmean, zip(*kept[trimmed : len(kept) - trimmed], strict=True))
     rank = int(os.environ["DMLC_WORKER_ID"])
     row = {
         "worker": rank,
-        "off_ms": off * 1e3,
-        "observe_ms": (off + difference) * 1e3,
+        "bare_ms": plain * 1e3,
+        "hook_ms": (plain + difference) * 1e3,
         "difference_ms": difference * 1e3,
-        "overhead": difference / off,
+        "overhead": difference / plain,
     }
     (results / f"worker-{rank}.json").write_text(json.dumps(row))
 
 
-def iterate(mode: str, settings: Settings, images: Any, iterations: int) -> Iterator[float]:
-    """Train a separate model in `mode`; yields the seconds of each iteration, including work after the step."""
+def timed(steps: Iterator[None]) -> Iterator[float]:
+    """The seconds of each step."""
+    while True:
+        began_s = time.perf_counter()
+        next(steps)
+        yield time.perf_counter() - began_s
+
+
+def with_hook(session: Session, images: Any, iterations: int) -> Iterator[None]:
+    """Train a model of its own with the hook."""
     model = models.make_model("cnn", (1, 28, 28), 10)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    run = Run([model], [optimizer], images, Session.join(dataclasses.replace(settings, mode=mode), "torch"))
-    batches = run.batches(iterations=iterations)
-    for _ in range(iterations):
-        began_s = time.perf_counter()
-        inputs, targets = next(batches)
+    run = Run([model], [optimizer], images, session)
+    for inputs, targets in run.batches(iterations=iterations):
         optimizer.zero_grad()
         logits = model(inputs)
         run.backward(cross_entropy(logits, targets), correct=(logits.argmax(1) == targets).sum())
         optimizer.step()
-        yield time.perf_counter() - began_s
-    next(batches, None)
-    run.close()
+        yield
+
+
+def bare(comm: Comm, number: int, images: Any, bucket_bytes: int) -> Iterator[None]:
+    """Train a model of its own on the same slices; its gradients are averaged by hooks that do nothing else."""
+    model = models.make_model("cnn", (1, 28, 28), 10)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    averaged = AveragedGradients(model, comm, f"bare.{number}", bucket_bytes)
+    sampler, cursor, sizes = GlobalSampler(len(images), seed=0), Cursor(), (BATCH,) * comm.size
+    while True:
+        step = sampler.plan_step(cursor, sizes)
+        inputs, targets = fetch(images, sampler.indices(step, comm.rank))
+        cursor = step.next
+        optimizer.zero_grad()
+        logits = model(inputs)
+        loss, _ = cross_entropy(logits, targets), (logits.argmax(1) == targets).sum()
+        loss.backward()  # type: ignore[no-untyped-call]
+        averaged.wait()
+        torch.optim.SGD.step.__wrapped__(optimizer)  # type: ignore[attr-defined]  # no hook would know its gradients
+        yield
+
+
+class AveragedGradients:
+    """The least that an exchange can do: scale, send full buckets while backward runs, wait."""
+
+    def __init__(self, model: torch.nn.Module, comm: Comm, name: str, bucket_bytes: int) -> None:
+        parameters = list(model.parameters())
+        sizes = [p.numel() * p.element_size() for p in parameters]
+        self._comm, self._handles = comm, list[int]()
+        for number, group in enumerate(group_parameters(sizes, [0] * len(sizes), bucket_bytes)):
+            members = [parameters[index] for index in group]
+            buffer = torch.zeros(sum(p.numel() for p in members))
+            places = torch.split(buffer, [p.numel() for p in members])
+            comm.declare(f"{name}.{number}")
+            missing = set(members)
+            for parameter, place in zip(members, places, strict=True):
+                parameter.register_post_accumulate_grad_hook(  # type: ignore[no-untyped-call]
+                    functools.partial(
+                        self._take, place.view_as(parameter), buffer, f"{name}.{number}", members, missing
+                    )
+                )
+
+    def _take(self, place: Any, buffer: Any, name: str, members: Any, missing: set[Any], parameter: Any) -> None:
+        torch.mul(parameter.grad, 1 / self._comm.size, out=place)
+        parameter.grad = place
+        missing.discard(parameter)
+        if not missing:
+            missing.update(members)
+            self._handles.append(self._comm.push_pull(name, buffer))
+
+    def wait(self) -> None:
+        for handle in self._handles:
+            while not self._comm.wait(handle, 1.0):
+                pass
+        self._handles.clear()
 
 
 if __name__ == "__main__":

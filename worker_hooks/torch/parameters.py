@@ -12,6 +12,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 
 from dynamix_ps.errors import CheckpointError, TrainingError
+from worker_hooks.torch.glance import Glance
 
 ROUND = 50  # sums until all weights have been compared
 SAMPLE = 4096  # values of one tensor that are compared at once
@@ -26,7 +27,8 @@ class TrainedParameters:
         self.trained: dict[str, nn.Parameter] = {}
         self.code = 0
         self.norms: list[nn.Module] = []
-        self._seen: tuple[object, ...] = ()
+        self._seen: list[tuple[object, ...]] = []
+        self._glance = Glance((), ())
         self._ever: set[nn.Parameter] = set()
         self._compared: list[tuple[str, torch.Tensor]] = []
 
@@ -40,6 +42,7 @@ class TrainedParameters:
         if not self.trained:
             raise TrainingError("the model has no parameter that requires a gradient, so there is nothing to train")
         self._seen = self._present()
+        self._glance = Glance(self.models, self.optimizers)
         self.code = zlib.crc32(repr(self.described()).encode())
         modules = [module for model in self.models for module in model.modules()]
         for module in modules:
@@ -63,21 +66,17 @@ class TrainedParameters:
                 if name in kept and buffer.dtype.is_floating_point and id(buffer) not in statistics:
                     yield (f"{number}.{name}" if len(self.models) > 1 else name), buffer
 
-    def _present(self) -> tuple[object, ...]:
-        seen: list[object] = []
-        for parameter in self._all():
-            seen += (parameter, parameter.requires_grad, parameter.dtype, parameter.shape, parameter.device)
-        return tuple(map(_identity, seen))
-
-    def _all(self) -> Iterator[nn.Parameter]:
-        for model in self.models:
-            yield from model.parameters()
-        for optimizer in self.optimizers:
-            for group in optimizer.param_groups:
-                yield from group["params"]
+    def _present(self) -> list[tuple[object, ...]]:
+        """All that `changed` compares."""
+        everything = [p for model in self.models for p in model.parameters()]
+        everything += [p for optimizer in self.optimizers for group in optimizer.param_groups for p in group["params"]]
+        return [(id(p), p.requires_grad, p.dtype, p.shape, p.device) for p in everything]
 
     def changed(self) -> bool:
-        """Whether anything of what `look_up` found has changed since."""
+        """Whether anything of what `look_up` found has changed since. Called twice per iteration, so it is quick."""
+        if self._glance.same():
+            return False
+        self._glance = Glance(self.models, self.optimizers)
         return self._present() != self._seen
 
     def described(self) -> dict[str, str]:
@@ -152,10 +151,6 @@ def parameters_of_no_model(
     """Those that only an optimizer knows: of a loss with weights of its own."""
     in_models = {parameter for model in models for parameter in model.parameters()}
     return {name: one for name, one in named_parameters(models, optimizers).items() if one not in in_models}
-
-
-def _identity(seen: object) -> object:
-    return id(seen) if isinstance(seen, nn.Parameter) else seen
 
 
 def direction_and_size(tensor: torch.Tensor, offset: int) -> tuple[float, float]:
