@@ -64,8 +64,10 @@ class RoleLog:
     def write(self, data: bytes, final: bool = False) -> list[str]:
         """Take in output; returns the lines that are now complete. A full disk sets `problem`; it raises nothing."""
         if self._file is not None:
+            left = memoryview(data)
             try:
-                self._file.write(data)
+                while left:  # a disk that becomes full takes a part, and the error comes with the rest
+                    left = left[self._file.write(left) :]
             except OSError as error:
                 self._give_up(error)
         lines = self._splitter.feed(data, final)
