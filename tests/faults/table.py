@@ -66,6 +66,17 @@ class SurroundingsFault:
 
 
 @dataclass(frozen=True, slots=True)
+class TrainingFault:
+    """In a real training, worker 1 of two runs `before` before it attaches, or `within` in iteration 6."""
+
+    key: str
+    outcome: Outcome
+    before: str = ""
+    within: str = ""
+    comm: str = "gloo"
+
+
+@dataclass(frozen=True, slots=True)
 class HeldElsewhere:
     """A fault whose outcome a test of another folder holds."""
 
@@ -344,6 +355,53 @@ SURROUNDINGS = (
     ),
 )
 
+TRAINING_FAULTS = (
+    TrainingFault(
+        "evaluate-on-one-rank",
+        Outcome(4, r"error: .*worker 0 sends the gradients of iteration 6; worker 1 calls run.evaluate\(\)"),
+        within="run.evaluate(data, lambda batch: {'mse': 0.0})",
+    ),
+    TrainingFault(
+        "loop-shorter-on-one-rank",
+        Outcome(4, "error: .*worker 0 sends the gradients of iteration 20; worker 1 .*after 20 iterations"),
+        before="iterations = 20",
+    ),
+    TrainingFault(
+        "data-sets-differ",
+        Outcome(4, "error: .*the data sets of the workers differ: 400 samples on worker 0, 300 samples on worker 1"),
+        before="data = torch.utils.data.TensorDataset(inputs[:300], inputs[:300])",
+    ),
+    TrainingFault(
+        "weights-changed-on-one-rank",
+        Outcome(4, "error: .*the weights differ between workers before the step of iteration 6"),
+        within="with torch.no_grad(): model.weight += 1.0",
+    ),
+    TrainingFault(
+        "training-killed",
+        Outcome(4, r"error: worker-1 was killed by SIGKILL at iteration 6\b"),
+        within="os.kill(os.getpid(), signal.SIGKILL)",
+    ),
+    TrainingFault(
+        "training-hangs",
+        Outcome(4, r"error: worker-0 ended with exit code 5 at iteration 6: .*missing: worker 1 \(at iteration 6,"),
+        within="time.sleep(600)",
+    ),
+    TrainingFault(
+        "training-stopped",
+        Outcome(4, f"error: worker-1 {_STOPPED}worker-0 ended with exit code 5 at iteration 6: .*missing: worker 1"),
+        within="os.kill(os.getpid(), signal.SIGSTOP)",
+    ),
+    TrainingFault(
+        "training-server-stopped",
+        Outcome(4, f"error: server-0 {_STOPPED}worker-. ended with exit code 5 at iteration .*missing: server-0"),
+        within="for entry in os.listdir('/proc'):\n"
+        "    if entry.isdigit() and 'server_hooks.server' in open(f'/proc/{entry}/cmdline').read():\n"
+        "        if os.environ['DYNAMIX_RUN_ID'] in open(f'/proc/{entry}/environ').read():\n"
+        "            os.kill(int(entry), signal.SIGSTOP)",
+        comm="byteps",
+    ),
+)
+
 _TRAINING, _LAUNCH = "tests/integration/test_training_faults.py", "tests/integration/test_launch.py"
 _NETWORK = "tests/integration/test_network_faults.py"
 
@@ -363,6 +421,38 @@ HELD_ELSEWHERE = (
         "launcher-and-reaper-killed",
         "the next launch removes what is left",
         f"{_LAUNCH}::test_what_a_run_left_whose_reaper_died_too_is_removed_by_the_next_run",
+    ),
+    HeldElsewhere(
+        "checkpoint-damaged",
+        "refused with its path, and the one before it is used",
+        "tests/unit/worker_hooks/test_checkpoint.py::test_a_damaged_checkpoint_is_refused_and_the_one_before_it_used",
+    ),
+    HeldElsewhere(
+        "checkpoint-of-another-model",
+        "refused before anything changes",
+        "tests/unit/worker_hooks/test_resume.py::test_a_checkpoint_of_another_model_is_refused_before_anything_changes",
+    ),
+    HeldElsewhere(
+        "disk-full-at-a-checkpoint",
+        "degraded once, training goes on",
+        "tests/unit/worker_hooks/test_resume.py::test_a_full_disk_degrades_once_and_recovers",
+    ),
+    HeldElsewhere(
+        "sigterm-where-checkpoints-are-saved",
+        "a checkpoint is written, and the job goes on from it",
+        "tests/integration/test_termination.py::test_stopping_a_job_leaves_a_checkpoint_that_it_goes_on_from",
+    ),
+    HeldElsewhere("network-link-down-and-up", "counted right after it", f"{_NETWORK}::test_link_down_and_up"),
+    HeldElsewhere("network-interface-renamed", "counted right", f"{_NETWORK}::test_interface_renamed"),
+    HeldElsewhere(
+        "arbitrator-dies-again-and-again",
+        "it is left alone, which is said once",
+        "tests/integration/test_arbitrator_watch.py::test_one_that_dies_again_and_again_is_left_alone",
+    ),
+    HeldElsewhere(
+        "arbitrator-lies",
+        "a wrong plan is refused once, and the right one after it counts",
+        "tests/faults/test_lying_arbitrator.py::test_a_wrong_plan_is_refused_once_and_the_right_one_after_it_counts",
     ),
     HeldElsewhere("interrupted-twice", "exit 130, all are killed at once", f"{_LAUNCH}::test_the_second_ctrl_c_kills"),
     HeldElsewhere(

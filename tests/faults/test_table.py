@@ -13,6 +13,7 @@ from tests.faults.table import (
     REFUSALS,
     SIGNAL_FAULTS,
     SURROUNDINGS,
+    TRAINING_FAULTS,
     WORKER_FAULTS,
     HeldElsewhere,
 )
@@ -20,7 +21,8 @@ from tests.launching import ROOT
 
 
 def test_there_are_many_kinds_and_each_has_one_name() -> None:
-    keys = [row.key for row in (*WORKER_FAULTS, *SIGNAL_FAULTS, *REFUSALS, *SURROUNDINGS, *HELD_ELSEWHERE, *ATTACKS)]
+    rows = (*WORKER_FAULTS, *SIGNAL_FAULTS, *TRAINING_FAULTS, *REFUSALS, *SURROUNDINGS, *HELD_ELSEWHERE, *ATTACKS)
+    keys = [row.key for row in rows]
     assert [key for key, count in Counter(keys).items() if count > 1] == []
     assert len(keys) >= 60
 
