@@ -23,8 +23,12 @@ About our code and the machine:
     decision_path       modules and calls from a closed window to a published plan
     quota_waiting       how long workers with CPU quotas wait for each other
 
+    faults              a campaign of kills, stops, full disks and attacks on real runs
+
 Shared:
 
     study               command line, CSV, picture and page of a study
+    fault_kinds         the faults of the campaign
+    fault_job           one run that a fault hits
     trainings           trained policies, and their times relative to the best rival
 """
