@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent import futures
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
-from torch import nn
 
 from dynamix_ps.rpc import arbitrator_pb2 as pb
 from dynamix_ps.rpc import arbitrator_pb2_grpc as pb_grpc
 from dynamix_ps.rpc.plan_rules import LARGEST_STEP
-from tests.unit.worker_hooks.test_torch import lines, make_run
+from tests.unit.worker_hooks.test_torch import lines, make_run, train
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -48,6 +48,19 @@ class Liar(pb_grpc.ArbitratorServicer):
         return pb.LeaveReply()
 
 
+@contextmanager
+def arbitrator(liar: Liar) -> Iterator[str]:
+    """The address of a server."""
+    server = grpc.server(futures.ThreadPoolExecutor(4))
+    pb_grpc.add_ArbitratorServicer_to_server(liar, server)  # type: ignore[no-untyped-call]
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        yield f"127.0.0.1:{port}"
+    finally:
+        server.stop(0)
+
+
 @pytest.mark.parametrize(
     ("lie", "problem"),
     [
@@ -61,23 +74,29 @@ class Liar(pb_grpc.ArbitratorServicer):
 def test_a_wrong_plan_is_refused_once_and_the_right_one_after_it_counts(
     tmp_path: Path, lie: pb.Plan, problem: str
 ) -> None:
-    server = grpc.server(futures.ThreadPoolExecutor(4))
-    pb_grpc.add_ArbitratorServicer_to_server(Liar(lie), server)  # type: ignore[no-untyped-call]
-    port = server.add_insecure_port("127.0.0.1:0")
-    server.start()
-    run = make_run(tmp_path, mode="adapt", bounds=((1, 32),), arbitrator=f"127.0.0.1:{port}", token="t")
-    try:
-        for inputs, targets in run.batches(epochs=1_000_000):
-            run.optimizer.zero_grad()
-            run.backward(nn.functional.cross_entropy(run.model(inputs), targets))
-            run.optimizer.step()
-            if run.batch_size == 12:
-                break
-        run.close()
-    finally:
-        server.stop(0)
+    with arbitrator(Liar(lie)) as address:
+        run = make_run(tmp_path, mode="adapt", bounds=((1, 32),), arbitrator=address, token="t")
+        train_until(run, lambda: run.batch_size == 12)
     degraded = [line["detail"] for line in lines(tmp_path) if line["kind"] == "degraded"]
     assert len(degraded) == 1
     assert degraded[0].startswith(f"plan {lie.version} refused: ")
     assert problem in degraded[0]
     assert [line["version"] for line in lines(tmp_path) if line["kind"] == "plan_applied"] == [1]
+
+
+def test_an_answer_that_is_no_plan_is_an_outage_and_training_goes_on(tmp_path: Path) -> None:
+    with arbitrator(Liar(pb.Plan(version=2, batch_sizes=[-8]))) as address:
+        run = make_run(tmp_path, mode="adapt", bounds=((1, 32),), arbitrator=address, token="t")
+        train_until(run, lambda: any(line["kind"] == "degraded" for line in lines(tmp_path)))
+    degraded = [line["detail"] for line in lines(tmp_path) if line["kind"] == "degraded"]
+    assert len(degraded) == 1
+    assert "its answer makes no sense: plan.batch_sizes: got -8" in degraded[0]
+    assert run.batch_size == 8
+
+
+def train_until(run: Any, enough: Callable[[], bool]) -> None:
+    """Train until `enough` is true and one iteration more, and close."""
+    while not enough():
+        train(run, iterations=run.iteration + 1)
+    train(run, iterations=run.iteration + 1)
+    run.close()
