@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dynamix_ps.config.schema import Metrics
+from dynamix_ps.config.schema import Metrics, Timeouts
 from dynamix_ps.messages import Plan
 from dynamix_ps.metrics.network import probe_client
 from dynamix_ps.metrics.network.probe_client import ProbeSource
@@ -25,6 +25,7 @@ from tests.probes import probe_process
 pytestmark = pytest.mark.timeout(120)
 
 START = Plan(0, (64, 64, 64))
+TIMEOUTS = Timeouts(rpc_s=2.0, lease_s=3.0)
 
 
 @pytest.fixture
@@ -50,7 +51,7 @@ def running(arbitrator: ArbitratorProcess) -> Iterator[None]:
 
 def serve_workers(arbitrator: ArbitratorProcess) -> None:
     """Three workers register, report, get plan 1 and leave, all without a `degraded` event."""
-    workers = [Worker(arbitrator.address, rank) for rank in range(3)]
+    workers = [Worker(arbitrator.address, rank, timeouts=TIMEOUTS) for rank in range(3)]
     try:
         for worker in workers:
             worker.client.start()
