@@ -348,6 +348,7 @@ SURROUNDINGS = (
         "the launcher may open 12 files",
         Outcome(3, "error: .*Too many open files"),
     ),
+    SurroundingsFault("shared-memory-small", "/dev/shm has 4 KiB under a training on BytePS", DONE),
     SurroundingsFault(
         "roles-by-hand-workers-killed",
         "both workers of roles started by hand are killed",
@@ -444,6 +445,26 @@ HELD_ELSEWHERE = (
     ),
     HeldElsewhere("network-link-down-and-up", "counted right after it", f"{_NETWORK}::test_link_down_and_up"),
     HeldElsewhere("network-interface-renamed", "counted right", f"{_NETWORK}::test_interface_renamed"),
+    HeldElsewhere(
+        "network-cut",
+        "workers on both sides give up after timeouts.stall_fail_s, exit 5",
+        "tests/integration/test_network_cut.py::test_workers_on_both_sides_of_a_cut_give_up",
+    ),
+    HeldElsewhere(
+        "network-lossy-or-narrow",
+        "training goes on, and the record tells which link is slow and why",
+        "tests/integration/test_network_whole_run.py::test_a_lossy_link_and_a_narrow_link_are_told_apart",
+    ),
+    HeldElsewhere(
+        "probe-killed",
+        "training goes on, which is said once",
+        "tests/integration/test_network_probe_runs.py::test_training_goes_on_when_the_probe_is_killed",
+    ),
+    HeldElsewhere(
+        "probe-hangs",
+        "the run ends all the same",
+        "tests/integration/test_network_probe_runs.py::test_a_probe_that_hangs_does_not_keep_the_run_from_ending",
+    ),
     HeldElsewhere(
         "arbitrator-dies-again-and-again",
         "it is left alone, which is said once",

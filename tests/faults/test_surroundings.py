@@ -122,6 +122,32 @@ def launcher_out_of_files(folder: Path, outcome: Outcome) -> None:
         assert_nothing_left(run_id_in(done.stdout))
 
 
+SUMS = """
+import torch
+import byteps.torch as bps
+bps.init()
+for _ in range(5):
+    assert float(bps.push_pull(torch.ones(1_000_000), name="x", average=False).sum()) == 2_000_000
+bps.shutdown()
+started()
+finished()
+"""
+
+
+def shared_memory_small(folder: Path, outcome: Outcome) -> None:
+    file = cluster_file(folder, workers="[{}, {}]", comm="byteps")
+    launch = f"{sys.executable} -m dynamix_ps.cli.main launch -c {file} -- python {script(folder, SUMS)}"
+    command = ["unshare", "-m", "bash", "-c", f"mount -t tmpfs -o size=4k tmpfs /dev/shm && exec {launch}"]
+    done = subprocess.run(
+        command, cwd=folder, env=environment(), capture_output=True, text=True, timeout=LIMIT_S, check=False
+    )
+    if "run folder: " not in done.stdout:
+        pytest.skip(f"no private /dev/shm here: {done.stderr}")
+    assert done.returncode == outcome.exit_code, done.stdout + done.stderr
+    assert re.search(outcome.says, done.stdout)
+    assert_nothing_left(run_id_in(done.stdout))
+
+
 SERVE = f"""
 import sys
 sys.path.insert(0, {str(ROOT)!r})
@@ -162,6 +188,7 @@ MADE: dict[str, Callable[[Path, Outcome], None]] = {
     "disk-full-at-start": disk_full_at_start,
     "run-folder-removed": run_folder_removed,
     "launcher-out-of-files": launcher_out_of_files,
+    "shared-memory-small": shared_memory_small,
     "roles-by-hand-workers-killed": roles_by_hand,
 }
 
