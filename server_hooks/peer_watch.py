@@ -1,7 +1,7 @@
 """Ends a server or the scheduler when the others are gone, which BytePS itself would wait for without end.
 
 A launcher ends all roles anyway. This is for roles that are started by hand: a killed worker closes its connections,
-and a role whose workers have all gone in this way has nothing left to do.
+those to a host that is cut off are closed by the kernel, and a role whose workers have all gone has nothing left to do.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from typing import NamedTuple
 from dynamix_ps.config import variables
 from dynamix_ps.errors import PeerLostError
 from dynamix_ps.metrics.network.connection import endpoint
-from dynamix_ps.metrics.network.own_sockets import OwnSockets, own_sockets
+from dynamix_ps.metrics.network.own_sockets import OwnSockets, keep_alive, own_sockets
 
 GONE_S = 20.0  # longer than a launcher waits for servers in an orderly end (chosen by us)
 _CHECK_EVERY_S = 1.0
+_IDLE_S, _PROBE_EVERY_S, _PROBES = 30, 15, 6  # a host that is cut off counts as gone after two minutes
 
 
 class Peers(NamedTuple):
@@ -95,6 +96,7 @@ def _watch() -> None:
     ignored = endpoints_of(variables.get(variables.ARBITRATOR) or "")
     absence = Absence(role)
     while absence.see(time.monotonic(), peers_of(own_sockets(), scheduler, ignored)) < GONE_S:
+        keep_alive(_IDLE_S, _PROBE_EVERY_S, _PROBES)
         time.sleep(_CHECK_EVERY_S)
     name = variables.get(variables.ROLE_NAME) or role
     others = "workers and servers" if role == "scheduler" else "workers"

@@ -8,7 +8,7 @@ import socket
 import pytest
 
 from dynamix_ps.metrics.network.connection import Connection, endpoint
-from dynamix_ps.metrics.network.own_sockets import opened_between, own_sockets
+from dynamix_ps.metrics.network.own_sockets import keep_alive, opened_between, own_sockets
 
 
 def connection(local: socket.socket) -> Connection:
@@ -58,3 +58,11 @@ def test_a_connection_that_the_other_end_has_closed_is_not_connected():
         found = own_sockets()
         assert pair not in found.connected
         assert pair in found.left
+
+
+def test_connections_are_kept_alive():
+    with socket.create_server(("127.0.0.1", 0)) as listener, socket.create_connection(listener.getsockname()) as client:
+        keep_alive(idle_s=7, every_s=3, probes=2)
+        assert client.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+        options = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+        assert [client.getsockopt(socket.IPPROTO_TCP, option) for option in options] == [7, 3, 2]
