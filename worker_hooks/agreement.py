@@ -1,9 +1,9 @@
 """All workers do the same, or all of them stop. Pure.
 
-Every sum carries a code of what each worker is doing: which kind of sum it takes part in, in which iteration, after how
-many steps of its optimizers, with which parameters. One more thing travels with it, a sample of the weights. If
-anything differs, the workers tell each other in words (`Account`), and all of them raise the same error before a
-weight changes.
+Every sum carries a code of what each worker is doing: which kind of sum it takes part in, in which iteration, at which
+place in the data, after how many steps of its optimizers, with which parameters. One more thing travels with it, a
+sample of the weights. If anything differs, the workers tell each other in words (`Account`), and all of them raise the
+same error before a weight changes.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ class Doing(NamedTuple):
     iteration: int
     steps: int  # that all optimizers have taken so far
     layout: int  # code of the parameters that are summed
+    place: str  # where in the data the iteration begins
     setting: str = ""  # anything else that must be equal, such as the scale of a GradScaler
 
     def code(self) -> int:
@@ -65,6 +66,12 @@ def disagreement(accounts: Sequence[Account], tolerance: float) -> TrainingError
         return TrainingError(
             f"the workers are at different places of the script: {told}. "
             "Every worker must run the same loops and make the same calls; no `if run.rank == 0` around them"
+        )
+    if len({doing.place for doing in doings}) > 1:
+        told = ", ".join(f"worker {rank}: {doing.place}" for rank, doing in enumerate(doings))
+        return TrainingError(
+            f"the workers are at different places in the data in iteration {doings[0].iteration} ({told}); "
+            "run.load_state_dict() must get the same state on every worker"
         )
     if len({doing.steps for doing in doings}) > 1:
         told = ", ".join(f"worker {rank}: {doing.steps}" for rank, doing in enumerate(doings))

@@ -15,9 +15,11 @@ from worker_hooks.trailer import Contribution, GlobalView
 
 if TYPE_CHECKING:
     from dynamix_ps.comm import Comm
+    from worker_hooks.batches import BatchStream
     from worker_hooks.exchange import GradientExchange
     from worker_hooks.observe.stall import StallWatch
     from worker_hooks.plan_switch import PlanSwitch
+    from worker_hooks.sampler import Cursor
 
 LAYOUT = "changes which parameters are trained"
 
@@ -30,6 +32,8 @@ class ReplicatedModel(Framework):
     iteration = 0
     _comm: Comm
     _exchange: GradientExchange
+    _cursor: Cursor
+    _stream: BatchStream
     _switch: PlanSwitch
     _stall: StallWatch
     _prefix: str  # of the keys of this model
@@ -40,7 +44,8 @@ class ReplicatedModel(Framework):
 
     def _doing(self, kind: str) -> Doing:
         setting = self._setting() + (f" loss scale {self._scale:g}" if self._scale != 1 else "")
-        return Doing(kind, self.iteration, self._steps, self._layout_code(), setting)
+        place = f"epoch {self._cursor.epoch}, sample {self._cursor.position}, seed {self._stream.seed}"
+        return Doing(kind, self.iteration, self._steps, self._layout_code(), place, setting)
 
     def _announce(self, kind: str) -> None:
         """Make sure that all workers are about to do `kind`. Collective.

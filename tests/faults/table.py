@@ -336,6 +336,11 @@ SURROUNDINGS = (
     SurroundingsFault("stdout-reader-gone", "who reads the output ends after a line (| head -1)", DONE),
     SurroundingsFault("disk-full-in-training", "the disk with the run folder is full while workers train", DONE),
     SurroundingsFault(
+        "disk-full-at-a-checkpoint",
+        "the disk for checkpoints has no room for one",
+        Outcome(0, "warning: .*checkpoint.* was not saved: No space left on device; training goes on"),
+    ),
+    SurroundingsFault(
         "disk-full-at-start",
         "the disk for the run folder is full",
         Outcome(3, "error: cannot .*No space left on device"),
@@ -404,6 +409,7 @@ TRAINING_FAULTS = (
 )
 
 _TRAINING, _LAUNCH = "tests/integration/test_training_faults.py", "tests/integration/test_launch.py"
+_TERMINATION = "tests/integration/test_termination.py"
 _NETWORK = "tests/integration/test_network_faults.py"
 
 HELD_ELSEWHERE = (
@@ -432,11 +438,6 @@ HELD_ELSEWHERE = (
         "checkpoint-of-another-model",
         "refused before anything changes",
         "tests/unit/worker_hooks/test_resume.py::test_a_checkpoint_of_another_model_is_refused_before_anything_changes",
-    ),
-    HeldElsewhere(
-        "disk-full-at-a-checkpoint",
-        "degraded once, training goes on",
-        "tests/unit/worker_hooks/test_resume.py::test_a_full_disk_degrades_once_and_recovers",
     ),
     HeldElsewhere(
         "sigterm-where-checkpoints-are-saved",
@@ -474,6 +475,16 @@ HELD_ELSEWHERE = (
         "arbitrator-lies",
         "a wrong plan is refused once, and the right one after it counts",
         "tests/faults/test_lying_arbitrator.py::test_a_wrong_plan_is_refused_once_and_the_right_one_after_it_counts",
+    ),
+    HeldElsewhere(
+        "worker-terminated-that-saves-checkpoints",
+        "exit 4, the worker is named, worker 0 saves the last iteration",
+        f"{_TERMINATION}::test_a_worker_that_is_terminated_leaves_a_checkpoint_of_worker_0",
+    ),
+    HeldElsewhere(
+        "places-differ-after-a-resume",
+        "all workers stop in the first iteration",
+        "tests/integration/test_own_checkpoint.py::test_workers_that_load_different_places_stop",
     ),
     HeldElsewhere("interrupted-twice", "exit 130, all are killed at once", f"{_LAUNCH}::test_the_second_ctrl_c_kills"),
     HeldElsewhere(

@@ -17,6 +17,7 @@ from tests.faults.job import job, output_of
 from tests.faults.table import LIMIT_S, SURROUNDINGS, Outcome
 from tests.integration.byteps_cluster import Cluster
 from tests.launching import ROOT, assert_nothing_left, cluster_file, dynamix, environment, run_id_in, script, wait_for
+from worker_hooks.checkpoint import load_checkpoint
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -82,6 +83,26 @@ finished()
         (folder / "runs" / "room").touch()
         running.ends_with(outcome)
         assert "warning: " in running.output
+
+
+def disk_full_at_a_checkpoint(folder: Path, outcome: Outcome) -> None:
+    body = """
+import torch
+import dynamix_ps.torch as dynamix
+model = torch.nn.Linear(2000, 100)  # 800 kB: the second checkpoint does not fit beside the first
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+data = torch.utils.data.TensorDataset(torch.randn(400, 2000), torch.randn(400, 100))
+run = dynamix.attach(model, optimizer, data)
+for x, y in run.batches(iterations=3):
+    optimizer.zero_grad()
+    run.backward(torch.nn.functional.mse_loss(model(x), y))
+    optimizer.step()
+    run.save("disk/own.pt")
+"""
+    with _disk(folder / "disk", 1 << 20), job(folder, body) as running:
+        running.ends_with(outcome)
+        assert load_checkpoint(folder / "disk" / "own.pt")
+        assert [path.name for path in (folder / "disk").iterdir()] == ["own.pt"]
 
 
 def disk_full_at_start(folder: Path, outcome: Outcome) -> None:
@@ -185,6 +206,7 @@ MADE: dict[str, Callable[[Path, Outcome], None]] = {
     "stdout-full": in_shell("LAUNCH >/dev/full"),
     "stdout-reader-gone": in_shell("set -o pipefail; LAUNCH | head -1"),
     "disk-full-in-training": disk_full_in_training,
+    "disk-full-at-a-checkpoint": disk_full_at_a_checkpoint,
     "disk-full-at-start": disk_full_at_start,
     "run-folder-removed": run_folder_removed,
     "launcher-out-of-files": launcher_out_of_files,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,8 @@ if saved and rank in job["resume"]:
     optimizer.load_state_dict(saved["optimizer"])
 run = dynamix.attach(model, optimizer, data, seed=job["seeds"][rank])
 if saved and rank in job["resume"]:
+    if rank in job.get("moved", []):
+        saved["run"]["position"]["cursor"]["position"] += 1
     run.load_state_dict(saved["run"])
 seen = []
 for epoch in range(run.epoch, job["epochs"]):
@@ -71,6 +74,24 @@ def test_a_script_with_files_of_its_own_goes_on_where_it_stopped(tmp_path: Path)
         assert second[rank]["iteration"] == whole[rank]["iteration"]
         assert first[rank]["seen"] + second[rank]["seen"] == whole[rank]["seen"]
         assert second[rank]["weights"] == whole[rank]["weights"]
+
+
+@pytest.mark.parametrize(
+    ("job", "message"),
+    [
+        ({"resume": [0]}, "worker 0 sends the gradients of iteration 10; worker 1 sends the gradients of iteration 0"),
+        (
+            {"resume": [0, 1], "moved": [1]},
+            r"at different places in the data in iteration 10 \(worker 0: epoch 1, sample 0, seed 3, "
+            r"worker 1: epoch 1, sample 1, seed 3\); run.load_state_dict\(\) must get the same state on every worker",
+        ),
+    ],
+)
+def test_workers_that_load_different_places_stop(tmp_path: Path, job: dict[str, Any], message: str) -> None:
+    train(tmp_path, epochs=1)
+    code, results, output = train(tmp_path, **job)
+    assert (code, results) == (4, [])
+    assert len(re.findall(message, output)) >= 2, output
 
 
 def test_the_seed_of_worker_0_is_everybodys(tmp_path: Path) -> None:

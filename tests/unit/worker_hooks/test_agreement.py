@@ -8,7 +8,7 @@ import pytest
 
 from worker_hooks.agreement import GRADIENTS, Account, Doing, disagreement, weights_differ
 
-DOING = Doing(GRADIENTS, iteration=7, steps=7, layout=1)
+DOING = Doing(GRADIENTS, iteration=7, steps=7, layout=1, place="epoch 0, sample 56")
 PARAMETERS = {"a.weight": "(2, 3) float32", "a.bias": "(2,) float32"}
 WEIGHTS = {"a.weight": (0.5, 3.0), "a.bias": (0.25, -1.0)}
 
@@ -30,6 +30,10 @@ def told(*changes: dict[str, object]) -> str:
     [
         ({"doing": {"kind": "run.evaluate()"}}, "workers 0, 2 sends the gradients of iteration 7; worker 1 calls"),
         ({"doing": {"iteration": 9}}, "worker 1 sends the gradients of iteration 9"),
+        (
+            {"doing": {"place": "epoch 1"}},
+            r"different places in the data .*worker 0: epoch 0, sample 56, worker 1: epoch 1,",
+        ),
         ({"doing": {"steps": 6}}, r"numbers of steps before iteration 7 \(worker 0: 7, worker 1: 6, worker 2: 7"),
         ({"parameters": {"b": "(1,) float32"}}, r"parameter b .*worker 0: not trained, worker 1: \(1,\) float32"),
         ({"parameters": {"a.bias": "(2,) float64"}}, r"parameter a.bias is not the same .*iteration 7"),
@@ -56,6 +60,7 @@ def test_codes_tell_doings_apart() -> None:
         DOING._replace(iteration=8),
         DOING._replace(steps=8),
         DOING._replace(layout=2),
+        DOING._replace(place="epoch 0, sample 57"),
         DOING._replace(setting="loss scale 2"),
     ]
     codes = {doing.code() for doing in doings}
