@@ -38,9 +38,9 @@ TRAIN = f"""
     model = torch.nn.Sequential(torch.nn.Linear(500, 1000), torch.nn.ReLU(), torch.nn.Linear(1000, 4))
     run = dynamix.attach(model, torch.optim.SGD(model.parameters(), lr=0.01), data)
     for inputs, targets in run.batches(iterations={ITERATIONS}):
-        run.optimizer.zero_grad()
+        run.optimizers[0].zero_grad()
         run.backward(torch.nn.functional.cross_entropy(model(inputs), targets))
-        run.optimizer.step()
+        run.optimizers[0].step()
     run.close()
     print("{{}}")
 """
