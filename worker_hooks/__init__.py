@@ -13,6 +13,7 @@
 
 Before, between and after the iterations
   replicated_model  all replicas do the same, or all workers stop
+  weight_samples   a few numbers that show whether weights differ
   agreement        what is compared for that, and in which words workers are told
   attached_model   how a model joins the other workers, where it is, how it leaves
   resumable_model  how its state is saved and comes back

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import io
-import math
 import zlib
 from collections.abc import Sequence
-from typing import Any
 
 import mxnet as mx
 import numpy as np
@@ -14,9 +12,8 @@ from mxnet.gluon import Block, Parameter, Trainer, nn
 
 from dynamix_ps.errors import TrainingError
 from worker_hooks.mxnet.state import named_parameters
+from worker_hooks.weight_samples import WeightSamples, part_of
 
-ROUND = 50  # sums until all weights have been compared
-SAMPLE = 4096  # values of one parameter that are compared at once
 TOLERANCE = 2e-4  # two processors may round each step differently
 
 
@@ -30,7 +27,7 @@ class TrainedParameters:
         self._named: dict[str, Parameter] = {}
         self._seen: tuple[object, ...] = ()
         self._ever: set[int] = set()
-        self._compared: dict[str, Parameter] = {}
+        self.samples: WeightSamples[Parameter] = WeightSamples({}, total_and_norm)
 
     def look_up(self) -> list[str]:
         """Find what is trained now. Returns the names of parameters that were not there before.
@@ -47,7 +44,8 @@ class TrainedParameters:
         if not self.trained:
             raise TrainingError("the model has no parameter that requires a gradient, so there is nothing to train")
         summed = set(map(id, self.statistics()))
-        self._compared = {name: one for name, one in self._named.items() if id(one) not in summed}
+        compared = {name: one for name, one in self._named.items() if id(one) not in summed}
+        self.samples = WeightSamples(compared, total_and_norm)
         self._seen = self._present()
         self.code = zlib.crc32(repr(self.described()).encode())
         added = [name for name, one in self._named.items() if id(one) not in self._ever]
@@ -77,18 +75,6 @@ class TrainedParameters:
         self._net.apply(collect)
         return found
 
-    def sample(self, number: int) -> tuple[float, float]:
-        """Direction and size of a part of the weights; ROUND successive numbers take in all parameters."""
-        everything = list(self._compared.values())
-        turns = min(len(everything), ROUND)
-        values = [direction_and_size(one.data(), number // turns) for one in everything[number % turns :: turns]]
-        return sum(value[0] for value in values), sum(value[1] for value in values)
-
-    def sample_all(self, number: int) -> dict[str, tuple[float, float]]:
-        """The same of every parameter by itself."""
-        turns = min(len(self._compared), ROUND)
-        return {name: direction_and_size(one.data(), number // turns) for name, one in self._compared.items()}
-
     def pack(self, names: Sequence[str]) -> bytes:
         """The values of these parameters."""
         packed = io.BytesIO()
@@ -102,17 +88,11 @@ class TrainedParameters:
                 self._named[name].data()[:] = archive[name]
 
 
-def direction_and_size(array: Any, offset: int) -> tuple[float, float]:
-    """The sum of an array's values over their norm, and log2 of the norm; of a large one, of a regular sample."""
-    flat = array.reshape((-1,))
-    if flat.size > SAMPLE:
-        stride = flat.size // SAMPLE
-        flat = flat[offset % stride :: stride]
-    values = flat.asnumpy()
-    norm, total = float(np.linalg.norm(values)), float(values.sum())
-    if not (math.isfinite(norm) and math.isfinite(total)):
-        return 0.0, 1e6
-    return (total / norm, math.log2(norm)) if norm else (0.0, -1e6)
+def total_and_norm(parameter: Parameter, offset: int) -> tuple[float, float]:
+    """Sum and norm of a regular sample of the values."""
+    array = parameter.data().reshape((-1,))
+    values = array[part_of(array.size, offset)].asnumpy()
+    return float(values.sum()), float(np.linalg.norm(values))
 
 
 def mean_loss(loss: mx.nd.NDArray) -> mx.nd.NDArray:

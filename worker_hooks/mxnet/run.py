@@ -144,10 +144,10 @@ class Run(Training):
         return ""
 
     def _sample_weights(self, number: int) -> tuple[float, float]:
-        return self._parameters.sample(number) if self.size > 1 else (0.0, 0.0)
+        return self._parameters.samples.part(number) if self.size > 1 else (0.0, 0.0)
 
     def _all_weights(self) -> dict[str, tuple[float, float]]:
-        return self._parameters.sample_all(self._sums - 1)
+        return self._parameters.samples.each(self._sums - 1)
 
     def _weights_tolerance(self) -> float:
         return TOLERANCE

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import math
 import zlib
 from collections.abc import Iterator, Sequence
 
@@ -13,9 +12,8 @@ from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 
 from dynamix_ps.errors import CheckpointError, TrainingError
 from worker_hooks.torch.glance import Glance
+from worker_hooks.weight_samples import WeightSamples, part_of
 
-ROUND = 50  # sums until all weights have been compared
-SAMPLE = 4096  # values of one tensor that are compared at once
 _HALVES = (torch.float16, torch.bfloat16)
 
 
@@ -30,7 +28,7 @@ class TrainedParameters:
         self._seen: list[tuple[object, ...]] = []
         self._glance = Glance((), ())
         self._ever: set[nn.Parameter] = set()
-        self._compared: list[tuple[str, torch.Tensor]] = []
+        self.samples: WeightSamples[torch.Tensor] = WeightSamples({}, total_and_norm)
 
     def look_up(self) -> list[str]:
         """Find what is trained now. Returns the names of parameters that the models and optimizers did not have before.
@@ -52,7 +50,7 @@ class TrainedParameters:
                     "whose running statistics are averaged over all workers, or GroupNorm"
                 )
         self.norms = [m for m in modules if isinstance(m, _NormBase)]
-        self._compared = [*named.items(), *self._buffers()]
+        self.samples = WeightSamples({**named, **dict(self._buffers())}, total_and_norm)
         added = [name for name, parameter in named.items() if parameter not in self._ever]
         self._ever.update(named.values())
         return added
@@ -86,19 +84,6 @@ class TrainedParameters:
     @property
     def has_batch_norm(self) -> bool:
         return any(isinstance(norm, _BatchNorm) for norm in self.norms)
-
-    # -- comparing weights --------------------------------------------------------------------------------------------
-
-    def sample(self, number: int) -> tuple[float, float]:
-        """Direction and size of a part of the weights; ROUND successive numbers take in all tensors."""
-        turns = min(len(self._compared), ROUND)
-        values = [direction_and_size(t, number // turns) for _, t in self._compared[number % turns :: turns]]
-        return sum(value[0] for value in values), sum(value[1] for value in values)
-
-    def sample_all(self, number: int) -> dict[str, tuple[float, float]]:
-        """The same of every tensor by itself."""
-        turns = min(len(self._compared), ROUND)
-        return {name: direction_and_size(tensor, number // turns) for name, tensor in self._compared}
 
     @property
     def tolerance(self) -> float:
@@ -153,18 +138,8 @@ def parameters_of_no_model(
     return {name: one for name, one in named_parameters(models, optimizers).items() if one not in in_models}
 
 
-def direction_and_size(tensor: torch.Tensor, offset: int) -> tuple[float, float]:
-    """Two numbers that show almost any change of a tensor: the sum of its values over their norm, and log2 of the norm.
-
-    Of a large tensor a regular sample is taken, which `offset` shifts. Values that are not finite give the same two
-    numbers everywhere: a training that has broken on all workers alike is not a difference between them.
-    """
-    flat = tensor.detach().reshape(-1)
-    if flat.numel() > SAMPLE:
-        stride = flat.numel() // SAMPLE
-        flat = flat[offset % stride :: stride]
+def total_and_norm(tensor: torch.Tensor, offset: int) -> tuple[float, float]:
+    """Sum and norm of a regular sample of the values."""
+    flat = tensor.detach().reshape(-1)[part_of(tensor.numel(), offset)]
     flat = flat.float() if flat.dtype in _HALVES else flat
-    norm, total = float(torch.linalg.vector_norm(flat)), float(flat.sum())
-    if not (math.isfinite(norm) and math.isfinite(total)):
-        return 0.0, 1e6
-    return (total / norm, math.log2(norm)) if norm else (0.0, -1e6)
+    return float(flat.sum()), float(torch.linalg.vector_norm(flat))
