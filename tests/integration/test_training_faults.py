@@ -75,7 +75,7 @@ def summary(folder: Path) -> dict:
     [
         ("few", r"data set has 24 samples but one iteration takes 32 \(16 \+ 16\)"),
         ("nan", r"loss of worker 1 is not finite in iteration 7"),
-        ("quits", r"script ended in the middle of iteration 5"),
+        ("quits", r"worker 1 calls run.close\(\), or its script has ended, after 5 iterations"),
         ("raises", r"from the user's own code"),
     ],
 )
