@@ -185,6 +185,17 @@ def test_a_new_plan_and_the_end_of_a_pause_begin_the_window_anew(tmp_path, monke
     run.close()
 
 
+def test_evaluations_are_recorded_under_the_names_and_directions_of_the_script(tmp_path):
+    run = make_run(tmp_path)
+    assert run.evaluate(make_data(), lambda x, y: len(y)) == 1.0
+    assert run.evaluate(make_data(), lambda x, y: (len(y), y.sum())) == (1.0, pytest.approx(0.5, abs=0.2))
+    assert run.evaluate(make_data(), lambda x, y: {"wer": len(y)}, lower_is_better="wer") == {"wer": 1.0}
+    run.close()
+    told = [line for line in lines(tmp_path) if line["kind"] == "evaluation"]
+    assert [list(line["values"]) for line in told] == [["value"], ["value_1", "value_2"], ["wer"]]
+    assert [line["higher_is_better"] for line in told] == [{}, {}, {"wer": False}]
+
+
 def test_evaluation_is_exact_and_leaves_records_and_mode_alone(tmp_path, monkeypatch):
     clock = {"now_s": 0.0}
     monkeypatch.setattr("time.perf_counter", lambda: clock["now_s"])
