@@ -18,7 +18,8 @@ from benchmarks.testbed.small_disk import fill
 SURVIVES: Final = "survives"  # exit code 0, and the weights of one process
 FAILS: Final = "fails"  # another exit code, and the error names the target
 ENDS: Final = "ends"  # the launcher itself is gone, and with it all of the run
-Outcome = Literal["survives", "fails", "ends"]
+EITHER: Final = "survives or fails"  # at the end of training it depends on who comes first
+Outcome = Literal["survives", "fails", "ends", "survives or fails"]
 
 _KILLS = (signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV)
 _FIRST, _LAST = 10, ITERATIONS // 2  # iterations between which a fault comes
@@ -35,7 +36,8 @@ class Kind:
         strike: does it; called when training has come to a random iteration.
         names: what the error has to name (regular expression), where the run fails.
         allowed_s: seconds until the run may notice, beyond the limit for all.
-        at_start: strike before training, as soon as the process is there.
+        at_start: strike before training, as soon as this process is there.
+        at_end: strike in one of the last iterations, or right after them.
     """
 
     key: str
@@ -45,6 +47,7 @@ class Kind:
     names: str = ""
     allowed_s: float = 0.0
     at_start: str = ""
+    at_end: bool = False
     small_disk: bool = False
 
     def wait(self, job: FaultJob, rng: random.Random) -> None:
@@ -52,6 +55,9 @@ class Kind:
         if self.at_start:
             job.wait_until_there(self.at_start)
             time.sleep(rng.uniform(0.0, 2.0))
+        elif self.at_end:
+            job.wait_until_iteration(ITERATIONS - rng.randint(1, 20))
+            time.sleep(rng.uniform(0.0, 0.2))
         else:
             job.wait_until_iteration(rng.randint(_FIRST, _LAST))
 
@@ -111,6 +117,9 @@ KINDS = (
     Kind("worker killed at its start", FAILS, BOTH, _kill("worker-0"), "worker-0", at_start="worker-0"),
     Kind("server killed at its start", FAILS, SERVERS, _kill("server-0"), "server-0", at_start="server-0"),
     Kind("scheduler killed at its start", FAILS, SERVERS, _kill("scheduler"), "scheduler", at_start="scheduler"),
+    Kind("worker killed at its end", EITHER, BOTH, _kill("worker-1"), "worker-1", at_end=True),
+    Kind("server killed at its end", EITHER, SERVERS, _kill("server-0"), "server-0", at_end=True),
+    Kind("scheduler killed at its end", EITHER, SERVERS, _kill("scheduler"), "scheduler", at_end=True),
     Kind("worker stopped", FAILS, BOTH, _signal("worker-1", signal.SIGSTOP), "worker-1", STALL_FAIL_S),
     Kind("server stopped", FAILS, SERVERS, _signal("server-0", signal.SIGSTOP), "server-0", STALL_FAIL_S),
     Kind("worker stopped for a while", SURVIVES, BOTH, _stop_a_while("worker-0")),
