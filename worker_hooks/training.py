@@ -34,6 +34,7 @@ class Training(ResumableModel):
     """One training: its models, optimizers and data."""
 
     _weight = 0.0  # of the newest batch
+    _loop: object | None = None  # over batches, that the script is in
 
     def epochs(self, count: int) -> Iterator[int]:
         """The numbers of the passes over the data, up to `count` in all; `batches()` inside gives one pass.
@@ -62,21 +63,35 @@ class Training(ResumableModel):
         self._begin()
         last_epoch, last_iteration = self._asked.limits(epochs, iterations)
         self._observer.loop_begun(self.iteration)
-        complete = False
+        if self._loop is not None:
+            self._leave_loop()  # the script has left another loop, and something still refers to it
+        self._loop = mine = object()
         try:
             for batch in self._stream.run(self._cursor, self.iteration, last_epoch, last_iteration):
                 self._begin_batch(batch)
                 yield batch.data
+                if self._loop is not mine:
+                    raise TrainingError(
+                        "two loops over run.batches() of one training at once; finish one before the next begins, "
+                        "or attach two trainings"
+                    )
                 self._finish_batch()
-            complete = True
+            self._asked.complete(last_epoch, last_iteration, self.iteration)
+            self._end_loop()
         finally:
-            self._count_iteration()
-            self._now.end()
-            if complete:
-                self._asked.complete(last_epoch, last_iteration, self.iteration)
-            else:
-                self._asked.left(self.epoch, self.iteration)
-            self._observer.loop_ended(self.iteration)
+            if self._loop is mine:
+                self._leave_loop()
+
+    def _leave_loop(self) -> None:
+        """The script has left the loop over batches before its end."""
+        self._count_iteration()
+        self._asked.left(self.epoch, self.iteration)
+        self._end_loop()
+
+    def _end_loop(self) -> None:
+        self._loop = None
+        self._now.end()
+        self._observer.loop_ended(self.iteration)
 
     def _begin_batch(self, batch: Batch) -> None:
         """Everything before the script gets `batch`."""

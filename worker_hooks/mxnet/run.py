@@ -141,7 +141,7 @@ class Run(Training):
         return self._parameters.described()
 
     def _setting(self) -> str:
-        return ""
+        return f"learning rate {self.trainer.learning_rate}, weight decay {self.trainer._optimizer.wd}"
 
     def _sample_weights(self, number: int) -> tuple[float, float]:
         return self._parameters.samples.part(number) if self.size > 1 else (0.0, 0.0)

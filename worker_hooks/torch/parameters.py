@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 from torch import nn
@@ -14,6 +14,7 @@ from dynamix_ps.errors import CheckpointError, TrainingError
 from worker_hooks.torch.glance import Glance
 from worker_hooks.weight_samples import WeightSamples, part_of
 
+_DISTRIBUTED = ("DistributedDataParallel", "FullyShardedDataParallel")
 _HALVES = (torch.float16, torch.bfloat16)
 
 
@@ -43,12 +44,8 @@ class TrainedParameters:
         self._glance = Glance(self.models, self.optimizers)
         self.code = zlib.crc32(repr(self.described()).encode())
         modules = [module for model in self.models for module in model.modules()]
-        for module in modules:
-            if isinstance(module, nn.SyncBatchNorm):
-                raise TrainingError(
-                    "SyncBatchNorm needs exchanges of its own in forward, which are not supported; use BatchNorm, "
-                    "whose running statistics are averaged over all workers, or GroupNorm"
-                )
+        _check_modules(modules)
+        _check_hooks(self.trained)
         self.norms = [m for m in modules if isinstance(m, _NormBase)]
         self.samples = WeightSamples({**named, **dict(self._buffers())}, total_and_norm)
         added = [name for name, parameter in named.items() if parameter not in self._ever]
@@ -68,7 +65,7 @@ class TrainedParameters:
         """All that `changed` compares."""
         everything = [p for model in self.models for p in model.parameters()]
         everything += [p for optimizer in self.optimizers for group in optimizer.param_groups for p in group["params"]]
-        return [(id(p), p.requires_grad, p.dtype, p.shape, p.device) for p in everything]
+        return [(id(p), p.requires_grad, p.dtype, p.shape, p.device, bool(p._backward_hooks)) for p in everything]
 
     def changed(self) -> bool:
         """Whether anything of what `look_up` found has changed since. Called twice per iteration, so it is quick."""
@@ -108,6 +105,31 @@ class TrainedParameters:
                     everything[name].copy_(value)
         except Exception as error:  # torch.load raises many types for damaged bytes
             raise CheckpointError(f"worker 0 sent parameters that do not fit: {error}") from error
+
+
+def _check_modules(modules: Sequence[nn.Module]) -> None:
+    """Raises TrainingError for modules that exchange something themselves."""
+    for module in modules:
+        if isinstance(module, nn.SyncBatchNorm):
+            raise TrainingError(
+                "SyncBatchNorm needs exchanges of its own in forward, which are not supported; use BatchNorm, "
+                "whose running statistics are averaged over all workers, or GroupNorm"
+            )
+        if type(module).__name__ in _DISTRIBUTED:
+            raise TrainingError(
+                f"the model is wrapped in {type(module).__name__}, which averages gradients itself without regard to "
+                "batch sizes; give attach() the model inside of it"
+            )
+
+
+def _check_hooks(parameters: Mapping[str, nn.Parameter]) -> None:
+    """Raises TrainingError for hooks that would change a gradient before it is global."""
+    for name, parameter in parameters.items():
+        if parameter._backward_hooks:
+            raise TrainingError(
+                f"parameter {name} has a hook (register_hook), which would see the gradient of this worker alone; "
+                "change the gradient after run.backward(), which makes it global"
+            )
 
 
 def named_parameters(

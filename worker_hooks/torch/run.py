@@ -183,8 +183,16 @@ class Run(Training):
         return self._parameters.described()
 
     def _setting(self) -> str:
-        modes = "".join("e" if not norm.training else "t" for norm in self._parameters.norms)
-        return f"batch norm {modes}" if "e" in modes else ""
+        told = [
+            f"{name} {group[name]}"
+            for optimizer in self.stepped_by
+            for group in optimizer.param_groups
+            for name in ("lr", "momentum", "betas", "weight_decay")
+            if name in group
+        ]
+        if any(not norm.training for norm in self._parameters.norms):
+            told.append("batch norm " + "".join("t" if norm.training else "e" for norm in self._parameters.norms))
+        return ", ".join(told)
 
     def _sample_weights(self, number: int) -> tuple[float, float]:
         return self._parameters.samples.part(number) if self.size > 1 else (0.0, 0.0)
@@ -268,6 +276,11 @@ def check_optimizers(optimizers: Sequence[torch.optim.Optimizer]) -> None:
             raise TrainingError(
                 "LBFGS calls its closure many times per step and decides by the loss of this worker alone; "
                 "use an optimizer that takes one gradient per step"
+            )
+        if type(optimizer).__module__.split(".")[0] in ("byteps", "horovod"):
+            raise TrainingError(
+                "the optimizer is wrapped in DistributedOptimizer, which averages gradients itself without regard to "
+                "batch sizes; give attach() the optimizer inside of it"
             )
         if isinstance(optimizer, torch.optim.SparseAdam):
             raise TrainingError("SparseAdam needs sparse gradients, which are summed as dense ones here; use Adam")

@@ -281,6 +281,64 @@ def test_clipping_after_synchronize_sees_the_global_gradient():
     run.close()
 
 
+def test_a_resumed_script_repeats_its_loops_and_goes_on_in_the_right_one(tmp_path):
+    def loops(run: Run, until: int | None = None) -> list[int]:
+        found = []
+        for _ in range(3):
+            before = run.iteration
+            for inputs, targets in run.batches(epochs=1):
+                run.backward(nn.functional.cross_entropy(run.models[0](inputs), targets))
+                run.optimizers[0].step()
+                if run.iteration == until:
+                    run.save(tmp_path / "x.pt")
+                    return found
+            found.append(run.iteration - before)
+        return found
+
+    first = make_run()
+    assert loops(first, until=10) == [7]
+    first.close()
+    second = make_run(resume=tmp_path / "x.pt")
+    assert loops(second) == [0, 4, 7]
+    second.close()
+
+
+def test_two_loops_at_once_are_refused_and_one_that_was_left_is_not():
+    run = make_run()
+    first = run.batches(iterations=3)
+    next(first)
+    train(run, iterations=2)
+    assert run.iteration == 2
+    with pytest.raises(TrainingError, match="two loops over"):
+        next(first)
+    train(run, iterations=4)
+    assert run.iteration == 4
+    run.close()
+
+
+def test_a_hook_of_a_parameter_is_refused_also_later():
+    run = make_run()
+    train(run, iterations=1)
+    handle = run.models[0][2].weight.register_hook(lambda gradient: gradient.clamp(-1, 1))
+    with pytest.raises(TrainingError, match=r"parameter 2.weight has a hook .*gradient of this worker alone"):
+        train(run, iterations=2)
+    handle.remove()
+    train(run, iterations=3)
+    run.close()
+
+
+def test_wrappers_that_average_gradients_themselves_are_refused():
+    class DistributedDataParallel(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.module = nn.Linear(4, 2)
+
+    model = DistributedDataParallel()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(TrainingError, match="wrapped in DistributedDataParallel"):
+        Run([model], [optimizer], make_data(), Session(settings_for(), "torch"))
+
+
 def test_misuse_is_named():
     run = make_run()
     with pytest.raises(TrainingError, match=r"epochs=\.\.\. or iterations"):
