@@ -235,9 +235,21 @@ class TorchExchange(GradientExchange):
     def has_local(self) -> bool:
         return bool(self.touched) or any(bucket.carried for bucket in self._buckets)
 
+    def _accumulates(self, parameter: torch.nn.Parameter) -> bool:
+        """Whether `parameter` has gradients that the next sum is to have."""
+        if parameter in self._bucket_of[parameter].carried:
+            return True
+        return parameter in self.touched and parameter.grad is not None
+
     def take_over(self, before: GradientExchange) -> None:
         super().take_over(before)
         assert isinstance(before, TorchExchange)
+        for parameter, name in before._names.items():
+            if parameter not in self._bucket_of and before._accumulates(parameter):
+                raise TrainingError(
+                    f"parameter {name} is no longer trained, but has gradients of earlier batches that are in no sum "
+                    "yet; freeze or replace parameters after optimizer.step(), or call zero_grad() first"
+                )
         self.additions = before.additions
         self.touched.update((p, seen) for p, seen in before.touched.items() if p in self._bucket_of)
         for old in before._buckets:

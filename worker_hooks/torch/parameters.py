@@ -52,6 +52,10 @@ class TrainedParameters:
         self._ever.update(named.values())
         return added
 
+    def with_gradient(self) -> list[nn.Parameter]:
+        """Every parameter that a step would change, also one that was frozen after the sum."""
+        return [p for p in named_parameters(self.models, self.optimizers).values() if p.grad is not None]
+
     def _buffers(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Buffers with floating-point values that checkpoints keep, without running statistics: those are summed."""
         statistics = {id(buffer) for norm in self.norms for buffer in norm.buffers()}

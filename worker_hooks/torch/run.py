@@ -116,12 +116,12 @@ class Run(Training):
     def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
         """Scale the global gradient down to this norm if it is larger; returns its norm before."""
         self.synchronize()
-        return torch.nn.utils.clip_grad_norm_(self._parameters.trained.values(), max_norm, norm_type)
+        return torch.nn.utils.clip_grad_norm_(self._parameters.with_gradient(), max_norm, norm_type)
 
     def clip_grad_value_(self, clip_value: float) -> None:
         """Limit every value of the global gradient to this size."""
         self.synchronize()
-        torch.nn.utils.clip_grad_value_(self._parameters.trained.values(), clip_value)
+        torch.nn.utils.clip_grad_value_(self._parameters.with_gradient(), clip_value)
 
     # -- what the script calls in torch (watched_calls.py) ------------------------------------------------------------
 
