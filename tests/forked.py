@@ -69,6 +69,21 @@ class ForkServer:
         Workers that have not after `limit_s` are killed. `own`: variables of single workers; `settings`: keys of the
         cluster file.
         """
+        self.start(call, argument, folder, sizes, limit_s, own, **settings)
+        return self.wait()
+
+    def start(
+        self,
+        call: str,
+        argument: Any,
+        folder: Path,
+        sizes: tuple[int, ...],
+        limit_s: float,
+        own: tuple[dict[str, str], ...] = (),
+        **settings: Any,
+    ) -> None:
+        """The same without waiting; `wait` comes next."""
+        self._folder = folder
         job = {
             "call": call,
             "argument": argument,
@@ -76,10 +91,14 @@ class ForkServer:
             "limit_s": limit_s,
             "environment": worker_environments(folder, sizes, own, **settings),
         }
-        assert self._process.stdin is not None and self._process.stdout is not None
+        assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(job) + "\n")
         self._process.stdin.flush()
-        codes = json.loads(self._process.stdout.readline())
+
+    def wait(self) -> list[Worker]:
+        """Wait until the workers that `start` has started have ended."""
+        assert self._process.stdout is not None
+        codes, folder = json.loads(self._process.stdout.readline()), self._folder
         return [
             Worker(code, (folder / f"worker-{rank}.log").read_text(errors="replace"), result_of(folder, rank))
             for rank, code in enumerate(codes)

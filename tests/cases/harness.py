@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import importlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from typing import Any
 
 import torch
 from torch import nn
 from torch.utils.data import TensorDataset
+
+from dynamix_ps.messages import Plan
+from tests.cases.plain import Loops
 
 FOLDER = "tests.cases.scripts"
 
@@ -43,44 +47,43 @@ def case_of(name: str) -> Callable[..., Any]:
     return found
 
 
-def work(job: dict[str, Any]) -> dict[str, Any]:
-    """Run case `name` in this worker. Returns what it returned, and the samples that this worker took.
+class RecordingAttach:
+    """`dynamix.attach` in a worker, with the given plans. `recorded` gets the samples that this worker takes."""
 
-    `plans`: batch sizes that are handed out after so many iterations, `[[iterations, sizes], ...]`.
-    """
-    import dynamix_ps.torch as dynamix
-    from dynamix_ps.messages import Plan
+    def __init__(self, plans: Sequence[tuple[int, Sequence[int]]]) -> None:
+        """`plans`: batch sizes that are handed out after so many iterations, [(iterations, sizes), ...]."""
+        self._plans = plans
+        self.recorded: list[Loops] = []
 
-    recorded: list[list[list[list[int]]]] = []
+    def __call__(self, models: Any, optimizers: Any, dataset: Any, **options: Any) -> Any:
+        import dynamix_ps.torch as dynamix
 
-    def attach(models: Any, optimizers: Any, dataset: Any, **options: Any) -> Any:
         run = dynamix.attach(models, optimizers, dataset, **options)
-        loops: list[list[list[int]]] = []
-        recorded.append(loops)
+        self.recorded.append(loops := [])
         original = run.batches
-        plans = [(after, Plan(version, tuple(sizes))) for version, (after, sizes) in enumerate(job["plans"], 1)]
+        first = run._switch.newest_scheduled.version + 1
+        plans = [(after, Plan(first + number, tuple(sizes))) for number, (after, sizes) in enumerate(self._plans)]
 
         def newest_plan() -> Plan | None:
             handed_out = [plan for after, plan in plans if after <= run.iteration]
             return handed_out[-1] if handed_out else None
 
-        run._session.newest_plan = newest_plan
-
         def batches(*args: Any, **kwargs: Any) -> Iterator[Any]:
-            loop: list[list[int]] = []
-            loops.append(loop)
-            source: Iterator[Any] = original(*args, **kwargs)
-            try:
+            loops.append(loop := [])
+            with closing(original(*args, **kwargs)) as source:
                 for batch in source:
                     loop.append(batch[0][: run._now.batch.samples].tolist())  # the rest counts for nothing
                     yield batch
-            finally:
-                source.close()  # type: ignore[attr-defined]
 
+        run._session.newest_plan = newest_plan
         run.batches = batches
         return run
 
-    return {"values": in_double(case_of(job["name"]), attach), "recorded": recorded}
+
+def work(job: dict[str, Any]) -> dict[str, Any]:
+    """Run case `name` with `plans` in this worker. Returns what it returned, and the samples that this worker took."""
+    attach = RecordingAttach(job["plans"])
+    return {"values": in_double(case_of(job["name"]), attach), "recorded": attach.recorded}
 
 
 def in_double(case: Callable[..., Any], attach: Callable[..., Any]) -> Any:

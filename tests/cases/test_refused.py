@@ -18,6 +18,7 @@ CASES = {
     "sync_batch_norm": "SyncBatchNorm .* not supported; use BatchNorm",
     "backward_after_the_sum": r"loss.backward\(\) has added gradients of this worker alone",
     "changed_before_the_sum": r"the gradient of \S+ was changed between loss.backward\(\) and run.backward\(\)",
+    "frozen_while_it_accumulates": r"parameter 0.\S+ is no longer trained, but has gradients of earlier batches",
     "step_without_backward": r"call run.backward\(loss\) for the last loss before optimizer.step\(\)",
     "step_before_backward": r"optimizer.step\(\) without run.backward\(loss\) in this iteration",
     "two_steps": r"optimizer.step\(\) a second time for one run.backward\(\)",

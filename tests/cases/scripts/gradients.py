@@ -254,3 +254,19 @@ def shared_weights(attach: Any) -> Any:
         optimizer.step()
     run.close()
     return weights(model)
+
+
+def frozen_after_the_sum(attach: Any) -> Any:
+    """A layer is frozen between two sums of one step: its gradient is clipped and stepped as plain torch does."""
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.3)
+    run = attach(model, optimizer, data())
+    for number, (_, x, y) in enumerate(run.batches(iterations=8)):
+        model[0].requires_grad_(number % 2 == 0)
+        run.backward(mse_loss(model(x), y) / 2)
+        if number % 2:
+            run.clip_grad_norm_(0.1)
+            optimizer.step()
+            optimizer.zero_grad()
+    run.close()
+    return weights(model)

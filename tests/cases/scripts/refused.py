@@ -235,3 +235,17 @@ def layer_of_one_worker(attach: Any) -> None:
         optimizer.zero_grad()
         run.backward(mse_loss(model(x), y))
         optimizer.step()
+
+
+def frozen_while_it_accumulates(attach: Any) -> None:
+    """A layer is frozen between the first batch of a step and the second."""
+    model, optimizer, run = _start(attach)
+    for number, (_, x, y) in enumerate(run.batches(iterations=8)):
+        model[0].requires_grad_(number != 5)
+        loss = mse_loss(model(x), y) / 2
+        if number % 2:
+            run.backward(loss)
+            optimizer.step()
+            optimizer.zero_grad()
+        else:
+            loss.backward()

@@ -1,0 +1,60 @@
+"""Any small script on two and three workers is one process in plain torch, or ends with our error on all workers.
+
+`pytest --hypothesis-profile=search tests/property` looks through 5,000 other scripts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import HealthCheck, given, note, settings
+
+from dynamix_ps.errors import TrainingError
+from tests.cases.harness import flat, in_double
+from tests.cases.plain import plain_attach, put_together
+from tests.forked import Worker
+from tests.property.pool import Pool
+from tests.property.script import Script, scripts, train
+
+EXAMPLES = 2500 if settings.get_current_profile_name() == "search" else 100  # for each number of workers
+any_script = settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
+
+
+@pytest.fixture(scope="module", params=[2, 3])
+def pool(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pool]:
+    with Pool(request.param, tmp_path_factory.mktemp("pool")) as running:
+        yield running
+
+
+@pytest.mark.timeout(3600)
+def test_any_script_is_one_process_or_an_error_on_all_workers(pool: Pool) -> None:
+    @any_script
+    @given(scripts(pool.size))
+    def check(script: Script) -> None:
+        told = pool.run(script)
+        if isinstance(told[0], Worker):
+            check_error(told)  # type: ignore[arg-type]
+        else:
+            check_equal(script, told)  # type: ignore[arg-type]
+
+    check()
+
+
+def check_error(ended: list[Worker]) -> None:
+    """All ended with the same error of ours."""
+    errors = {line for worker in ended for line in worker.output.splitlines() if line.startswith("error: ")}
+    for worker in ended:
+        note(worker.output)
+    assert [worker.code for worker in ended] == [TrainingError.exit_code] * len(ended)
+    assert len(errors) == 1, errors
+    note(f"refused: {errors}")
+
+
+def check_equal(script: Script, told: list[dict[str, object]]) -> None:
+    """All have the weights of one process that trained on their batches put together."""
+    values = [one["values"] for one in told]
+    assert all(one == values[0] for one in values), "the weights of the workers differ"
+    recorded = put_together([one["recorded"] for one in told])  # type: ignore[misc]
+    alone = in_double(lambda attach: train(script, attach), plain_attach(recorded))
+    assert list(flat(values[0])) == pytest.approx(list(flat(alone)), rel=1e-5, abs=1e-5)
