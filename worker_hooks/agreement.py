@@ -16,6 +16,7 @@ from typing import NamedTuple
 from dynamix_ps.errors import TrainingError
 
 GRADIENTS = "sends the gradients"  # of an iteration
+LAYOUT = "changes which parameters are trained"
 CODE_BITS = 24  # exact in the float32 trailer
 
 
@@ -58,36 +59,47 @@ def weights_differ(values: Sequence[Sequence[float]], tolerance: float) -> bool:
 def disagreement(accounts: Sequence[Account], tolerance: float) -> TrainingError:
     """The error that all workers raise. `accounts` are in the order of ranks."""
     doings = [account.doing for account in accounts]
-    if len({doing.kind for doing in doings}) > 1 or len({doing.iteration for doing in doings}) > 1:
-        told = "; ".join(
-            f"{_workers([rank for rank in range(len(doings)) if _place(doings[rank]) == place])} {place}"
-            for place in dict.fromkeys(map(_place, doings))
-        )
-        return TrainingError(
-            f"the workers are at different places of the script: {told}. "
-            "Every worker must run the same loops and make the same calls; no `if run.rank == 0` around them"
-        )
-    if len({doing.place for doing in doings}) > 1:
-        told = ", ".join(f"worker {rank}: {doing.place}" for rank, doing in enumerate(doings))
-        return TrainingError(
-            f"the workers are at different places in the data in iteration {doings[0].iteration} ({told}); "
-            "run.load_state_dict() must get the same state on every worker"
-        )
+    one_iteration = len({doing.iteration for doing in doings}) == 1
+    if any(doing.kind == LAYOUT for doing in doings) and one_iteration:
+        return _different_parameters(accounts)
+    if len({doing.kind for doing in doings}) > 1 or not one_iteration:
+        return _different_places(doings)
     if len({doing.steps for doing in doings}) > 1:
-        told = ", ".join(f"worker {rank}: {doing.steps}" for rank, doing in enumerate(doings))
-        return TrainingError(
-            f"the optimizers have taken different numbers of steps before iteration {doings[0].iteration} ({told}); "
-            "a step that is left out must be left out on every worker, so decide it by values that all share"
-        )
+        return _different_steps(doings)
     if len({json.dumps(account.parameters, sort_keys=True) for account in accounts}) > 1:
         return _different_parameters(accounts)
     if len({doing.setting for doing in doings}) > 1:
-        told = ", ".join(f"worker {rank}: {doing.setting or 'none'}" for rank, doing in enumerate(doings))
-        return TrainingError(
-            f"settings of the training differ between workers in iteration {doings[0].iteration} ({told}); "
-            "make them the same on every worker"
-        )
+        return _different_settings(doings)
     return _different_weights(accounts, tolerance)
+
+
+def _different_places(doings: Sequence[Doing]) -> TrainingError:
+    places = list(map(_place, doings))
+    told = "; ".join(
+        f"{_workers([rank for rank, other in enumerate(places) if other == place])} {place}"
+        for place in dict.fromkeys(places)
+    )
+    return TrainingError(
+        f"the workers are at different places of the script: {told}. "
+        "Every worker must run the same loops and make the same calls; no `if run.rank == 0` around them"
+    )
+
+
+def _different_steps(doings: Sequence[Doing]) -> TrainingError:
+    told = ", ".join(f"worker {rank}: {doing.steps}" for rank, doing in enumerate(doings))
+    return TrainingError(
+        f"the optimizers have taken different numbers of steps before iteration {doings[0].iteration} ({told}); "
+        "a step that is left out must be left out on every worker, so decide it by values that all share"
+    )
+
+
+def _different_settings(doings: Sequence[Doing]) -> TrainingError:
+    told = "; ".join(f"worker {rank}: {doing.setting or 'none'}" for rank, doing in enumerate(doings))
+    return TrainingError(
+        f"settings of the training differ between workers in iteration {doings[0].iteration} ({told}); "
+        "make them the same on every worker; a schedule that follows a loss needs the same loss everywhere, "
+        "such as that of run.evaluate()"
+    )
 
 
 def _place(doing: Doing) -> str:

@@ -9,7 +9,7 @@ import math
 from typing import TYPE_CHECKING
 
 from dynamix_ps.errors import TrainingError
-from worker_hooks.agreement import Account, Doing, disagreement, weights_differ
+from worker_hooks.agreement import LAYOUT, Account, Doing, disagreement, weights_differ
 from worker_hooks.framework import Framework
 from worker_hooks.trailer import Contribution, GlobalView
 
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from worker_hooks.observe.stall import StallWatch
     from worker_hooks.plan_switch import PlanSwitch
     from worker_hooks.sampler import Cursor
-
-LAYOUT = "changes which parameters are trained"
 
 
 class ReplicatedModel(Framework):

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from worker_hooks.agreement import GRADIENTS, Account, Doing, disagreement, weights_differ
+from worker_hooks.agreement import GRADIENTS, LAYOUT, Account, Doing, disagreement, weights_differ
 
 DOING = Doing(GRADIENTS, iteration=7, steps=7, layout=1, place="epoch 0, sample 56")
 PARAMETERS = {"a.weight": "(2, 3) float32", "a.bias": "(2,) float32"}
@@ -37,7 +37,11 @@ def told(*changes: dict[str, object]) -> str:
         ({"doing": {"steps": 6}}, r"numbers of steps before iteration 7 \(worker 0: 7, worker 1: 6, worker 2: 7"),
         ({"parameters": {"b": "(1,) float32"}}, r"parameter b .*worker 0: not trained, worker 1: \(1,\) float32"),
         ({"parameters": {"a.bias": "(2,) float64"}}, r"parameter a.bias is not the same .*iteration 7"),
-        ({"doing": {"setting": "loss scale 2"}}, r"settings .*worker 0: none, worker 1: loss scale 2"),
+        (
+            {"doing": {"kind": LAYOUT}, "parameters": {"b": "(1,) float32"}},
+            r"parameter b is not the same on all workers",
+        ),
+        ({"doing": {"setting": "loss scale 2"}}, r"settings .*worker 0: none; worker 1: loss scale 2"),
         ({"weights": {"a.bias": (0.3, -1.0)}}, r"weights differ .*iteration 7: a.bias of worker 1 is not that"),
         ({"weights": {"a.weight": (0.5, 3.1)}}, r"a.weight of worker 1"),
     ],
