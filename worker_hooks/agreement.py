@@ -59,21 +59,27 @@ def weights_differ(values: Sequence[Sequence[float]], tolerance: float) -> bool:
 def disagreement(accounts: Sequence[Account], tolerance: float) -> TrainingError:
     """The error that all workers raise. `accounts` are in the order of ranks."""
     doings = [account.doing for account in accounts]
-    one_iteration = len({doing.iteration for doing in doings}) == 1
+    one_iteration = not _differ([doing.iteration for doing in doings])
     if any(doing.kind == LAYOUT for doing in doings) and one_iteration:
         return _different_parameters(accounts)
-    if len({doing.kind for doing in doings}) > 1 or not one_iteration:
-        return _different_places(doings)
-    if len({doing.steps for doing in doings}) > 1:
-        return _different_steps(doings)
-    if len({json.dumps(account.parameters, sort_keys=True) for account in accounts}) > 1:
-        return _different_parameters(accounts)
-    if len({doing.setting for doing in doings}) > 1:
-        return _different_settings(doings)
+    if _differ([doing.kind for doing in doings]) or not one_iteration:
+        return _different_calls(doings)
+    for values, error_of in (
+        ([doing.place for doing in doings], _different_places),
+        ([doing.steps for doing in doings], _different_steps),
+        ([json.dumps(account.parameters, sort_keys=True) for account in accounts], None),
+        ([doing.setting for doing in doings], _different_settings),
+    ):
+        if _differ(values):
+            return error_of(doings) if error_of else _different_parameters(accounts)
     return _different_weights(accounts, tolerance)
 
 
-def _different_places(doings: Sequence[Doing]) -> TrainingError:
+def _differ(values: Sequence[object]) -> bool:
+    return any(value != values[0] for value in values)
+
+
+def _different_calls(doings: Sequence[Doing]) -> TrainingError:
     places = list(map(_place, doings))
     told = "; ".join(
         f"{_workers([rank for rank, other in enumerate(places) if other == place])} {place}"
@@ -82,6 +88,14 @@ def _different_places(doings: Sequence[Doing]) -> TrainingError:
     return TrainingError(
         f"the workers are at different places of the script: {told}. "
         "Every worker must run the same loops and make the same calls; no `if run.rank == 0` around them"
+    )
+
+
+def _different_places(doings: Sequence[Doing]) -> TrainingError:
+    told = ", ".join(f"worker {rank}: {doing.place}" for rank, doing in enumerate(doings))
+    return TrainingError(
+        f"the workers are at different places in the data in iteration {doings[0].iteration} ({told}); "
+        "run.load_state_dict() must get the same state on every worker"
     )
 
 
