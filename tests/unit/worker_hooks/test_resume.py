@@ -151,6 +151,15 @@ def test_a_damaged_newest_checkpoint_gives_way_to_the_one_before_it(tmp_path):
     assert f"goes on from the one before it, {newest.with_name('last.1.pt')}" in said
 
 
+def test_a_second_training_of_a_process_saves_under_another_name(tmp_path):
+    for _ in range(2):
+        run = make_run(tmp_path)
+        train(run, iterations=1)
+        run.save()
+        run.close()
+    assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["last.pt", "training-2-last.pt"]
+
+
 # -- checkpoints of the script's own --
 
 
