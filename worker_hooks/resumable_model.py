@@ -130,7 +130,7 @@ class ResumableModel(AttachedModel):
                 save_checkpoint(file, self._pack(self._position()), kept)
             except OSError as error:
                 if not self._save_failed:
-                    self._degraded("checkpoint", f"{file} was not saved: {error.strerror}; training goes on")
+                    self._degraded("checkpoint", f"{file} was not saved: {error.strerror or error}; training goes on")
                 self._save_failed = True
             else:
                 if self._save_failed:
@@ -170,7 +170,8 @@ class ResumableModel(AttachedModel):
     def _end_when_told(self) -> None:
         """An iteration is complete: save it if a worker leaves here by SIGTERM, and end if it is this one."""
         leaving = TERMINATION.requested if self.size == 1 else self._now.sum is not None and self._now.sum.view.leaving
-        if not leaving or self._exchange.has_local:
+        known = self._others_left and not TERMINATION.requested
+        if not leaving or known or self._exchange.has_local:
             return
         self._others_left = True
         if self._saves_at_term:

@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import NoReturn, Protocol
 
@@ -82,7 +82,8 @@ class Termination:
         self._end(why)
 
     def _end(self, why: str) -> NoReturn:
-        print(f"warning: {why}", file=sys.stderr)
+        with suppress(OSError, ValueError):  # who reads standard error is gone
+            print(f"warning: {why}", file=sys.stderr)
         for run in self._runs:
             run.terminated()
         _die()
@@ -90,8 +91,9 @@ class Termination:
 
 def _die() -> NoReturn:
     """End by SIGTERM, from any thread."""
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError, RuntimeError):  # closed, or the signal came in the middle of a print
+            stream.flush()
     _libc.signal(signal.SIGTERM, None)  # the default action; signal.signal is for the main thread only
     os.kill(os.getpid(), signal.SIGTERM)
     os._exit(128 + signal.SIGTERM)
