@@ -60,11 +60,11 @@ class Training(ResumableModel):
         """
         if self._asked.pass_number is None:
             self._observer.training_asked(epochs, iterations)
+        if self._loop is not None:
+            self._leave_loop()  # the script has left another loop, and something still refers to it
         self._begin()
         last_epoch, last_iteration = self._asked.limits(epochs, iterations)
         self._observer.loop_begun(self.iteration)
-        if self._loop is not None:
-            self._leave_loop()  # the script has left another loop, and something still refers to it
         self._loop = mine = object()
         try:
             for batch in self._stream.run(self._cursor, self.iteration, last_epoch, last_iteration):
@@ -83,8 +83,12 @@ class Training(ResumableModel):
                 self._leave_loop()
 
     def _leave_loop(self) -> None:
-        """The script has left the loop over batches before its end."""
-        self._count_iteration()
+        """The script has left the loop over batches before its end. A batch that it has not used comes again."""
+        now = self._now
+        if now.is_summed or self._exchange.has_local:
+            self._count_iteration()
+        elif now.has_batch:
+            now.leave_out()
         self._asked.left(self.epoch, self.iteration)
         self._end_loop()
 

@@ -303,6 +303,15 @@ def test_a_resumed_script_repeats_its_loops_and_goes_on_in_the_right_one(tmp_pat
     second.close()
 
 
+def test_a_batch_that_the_script_leaves_the_loop_with_comes_again():
+    run = make_run()
+    left = next(iter(run.batches(epochs=1)))
+    seen = train(run, epochs=1)
+    assert torch.equal(seen[0], left[0])
+    assert sum(map(len, seen)) == SAMPLES
+    run.close()
+
+
 def test_two_loops_at_once_are_refused_and_one_that_was_left_is_not():
     run = make_run()
     first = run.batches(iterations=3)
