@@ -1,4 +1,4 @@
-"""What cannot work is refused before anything is started; table.py has the rows."""
+"""What cannot work is refused before anything is started; refusal_rows.py has the rows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.faults.job import output_of
-from tests.faults.table import REFUSALS, Refusal
+from tests.faults.refusal_rows import REFUSALS
+from tests.faults.table import Refusal
 from tests.launching import dynamix
 
 pytestmark = pytest.mark.timeout(60)

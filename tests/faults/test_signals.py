@@ -1,4 +1,4 @@
-"""Processes of a run are killed or stopped from outside; table.py has the rows."""
+"""Processes of a run are killed or stopped from outside; signal_rows.py has the rows."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.faults.job import job
-from tests.faults.table import SIGNAL_FAULTS, SignalFault
+from tests.faults.signal_rows import SIGNAL_FAULTS
+from tests.faults.table import SignalFault
 
 pytestmark = pytest.mark.timeout(90)
 

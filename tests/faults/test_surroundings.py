@@ -1,4 +1,4 @@
-"""Disk, terminal and limits of the machine fail under a run; table.py has the rows."""
+"""Disk, terminal and limits of the machine fail under a run; other_rows.py has the rows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ import pytest
 
 from benchmarks.testbed.small_disk import DiskRefused, fill, small_disk
 from tests.faults.job import job, output_of
-from tests.faults.table import LIMIT_S, SURROUNDINGS, Outcome
+from tests.faults.other_rows import SURROUNDINGS
+from tests.faults.table import LIMIT_S, Outcome
 from tests.integration.byteps_cluster import Cluster
 from tests.launching import ROOT, assert_nothing_left, cluster_file, dynamix, environment, run_id_in, script, wait_for
 from worker_hooks.checkpoint import load_checkpoint

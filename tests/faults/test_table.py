@@ -8,15 +8,12 @@ from collections import Counter
 import pytest
 
 from tests.faults.attacks import ATTACKS
-from tests.faults.table import (
-    HELD_ELSEWHERE,
-    REFUSALS,
-    SIGNAL_FAULTS,
-    SURROUNDINGS,
-    TRAINING_FAULTS,
-    WORKER_FAULTS,
-    HeldElsewhere,
-)
+from tests.faults.other_rows import HELD_ELSEWHERE, SURROUNDINGS
+from tests.faults.refusal_rows import REFUSALS
+from tests.faults.signal_rows import SIGNAL_FAULTS
+from tests.faults.table import HeldElsewhere
+from tests.faults.training_rows import TRAINING_FAULTS
+from tests.faults.worker_rows import WORKER_FAULTS
 from tests.launching import ROOT
 
 

@@ -1,4 +1,4 @@
-"""Workers of a real training do different things; table.py has the rows."""
+"""Workers of a real training do different things; training_rows.py has the rows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.faults.job import output_of
-from tests.faults.table import TRAINING_FAULTS, TrainingFault
+from tests.faults.table import TrainingFault
+from tests.faults.training_rows import TRAINING_FAULTS
 from tests.launching import assert_nothing_left, cluster_file, dynamix, kill_all, run_id_in
 
 pytestmark = pytest.mark.timeout(120)

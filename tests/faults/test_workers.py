@@ -1,4 +1,4 @@
-"""A worker fails in every way it can; table.py has the rows."""
+"""A worker fails in every way it can; worker_rows.py has the rows."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.faults.job import job
-from tests.faults.table import DONE, WORKER_FAULTS, WorkerFault
+from tests.faults.table import DONE, WorkerFault
+from tests.faults.worker_rows import WORKER_FAULTS
 
 pytestmark = pytest.mark.timeout(90)
 

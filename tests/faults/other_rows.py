@@ -1,0 +1,128 @@
+"""Faults of the surroundings, and faults whose outcome a test of another folder holds."""
+
+from __future__ import annotations
+
+from tests.faults.table import DONE, HeldElsewhere, Outcome, SurroundingsFault
+
+SURROUNDINGS = (
+    SurroundingsFault("terminal-ascii", "the terminal's encoding is ascii, a worker prints letters of all kinds", DONE),
+    SurroundingsFault("terminal-latin-1", "the same with latin-1", DONE),
+    SurroundingsFault("stdout-closed", "standard output is closed (>&-)", DONE),
+    SurroundingsFault("all-streams-closed", "standard input, output and error are closed", DONE),
+    SurroundingsFault("stdout-full", "standard output is /dev/full", DONE),
+    SurroundingsFault("stdout-reader-gone", "who reads the output ends after a line (| head -1)", DONE),
+    SurroundingsFault("disk-full-in-training", "the disk with the run folder is full while workers train", DONE),
+    SurroundingsFault(
+        "disk-full-at-a-checkpoint",
+        "the disk for checkpoints has no room for one",
+        Outcome(0, "warning: .*checkpoint.* was not saved: No space left on device; training goes on"),
+    ),
+    SurroundingsFault(
+        "disk-full-at-start",
+        "the disk for the run folder is full",
+        Outcome(3, "error: cannot .*No space left on device"),
+    ),
+    SurroundingsFault(
+        "run-folder-removed", "somebody removes the run folder while workers train", Outcome(0, "warning: ")
+    ),
+    SurroundingsFault(
+        "launcher-out-of-files",
+        "the launcher may open 12 files",
+        Outcome(3, "error: .*Too many open files"),
+    ),
+    SurroundingsFault("shared-memory-small", "/dev/shm has 4 KiB under a training on BytePS", DONE),
+    SurroundingsFault(
+        "roles-by-hand-workers-killed",
+        "both workers of roles started by hand are killed",
+        Outcome(6, "error: server: all workers have been gone"),
+    ),
+)
+
+_TRAINING, _LAUNCH = "tests/integration/test_training_faults.py", "tests/integration/test_launch.py"
+_TERMINATION = "tests/integration/test_termination.py"
+_NETWORK = "tests/integration/test_network_faults.py"
+
+HELD_ELSEWHERE = (
+    HeldElsewhere(
+        "loss-not-finite",
+        "exit 4, worker and iteration are named",
+        f"{_TRAINING}::test_a_fault_in_training_ends_the_job_with_its_reason",
+    ),
+    HeldElsewhere("data-file-damaged", "exit 4, the file is named", f"{_TRAINING}::test_a_damaged_data_file_is_named"),
+    HeldElsewhere(
+        "worker-stopped-for-a-while",
+        "the others name it, then training goes on and ends well",
+        f"{_TRAINING}::test_a_stopped_worker_is_named_by_those_who_wait_and_training_goes_on",
+    ),
+    HeldElsewhere(
+        "launcher-and-reaper-killed",
+        "the next launch removes what is left",
+        f"{_LAUNCH}::test_what_a_run_left_whose_reaper_died_too_is_removed_by_the_next_run",
+    ),
+    HeldElsewhere(
+        "checkpoint-damaged",
+        "refused with its path, and the one before it is used",
+        "tests/unit/worker_hooks/test_checkpoint.py::test_a_damaged_checkpoint_is_refused_and_the_one_before_it_used",
+    ),
+    HeldElsewhere(
+        "checkpoint-of-another-model",
+        "refused before anything changes",
+        "tests/unit/worker_hooks/test_resume.py::test_a_checkpoint_of_another_model_is_refused_before_anything_changes",
+    ),
+    HeldElsewhere(
+        "sigterm-where-checkpoints-are-saved",
+        "a checkpoint is written, and the job goes on from it",
+        "tests/integration/test_termination.py::test_stopping_a_job_leaves_a_checkpoint_that_it_goes_on_from",
+    ),
+    HeldElsewhere("network-link-down-and-up", "counted right after it", f"{_NETWORK}::test_link_down_and_up"),
+    HeldElsewhere("network-interface-renamed", "counted right", f"{_NETWORK}::test_interface_renamed"),
+    HeldElsewhere(
+        "network-cut",
+        "workers on both sides give up after timeouts.stall_fail_s, exit 5",
+        "tests/integration/test_network_cut.py::test_workers_on_both_sides_of_a_cut_give_up",
+    ),
+    HeldElsewhere(
+        "network-lossy-or-narrow",
+        "training goes on, and the record tells which link is slow and why",
+        "tests/integration/test_network_whole_run.py::test_a_lossy_link_and_a_narrow_link_are_told_apart",
+    ),
+    HeldElsewhere(
+        "probe-killed",
+        "training goes on, which is said once",
+        "tests/integration/test_network_probe_runs.py::test_training_goes_on_when_the_probe_is_killed",
+    ),
+    HeldElsewhere(
+        "probe-hangs",
+        "the run ends all the same",
+        "tests/integration/test_network_probe_runs.py::test_a_probe_that_hangs_does_not_keep_the_run_from_ending",
+    ),
+    HeldElsewhere(
+        "arbitrator-dies-again-and-again",
+        "it is left alone, which is said once",
+        "tests/integration/test_arbitrator_watch.py::test_one_that_dies_again_and_again_is_left_alone",
+    ),
+    HeldElsewhere(
+        "arbitrator-lies",
+        "a wrong plan is refused once, and the right one after it counts",
+        "tests/faults/test_lying_arbitrator.py::test_a_wrong_plan_is_refused_once_and_the_right_one_after_it_counts",
+    ),
+    HeldElsewhere(
+        "worker-terminated-that-saves-checkpoints",
+        "exit 4, the worker is named, worker 0 saves the last iteration",
+        f"{_TERMINATION}::test_a_worker_that_is_terminated_leaves_a_checkpoint_of_worker_0",
+    ),
+    HeldElsewhere(
+        "places-differ-after-a-resume",
+        "all workers stop in the first iteration",
+        "tests/integration/test_own_checkpoint.py::test_workers_that_load_different_places_stop",
+    ),
+    HeldElsewhere("interrupted-twice", "exit 130, all are killed at once", f"{_LAUNCH}::test_the_second_ctrl_c_kills"),
+    HeldElsewhere(
+        "port-in-use", "exit 3, its owner is named", f"{_LAUNCH}::test_a_taken_port_is_exit_code_3_and_names_its_owner"
+    ),
+    HeldElsewhere(
+        "policy-module-absent",
+        "exit 2 with file and line, nothing is started",
+        f"{_LAUNCH}::test_a_policy_that_is_not_there_ends_the_launch_before_anything_starts",
+    ),
+)
