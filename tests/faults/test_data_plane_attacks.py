@@ -279,13 +279,16 @@ def test_nothing_is_sent_to_somebody_else_at_the_schedulers_port(_row: None) -> 
         with subprocess.Popen(
             [sys.executable, "-c", "import byteps.server"], env=os.environ | environment, stderr=subprocess.PIPE
         ) as role:
-            connection, _ = impostor.accept()
-            connection.settimeout(20.0)
-            connection.sendall(struct.pack("<I", protocol.HELLO_MAGIC) + bytes(32))
-            assert len(protocol.receive(connection, 68)) == 68
-            connection.sendall(struct.pack("<I", 1) + bytes(32))
-            assert protocol.receive(connection, 1) == b""
-            _, said = role.communicate(timeout=20)
+            try:
+                connection, _ = impostor.accept()
+                connection.settimeout(20.0)
+                connection.sendall(struct.pack("<I", protocol.HELLO_MAGIC) + bytes(32))
+                assert len(protocol.receive(connection, 68)) == 68
+                connection.sendall(struct.pack("<I", 1) + bytes(32))
+                assert protocol.receive(connection, 1) == b""
+                _, said = role.communicate(timeout=20)
+            finally:
+                role.kill()
         assert role.returncode != 0
         assert b"does not know this run's token; nothing was sent to it" in said
 
