@@ -120,14 +120,20 @@ class ForkServer:
         self._process.stdout.close()
 
 
+def write_cluster_file(folder: Path, sizes: tuple[int, ...], **settings: Any) -> Path:
+    """For workers whose first batch sizes are `sizes`, on gloo where `settings` do not say otherwise."""
+    workers = tuple({"batch": size, "min": 0} for size in sizes)
+    values = {"cluster": {"workers": workers}, "comm": "gloo", "mode": "off", "batch": {"min": 1}, "seed": 3}
+    file = folder / "cluster.yaml"
+    file.write_text(dump_config(Config.model_validate(values | settings)))
+    return file
+
+
 def worker_environments(
     folder: Path, sizes: tuple[int, ...], own: tuple[dict[str, str], ...] = (), **settings: Any
 ) -> list[dict[str, str]]:
     """What a launcher would set for each worker of a job on gloo whose first batch sizes are `sizes`."""
-    workers = tuple({"batch": size, "min": 0} for size in sizes)
-    values = {"cluster": {"workers": workers}, "comm": "gloo", "mode": "off", "batch": {"min": 1}, "seed": 3}
-    file, run_dir = folder / "cluster.yaml", folder / "run"
-    file.write_text(dump_config(Config.model_validate(values | settings)))
+    file, run_dir = write_cluster_file(folder, sizes, **settings), folder / "run"
     (run_dir / "workers").mkdir(parents=True)
     common = {
         "DYNAMIX_CONFIG": str(file),

@@ -23,6 +23,7 @@ class PlainRun:
     def __init__(self, models: Any, dataset: Any, loops: Loops) -> None:
         self._models: Sequence[nn.Module] = [models] if isinstance(models, nn.Module) else models
         self._dataset, self._loops = dataset, iter(loops)
+        self._registered: dict[str, Any] = {}
         self.iteration = 0
 
     def epochs(self, count: int) -> Iterator[int]:
@@ -48,6 +49,16 @@ class PlainRun:
     def evaluate(self, dataset: Any, score: Callable[..., Any]) -> Any:
         with torch.no_grad():
             return score(*dataset[torch.arange(len(dataset))]) / len(dataset)
+
+    def register(self, **objects: Any) -> None:
+        self._registered |= objects
+
+    def state_dict(self) -> dict[str, Any]:
+        return {name: one.state_dict() for name, one in self._registered.items()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        for name, one in self._registered.items():
+            one.load_state_dict(state[name])
 
     def close(self) -> None:
         pass

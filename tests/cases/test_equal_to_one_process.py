@@ -10,7 +10,7 @@ import pytest
 from tests.cases.harness import case_of, flat, in_double
 from tests.cases.plain import plain_attach, put_together
 from tests.cases.scripts import accumulation, gradients, normalisation, parameters, phases, seeds
-from tests.forked import ForkServer
+from tests.forked import ForkServer, Worker
 
 ELSEWHERE = {"steps", "folds", "batch_norm"}  # helpers, and what has a test of its own
 CASES = [
@@ -32,16 +32,36 @@ def server() -> Iterator[ForkServer]:
 @pytest.mark.parametrize("name", CASES)
 def test_two_workers_are_one_process(name: str, server: ForkServer, tmp_path: Path) -> None:
     job = {"name": name, "plans": PLANS}
-    workers = server.run("tests.cases.harness:work", job, tmp_path, mode="observe", lr_rule="none")
+    check(name, server.run("tests.cases.harness:work", job, tmp_path, mode="observe", lr_rule="none"))
+
+
+def check(name: str, workers: list[Worker]) -> None:
+    """All have the same result, and that of one process on their batches put together."""
     for worker in workers:
         assert worker.code == 0, worker.output
-    first, second = (worker.result["values"] for worker in workers)
-    assert first == second
+    first, *others = (worker.result["values"] for worker in workers)
+    assert all(other == first for other in others)
     recorded = put_together([worker.result["recorded"] for worker in workers])
     assert any(loop for loops in recorded for loop in loops)
     alone = in_double(case_of(name), plain_attach(recorded))
     tolerance = TOLERANCE.get(name, 1e-6)
     assert list(flat(first)) == pytest.approx(list(flat(alone)), rel=tolerance, abs=tolerance)
+
+
+THREE = ["gradients.layer_of_some_samples", "accumulation.over_batches", "parameters.unfreeze", "phases.evaluation"]
+
+
+@pytest.mark.parametrize("name", THREE)
+def test_three_workers_are_one_process(name: str, server: ForkServer, tmp_path: Path) -> None:
+    """One of them without samples for a while."""
+    job = {"name": name, "plans": [[1, [8, 24, 0]], [4, [20, 4, 8]]]}
+    check(name, server.run("tests.cases.harness:work", job, tmp_path, (16, 8, 8), mode="observe", lr_rule="none"))
+
+
+def test_a_script_that_goes_on_from_its_own_file_makes_as_many_steps(server: ForkServer, tmp_path: Path) -> None:
+    job = {"name": "phases.own_checkpoint", "plans": []}
+    counts = server.run("tests.cases.harness:work", job, tmp_path)[0].result["values"][0]
+    assert sum(counts) == 3 * 192 // 32
 
 
 def test_every_sample_is_taken_once_per_epoch_whatever_seeds_the_workers_give(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
 import torch
@@ -171,3 +172,36 @@ def interrupted(attach: Any) -> Any:
         found += weights(model)
     run.close()
     return found
+
+
+def own_checkpoint(attach: Any) -> Any:
+    """The script's own file in mid-epoch, and another attach that goes on from it: three epochs in all."""
+    file, counts = io.BytesIO(), []
+    for resumed in (False, True):
+        torch.manual_seed(1 + resumed)
+        model = net()
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.02)
+        schedule = torch.optim.lr_scheduler.StepLR(optimizer, step_size=4, gamma=0.5)
+        if resumed:
+            saved = torch.load(file, weights_only=False)
+            model.load_state_dict(saved["model"])
+            optimizer.load_state_dict(saved["optimizer"])
+        run = attach(model, optimizer, data())
+        run.register(schedule=schedule)
+        if resumed:
+            run.load_state_dict(saved["run"])
+        counts.append(0)
+        for _, x, y in run.batches(epochs=3):
+            optimizer.zero_grad()
+            run.backward(mse_loss(model(x), y))
+            optimizer.step()
+            schedule.step()
+            counts[-1] += 1
+            if not resumed and counts[-1] == 8:
+                break
+        if not resumed:
+            state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "run": run.state_dict()}
+            torch.save(state, file)
+            file.seek(0)
+        run.close()
+    return counts, schedule.get_last_lr(), weights(model)

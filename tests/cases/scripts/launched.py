@@ -1,0 +1,23 @@
+"""Several cases in one script under `dynamix launch`: prints one JSON line. With the name of a case: one that stops."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+from tests.cases.harness import refuse, work
+
+CASES = ("gradients.grad_scaler_skips", "parameters.unfreeze", "parameters.gan", "phases.folds_closed")
+
+
+def main(arguments: list[str]) -> None:
+    if arguments:
+        refuse(arguments[0])
+        return
+    results: dict[str, Any] = {name: work({"name": name, "plans": []}) for name in CASES}
+    print("RESULT " + json.dumps(results), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
