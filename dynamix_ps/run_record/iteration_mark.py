@@ -9,7 +9,7 @@ _BYTES = 8
 
 
 class IterationMark:
-    """Written after every iteration, in about a microsecond. Never raises: without a disk there is no mark."""
+    """Written after every iteration, in a few microseconds. Never raises: without a disk there is no mark."""
 
     def __init__(self, file: Path) -> None:
         try:
