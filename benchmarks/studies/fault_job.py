@@ -43,12 +43,17 @@ class NotStarted(Exception):
 
 
 class FaultJob:
-    """A launch of the tiny regression on the data plane `comm`, in `folder`; its run folder is in `runs`."""
+    """A launch of the tiny regression on the data plane `comm`, in `folder`; its run folder is in `runs`.
 
-    def __init__(self, folder: Path, comm: str, runs: Path) -> None:
+    With `adapts`, batch sizes change; the run folder tells when, so it must be whole.
+    """
+
+    def __init__(self, folder: Path, comm: str, runs: Path, adapts: bool = True) -> None:
         workers = ", ".join(f"{{batch: {size}}}" for size in SIZES)
         file = folder / "cluster.yaml"
-        file.write_text(f"{_CONFIG}comm: {comm}\ncluster: {{workers: [{workers}]}}\nrun_dir: {runs}\n")
+        policy = "proportional" if adapts else "static"
+        own = f"comm: {comm}\ncluster: {{workers: [{workers}]}}\nrun_dir: {runs}\npolicy: {{name: {policy}}}\n"
+        file.write_text(_CONFIG + own)
         self._out = folder
         module = "benchmarks.workloads.tiny_regression"
         worker = ["python", "-m", module, "--iterations", str(ITERATIONS), "--out", str(folder)]

@@ -114,7 +114,7 @@ def run_trial(seed: int, number: int, kind: Kind, plane: str) -> Trial:
         runs = runs_folder(folder)
         if kind.small_disk:
             stack.enter_context(small_disk(runs, _DISK_BYTES))
-        job = FaultJob(folder, plane, runs)
+        job = FaultJob(folder, plane, runs, adapts=not kind.small_disk)
         stack.callback(job.kill)
         try:
             kind.wait(job, rng)

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from dynamix_ps.cgroups import available_cores
 from dynamix_ps.config.schema import Config
-from dynamix_ps.errors import INTERRUPTED_EXIT_CODE, DynamixError, EnvironmentNotReady
+from dynamix_ps.errors import DynamixError, EnvironmentNotReady
 from dynamix_ps.exit_codes import print_error
 from dynamix_ps.launch.cleanup import release, release_stale
 from dynamix_ps.launch.emulate import Emulation, choose_emulation
@@ -192,12 +192,12 @@ class _Run:
     def conclude(self, ending: Ending) -> int:
         """Tell the cause of a failure, record the end, write the report; returns the exit code.
 
-        A failed run ends without plots, which take seconds to draw; `dynamix report` draws them.
+        A run that failed or was interrupted ends without plots, as drawing takes seconds; `dynamix report` draws them.
         """
         self._notes.extend(ending.notes)
         if ending.exit_code != 0:
             self._tell_cause(ending)
-        plots = ending.exit_code == 0 or (ending.exit_code == INTERRUPTED_EXIT_CODE and self._interrupts.count < 2)
+        plots = ending.exit_code == 0
         try:
             self._recorder.event("end", exit_code=ending.exit_code, reason=ending.reason, notes=self._notes)
             self._recorder.close()

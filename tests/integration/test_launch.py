@@ -97,6 +97,7 @@ def test_a_worker_that_fails_ends_the_run_with_reason_and_last_lines(
     code, output, folder = launch(tmp_path, body)
     assert code == 4, output
     assert f"error: {summary_of(folder)['reason']}" in output
+    assert output.index("error: ") < output.index("summary: "), "the cause comes before what takes time"
     assert reason in str(summary_of(folder)["reason"])
     assert "last lines of worker-0" in output
     assert tail in output.split("last lines of worker-0")[1]
@@ -265,6 +266,7 @@ def test_one_signal_stops_in_order_with_a_summary(tmp_path: Path, number: signal
     assert run.process.returncode == 130, output
     assert "worker-0 | saved" in output
     assert f"error: interrupted by {number.name}" in output
+    assert f"for plots, run: dynamix report {run.folder}" in output
     assert summary_of(run.folder)["reason"] == f"interrupted by {number.name}"
     assert_nothing_left(run.run_id)
 
