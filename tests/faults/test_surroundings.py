@@ -90,6 +90,7 @@ def disk_full_at_a_checkpoint(folder: Path, outcome: Outcome) -> None:
     body = """
 import torch
 import dynamix_ps.torch as dynamix
+torch.manual_seed(0)
 model = torch.nn.Linear(2000, 100)  # 800 kB: the second checkpoint does not fit beside the first
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 data = torch.utils.data.TensorDataset(torch.randn(400, 2000), torch.randn(400, 100))
