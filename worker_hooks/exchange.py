@@ -60,7 +60,7 @@ class Bucket(ABC):
     buffer: Any
     size_bytes: int
     parameters: Sequence[Any]
-    present: NDArray[np.bool_]  # shape (len(parameters),), after fill_gaps: this worker has a gradient
+    present: NDArray[np.bool_]  # shape (len(parameters),), when it is sent: this worker has a gradient
     handle: int | None = None
 
     @abstractmethod
@@ -133,7 +133,6 @@ class GradientExchange:
         """Send the full buckets, in order, up to the first that is not full. Never sends the last bucket."""
         while self._next < len(self.buckets) - 1 and self.buckets[self._next].is_full():
             bucket = self.buckets[self._next]
-            bucket.fill_gaps()
             self._add_square(bucket)
             bucket.handle = self._comm.push_pull(bucket.name, bucket.buffer)
             self._next += 1

@@ -61,6 +61,7 @@ class MXNetBucket(Bucket):
 
     def open(self, weight: float) -> None:
         self._weight = weight
+        self.present[:] = True
         for weights, _ in self._places:
             weights._fresh_grad = False
 
@@ -69,9 +70,9 @@ class MXNetBucket(Bucket):
 
     def fill_gaps(self) -> None:
         for number, (weights, place) in enumerate(self._places):
-            self.present[number] = weights._fresh_grad
             if not weights._fresh_grad:
                 place[:] = 0
+                self.present[number] = False
 
     def squared(self) -> float:
         return float(mx.nd.dot(self._gradients, self._gradients).asscalar())

@@ -58,13 +58,17 @@ class TorchBucket(Bucket):
         self._weight = 0.0
         self.carried: dict[torch.nn.Parameter, torch.Tensor] = {}
         self.present = np.ones(len(parameters), dtype=np.bool_)
+        self._has_halves = any(p.dtype != dtype for p in parameters)
+        self._placed = False  # every gradient is in its place, where the sum arrives
 
     def open(self, weight: float) -> None:
         self._weight = weight
         self._missing = set(self.views)
+        self._placed = not self._has_halves
+        self.present[:] = True
 
     def take(self, parameter: torch.nn.Parameter) -> None:
-        """Copy a new gradient into its place, scaled. Raises TrainingError when it comes twice."""
+        """Put a new gradient into its place, scaled. Raises TrainingError when it comes twice."""
         if parameter not in self._missing:
             raise TrainingError(
                 "a gradient arrived twice in one run.backward(): use checkpoint(..., use_reentrant=False), "
@@ -74,6 +78,7 @@ class TorchBucket(Bucket):
         self._missing.discard(parameter)
 
     def _put(self, parameter: torch.nn.Parameter) -> None:
+        """The place becomes the gradient at once: the memory that backward has used is free for what comes next."""
         gradient, place = parameter.grad, self.views[parameter]
         assert gradient is not None
         gradient = gradient.detach()
@@ -86,14 +91,16 @@ class TorchBucket(Bucket):
             place.copy_(gradient).mul_(self._weight)
         if self.carried and (more := self.carried.pop(parameter, None)) is not None:
             place.add_(more)
+        if parameter.dtype == place.dtype:
+            parameter.grad = place
 
     def is_full(self) -> bool:
         return not self._missing
 
     def fill_gaps(self) -> None:
-        self.present[:] = True
         if not self._missing:
             return
+        self._placed = False
         for number, parameter in enumerate(self.parameters):
             if parameter not in self._missing:
                 continue
@@ -152,9 +159,7 @@ class TorchBucket(Bucket):
         return values
 
     def deliver(self, present: NDArray[np.bool_]) -> None:
-        if present.all():
-            for parameter, place in self.views.items():
-                parameter.grad = place if place.dtype == parameter.dtype else place.to(parameter.dtype)
+        if self._placed:
             return
         for (parameter, place), has_gradient in zip(self.views.items(), present.tolist(), strict=True):
             if has_gradient:

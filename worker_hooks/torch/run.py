@@ -138,8 +138,10 @@ class Run(Training):
 
         Raises TrainingError, before it steps, if they are not.
         """
+        if any(optimizer in run.stepped_by for run in _open):
+            return
         stepped = [p for group in optimizer.param_groups for p in group["params"] if isinstance(p, torch.nn.Parameter)]
-        if any(optimizer in run.stepped_by for run in _open) or not stepped:
+        if not stepped:
             return
         if summed := next((run for run in _open if run.sums(stepped)), None):
             summed.hook_steps(optimizer)

@@ -155,9 +155,10 @@ def test_every_worker_sends_in_the_same_order_whatever_its_model_does_first():
     assert [*orders, comm.order] == [[bucket.name for bucket in exchange.buckets]] * 5
 
 
-def test_a_parameter_that_nobody_has_a_gradient_of_keeps_none():
+@pytest.mark.parametrize("bucket_bytes", [1, 4_000_000])
+def test_a_parameter_that_nobody_has_a_gradient_of_keeps_none(bucket_bytes):
     net, comm = nn.ModuleDict({"used": nn.Linear(2, 1), "unused": nn.Linear(2, 1)}), alone()
-    exchange = exchange_of(net, comm, 4_000_000)
+    exchange = exchange_of(net, comm, bucket_bytes)
     exchange.buckets[0].buffer.fill_(7.0)
     exchange.begin(1.0, measure_norm=False)
     net["used"](torch.ones(3, 2)).mean().backward()
