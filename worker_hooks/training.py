@@ -113,6 +113,7 @@ class Training(ResumableModel):
     def _finish_batch(self) -> None:
         """The script asks for the next batch."""
         self._count_iteration()
+        self._observer.batch_complete(self.iteration)
         if self._now.is_summed:
             epochs = self._trained_samples / self._stream.length
             pushed = self._exchange.bytes_per_iteration

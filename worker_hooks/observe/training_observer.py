@@ -63,6 +63,11 @@ class TrainingObserver:
         """The number of this iteration in the run's records."""
         return self._before + iteration
 
+    def batch_complete(self, iterations: int) -> None:
+        """So many iterations are complete."""
+        if self._has_turn:
+            self._reporter.completed(self.reported(iterations))
+
     def sent(self, iteration: int) -> None:
         """This worker has sent its gradients of `iteration`."""
         if self._has_turn:
@@ -90,8 +95,6 @@ class TrainingObserver:
             script_lr: the learning rate as the script has set it.
         """
         times = self.watch.end()
-        if self._has_turn:
-            self._reporter.completed(self.reported(now.batch.iteration) + 1)
         if not self._records_windows or not self._has_turn or now.sum is None:
             return
         batch = now.batch
