@@ -208,9 +208,13 @@ class GradientExchange:
     def carry(self, before: float, weight: float) -> None:
         """What such a backward has added is of batches with weight `before`; the next one has `weight`."""
 
-    def take_over(self, before: GradientExchange) -> None:
-        """Replace `before`, which has laid other parameters out: gradients that are in no sum yet are kept."""
+    def take_over(self, before: GradientExchange) -> list[str]:
+        """Replace `before`, which has laid other parameters out: gradients that are in no sum yet are kept.
+
+        Returns the names of parameters that have such gradients but are trained no more.
+        """
         before.close()
+        return []
 
     def close(self) -> None:
         """Leave the model alone from now on."""

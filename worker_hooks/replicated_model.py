@@ -86,8 +86,9 @@ class ReplicatedModel(Framework):
         self._announce(LAYOUT)
         self._layouts += 1
         exchange = self._make_exchange(f"{self._prefix}.layout{self._layouts}")
-        exchange.take_over(self._exchange)
+        left = exchange.take_over(self._exchange)
         self._exchange = exchange
+        self._check_left(left)
         if added and self.size > 1:
             key = f"{self._prefix}.layout{self._layouts}.added"
             values = self._comm.broadcast(key, self._pack_parameters(added) if self.rank == 0 else b"")
@@ -95,6 +96,15 @@ class ReplicatedModel(Framework):
                 self._unpack_parameters(added, values)
             else:
                 self._check_added(added, values)
+
+    def _check_left(self, names: list[str]) -> None:
+        """Raises TrainingError, on all workers, if parameters are trained no more but would be in the next sum."""
+        told = self._comm.gather(f"{self._prefix}.layout{self._layouts}.left", "\n".join(names).encode())
+        if found := sorted({name for one in told for name in one.decode().splitlines()}):
+            raise TrainingError(
+                "parameters that are no longer trained have gradients of earlier batches that are in no sum yet: "
+                f"{', '.join(found)}; freeze or replace them after optimizer.step(), or call zero_grad() first"
+            )
 
     def _check_added(self, added: list[str], values: bytes) -> None:
         """Raises TrainingError, on all workers, unless these new parameters are equal."""

@@ -181,6 +181,7 @@ class TorchExchange(GradientExchange):
         trained = list(parameters.values())
         check_types(parameters)
         self._norms = norms
+        self._kept: dict[torch.nn.Parameter, torch.Tensor] = {}  # global gradients of parameters frozen after the sum
         self.touched: dict[torch.nn.Parameter, tuple[int, int]] = {}  # identity and version of what was accumulated
         self.additions = 0
         buckets = layout_buckets(trained, statistics_of(norms), bucket_bytes, comm.size, prefix)
@@ -246,15 +247,24 @@ class TorchExchange(GradientExchange):
             return True
         return parameter in self.touched and parameter.grad is not None
 
-    def take_over(self, before: GradientExchange) -> None:
-        super().take_over(before)
+    def is_global(self, parameter: torch.nn.Parameter) -> bool:
+        """Whether the gradient of `parameter`, which is not trained, is none or one of a sum of the time before."""
+        return parameter.grad is None or self._kept.get(parameter) is parameter.grad
+
+    def take_over(self, before: GradientExchange) -> list[str]:
+        left = super().take_over(before)
         assert isinstance(before, TorchExchange)
+        self._kept |= before._kept
         for parameter, name in before._names.items():
-            if parameter not in self._bucket_of and before._accumulates(parameter):
-                raise TrainingError(
-                    f"parameter {name} is no longer trained, but has gradients of earlier batches that are in no sum "
-                    "yet; freeze or replace parameters after optimizer.step(), or call zero_grad() first"
-                )
+            if parameter in self._bucket_of:
+                continue
+            if before._accumulates(parameter):
+                left.append(name)
+            elif parameter.grad is not None:
+                self._kept[parameter] = parameter.grad
+        for parameter in self._bucket_of:  # thawed, and a backward has come before this
+            if parameter not in before._bucket_of and not before.is_global(parameter):
+                self.touched[parameter] = (id(parameter.grad), parameter.grad._version)  # type: ignore[union-attr]
         self.additions = before.additions
         self.touched.update((p, seen) for p, seen in before.touched.items() if p in self._bucket_of)
         for old in before._buckets:
@@ -262,6 +272,7 @@ class TorchExchange(GradientExchange):
                 if parameter in self._bucket_of:
                     bucket = self._bucket_of[parameter]
                     bucket.carried[parameter] = gradient.to(bucket.buffer.dtype)
+        return left
 
     def close(self) -> None:
         for hook in self._hooks:

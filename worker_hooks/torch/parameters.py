@@ -24,6 +24,7 @@ class TrainedParameters:
     def __init__(self, models: Sequence[nn.Module], optimizers: Sequence[torch.optim.Optimizer]) -> None:
         self.models, self.optimizers = models, optimizers
         self.trained: dict[str, nn.Parameter] = {}
+        self.frozen: dict[str, nn.Parameter] = {}
         self.code = 0
         self.norms: list[nn.Module] = []
         self._seen: list[tuple[object, ...]] = []
@@ -38,6 +39,7 @@ class TrainedParameters:
         """
         named = named_parameters(self.models, self.optimizers)
         self.trained = {name: p for name, p in named.items() if p.requires_grad}
+        self.frozen = {name: p for name, p in named.items() if not p.requires_grad}
         if not self.trained:
             raise TrainingError("the model has no parameter that requires a gradient, so there is nothing to train")
         self._seen = self._present()

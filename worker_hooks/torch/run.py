@@ -169,6 +169,16 @@ class Run(Training):
                 "loss.backward() has added gradients of this worker alone since run.backward(); "
                 "call run.backward(loss) for the last loss before optimizer.step()"
             )
+        if self.size == 1:
+            return
+        for name, parameter in self._parameters.frozen.items():
+            if not self._exchange.is_global(parameter) and any(
+                parameter is one for group in optimizer.param_groups for one in group["params"]
+            ):
+                raise TrainingError(
+                    f"parameter {name} was trained for a while between two sums, so its gradient is that of this "
+                    "worker alone; freeze and thaw parameters at the begin of the loop body, or call zero_grad() first"
+                )
 
     # -- what training.py needs of torch ------------------------------------------------------------------------------
 
