@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, given, note, settings
 
-from dynamix_ps.errors import TrainingError
+from dynamix_ps.errors import PeerLostError, TrainingError
 from tests.cases.harness import flat, in_double
 from tests.cases.plain import plain_attach, put_together
 from tests.forked import Worker
@@ -42,13 +42,17 @@ def test_any_script_is_one_process_or_an_error_on_all_workers(pool: Pool) -> Non
 
 
 def check_error(ended: list[Worker]) -> None:
-    """All ended with the same error of ours."""
+    """All ended with the same error of ours.
+
+    Where a worker finds it by itself it may be gone while another one is still in the sum before: that one says so.
+    """
     errors = {line for worker in ended for line in worker.output.splitlines() if line.startswith("error: ")}
+    causes = {error for error in errors if "another worker is gone" not in error}
     for worker in ended:
         note(worker.output)
-    assert [worker.code for worker in ended] == [TrainingError.exit_code] * len(ended)
-    assert len(errors) == 1, errors
-    note(f"refused: {errors}")
+    assert {worker.code for worker in ended} <= {TrainingError.exit_code, PeerLostError.exit_code}
+    assert len(causes) == 1, errors
+    note(f"refused: {causes}")
 
 
 def check_equal(script: Script, told: list[dict[str, object]]) -> None:

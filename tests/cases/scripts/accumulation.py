@@ -144,3 +144,24 @@ def zeroed_in_place(attach: Any) -> Any:
         optimizer.step()
     run.close()
     return weights(model)
+
+
+def thawed_while_it_accumulates(attach: Any) -> Any:
+    """A layer is thawed after the batch was handed out: the gradients of that batch are in the step all the same."""
+    model = net()
+    model[0].requires_grad_(False)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.3)
+    run = attach(model, optimizer, data(200))
+    for number, (_, x, y) in enumerate(run.batches(epochs=2)):
+        loss = mse_loss(model(x), y) / 3
+        if number == 3:
+            model[0].requires_grad_(True)
+            loss = mse_loss(model(x), y) / 3
+        if (number + 1) % 3:
+            loss.backward()
+        else:
+            run.backward(loss)
+            optimizer.step()
+            optimizer.zero_grad()
+    run.close()
+    return weights(model)

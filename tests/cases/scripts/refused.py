@@ -249,3 +249,34 @@ def frozen_while_it_accumulates(attach: Any) -> None:
             optimizer.zero_grad()
         else:
             loss.backward()
+
+
+def thawed_between_two_sums(attach: Any) -> None:
+    """A layer is thawed for one local backward, and frozen again before the next batch."""
+    model, optimizer, run = _start(attach)
+    model[0].requires_grad_(False)
+    for number, (_, x, y) in enumerate(run.batches(iterations=8)):
+        if number % 2:
+            run.backward(mse_loss(model(x), y) / 2)
+            optimizer.step()
+            optimizer.zero_grad()
+        else:
+            model[0].requires_grad_(number == 4)
+            (mse_loss(model(x), y) / 2).backward()
+            model[0].requires_grad_(False)
+
+
+def frozen_while_one_worker_accumulates(attach: Any) -> None:
+    """The same as in `frozen_while_it_accumulates`, for a layer that only the samples of one worker reach."""
+    model = nn.ModuleList([nn.Linear(6, 1), nn.Linear(6, 1)])
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    run = attach(model, optimizer, data())
+    for number, (_, x, y) in enumerate(run.batches(iterations=8)):
+        model[1].requires_grad_(number != 5)
+        loss = mse_loss(model[0](x) + (model[1](x) if run.rank == 0 else 0), y) / 2
+        if number % 2:
+            run.backward(loss)
+            optimizer.step()
+            optimizer.zero_grad()
+        else:
+            loss.backward()
