@@ -32,12 +32,9 @@ def launched(folder: Path, plane: str, *arguments: str) -> tuple[int, str]:
 def test_a_script_with_several_trainings_is_one_process(plane: str, tmp_path: Path) -> None:
     code, output = launched(tmp_path, plane)
     assert code == 0, output
-    found: dict[str, Any] = {
-        match[1]: json.loads(match[2]) for match in re.finditer(r"(worker-\d).*? RESULT (.*)", output)
-    }
-    assert len(found) == 2, output
+    found: list[dict[str, Any]] = [json.loads((tmp_path / f"result-{rank}.json").read_text()) for rank in (0, 1)]
     for name in CASES:
-        first, second = (found[worker][name] for worker in ("worker-0", "worker-1"))
+        first, second = (results[name] for results in found)
         assert first["values"] == second["values"]
         recorded = put_together([first["recorded"], second["recorded"]])
         alone = in_double(case_of(name), plain_attach(recorded))

@@ -87,7 +87,8 @@ def test_a_wrong_plan_is_refused_once_and_the_right_one_after_it_counts(
 def test_an_answer_that_is_no_plan_is_an_outage_and_training_goes_on(tmp_path: Path) -> None:
     with arbitrator(Liar(pb.Plan(version=2, batch_sizes=[-8]))) as address:
         run = make_run(tmp_path, mode="adapt", bounds=((1, 32),), arbitrator=address, token="t")
-        train_until(run, lambda: any(line["kind"] == "degraded" for line in lines(tmp_path)))
+        file = tmp_path / "workers" / "worker-0.jsonl"  # a thread writes it
+        train_until(run, lambda: file.exists() and '"degraded"' in file.read_text())
     degraded = [line["detail"] for line in lines(tmp_path) if line["kind"] == "degraded"]
     assert len(degraded) == 1
     assert "its answer makes no sense: plan.batch_sizes: got -8" in degraded[0]

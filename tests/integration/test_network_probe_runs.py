@@ -180,7 +180,9 @@ def test_a_probe_of_the_host_that_hangs_is_a_reason(tmp_path: Path) -> None:
 
 def start_run(folder: Path, iterations: int, before: Sequence[str] = ()) -> tuple[subprocess.Popen[str], str]:
     """(launcher, run id)"""
-    (folder / "cluster.yaml").write_text(CLUSTER.format(runs=folder / "runs", policy="static", comm="byteps"))
+    (folder / "cluster.yaml").write_text(
+        CLUSTER.format(runs=folder / "runs", policy="static", comm="byteps", host="127.0.0.1")
+    )
     (folder / "train.py").write_text(TRAIN.format(iterations=iterations))
     command = [sys.executable, "-m", "dynamix_ps.cli.main", "launch", "-c", "cluster.yaml", "--", "python", "train.py"]
     process = subprocess.Popen(

@@ -77,6 +77,7 @@ def attach(
 
 
 _open: list[Run] = []
+_AVERAGING_PACKAGES = ("byteps", "horovod")  # whose optimizers sum gradients themselves
 
 
 class Run(Training):
@@ -289,7 +290,7 @@ def check_optimizers(optimizers: Sequence[torch.optim.Optimizer]) -> None:
                 "LBFGS calls its closure many times per step and decides by the loss of this worker alone; "
                 "use an optimizer that takes one gradient per step"
             )
-        if type(optimizer).__module__.split(".")[0] in ("byteps", "horovod"):
+        if type(optimizer).__module__.partition(".")[0] in _AVERAGING_PACKAGES:
             raise TrainingError(
                 "the optimizer is wrapped in DistributedOptimizer, which averages gradients itself without regard to "
                 "batch sizes; give attach() the optimizer inside of it"
