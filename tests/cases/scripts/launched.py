@@ -1,4 +1,4 @@
-"""Several cases in one script under `dynamix launch`: a file per worker. With the name of a case: one that stops.
+"""Several cases in one script under `dynamix launch`: a file per worker. With the name of a case: one that stops."""
 
 from __future__ import annotations
 
