@@ -99,7 +99,8 @@ def test_a_lossy_link_and_a_narrow_link_are_told_apart(bed: Bed, probe_socket: s
             "reports are no training traffic"
         )
         seen = sum(flow["retransmits"] for flow in last["flows"])
-        assert seen == pytest.approx(retransmitted[rank], rel=0.02, abs=5)
+        at_the_end = retransmitted[rank] / ITERATIONS  # the sum that announces the end comes after the last report
+        assert seen == pytest.approx(retransmitted[rank] - at_the_end, rel=0.02, abs=5 + at_the_end)
     assert retransmitted[1] > 100
 
     links = [line["links"] for line in lines(folder.journal_file, "links")]
