@@ -164,6 +164,8 @@ class TorchBucket(Bucket):
         for (parameter, place), has_gradient in zip(self.views.items(), present.tolist(), strict=True):
             if has_gradient:
                 parameter.grad = place if place.dtype == parameter.dtype else place.to(parameter.dtype)
+            else:
+                parameter.grad = None  # a worker without samples may have one that counts for nothing
 
 
 class TorchExchange(GradientExchange):

@@ -169,6 +169,17 @@ def test_a_parameter_that_nobody_has_a_gradient_of_keeps_none(bucket_bytes):
     assert net["used"].bias.grad.item() == pytest.approx(1.0)
 
 
+def test_a_gradient_of_a_worker_without_samples_is_dropped():
+    net, comm = nn.Linear(2, 1), alone()
+    exchange = exchange_of(net, comm, 4_000_000)
+    net(torch.ones(2, 2)).mean().backward()  # of samples that count for nothing
+    exchange.begin(0.0, measure_norm=False)
+    exchange.send_rest(lambda grad_sq: mine(0))
+    exchange.receive(lambda waited_s: None)
+    exchange.deliver()
+    assert net.weight.grad is None
+
+
 def test_an_announcement_leaves_gradients_alone():
     net, comm = make_net(), alone()
     exchange = exchange_of(net, comm, 300)
