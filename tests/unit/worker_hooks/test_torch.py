@@ -246,6 +246,22 @@ def test_the_learning_rate_follows_the_fewer_samples_at_the_end_of_an_epoch(tmp_
     run.close()
 
 
+def test_the_learning_rate_of_accumulated_batches_is_that_of_one(tmp_path):
+    run = make_run(tmp_path, mode="adapt", lr_rule="linear")
+    used = []
+    run.optimizers[0].register_step_pre_hook(lambda *_: used.append(run.optimizers[0].param_groups[0]["lr"]))
+    for number, (inputs, targets) in enumerate(run.batches(iterations=4)):
+        loss = nn.functional.cross_entropy(run.models[0](inputs), targets) / 2
+        if number % 2:
+            run.backward(loss)
+            run.optimizers[0].step()
+            run.optimizers[0].zero_grad()
+        else:
+            loss.backward()
+    run.close()
+    assert used == pytest.approx([0.1, 0.1])
+
+
 def test_the_learning_rate_is_for_the_first_sizes_of_the_cluster_file(tmp_path, monkeypatch):
     run = make_run(tmp_path, mode="adapt", lr_rule="sqrt", reference_batch=2)
     used = []
