@@ -20,7 +20,8 @@ from tests.launching import free_port
 
 pytestmark = pytest.mark.timeout(90)
 
-_BUSY_TIME = slice(168, 176)  # tcpi_busy_time in struct tcp_info, include/uapi/linux/tcp.h
+# Fields of struct tcp_info, include/uapi/linux/tcp.h: tcpi_total_retrans and tcpi_busy_time.
+_TOTAL_RETRANS, _BUSY_TIME = slice(100, 104), slice(168, 176)
 
 
 @pytest.fixture
@@ -93,7 +94,8 @@ def test_bytes_are_those_sent_at_both_ends(collector: EbpfCollector, way: str) -
         assert dialled.pid == accepted.pid == os.getpid()
         assert dialled.netns == os.stat("/proc/self/ns/net").st_ino
         assert 0 < dialled.rtt_s < 1
-        assert dialled.retransmits == 0
+        # A busy machine acknowledges late even on loopback, and the kernel sends again.
+        assert (dialled.retransmits > 0) == (_of_tcp_info(ends.dialled, _TOTAL_RETRANS) > 0)
         assert not dialled.closed
 
 
@@ -261,5 +263,8 @@ def test_a_connection_that_closes_during_a_reading_is_told_once(
 
 
 def _busy_s(end: socket.socket) -> float:
-    information = end.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
-    return int.from_bytes(information[_BUSY_TIME], sys.byteorder) / 1e6
+    return _of_tcp_info(end, _BUSY_TIME) / 1e6
+
+
+def _of_tcp_info(end: socket.socket, field: slice) -> int:
+    return int.from_bytes(end.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)[field], sys.byteorder)
