@@ -24,9 +24,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from benchmarks.testbed.ports import free_port
 from dynamix_ps.config.load import dump_config
 from dynamix_ps.config.schema import Config
-from tests.launching import environment, free_port
+from tests.launching import environment
 
 KILLED = -signal.SIGKILL
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import re
 import signal
 import subprocess
@@ -14,9 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from dynamix_ps.config.schema import Cluster, Worker
 from dynamix_ps.launch.cleanup import processes_of
-from dynamix_ps.launch.ports import choose_ports
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -39,11 +36,6 @@ def environment(**changes: str) -> dict[str, str]:
     """This environment without anything of a cluster, with the checkout importable."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("DMLC_", "BYTEPS_", "DYNAMIX_"))}
     return {**kept, "PYTHONPATH": str(ROOT), **changes}
-
-
-def free_port() -> int:
-    """A TCP port that nobody listens on now and no outgoing connection, of a test beside this one say, can take."""
-    return choose_ports(Cluster(workers=(Worker(),)), random.Random())[0]
 
 
 def dynamix(*arguments: str, cwd: Path, **changes: str) -> subprocess.Popen[str]:

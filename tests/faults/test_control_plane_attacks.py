@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.testbed.ports import free_port
 from dynamix_ps.config.schema import Metrics, Timeouts
 from dynamix_ps.messages import Plan
 from dynamix_ps.metrics.network import probe_client
@@ -18,7 +19,6 @@ from tests.control_plane import config
 from tests.faults.attacks import GRPC, METRICS, PROBE, Attack, attacks_at
 from tests.faults.stranger import attack
 from tests.integration.arbitrator_process import PATIENCE_S, ArbitratorProcess, Worker, wait_until
-from tests.launching import free_port
 from tests.other_user import needs_another_user
 from tests.probes import probe_process
 

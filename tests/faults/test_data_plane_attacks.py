@@ -17,9 +17,10 @@ from typing import Any
 import psutil
 import pytest
 
+from benchmarks.testbed.byteps_cluster import SHM, Cluster
+from benchmarks.testbed.ports import free_port
 from tests.faults import data_plane_protocol as protocol
-from tests.integration.byteps_cluster import SHM, Cluster
-from tests.launching import ROOT, free_port
+from tests.launching import ROOT
 from tests.other_user import as_another_user, needs_another_user
 
 pytestmark = pytest.mark.timeout(120)

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.testbed.byteps_cluster import Cluster
 from benchmarks.testbed.small_disk import DiskRefused, fill, small_disk
 from tests.faults.job import job, output_of
 from tests.faults.other_rows import SURROUNDINGS
 from tests.faults.table import LIMIT_S, Outcome
-from tests.integration.byteps_cluster import Cluster
 from tests.launching import ROOT, assert_nothing_left, cluster_file, dynamix, environment, run_id_in, script, wait_for
 from worker_hooks.checkpoint import load_checkpoint
 

@@ -13,13 +13,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
+from benchmarks.testbed.ports import free_port
 from dynamix_ps.config.load import dump_config
 from dynamix_ps.config.schema import Config, Timeouts
 from dynamix_ps.messages import Plan
 from dynamix_ps.one_thread import ONE_THREAD
 from dynamix_ps.rpc.client import ArbitratorClient
 from tests.control_plane import registration, run_under
-from tests.launching import free_port
 
 RUN_ID, TOKEN = "run-1", "secret"
 PATIENCE_S = 30.0  # only how long a broken test may take to fail

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.testbed.ports import free_port
 from dynamix_ps.config.schema import Metrics
 from dynamix_ps.messages import Plan
 from tests.control_plane import config
 from tests.integration.arbitrator_process import PATIENCE_S, ArbitratorProcess, Worker, wait_until
-from tests.launching import free_port
 
 pytestmark = pytest.mark.timeout(120)
 

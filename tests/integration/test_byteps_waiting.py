@@ -7,7 +7,7 @@ import time
 import psutil
 import pytest
 
-from tests.integration.byteps_cluster import Cluster
+from benchmarks.testbed.byteps_cluster import Cluster
 
 pytestmark = pytest.mark.timeout(120)
 

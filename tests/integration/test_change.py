@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.testbed.byteps_cluster import Cluster
 from dynamix_ps.config.load import dump_config
 from dynamix_ps.config.schema import Config
 from dynamix_ps.run_record.run_folder import RunFolder
-from tests.integration.byteps_cluster import Cluster
 from worker_hooks.observe.change import LASTING
 
 SLOW_FROM = 11  # iteration; the second window begins with iteration 4

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.integration.byteps_cluster import Cluster
+from benchmarks.testbed.byteps_cluster import Cluster
 from tests.integration.small_training import NEEDS_MXNET
 
 pytestmark = [pytest.mark.timeout(120), NEEDS_MXNET]

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
+from benchmarks.testbed.ports import free_port
 from dynamix_ps.metrics.network import ebpf
 from dynamix_ps.metrics.network.connection import Connection
 from dynamix_ps.metrics.network.ebpf import CLOSED_KEPT_S, EbpfCollector
 from tests.integration.tcp_pairs import WAYS, connect, listener, name, pair
-from tests.launching import free_port
 
 pytestmark = pytest.mark.timeout(90)
 

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 import torch
 
+from benchmarks.testbed.byteps_cluster import Cluster
 from dynamix_ps.apportion import apportion
 from dynamix_ps.config.load import dump_config
 from dynamix_ps.config.schema import Config
 from dynamix_ps.errors import TrainingError
-from tests.integration.byteps_cluster import Cluster
 from tests.integration.small_training import (
     LEARNING_RATE,
     MOMENTUM,

@@ -7,9 +7,9 @@ import dataclasses
 import pytest
 
 from benchmarks.testbed import Bed
+from benchmarks.testbed.byteps_cluster import BedCluster
 from dynamix_ps.config import variables
 from dynamix_ps.metrics.network.ebpf import EbpfCollector
-from tests.integration.bed_cluster import BedCluster
 
 pytestmark = [pytest.mark.timeout(90), pytest.mark.alone]
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.testbed import Bed
+from benchmarks.testbed.byteps_cluster import BedCluster
 from dynamix_ps.config import variables
-from tests.integration.bed_cluster import BedCluster
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.alone]
 

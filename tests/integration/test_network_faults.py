@@ -9,11 +9,11 @@ from collections.abc import Iterator
 import pytest
 
 from benchmarks.testbed import Bed
+from benchmarks.testbed.byteps_cluster import BedCluster
 from dynamix_ps.config import variables
 from dynamix_ps.metrics.network.connection import Reading
 from dynamix_ps.metrics.network.ebpf import EbpfCollector
 from dynamix_ps.metrics.network.meter import TrafficMeter
-from tests.integration.bed_cluster import BedCluster
 from tests.launching import wait_for
 
 pytestmark = pytest.mark.timeout(60)

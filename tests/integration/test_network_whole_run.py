@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from benchmarks.testbed import Bed
+from benchmarks.testbed.byteps_cluster import BedCluster
 from dynamix_ps.config import variables
 from dynamix_ps.config.load import dump_config
 from dynamix_ps.config.schema import Config
 from dynamix_ps.run_record.run_folder import RunFolder
-from tests.integration.bed_cluster import BedCluster
 from worker_hooks.observe.window import FIRST_WINDOW
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.alone]

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.testbed.byteps_cluster import Cluster
 from dynamix_ps.config.load import dump_config
 from dynamix_ps.config.schema import Config
 from dynamix_ps.run_record.run_folder import RunFolder
-from tests.integration.byteps_cluster import Cluster
 
 SIZES = (16, 32, 80)
 SAMPLES = 20_000

@@ -13,9 +13,10 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
+from benchmarks.testbed.ports import free_port
 from benchmarks.workloads import data, models
 from benchmarks.workloads.torch_images import ImageSet
-from tests.launching import ROOT, free_port
+from tests.launching import ROOT
 
 WORKERS, STEPS, BATCH, RATE = 2, 60, 32, 0.05
 

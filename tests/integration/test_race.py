@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.integration.byteps_cluster import Cluster
+from benchmarks.testbed.byteps_cluster import Cluster
 
 pytestmark = pytest.mark.timeout(300)
 

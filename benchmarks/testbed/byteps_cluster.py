@@ -1,4 +1,4 @@
-"""Real BytePS processes for tests: a scheduler, servers and workers on this machine, with time limits and cleanup."""
+"""Real BytePS processes: scheduler, servers and workers, on this machine or on a bed, with time limits and cleanup."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ import sys
 import tempfile
 import textwrap
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from tests.launching import ROOT, free_port
+from benchmarks.testbed.bed import Bed
+from benchmarks.testbed.ports import free_port
 
+ROOT = Path(__file__).resolve().parents[2]
 SHM = Path("/dev/shm")
 
 
@@ -168,3 +170,36 @@ class Cluster:
         for path in SHM.glob(f"{self.run_id}*"):
             path.unlink(missing_ok=True)
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def own_host(role: str) -> str:
+    """Worker i on host `worker-i`, scheduler and servers on host `server`."""
+    return role if role.startswith("worker-") else "server"
+
+
+class BedCluster(Cluster):
+    """The same on the hosts of a bed.
+
+    `host_of` places a role; `on_start` gets the pid of every role before it can have connected.
+    """
+
+    def __init__(
+        self,
+        bed: Bed,
+        script: str,
+        workers: int,
+        on_start: Callable[[int], object] = lambda pid: None,
+        env: Mapping[str, str] | None = None,
+        servers: int = 1,
+        host_of: Callable[[str], str] = own_host,
+    ) -> None:
+        self._bed, self._host_of, self._on_start = bed, host_of, on_start
+        env = {**(env or {}), "DMLC_PS_ROOT_URI": bed.address(host_of("scheduler"))}
+        super().__init__(script, workers, servers, env)
+
+    def _popen(self, role: str, command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
+        host = self._host_of(role)
+        options["env"]["DMLC_NODE_HOST"] = self._bed.address(host)
+        process = self._bed.popen(host, command, **options)
+        self._on_start(process.pid)
+        return process
