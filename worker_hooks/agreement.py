@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from dynamix_ps.errors import TrainingError
@@ -61,17 +61,17 @@ def disagreement(accounts: Sequence[Account], tolerance: float) -> TrainingError
     doings = [account.doing for account in accounts]
     one_iteration = not _differ([doing.iteration for doing in doings])
     if any(doing.kind == LAYOUT for doing in doings) and one_iteration:
-        return _different_parameters(accounts)
+        return _parameters_of(accounts)
     if _differ([doing.kind for doing in doings]) or not one_iteration:
         return _different_calls(doings)
     for values, error_of in (
         ([doing.place for doing in doings], _different_places),
         ([doing.steps for doing in doings], _different_steps),
-        ([json.dumps(account.parameters, sort_keys=True) for account in accounts], None),
+        ([json.dumps(account.parameters) for account in accounts], None),
         ([doing.setting for doing in doings], _different_settings),
     ):
         if _differ(values):
-            return error_of(doings) if error_of else _different_parameters(accounts)
+            return error_of(doings) if error_of else _parameters_of(accounts)
     return _different_weights(accounts, tolerance)
 
 
@@ -122,19 +122,29 @@ def _place(doing: Doing) -> str:
     return f"calls {doing.kind} after {doing.iteration} iterations"
 
 
-def _different_parameters(accounts: Sequence[Account]) -> TrainingError:
-    iteration = accounts[0].doing.iteration
-    names = dict.fromkeys(name for account in accounts for name in account.parameters)
-    for name in names:
-        found = [account.parameters.get(name, "not trained") for account in accounts]
-        if len(set(found)) > 1:
+def _parameters_of(accounts: Sequence[Account]) -> TrainingError:
+    return different_parameters(
+        [account.parameters for account in accounts], f"in iteration {accounts[0].doing.iteration}"
+    )
+
+
+def different_parameters(parameters: Sequence[Mapping[str, str]], when: str) -> TrainingError:
+    """The error for workers that do not train the same.
+
+    Args:
+        parameters: shape and type of every trained parameter by name, one mapping per worker, in the order of ranks.
+        when: the place in the script where they differ, such as "in iteration 3".
+    """
+    for name in dict.fromkeys(name for described in parameters for name in described):
+        found = [described.get(name, "not trained") for described in parameters]
+        if _differ(found):
             told = ", ".join(f"worker {rank}: {value}" for rank, value in enumerate(found))
             return TrainingError(
-                f"parameter {name} is not the same on all workers in iteration {iteration} ({told}); "
+                f"parameter {name} is not the same on all workers {when} ({told}); "
                 "freeze, add or change parameters on every worker in the same iteration"
             )
     return TrainingError(
-        f"the parameters are in another order on some workers in iteration {iteration}; "
+        f"the parameters are in another order on some workers {when}; "
         "build models and optimizers in the same order on every worker"
     )
 

@@ -36,6 +36,7 @@ from worker_hooks.start import (
     check_data_sets,
     check_dataset,
     check_frameworks,
+    check_parameters,
     check_place,
     check_workers,
     within_bounds,
@@ -65,6 +66,7 @@ class AttachedModel(ReplicatedModel):
         check_frameworks(comm, f"{prefix}.frameworks", self.framework)
         check_data_sets(comm, f"{prefix}.data", dataset, self._fetch)
         self._lay_out()
+        check_parameters(comm, f"{prefix}.parameters", self._described_parameters())
         self._exchange = self._make_exchange(prefix)
         self._evaluation_key = f"{prefix}.evaluation"
         comm.declare(self._evaluation_key)

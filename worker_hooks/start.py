@@ -1,8 +1,9 @@
-"""Checks before a training begins: frameworks, number of workers, data set."""
+"""Checks before a training begins: frameworks, number of workers, data set, trained parameters."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence, Sized
+import json
+from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +14,7 @@ from dynamix_ps.comm import Comm
 from dynamix_ps.data_planes import FRAMEWORKS
 from dynamix_ps.errors import TrainingError
 from dynamix_ps.messages import Plan
+from worker_hooks.agreement import different_parameters
 from worker_hooks.checkpoint import Position
 from worker_hooks.data_set import check_map_style
 from worker_hooks.fingerprint import ROW, Fingerprint, difference, fingerprint
@@ -65,6 +67,19 @@ def check_data_sets(comm: Comm, key: str, dataset: Any, fetch: Callable[[Any, ND
         f"the data sets of the workers differ: {differing}; give every worker the whole data set, in the same order "
         "and made with the same seed: the hook gives each worker its part of every batch"
     )
+
+
+def check_parameters(comm: Comm, key: str, described: Mapping[str, str]) -> None:
+    """Raises TrainingError, on every worker, unless all train the same parameters in the same order. Collective.
+
+    The sizes of the buckets follow from them, so call it before the first sum of gradients.
+
+    Args:
+        described: shape and type of every parameter that this worker trains, by name.
+    """
+    told = comm.gather(key, json.dumps(described).encode())
+    if len(set(told)) > 1:
+        raise different_parameters([json.loads(one) for one in told], "in attach()")
 
 
 def check_workers(plan: Plan, size: int) -> None:

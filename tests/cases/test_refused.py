@@ -29,6 +29,8 @@ CASES = {
     "evaluate_on_rank_0_only": r"worker 0 calls run.evaluate\(\) after 3 iterations; worker 1 sends the gradients",
     "step_on_one_worker_only": r"different numbers of steps .*worker 0: 4, worker 1: 3",
     "frozen_on_one_worker": r"parameter \S+ is not the same on all workers .*worker 1: not trained",
+    "frozen_on_one_worker_before_attach": r"parameter 0.weight is .* in attach\(\) .*worker 1: not trained",
+    "frozen_on_one_worker_in_the_last_batch": r"parameter 0.weight is .* in attach\(\) .*worker 1: not trained",
     "layer_of_one_worker": r"parameter .* is not the same on all workers in iteration",
     "scale_of_one_worker": "settings of the training differ .*256.*512",
     "infinite_loss": r"the loss of worker \d is not finite in iteration",

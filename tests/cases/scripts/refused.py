@@ -173,6 +173,26 @@ def frozen_on_one_worker(attach: Any) -> None:
         optimizer.step()
 
 
+def frozen_on_one_worker_before_attach(attach: Any) -> None:
+    """Its buckets would be smaller than those of the other one."""
+    model = net()
+    model[0].requires_grad_(os.environ["DMLC_WORKER_ID"] == "0")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    run = attach(model, optimizer, data())
+    _train(run, model, optimizer, epochs=1)
+
+
+def frozen_on_one_worker_in_the_last_batch(attach: Any) -> None:
+    """No sum follows in this training, but in the next one."""
+    model, optimizer, run = _start(attach)
+    for _, x, y in run.batches(iterations=2):
+        model[0].requires_grad_(run.iteration == 0 or run.rank == 0)
+        mse_loss(model(x), y).backward()
+    run.close()
+    model.zero_grad()
+    _train(attach(model, optimizer, data()), model, optimizer, epochs=1)
+
+
 def scale_of_one_worker(attach: Any) -> None:
     """GradScalers that differ."""
     model, optimizer, run = _start(attach)

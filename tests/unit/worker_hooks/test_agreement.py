@@ -51,6 +51,13 @@ def test_what_differs_is_named(other: dict[str, object], expected: str) -> None:
     assert re.search(expected, message), message
 
 
+def test_parameters_in_another_order_are_told() -> None:
+    reverse = dict(reversed(PARAMETERS.items()))
+    accounts = [Account(DOING, PARAMETERS, WEIGHTS), Account(DOING._replace(layout=2), reverse, WEIGHTS)]
+    message = str(disagreement([Account.unpack(one.pack()) for one in accounts], 1e-3))
+    assert "the parameters are in another order on some workers in iteration 7" in message
+
+
 def test_the_larger_group_is_right_and_with_two_workers_rank_0_is() -> None:
     odd = {"weights": {"a.bias": (0.3, -1.0)}}
     assert "a.bias of worker 0 is not" in told(odd, {}, {})
