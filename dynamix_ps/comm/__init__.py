@@ -9,6 +9,7 @@ In reading order:
     byteps             what BytePS's plugins for all frameworks share
     byteps_torch       BytePS for torch
     byteps_mxnet       BytePS for MXNet
+    placement          which server has which piece of a buffer
     role_environment   a role's DMLC_* variables, checked
 """
 
