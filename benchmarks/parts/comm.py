@@ -18,16 +18,9 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import secrets
-import signal
-import socket
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -36,100 +29,15 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.parts.comm_worker import BATCH, BLOCK
+from benchmarks.parts.roles import OURS, WORKERS, Roles
 from dynamix_ps.byteps_build.build import build_byteps
 from dynamix_ps.byteps_build.progress import Progress
 from dynamix_ps.byteps_build.recipe import MARKER, Recipe
 from dynamix_ps.byteps_build.toolchain import check
 from dynamix_ps.config import variables
-from dynamix_ps.launch.shared_memory import remove_segments
 
-WORKERS = 2
-LIMIT_S = 300.0
 IDLE_S = 5.0
-# `dynamix launch` starts our BytePS with these
-OURS = {"BYTEPS_SERVER_ENGINE_THREAD": "1", "BYTEPS_LOG_LEVEL": "WARNING"}
-
-
-class Roles:
-    """Scheduler, server and workers of one run, each in its own process group.
-
-    `worker` and `server` are arguments of the Python interpreter.
-    """
-
-    def __init__(self, folder: Path, extra: dict[str, str], worker: list[str], server: list[str]) -> None:
-        self._folder = folder
-        self.prefix = f"dxbench{secrets.token_hex(4)}-"
-        self.processes: dict[str, subprocess.Popen[str]] = {}
-        with socket.socket() as listener:
-            listener.bind(("127.0.0.1", 0))
-            port = listener.getsockname()[1]
-        common = {
-            **{name: value for name, value in os.environ.items() if not name.startswith(("DMLC_", "BYTEPS_"))},
-            "DMLC_NUM_WORKER": str(WORKERS),
-            "DMLC_NUM_SERVER": "1",
-            "DMLC_PS_ROOT_URI": "127.0.0.1",
-            "DMLC_PS_ROOT_PORT": str(port),
-            "DMLC_NODE_HOST": "127.0.0.1",
-            "OMP_NUM_THREADS": "1",
-            "BYTEPS_LOG_LEVEL": "ERROR",
-            **extra,
-        }
-        for role in ("scheduler", "server"):
-            self._start(role, server, {**common, "DMLC_ROLE": role})
-        for rank in range(WORKERS):
-            sockets = folder / f"{self.prefix}{rank}"
-            sockets.mkdir()
-            own = {
-                "DMLC_ROLE": "worker",
-                "DMLC_WORKER_ID": str(rank),
-                "BYTEPS_LOCAL_RANK": "0",
-                "BYTEPS_LOCAL_SIZE": "1",
-                "BYTEPS_SOCKET_PATH": str(sockets),
-                variables.SHM_PREFIX: f"{self.prefix}{rank}-",
-            }
-            self._start(f"worker-{rank}", worker, {**common, **own})
-
-    def _start(self, name: str, arguments: list[str], environment: dict[str, str]) -> None:
-        self.processes[name] = subprocess.Popen(
-            [sys.executable, *arguments],
-            env=environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=(self._folder / f"{name}.err").open("w"),
-            text=True,
-            start_new_session=True,
-        )
-
-    def results(self) -> list[Any]:
-        """The JSON documents of the workers, after all roles have ended."""
-        said = {}
-        for name, process in reversed(self.processes.items()):
-            try:
-                said[name], _ = process.communicate(timeout=LIMIT_S)
-            except subprocess.TimeoutExpired:
-                raise SystemExit(f"{name} did not end within {LIMIT_S:.0f} s:\n{self._errors(name)}") from None
-            if process.returncode != 0:
-                raise SystemExit(f"{name} ended with {process.returncode}:\n{self._errors(name)}")
-        return [json.loads(said[f"worker-{rank}"].splitlines()[-1]) for rank in range(WORKERS)]
-
-    def _errors(self, name: str) -> str:
-        return (self._folder / f"{name}.err").read_text()[-3000:]
-
-    def kill(self) -> None:
-        for process in self.processes.values():
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-        remove_segments(self.prefix)
-
-
-@contextmanager
-def roles(folder: Path, extra: dict[str, str], *worker: str) -> Iterator[Roles]:
-    started = Roles(folder, extra, ["-m", "benchmarks.parts.comm_worker", *worker], ["-c", "import byteps.server"])
-    try:
-        yield started
-    finally:
-        started.kill()
+WORKER = ("-m", "benchmarks.parts.comm_worker")
 
 
 def measure(folder: Path, stock_folder: Path, rounds: int, blocks: int, console: Console) -> dict[str, Any]:
@@ -139,12 +47,13 @@ def measure(folder: Path, stock_folder: Path, rounds: int, blocks: int, console:
     for index in range(rounds):
         console.print(f"round {index + 1} of {rounds}", highlight=False)
         options = ["--blocks", str(blocks), "--rendezvous", str(folder / f"rendezvous-{index}")]
-        with roles(folder, OURS, "pair", *options, *(["--check"] if index == 0 else [])) as running:
+        with Roles(folder, OURS, [*WORKER, "pair", *options, *(["--check"] if index == 0 else [])]) as running:
             pairs.append(running.results()[0])
-        with roles(folder, {"PYTHONPATH": f"{stock_folder}{os.pathsep}{Path.cwd()}"}, "stock") as running:
+        shipped = {"PYTHONPATH": f"{stock_folder}{os.pathsep}{Path.cwd()}"}
+        with Roles(folder, shipped, [*WORKER, "stock"]) as running:
             stock.append(running.results()[0])
     console.print(f"idle for {IDLE_S:.0f} s", highlight=False)
-    with roles(folder, OURS, "idle") as running:
+    with Roles(folder, OURS, [*WORKER, "idle"]) as running:
         scheduler_cpu, server_cpu = idle_cpu(running)
     figures: dict[str, Any] = {
         "ratio_to_gloo": {},
@@ -176,7 +85,7 @@ def idle_cpu(running: Roles) -> tuple[float, float]:
         while not (line := process.stdout.readline()).startswith("ready"):
             if not line:
                 raise SystemExit("a worker of the idle cluster ended before it was ready")
-    watched = [psutil.Process(running.processes[role].pid) for role in ("scheduler", "server")]
+    watched = [psutil.Process(running.processes[role].pid) for role in ("scheduler", "server-0")]
     before, began_s = [cpu_s(process) for process in watched], time.monotonic()
     time.sleep(IDLE_S)
     passed_s = time.monotonic() - began_s

@@ -13,7 +13,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ STOCK_WARM_UP = 2
 CHECK_STEPS = 200
 
 Step = Callable[[int], None]  # runs one iteration, given its number
+Batches = Sequence[tuple[torch.Tensor, torch.Tensor]]  # of inputs and targets
 
 
 def main() -> None:
@@ -52,7 +53,7 @@ def main() -> None:
     print(json.dumps(result), flush=True)
 
 
-def batches(rank: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
+def batches(rank: int) -> Batches:
     """The batches of a worker; the same in every run."""
     generator = torch.Generator().manual_seed(rank)
     return [
@@ -79,8 +80,8 @@ def run_pair(blocks: int, check: bool, rendezvous: Path) -> dict[str, Any]:
     result: dict[str, Any] = {"blocks": {}, "max_abs_diff": {}}
     for model, iterations in BLOCK.items():
         data = batches(comm.rank)
-        ours, our_weights = make_ours(model, data, comm)
-        gloo, gloo_weights = make_gloo(model, data)
+        ours, our_weights = make_ours(model, *fresh(model), data, comm)
+        gloo, gloo_weights = make_gloo(*fresh(model), data)
         if check:
             for step in (ours, gloo):
                 for i in range(CHECK_STEPS):
@@ -108,23 +109,24 @@ def timed(step: Step, iterations: int) -> float:
     return (time.perf_counter() - began_s) / iterations * 1e3
 
 
-def make_ours(model: str, data: list[tuple[torch.Tensor, torch.Tensor]], comm: Any) -> tuple[Step, list[torch.Tensor]]:
+def make_ours(
+    name: str, module: torch.nn.Module, optimizer: torch.optim.Optimizer, data: Batches, comm: Any
+) -> tuple[Step, list[torch.Tensor]]:
     """The gradient exchange of the hook: sends flat buckets, with the tail, while backward runs."""
     from worker_hooks.torch.gradients import TorchExchange
     from worker_hooks.trailer import Contribution
 
-    module, optimizer = fresh(model)
-    exchange = TorchExchange(dict(module.named_parameters()), [], comm, BUCKET_BYTES, f"bench.{model}")
+    exchange = TorchExchange(dict(module.named_parameters()), [], comm, BUCKET_BYTES, f"bench.{name}")
 
     def step(i: int) -> None:
-        inputs, targets = data[i % BATCHES]
+        inputs, targets = data[i % len(data)]
         optimizer.zero_grad()
         loss = cross_entropy(module(inputs), targets)
         exchange.begin(1 / comm.size, measure_norm=False)
         loss.backward()  # type: ignore[no-untyped-call]
         mean_loss = float(loss.detach()) / comm.size
         exchange.send_rest(
-            lambda grad_sq: Contribution(BATCH, mean_loss, math.nan, grad_sq, 0, 0.0, doing=0, weights=(0.0, 0.0))
+            lambda grad_sq: Contribution(len(inputs), mean_loss, math.nan, grad_sq, 0, 0.0, doing=0, weights=(0.0, 0.0))
         )
         exchange.receive(lambda waited_s: None)
         exchange.deliver()
@@ -133,18 +135,17 @@ def make_ours(model: str, data: list[tuple[torch.Tensor, torch.Tensor]], comm: A
     return step, list(module.parameters())
 
 
-def make_gloo(model: str, data: list[tuple[torch.Tensor, torch.Tensor]]) -> tuple[Step, list[torch.Tensor]]:
+def make_gloo(
+    module: torch.nn.Module, optimizer: torch.optim.Optimizer, data: Batches
+) -> tuple[Step, list[torch.Tensor]]:
     """torch's DistributedDataParallel with its defaults, over gloo."""
-    module, optimizer = fresh(model)
     parallel = torch.nn.parallel.DistributedDataParallel(module)
     return make_plain(parallel, optimizer, data), list(module.parameters())
 
 
-def make_plain(
-    module: torch.nn.Module, optimizer: torch.optim.Optimizer, data: list[tuple[torch.Tensor, torch.Tensor]]
-) -> Step:
+def make_plain(module: torch.nn.Module, optimizer: torch.optim.Optimizer, data: Batches) -> Step:
     def step(i: int) -> None:
-        inputs, targets = data[i % BATCHES]
+        inputs, targets = data[i % len(data)]
         optimizer.zero_grad()
         cross_entropy(module(inputs), targets).backward()  # type: ignore[no-untyped-call]
         optimizer.step()

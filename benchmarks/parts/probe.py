@@ -39,8 +39,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.parts.comm import OURS, WORKERS, Roles
 from benchmarks.parts.comm_worker import BATCH
+from benchmarks.parts.roles import OURS, WORKERS, Roles
 from dynamix_ps.metrics.network.probe_client import ProbeSource
 from dynamix_ps.metrics.network.probe_protocol import Snapshot
 

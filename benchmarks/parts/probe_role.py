@@ -17,7 +17,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.parts.comm_worker import batches, make_ours
+from benchmarks.parts.comm_worker import batches, fresh, make_ours
 from dynamix_ps.metrics.network.connection import SourceError
 from dynamix_ps.metrics.network.meter import TrafficMeter
 from dynamix_ps.metrics.network.probe_client import ProbeSource
@@ -55,7 +55,7 @@ def train(reader: Reader, log_file: Path) -> None:
     torch.set_num_threads(1)
     comm = open_comm("byteps")
     comm.init()
-    step, _ = make_ours(MODEL, batches(comm.rank), comm)
+    step, _ = make_ours(MODEL, *fresh(MODEL), batches(comm.rank), comm)
     iteration = 0
     with log_file.open("w", buffering=1) as log:
         while True:
