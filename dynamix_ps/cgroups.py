@@ -102,6 +102,19 @@ def available_cores(proc: Path = OWN_PROC) -> float:
     return min(limits)
 
 
+def available_memory_bytes(proc: Path = OWN_PROC) -> int:
+    """Memory that this process can still get: what is left on the machine or in a group around it, if that is less."""
+    meminfo = (proc.parent / "meminfo").read_text().split()
+    left = [1024 * int(meminfo[meminfo.index("MemAvailable:") + 1])]
+    own = own_groups(proc)
+    for hierarchy in hierarchies(proc):
+        for group in hierarchy.chain(own, "memory") if hierarchy.has("memory") else ():
+            limit, in_use = memory_limit(hierarchy.version, group), memory_in_use(hierarchy.version, group)
+            if limit is not None and in_use is not None:
+                left.append(max(0, limit - in_use))
+    return min(left)
+
+
 def words(file: Path) -> list[str]:
     """The words of a file; empty if it cannot be read."""
     try:

@@ -10,6 +10,7 @@ In reading order:
     byteps_torch       BytePS for torch
     byteps_mxnet       BytePS for MXNet
     placement          which server has which piece of a buffer
+    segments           memory that processes of one host share
     role_environment   a role's DMLC_* variables, checked
 """
 
