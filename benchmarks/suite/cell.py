@@ -97,7 +97,7 @@ def config_of(name: CellName, scenario: Scenario, workload: Workload, base: Path
         comm=workload.comm,
         cluster=Cluster(
             host=placement.host,
-            servers=scenario.servers,
+            servers=placement.servers,
             workers=tuple(Worker(batch=workload.batch, speed=cores) for cores in scenario.cores),
         ),
         batch=BatchBounds(min=workload.min, max=workload.max),

@@ -32,6 +32,7 @@ class Scheduled(ThisMachine):
         self._scenario = scenario
         self._limit_s = limit_s
         self._cores = scenario.cores
+        self.servers = scenario.servers  # for the cluster file
         self.out_of_time = False
 
     def tick(self, trained_s: float, emulation: Emulation) -> None:
@@ -46,20 +47,21 @@ class Scheduled(ThisMachine):
 
 
 class OnHosts(Scheduled):
-    """Every role on a host of a test bed; links change as well."""
+    """Roles on hosts of a test bed, every worker on one of its own; links change as well."""
 
     network = "namespaces"
 
     def __init__(self, scenario: Scenario, limit_s: float, bed: Bed, home: str) -> None:
         super().__init__(scenario, limit_s)
-        self._bed, self._home = bed, home
+        self._bed = bed
+        self.servers = scenario.placed_servers
         self.host = bed.address(home)
 
     def ports(self, cluster: Cluster) -> tuple[int, int]:
         return SCHEDULER_PORT, ARBITRATOR_PORT
 
     def place(self, role: RoleSpec) -> RoleSpec:
-        host = self._home if role.role == "arbitrator" else role.name
+        host = role.beside or role.name
         return inside(role, self._bed.inside(host), self._bed.address(host))
 
     def tick(self, trained_s: float, emulation: Emulation) -> None:

@@ -13,6 +13,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from dynamix_ps.config.schema import OWN_HOST, Server, Servers
 from dynamix_ps.config.validate import load_model
 from dynamix_ps.errors import ConfigError
 
@@ -45,12 +46,15 @@ class Change(_Section):
 
 
 class Scenario(_Section):
-    """`links` by host: `worker-0`, `server-0`, `scheduler`. The schedule begins again after `repeat_s`."""
+    """`links` by host: `worker-0`, `scheduler`, and `server-0` where that server has a host of its own.
+
+    `servers` as in a cluster file, where every worker has a host. The schedule begins again after `repeat_s`.
+    """
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._]*(-[A-Za-z0-9._]+)*$", max_length=64)]
     about: str
     cores: Annotated[tuple[Cores, ...], Field(min_length=1, max_length=64)]
-    servers: Annotated[int, Field(ge=1, le=8)] = 1
+    servers: Servers = None
     links: dict[str, LinkSettings] = {}
     schedule: tuple[Change, ...] = ()
     repeat_s: Positive | None = None
@@ -61,9 +65,18 @@ class Scenario(_Section):
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """One host per role."""
-        servers = (f"server-{index}" for index in range(self.servers))
-        return ("scheduler", *servers, *(f"worker-{rank}" for rank in range(len(self.cores))))
+        """Hosts of the scheduler, of servers that have one of their own, and of the workers."""
+        servers = (f"server-{index}" for index, server in enumerate(self.placed_servers) if server.host == OWN_HOST)
+        return ("scheduler", *servers, *self._workers)
+
+    @property
+    def placed_servers(self) -> tuple[Server, ...]:
+        """Every server with its host: with `auto` one on each worker's."""
+        return tuple(Server(host=name) for name in self._workers) if self.servers is None else self.servers
+
+    @property
+    def _workers(self) -> tuple[str, ...]:
+        return tuple(f"worker-{rank}" for rank in range(len(self.cores)))
 
     @property
     def needs_namespaces(self) -> bool:
@@ -90,6 +103,9 @@ class Scenario(_Section):
                 raise ValueError(f"schedule: at_s {change.at_s} is never reached, repeat_s is {self.repeat_s}")
         if list(self.schedule) != sorted(self.schedule, key=lambda change: change.at_s):
             raise ValueError("schedule: at_s must grow from one entry to the next")
+        beside = {server.host for server in self.placed_servers} - {OWN_HOST}
+        if unknown := sorted(beside - set(self._workers)):
+            raise ValueError(f"servers: no {', '.join(unknown)}; there are {', '.join(self._workers)}")
         named = {host for change in self.schedule for host in change.links} | set(self.links)
         if unknown := sorted(named - set(self.hosts)):
             raise ValueError(f"links: no host {', '.join(unknown)}; there are {', '.join(self.hosts)}")

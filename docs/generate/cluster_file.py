@@ -90,10 +90,16 @@ def _key(path: str, name: str, found: Json, required: bool) -> Key:
 
 
 def _link(path: str, found: Json, section: Json, required: bool) -> Key:
-    value = "list of sections" if path.endswith("[]") else "section"
+    link = f"[{'list of sections' if path.endswith('[]') else 'section'}](#{anchor(path)})"
+    short_forms = [_type(option) for option in found.get("anyOf", ()) if not _holds_section(option)]
+    default = "required" if required else _code(found["default"]) if short_forms else ""
     about = _one_line(found.get("description") or section.get("description", ""))
     example = _yaml(found["examples"][0]) if found.get("examples") else ""
-    return Key(path, f"[{value}](#{anchor(path)})", "required" if required else "", "", example, about)
+    return Key(path, " or ".join((*short_forms, link)), default, "", example, about)
+
+
+def _holds_section(option: Json) -> bool:
+    return "$ref" in option or "$ref" in option.get("items", {})
 
 
 def _unit(name: str, description: str) -> str:

@@ -80,7 +80,7 @@ class Arbitrator:
         self._reference_batch = sum(config.initial_sizes())
         self._ring = config.data_plane.is_ring
         self._registry = Registry(self._n_workers, config.timeouts.lease_s, resumed.retired)
-        self._links = Links(self._n_workers, config.cluster.servers)
+        self._links = Links(self._n_workers, len(config.cluster.server_hosts))
         self._windows = Windows(self._n_workers, closed=resumed.window)
         self._plan = resumed.plan or Plan(0, config.initial_sizes())
         if len(self._plan.batch_sizes) != self._n_workers:

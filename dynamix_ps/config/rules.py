@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from dynamix_ps.config.policies import POLICIES
-from dynamix_ps.config.schema import MAX_GLOBAL_BATCH, Config, Policy
+from dynamix_ps.config.schema import MAX_GLOBAL_BATCH, OWN_HOST, Config, Policy
 from dynamix_ps.config.validate import Finding
 from dynamix_ps.config.variables import allowed_in_cluster_file
 from dynamix_ps.config.yaml_lines import Path
@@ -111,6 +111,7 @@ def _cluster(config: Config) -> Iterator[Finding]:
     if cluster.port and cluster.port == cluster.arbitrator_port:
         message = "is already the scheduler's port (cluster.port)"
         yield Finding(("cluster", "arbitrator_port"), message, cluster.arbitrator_port, (("cluster", "port"),))
+    yield from _server_hosts(config)
     if config.lr_rule == "adascale" and len(cluster.workers) == 1:
         message = "needs two workers or more, whose gradients tell the noise that it follows; use linear or sqrt"
         yield Finding(("lr_rule",), message, config.lr_rule, (_COUNT,))
@@ -122,6 +123,14 @@ def _cluster(config: Config) -> Iterator[Finding]:
             if worker.speed < 1:
                 path: Path = ("cluster", "workers", rank, "speed")
                 yield Finding(path, "has no effect with emulation: none", worker.speed, (("emulation",),))
+
+
+def _server_hosts(config: Config) -> Iterator[Finding]:
+    workers = len(config.cluster.workers)
+    for index, host in enumerate(config.cluster.server_hosts):
+        if host != OWN_HOST and int(host.removeprefix("worker-")) >= workers:
+            message = f"names a worker that is not there; the last one is worker-{workers - 1}"
+            yield Finding(("cluster", "servers", index, "host"), message, host, (_COUNT,))
 
 
 def _environment(config: Config) -> Iterator[Finding]:

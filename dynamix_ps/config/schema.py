@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
+from pydantic_core import PydanticKnownError
 
 from dynamix_ps.config.policies import POLICIES, check_name, entry_of
 from dynamix_ps.data_planes import DATA_PLANES, DataPlane
@@ -22,6 +23,8 @@ MAX_GLOBAL_BATCH = 2**24
 # A poll of the kernel waits for at most 2**31 ms, which is 2.1e6 s.
 MAX_WAIT_S = 1_000_000
 _YEAR_S = 366 * 86_400
+MAX_SERVERS = 64
+OWN_HOST = "own"
 
 # Every number has two bounds: a value beyond them is a slip, on which a run would fail late or never end.
 BatchSize = Annotated[int, Field(gt=0, le=MAX_GLOBAL_BATCH)]
@@ -62,6 +65,55 @@ class Worker(_Section):
     """Largest batch size of this worker, in samples. Unset: `batch.max`."""
 
 
+class Server(_Section):
+    """One parameter server."""
+
+    host: Annotated[str, Field(pattern=rf"^({OWN_HOST}|worker-(0|[1-9][0-9]{{0,3}}))$")] = OWN_HOST
+    """Host on which it runs.
+
+    `worker-N`: that of worker N. `own`: one that runs no worker. On a single machine all servers run there.
+    """
+
+
+def _read_servers(value: object) -> object:
+    """The forms of `cluster.servers` as one: `auto` is None, a number means so many servers on hosts of their own."""
+    if value == "auto":
+        return None
+    if isinstance(value, int) and not isinstance(value, bool):
+        if value < 1:
+            raise PydanticKnownError("greater_than_equal", {"ge": 1})
+        if value > MAX_SERVERS:
+            raise PydanticKnownError("less_than_equal", {"le": MAX_SERVERS})
+        return ({},) * value
+    if isinstance(value, list):  # from JSON
+        return tuple(value)
+    if value is None or isinstance(value, tuple):
+        return value
+    raise ValueError("must be auto, a number, or a list with one entry per server")
+
+
+def _write_servers(servers: tuple[Server, ...] | None) -> object:
+    return "auto" if servers is None else [server.model_dump(mode="json") for server in servers]
+
+
+def _describe_servers(schema: dict[str, Any]) -> None:
+    """JSON schema of the forms that people write."""
+    schema["anyOf"] = [
+        {"const": "auto"},
+        {"type": "integer", "minimum": 1, "maximum": MAX_SERVERS},
+        *(form for form in schema["anyOf"] if form.get("type") == "array"),
+    ]
+    schema["default"] = "auto"
+
+
+Servers = Annotated[
+    Annotated[tuple[Server, ...], Field(min_length=1, max_length=MAX_SERVERS)] | None,
+    BeforeValidator(_read_servers),
+    PlainSerializer(_write_servers),
+    Field(json_schema_extra=_describe_servers, examples=[[{"host": "worker-0"}, {"host": "worker-1"}, {}]]),
+]
+
+
 class Cluster(_Section):
     """The processes of a job and where they listen."""
 
@@ -71,13 +123,22 @@ class Cluster(_Section):
     """Port of the BytePS scheduler; with `comm: gloo`, of worker 0. 0: the launcher picks a free one."""
     arbitrator_port: Port = 0
     """Port of the arbitrator. 0: the launcher picks a free one."""
-    servers: Annotated[int, Field(ge=1, le=64)] = 1
-    """Number of parameter servers. Only `comm: byteps` starts any."""
+    servers: Servers = None
+    """Parameter servers. Only `comm: byteps` starts any.
+
+    `auto`: one on every host that has workers, so one on a single machine. A number: so many on hosts without workers.
+    A list: one entry per server, in the order of their names server-0, server-1 and so on.
+    """
     workers: Annotated[
         tuple[Worker, ...],
         Field(min_length=1, max_length=1024, examples=[[{"batch": 128}, {"batch": 64, "speed": 0.5}]]),
     ]
     """One entry per worker, in the order of their ranks; `{}` is a worker with all defaults."""
+
+    @property
+    def server_hosts(self) -> tuple[str, ...]:
+        """`Server.host` of every server. With `auto` there is one, as all workers share a host."""
+        return ("worker-0",) if self.servers is None else tuple(server.host for server in self.servers)
 
 
 class BatchBounds(_Section):

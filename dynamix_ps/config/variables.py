@@ -16,6 +16,8 @@ DATA = "DYNAMIX_DATA"
 PROBE = "DYNAMIX_PROBE"
 ROLE_NAME = "DYNAMIX_ROLE_NAME"
 CACHE = "DYNAMIX_CACHE"
+SHARED_MEMORY = "DYNAMIX_SHARED_MEMORY"
+HOST_SUM = "DYNAMIX_HOST_SUM"
 SHM_PREFIX = "BYTEPS_SHM_PREFIX"
 
 
@@ -78,6 +80,18 @@ VARIABLES: tuple[Variable, ...] = (
         "Socket of the network probe of the host; `none`: there is no probe. In the shell of `dynamix launch` and "
         "`dynamix probe` it names a probe that runs already.",
         "metrics.network.monitor, launch.network_probe, cli.probe",
+    ),
+    _of_run(
+        HOST_SUM,
+        "Who sums where all workers are on one host: `workers`, or `server`, which leaves emulated speeds as they are. "
+        "Unset: `workers`.",
+        f"{_BYTEPS} as built here",
+    ),
+    _of_user(
+        SHARED_MEMORY,
+        "0: roles on one host exchange gradients by TCP. 1, or unset: by shared memory. "
+        "Under `env` it holds for all roles.",
+        f"{_BYTEPS} as built here",
     ),
     _of_user(DATA, "Folder with data sets.", "benchmarks.workloads, launch.doctor"),
     _of_user(

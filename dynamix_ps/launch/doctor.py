@@ -201,8 +201,10 @@ def _cluster(config: Config) -> Check:
         preflight(config)
     except DynamixError as error:
         return Check("cluster file", "blocker", str(error), "correct the cluster file")
-    workers = len(config.cluster.workers)
-    return Check("cluster file", "ok", f"{config.name}: {workers} worker(s), policy {config.policy.name}")
+    roles = f"{len(config.cluster.workers)} worker(s)"
+    if config.data_plane.has_servers:
+        roles += f", {len(config.cluster.server_hosts)} server(s)"
+    return Check("cluster file", "ok", f"{config.name}: {roles}, policy {config.policy.name}")
 
 
 def _version(distribution: str) -> str | None:

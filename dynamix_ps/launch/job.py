@@ -79,7 +79,8 @@ def dry_run(config: Config, config_file: Path, resume: Path | None, console: Con
     emulation = Emulation("none", "", ())
     if config.emulation == "hook":
         emulation = choose_emulation(config, run_id, available_cores())
-    for spec in plan_roles(config, replace(place, slowdowns=emulation.slowdowns), os.environ, sys.executable):
+    place = _with_speeds(place, emulation)
+    for spec in plan_roles(config, place, os.environ, sys.executable):
         print_line(console, Text(f"# {spec.name}"))
         print_line(console, Text(as_shell(spec)))
 
@@ -112,6 +113,10 @@ def _make_place(run_id: str, config_file: Path, run_dir: Path, resume: Path | No
     )
 
 
+def _with_speeds(place: RunPlace, emulation: Emulation) -> RunPlace:
+    return replace(place, slowdowns=emulation.slowdowns, speeds_emulated=emulation.method != "none")
+
+
 class _Run:
     """One run in its folder: start, supervise, clean up, conclude."""
 
@@ -140,7 +145,7 @@ class _Run:
         place = _make_place(self._run_id, folder.config_file, folder.path, self._resume, ports)
         emulation = choose_emulation(config, self._run_id, available_cores())
         self._heterogeneity = emulation.description
-        place = replace(place, slowdowns=emulation.slowdowns)
+        place = _with_speeds(place, emulation)
         holdings = Holdings(
             run_id=place.run_id,
             shm_prefix=place.shm_prefix,

@@ -11,7 +11,7 @@ from typing import Literal
 
 from dynamix_ps.addresses import host_port
 from dynamix_ps.config import variables
-from dynamix_ps.config.schema import Config
+from dynamix_ps.config.schema import OWN_HOST, Config
 
 Role = Literal["scheduler", "server", "worker", "arbitrator"]
 
@@ -31,19 +31,24 @@ class RunPlace:
     arbitrator_port: int
     cores: int
     slowdowns: tuple[float, ...] | None = None  # per worker; none where speeds are not emulated by the hook
+    speeds_emulated: bool = False
     resume: Path | None = None
     probe: str | None = None  # socket of the network probe, or "none"; none where nobody is to ask one
 
 
 @dataclass(frozen=True, slots=True)
 class RoleSpec:
-    """One process to start. `env` is what it gets on top of the launcher's own environment."""
+    """One process to start. `env` is what it gets on top of the launcher's own environment.
+
+    `beside`: name of the role whose host it shares; none: it has a host of its own, where there is one.
+    """
 
     name: str
     role: Role
     argv: tuple[str, ...]
     env: Mapping[str, str]
     rank: int | None = None
+    beside: str | None = None
 
 
 def plan_roles(config: Config, place: RunPlace, environ: Mapping[str, str], python: str) -> tuple[RoleSpec, ...]:
@@ -62,11 +67,12 @@ def _roles(
 ) -> Iterator[RoleSpec]:
     if config.data_plane.has_servers:
         yield RoleSpec("scheduler", "scheduler", launcher, {**common, "DMLC_ROLE": "scheduler"})
-        for index in range(config.cluster.servers):
-            yield RoleSpec(f"server-{index}", "server", launcher, {**common, "DMLC_ROLE": "server"})
+        for index, host in enumerate(config.cluster.server_hosts):
+            env, beside = {**common, "DMLC_ROLE": "server"}, None if host == OWN_HOST else host
+            yield RoleSpec(f"server-{index}", "server", launcher, env, beside=beside)
     elif config.mode != "off":
         watch = (launcher[0], "-m", "server_hooks.arbitrator_watch")
-        yield RoleSpec("arbitrator", "arbitrator", watch, common)
+        yield RoleSpec("arbitrator", "arbitrator", watch, common, beside=config.data_plane.home_role)
     for rank in range(len(config.cluster.workers)):
         added = {**common, **_worker_env(config, place, environ, rank)}
         yield RoleSpec(f"worker-{rank}", "worker", (*launcher, *config.command), added, rank)
@@ -79,7 +85,7 @@ def _common_env(config: Config, place: RunPlace, environ: Mapping[str, str], pyt
         "PYTHONPATH": os.pathsep.join(filter(None, (str(place.cwd), environ.get("PYTHONPATH", "")))),
         "PYTHONUNBUFFERED": "1",
         "DMLC_NUM_WORKER": str(len(cluster.workers)),
-        "DMLC_NUM_SERVER": str(cluster.servers if config.data_plane.has_servers else 0),
+        "DMLC_NUM_SERVER": str(len(cluster.server_hosts) if config.data_plane.has_servers else 0),
         "DMLC_PS_ROOT_URI": cluster.host,
         "DMLC_PS_ROOT_PORT": str(place.port),
         "DMLC_NODE_HOST": cluster.host,
@@ -93,6 +99,10 @@ def _common_env(config: Config, place: RunPlace, environ: Mapping[str, str], pyt
     }
     if config.data_plane.has_servers:
         added["BYTEPS_FORCE_DISTRIBUTED"] = "1"  # otherwise a single worker ignores scheduler and server
+        # A sum must not use up the quota of a worker whose speed is emulated.
+        added[variables.HOST_SUM] = "server" if place.speeds_emulated else "workers"
+        if variables.SHARED_MEMORY in config.env:  # servers must know it too
+            added[variables.SHARED_MEMORY] = config.env[variables.SHARED_MEMORY]
     if place.probe is not None:
         added[variables.PROBE] = place.probe
     if config.mode != "off":

@@ -9,16 +9,17 @@ from pathlib import Path
 import numpy as np
 
 from dynamix_ps.byteps_build.install import installed_info
+from dynamix_ps.config import variables
 from dynamix_ps.config.schema import Config
 from dynamix_ps.errors import EnvironmentNotReady, UsageError
 from dynamix_ps.policy.registry import make_policy
 
 
 def preflight(config: Config, resume: Path | None = None) -> None:
-    """Check command, BytePS, checkpoint and policy file.
+    """Check command, BytePS, checkpoint, policy file and what switches shared memory off.
 
     Raises:
-        UsageError: no command, or its program or script is not there.
+        UsageError: no command, or its program or script is not there; a variable has a value that nobody knows.
         EnvironmentNotReady: BytePS is not installed.
         PolicyError: there is no such policy, or its file is unusable.
     """
@@ -27,6 +28,9 @@ def preflight(config: Config, resume: Path | None = None) -> None:
         raise EnvironmentNotReady("BytePS is not installed in this environment; run: dynamix build-byteps")
     if resume is not None and not resume.is_file():
         raise UsageError(f"--resume: no checkpoint file {resume}; a run keeps its own in checkpoints/")
+    shared_memory = config.env.get(variables.SHARED_MEMORY) or variables.get(variables.SHARED_MEMORY, "1")
+    if shared_memory not in ("0", "1"):
+        raise UsageError(f"{variables.SHARED_MEMORY}={shared_memory!r}: expected 0 (everything by TCP) or 1")
     if config.mode != "off":
         make_policy(config, len(config.cluster.workers), np.random.default_rng(config.seed))
 

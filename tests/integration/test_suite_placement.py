@@ -44,6 +44,10 @@ def test_roles_are_placed_and_links_follow_the_schedule() -> None:
         told = subprocess.run(role.argv, capture_output=True, text=True, check=True, timeout=30).stdout
         assert role.env["DMLC_NODE_HOST"] in told.split()
         assert placed.host not in told.split()
+        server = placed.place(RoleSpec("server-1", "server", (), {}, beside="worker-1"))
+        assert server.env["DMLC_NODE_HOST"] == role.env["DMLC_NODE_HOST"]
+        assert server.argv == role.argv[: len(server.argv)]
+        assert [one.host for one in placed.servers or ()] == ["worker-0", "worker-1"]
 
         prefix = role.argv[: role.argv.index(sys.executable)]
         assert _limits(prefix) == 0

@@ -56,7 +56,7 @@ def scenario_of(name: str, runs: Sequence[RecordedRun], series: Sequence[Series]
             Worker(latency_s=_latency_s(records, rank), initial=initial[rank], quota=_quota(records, rank, cores))
             for rank in ranks
         ),
-        servers=Servers(count=config.cluster.servers),
+        servers=Servers(count=len(config.cluster.server_hosts)),
         model_bytes=float(records[0].bytes_pushed / records[0].iterations),
         cores=cores,
         sees_network=any(record.network_source != "none" for record in records),

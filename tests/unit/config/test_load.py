@@ -163,7 +163,28 @@ env:
         ("cluster:\n  workers: [{speed: 0.5}]\nemulation: none\n", 2, "speed: has no effect with emulation: none"),
         ("cluster:\n  port: 7\n  arbitrator_port: 7\n  workers: [{}]\n", 3, "already the scheduler's port"),
         ("cluster:\n  host: 'a b'\n  workers: [{}]\n", 2, "cluster.host: must match"),
-        ("cluster:\n  servers: 1000\n  workers: [{}]\n", 2, "cluster.servers: must be at most 64"),
+        ("cluster:\n  servers: 1000\n  workers: [{}]\n", 2, "cluster.servers: must be at most 64 (got 1000)"),
+        ("cluster:\n  servers: 0\n  workers: [{}]\n", 2, "cluster.servers: must be at least 1 (got 0)"),
+        ("cluster:\n  servers: []\n  workers: [{}]\n", 2, "cluster.servers: must have at least 1 item"),
+        ("cluster:\n  servers: [3]\n  workers: [{}]\n", 2, "cluster.servers[0]: must be a mapping of keys to values"),
+        (
+            "cluster:\n  servers: many\n  workers: [{}]\n",
+            2,
+            "cluster.servers: must be auto, a number, or a list with one entry per server (got 'many')",
+        ),
+        ("cluster:\n  servers: true\n  workers: [{}]\n", 2, "cluster.servers: must be auto, a number, or a list"),
+        ("cluster:\n  servers: 1.5\n  workers: [{}]\n", 2, "cluster.servers: must be auto, a number, or a list"),
+        (
+            "cluster:\n  servers:\n    - {}\n    - {hots: own}\n  workers: [{}]\n",
+            4,
+            "cluster.servers[1].hots: unknown key; did you mean 'host'?",
+        ),
+        ("cluster:\n  servers: [{host: worker-01}]\n  workers: [{}]\n", 2, "cluster.servers[0].host: must match"),
+        (
+            "cluster:\n  servers:\n    - {host: worker-0}\n    - {host: worker-2}\n  workers: [{}, {}]\n",
+            4,
+            "cluster.servers[1].host: names a worker that is not there; the last one is worker-1 (got worker-2)",
+        ),
     ],
 )
 def test_one_error_names_its_line_and_its_rule(tmp_path: Path, yaml_text: str, line: int, part: str) -> None:
@@ -198,6 +219,23 @@ def test_number_forms_people_write_are_read(tmp_path: Path) -> None:
     assert config.policy.ppo.learn is False
     assert config.bucket_bytes == 4_000_000
     assert config.timeouts.job_s == 600
+
+
+@pytest.mark.parametrize(
+    ("text", "hosts"),
+    [
+        ("", ("worker-0",)),
+        ("servers: auto, ", ("worker-0",)),
+        ("servers: 2, ", ("own", "own")),
+        ("servers: [{host: worker-1}, {}, {host: own}, {host: worker-1}], ", ("worker-1", "own", "own", "worker-1")),
+    ],
+)
+def test_servers_are_named_by_a_word_a_number_or_their_hosts(tmp_path: Path, text: str, hosts: tuple[str, ...]) -> None:
+    config = load(tmp_path, f"cluster: {{{text}workers: [{{}}, {{}}]}}\n")
+    assert config.cluster.server_hosts == hosts
+    written = dump_config(config)
+    assert load(tmp_path, written) == config
+    assert ("servers: auto" in written) == (config.cluster.servers is None)
 
 
 @pytest.mark.parametrize("text", ["off", "'off'", '"off"'])

@@ -41,9 +41,9 @@ def _model_in(annotation: Any) -> tuple[type[BaseModel] | None, bool]:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation, False
     for argument in get_args(annotation):
-        inner, _ = _model_in(argument)
+        inner, is_list = _model_in(argument)
         if inner is not None:
-            return inner, getattr(annotation, "__origin__", None) is tuple
+            return inner, is_list or getattr(annotation, "__origin__", None) is tuple
     return None, False
 
 

@@ -67,6 +67,41 @@ def test_every_role_gets_what_byteps_needs() -> None:
     assert specs["worker-1"].argv == (PYTHON, "-m", "dynamix_ps.cli.bpslaunch", "python", "t.py")
 
 
+def test_servers_are_placed_beside_workers_or_on_hosts_of_their_own() -> None:
+    servers = ({"host": "worker-1"}, {}, {"host": "worker-0"})
+    specs = plan(cluster={"workers": ({}, {}), "servers": servers})
+    assert {name: spec.beside for name, spec in specs.items()} == {
+        "scheduler": None,
+        "server-0": "worker-1",
+        "server-1": None,
+        "server-2": "worker-0",
+        "worker-0": None,
+        "worker-1": None,
+    }
+    assert {spec.env["DMLC_NUM_SERVER"] for spec in specs.values()} == {"3"}
+    automatic = plan(cluster={"workers": ({}, {}), "servers": "auto"})
+    assert [name for name in automatic if name.startswith("server-")] == ["server-0"]
+    assert {spec.env["DMLC_NUM_SERVER"] for spec in automatic.values()} == {"1"}
+
+
+def test_an_arbitrator_of_its_own_is_where_the_roles_meet() -> None:
+    assert plan(comm="gloo")["arbitrator"].beside == "worker-0"
+
+
+@pytest.mark.parametrize(("emulated", "who"), [(False, "workers"), (True, "server")])
+def test_the_sum_on_a_host_leaves_emulated_speeds_as_they_are(emulated: bool, who: str) -> None:
+    place = dataclasses.replace(PLACE, speeds_emulated=emulated)
+    assert {spec.env["DYNAMIX_HOST_SUM"] for spec in plan(place=place).values()} == {who}
+    assert all("DYNAMIX_HOST_SUM" not in spec.env for spec in plan(place=place, comm="gloo").values())
+
+
+def test_servers_too_know_whether_shared_memory_is_off() -> None:
+    specs = plan(env={"DYNAMIX_SHARED_MEMORY": "0"})
+    assert {spec.env.get("DYNAMIX_SHARED_MEMORY") for spec in specs.values()} == {"0"}
+    inherited = role_environment(plan()["server-0"], {"DYNAMIX_SHARED_MEMORY": "0"})
+    assert inherited["DYNAMIX_SHARED_MEMORY"] == "0"
+
+
 def test_a_ring_has_no_scheduler_and_no_server_but_the_arbitrator() -> None:
     specs = plan(comm="gloo")
     assert list(specs) == ["arbitrator", "worker-0", "worker-1"]

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from benchmarks.suite import scenario as scenarios
 from benchmarks.suite.placement import Scheduled, link_of
 from benchmarks.suite.scenario import LinkSettings, Scenario, load_scenario, shipped
-from dynamix_ps.config.schema import Config
+from dynamix_ps.config.schema import Cluster, Config, Worker
 from dynamix_ps.errors import ConfigError, EnvironmentNotReady, TimedOut
 from dynamix_ps.launch.cpu_quota import CpuController
 from dynamix_ps.launch.emulate import Emulation, by_quota
@@ -67,7 +67,9 @@ def test_a_schedule_repeats(moment_s: float) -> None:
         ({"schedule": ({"at_s": 1.0, "cores": (0.5,)},)}, "1 cores at 1.0 s, workers: 2"),
         ({"schedule": STEPS[::-1]}, "at_s must grow"),
         ({"schedule": STEPS, "repeat_s": 6.0}, "at_s 8.0 is never reached"),
-        ({"links": {"worker-2": {}}}, "no host worker-2; there are scheduler, server-0, worker-0, worker-1"),
+        ({"links": {"worker-2": {}}}, "no host worker-2; there are scheduler, worker-0, worker-1"),
+        ({"links": {"server-0": {}}}, "no host server-0; there are scheduler, worker-0, worker-1"),
+        ({"servers": ({"host": "worker-2"},)}, "servers: no worker-2; there are worker-0, worker-1"),
         ({"cores": (0.5, 1.5)}, "less than or equal to 1"),
         ({"core": (0.5,)}, "Extra inputs"),
     ],
@@ -75,6 +77,32 @@ def test_a_schedule_repeats(moment_s: float) -> None:
 def test_what_does_not_fit_is_refused(changes: dict[str, Any], expected: str) -> None:
     with pytest.raises(ValidationError, match=expected):
         two(**changes)
+
+
+@pytest.mark.parametrize(
+    ("servers", "beside", "hosts"),
+    [
+        ("auto", ["worker-0", "worker-1"], ("scheduler", "worker-0", "worker-1")),
+        (2, ["own", "own"], ("scheduler", "server-0", "server-1", "worker-0", "worker-1")),
+        (({"host": "worker-1"}, {}), ["worker-1", "own"], ("scheduler", "server-1", "worker-0", "worker-1")),
+    ],
+)
+def test_servers_stand_on_hosts_of_workers_or_have_their_own(
+    servers: object, beside: list[str], hosts: tuple[str, ...]
+) -> None:
+    one = two(servers=servers)
+    assert [server.host for server in one.placed_servers] == beside
+    assert one.hosts == hosts
+
+
+def test_only_the_scenario_of_a_servers_link_keeps_a_server_on_a_host_of_its_own() -> None:
+    apart = [name for name in shipped() if "server-0" in load_scenario(name).hosts]
+    assert apart == ["server-ingress"]
+
+
+def test_on_loopback_one_server_is_enough_for_all_workers() -> None:
+    servers = Scheduled(two(), limit_s=20.0).servers
+    assert Cluster(servers=servers, workers=(Worker(), Worker())).server_hosts == ("worker-0",)
 
 
 def test_errors_name_file_and_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
