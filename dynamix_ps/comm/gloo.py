@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
+import time
 from datetime import timedelta
 from typing import Any
 
@@ -21,6 +22,8 @@ from dynamix_ps.errors import EnvironmentNotReady, PeerLostError
 
 _PATIENCE = timedelta(days=7)  # of the library; the hook notices a stall itself
 _INTERFACE = "GLOO_SOCKET_IFNAME"
+_NCCL_ERRORS = "TORCH_NCCL_ASYNC_ERROR_HANDLING"
+_NCCL_POLL_S = 1e-4
 
 
 class GlooComm(TorchBuffers):
@@ -50,7 +53,10 @@ class GlooComm(TorchBuffers):
         self._dist = dist
         self._devices = {"cpu", "cuda"} if with_gpu else {"cpu"}
         self._learn_types()
+        if with_gpu:
+            os.environ.setdefault(_NCCL_ERRORS, "0")  # `_wait` tells of errors; torch would abort the process
         self._works: dict[int, Any] = {}
+        self._on_gpu: set[int] = set()
         self._started = 0
         if (interface := _interface(os.environ.get("DMLC_NODE_HOST", ""))) is not None:
             os.environ.setdefault(_INTERFACE, interface)
@@ -75,13 +81,20 @@ class GlooComm(TorchBuffers):
         self._check(name, buffer)
         self._started += 1
         self._works[self._started] = self._dist.all_reduce(buffer, async_op=True)
+        if buffer.is_cuda:
+            self._on_gpu.add(self._started)
         return self._started
 
     def _wait(self, handle: int, timeout_s: float) -> bool:
         """Raises PeerLostError when another worker is gone."""
         work = self._works[handle]
         try:
-            work.wait(timedelta(seconds=max(timeout_s, 1e-3)))  # 0 means no limit
+            if handle not in self._on_gpu:
+                work.wait(timedelta(seconds=max(timeout_s, 1e-3)))  # 0 means no limit
+            elif _completes(work, timeout_s):
+                work.wait()  # raises NCCL's error; the current stream continues after the sum
+            else:
+                return False
         except RuntimeError as error:
             if not work.is_completed():
                 return False
@@ -90,6 +103,7 @@ class GlooComm(TorchBuffers):
                 f"worker {self.rank} lost the ring ({''.join(said)}): another worker is gone; see its log"
             ) from error
         del self._works[handle]
+        self._on_gpu.discard(handle)
         return True
 
     def version(self) -> str:
@@ -105,6 +119,16 @@ class GlooComm(TorchBuffers):
             self._dist.destroy_process_group()
 
         interruptible(leave)
+
+
+def _completes(work: Any, timeout_s: float) -> bool:
+    """Whether NCCL finishes or fails in time. Its own wait with a limit would break the ring when the limit passes."""
+    deadline = time.monotonic() + timeout_s
+    while not work.is_completed():
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(_NCCL_POLL_S)
+    return True
 
 
 def _store(role: RoleSettings, store_class: Any) -> Any:

@@ -1,0 +1,57 @@
+"""Waiting for a ring's sums: gloo's own wait has a limit, NCCL's would break the ring, so it is polled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from dynamix_ps.comm.gloo import GlooComm
+from dynamix_ps.errors import PeerLostError
+
+
+class NcclWork:
+    """A sum that is complete from the nth question on. Waiting for it with a limit breaks it, as with NCCL."""
+
+    def __init__(self, completed: Sequence[bool], fails: bool = False) -> None:
+        self._completed, self._fails = list(completed), fails
+
+    def is_completed(self) -> bool:
+        return self._completed.pop(0) if len(self._completed) > 1 else self._completed[0]
+
+    def wait(self, limit: timedelta | None = None) -> None:
+        if limit is not None or self._fails:
+            self._completed = [True]
+            raise RuntimeError("NCCL communicator was aborted")
+
+
+def ring(work: Any) -> tuple[GlooComm, int]:
+    """A ring whose sums are all `work`, and the handle of one that has started on a GPU."""
+    comm = GlooComm()
+    comm.rank = 0
+    comm._works, comm._on_gpu, comm._started = {}, set(), 0
+    comm._dist = SimpleNamespace(all_reduce=lambda buffer, async_op: work)  # type: ignore[assignment]
+    comm._check = lambda name, buffer: None  # type: ignore[method-assign]
+    return comm, comm.push_pull("a", SimpleNamespace(is_cuda=True))
+
+
+def test_a_late_worker_does_not_break_nccls_ring() -> None:
+    comm, handle = ring(NcclWork([False] * 100 + [True]))
+    assert not comm.wait(handle, 0.0)
+    assert comm.wait(handle, 60.0)
+    assert not comm._works and not comm._on_gpu
+
+
+def test_a_missing_worker_is_noticed_in_time() -> None:
+    comm, handle = ring(NcclWork([False]))
+    assert not comm.wait(handle, 0.01)
+    assert handle in comm._works
+
+
+def test_nccls_error_means_a_lost_worker() -> None:
+    comm, handle = ring(NcclWork([True], fails=True))
+    with pytest.raises(PeerLostError, match=r"worker 0 lost the ring .NCCL communicator was aborted"):
+        comm.wait(handle, 60.0)
