@@ -1,0 +1,67 @@
+"""What the study of half precision on the wire computes, and that it goes on where it stopped."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+import torch
+
+from benchmarks.studies import wire_precision
+from benchmarks.studies.wire_precision import WIRES, AsBf16WithFeedback, Task, as_bf16, difference, rounded, summed
+from dynamix_ps.errors import UsageError
+
+TOY = {"digits": Task("digits", "mlp", 0.05, 2)}
+
+
+def test_rounding_goes_to_the_nearest_and_ties_to_even() -> None:
+    step = 2**-7  # between neighbours above 1
+    values = torch.tensor([1 + 0.5 * step, 1 + 1.5 * step, 1 + 0.51 * step, -1 - 0.49 * step])
+    assert rounded(values).tolist() == [1, 1 + 2 * step, 1 + step, -1]
+
+
+def test_bf16_sums_in_float32_and_rounds_the_answer() -> None:
+    parts = torch.tensor([[256.0], [1.0], [1.0], [0.001]])
+    assert as_bf16(parts).item() == 258  # in bf16, 256 + 1 would stay 256
+    assert summed(parts).item() == pytest.approx(258.001)
+
+
+def test_feedback_sends_later_what_rounding_has_left_out() -> None:
+    exchange, gradient = AsBf16WithFeedback(), torch.tensor([[1 + 2**-9]])
+    total = sum(exchange(gradient).item() for _ in range(400))
+    assert total == pytest.approx(400 * (1 + 2**-9), abs=2**-7)
+    assert as_bf16(gradient).item() == 1  # for ever
+
+
+def test_differences_are_paired() -> None:
+    found = difference([(1.0, 2.0), (10.0, 12.0), (100.0, 103.0)])
+    assert found.mean == pytest.approx(2.0)
+    assert found.standard_error == pytest.approx(1 / 3**0.5)
+    assert found.detectable == pytest.approx((4.3027 + 1.0607) / 3**0.5, rel=1e-3)
+    assert wire_precision.student_quantile(0.975, 4) == pytest.approx(2.7764, rel=1e-4)
+
+
+def test_a_second_call_trains_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--out", str(tmp_path), "--seeds", "2"]
+    wire_precision.main([*arguments, "--limit-s", "0"], TOY)
+    assert "8 trainings are left" in capsys.readouterr().out
+    wire_precision.main(arguments, TOY)
+    first = (tmp_path / "wire-precision.csv").read_text()
+    assert capsys.readouterr().out.count("digits, bf16, seed") == 2
+    wire_precision.main(arguments, TOY)
+    assert "all trainings are done" in capsys.readouterr().out
+    assert (tmp_path / "wire-precision.csv").read_text() == first
+    rows = list(csv.DictReader(first.splitlines()))
+    assert len(rows) == 2 * len(WIRES)
+    errors = {row["wire"]: float(row["error"]) for row in rows}
+    assert errors["float32"] < 1e-6 < 1e-4 < errors["bf16"] < 1e-2
+    page = (tmp_path / "wire-precision.md").read_text()
+    assert "| digits | bf16 with feedback | 2 |" in page
+
+
+def test_trainings_of_another_length_are_refused(tmp_path: Path) -> None:
+    wire_precision.main(["--out", str(tmp_path), "--seeds", "1"], TOY)
+    longer = {"digits": Task("digits", "mlp", 0.05, 3)}
+    with pytest.raises(UsageError, match=r"wire-precision\.csv:2: got digits with 384 samples.* with 576; delete"):
+        wire_precision.main(["--out", str(tmp_path)], longer)
