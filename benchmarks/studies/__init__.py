@@ -24,11 +24,15 @@ About our code and the machine:
     quota_waiting       how long workers with CPU quotas wait for each other
 
     faults              a campaign of kills, stops, full disks and attacks on real runs
+    data_plane_race     whether a sum is ever wrong while processes stop at random
+    server_memory       resident memory of servers over many iterations
+    above_4_gib         sums and broadcasts of more than 4 GiB
 
 Shared:
 
     study               command line, CSV, picture and page of a study
     fault_kinds         the faults of the campaign
     fault_job           one run that a fault hits
+    race_worker         a worker of the race, which checks every sum
     trainings           trained policies, and their times relative to the best rival
 """

@@ -116,6 +116,9 @@ class Cluster:
     def pid(self, role: str) -> int:
         return self._processes[role].pid
 
+    def ended(self, role: str) -> bool:
+        return self._processes[role].poll() is not None
+
     def output(self, role: str) -> str:
         """What `role` printed so far."""
         return (self.folder / f"{role}.log").read_text(errors="replace")

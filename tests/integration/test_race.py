@@ -1,19 +1,24 @@
-"""No wrong sum, even if a worker reads slowly. Without the edit of the server the same test finds wrong sums.
+"""No wrong sum, whoever stops or reads slowly. Where a server reuses a buffer too early the same test finds wrong sums.
 
-Two workers make 24,000 push_pulls each of changing values without compute in between. From time to time worker 1
-pushes large tensors and stops (SIGSTOP) before the answers arrive. The server still holds part of them when worker 0
-continues and pushes its next values. A server with one buffer per key then sends values of the next round to
-worker 1.
+Two workers make 24,000 push_pulls each of changing values over TCP, without compute in between. From time to time
+worker 1 pushes large tensors and stops (SIGSTOP) before the answers arrive. The server still holds part of them when
+worker 0 continues and pushes its next values. A server that reuses a buffer at once then sends values of the next round
+to worker 1.
+
+`benchmarks.studies.data_plane_race` stops workers and servers at random on every path; here it runs small.
 """
 
 from __future__ import annotations
 
 import pytest
 
+from benchmarks.studies.data_plane_race import PATHS, race
+from benchmarks.testbed import permitted
 from benchmarks.testbed.byteps_cluster import Cluster
 
 pytestmark = pytest.mark.timeout(300)
 
+TCP = {"DYNAMIX_SHARED_MEMORY": "0"}
 SCRIPT = """
     import json, os, signal, time
     import torch
@@ -83,13 +88,22 @@ SCRIPT = """
 
 
 def test_no_wrong_sum_in_24000() -> None:
-    with Cluster(SCRIPT) as cluster:
+    with Cluster(SCRIPT, env=TCP) as cluster:
         (checked_0, wrong_0), (checked_1, wrong_1) = cluster.results(280.0)
     assert checked_0 == checked_1 and checked_0 >= 24_000
     assert (wrong_0, wrong_1) == (0, 0)
 
 
 def test_without_parity_sums_are_wrong() -> None:
-    with Cluster(SCRIPT, env={"BYTEPS_SERVER_PARITY": "0"}) as cluster:
+    with Cluster(SCRIPT, env={**TCP, "BYTEPS_SERVER_PARITY": "0"}) as cluster:
         _, (_, wrong_of_the_slow_one) = cluster.results(280.0)
     assert wrong_of_the_slow_one > 0
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_no_wrong_sum_while_workers_and_servers_stop_at_random(path: str) -> None:
+    if path == "mixed" and (reason := permitted()):
+        pytest.skip(f"test bed: {reason}")
+    found = race(path, sums=2000, seed=0)
+    assert found.checked == 8000 and found.stops
+    assert not found.wrong, found.examples
