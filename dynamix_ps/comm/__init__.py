@@ -9,6 +9,7 @@ In reading order:
     byteps             what BytePS's plugins for all frameworks share
     byteps_torch       BytePS for torch
     byteps_mxnet       BytePS for MXNet
+    links              how fast the hosts' links are, measured at the start
     placement          which server has which piece of a buffer
     segments           memory that processes of one host share
     role_environment   a role's DMLC_* variables, checked
