@@ -112,7 +112,7 @@ def _run(check: Check, machine: Machine) -> Outcome:
 
 
 def command(*arguments: str, env: Mapping[str, str] | None = None, limit_s: float = CHECK_LIMIT_S) -> tuple[int, str]:
-    """Run a Python program in a process group of its own: its exit code, and the end of what it printed.
+    """Run a Python program in a process group of its own: its exit code, and the errors or the end of what it printed.
 
     Raises CheckFailed if it does not end in time; the whole group is then killed.
     """
@@ -140,11 +140,13 @@ def command(*arguments: str, env: Mapping[str, str] | None = None, limit_s: floa
 
 
 def _end(output: str) -> str:
-    return output.strip()[-2000:]
+    """The errors in it; without any, its end."""
+    errors = [line for line in output.splitlines() if "rror: " in line]
+    return "\n".join(errors[:5])[:2000] if errors else output.strip()[-2000:]
 
 
 def launch(machine: Machine, plane: str, mode: str, *options: str) -> tuple[int, str, list[Figures]]:
-    """Run two workers in this mode of gpu_worker: exit code, end of the output, figures of the workers by rank."""
+    """Run two workers in this mode of gpu_worker: exit code, errors or end of output, figures of each worker."""
     folder = Path(tempfile.mkdtemp(prefix=f"{plane}-{mode}-", dir=machine.folder))
     config = folder / "cluster.yaml"
     config.write_text(

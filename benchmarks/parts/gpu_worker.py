@@ -208,12 +208,11 @@ def train(
     for number, (inputs, targets) in enumerate(batches):
         optimizer.zero_grad()
         with torch.autocast(device.type, dtype=half, enabled=mixed):
-            loss = cross_entropy(model(inputs.to(device)), targets.to(device))
-        spoiled = mixed and spoils and number == SPOILED
-        hook = next(model.parameters()).register_hook(lambda gradient: gradient * float("inf")) if spoiled else None
+            logits = model(inputs.to(device))
+            loss = cross_entropy(logits, targets.to(device))
+        if mixed and spoils and number == SPOILED:
+            logits.register_hook(lambda gradient: gradient * float("inf"))
         backward(scaler.scale(loss))
-        if hook is not None:
-            hook.remove()
         before = scaler.get_scale()
         scaler.step(optimizer)
         scaler.update()

@@ -68,7 +68,7 @@ class Task:
 
 TASKS = {
     "CNN, Fashion-MNIST": Task("fashion-mnist", "cnn", 0.045, 300),
-    "ResNet8, CIFAR-10": Task("cifar-10", "resnet8", 0.05, 250),
+    "ResNet8, CIFAR-10": Task("cifar-10", "resnet8", 0.05, 120),
 }
 
 
@@ -273,7 +273,6 @@ def main(arguments: Sequence[str] | None = None, tasks: Mapping[str, Task] = TAS
     parser.add_argument("--seeds", type=int, default=SEEDS, help="how many (default: %(default)s)")
     parser.add_argument("--limit-s", type=float, default=math.inf, help="start no training after this time")
     args = parser.parse_args(arguments)
-    torch.set_num_threads(1)
     args.out.mkdir(parents=True, exist_ok=True)
     file = args.out / "wire-precision.csv"
     found, began_s = read(file, tasks), time.monotonic()

@@ -128,6 +128,7 @@ class Recipe:
         _link_all(HERE / "headers" / "torch", include)
         if self.cuda:
             _link_all(HERE / "headers" / "torch_cuda", include)
+            _link_all(Path(self.cuda_home) / "include" / "cccl", include, "nv")  # since CUDA 13; only nvcc looks there
             nccl = Path(self.nccl_home)
             _link_all(nccl / "include", include, "nccl*")
             library = next(path for path in sorted(nccl.glob("lib*/libnccl.so*")))

@@ -263,6 +263,21 @@ def test_no_cuda(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         find_cuda()
 
 
+def test_headers_that_cuda_13_keeps_for_nvcc_are_found(tmp_path: Path) -> None:
+    cuda, nccl = tmp_path / "cuda", tmp_path / "nccl"
+    for file in (
+        cuda / "include" / "cccl" / "nv" / "target",
+        nccl / "include" / "nccl.h",
+        nccl / "lib" / "libnccl.so.2",
+    ):
+        file.parent.mkdir(parents=True)
+        file.touch()
+    Recipe("ours", TOOLS, cuda_home=str(cuda), nccl_home=str(nccl)).make_home(tmp_path / "home")
+    found = tmp_path / "home" / "include"
+    assert (found / "nv" / "target").is_file() and (found / "nccl.h").is_file()
+    assert (tmp_path / "home" / "lib" / "libnccl.so").exists()
+
+
 # -- the cache ----------------------------------------------------------------------------------------------------
 
 

@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from benchmarks.parts import gpu_check, gpu_checks
-from benchmarks.parts.gpu_run import Check, CheckFailed, Figures, Machine, Outcome, run_checks
+from benchmarks.parts.gpu_run import Check, CheckFailed, Figures, Machine, Outcome, command, run_checks
 
 ONE_GPU = Machine(1, "a card", Path("nowhere"))
 
@@ -165,3 +165,17 @@ def test_other_weights_than_those_of_one_process_fail(monkeypatch: pytest.Monkey
     assert check(ONE_GPU) == {"difference": 1e-12, "skipped_steps": 0}
     with_workers(monkeypatch, [same | change, same])
     refused(check)
+
+
+# -- processes ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_program_tells_its_errors() -> None:
+    code, output = command("-c", "print('error: a\\nmore\\nValueError: b'); raise SystemExit(3)")
+    assert (code, output) == (3, "error: a\nValueError: b")
+    assert command("-c", "print('all is well')") == (0, "all is well")
+
+
+def test_a_program_that_does_not_end_is_killed() -> None:
+    with pytest.raises(CheckFailed, match=r"did not end within 0 s: "):
+        command("-c", "import time; time.sleep(600)", limit_s=0.01)
