@@ -155,7 +155,11 @@ def times(machine: Machine) -> Figures:
     for model in ("cnn", "vgg11") if machine.gpus else ("cnn",):
         for name, plane in systems:
             try:
-                workers = trained(machine, plane, "times", model) if plane else ddp(machine, name.split()[1], model)
+                workers = (
+                    trained(machine, plane, "times", "--model", model)
+                    if plane
+                    else ddp(machine, name.split()[1], model)
+                )
                 figures[f"{model} {name} ms"] = round(max(one["median_ms"] for one in workers), 2)
             except CheckFailed as error:
                 problems.append(f"{model} over {name}: {error}")
@@ -168,7 +172,7 @@ def ddp(machine: Machine, backend: str, model: str) -> list[Figures]:
     """DistributedDataParallel with its defaults: the same model, batches of the same sizes."""
     folder = Path(tempfile.mkdtemp(prefix="ddp-", dir=machine.folder))
     place = ["--nproc-per-node", str(len(SIZES)), "--master-addr", "127.0.0.1", "--master-port", str(free_port())]
-    worker = ["-m", "benchmarks.parts.gpu_worker", "ddp", model, "--backend", backend]
+    worker = ["-m", "benchmarks.parts.gpu_worker", "ddp", "--model", model, "--backend", backend]
     worker += ["--device", machine.device, "--out", str(folder), *["--shared"] * machine.shared]
     code, output = command("-m", "torch.distributed.run", *place, *worker)
     found = figures_in(folder)

@@ -45,7 +45,7 @@ Figures = dict[str, Any]
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("mode", choices=["sums", "devices", "late", "stopped", "train", "amp", "times", "ddp"])
-    parser.add_argument("model", nargs="?", default="cnn")
+    parser.add_argument("--model", default="cnn", help="of times and ddp")
     parser.add_argument("--device", required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--shared", action="store_true", help="all workers have one GPU")
