@@ -160,64 +160,86 @@ def fresh(name: str, device: torch.device, dtype: torch.dtype = torch.float32) -
 
 
 def against_one_process(device: torch.device, mixed: bool) -> Figures:
-    """Train with the hook, then the same batches in this process alone, and compare the weights."""
+    """Train with the hook, then the same batches in this process alone, and compare the weights.
+
+    With mixed precision the process alone computes the same slices as the workers, because rounding depends on them.
+    """
     import dynamix_ps.torch as dynamix
 
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-    dtype = torch.float32 if mixed else torch.float64
-    model, optimizer, data = fresh("cnn", device, dtype)
-    before = weights(model)
-    alone = copy.deepcopy(model)
+    model, optimizer, data = fresh("cnn", device, torch.float32 if mixed else torch.float64)
+    alone, before = copy.deepcopy(model), weights(model)
     run = dynamix.attach(model, optimizer, data, seed=0)
-    skipped = train(model, optimizer, run.batches(iterations=ITERATIONS), run.backward, device, mixed, run.rank == 1)
+    scaler = GradScaler(device, mixed)
+    for number, batch in enumerate(run.batches(iterations=ITERATIONS)):
+        optimizer.zero_grad()
+        run.backward(scaler.scale(loss_of(model, batch, device, mixed, run.rank == 1 and number == SPOILED)))
+        scaler.step(optimizer)
     with_hook = weights(model)
     run.close()
-    one = torch.optim.SGD(alone.parameters(), lr=0.02, momentum=0.9)
-    skipped_alone = train(alone, one, whole_batches(data), torch.Tensor.backward, device, mixed, spoils=True)
+    skipped_alone = train_alone(alone, data, device, mixed)
     reference = weights(alone)
     scale = (reference - before).norm() if mixed else reference.abs().max()
     distance = (with_hook - reference).norm() if mixed else (with_hook - reference).abs().max()
     return {
         "difference": float(distance / scale),
-        "skipped_steps": skipped,
+        "skipped_steps": scaler.skipped,
         "skipped_alone": skipped_alone,
         "digest": hashlib.sha256(with_hook.cpu().numpy().tobytes()).hexdigest()[:12],
     }
 
 
-def weights(model: torch.nn.Module) -> torch.Tensor:
-    return torch.cat([parameter.detach().double().flatten() for parameter in model.parameters()])
+class GradScaler(torch.amp.GradScaler):
+    """Counts the steps that it skips; does nothing else unless precision is mixed."""
+
+    def __init__(self, device: torch.device, mixed: bool) -> None:
+        super().__init__(device.type, enabled=mixed, init_scale=1024.0)
+        self.skipped = 0
+
+    def step(self, optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> None:
+        before = self.get_scale()
+        super().step(optimizer, *args, **kwargs)
+        self.update()
+        self.skipped += self.get_scale() < before
 
 
-def whole_batches(data: Any) -> Iterator[Any]:
-    """The global batches, in the order of the hook's sampler."""
+def loss_of(model: Any, batch: Any, device: torch.device, mixed: bool, spoiled: bool) -> torch.Tensor:
+    """The mean loss of a batch; `spoiled`: its gradient is infinite, where precision is mixed."""
+    inputs, targets = batch
+    half = torch.float16 if device.type == "cuda" else torch.bfloat16
+    with torch.autocast(device.type, dtype=half, enabled=mixed):
+        logits = model(inputs.to(device))
+        if mixed and spoiled:
+            logits.register_hook(lambda gradient: gradient * float("inf"))
+        return cross_entropy(logits, targets.to(device))
+
+
+def train_alone(model: Any, data: Any, device: torch.device, mixed: bool) -> int:
+    """The same training in one process: sum(b_i * g_i) / B over the slices, or the whole batch at once.
+
+    Returns how many steps the scaler skipped.
+    """
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9)
+    scaler, parameters = GradScaler(device, mixed), list(model.parameters())
     sampler, cursor = GlobalSampler(len(data), seed=0), Cursor()
-    for _ in range(ITERATIONS):
+    for number in range(ITERATIONS):
         step = sampler.plan_step(cursor, SIZES)
         cursor = step.next
-        yield fetch(data, np.concatenate([sampler.indices(step, rank) for rank in range(len(SIZES))]))
-
-
-def train(
-    model: Any, optimizer: Any, batches: Any, backward: Any, device: torch.device, mixed: bool, spoils: bool
-) -> int:
-    """The loop of a script, with GradScaler where it is `mixed`; returns how many steps the scaler skipped."""
-    scaler = torch.amp.GradScaler(device.type, enabled=mixed, init_scale=1024.0)
-    half = torch.float16 if device.type == "cuda" else torch.bfloat16
-    skipped = 0
-    for number, (inputs, targets) in enumerate(batches):
-        optimizer.zero_grad()
-        with torch.autocast(device.type, dtype=half, enabled=mixed):
-            logits = model(inputs.to(device))
-            loss = cross_entropy(logits, targets.to(device))
-        if mixed and spoils and number == SPOILED:
-            logits.register_hook(lambda gradient: gradient * float("inf"))
-        backward(scaler.scale(loss))
-        before = scaler.get_scale()
+        slices = [sampler.indices(step, rank) for rank in range(len(SIZES))]
+        for parameter in parameters:
+            parameter.grad = torch.zeros_like(parameter)
+        for indices in slices if mixed else [np.concatenate(slices)]:
+            loss = loss_of(model, fetch(data, indices), device, mixed, number == SPOILED)
+            for parameter, gradient in zip(
+                parameters, torch.autograd.grad(scaler.scale(loss), parameters), strict=True
+            ):
+                parameter.grad.add_(gradient, alpha=len(indices) / sum(SIZES))
         scaler.step(optimizer)
-        scaler.update()
-        skipped += scaler.get_scale() < before
-    return skipped
+    return scaler.skipped
+
+
+def weights(model: torch.nn.Module) -> torch.Tensor:
+    return torch.cat([parameter.detach().double().flatten() for parameter in model.parameters()])
 
 
 def stopped(device: torch.device) -> Figures:

@@ -273,6 +273,7 @@ def main(arguments: Sequence[str] | None = None, tasks: Mapping[str, Task] = TAS
     parser.add_argument("--seeds", type=int, default=SEEDS, help="how many (default: %(default)s)")
     parser.add_argument("--limit-s", type=float, default=math.inf, help="start no training after this time")
     args = parser.parse_args(arguments)
+    torch.set_num_threads(1)  # several would wait for each other on a busy machine
     args.out.mkdir(parents=True, exist_ok=True)
     file = args.out / "wire-precision.csv"
     found, began_s = read(file, tasks), time.monotonic()
