@@ -40,6 +40,11 @@ class ReplicatedModel(Framework):
     _layouts = 0  # so far
     _scale = 1.0  # of the loss, by a GradScaler
 
+    @property
+    def _has_local(self) -> bool:
+        """Whether the script has added gradients that are in no sum yet."""
+        return self._exchange.has_local
+
     def _doing(self, kind: str) -> Doing:
         setting = self._setting() + (f" loss scale {self._scale:g}" if self._scale != 1 else "")
         place = f"epoch {self._cursor.epoch}, sample {self._cursor.position}, seed {self._stream.seed}"

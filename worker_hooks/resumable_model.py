@@ -147,7 +147,7 @@ class ResumableModel(AttachedModel):
         """The script has done all it does for one iteration: write the checkpoint of `checkpoint_every`, if due."""
         every = self._settings.checkpoint_every
         self._save_due |= bool(every) and self.every(every)
-        if self._save_due and not self._exchange.has_local:  # gradients under way are in no checkpoint
+        if self._save_due and not self._has_local:  # gradients under way are in no checkpoint
             self._save_due = False
             self.save()
 
@@ -171,7 +171,7 @@ class ResumableModel(AttachedModel):
         """An iteration is complete: save it if a worker leaves here by SIGTERM, and end if it is this one."""
         leaving = TERMINATION.requested if self.size == 1 else self._now.sum is not None and self._now.sum.view.leaving
         known = self._others_left and not TERMINATION.requested
-        if not leaving or known or self._exchange.has_local:
+        if not leaving or known or self._has_local:
             return
         self._others_left = True
         if self._saves_at_term:

@@ -85,9 +85,9 @@ class Training(ResumableModel):
     def _leave_loop(self) -> None:
         """The script has left the loop over batches before its end. A batch that it has not used comes again."""
         now = self._now
-        if now.is_summed or self._exchange.has_local:
+        if now.is_summed or self._has_local:
             self._count_iteration()
-        elif now.has_batch:
+        elif now.has_batch and not now.is_counted:
             now.leave_out()
         self._asked.left(self.epoch, self.iteration)
         self._end_loop()
@@ -126,7 +126,7 @@ class Training(ResumableModel):
         now = self._now
         if not now.has_batch or now.is_counted:
             return
-        if not now.is_summed and not self._exchange.has_local:
+        if not now.is_summed and not self._has_local:
             now.leave_out()
         now.is_counted = True
         self.iteration += 1

@@ -31,6 +31,7 @@ CASES = {
     "frozen_on_one_worker": r"parameter \S+ is not the same on all workers .*worker 1: not trained",
     "frozen_on_one_worker_before_attach": r"parameter 0.weight is .* in attach\(\) .*worker 1: not trained",
     "frozen_on_one_worker_in_the_last_batch": r"parameter 0.weight is .* in attach\(\) .*worker 1: not trained",
+    "frozen_on_one_worker_in_a_batch_left_out": r"parameter 0.weight is .* in iteration 4 .*worker 1: not trained",
     "layer_of_one_worker": r"parameter .* is not the same on all workers in iteration",
     "scale_of_one_worker": "settings of the training differ .*256.*512",
     "infinite_loss": r"the loss of worker \d is not finite in iteration",

@@ -249,6 +249,10 @@ class TorchExchange(GradientExchange):
             return True
         return parameter in self.touched and parameter.grad is not None
 
+    def lacks(self, parameter: torch.nn.Parameter) -> bool:
+        """Whether `parameter`, which is in no bucket yet, has a gradient of this worker alone."""
+        return parameter not in self._bucket_of and not self.is_global(parameter)
+
     def is_global(self, parameter: torch.nn.Parameter) -> bool:
         """Whether the gradient of `parameter`, which is not trained, is none or one of a sum of the time before."""
         return parameter.grad is None or self._kept.get(parameter) is parameter.grad
@@ -265,7 +269,7 @@ class TorchExchange(GradientExchange):
             elif parameter.grad is not None:
                 self._kept[parameter] = parameter.grad
         for parameter in self._bucket_of:  # thawed, and a backward has come before this
-            if parameter not in before._bucket_of and not before.is_global(parameter):
+            if before.lacks(parameter):
                 self.touched[parameter] = (id(parameter.grad), parameter.grad._version)  # type: ignore[union-attr]
         self.additions = before.additions
         self.touched.update((p, seen) for p, seen in before.touched.items() if p in self._bucket_of)

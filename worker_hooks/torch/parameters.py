@@ -74,11 +74,13 @@ class TrainedParameters:
         return [(id(p), p.requires_grad, p.dtype, p.shape, p.device, bool(p._backward_hooks)) for p in everything]
 
     def changed(self) -> bool:
-        """Whether anything of what `look_up` found has changed since. Called twice per iteration, so it is quick."""
+        """Whether anything of what `look_up` found has changed since. Called in every iteration, so it is quick."""
         if self._glance.same():
             return False
+        if self._present() != self._seen:
+            return True
         self._glance = Glance(self.models, self.optimizers)
-        return self._present() != self._seen
+        return False
 
     def described(self) -> dict[str, str]:
         """Shape and type of every trained parameter."""

@@ -128,11 +128,23 @@ class Run(Training):
 
     def saw_backward(self, losses: Sequence[torch.Tensor]) -> None:
         """A backward outside `run.backward()` has added to the gradients of the present batch: its loss counts too."""
-        if self._in_backward or not self._now.has_batch or self._exchange.additions == self._additions:
+        if self._in_backward or not self._now.has_batch:
+            return
+        if self._exchange.additions == self._additions and not self._has_unseen():
             return
         self._additions = self._exchange.additions
         values = [float(loss.detach()) / watched_calls.scale_of(loss) for loss in losses if loss.numel() == 1]
         self._now.add_loss(sum(values))
+
+    def _has_unseen(self) -> bool:
+        """Whether parameters that were thawed or added for the present batch have gradients of it already."""
+        return self._parameters.changed() and any(
+            p.requires_grad and self._exchange.lacks(p) for p in self._parameters.with_gradient()
+        )
+
+    @property
+    def _has_local(self) -> bool:
+        return self._exchange.has_local or self._has_unseen()
 
     def sees_step(self, optimizer: torch.optim.Optimizer) -> None:
         """Take over an optimizer that attach() does not know, if its gradients are summed.

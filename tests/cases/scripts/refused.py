@@ -193,6 +193,17 @@ def frozen_on_one_worker_in_the_last_batch(attach: Any) -> None:
     _train(attach(model, optimizer, data()), model, optimizer, epochs=1)
 
 
+def frozen_on_one_worker_in_a_batch_left_out(attach: Any) -> None:
+    model, optimizer, run = _start(attach)
+    for _, x, y in run.batches(epochs=2):
+        if run.iteration == 3:
+            model[0].requires_grad_(run.rank == 0)
+            continue
+        optimizer.zero_grad()
+        run.backward(mse_loss(model(x), y))
+        optimizer.step()
+
+
 def scale_of_one_worker(attach: Any) -> None:
     """GradScalers that differ."""
     model, optimizer, run = _start(attach)

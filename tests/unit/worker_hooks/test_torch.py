@@ -328,6 +328,34 @@ def test_a_batch_that_the_script_leaves_the_loop_with_comes_again():
     run.close()
 
 
+@pytest.mark.parametrize("leaves", [False, True])
+def test_a_batch_whose_gradients_are_of_a_layer_just_thawed_counts(leaves):
+    """Its backward comes before anything asks which parameters are trained now."""
+    run = make_run()
+    model, optimizer = run.models[0], run.optimizers[0]
+    model[0].requires_grad_(False)
+    seen, losses = [], []
+    while len(seen) < 2:
+        for inputs, targets in run.batches(iterations=2):
+            seen.append(inputs)
+            loss = nn.functional.cross_entropy(model(inputs), targets) / 2
+            if len(seen) == 2:
+                run.backward(loss)
+                optimizer.step()
+            else:
+                model[0].requires_grad_(True)
+                model[2].requires_grad_(False)
+                loss = nn.functional.cross_entropy(model(inputs), targets) / 2
+                loss.backward()
+            losses.append(loss.item())
+            if leaves:
+                break
+    assert not torch.equal(seen[0], seen[1])
+    assert run._now.samples == sum(map(len, seen))
+    assert run._now.loss == pytest.approx(sum(losses))
+    run.close()
+
+
 def test_two_loops_at_once_are_refused_and_one_that_was_left_is_not():
     run = make_run()
     first = run.batches(iterations=3)
