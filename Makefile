@@ -108,6 +108,7 @@ bench: setup
 # What single parts cost and reach, each on its own.
 bench-parts: setup
 	$(BIN)/python -m benchmarks.parts.comm --json bench-comm.json
+	$(BIN)/python -m benchmarks.parts.comm_curve --json bench-comm-curve.json
 	$(BIN)/python -m benchmarks.parts.hooks --json bench-hooks.json
 	$(BIN)/python -m benchmarks.parts.probe --json bench-probe.json  # as root
 	$(BIN)/python -m benchmarks.parts.decision --json bench-decision.json

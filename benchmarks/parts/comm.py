@@ -29,7 +29,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.parts.comm_worker import BATCH, BLOCK
-from benchmarks.parts.roles import OURS, WORKERS, Roles
+from benchmarks.parts.roles import OURS, WORKERS, Roles, cpu_s
 from dynamix_ps.byteps_build.build import build_byteps
 from dynamix_ps.byteps_build.progress import Progress
 from dynamix_ps.byteps_build.recipe import MARKER, Recipe
@@ -96,11 +96,6 @@ def idle_cpu(running: Roles) -> tuple[float, float]:
         process.stdin.flush()
     running.results()
     return scheduler, server
-
-
-def cpu_s(process: psutil.Process) -> float:
-    times = process.cpu_times()
-    return float(times.user + times.system)
 
 
 def stock_install(console: Console) -> Path:

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from dynamix_ps.config import variables
 from dynamix_ps.launch.shared_memory import remove_segments
 
@@ -158,3 +160,9 @@ class Roles:
 
     def __exit__(self, *error: object) -> None:
         self.kill()
+
+
+def cpu_s(process: psutil.Process) -> float:
+    """CPU seconds that a process has taken."""
+    times = process.cpu_times()
+    return float(times.user + times.system)
