@@ -32,13 +32,12 @@ static void wait_for_all(Barrier *barrier, unsigned processes) {
 }
 
 static void sum_block(char *buffers, size_t stride, size_t first, size_t values, unsigned processes) {
-    float total[BLOCK];
-    memcpy(total, (float *)buffers + first, values * sizeof(float));
+    float *restrict total = (float *)buffers + first;
     for (unsigned i = 1; i < processes; i++) {
-        const float *buffer = (const float *)(buffers + i * stride) + first;
+        const float *restrict buffer = (const float *)(buffers + i * stride) + first;
         for (size_t j = 0; j < values; j++) total[j] += buffer[j];
     }
-    for (unsigned i = 0; i < processes; i++)
+    for (unsigned i = 1; i < processes; i++)
         memcpy((float *)(buffers + i * stride) + first, total, values * sizeof(float));
 }
 
