@@ -32,7 +32,6 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
@@ -121,7 +120,7 @@ def parse_size(text: str) -> int:
 
 
 def table(part: str, rows: Sequence[Row]) -> Table:
-    result = Table(title=f"{TITLES[part]}, {os.cpu_count()} cores", box=SIMPLE)
+    result = Table(title=f"{TITLES[part]}, {os.cpu_count()} cores", box=None, pad_edge=False)
     for number, column in enumerate(COLUMNS[part]):
         result.add_column(column, justify="right" if number else "left")
     for row in rows:
@@ -130,7 +129,8 @@ def table(part: str, rows: Sequence[Row]) -> Table:
 
 
 def _number(value: float) -> str:
-    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+    """Three digits, but no more than three decimals."""
+    return f"{value:.{0 if value >= 100 else 1 if value >= 10 else 2 if value >= 1 else 3}f}"
 
 
 def _ms(name: str) -> Column:
@@ -141,12 +141,16 @@ def _cpu_ms(row: Row) -> str:
     return f"{_number(row['cpu_s']['ours'] * 1e3)} / {_number(row['cpu_s']['gloo'] * 1e3)}"
 
 
-def _bar(name: str) -> Column:
+def _bar(name: str, decimals: int = 2) -> Column:
     def text(row: Row) -> str:
         bar = row["bars"][name]
-        return f"{_number(bar['figure'])} " + ("[green]met[/]" if bar["met"] else "[red]missed[/]")
+        return f"[{'green' if bar['met'] else 'red'}]{bar['figure']:.{decimals}f}[/]"
 
     return text
+
+
+def _verdict(row: Row) -> str:
+    return "[green]met[/]" if all(bar["met"] for bar in row["bars"].values()) else "[red]missed[/]"
 
 
 SIZE: dict[str, Column] = {"size": lambda row: size_text(row["size_bytes"])}
@@ -161,6 +165,7 @@ COLUMNS: dict[str, dict[str, Column]] = {
         **CPU,
         f"of gloo <= {ONE_HOST_BARS['ratio_to_gloo']}": _bar("ratio_to_gloo"),
         f"of floor <= {ONE_HOST_BARS['ratio_to_floor']:g}": _bar("ratio_to_floor"),
+        "bars": _verdict,
     },
     "hosts": {
         "case": lambda row: row["case"],
@@ -170,6 +175,7 @@ COLUMNS: dict[str, dict[str, Column]] = {
         **CPU,
         "of gloo": _bar("ratio_to_gloo"),
         "<=": lambda row: f"{row['bars']['ratio_to_gloo']['at_most']:.2f}",
+        "bars": _verdict,
     },
     "models": {
         "model": lambda row: row["model"],
@@ -177,7 +183,8 @@ COLUMNS: dict[str, dict[str, Column]] = {
         **TIMES,
         **CPU,
         f"of gloo <= {MODEL_BARS['ratio_to_gloo']}": _bar("ratio_to_gloo"),
-        f"different weights <= {MODEL_BARS['different_weights']}": _bar("different_weights"),
+        f"different weights <= {MODEL_BARS['different_weights']}": _bar("different_weights", decimals=0),
+        "bars": _verdict,
     },
 }
 TITLES = {
