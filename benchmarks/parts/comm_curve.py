@@ -138,7 +138,7 @@ def _ms(name: str) -> Column:
 
 
 def _cpu_ms(row: Row) -> str:
-    return f"{_number(row['cpu_s']['ours'] * 1e3)} / {_number(row['cpu_s']['gloo'] * 1e3)}"
+    return f"{_number(row['cpu_s']['ours'] * 1e3)}/{_number(row['cpu_s']['gloo'] * 1e3)}"
 
 
 def _bar(name: str, decimals: int = 2) -> Column:
@@ -171,7 +171,7 @@ COLUMNS: dict[str, dict[str, Column]] = {
         "case": lambda row: row["case"],
         **SIZE,
         **TIMES,
-        "limits ms": lambda row: f"{_number(row['limit_ms'])} / {_number(row['gloo_limit_ms'])}",
+        "limits ms": lambda row: f"{_number(row['limit_ms'])}/{_number(row['gloo_limit_ms'])}",
         **CPU,
         "of gloo": _bar("ratio_to_gloo"),
         "<=": lambda row: f"{row['bars']['ratio_to_gloo']['at_most']:.2f}",
