@@ -154,24 +154,24 @@ def _verdict(row: Row) -> str:
 
 
 SIZE: dict[str, Column] = {"size": lambda row: size_text(row["size_bytes"])}
-TIMES: dict[str, Column] = {"ours ms": _ms("ours_ms"), "gloo ms": _ms("gloo_ms")}
-CPU: dict[str, Column] = {"CPU ms": _cpu_ms}
+TIMES: dict[str, Column] = {"ours\nms": _ms("ours_ms"), "gloo\nms": _ms("gloo_ms")}
+CPU: dict[str, Column] = {"CPU\nms": _cpu_ms}
 COLUMNS: dict[str, dict[str, Column]] = {
     "one_host": {
         "workers": lambda row: str(row["workers"]),
         **SIZE,
         **TIMES,
-        "floor ms": _ms("floor_ms"),
+        "floor\nms": _ms("floor_ms"),
         **CPU,
-        f"of gloo <= {ONE_HOST_BARS['ratio_to_gloo']}": _bar("ratio_to_gloo"),
-        f"of floor <= {ONE_HOST_BARS['ratio_to_floor']:g}": _bar("ratio_to_floor"),
+        f"of gloo\n<= {ONE_HOST_BARS['ratio_to_gloo']}": _bar("ratio_to_gloo"),
+        f"of floor\n<= {ONE_HOST_BARS['ratio_to_floor']:g}": _bar("ratio_to_floor"),
         "bars": _verdict,
     },
     "hosts": {
         "case": lambda row: row["case"],
         **SIZE,
         **TIMES,
-        "limits ms": lambda row: f"{_number(row['limit_ms'])}/{_number(row['gloo_limit_ms'])}",
+        "limits\nms": lambda row: f"{_number(row['limit_ms'])}/{_number(row['gloo_limit_ms'])}",
         **CPU,
         "of gloo": _bar("ratio_to_gloo"),
         "<=": lambda row: f"{row['bars']['ratio_to_gloo']['at_most']:.2f}",
@@ -182,8 +182,8 @@ COLUMNS: dict[str, dict[str, Column]] = {
         "size": lambda row: f"{row['size_bytes'] / 1e6:.0f} MB",
         **TIMES,
         **CPU,
-        f"of gloo <= {MODEL_BARS['ratio_to_gloo']}": _bar("ratio_to_gloo"),
-        f"different weights <= {MODEL_BARS['different_weights']}": _bar("different_weights", decimals=0),
+        f"of gloo\n<= {MODEL_BARS['ratio_to_gloo']}": _bar("ratio_to_gloo"),
+        "different\nweights": _bar("different_weights", decimals=0),
         "bars": _verdict,
     },
 }
