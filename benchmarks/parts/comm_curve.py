@@ -7,6 +7,7 @@
 Our BytePS and gloo alternate in blocks within the same processes, so that noise of the machine affects both.
 `ratio_to_gloo` is the median over pairs of neighbouring blocks of our time divided by gloo's (below 1: we are faster).
 The time of a block is that of its slowest worker. `cpu_s` has the CPU seconds of all roles per operation.
+Where a cell of a table has two figures, the first one is ours and the second one gloo's.
 
 One host: `floor_ms` is the time of the same sum in shared memory by a small C program (memory_floor.c) in the same
 processes, in blocks between the others. It reads and writes each buffer once.
