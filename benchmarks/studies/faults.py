@@ -23,6 +23,7 @@ import contextlib
 import json
 import random
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -70,6 +71,8 @@ def main() -> int:
     parser.add_argument("--json", type=Path, help="file for one JSON line per trial")
     parser.add_argument("--only", default="", help="only kinds of faults with these words in their name")
     args = parser.parse_args()
+    # A shell lets jobs in the background ignore SIGINT, and so would every launch that begins here.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     trials = _read(args.json, args.seed)
     until_s = time.monotonic() + 60 * args.minutes
     kinds = [kind for kind in KINDS if possible(kind) and args.only in kind.key]
