@@ -58,7 +58,9 @@ class Bucket(ABC):
 
     name: str
     buffer: Any
+    memory: NDArray[Any] | None = None  # of the buffer, if the data plane has allocated it
     size_bytes: int
+    trailer_begin: int  # values before the trailer
     parameters: Sequence[Any]
     present: NDArray[np.bool_]  # shape (len(parameters),), when it is sent: this worker has a gradient
     handle: int | None = None
@@ -80,15 +82,11 @@ class Bucket(ABC):
         """Squared norm of the gradients in the buffer."""
 
     @abstractmethod
-    def blank(self) -> Any:
-        """A buffer of zeros like this bucket's own."""
+    def write_trailer(self, values: NDArray[np.float64]) -> None: ...
 
     @abstractmethod
-    def write_trailer(self, values: NDArray[np.float64], buffer: Any) -> None:
-        """Put the trailer at the end of `buffer`, this bucket's own or a blank one."""
-
-    @abstractmethod
-    def read_trailer(self, buffer: Any) -> NDArray[np.floating[Any]]: ...
+    def read_trailer(self) -> NDArray[np.floating[Any]]:
+        """A copy of the trailer."""
 
     @abstractmethod
     def deliver(self, present: NDArray[np.bool_]) -> None:
@@ -156,7 +154,7 @@ class GradientExchange:
         grad_sq = self._weighted_sq / self._weight**2 if self._measure and self._weight else float("nan")
         present = np.concatenate([bucket.present for bucket in self.buckets])
         trailer.encode(contribute(grad_sq), self._comm.rank, self._comm.size, present, self._trailer)
-        last.write_trailer(self._trailer, last.buffer)
+        last.write_trailer(self._trailer)
         last.handle = self._comm.push_pull(last.name, last.buffer)
 
     def receive(self, on_slow: Callable[[float], None]) -> trailer.GlobalView:
@@ -165,7 +163,7 @@ class GradientExchange:
         Calls `on_slow(waited_s)` about once a second while waiting; what it raises ends the wait.
         """
         self._wait([bucket.handle for bucket in self.buckets], on_slow)
-        self._received = self.buckets[-1].read_trailer(self.buckets[-1].buffer)
+        self._received = self.buckets[-1].read_trailer()
         return trailer.decode(self._received, self._comm.size)
 
     def _wait(self, handles: Sequence[int | None], on_slow: Callable[[float], None]) -> None:
@@ -184,17 +182,16 @@ class GradientExchange:
             begin = end
 
     def announce(self, mine: trailer.Contribution, on_slow: Callable[[float], None]) -> trailer.GlobalView:
-        """A sum of the trailer alone: gradients travel as zeros, those of the model stay as they are.
+        """A sum of the trailer alone: gradients count as zeros, and those of the model stay as they are.
 
         It uses the same keys in the same order, so that it meets whatever sum the other workers are in.
         """
         none = np.zeros(self._parameters, dtype=np.bool_)
         trailer.encode(mine, self._comm.rank, self._comm.size, none, self._trailer)
-        buffers = [bucket.blank() for bucket in self.buckets]
-        self.buckets[-1].write_trailer(self._trailer, buffers[-1])
-        handles = [self._comm.push_pull(b.name, buffer) for b, buffer in zip(self.buckets, buffers, strict=True)]
+        self.buckets[-1].write_trailer(self._trailer)
+        handles = [self._comm.push_pull(each.name, each.buffer, each.trailer_begin) for each in self.buckets]
         self._wait(handles, on_slow)
-        return trailer.decode(self.buckets[-1].read_trailer(buffers[-1]), self._comm.size)
+        return trailer.decode(self.buckets[-1].read_trailer(), self._comm.size)
 
     def squared_norm(self) -> float:
         """|g|^2 of the global gradient, after `deliver`."""
@@ -218,3 +215,6 @@ class GradientExchange:
 
     def close(self) -> None:
         """Leave the model alone from now on."""
+        for bucket in self.buckets:
+            if bucket.memory is not None:
+                self._comm.release(bucket.memory)

@@ -196,7 +196,7 @@ class AveragedGradients:
         self._comm, self._handles = comm, list[int]()
         for number, group in enumerate(group_parameters(sizes, [0] * len(sizes), bucket_bytes)):
             members = [parameters[index] for index in group]
-            buffer = torch.zeros(sum(p.numel() for p in members))
+            buffer = torch.from_numpy(comm.allocate(sum(p.numel() for p in members), "float32"))
             places = torch.split(buffer, [p.numel() for p in members])
             comm.declare(f"{name}.{number}")
             missing = set(members)

@@ -12,6 +12,8 @@ In reading order:
     links              how fast the hosts' links are, measured at the start
     placement          which server has which piece of a buffer
     segments           memory that processes of one host share
+    host_memory        buffers in segments: who maps them, and who sums there
+    exchange           the C functions of our BytePS that make the sums
     role_environment   a role's DMLC_* variables, checked
 """
 

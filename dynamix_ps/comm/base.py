@@ -15,6 +15,7 @@ from dynamix_ps.errors import StallError
 
 PATIENCE_S = 600.0  # how long sums outside of training wait for the other workers
 _SIGNAL_CHECK_S = 0.5  # a wait returns to Python this often, so that Ctrl-C works
+_CHUNK_BYTES = 16 << 20  # of a broadcast: no more memory is needed in between, however much there is to send
 
 
 class Comm(ABC):
@@ -37,9 +38,23 @@ class Comm(ABC):
     def declare(self, name: str) -> None:
         """Reserve a key. Same names, same order, on every worker."""
 
+    def allocate(self, values: int, dtype: str) -> NDArray[Any]:
+        """Zeros, shape (values,): memory for a buffer that is summed fast, because roles of this host share it.
+
+        A data plane that shares nothing returns ordinary memory. Collective: all workers call it in the same order,
+        with the same arguments. `dtype`: a name that numpy knows.
+        """
+        return np.zeros(values, dtype)
+
+    def release(self, memory: NDArray[Any]) -> None:  # noqa: B027  # ordinary memory needs nothing
+        """Memory from `allocate` is in no sum any more; it is freed when nothing uses it."""
+
     @abstractmethod
-    def push_pull(self, name: str, buffer: Any) -> int:
-        """Start the in-place sum of `buffer` over all workers and return a handle. Does not block."""
+    def push_pull(self, name: str, buffer: Any, begin: int = 0) -> int:
+        """Start the in-place sum of `buffer` over all workers and return a handle. Does not block.
+
+        Values before `begin` count as zeros in the sum and stay as they are; `begin` may differ between workers.
+        """
 
     def wait(self, handle: int, timeout_s: float) -> bool:
         """Sleep, without the GIL, until the sum is complete. False when `timeout_s` passed first.
@@ -76,10 +91,17 @@ class Comm(ABC):
         """
         self.declare(f"{name}.length")
         self.declare(f"{name}.bytes")
-        mine = data if self.rank == 0 else b""
-        length = self.total(f"{name}.length", np.array([len(mine)], dtype=np.int64))
-        packed = np.frombuffer(bytearray(mine or int(length[0])), dtype=np.uint8)
-        return self.total(f"{name}.bytes", packed).tobytes()
+        mine = memoryview(data if self.rank == 0 else b"")
+        length = int(self.total(f"{name}.length", np.array([len(mine)], dtype=np.int64))[0])
+        received = np.empty(length, dtype=np.uint8)
+        chunk = np.empty(min(length, _CHUNK_BYTES), dtype=np.uint8)
+        for begin in range(0, length, _CHUNK_BYTES):
+            part = mine[begin : begin + _CHUNK_BYTES]
+            chunk[: len(part)] = np.frombuffer(part, dtype=np.uint8)
+            chunk[len(part) :] = 0
+            summed = self.total(f"{name}.bytes", chunk)
+            received[begin : begin + _CHUNK_BYTES] = summed[: length - begin]
+        return received.tobytes()
 
     def gather(self, name: str, data: bytes) -> list[bytes]:
         """The `data` of every worker, in the order of ranks, on every worker.

@@ -1,16 +1,29 @@
-"""The data plane over BytePS: workers push every buffer to the servers and pull the sum into it."""
+"""The data plane over BytePS: workers push every buffer to the servers and pull the sum into it.
+
+A buffer travels in pieces, which are spread over the servers (placement.py). What the roles of one host share is not
+sent (host_memory.py).
+"""
 
 from __future__ import annotations
 
+import ctypes
 import importlib.metadata
 import os
 from abc import abstractmethod
 from typing import Any, ClassVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from dynamix_ps.byteps_build.install import installed_info
-from dynamix_ps.comm.base import Comm, interruptible
+from dynamix_ps.comm.base import PATIENCE_S, Comm, interruptible
+from dynamix_ps.comm.exchange import TYPES, Exchange
+from dynamix_ps.comm.host_memory import HostMemory
+from dynamix_ps.comm.links import measure_links
+from dynamix_ps.comm.placement import piece_bytes, server_shares, servers_of_pieces
 from dynamix_ps.errors import EnvironmentNotReady
 
+_RATE_WITHIN_A_HOST_BYTES_PER_S, _ROUND_TRIP_WITHIN_A_HOST_S = 5e9, 1e-4
 _REQUIRED = (
     "DMLC_ROLE",
     "DMLC_NUM_WORKER",
@@ -39,10 +52,82 @@ class BytePSComm(Comm):
         self._plugin = plugin = self._load()
         interruptible(lambda: plugin.init(lazy=False))
         self.rank, self.size = plugin.rank(), plugin.size()
+        self._exchange = Exchange(self._library())
+        self._numbers: dict[str, int] = {}
+        self._placed: dict[int, tuple[int, int]] = {}  # address and bytes of every buffer that was in a sum
+        server_hosts, own_host = self._exchange.hosts()
+        self._shares = np.full(len(server_hosts), 1 / len(server_hosts))
+        self._rate_bytes_per_s = _RATE_WITHIN_A_HOST_BYTES_PER_S
+        self._round_trip_s = _ROUND_TRIP_WITHIN_A_HOST_S
+        near = [server for server, host in enumerate(server_hosts) if host == own_host]
+        self._host_memory = HostMemory(self._exchange, self.rank, near, self.gather)
+        self._place_by_links(server_hosts, own_host)
+
+    def _place_by_links(self, server_hosts: list[str], own_host: str) -> None:
+        """Give each server a share of the bytes that suits its host's link, the same on all workers."""
+        worker_hosts = [host.decode() for host in self.gather("hosts", own_host.encode())]
+        if len({*worker_hosts, *server_hosts}) == 1:
+            return
+        self.declare("links")
+        links = measure_links(
+            self.rank,
+            worker_hosts,
+            server_hosts,
+            lambda server, size_bytes: self._exchange.echo_s(server, size_bytes, PATIENCE_S),
+            lambda values: self.total("links", values),
+        )
+        shares = server_shares(worker_hosts, server_hosts, links.rate_bytes_per_s)
+        typical_rate = float(np.median(list(links.rate_bytes_per_s.values())))
+        # rank 0's, as floats may differ in the last bit between processors
+        found = np.array([typical_rate, links.round_trip_s, *shares])
+        placed = np.frombuffer(self.broadcast("shares", found.tobytes()))
+        self._rate_bytes_per_s, self._round_trip_s, self._shares = float(placed[0]), float(placed[1]), placed[2:]
 
     @abstractmethod
     def _load(self) -> Any:
         """The module that has BytePS's init, rank, size and shutdown."""
+
+    @abstractmethod
+    def _library(self) -> ctypes.CDLL:
+        """The plugin."""
+
+    @abstractmethod
+    def _memory(self, name: str, buffer: Any) -> tuple[int, int, np.dtype[Any]]:
+        """Address, bytes and type of a buffer on which nothing works any more. Raises ValueError if it has none."""
+
+    def declare(self, name: str) -> None:
+        self._numbers.setdefault(name, len(self._numbers))
+
+    def allocate(self, values: int, dtype: str) -> NDArray[Any]:
+        memory = self._host_memory.allocate(values * np.dtype(dtype).itemsize)
+        return super().allocate(values, dtype) if memory is None else memory.view(dtype)
+
+    def release(self, memory: NDArray[Any]) -> None:
+        self._host_memory.release(memory.ctypes.data)
+
+    def push_pull(self, name: str, buffer: Any, begin: int = 0) -> int:
+        """Raises ValueError for a buffer that BytePS cannot sum."""
+        number = self._numbers[name]
+        address, size_bytes, dtype = self._memory(name, buffer)
+        if self._placed.get(number) != (address, size_bytes):
+            self._place(number, address, size_bytes)
+        self._exchange.push_pull(number, address, size_bytes, TYPES[dtype], begin * dtype.itemsize)
+        return number
+
+    def _place(self, number: int, address: int, size_bytes: int) -> None:
+        if self._placed.get(number, (0, 0))[1] != size_bytes:
+            servers_in_use = int(np.count_nonzero(self._shares))
+            size = piece_bytes(size_bytes, self._rate_bytes_per_s, self._round_trip_s, servers_in_use)
+            servers = servers_of_pieces(-(-size_bytes // size), self._shares, start=number)
+            self._exchange.place(number, size, servers)
+        self._host_memory.bind(number, address)
+        self._placed[number] = address, size_bytes
+
+    def _wait(self, handle: int, timeout_s: float) -> bool:
+        """Raises ValueError if there is no sum with this handle."""
+        if handle not in self._placed:
+            raise ValueError(f"there is no sum with handle {handle}")
+        return self._exchange.wait(handle, timeout_s)
 
     def version(self) -> str:
         return importlib.metadata.version("byteps")

@@ -76,11 +76,13 @@ class GlooComm(TorchBuffers):
     def declare(self, name: str) -> None:
         """Does nothing: a ring matches buffers by their order."""
 
-    def push_pull(self, name: str, buffer: Any) -> int:
+    def push_pull(self, name: str, buffer: Any, begin: int = 0) -> int:
         """Raises ValueError for a buffer that cannot be summed."""
         self._check(name, buffer)
+        sent = self._without_beginning(buffer, begin)
         self._started += 1
-        self._works[self._started] = self._dist.all_reduce(buffer, async_op=True)
+        self._works[self._started] = self._dist.all_reduce(sent, async_op=True)
+        self._remember(self._started, buffer, sent, begin)
         if buffer.is_cuda:
             self._on_gpu.add(self._started)
         return self._started
@@ -104,6 +106,7 @@ class GlooComm(TorchBuffers):
             ) from error
         del self._works[handle]
         self._on_gpu.discard(handle)
+        self._deliver(handle)
         return True
 
     def version(self) -> str:

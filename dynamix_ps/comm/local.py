@@ -18,7 +18,7 @@ class LocalComm(Comm):
     def declare(self, name: str) -> None:
         pass
 
-    def push_pull(self, name: str, buffer: Any) -> int:
+    def push_pull(self, name: str, buffer: Any, begin: int = 0) -> int:
         return 0
 
     def _wait(self, handle: int, timeout_s: float) -> bool:

@@ -6,6 +6,7 @@ from abc import ABC
 from collections.abc import Collection
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from dynamix_ps.comm.base import Comm
@@ -16,11 +17,32 @@ class TorchBuffers(Comm, ABC):
 
     _devices: Collection[str]
 
+    def __init__(self) -> None:
+        self._partly: dict[int, tuple[Any, Any, int]] = {}  # by handle: sums of which the beginning is not wanted
+
     def _learn_types(self) -> None:
         import torch
 
-        floats = torch.float16, torch.float32, torch.float64
-        self._types = frozenset((*floats, torch.uint8, torch.int8, torch.int32, torch.int64))
+        names = "float16", "float32", "float64", "uint8", "int8", "int32", "int64"
+        self._types = {getattr(torch, name): np.dtype(name) for name in names}
+
+    def _without_beginning(self, buffer: Any, begin: int) -> Any:
+        """What takes part in the sum in place of `buffer`: zeros before `begin`."""
+        if not begin:
+            return buffer
+        sent = buffer.new_zeros(buffer.shape)
+        sent[begin:] = buffer[begin:]
+        return sent
+
+    def _remember(self, handle: int, buffer: Any, sent: Any, begin: int) -> None:
+        if begin:
+            self._partly[handle] = buffer, sent, begin
+
+    def _deliver(self, handle: int) -> None:
+        """The sum with this handle is complete."""
+        if handle in self._partly:
+            buffer, sent, begin = self._partly.pop(handle)
+            buffer[begin:] = sent[begin:]
 
     def _check(self, name: str, buffer: Any) -> None:
         """Raises ValueError for a tensor that cannot be summed."""

@@ -85,13 +85,13 @@ VARIABLES: tuple[Variable, ...] = (
         HOST_SUM,
         "Who sums where all workers are on one host: `workers`, or `server`, which leaves emulated speeds as they are. "
         "Unset: `workers`.",
-        f"{_BYTEPS} as built here",
+        "comm.host_memory",
     ),
     _of_user(
         SHARED_MEMORY,
         "0: roles on one host exchange gradients by TCP. 1, or unset: by shared memory. "
         "Under `env` it holds for all roles.",
-        f"{_BYTEPS} as built here",
+        "comm.host_memory",
     ),
     _of_user(DATA, "Folder with data sets.", "benchmarks.workloads, launch.doctor"),
     _of_user(

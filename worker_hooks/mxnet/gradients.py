@@ -32,18 +32,28 @@ class MXNetBucket(Bucket):
     """
 
     def __init__(
-        self, name: str, parameters: Sequence[Parameter], statistics: Sequence[Parameter] = (), trailer_values: int = 0
+        self,
+        name: str,
+        comm: Comm,
+        parameters: Sequence[Parameter],
+        statistics: Sequence[Parameter] = (),
+        trailer_values: int = 0,
     ) -> None:
         self.name = name
         self.parameters = parameters
         first = parameters[0]
         gradients = sum(p.data().size for p in parameters)
         values = gradients + sum(s.data().size for s in statistics)
-        self.buffer = mx.nd.zeros(values + trailer_values, ctx=first.list_ctx()[0], dtype=first.dtype)
+        context = first.list_ctx()[0]
+        if context.device_type == "cpu":
+            self.memory = comm.allocate(values + trailer_values, np.dtype(first.dtype).name)
+            self.buffer = mx.nd.from_numpy(self.memory, zero_copy=True)
+        else:
+            self.buffer = mx.nd.zeros(values + trailer_values, ctx=context, dtype=first.dtype)
         self.size_bytes = self.buffer.size * np.dtype(first.dtype).itemsize
         self.present = np.ones(len(parameters), dtype=np.bool_)
         self._gradients = self.buffer[:gradients]
-        self._begin = values  # of the trailer
+        self.trailer_begin = values
         self._places: list[tuple[Any, Any]] = []  # a parameter's weights, and its gradient in the buffer
         self._statistics: list[tuple[Any, Any]] = []
         self._weight = 0.0
@@ -77,19 +87,16 @@ class MXNetBucket(Bucket):
     def squared(self) -> float:
         return float(mx.nd.dot(self._gradients, self._gradients).asscalar())
 
-    def blank(self) -> Any:
-        return mx.nd.zeros_like(self.buffer)
-
     def write_statistics(self) -> None:
         """Put the running statistics into their places, scaled."""
         for statistic, place in self._statistics:
             place[:] = statistic * self._weight if self._weight else 0
 
-    def write_trailer(self, values: NDArray[np.float64], buffer: Any) -> None:
-        buffer[self._begin :] = values
+    def write_trailer(self, values: NDArray[np.float64]) -> None:
+        self.buffer[self.trailer_begin :] = values
 
-    def read_trailer(self, buffer: Any) -> NDArray[np.floating[Any]]:
-        values: NDArray[np.floating[Any]] = buffer[self._begin :].asnumpy()
+    def read_trailer(self) -> NDArray[np.floating[Any]]:
+        values: NDArray[np.floating[Any]] = self.buffer[self.trailer_begin :].asnumpy()
         return values
 
     def deliver(self, present: NDArray[np.bool_]) -> None:
@@ -123,6 +130,7 @@ class MXNetExchange(GradientExchange):
         self._buckets = [
             MXNetBucket(
                 f"{prefix}.gradients.{index}",
+                comm,
                 [trained[number] for number in group],
                 statistics if group is groups[-1] else (),
                 trailer.length(comm.size, len(trained)) if group is groups[-1] else 0,

@@ -30,6 +30,7 @@ class TorchBucket(Bucket):
     def __init__(
         self,
         name: str,
+        comm: Comm,
         parameters: Sequence[torch.nn.Parameter],
         statistics: Sequence[torch.Tensor] = (),
         trailer_values: int = 0,
@@ -40,7 +41,12 @@ class TorchBucket(Bucket):
         gradients = sum(p.numel() for p in parameters)
         values = gradients + sum(s.numel() for s in statistics)
         dtype = _SUMMED_AS.get(first.dtype, first.dtype)
-        self.buffer = buffer = torch.zeros(values + trailer_values, dtype=dtype, device=first.device)
+        if first.device.type == "cpu":
+            self.memory = comm.allocate(values + trailer_values, str(dtype).removeprefix("torch."))
+            buffer = torch.from_numpy(self.memory)
+        else:
+            buffer = torch.zeros(values + trailer_values, dtype=dtype, device=first.device)
+        self.buffer = buffer
         self.size_bytes = buffer.numel() * buffer.element_size()
         places = [
             place.view(tensor.shape).data  # of each the changes are counted by itself
@@ -53,7 +59,7 @@ class TorchBucket(Bucket):
         self.views = dict(zip(parameters, places, strict=False))
         self._statistics = list(zip(statistics, places[len(parameters) :], strict=True))
         self._gradients = buffer[:gradients]
-        self._begin = values  # of the trailer
+        self.trailer_begin = values
         self._missing: set[torch.nn.Parameter] = set()
         self._weight = 0.0
         self.carried: dict[torch.nn.Parameter, torch.Tensor] = {}
@@ -134,9 +140,6 @@ class TorchBucket(Bucket):
     def squared(self) -> float:
         return float(torch.dot(self._gradients, self._gradients))
 
-    def blank(self) -> torch.Tensor:
-        return torch.zeros_like(self.buffer)
-
     def write_statistics(self, active: Sequence[bool]) -> None:
         """Put the running statistics into their places, scaled; zeros where they are not `active`."""
         for (statistic, place), counts in zip(self._statistics, active, strict=True):
@@ -151,11 +154,11 @@ class TorchBucket(Bucket):
             if counts:
                 statistic.copy_(place)
 
-    def write_trailer(self, values: NDArray[np.float64], buffer: torch.Tensor) -> None:
-        buffer[self._begin :].copy_(torch.from_numpy(values))
+    def write_trailer(self, values: NDArray[np.float64]) -> None:
+        self.buffer[self.trailer_begin :].copy_(torch.from_numpy(values))
 
-    def read_trailer(self, buffer: torch.Tensor) -> NDArray[np.floating[Any]]:
-        values: NDArray[np.floating[Any]] = buffer[self._begin :].cpu().numpy()
+    def read_trailer(self) -> NDArray[np.floating[Any]]:
+        values: NDArray[np.floating[Any]] = self.buffer[self.trailer_begin :].clone().cpu().numpy()
         return values
 
     def deliver(self, present: NDArray[np.bool_]) -> None:
@@ -186,7 +189,7 @@ class TorchExchange(GradientExchange):
         self._kept: dict[torch.nn.Parameter, torch.Tensor] = {}  # global gradients of parameters frozen after the sum
         self.touched: dict[torch.nn.Parameter, tuple[int, int]] = {}  # identity and version of what was accumulated
         self.additions = 0
-        buckets = layout_buckets(trained, statistics_of(norms), bucket_bytes, comm.size, prefix)
+        buckets = layout_buckets(trained, statistics_of(norms), bucket_bytes, comm, prefix)
         super().__init__(comm, buckets)
         self._buckets, self._last = buckets, buckets[-1]
         self._bucket_of = {parameter: bucket for bucket in buckets for parameter in bucket.views}
@@ -281,6 +284,7 @@ class TorchExchange(GradientExchange):
         return left
 
     def close(self) -> None:
+        super().close()
         for hook in self._hooks:
             hook.remove()
 
@@ -304,7 +308,7 @@ def layout_buckets(
     parameters: Sequence[torch.nn.Parameter],
     statistics: Sequence[torch.Tensor],
     bucket_bytes: int,
-    workers: int,
+    comm: Comm,
     prefix: str,
 ) -> list[TorchBucket]:
     """Buckets of about `bucket_bytes`; the last one has `statistics` and the trailer too."""
@@ -316,9 +320,10 @@ def layout_buckets(
     return [
         TorchBucket(
             f"{prefix}.gradients.{index}",
+            comm,
             [parameters[number] for number in group],
             statistics if group is groups[-1] else (),
-            trailer.length(workers, len(parameters)) if group is groups[-1] else 0,
+            trailer.length(comm.size, len(parameters)) if group is groups[-1] else 0,
         )
         for index, group in enumerate(groups)
     ]

@@ -9,6 +9,7 @@ transport      plain TCP instead of ZeroMQ, for those who know the run's token
 stages         threads without work sleep
 direct         tensors in host memory skip the stages
 server         correct sums, no races, fewer threads
+exchange       the sums of our own data plane
 key_hashes     the choice of a server for a key
 python_side    BytePS's Python files
 """
@@ -19,6 +20,7 @@ from typing import Literal
 
 from dynamix_ps.byteps_build.edits import (
     direct,
+    exchange,
     key_hashes,
     mxnet_waiting,
     python_side,
@@ -50,6 +52,7 @@ def for_variant(variant: Variant) -> tuple[Edit, ...]:
         + stages.EDITS
         + direct.EDITS
         + server.EDITS
+        + exchange.EDITS
         + key_hashes.EDITS
         + python_side.EDITS
     )

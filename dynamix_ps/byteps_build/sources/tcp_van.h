@@ -9,6 +9,8 @@
 // connections it accepted. A sender never waits for a slow receiver: what the socket does not take is
 // queued and written by the van's thread when there is room again.
 //
+// A piece (pieces.h) is read straight to where its receiver wants it, and handled at once.
+//
 // Both sides of a new connection first prove that they know the run's token, DYNAMIX_TOKEN (see
 // token_proof.h). What a sender has to say waits until then, and nothing of a stranger is looked at: a
 // connection without a proof holds a few hundred bytes, is closed after ten seconds, or earlier where there
@@ -44,11 +46,14 @@
 #include "./meta.h"
 #include "./token_proof.h"
 #include "ps/internal/van.h"
+#include "ps/pieces.h"
 
 namespace ps {
 
-class TcpVan : public Van {
+class TcpVan : public Van, public PieceTransport {
  public:
+  TcpVan() { PieceTransport::Instance() = this; }
+
   std::string GetType() const override { return "tcp"; }
 
   void Start(int customer_id, bool standalone) override {
@@ -121,19 +126,34 @@ class TcpVan : public Van {
     WatchOutput(fd, output);
   }
 
+  void SendPiece(int node, const PieceHead& head, SArray<char> payload) override {
+    Output* output = OutputTo(node);
+    if (!output) return;
+    CHECK_EQ(head.bytes, payload.size());
+    Frame frame;
+    frame.head.resize(sizeof(Header) + sizeof(PieceHead));
+    Header* header = reinterpret_cast<Header*>(frame.head.data());
+    memset(header, 0, sizeof(Header));
+    header->magic = kPieceMagic;
+    header->sender = my_node_.id;
+    memcpy(frame.head.data() + sizeof(Header), &head, sizeof(PieceHead));
+    frame.size = frame.head.size() + payload.size();
+    frame.parts.push_back(std::move(payload));
+    output->Send(std::move(frame));
+  }
+
+  std::vector<std::pair<int, std::string>> Peers() override {
+    std::lock_guard<std::mutex> lock(mu_);
+    std::vector<std::pair<int, std::string>> peers;
+    for (auto& one : by_node_) peers.emplace_back(one.first, one.second->node.hostname);
+    return peers;
+  }
+
   int SendMsg(Message& msg) override {
     int id = msg.meta.recver;
     CHECK_NE(id, Meta::kEmpty);
-    Output* output;
-    {
-      std::lock_guard<std::mutex> lock(mu_);
-      auto it = by_node_.find(id);
-      if (it == by_node_.end()) {
-        LOG(WARNING) << "there is no connection to node " << id;
-        return -1;
-      }
-      output = it->second;
-    }
+    Output* output = OutputTo(id);
+    if (!output) return -1;
     CHECK_LE(msg.data.size(), static_cast<size_t>(kMaxParts));
     if (IsData(msg.meta) && msg.meta.request && !msg.meta.push && msg.meta.addr) {
       std::lock_guard<std::mutex> lock(pulls_mu_);
@@ -186,8 +206,11 @@ class TcpVan : public Van {
 
  private:
   static const uint32_t kMagic = 0x64786d31;
+  static const uint32_t kPieceMagic = 0x64787031;
   static const int kMaxParts = 4;
   static const size_t kBuffer = 64 << 10;
+  static const size_t kLarge = 16 << 10;      // so many bytes are worth a read of their own
+  static const size_t kFairShare = 512 << 10;  // that one connection may bring before the next one
   static const size_t kMaxMeta = 4 << 20;     // the list of 25,000 nodes
   static const size_t kMaxKeys = 64 << 10;    // keys, or lengths, of one message
   static const size_t kMaxFirstPush = INT_MAX;  // a length is an int in ps-lite
@@ -345,7 +368,7 @@ class TcpVan : public Van {
       missing = size;
     }
 
-    enum Stage { kHello, kHeader, kMeta, kParts };
+    enum Stage { kHello, kHeader, kMeta, kParts, kPieceHead, kPiece };
     const int fd;
     const std::string source;  // its address
     Stage stage = kHello;
@@ -355,6 +378,8 @@ class TcpVan : public Van {
     std::list<Input*>::iterator stranger;  // its place in strangers_ until then
     std::string fault = "it closed the connection before any proof";
     Header header;
+    PieceHead piece;
+    char* place = nullptr;  // of the bytes of the piece
     std::vector<char> meta;
     Message message;
     size_t part = 0;
@@ -564,14 +589,16 @@ class TcpVan : public Van {
 
   // Read what is there, up to a fair share. False when the connection has ended.
   bool Read(Input* input) {
-    for (size_t budget = 4 << 20; budget > 0;) {
-      iovec pieces[2] = {{input->target, input->missing},
-                         {input->buffer.data(), input->buffer.size()}};
+    for (size_t budget = kFairShare; budget > 0;) {
+      // Behind many bytes comes another message: of that one only the head is read along, so that its
+      // bytes need no copy.
+      size_t beyond = input->missing < kLarge ? input->buffer.size() : sizeof(Header) + sizeof(PieceHead);
+      iovec pieces[2] = {{input->target, input->missing}, {input->buffer.data(), beyond}};
       ssize_t got = readv(input->fd, pieces, 2);
       if (got < 0 && errno == EINTR) continue;
       if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return true;
       if (got <= 0) return false;
-      size_t size = got, asked = input->missing + input->buffer.size();
+      size_t size = got, asked = input->missing + beyond;
       size_t direct = std::min(size, input->missing);
       input->target += direct;
       input->missing -= direct;
@@ -596,6 +623,24 @@ class TcpVan : public Van {
   bool Advance(Input* input) {
     if (input->stage == Input::kHello) return Welcome(input);
     const Header& header = input->header;
+    if (input->stage == Input::kHeader && header.magic == kPieceMagic) {
+      input->Expect(&input->piece, sizeof(PieceHead));
+      input->stage = Input::kPieceHead;
+      return true;
+    }
+    if (input->stage == Input::kPieceHead) {
+      CHECK(PieceTransport::Receiver()) << "a piece of a sum for a node that takes none";
+      input->place = PieceTransport::Receiver()->PlaceFor(header.sender, input->piece);
+      input->Expect(input->place, input->piece.bytes);
+      input->stage = Input::kPiece;
+      if (input->missing > 0) return true;
+    }
+    if (input->stage == Input::kPiece) {
+      PieceTransport::Receiver()->Arrived(header.sender, input->piece, input->place);
+      input->stage = Input::kHeader;
+      input->Expect(&input->header, sizeof(Header));
+      return true;
+    }
     if (input->stage == Input::kHeader) {
       CHECK(header.magic == kMagic && header.parts <= kMaxParts && header.meta_size >= sizeof(RawMeta) &&
             header.meta_size <= kMaxMeta)
@@ -632,6 +677,14 @@ class TcpVan : public Van {
     input->stage = Input::kHeader;
     input->Expect(&input->header, sizeof(Header));
     return true;
+  }
+
+  Output* OutputTo(int id) {
+    std::lock_guard<std::mutex> lock(mu_);
+    auto it = by_node_.find(id);
+    if (it != by_node_.end()) return it->second;
+    LOG(WARNING) << "there is no connection to node " << id;
+    return nullptr;
   }
 
   static bool IsData(const Meta& meta) { return meta.control.empty() && !meta.simple_app; }

@@ -38,7 +38,7 @@ class SumInMemory(TorchBuffers):
     def version(self) -> str:
         return "test"
 
-    def push_pull(self, name: str, buffer: torch.Tensor) -> int:
+    def push_pull(self, name: str, buffer: torch.Tensor, begin: int = 0) -> int:
         self.pushed[name] = buffer
         self.order.append(name)
         if all(name in other.pushed for other in self.others):
@@ -248,7 +248,9 @@ def test_buckets_keep_reverse_order_size_and_type():
     parameters = [
         nn.Parameter(torch.zeros(n, dtype=d)) for n, d in [(4, torch.float32), (4, torch.float32), (2, torch.float64)]
     ]
-    buckets = layout_buckets(parameters, [], 16, 2, "p")
+    comms: list[SumInMemory] = []
+    comms += [SumInMemory(rank, comms) for rank in range(2)]
+    buckets = layout_buckets(parameters, [], 16, comms[0], "p")
     assert [sum(view.numel() for view in b.views.values()) for b in buckets] == [2, 4, 4]
     assert [b.buffer.numel() for b in buckets] == [2, 4, 4 + trailer.length(2, 3)]
     assert buckets[0].buffer.dtype == torch.float64

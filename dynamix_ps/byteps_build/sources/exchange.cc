@@ -1,0 +1,315 @@
+// The worker's part in the sums of Comm. Its C functions are called by dynamix_ps/comm/exchange.py.
+//
+// A buffer is cut into equal pieces, each with its place on one server (placement.py). push_pull sends all
+// pieces at once, and the van's thread receives the sums into the buffer: no copy, no other thread. Pieces
+// whose server is on this host are not sent: the server gets a reference to the segment they are in. Where
+// all workers are on one host, and the buffer is in a segment of theirs, there is no server either
+// (host_sum.h).
+
+#include <math.h>
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "host_sum.h"
+#include "ps/pieces.h"
+#include "ps/ps.h"
+
+namespace byteps {
+namespace common {
+
+// Something to wait for.
+class Event {
+ public:
+  void Clear() {
+    std::lock_guard<std::mutex> lock(mu_);
+    happened_ = false;
+  }
+  void Set() {
+    std::lock_guard<std::mutex> lock(mu_);
+    happened_ = true;
+    changed_.notify_all();
+  }
+  bool Wait(double timeout_s) {
+    std::unique_lock<std::mutex> lock(mu_);
+    auto limit = std::chrono::steady_clock::now() + std::chrono::nanoseconds(static_cast<int64_t>(timeout_s * 1e9));
+    return changed_.wait_until(lock, limit, [this] { return happened_; });
+  }
+
+ private:
+  std::mutex mu_;
+  std::condition_variable changed_;
+  bool happened_ = true;
+};
+
+// One buffer, by the number of its name.
+struct Buffer {
+  size_t piece_bytes = 0;
+  std::vector<int> servers;  // the node of every piece
+  std::vector<int> refers;   // servers that map the segment of this buffer
+  uint64_t segment = 0;
+  uint64_t rounds = 0;
+  std::unique_ptr<HostSum> on_host;
+  // of the round in flight
+  char* place = nullptr;
+  size_t bytes = 0, skip = 0;
+  bool shared = false;  // summed by the workers of this host
+  std::vector<bool> awaited;  // of every piece
+  std::atomic<size_t> missing{0};
+  Event complete;
+
+  size_t Size(size_t piece) const { return std::min(piece_bytes, bytes - piece * piece_bytes); }
+  size_t Skip(size_t piece) const {
+    size_t begin = piece * piece_bytes;
+    return std::min(skip > begin ? skip - begin : 0, Size(piece));
+  }
+};
+
+// What is on its way to one server, in the order of the pushes, which is the same on all workers. A worker is
+// not to be far ahead of the others: their pieces, which the same sums need, would wait behind its own.
+struct Lane {
+  std::mutex mu;
+  size_t in_flight = 0;  // bytes without an answer
+  std::deque<std::pair<ps::PieceHead, char*>> waiting;
+};
+
+class Exchange : public ps::PieceReceiver {
+ public:
+  Exchange() : transport_(ps::PieceTransport::Instance()), workers_(ps::Postoffice::Get()->num_workers()) {
+    CHECK(transport_) << "byteps_init comes first";
+    ps::PieceTransport::Receiver() = this;
+  }
+
+  Buffer& Get(uint32_t number) {
+    std::lock_guard<std::mutex> lock(mu_);
+    auto& buffer = buffers_[number];
+    if (!buffer) buffer.reset(new Buffer());
+    return *buffer;
+  }
+
+  void PushPull(uint32_t number, char* place, size_t bytes, int type, size_t skip) {
+    Buffer& buffer = Get(number);
+    buffer.shared = buffer.on_host && buffer.on_host->place() == place;
+    if (buffer.shared) {
+      buffer.on_host->Push(type, skip);
+      return;
+    }
+    CHECK_EQ(buffer.servers.size(), (bytes + buffer.piece_bytes - 1) / buffer.piece_bytes);
+    buffer.place = place;
+    buffer.bytes = bytes;
+    buffer.skip = skip;
+    buffer.awaited.assign(buffer.servers.size(), true);
+    buffer.missing = buffer.servers.size();
+    buffer.complete.Clear();
+    const uint64_t round = buffer.rounds++;
+    for (size_t piece = 0; piece < buffer.servers.size(); ++piece) {
+      int server = buffer.servers[piece];
+      bool refers = std::find(buffer.refers.begin(), buffer.refers.end(), server) != buffer.refers.end();
+      ps::PieceHead head = {};
+      head.kind = refers ? ps::PieceKind::kReference : ps::PieceKind::kPush;
+      head.type = head.wire = type;
+      head.contributions = workers_;
+      head.key = static_cast<uint64_t>(number) << ps::kPieceBits | piece;
+      head.round = round;
+      head.size = buffer.Size(piece);
+      head.skip = buffer.Skip(piece);
+      head.segment = buffer.segment;
+      head.offset = piece * buffer.piece_bytes;
+      head.bytes = refers ? 0 : head.size - head.skip;
+      Lane& lane = LaneTo(server);
+      std::lock_guard<std::mutex> lock(lane.mu);
+      lane.waiting.emplace_back(head, place + head.offset + head.skip);
+      SendWaiting(server, lane);
+    }
+  }
+
+  bool Wait(uint32_t number, double timeout_s) {
+    Buffer& buffer = Get(number);
+    if (!buffer.shared) return buffer.complete.Wait(timeout_s);
+    timespec deadline = {};
+    clock_gettime(CLOCK_MONOTONIC, &deadline);
+    double whole = floor(timeout_s);
+    deadline.tv_sec += static_cast<time_t>(whole);
+    deadline.tv_nsec += static_cast<long>((timeout_s - whole) * 1e9);
+    if (deadline.tv_nsec >= 1000000000) {
+      deadline.tv_nsec -= 1000000000;
+      ++deadline.tv_sec;
+    }
+    return buffer.on_host->Wait(deadline);
+  }
+
+  // Seconds that `bytes` take to a server and back; negative: not within `timeout_s`.
+  double Echo(int server, size_t bytes, double timeout_s) {
+    echo_.assign(bytes, 0);
+    replied_.Clear();
+    ps::PieceHead head = {};
+    head.kind = ps::PieceKind::kEcho;
+    head.bytes = bytes;
+    auto begin = std::chrono::steady_clock::now();
+    transport_->SendPiece(server, head, ps::SArray<char>(echo_.data(), bytes, false));
+    if (!replied_.Wait(timeout_s)) return -1;
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  }
+
+  // Have a server map a segment. Whether it could, within `timeout_s`.
+  bool Announce(int server, uint64_t segment, const std::string& announcement, double timeout_s) {
+    echo_.assign(announcement.begin(), announcement.end());
+    replied_.Clear();
+    mapped_ = false;
+    ps::PieceHead head = {};
+    head.kind = ps::PieceKind::kSegment;
+    head.segment = segment;
+    head.bytes = announcement.size();
+    transport_->SendPiece(server, head, ps::SArray<char>(echo_.data(), echo_.size(), false));
+    return replied_.Wait(timeout_s) && mapped_;
+  }
+
+  void Forget(int server, uint64_t segment) {
+    ps::PieceHead head = {};
+    head.kind = ps::PieceKind::kForget;
+    head.segment = segment;
+    transport_->SendPiece(server, head, ps::SArray<char>());
+  }
+
+  char* PlaceFor(int sender, const ps::PieceHead& head) override {
+    if (head.kind == ps::PieceKind::kEcho) {
+      CHECK_EQ(head.bytes, echo_.size()) << "node " << sender << " sends back something else";
+      return echo_.data();
+    }
+    if (head.kind == ps::PieceKind::kSegment) {
+      CHECK_EQ(head.bytes, 0u) << "node " << sender;
+      return nullptr;
+    }
+    CHECK(head.kind == ps::PieceKind::kAnswer) << "node " << sender << " sends a message that workers do not get";
+    Buffer& buffer = Get(head.key >> ps::kPieceBits);
+    size_t piece = head.key & ((uint64_t{1} << ps::kPieceBits) - 1);
+    CHECK(piece < buffer.awaited.size() && buffer.awaited[piece] && buffer.servers[piece] == sender &&
+          head.round + 1 == buffer.rounds)
+        << "node " << sender << " answers what it was not asked";
+    CHECK(head.size == buffer.Size(piece) && head.skip == buffer.Skip(piece) &&
+          (head.bytes == 0 || head.bytes == head.size - head.skip))
+        << "node " << sender << " answers with another size";
+    buffer.awaited[piece] = false;
+    return buffer.place + piece * buffer.piece_bytes + head.skip;
+  }
+
+  void Arrived(int sender, const ps::PieceHead& head, char* place) override {
+    if (head.kind != ps::PieceKind::kAnswer) {
+      mapped_ = head.size == 1;
+      replied_.Set();
+      return;
+    }
+    {
+      Lane& lane = LaneTo(sender);
+      std::lock_guard<std::mutex> lock(lane.mu);
+      lane.in_flight -= head.bytes;
+      SendWaiting(sender, lane);
+    }
+    Buffer& buffer = Get(head.key >> ps::kPieceBits);
+    if (buffer.missing.fetch_sub(1) == 1) buffer.complete.Set();
+  }
+
+ private:
+  Lane& LaneTo(int server) {
+    std::lock_guard<std::mutex> lock(mu_);
+    auto& lane = lanes_[server];
+    if (!lane) lane.reset(new Lane());
+    return *lane;
+  }
+
+  // The lane is locked.
+  void SendWaiting(int server, Lane& lane) {
+    while (!lane.waiting.empty()) {
+      const ps::PieceHead& head = lane.waiting.front().first;
+      if (lane.in_flight > 0 && lane.in_flight + head.bytes > kWindow) return;
+      lane.in_flight += head.bytes;
+      transport_->SendPiece(server, head, ps::SArray<char>(lane.waiting.front().second, head.bytes, false));
+      lane.waiting.pop_front();
+    }
+  }
+
+  static const size_t kWindow = 1 << 20;
+
+  ps::PieceTransport* transport_;
+  const int workers_;
+  std::mutex mu_;
+  std::unordered_map<uint32_t, std::unique_ptr<Buffer>> buffers_;
+  std::unordered_map<int, std::unique_ptr<Lane>> lanes_;
+  std::vector<char> echo_;  // of the one echo or announcement at a time
+  Event replied_;
+  std::atomic<bool> mapped_{false};
+};
+
+Exchange* exchange_ = nullptr;
+
+int ServerNode(int server) { return ps::Postoffice::ServerRankToID(server); }
+
+extern "C" {
+
+// After byteps_init.
+void byteps_exchange_start() {
+  if (!exchange_) exchange_ = new Exchange();
+}
+
+// The names of the hosts of all servers, by rank, and of this worker's host, each with a line end.
+int byteps_exchange_hosts(char* out, int room) {
+  std::unordered_map<int, std::string> hosts;
+  for (auto& peer : ps::PieceTransport::Instance()->Peers()) hosts[peer.first] = peer.second;
+  std::string all;
+  for (int server = 0; server < ps::Postoffice::Get()->num_servers(); ++server) all += hosts[ServerNode(server)] + "\n";
+  all += ps::Postoffice::Get()->van()->my_node().hostname + "\n";
+  CHECK_LT(all.size(), static_cast<size_t>(room));
+  memcpy(out, all.c_str(), all.size() + 1);
+  return all.size();
+}
+
+// Which server has which piece of a buffer.
+void byteps_exchange_place(uint32_t number, uint64_t piece_bytes, const int32_t* servers, uint64_t pieces) {
+  CHECK_LE(pieces, uint64_t{1} << ps::kPieceBits);
+  Buffer& buffer = exchange_->Get(number);
+  buffer.piece_bytes = piece_bytes;
+  buffer.servers.clear();
+  for (uint64_t piece = 0; piece < pieces; ++piece) buffer.servers.push_back(ServerNode(servers[piece]));
+}
+
+// These servers map the segment that the buffer fills.
+void byteps_exchange_refer(uint32_t number, uint64_t segment, const int32_t* servers, int count) {
+  Buffer& buffer = exchange_->Get(number);
+  buffer.segment = segment;
+  for (int i = 0; i < count; ++i) buffer.refers.push_back(ServerNode(servers[i]));
+}
+
+// The workers sum the buffer themselves: `places` is the memory of all of them, in the order of ranks.
+void byteps_exchange_share(uint32_t number, void* state, char** places, int workers, int mine, uint64_t bytes) {
+  CHECK_LE(workers, kMaxOnHost);
+  exchange_->Get(number).on_host.reset(new HostSum(static_cast<HostSumState*>(state),
+                                                   std::vector<char*>(places, places + workers), mine, bytes));
+}
+
+void byteps_exchange_push_pull(uint32_t number, char* place, uint64_t bytes, int type, uint64_t skip) {
+  exchange_->PushPull(number, place, bytes, type, skip);
+}
+
+int byteps_exchange_wait(uint32_t number, double timeout_s) { return exchange_->Wait(number, timeout_s); }
+
+double byteps_exchange_echo(int server, uint64_t bytes, double timeout_s) {
+  return exchange_->Echo(ServerNode(server), bytes, timeout_s);
+}
+
+int byteps_exchange_announce(int server, uint64_t segment, const char* announcement, int size, double timeout_s) {
+  return exchange_->Announce(ServerNode(server), segment, std::string(announcement, size), timeout_s);
+}
+
+void byteps_exchange_forget(int server, uint64_t segment) { exchange_->Forget(ServerNode(server), segment); }
+
+}  // extern "C"
+
+}  // namespace common
+}  // namespace byteps

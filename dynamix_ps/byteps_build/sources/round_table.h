@@ -1,0 +1,222 @@
+// The server's part in the sums of Comm: for every piece the round that is open, and who has contributed.
+//
+// Only the van's thread comes here, so nothing is locked. The first contribution of a round is the memory to
+// which the others are added, and from which the answers leave. That memory returns to the pool when the last
+// answer has left: a fast worker, which may push the next round while a slow one still receives this one,
+// gets other memory. In all there is at most twice the size of the pieces.
+//
+// A worker on the server's own host does not send values: it refers to a segment that the server maps, and
+// the sum is written there.
+#ifndef BYTEPS_SERVER_ROUND_TABLE_H_
+#define BYTEPS_SERVER_ROUND_TABLE_H_
+
+#include <stdlib.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "../common/segment.h"
+#include "../common/sums.h"
+#include "ps/pieces.h"
+#include "ps/ps.h"
+
+namespace byteps {
+namespace server {
+
+// Memory for pieces, used again and again.
+class PiecePool {
+ public:
+  ~PiecePool() {
+    for (auto& kept : free_) {
+      for (char* memory : kept.second) free(memory);
+    }
+  }
+
+  char* Take(size_t bytes) {
+    auto& kept = free_[Rounded(bytes)];
+    if (!kept.empty()) {
+      char* memory = kept.back();
+      kept.pop_back();
+      return memory;
+    }
+    void* memory = nullptr;
+    CHECK_EQ(posix_memalign(&memory, 64, Rounded(bytes)), 0) << "no memory for " << bytes << " bytes of a sum";
+    return static_cast<char*>(memory);
+  }
+
+  void Return(char* memory, size_t bytes) { free_[Rounded(bytes)].push_back(memory); }
+
+ private:
+  static size_t Rounded(size_t bytes) { return (bytes + 4095) / 4096 * 4096; }
+
+  std::map<size_t, std::vector<char*>> free_;
+};
+
+class RoundTable : public ps::PieceReceiver {
+ public:
+  RoundTable() : returns_early_(ps::GetEnv("BYTEPS_SERVER_PARITY", 1) == 0) {}
+
+  char* PlaceFor(int sender, const ps::PieceHead& head) override {
+    switch (head.kind) {
+      case ps::PieceKind::kPush: {
+        CHECK(head.size <= kMaxPiece && head.skip <= head.size && head.bytes == head.size - head.skip)
+            << "node " << sender << " pushes " << head.bytes << " bytes of a piece of " << head.size;
+        return head.bytes ? pool_.Take(head.size) + head.skip : nullptr;
+      }
+      case ps::PieceKind::kEcho:
+      case ps::PieceKind::kSegment:
+        CHECK_LE(head.bytes, kMaxPiece) << "node " << sender;
+        return pool_.Take(head.bytes);
+      default:
+        CHECK_EQ(head.bytes, 0u) << "node " << sender << " sends bytes with a message that has none";
+        return nullptr;
+    }
+  }
+
+  void Arrived(int sender, const ps::PieceHead& head, char* place) override {
+    switch (head.kind) {
+      case ps::PieceKind::kPush: return Add(sender, head, place ? place - head.skip : nullptr);
+      case ps::PieceKind::kReference: return Refer(sender, head);
+      case ps::PieceKind::kEcho: return Send(sender, head, Shared(place, head.bytes));
+      case ps::PieceKind::kSegment: return Map(sender, head, place);
+      case ps::PieceKind::kForget: segments_.erase({sender, head.segment}); return;
+      default: LOG(FATAL) << "node " << sender << " sends a message that servers do not get";
+    }
+  }
+
+ private:
+  static const size_t kMaxPiece = 1 << 30;
+
+  struct Pusher {
+    int node;
+    uint64_t skip;
+    char* place;  // of a reference
+  };
+
+  // The round of one piece that is open.
+  struct Sum {
+    uint64_t round = 0;  // the number that workers give it; a piece is not in every round of its buffer
+    uint64_t size = 0;
+    char* total = nullptr;  // of what was sent as bytes; null: only zeros so far
+    std::vector<Pusher> pushers;
+  };
+
+  Sum& Open(int sender, const ps::PieceHead& head) {
+    Sum& sum = sums_[head.key];
+    if (sum.pushers.empty()) {
+      CHECK_GE(head.round, sum.round) << "node " << sender << " pushes piece " << head.key << " of a past round";
+      sum.round = head.round;
+      sum.size = head.size;
+      sum.pushers.reserve(head.contributions);
+    }
+    CHECK_EQ(head.round, sum.round) << "node " << sender << " pushes piece " << head.key << " of another round";
+    CHECK_EQ(head.size, sum.size) << "node " << sender << " pushes piece " << head.key << " with another size";
+    for (auto& one : sum.pushers) {
+      CHECK_NE(one.node, sender) << "the node pushes piece " << head.key << " twice in one round";
+    }
+    return sum;
+  }
+
+  void Add(int sender, const ps::PieceHead& head, char* values) {
+    Sum& sum = Open(sender, head);
+    if (values && !sum.total) {
+      memset(values, 0, head.skip);
+      sum.total = values;
+    } else if (values) {
+      sums::Add(head.type, sum.total + head.skip, values + head.skip, head.bytes);
+      pool_.Return(values, head.size);
+    }
+    sum.pushers.push_back({sender, head.skip, nullptr});
+    if (sum.pushers.size() == head.contributions) Finish(head, sum);
+  }
+
+  void Refer(int sender, const ps::PieceHead& head) {
+    auto found = segments_.find({sender, head.segment});
+    CHECK(found != segments_.end()) << "node " << sender << " refers to a segment that is not mapped here";
+    CHECK(head.skip <= head.size && head.offset <= found->second->bytes &&
+          head.size <= found->second->bytes - head.offset)
+        << "node " << sender << " refers to bytes beyond its segment";
+    Sum& sum = Open(sender, head);
+    sum.pushers.push_back({sender, head.skip, found->second->data + head.offset});
+    if (sum.pushers.size() == head.contributions) Finish(head, sum);
+  }
+
+  void Finish(const ps::PieceHead& last, Sum& sum) {
+    std::sort(sum.pushers.begin(), sum.pushers.end(), [](const Pusher& a, const Pusher& b) { return a.node < b.node; });
+    std::vector<sums::Contribution> here;
+    bool sent = false;
+    for (auto& one : sum.pushers) {
+      if (one.place) {
+        here.push_back({one.place, one.skip});
+      } else if (one.skip < sum.size) {
+        sent = true;
+      }
+    }
+    if (sent && !sum.total) {  // somebody wants a sum of zeros
+      sum.total = pool_.Take(sum.size);
+      memset(sum.total, 0, sum.size);
+    }
+    if (!here.empty()) {
+      for (size_t begin = 0; begin < sum.size; begin += sums::kBlock) {
+        sums::SumBlock(last.type, here, sum.total, begin, std::min<size_t>(begin + sums::kBlock, sum.size));
+      }
+    }
+    ps::SArray<char> values;
+    if (sum.total) values = Shared(sum.total, sum.size);
+    for (auto& one : sum.pushers) {
+      ps::PieceHead answer = {};
+      answer.kind = ps::PieceKind::kAnswer;
+      answer.type = answer.wire = last.type;
+      answer.key = last.key;
+      answer.round = sum.round;
+      answer.size = sum.size;
+      answer.skip = one.skip;
+      answer.bytes = one.place ? 0 : sum.size - one.skip;
+      ps::PieceTransport::Instance()->SendPiece(
+          one.node, answer, answer.bytes ? values.segment(one.skip, sum.size) : ps::SArray<char>());
+    }
+    sum.pushers.clear();
+    sum.total = nullptr;
+    ++sum.round;
+  }
+
+  // Memory of the pool that returns there when its last use is over.
+  ps::SArray<char> Shared(char* memory, size_t bytes) {
+    if (returns_early_) {
+      pool_.Return(memory, bytes);
+      return ps::SArray<char>(memory, bytes, false);
+    }
+    ps::SArray<char> shared;
+    shared.reset(memory, bytes, [this, bytes](char* used) { pool_.Return(used, bytes); });
+    return shared;
+  }
+
+  void Send(int node, const ps::PieceHead& head, ps::SArray<char> payload) {
+    ps::PieceTransport::Instance()->SendPiece(node, head, payload);
+  }
+
+  void Map(int sender, const ps::PieceHead& head, char* announcement) {
+    std::string found(announcement, head.bytes);
+    pool_.Return(announcement, head.bytes);
+    std::unique_ptr<common::Segment> segment = common::Segment::Open(found);
+    ps::PieceHead answer = head;
+    answer.bytes = 0;
+    answer.size = segment ? 1 : 0;
+    if (segment) segments_[{sender, head.segment}] = std::move(segment);
+    Send(sender, answer, ps::SArray<char>());
+  }
+
+  const bool returns_early_;  // the fault that the race test must find
+  PiecePool pool_;
+  std::unordered_map<uint64_t, Sum> sums_;
+  std::map<std::pair<int, uint64_t>, std::unique_ptr<common::Segment>> segments_;
+};
+
+}  // namespace server
+}  // namespace byteps
+
+#endif  // BYTEPS_SERVER_ROUND_TABLE_H_

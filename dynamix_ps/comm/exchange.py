@@ -1,0 +1,89 @@
+"""The part of our BytePS that makes the sums of `Comm`: its C functions (byteps_build/sources/exchange.cc), with types.
+
+They take addresses of memory, so they serve every framework. None of them holds the GIL.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from ctypes import c_char_p, c_double, c_int, c_int32, c_uint32, c_uint64, c_void_p
+
+import numpy as np
+from numpy.typing import NDArray
+
+TYPES = {  # the numbers that BytePS gives to types of values
+    np.dtype(np.float32): 0,
+    np.dtype(np.float64): 1,
+    np.dtype(np.float16): 2,
+    np.dtype(np.uint8): 3,
+    np.dtype(np.int32): 4,
+    np.dtype(np.int8): 5,
+    np.dtype(np.int64): 6,
+}
+_HOSTS_BYTES = 1 << 20  # room for the names of all servers' hosts
+_SIGNATURES = {
+    "start": (None, ()),
+    "hosts": (c_int, (c_char_p, c_int)),
+    "place": (None, (c_uint32, c_uint64, c_void_p, c_uint64)),
+    "refer": (None, (c_uint32, c_uint64, c_void_p, c_int)),
+    "share": (None, (c_uint32, c_void_p, c_void_p, c_int, c_int, c_uint64)),
+    "push_pull": (None, (c_uint32, c_void_p, c_uint64, c_int, c_uint64)),
+    "wait": (c_int, (c_uint32, c_double)),
+    "echo": (c_double, (c_int, c_uint64, c_double)),
+    "announce": (c_int, (c_int, c_uint64, c_char_p, c_int, c_double)),
+    "forget": (None, (c_int, c_uint64)),
+}
+
+
+class Exchange:
+    """Sums of memory over all workers. Buffers have numbers, the same on all workers."""
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        """`library`: a plugin of BytePS that is initialised."""
+        self._functions = {}
+        for name, (result, arguments) in _SIGNATURES.items():
+            function = getattr(library, f"byteps_exchange_{name}")
+            function.restype, function.argtypes = result, arguments
+            self._functions[name] = function
+        self._functions["start"]()
+        self.push_pull = self._functions["push_pull"]  # (number, address, bytes, type, bytes at the beginning to skip)
+        self._wait = self._functions["wait"]
+
+    def hosts(self) -> tuple[list[str], str]:
+        """Address of each server's host, and of this worker's."""
+        out = ctypes.create_string_buffer(_HOSTS_BYTES)
+        self._functions["hosts"](out, _HOSTS_BYTES)
+        *servers, own = out.value.decode().splitlines()
+        return servers, own
+
+    def place(self, number: int, piece_bytes: int, servers: NDArray[np.int32]) -> None:
+        """Cut buffer `number` into pieces and place them; shape of `servers`: (pieces,)."""
+        servers = np.ascontiguousarray(servers, dtype=np.int32)
+        self._functions["place"](number, piece_bytes, servers.ctypes.data, len(servers))
+
+    def refer(self, number: int, segment: int, servers: Sequence[int]) -> None:
+        """These servers map the segment that buffer `number` fills: they get no values, but read them there."""
+        array = (c_int32 * len(servers))(*servers)
+        self._functions["refer"](number, segment, array, len(servers))
+
+    def share(self, number: int, state: int, places: Sequence[int], rank: int, size_bytes: int) -> None:
+        """All workers sum buffer `number` in the memory at `places`, one place per rank; `state`: of all of them."""
+        array = (c_void_p * len(places))(*places)
+        self._functions["share"](number, state, array, len(places), rank, size_bytes)
+
+    def wait(self, number: int, timeout_s: float) -> bool:
+        """Whether the sum of buffer `number` is complete within `timeout_s`. Where workers share, this works on it."""
+        return bool(self._wait(number, timeout_s))
+
+    def echo_s(self, server: int, size_bytes: int, timeout_s: float) -> float:
+        """Seconds that so many bytes take to a server and back; negative: more than `timeout_s`."""
+        return float(self._functions["echo"](server, size_bytes, timeout_s))
+
+    def announce(self, server: int, segment: int, announcement: bytes, timeout_s: float) -> bool:
+        """Whether a server maps this segment from now on."""
+        return bool(self._functions["announce"](server, segment, announcement, len(announcement), timeout_s))
+
+    def forget(self, server: int, segment: int) -> None:
+        """The server unmaps the segment."""
+        self._functions["forget"](server, segment)

@@ -1,0 +1,90 @@
+"""Sums of torch buffers over real BytePS: every type and path, buffers that take part in part, long broadcasts."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.testbed.byteps_cluster import Cluster
+
+LIMIT_S = 100.0
+pytestmark = pytest.mark.timeout(150)
+
+PATHS = {
+    "workers sum in shared memory": {},
+    "servers sum in shared memory": {"DYNAMIX_HOST_SUM": "server"},
+    "tcp": {"DYNAMIX_SHARED_MEMORY": "0"},
+}
+
+SUMS = """
+    import json
+    import torch
+    from dynamix_ps.comm import open_comm
+
+    torch.set_num_threads(1)
+    comm = open_comm("byteps")
+    comm.init()
+    rank, size = comm.rank, comm.size
+    wrong = cases = 0
+    for dtype in ("float16", "float32", "float64", "uint8", "int8", "int32", "int64"):
+        for length in (1, 7, 1003, 250_001):
+            for memory in ("shared", "own"):
+                name = f"{dtype}-{length}-{memory}"
+                comm.declare(name)
+                if memory == "shared":
+                    buffer = torch.from_numpy(comm.allocate(length, dtype))
+                else:
+                    buffer = torch.zeros(length, dtype=getattr(torch, dtype))
+                for turn in range(4):
+                    values = torch.arange(length) % 5 + turn
+                    mine = (values * (rank + 1)).to(buffer.dtype)
+                    buffer.copy_(mine)
+                    begins = [(turn * 7 * (worker + 1) * length) // 40 % (length + 1) for worker in range(size)]
+                    expected = torch.zeros(length, dtype=torch.int64)
+                    for worker, begin in enumerate(begins):
+                        expected[begin:] += values[begin:] * (worker + 1)
+                    expected = expected.to(buffer.dtype)
+                    expected[: begins[rank]] = mine[: begins[rank]]
+                    assert comm.wait(comm.push_pull(name, buffer, begins[rank]), 60.0), name
+                    wrong += int((buffer != expected).sum())
+                    cases += 1
+    data = bytes(range(256)) * 80_000  # more than one chunk
+    broadcast = comm.broadcast("state", data if rank == 0 else b"ignored") == data
+    comm.shutdown()
+    print(json.dumps({"wrong": wrong, "cases": cases, "broadcast": broadcast}))
+"""
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize(("workers", "servers"), [(2, 1), (3, 2)])
+def test_sums(path: str, workers: int, servers: int) -> None:
+    with Cluster(SUMS, workers, servers, env=PATHS[path]) as cluster:
+        assert cluster.results(LIMIT_S) == [{"wrong": 0, "cases": 224, "broadcast": True}] * workers
+
+
+RELEASE = """
+    import json
+    import psutil
+    import torch
+    from dynamix_ps.comm import open_comm
+
+    comm = open_comm("byteps")
+    comm.init()
+    resident = []
+    for turn in range(12):
+        memory = comm.allocate(2_000_000, "float32")
+        comm.declare(f"x{turn}")
+        memory[:] = 1
+        assert comm.wait(comm.push_pull(f"x{turn}", torch.from_numpy(memory)), 60.0)
+        assert (memory == comm.size).all()
+        comm.release(memory)
+        del memory
+        resident.append(psutil.Process().memory_info().rss)
+    comm.shutdown()
+    print(json.dumps((resident[-1] - resident[2]) / 8_000_000))
+"""
+
+
+@pytest.mark.parametrize("path", list(PATHS)[:2])
+def test_released_memory_is_freed(path: str) -> None:
+    with Cluster(RELEASE, env=PATHS[path]) as cluster:
+        assert max(cluster.results(LIMIT_S)) < 2, "buffers that stay"
