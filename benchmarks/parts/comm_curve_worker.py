@@ -62,7 +62,7 @@ def main() -> None:
     comm.shutdown()
 
 
-def measure_size(comm: Any, size_bytes: int, floor: Path | None, blocks: int, block_s: float) -> dict[str, Any]:
+def measure_size(comm: Comm, size_bytes: int, floor: Path | None, blocks: int, block_s: float) -> dict[str, Any]:
     """Sums of one buffer of float32."""
     values, name = size_bytes // 4, f"sum.{size_bytes}"
     comm.declare(name)
@@ -85,7 +85,7 @@ def measure_size(comm: Any, size_bytes: int, floor: Path | None, blocks: int, bl
     return row
 
 
-def shared_floor(library: Path, values: int, comm: Any) -> MemoryFloor:
+def shared_floor(library: Path, values: int, comm: Comm) -> MemoryFloor:
     """Rank 0 makes a segment without a name; the others open it in its process."""
     segment = os.memfd_create("memory-floor")
     if comm.rank == 0:
