@@ -1,1 +1,23 @@
-"""Benchmarks of single parts: `python -m benchmarks.parts.NAME --json FILE`."""
+"""Benchmarks of single parts: `python -m benchmarks.parts.NAME --json FILE`.
+
+    comm                iteration time with our BytePS, with gloo and with BytePS as shipped
+    comm_curve          time of a sum by its size, on one host and between hosts, beside floors and limits
+    hooks               what the hook costs per iteration
+    probe               what watching the network costs
+    decision            time of a decision of a policy
+    sim_speed           simulated iterations per second
+    ppo_reference       our PPO against a published one on a public task
+    gpu_check           everything that needs a GPU
+
+Shared:
+
+    roles               scheduler, servers and workers of a benchmark run
+    comm_worker         a worker of `comm`
+    comm_curve_worker   a worker of `comm_curve`
+    comm_limits         what sums over a network can reach at best, and the bars
+    memory_floor        the least time that a sum needs in shared memory
+    probe_role          a role of `probe`
+    gpu_checks          the checks of `gpu_check`
+    gpu_run             runs them one after the other
+    gpu_worker          a worker of one check
+"""

@@ -16,6 +16,7 @@ Real training in one process:
 
     epoch_end           the effect of a last batch of a few samples
     growth              when the global batch may grow
+    wire_precision      the accuracy that half precision on the wire costs
     finish              a larger global batch towards the end of training
 
 About our code and the machine:

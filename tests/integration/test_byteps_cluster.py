@@ -19,23 +19,21 @@ STAGED = {"BYTEPS_SCHEDULING_CREDIT": "4"}  # sends host tensors through all sta
 
 SUMS = """
     import json, torch
-    from dynamix_ps.comm import open_comm
+    import byteps.torch as bps
+    from byteps.torch import ops
 
-    comm = open_comm("byteps")
-    comm.init()
+    bps.init()
     wrong, cases = 0, 0
     for dtype in (torch.float16, torch.float32, torch.float64, torch.uint8, torch.int8, torch.int32, torch.int64):
         for size in (1, 7, 1003, 2_500_001):  # the last one takes several partitions
-            name = f"{dtype}-{size}"
-            comm.declare(name)
             for turn in range(3):
                 values = torch.arange(size) % 5 + turn
-                buffer = (values * (comm.rank + 1)).to(dtype)
-                assert comm.wait(comm.push_pull(name, buffer), 60.0)
-                wrong += int((buffer != (values * sum(range(1, comm.size + 1))).to(dtype)).sum())
+                buffer = (values * (bps.rank() + 1)).to(dtype)
+                ops.synchronize(ops.push_pull_async_inplace(buffer, average=False, name=f"{dtype}-{size}"))
+                wrong += int((buffer != (values * sum(range(1, bps.size() + 1))).to(dtype)).sum())
                 cases += 1
-    comm.shutdown()
-    print(json.dumps({"wrong": wrong, "cases": cases, "rank": comm.rank, "size": comm.size}))
+    print(json.dumps({"wrong": wrong, "cases": cases, "rank": bps.rank(), "size": bps.size()}))
+    bps.shutdown()
 """
 
 
@@ -56,19 +54,18 @@ def test_sums(workers: int, servers: int, env: dict[str, str]) -> None:
 
 CHANGING = """
     import json, torch
-    from dynamix_ps.comm import open_comm
+    import byteps.torch as bps
+    from byteps.torch import ops
 
-    comm = open_comm("byteps")
-    comm.init()
-    comm.declare("x")
+    bps.init()
     wrong = 0
     for turn in range(300):
-        buffer = torch.full((50_000,), float(turn * (comm.rank + 1)))
-        assert comm.wait(comm.push_pull("x", buffer), 60.0)
+        buffer = torch.full((50_000,), float(turn * (bps.rank() + 1)))
+        ops.synchronize(ops.push_pull_async_inplace(buffer, average=False, name="x"))
         wrong += int((buffer != turn * 3.0).any())
     segments = {line.split()[5] for line in open("/proc/self/maps") if "/dev/shm/" in line}
     print("summed", flush=True)
-    comm.shutdown()
+    bps.shutdown()
     print(json.dumps({"wrong": wrong, "segments": sorted(segments)}))
 """
 
@@ -90,17 +87,16 @@ def test_without_prefixes_they_do() -> None:
 
 
 WAITING = """
-    import json, sys, torch
-    from dynamix_ps.comm import open_comm
+    import json, os, time, torch
+    import byteps.torch as bps
+    from byteps.torch import ops
 
-    comm = open_comm("byteps")
-    comm.init()
-    comm.declare("x")
-    assert comm.wait(comm.push_pull("x", torch.ones(1000)), 60.0)
+    bps.init()
+    ops.synchronize(ops.push_pull_async_inplace(torch.ones(1000), average=False, name="x"))
     print("summed", flush=True)
-    while not __import__("os").path.exists("go"):
-        __import__("time").sleep(0.02)
-    comm.shutdown()
+    while not os.path.exists("go"):
+        time.sleep(0.02)
+    bps.shutdown()
     print(json.dumps("done"))
 """
 

@@ -42,7 +42,7 @@ def with_maps() -> list[str]:
 @pytest.mark.parametrize("package", with_maps())
 def test_the_map_names_every_module_and_no_other(package: str) -> None:
     docstring = ast.get_docstring(ast.parse((ROOT / package / "__init__.py").read_text(encoding="utf-8"))) or ""
-    entries = re.findall(r"^ *([a-z_, ]+?)(?:  +\S.*)$", docstring, re.MULTILINE)
+    entries = re.findall(r"^ *([a-z0-9_, ]+?)(?:  +\S.*)$", docstring, re.MULTILINE)
     named = {name for entry in entries for name in entry.split(", ")}
     assert modules_of(ROOT / package) - named - {"__main__"} == set(), "modules that the map does not name"
     assert named - modules_of(ROOT / package) == set(), "names in the map that are no modules"
