@@ -4,7 +4,7 @@
 
 Two workers broadcast a state of the model's size, then sum its buckets in every iteration. The bar: at no time more
 than 2.2 times the server's part of the model above what the server had before the first sum, no growth after iteration
-20, and nothing left of the broadcast. The exit code is 1 if it is missed.
+20, and of the broadcast no more than a chunk. The exit code is 1 if it is missed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from benchmarks.testbed.byteps_cluster import Cluster
 WORKERS = 2
 LIMIT_S = 300.0  # between two readings
 MOST = 2.2  # times the server's part
-ALLOWED_BYTES = 8 << 20  # that the allocator keeps, or a thread's stack
+ALLOWED_BYTES = 24 << 20  # for one chunk of a broadcast, whose memory is used again, and the allocator
 BUCKET_BYTES = 4 << 20
 SETTLED = 20  # iteration after which nothing grows
 BEFORE, BROADCAST = "before", "broadcast"  # readings: before the first sum, after the broadcast
@@ -101,7 +101,7 @@ def main() -> int:
             flush=True,
         )
     missed = problems(taken, part_bytes)
-    print("\n".join(missed) or f"at most {MOST} parts, no growth, nothing left of the broadcast")
+    print("\n".join(missed) or f"at most {MOST} parts, no growth, little left of the broadcast")
     if args.json:
         args.json.write_text(json.dumps(taken, indent=2) + "\n")
     return int(bool(missed))
