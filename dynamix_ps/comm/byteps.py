@@ -54,7 +54,7 @@ class BytePSComm(Comm):
         self.rank, self.size = plugin.rank(), plugin.size()
         self._exchange = Exchange(self._library())
         self._numbers: dict[str, int] = {}
-        self._placed: dict[int, tuple[int, int]] = {}  # address and bytes of every buffer that was in a sum
+        self._placed: dict[int, int] = {}  # bytes of every buffer that was in a sum
         server_hosts, own_host = self._exchange.hosts()
         self._shares = np.full(len(server_hosts), 1 / len(server_hosts))
         self._rate_bytes_per_s = _RATE_WITHIN_A_HOST_BYTES_PER_S
@@ -109,19 +109,17 @@ class BytePSComm(Comm):
         """Raises ValueError for a buffer that BytePS cannot sum."""
         number = self._numbers[name]
         address, size_bytes, dtype = self._memory(name, buffer)
-        if self._placed.get(number) != (address, size_bytes):
-            self._place(number, address, size_bytes)
+        if self._placed.get(number) != size_bytes:
+            self._place(number, size_bytes)
         self._exchange.push_pull(number, address, size_bytes, TYPES[dtype], begin * dtype.itemsize)
         return number
 
-    def _place(self, number: int, address: int, size_bytes: int) -> None:
-        if self._placed.get(number, (0, 0))[1] != size_bytes:
-            servers_in_use = int(np.count_nonzero(self._shares))
-            size = piece_bytes(size_bytes, self._rate_bytes_per_s, self._round_trip_s, servers_in_use)
-            servers = servers_of_pieces(-(-size_bytes // size), self._shares, start=number)
-            self._exchange.place(number, size, servers)
-        self._host_memory.bind(number, address)
-        self._placed[number] = address, size_bytes
+    def _place(self, number: int, size_bytes: int) -> None:
+        servers_in_use = int(np.count_nonzero(self._shares))
+        size = piece_bytes(size_bytes, self._rate_bytes_per_s, self._round_trip_s, servers_in_use)
+        servers = servers_of_pieces(-(-size_bytes // size), self._shares, start=number)
+        self._exchange.place(number, size, servers)
+        self._placed[number] = size_bytes
 
     def _wait(self, handle: int, timeout_s: float) -> bool:
         """Raises ValueError if there is no sum with this handle."""

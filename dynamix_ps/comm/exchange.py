@@ -26,8 +26,9 @@ _SIGNATURES = {
     "start": (None, ()),
     "hosts": (c_int, (c_char_p, c_int)),
     "place": (None, (c_uint32, c_uint64, c_void_p, c_uint64)),
-    "refer": (None, (c_uint32, c_uint64, c_void_p, c_int)),
-    "share": (None, (c_uint32, c_void_p, c_void_p, c_int, c_int, c_uint64)),
+    "refer": (None, (c_void_p, c_uint64, c_uint64, c_void_p, c_int)),
+    "share": (None, (c_void_p, c_void_p, c_int, c_int, c_uint64)),
+    "unshare": (None, (c_void_p,)),
     "push_pull": (None, (c_uint32, c_void_p, c_uint64, c_int, c_uint64)),
     "wait": (c_int, (c_uint32, c_double)),
     "echo": (c_double, (c_int, c_uint64, c_double)),
@@ -62,15 +63,19 @@ class Exchange:
         servers = np.ascontiguousarray(servers, dtype=np.int32)
         self._functions["place"](number, piece_bytes, servers.ctypes.data, len(servers))
 
-    def refer(self, number: int, segment: int, servers: Sequence[int]) -> None:
-        """These servers map the segment that buffer `number` fills: they get no values, but read them there."""
+    def refer(self, address: int, size_bytes: int, segment: int, servers: Sequence[int]) -> None:
+        """These servers map the segment that is here: they get no values that are in it, but read them there."""
         array = (c_int32 * len(servers))(*servers)
-        self._functions["refer"](number, segment, array, len(servers))
+        self._functions["refer"](address, size_bytes, segment, array, len(servers))
 
-    def share(self, number: int, state: int, places: Sequence[int], rank: int, size_bytes: int) -> None:
-        """All workers sum buffer `number` in the memory at `places`, one place per rank; `state`: of all of them."""
+    def share(self, state: int, places: Sequence[int], rank: int, size_bytes: int) -> None:
+        """All workers sum themselves what is in the memory at `places`, one place per rank; `state`: of all of them."""
         array = (c_void_p * len(places))(*places)
-        self._functions["share"](number, state, array, len(places), rank, size_bytes)
+        self._functions["share"](state, array, len(places), rank, size_bytes)
+
+    def unshare(self, address: int) -> None:
+        """What is here is not shared any more."""
+        self._functions["unshare"](address)
 
     def wait(self, number: int, timeout_s: float) -> bool:
         """Whether the sum of buffer `number` is complete within `timeout_s`. Where workers share, this works on it."""

@@ -32,7 +32,6 @@ class SharedBuffer:
     segment: Segment
     number: int
     others: list[Segment] = field(default_factory=list)  # of the other workers on this host
-    places: list[int] = field(default_factory=list)  # addresses by rank, if all workers sum here
     servers: list[int] = field(default_factory=list)  # those that map it
 
 
@@ -61,8 +60,11 @@ class HostMemory:
         agreed = self._gather(f"segments.{number}.opened", b"1" if together else b"")
         if buffer is None:
             return None
+        address = buffer.segment.address
         if all(agreed):
-            buffer.places = [one.address for one in by_rank if one is not None]
+            places = [one.address for one in by_rank if one is not None]
+            state = places[0] - DATA_OFFSET_BYTES + _STATE_OFFSET_BYTES
+            self._exchange.share(state, places, self._rank, size_bytes)
         else:
             for one in buffer.others:
                 one.close()
@@ -75,7 +77,8 @@ class HostMemory:
             if not buffer.servers:  # nobody here shares it
                 buffer.segment.close()
                 return None
-        self._buffers[buffer.segment.address] = buffer
+            self._exchange.refer(address, size_bytes, number, buffer.servers)
+        self._buffers[address] = buffer
         return buffer.segment.data
 
     def _create(self, number: int, size_bytes: int) -> SharedBuffer | None:
@@ -111,22 +114,12 @@ class HostMemory:
             log.warning("sums travel by TCP, though workers are on one host: %s", error)
         self._warned = True
 
-    def bind(self, number: int, address: int) -> None:
-        """Buffer `number` is at `address`, perhaps in a shared buffer."""
-        buffer = self._buffers.get(address)
-        if buffer is None:
-            return
-        if buffer.places:
-            state = buffer.places[0] - DATA_OFFSET_BYTES + _STATE_OFFSET_BYTES
-            self._exchange.share(number, state, buffer.places, self._rank, buffer.segment.size_bytes)
-        else:
-            self._exchange.refer(number, buffer.number, buffer.servers)
-
     def release(self, address: int) -> None:
         """The buffer at `address` is in no sum any more. Its memory is freed when nobody has a view of it."""
         buffer = self._buffers.pop(address, None)
         if buffer is None:
             return
+        self._exchange.unshare(address)
         for server in buffer.servers:
             self._exchange.forget(server, buffer.number)
         for other in buffer.others:

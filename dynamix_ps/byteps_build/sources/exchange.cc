@@ -1,21 +1,25 @@
 // The worker's part in the sums of Comm. Its C functions are called by dynamix_ps/comm/exchange.py.
 //
 // A buffer is cut into equal pieces, each with its place on one server (placement.py). push_pull sends all
-// pieces at once, and the van's thread receives the sums into the buffer: no copy, no other thread. Pieces
-// whose server is on this host are not sent: the server gets a reference to the segment they are in. Where
-// all workers are on one host, and the buffer is in a segment of theirs, there is no server either
-// (host_sum.h).
+// pieces at once, and the van's thread receives the sums into the buffer: no copy, no other thread.
+//
+// A buffer may lie in a segment that other roles of this host map. Then pieces whose server is on this host
+// are not sent: the server gets a reference to the segment. Where all workers are on one host, and the buffer
+// is a whole segment of theirs, there is no server either (host_sum.h).
 
 #include <math.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "host_sum.h"
@@ -49,18 +53,23 @@ class Event {
   bool happened_ = true;
 };
 
+// Memory of this worker that other roles of its host map.
+struct SharedMemory {
+  size_t bytes = 0;
+  std::unique_ptr<HostSum> on_host;  // if the workers sum there
+  uint64_t segment = 0;              // else its number
+  std::vector<int> servers;          // and who maps it
+};
+
 // One buffer, by the number of its name.
 struct Buffer {
   size_t piece_bytes = 0;
   std::vector<int> servers;  // the node of every piece
-  std::vector<int> refers;   // servers that map the segment of this buffer
-  uint64_t segment = 0;
   uint64_t rounds = 0;
-  std::unique_ptr<HostSum> on_host;
   // of the round in flight
   char* place = nullptr;
   size_t bytes = 0, skip = 0;
-  bool shared = false;  // summed by the workers of this host
+  HostSum* on_host = nullptr;  // if the workers of this host make the sum
   std::vector<bool> awaited;  // of every piece
   std::atomic<size_t> missing{0};
   Event complete;
@@ -96,8 +105,9 @@ class Exchange : public ps::PieceReceiver {
 
   void PushPull(uint32_t number, char* place, size_t bytes, int type, size_t skip) {
     Buffer& buffer = Get(number);
-    buffer.shared = buffer.on_host && buffer.on_host->place() == place;
-    if (buffer.shared) {
+    auto shared = Around(place, bytes);
+    buffer.on_host = shared.second && shared.second->bytes == bytes ? shared.second->on_host.get() : nullptr;
+    if (buffer.on_host) {
       buffer.on_host->Push(type, skip);
       return;
     }
@@ -111,7 +121,7 @@ class Exchange : public ps::PieceReceiver {
     const uint64_t round = buffer.rounds++;
     for (size_t piece = 0; piece < buffer.servers.size(); ++piece) {
       int server = buffer.servers[piece];
-      bool refers = std::find(buffer.refers.begin(), buffer.refers.end(), server) != buffer.refers.end();
+      bool refers = shared.second && std::count(shared.second->servers.begin(), shared.second->servers.end(), server);
       ps::PieceHead head = {};
       head.kind = refers ? ps::PieceKind::kReference : ps::PieceKind::kPush;
       head.type = head.wire = type;
@@ -120,19 +130,23 @@ class Exchange : public ps::PieceReceiver {
       head.round = round;
       head.size = buffer.Size(piece);
       head.skip = buffer.Skip(piece);
-      head.segment = buffer.segment;
-      head.offset = piece * buffer.piece_bytes;
-      head.bytes = refers ? 0 : head.size - head.skip;
+      char* begin = place + piece * buffer.piece_bytes;
+      if (refers) {
+        head.segment = shared.second->segment;
+        head.offset = begin - shared.first;
+      } else {
+        head.bytes = head.size - head.skip;
+      }
       Lane& lane = LaneTo(server);
       std::lock_guard<std::mutex> lock(lane.mu);
-      lane.waiting.emplace_back(head, place + head.offset + head.skip);
+      lane.waiting.emplace_back(head, begin + head.skip);
       SendWaiting(server, lane);
     }
   }
 
   bool Wait(uint32_t number, double timeout_s) {
     Buffer& buffer = Get(number);
-    if (!buffer.shared) return buffer.complete.Wait(timeout_s);
+    if (!buffer.on_host) return buffer.complete.Wait(timeout_s);
     timespec deadline = {};
     clock_gettime(CLOCK_MONOTONIC, &deadline);
     double whole = floor(timeout_s);
@@ -143,6 +157,16 @@ class Exchange : public ps::PieceReceiver {
       ++deadline.tv_sec;
     }
     return buffer.on_host->Wait(deadline);
+  }
+
+  void Share(char* place, SharedMemory&& memory) {
+    std::lock_guard<std::mutex> lock(mu_);
+    shared_[place] = std::move(memory);
+  }
+
+  void Unshare(char* place) {
+    std::lock_guard<std::mutex> lock(mu_);
+    shared_.erase(place);
   }
 
   // Seconds that `bytes` take to a server and back; negative: not within `timeout_s`.
@@ -237,11 +261,22 @@ class Exchange : public ps::PieceReceiver {
 
   static const size_t kWindow = 1 << 20;
 
+  // The shared memory that has all of these bytes, and where it begins; null if there is none.
+  std::pair<char*, SharedMemory*> Around(char* place, size_t bytes) {
+    std::lock_guard<std::mutex> lock(mu_);
+    auto behind = shared_.upper_bound(place);
+    if (behind == shared_.begin()) return {nullptr, nullptr};
+    auto& found = *std::prev(behind);
+    if (place + bytes > found.first + found.second.bytes) return {nullptr, nullptr};
+    return {found.first, &found.second};
+  }
+
   ps::PieceTransport* transport_;
   const int workers_;
   std::mutex mu_;
   std::unordered_map<uint32_t, std::unique_ptr<Buffer>> buffers_;
   std::unordered_map<int, std::unique_ptr<Lane>> lanes_;
+  std::map<char*, SharedMemory> shared_;  // by where it begins
   std::vector<char> echo_;  // of the one echo or announcement at a time
   Event replied_;
   std::atomic<bool> mapped_{false};
@@ -279,19 +314,27 @@ void byteps_exchange_place(uint32_t number, uint64_t piece_bytes, const int32_t*
   for (uint64_t piece = 0; piece < pieces; ++piece) buffer.servers.push_back(ServerNode(servers[piece]));
 }
 
-// These servers map the segment that the buffer fills.
-void byteps_exchange_refer(uint32_t number, uint64_t segment, const int32_t* servers, int count) {
-  Buffer& buffer = exchange_->Get(number);
-  buffer.segment = segment;
-  for (int i = 0; i < count; ++i) buffer.refers.push_back(ServerNode(servers[i]));
+// This memory is in a segment that these servers map.
+void byteps_exchange_refer(char* place, uint64_t bytes, uint64_t segment, const int32_t* servers, int count) {
+  SharedMemory memory;
+  memory.bytes = bytes;
+  memory.segment = segment;
+  for (int i = 0; i < count; ++i) memory.servers.push_back(ServerNode(servers[i]));
+  exchange_->Share(place, std::move(memory));
 }
 
-// The workers sum the buffer themselves: `places` is the memory of all of them, in the order of ranks.
-void byteps_exchange_share(uint32_t number, void* state, char** places, int workers, int mine, uint64_t bytes) {
+// The workers sum themselves what they have here: `places` is the memory of all of them, in the order of ranks.
+void byteps_exchange_share(void* state, char** places, int workers, int mine, uint64_t bytes) {
   CHECK_LE(workers, kMaxOnHost);
-  exchange_->Get(number).on_host.reset(new HostSum(static_cast<HostSumState*>(state),
-                                                   std::vector<char*>(places, places + workers), mine, bytes));
+  SharedMemory memory;
+  memory.bytes = bytes;
+  memory.on_host.reset(
+      new HostSum(static_cast<HostSumState*>(state), std::vector<char*>(places, places + workers), mine, bytes));
+  exchange_->Share(places[mine], std::move(memory));
 }
+
+// The memory is not shared any more.
+void byteps_exchange_unshare(char* place) { exchange_->Unshare(place); }
 
 void byteps_exchange_push_pull(uint32_t number, char* place, uint64_t bytes, int type, uint64_t skip) {
   exchange_->PushPull(number, place, bytes, type, skip);

@@ -85,9 +85,6 @@ class HostSum {
     return state_->summed.Wait(complete, deadline);
   }
 
-  const char* place() const { return places_[mine_]; }
-  size_t bytes() const { return bytes_; }
-
  private:
   // A block that nobody else takes; `blocks_` if all are taken. Nobody can be in another round here: to push
   // the next one, a worker must have seen the end of this one.
