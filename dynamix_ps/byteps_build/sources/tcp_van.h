@@ -265,8 +265,9 @@ class TcpVan : public Van, public PieceTransport {
     }
 
     // Begin again on another connection to the same node.
-    void Restart(int fd) {
+    void Restart(int fd, int epoll) {
       std::lock_guard<std::mutex> lock(mu_);
+      epoll_ctl(epoll, EPOLL_CTL_DEL, fd_, nullptr);  // as in Unwatch
       close(fd_);
       fd_ = fd;
       challenged_ = false;
@@ -396,6 +397,10 @@ class TcpVan : public Van, public PieceTransport {
     CHECK_EQ(epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event), 0) << "epoll_ctl: " << strerror(errno);
   }
 
+  // To be called before `fd` is closed: a forked child (of a DataLoader, say) holds the connection too, and as
+  // long as it lives, epoll would report events of it.
+  void Unwatch(int fd) { epoll_ctl(epoll_, EPOLL_CTL_DEL, fd, nullptr); }
+
   // Edge triggered: the events that matter are the other side's proof, and room after the socket was full.
   void WatchOutput(int fd, Output* output) { Watch(fd, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, output); }
 
@@ -477,7 +482,7 @@ class TcpVan : public Van, public PieceTransport {
     CHECK_LT(++output->tries, kMaxTries) << output->node.DebugString() << " closes every connection";
     usleep(1000000 / kTriesPerSecond);
     int fd = Dial(output->node);
-    output->Restart(fd);
+    output->Restart(fd, epoll_);
     WatchOutput(fd, output);
   }
 
@@ -560,6 +565,7 @@ class TcpVan : public Van, public PieceTransport {
       CountRefused(*input);
       strangers_.erase(input->stranger);
     }
+    Unwatch(input->fd);
     inputs_.erase(input);
   }
 
