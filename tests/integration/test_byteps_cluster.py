@@ -24,7 +24,7 @@ SUMS = """
 
     bps.init()
     wrong, cases = 0, 0
-    for dtype in (torch.float16, torch.float32, torch.float64, torch.uint8, torch.int8, torch.int32, torch.int64):
+    for dtype in (torch.float16, torch.float32, torch.float64, torch.uint8, torch.int32, torch.int64):
         for size in (1, 7, 1003, 2_500_001):  # the last one takes several partitions
             for turn in range(3):
                 values = torch.arange(size) % 5 + turn
@@ -49,7 +49,7 @@ SUMS = """
 def test_sums(workers: int, servers: int, env: dict[str, str]) -> None:
     with Cluster(SUMS, workers, servers, env) as cluster:
         results = cluster.results(LIMIT_S)
-    assert results == [{"wrong": 0, "cases": 84, "rank": rank, "size": workers} for rank in range(workers)]
+    assert results == [{"wrong": 0, "cases": 72, "rank": rank, "size": workers} for rank in range(workers)]
 
 
 CHANGING = """
