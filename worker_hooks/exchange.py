@@ -61,6 +61,7 @@ class Bucket(ABC):
     memory: NDArray[Any] | None = None  # of the buffer, if the data plane has allocated it
     size_bytes: int
     trailer_begin: int  # values before the trailer
+    rounded: int  # values at the beginning that are gradients: they may travel in half precision
     parameters: Sequence[Any]
     present: NDArray[np.bool_]  # shape (len(parameters),), when it is sent: this worker has a gradient
     handle: int | None = None
@@ -112,7 +113,7 @@ class GradientExchange:
         self._open = False
         self._received: NDArray[np.floating[Any]] = self._trailer
         for bucket in buckets:
-            comm.declare(bucket.name)
+            comm.declare(bucket.name, bucket.rounded)
 
     @property
     def bytes_per_iteration(self) -> int:

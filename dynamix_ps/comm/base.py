@@ -35,8 +35,11 @@ class Comm(ABC):
         """Join the other workers. Sets `rank` and `size`. Blocks until all are there."""
 
     @abstractmethod
-    def declare(self, name: str) -> None:
-        """Reserve a key. Same names, same order, on every worker."""
+    def declare(self, name: str, rounded: int = 0) -> None:
+        """Reserve a key. Same names, same order, on every worker.
+
+        `rounded`: so many values at the beginning may travel in half precision, if the cluster file says so.
+        """
 
     def allocate(self, values: int, dtype: str) -> NDArray[Any]:
         """Zeros, shape (values,): memory for a buffer that is summed fast, because roles of this host share it.

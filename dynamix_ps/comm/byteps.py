@@ -21,6 +21,7 @@ from dynamix_ps.comm.exchange import TYPES, Exchange
 from dynamix_ps.comm.host_memory import HostMemory
 from dynamix_ps.comm.links import measure_links
 from dynamix_ps.comm.placement import piece_bytes, server_shares, servers_of_pieces
+from dynamix_ps.config import variables
 from dynamix_ps.errors import EnvironmentNotReady
 
 _RATE_WITHIN_A_HOST_BYTES_PER_S, _ROUND_TRIP_WITHIN_A_HOST_S = 5e9, 1e-4
@@ -54,6 +55,7 @@ class BytePSComm(Comm):
         self.rank, self.size = plugin.rank(), plugin.size()
         self._exchange = Exchange(self._library())
         self._numbers: dict[str, int] = {}
+        self._rounded: dict[int, int] = {}  # values at the beginning that travel in half precision
         self._placed: dict[int, int] = {}  # bytes of every buffer that was in a sum
         server_hosts, own_host = self._exchange.hosts()
         self._shares = np.full(len(server_hosts), 1 / len(server_hosts))
@@ -95,8 +97,10 @@ class BytePSComm(Comm):
     def _memory(self, name: str, buffer: Any) -> tuple[int, int, np.dtype[Any]]:
         """Address, bytes and type of a buffer on which nothing works any more. Raises ValueError if it has none."""
 
-    def declare(self, name: str) -> None:
+    def declare(self, name: str, rounded: int = 0) -> None:
         self._numbers.setdefault(name, len(self._numbers))
+        if rounded and os.environ.get(variables.WIRE) == "bf16":
+            self._rounded[self._numbers[name]] = rounded
 
     def allocate(self, values: int, dtype: str) -> NDArray[Any]:
         memory = self._host_memory.allocate(values * np.dtype(dtype).itemsize)
@@ -110,15 +114,17 @@ class BytePSComm(Comm):
         number = self._numbers[name]
         address, size_bytes, dtype = self._memory(name, buffer)
         if self._placed.get(number) != size_bytes:
-            self._place(number, size_bytes)
+            self._place(number, size_bytes, dtype)
         self._exchange.push_pull(number, address, size_bytes, TYPES[dtype], begin * dtype.itemsize)
         return number
 
-    def _place(self, number: int, size_bytes: int) -> None:
+    def _place(self, number: int, size_bytes: int, dtype: np.dtype[Any]) -> None:
         servers_in_use = int(np.count_nonzero(self._shares))
         size = piece_bytes(size_bytes, self._rate_bytes_per_s, self._round_trip_s, servers_in_use)
         servers = servers_of_pieces(-(-size_bytes // size), self._shares, start=number)
         self._exchange.place(number, size, servers)
+        if (rounded := self._rounded.get(number, 0)) and dtype == np.float32:
+            self._exchange.round(number, rounded * dtype.itemsize)
         self._placed[number] = size_bytes
 
     def _wait(self, handle: int, timeout_s: float) -> bool:

@@ -34,8 +34,8 @@ class TorchBytePSComm(TorchBuffers, BytePSComm):
     def _memory(self, name: str, buffer: Any) -> tuple[int, int, np.dtype[Any]]:
         return buffer.data_ptr(), buffer.nbytes, self._types[buffer.dtype]
 
-    def declare(self, name: str) -> None:
-        super().declare(name)
+    def declare(self, name: str, rounded: int = 0) -> None:
+        super().declare(name, rounded)
         if "cuda" in self._devices:
             self._c_lib.byteps_torch_declare_tensor(name)
 

@@ -73,7 +73,7 @@ class GlooComm(TorchBuffers):
         )
         sys.excepthook = excepthook
 
-    def declare(self, name: str) -> None:
+    def declare(self, name: str, rounded: int = 0) -> None:
         """Does nothing: a ring matches buffers by their order."""
 
     def push_pull(self, name: str, buffer: Any, begin: int = 0) -> int:

@@ -53,7 +53,7 @@ class MXNetBucket(Bucket):
         self.size_bytes = self.buffer.size * np.dtype(first.dtype).itemsize
         self.present = np.ones(len(parameters), dtype=np.bool_)
         self._gradients = self.buffer[:gradients]
-        self.trailer_begin = values
+        self.trailer_begin, self.rounded = values, gradients
         self._places: list[tuple[Any, Any]] = []  # a parameter's weights, and its gradient in the buffer
         self._statistics: list[tuple[Any, Any]] = []
         self._weight = 0.0

@@ -59,7 +59,7 @@ class TorchBucket(Bucket):
         self.views = dict(zip(parameters, places, strict=False))
         self._statistics = list(zip(statistics, places[len(parameters) :], strict=True))
         self._gradients = buffer[:gradients]
-        self.trailer_begin = values
+        self.trailer_begin, self.rounded = values, gradients
         self._missing: set[torch.nn.Parameter] = set()
         self._weight = 0.0
         self.carried: dict[torch.nn.Parameter, torch.Tensor] = {}

@@ -66,6 +66,9 @@ struct Buffer {
   size_t piece_bytes = 0;
   std::vector<int> servers;  // the node of every piece
   uint64_t rounds = 0;
+  size_t rounded = 0;            // so many bytes at its beginning travel as bfloat16
+  std::vector<float> errors;     // of rounding them, for the next round
+  std::vector<uint16_t> halves;  // as they travel
   // of the round in flight
   char* place = nullptr;
   size_t bytes = 0, skip = 0;
@@ -124,7 +127,9 @@ class Exchange : public ps::PieceReceiver {
       bool refers = shared.second && std::count(shared.second->servers.begin(), shared.second->servers.end(), server);
       ps::PieceHead head = {};
       head.kind = refers ? ps::PieceKind::kReference : ps::PieceKind::kPush;
-      head.type = head.wire = type;
+      bool rounds = !refers && type == BYTEPS_FLOAT32 && (piece + 1) * buffer.piece_bytes <= buffer.rounded;
+      head.type = type;
+      head.wire = rounds ? ps::kBfloat16 : type;
       head.contributions = workers_;
       head.key = static_cast<uint64_t>(number) << ps::kPieceBits | piece;
       head.round = round;
@@ -135,7 +140,7 @@ class Exchange : public ps::PieceReceiver {
         head.segment = shared.second->segment;
         head.offset = begin - shared.first;
       } else {
-        head.bytes = head.size - head.skip;
+        head.bytes = (head.size - head.skip) / (rounds ? 2 : 1);
       }
       Lane& lane = LaneTo(server);
       std::lock_guard<std::mutex> lock(lane.mu);
@@ -217,11 +222,14 @@ class Exchange : public ps::PieceReceiver {
     CHECK(piece < buffer.awaited.size() && buffer.awaited[piece] && buffer.servers[piece] == sender &&
           head.round + 1 == buffer.rounds)
         << "node " << sender << " answers what it was not asked";
+    size_t begin = piece * buffer.piece_bytes + head.skip;
+    size_t wanted = (head.size - head.skip) / (head.wire == ps::kBfloat16 ? 2 : 1);
     CHECK(head.size == buffer.Size(piece) && head.skip == buffer.Skip(piece) &&
-          (head.bytes == 0 || head.bytes == head.size - head.skip))
+          (head.bytes == 0 || head.bytes == wanted))
         << "node " << sender << " answers with another size";
     buffer.awaited[piece] = false;
-    return buffer.place + piece * buffer.piece_bytes + head.skip;
+    if (head.wire == ps::kBfloat16) return reinterpret_cast<char*>(&buffer.halves[begin / sizeof(float)]);
+    return buffer.place + begin;
   }
 
   void Arrived(int sender, const ps::PieceHead& head, char* place) override {
@@ -230,13 +238,17 @@ class Exchange : public ps::PieceReceiver {
       replied_.Set();
       return;
     }
+    Buffer& buffer = Get(head.key >> ps::kPieceBits);
+    if (head.wire == ps::kBfloat16 && head.bytes) {
+      size_t begin = reinterpret_cast<uint16_t*>(place) - buffer.halves.data();
+      sums::Widen(&buffer.halves[begin], reinterpret_cast<float*>(buffer.place) + begin, head.bytes / 2);
+    }
     {
       Lane& lane = LaneTo(sender);
       std::lock_guard<std::mutex> lock(lane.mu);
       lane.in_flight -= head.bytes;
       SendWaiting(sender, lane);
     }
-    Buffer& buffer = Get(head.key >> ps::kPieceBits);
     if (buffer.missing.fetch_sub(1) == 1) buffer.complete.Set();
   }
 
@@ -254,9 +266,18 @@ class Exchange : public ps::PieceReceiver {
       const ps::PieceHead& head = lane.waiting.front().first;
       if (lane.in_flight > 0 && lane.in_flight + head.bytes > kWindow) return;
       lane.in_flight += head.bytes;
-      transport_->SendPiece(server, head, ps::SArray<char>(lane.waiting.front().second, head.bytes, false));
+      char* place = lane.waiting.front().second;
+      if (head.wire == ps::kBfloat16 && head.bytes) place = Rounded(Get(head.key >> ps::kPieceBits), place, head.bytes);
+      transport_->SendPiece(server, head, ps::SArray<char>(place, head.bytes, false));
       lane.waiting.pop_front();
     }
+  }
+
+  static char* Rounded(Buffer& buffer, const char* place, size_t bytes) {
+    size_t begin = (place - buffer.place) / sizeof(float);
+    uint16_t* halves = &buffer.halves[begin];
+    sums::NarrowWithFeedback(reinterpret_cast<const float*>(place), &buffer.errors[begin], halves, bytes / 2);
+    return reinterpret_cast<char*>(halves);
   }
 
   static const size_t kWindow = 1 << 20;
@@ -312,6 +333,14 @@ void byteps_exchange_place(uint32_t number, uint64_t piece_bytes, const int32_t*
   buffer.piece_bytes = piece_bytes;
   buffer.servers.clear();
   for (uint64_t piece = 0; piece < pieces; ++piece) buffer.servers.push_back(ServerNode(servers[piece]));
+}
+
+// So many bytes at the beginning of a buffer of float32 travel as bfloat16.
+void byteps_exchange_round(uint32_t number, uint64_t bytes) {
+  Buffer& buffer = exchange_->Get(number);
+  buffer.rounded = bytes;
+  buffer.errors.assign(bytes / sizeof(float), 0);
+  buffer.halves.resize(bytes / sizeof(float));
 }
 
 // This memory is in a segment that these servers map.

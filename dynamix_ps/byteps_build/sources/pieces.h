@@ -41,6 +41,7 @@ struct PieceHead {
 };
 
 const int kPieceBits = 24;
+const uint8_t kBfloat16 = 100;  // a wire that BytePS has no number for; the values are float32
 
 // The van's thread calls it, for one message after the other.
 class PieceReceiver {

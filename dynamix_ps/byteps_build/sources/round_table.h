@@ -63,9 +63,10 @@ class RoundTable : public ps::PieceReceiver {
   char* PlaceFor(int sender, const ps::PieceHead& head) override {
     switch (head.kind) {
       case ps::PieceKind::kPush: {
-        CHECK(head.size <= kMaxPiece && head.skip <= head.size && head.bytes == head.size - head.skip)
+        CHECK(head.size <= kMaxPiece && head.skip <= head.size && head.bytes == OnWire(head))
             << "node " << sender << " pushes " << head.bytes << " bytes of a piece of " << head.size;
-        return head.bytes ? pool_.Take(head.size) + head.skip : nullptr;
+        if (head.bytes == 0) return nullptr;
+        return head.wire == ps::kBfloat16 ? pool_.Take(head.bytes) : pool_.Take(head.size) + head.skip;
       }
       case ps::PieceKind::kEcho:
       case ps::PieceKind::kSegment:
@@ -79,7 +80,7 @@ class RoundTable : public ps::PieceReceiver {
 
   void Arrived(int sender, const ps::PieceHead& head, char* place) override {
     switch (head.kind) {
-      case ps::PieceKind::kPush: return Add(sender, head, place ? place - head.skip : nullptr);
+      case ps::PieceKind::kPush: return Add(sender, head, Values(head, place));
       case ps::PieceKind::kReference: return Refer(sender, head);
       case ps::PieceKind::kEcho: return Send(sender, head, Shared(place, head.bytes));
       case ps::PieceKind::kSegment: return Map(sender, head, place);
@@ -94,7 +95,8 @@ class RoundTable : public ps::PieceReceiver {
   struct Pusher {
     int node;
     uint64_t skip;
-    char* place;  // of a reference
+    char* place;   // of a reference
+    uint8_t wire;  // of what was sent
   };
 
   // The round of one piece that is open.
@@ -121,16 +123,30 @@ class RoundTable : public ps::PieceReceiver {
     return sum;
   }
 
+  static uint64_t OnWire(const ps::PieceHead& head) {
+    uint64_t bytes = head.size - head.skip;
+    return head.wire == ps::kBfloat16 ? bytes / 2 : bytes;
+  }
+
+  // The piece with room for what is skipped; null if nothing was sent.
+  char* Values(const ps::PieceHead& head, char* received) {
+    if (!received || head.wire != ps::kBfloat16) return received ? received - head.skip : nullptr;
+    char* values = pool_.Take(head.size);
+    sums::Widen(reinterpret_cast<uint16_t*>(received), reinterpret_cast<float*>(values + head.skip), head.bytes / 2);
+    pool_.Return(received, head.bytes);
+    return values;
+  }
+
   void Add(int sender, const ps::PieceHead& head, char* values) {
     Sum& sum = Open(sender, head);
     if (values && !sum.total) {
       memset(values, 0, head.skip);
       sum.total = values;
     } else if (values) {
-      sums::Add(head.type, sum.total + head.skip, values + head.skip, head.bytes);
+      sums::Add(head.type, sum.total + head.skip, values + head.skip, head.size - head.skip);
       pool_.Return(values, head.size);
     }
-    sum.pushers.push_back({sender, head.skip, nullptr});
+    sum.pushers.push_back({sender, head.skip, nullptr, head.wire});
     if (sum.pushers.size() == head.contributions) Finish(head, sum);
   }
 
@@ -141,19 +157,20 @@ class RoundTable : public ps::PieceReceiver {
           head.size <= found->second->bytes - head.offset)
         << "node " << sender << " refers to bytes beyond its segment";
     Sum& sum = Open(sender, head);
-    sum.pushers.push_back({sender, head.skip, found->second->data + head.offset});
+    sum.pushers.push_back({sender, head.skip, found->second->data + head.offset, head.type});
     if (sum.pushers.size() == head.contributions) Finish(head, sum);
   }
 
   void Finish(const ps::PieceHead& last, Sum& sum) {
     std::sort(sum.pushers.begin(), sum.pushers.end(), [](const Pusher& a, const Pusher& b) { return a.node < b.node; });
     std::vector<sums::Contribution> here;
-    bool sent = false;
+    bool sent = false, rounds = false;
     for (auto& one : sum.pushers) {
       if (one.place) {
         here.push_back({one.place, one.skip});
       } else if (one.skip < sum.size) {
         sent = true;
+        rounds |= one.wire == ps::kBfloat16;
       }
     }
     if (sent && !sum.total) {  // somebody wants a sum of zeros
@@ -165,23 +182,41 @@ class RoundTable : public ps::PieceReceiver {
         sums::SumBlock(last.type, here, sum.total, begin, std::min<size_t>(begin + sums::kBlock, sum.size));
       }
     }
-    ps::SArray<char> values;
+    ps::SArray<char> values, rounded;
+    if (rounds) rounded = Round(sum, here);
     if (sum.total) values = Shared(sum.total, sum.size);
     for (auto& one : sum.pushers) {
       ps::PieceHead answer = {};
       answer.kind = ps::PieceKind::kAnswer;
-      answer.type = answer.wire = last.type;
+      answer.type = last.type;
+      answer.wire = one.wire;
       answer.key = last.key;
       answer.round = sum.round;
       answer.size = sum.size;
       answer.skip = one.skip;
-      answer.bytes = one.place ? 0 : sum.size - one.skip;
-      ps::PieceTransport::Instance()->SendPiece(
-          one.node, answer, answer.bytes ? values.segment(one.skip, sum.size) : ps::SArray<char>());
+      answer.bytes = one.place ? 0 : OnWire(answer);
+      ps::SArray<char> payload;
+      if (answer.bytes && one.wire == ps::kBfloat16) {
+        payload = rounded.segment(one.skip / 2, sum.size / 2);
+      } else if (answer.bytes) {
+        payload = values.segment(one.skip, sum.size);
+      }
+      Send(one.node, answer, payload);
     }
     sum.pushers.clear();
     sum.total = nullptr;
     ++sum.round;
+  }
+
+  // Round the sum, for everybody: all workers must get the same. Returns it as it travels.
+  ps::SArray<char> Round(const Sum& sum, const std::vector<sums::Contribution>& here) {
+    float* total = reinterpret_cast<float*>(sum.total);
+    size_t count = sum.size / sizeof(float);
+    uint16_t* halves = reinterpret_cast<uint16_t*>(pool_.Take(sum.size / 2));
+    sums::Narrow(total, halves, count);
+    sums::Widen(halves, total, count);
+    for (auto& one : here) memcpy(one.place + one.skip, sum.total + one.skip, sum.size - one.skip);
+    return Shared(reinterpret_cast<char*>(halves), sum.size / 2);
   }
 
   // Memory of the pool that returns there when its last use is over.
