@@ -111,6 +111,9 @@ def _cluster(config: Config) -> Iterator[Finding]:
     if cluster.port and cluster.port == cluster.arbitrator_port:
         message = "is already the scheduler's port (cluster.port)"
         yield Finding(("cluster", "arbitrator_port"), message, cluster.arbitrator_port, (("cluster", "port"),))
+    if cluster.wire != "float32" and not config.data_plane.has_servers:
+        message = f"needs a data plane with servers, comm is {config.comm}; remove it, or use comm: byteps"
+        yield Finding(("cluster", "wire"), message, cluster.wire, (("comm",),))
     yield from _server_hosts(config)
     if config.lr_rule == "adascale" and len(cluster.workers) == 1:
         message = "needs two workers or more, whose gradients tell the noise that it follows; use linear or sqrt"

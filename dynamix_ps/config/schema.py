@@ -129,6 +129,11 @@ class Cluster(_Section):
     `auto`: one on every host that has workers, so one on a single machine. A number: so many on hosts without workers.
     A list: one entry per server, in the order of their names server-0, server-1 and so on.
     """
+    wire: Literal["float32", "bf16"] = "float32"
+    """How float32 gradients travel between workers and servers. They are summed in float32 either way.
+
+    `bf16`: rounded to bfloat16, in half the bytes; the rounding errors are added to the next gradients.
+    """
     workers: Annotated[
         tuple[Worker, ...],
         Field(min_length=1, max_length=1024, examples=[[{"batch": 128}, {"batch": 64, "speed": 0.5}]]),

@@ -18,6 +18,7 @@ ROLE_NAME = "DYNAMIX_ROLE_NAME"
 CACHE = "DYNAMIX_CACHE"
 SHARED_MEMORY = "DYNAMIX_SHARED_MEMORY"
 HOST_SUM = "DYNAMIX_HOST_SUM"
+WIRE = "DYNAMIX_WIRE"
 SHM_PREFIX = "BYTEPS_SHM_PREFIX"
 
 
@@ -86,6 +87,11 @@ VARIABLES: tuple[Variable, ...] = (
         "Who sums where all workers are on one host: `workers`, or `server`, which leaves emulated speeds as they are. "
         "Unset: `workers`.",
         "comm.host_memory",
+    ),
+    _of_run(
+        WIRE,
+        "How a worker sends float32 gradients: `float32`, or `bf16`. Unset: `float32`.",
+        "comm.byteps",
     ),
     _of_user(
         SHARED_MEMORY,

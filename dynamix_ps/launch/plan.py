@@ -122,6 +122,8 @@ def _worker_env(config: Config, place: RunPlace, environ: Mapping[str, str], ran
         "BYTEPS_SOCKET_PATH": str(place.scratch / f"w{rank}"),
         variables.SHM_PREFIX: f"{place.shm_prefix}{rank}_",
     }
+    if config.data_plane.has_servers:
+        added[variables.WIRE] = config.cluster.wire
     if place.slowdowns is not None and place.slowdowns[rank] > 1:
         added[variables.SLOWDOWN] = f"{place.slowdowns[rank]:g}"
     if place.resume is not None:

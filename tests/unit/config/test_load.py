@@ -164,6 +164,12 @@ env:
         ("cluster:\n  port: 7\n  arbitrator_port: 7\n  workers: [{}]\n", 3, "already the scheduler's port"),
         ("cluster:\n  host: 'a b'\n  workers: [{}]\n", 2, "cluster.host: must match"),
         ("cluster:\n  servers: 1000\n  workers: [{}]\n", 2, "cluster.servers: must be at most 64 (got 1000)"),
+        (
+            "comm: gloo\ncluster:\n  wire: bf16\n  workers: [{}, {}]\n",
+            3,
+            "cluster.wire: needs a data plane with servers, comm is gloo; remove it, or use comm: byteps (got bf16)",
+        ),
+        ("cluster:\n  wire: fp16\n  workers: [{}]\n", 2, "cluster.wire: must be one of float32, bf16"),
         ("cluster:\n  servers: 0\n  workers: [{}]\n", 2, "cluster.servers: must be at least 1 (got 0)"),
         ("cluster:\n  servers: []\n  workers: [{}]\n", 2, "cluster.servers: must have at least 1 item"),
         ("cluster:\n  servers: [3]\n  workers: [{}]\n", 2, "cluster.servers[0]: must be a mapping of keys to values"),
@@ -196,7 +202,7 @@ def test_one_error_names_its_line_and_its_rule(tmp_path: Path, yaml_text: str, l
 
 def test_an_unknown_key_far_from_any_known_one_lists_what_is_known(tmp_path: Path) -> None:
     assert errors_of(tmp_path, "cluster: {workers: [{}], xyzzy: 1}\n") == [
-        "1: cluster.xyzzy: unknown key; known here: host, port, arbitrator_port, servers, workers"
+        "1: cluster.xyzzy: unknown key; known here: host, port, arbitrator_port, servers, wire, workers"
     ]
 
 
