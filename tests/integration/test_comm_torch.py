@@ -88,3 +88,47 @@ RELEASE = """
 def test_released_memory_is_freed(path: str) -> None:
     with Cluster(RELEASE, env=PATHS[path]) as cluster:
         assert max(cluster.results(LIMIT_S)) < 2, "buffers that stay"
+
+
+WIRE = """
+    import hashlib, json
+    import torch
+    from dynamix_ps.comm import open_comm
+
+    torch.set_num_threads(1)
+    comm = open_comm("byteps")
+    comm.init()
+    rank, size = comm.rank, comm.size
+    ROUNDED, LENGTH, TURNS = 299_000, 300_000, 40
+    comm.declare("x", rounded=ROUNDED)
+    random = torch.Generator().manual_seed(0)
+    last_error = sum_error = 0.0
+    exact = True
+    sums = torch.zeros(2, ROUNDED, dtype=torch.float64)
+    for turn in range(TURNS):
+        parts = [torch.randn(LENGTH, generator=random) for _ in range(size)]
+        begin = 1000 if rank == 1 and turn % 4 == 3 else 0
+        if turn % 4 == 3:
+            parts[1][:1000] = 0
+        buffer = parts[rank].clone()
+        assert comm.wait(comm.push_pull("x", buffer, begin), 60.0)
+        wanted = torch.stack(parts).double().sum(0)
+        exact &= torch.allclose(buffer[ROUNDED:].double(), wanted[ROUNDED:], atol=1e-6)
+        if begin == 0:
+            last_error = float((buffer.double() - wanted).abs().max())
+        sums += torch.stack([wanted, torch.cat([wanted[:begin], buffer[begin:].double()])])[:, :ROUNDED]
+    digest = hashlib.sha256(buffer[1000:].numpy().tobytes()).hexdigest()
+    mean_error = float((sums[0] - sums[1]).abs().max()) / TURNS
+    comm.shutdown()
+    print(json.dumps({"digest": digest, "exact": exact, "error": last_error, "mean_error": mean_error}))
+"""
+
+
+def test_half_precision_on_the_wire() -> None:
+    """Counts in the trailer arrive as they are; what rounding takes away comes later; all workers get the same."""
+    with Cluster(WIRE, 3, 2, env={**PATHS["tcp"], "DYNAMIX_WIRE": "bf16"}) as cluster:
+        results = cluster.results(LIMIT_S)
+    assert len({result["digest"] for result in results}) == 1
+    assert all(result["exact"] for result in results)
+    assert all(0.001 < result["error"] < 0.1 for result in results)
+    assert max(result["mean_error"] for result in results) < 0.02

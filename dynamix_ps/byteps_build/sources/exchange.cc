@@ -127,7 +127,8 @@ class Exchange : public ps::PieceReceiver {
       bool refers = shared.second && std::count(shared.second->servers.begin(), shared.second->servers.end(), server);
       ps::PieceHead head = {};
       head.kind = refers ? ps::PieceKind::kReference : ps::PieceKind::kPush;
-      bool rounds = !refers && type == BYTEPS_FLOAT32 && (piece + 1) * buffer.piece_bytes <= buffer.rounded;
+      size_t end = piece * buffer.piece_bytes + buffer.Size(piece);
+      bool rounds = !refers && type == BYTEPS_FLOAT32 && end <= buffer.rounded;
       head.type = type;
       head.wire = rounds ? ps::kBfloat16 : type;
       head.contributions = workers_;
