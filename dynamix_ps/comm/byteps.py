@@ -20,11 +20,11 @@ from dynamix_ps.comm.base import PATIENCE_S, Comm, interruptible
 from dynamix_ps.comm.exchange import TYPES, Exchange
 from dynamix_ps.comm.host_memory import HostMemory
 from dynamix_ps.comm.links import measure_links
-from dynamix_ps.comm.placement import piece_bytes, server_shares, servers_of_pieces
+from dynamix_ps.comm.placement import piece_bytes, server_shares, servers_of_pieces, window_bytes
 from dynamix_ps.config import variables
 from dynamix_ps.errors import EnvironmentNotReady
 
-_RATE_WITHIN_A_HOST_BYTES_PER_S, _ROUND_TRIP_WITHIN_A_HOST_S = 5e9, 1e-4
+_RATE_WITHIN_A_HOST_BYTES_PER_S = 5e9
 _REQUIRED = (
     "DMLC_ROLE",
     "DMLC_NUM_WORKER",
@@ -60,7 +60,6 @@ class BytePSComm(Comm):
         server_hosts, own_host = self._exchange.hosts()
         self._shares = np.full(len(server_hosts), 1 / len(server_hosts))
         self._rate_bytes_per_s = _RATE_WITHIN_A_HOST_BYTES_PER_S
-        self._round_trip_s = _ROUND_TRIP_WITHIN_A_HOST_S
         near = [server for server, host in enumerate(server_hosts) if host == own_host]
         self._host_memory = HostMemory(self._exchange, self.rank, near, self.gather)
         self._place_by_links(server_hosts, own_host)
@@ -83,7 +82,8 @@ class BytePSComm(Comm):
         # rank 0's, as floats may differ in the last bit between processors
         found = np.array([typical_rate, links.round_trip_s, *shares])
         placed = np.frombuffer(self.broadcast("shares", found.tobytes()))
-        self._rate_bytes_per_s, self._round_trip_s, self._shares = float(placed[0]), float(placed[1]), placed[2:]
+        self._rate_bytes_per_s, self._shares = float(placed[0]), placed[2:]
+        self._exchange.limit_in_flight(window_bytes(self._rate_bytes_per_s, round_trip_s=float(placed[1])))
 
     @abstractmethod
     def _load(self) -> Any:
@@ -120,7 +120,7 @@ class BytePSComm(Comm):
 
     def _place(self, number: int, size_bytes: int, dtype: np.dtype[Any]) -> None:
         servers_in_use = int(np.count_nonzero(self._shares))
-        size = piece_bytes(size_bytes, self._rate_bytes_per_s, self._round_trip_s, servers_in_use)
+        size = piece_bytes(size_bytes, self._rate_bytes_per_s, servers_in_use)
         servers = servers_of_pieces(-(-size_bytes // size), self._shares, start=number)
         self._exchange.place(number, size, servers)
         if (rounded := self._rounded.get(number, 0)) and dtype == np.float32:

@@ -26,6 +26,7 @@ _SIGNATURES = {
     "start": (None, ()),
     "hosts": (c_int, (c_char_p, c_int)),
     "place": (None, (c_uint32, c_uint64, c_void_p, c_uint64)),
+    "window": (None, (c_uint64,)),
     "round": (None, (c_uint32, c_uint64)),
     "refer": (None, (c_void_p, c_uint64, c_uint64, c_void_p, c_int)),
     "share": (None, (c_void_p, c_void_p, c_int, c_int, c_uint64)),
@@ -63,6 +64,10 @@ class Exchange:
         """Cut buffer `number` into pieces and place them; shape of `servers`: (pieces,)."""
         servers = np.ascontiguousarray(servers, dtype=np.int32)
         self._functions["place"](number, piece_bytes, servers.ctypes.data, len(servers))
+
+    def limit_in_flight(self, size_bytes: int) -> None:
+        """From now on, so much may be on its way to each server without an answer; a piece always may."""
+        self._functions["window"](size_bytes)
 
     def round(self, number: int, size_bytes: int) -> None:
         """So many bytes at the beginning of buffer `number`, of float32, travel as bfloat16, with error feedback."""

@@ -253,6 +253,8 @@ class Exchange : public ps::PieceReceiver {
     if (buffer.missing.fetch_sub(1) == 1) buffer.complete.Set();
   }
 
+  std::atomic<size_t> window{1 << 20};  // bytes in flight to one server
+
  private:
   Lane& LaneTo(int server) {
     std::lock_guard<std::mutex> lock(mu_);
@@ -265,7 +267,7 @@ class Exchange : public ps::PieceReceiver {
   void SendWaiting(int server, Lane& lane) {
     while (!lane.waiting.empty()) {
       const ps::PieceHead& head = lane.waiting.front().first;
-      if (lane.in_flight > 0 && lane.in_flight + head.bytes > kWindow) return;
+      if (lane.in_flight > 0 && lane.in_flight + head.bytes > window) return;
       lane.in_flight += head.bytes;
       char* place = lane.waiting.front().second;
       if (head.wire == ps::kBfloat16 && head.bytes) place = Rounded(Get(head.key >> ps::kPieceBits), place, head.bytes);
@@ -280,8 +282,6 @@ class Exchange : public ps::PieceReceiver {
     sums::NarrowWithFeedback(reinterpret_cast<const float*>(place), &buffer.errors[begin], halves, bytes / 2);
     return reinterpret_cast<char*>(halves);
   }
-
-  static const size_t kWindow = 1 << 20;
 
   // The shared memory that has all of these bytes, and where it begins; null if there is none.
   std::pair<char*, SharedMemory*> Around(char* place, size_t bytes) {
@@ -335,6 +335,9 @@ void byteps_exchange_place(uint32_t number, uint64_t piece_bytes, const int32_t*
   buffer.servers.clear();
   for (uint64_t piece = 0; piece < pieces; ++piece) buffer.servers.push_back(ServerNode(servers[piece]));
 }
+
+// How many bytes may be in flight to each server.
+void byteps_exchange_window(uint64_t bytes) { exchange_->window = bytes; }
 
 // So many bytes at the beginning of a buffer of float32 travel as bfloat16.
 void byteps_exchange_round(uint32_t number, uint64_t bytes) {

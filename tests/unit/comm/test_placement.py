@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.optimize import linprog
 
-from dynamix_ps.comm.placement import piece_bytes, server_shares, servers_of_pieces
+from dynamix_ps.comm.placement import piece_bytes, server_shares, servers_of_pieces, window_bytes
 
 KIB = 1024
 
@@ -173,21 +173,26 @@ def test_every_run_of_pieces_is_spread_by_the_shares(weights: list[int], start: 
     assert np.array_equal(servers_of_pieces(start + pieces, shares)[start:], placed)
 
 
-@given(st.integers(0, 1 << 33), st.floats(1e5, 1e11), st.floats(1e-6, 1.0), st.integers(1, 64))
-def test_pieces_are_equal_and_within_their_limits(buffer: int, rate: float, round_trip_s: float, servers: int) -> None:
-    size = piece_bytes(buffer, rate, round_trip_s, servers)
+@given(st.integers(0, 1 << 33), st.floats(1e5, 1e11), st.integers(1, 64))
+def test_pieces_are_equal_and_within_their_limits(buffer: int, rate: float, servers: int) -> None:
+    size = piece_bytes(buffer, rate, servers)
     assert size % 64 == 0
     assert 0 < size <= 256 * KIB
-    assert size >= min(buffer, 64 * KIB)
-    if buffer <= 64 * KIB:
+    assert size >= min(buffer, 8 * KIB)
+    if buffer <= 8 * KIB:
         assert size >= buffer
 
 
-def test_a_piece_travels_about_as_long_as_a_round_trip() -> None:
+def test_a_piece_keeps_a_link_busy_for_less_than_a_millisecond() -> None:
     buffer = 64 << 20
-    assert piece_bytes(buffer, 25e6, 1e-3, 2) == 64 * KIB
-    assert piece_bytes(buffer, 125e6, 1e-3, 2) == pytest.approx(125_000, rel=0.01)
-    assert piece_bytes(buffer, 1.25e9, 1e-3, 2) == 256 * KIB
+    assert piece_bytes(buffer, 6.25e6, 2) == 8 * KIB
+    assert piece_bytes(buffer, 25e6, 2) == pytest.approx(16_250, rel=0.01)
+    assert piece_bytes(buffer, 1.25e9, 2) == 256 * KIB
+
+
+def test_a_window_is_four_pieces_and_what_the_round_trip_holds() -> None:
+    assert window_bytes(25e6, 0.0) == 65_000
+    assert window_bytes(25e6, 0.1) == 65_000 + 2_500_000
 
 
 def test_a_buffer_gives_each_server_several_pieces_and_equally_many() -> None:
@@ -195,9 +200,9 @@ def test_a_buffer_gives_each_server_several_pieces_and_equally_many() -> None:
         (1 << 20, 1, 4),
         (1 << 20, 3, 4),
         (1 << 20, 4, 4),
-        (1 << 20, 6, 2),
+        (1 << 20, 6, 4),
         (16 << 20, 3, 22),
     ):
-        size = piece_bytes(buffer, 1.25e9, 1e-3, servers)
+        size = piece_bytes(buffer, 1.25e9, servers)
         assert -(-buffer // size) == servers * each
-    assert piece_bytes(300 * KIB, 25e6, 1e-4, 8) == 75 * KIB  # four pieces: fewer than servers
+    assert piece_bytes(30 * KIB, 25e6, 8) == 10 * KIB  # three pieces: fewer than servers
