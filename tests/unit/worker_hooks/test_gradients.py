@@ -24,7 +24,7 @@ class SumInMemory(TorchBuffers):
 
     def __init__(self, rank: int, others: list[SumInMemory]) -> None:
         self.rank, self.others = rank, others
-        self.pushed: dict[str, torch.Tensor] = {}
+        self.pushed: dict[str, tuple[torch.Tensor, int]] = {}
         self.order: list[str] = []
 
     @property
@@ -32,22 +32,21 @@ class SumInMemory(TorchBuffers):
         return len(self.others)
 
     def init(self) -> None: ...
-    def declare(self, name: str) -> None: ...
+    def declare(self, name: str, rounded: int = 0) -> None: ...
     def shutdown(self) -> None: ...
 
     def version(self) -> str:
         return "test"
 
     def push_pull(self, name: str, buffer: torch.Tensor, begin: int = 0) -> int:
-        self.pushed[name] = buffer
+        self.pushed[name] = buffer, begin
         self.order.append(name)
         if all(name in other.pushed for other in self.others):
-            total = torch.stack([other.pushed.pop(name) for other in self.others]).sum(0)
-            for other in self.others:
-                other.received[name].copy_(total)
+            parts = [other.pushed.pop(name) for other in self.others]
+            total = sum(self._without_beginning(values, first) for values, first in parts)
+            for values, first in parts:
+                values[first:] = total[first:]
         return 0
-
-    received: dict[str, torch.Tensor]
 
     def _wait(self, handle: int, timeout_s: float) -> bool:
         return True
@@ -61,7 +60,6 @@ def make_net(seed: int = 0) -> nn.Module:
 def exchange_of(net: nn.Module, comm: SumInMemory, bucket_bytes: int) -> TorchExchange:
     norms = [module for module in net.modules() if isinstance(module, nn.BatchNorm1d)]
     exchange = TorchExchange(dict(net.named_parameters()), norms, comm, bucket_bytes, "t")
-    comm.received = {bucket.name: bucket.buffer for bucket in exchange.buckets}
     return exchange
 
 
@@ -181,17 +179,22 @@ def test_a_gradient_of_a_worker_without_samples_is_dropped():
 
 
 def test_an_announcement_leaves_gradients_alone():
-    net, comm = make_net(), alone()
-    exchange = exchange_of(net, comm, 300)
-    exchange.begin(1.0, measure_norm=False)
-    net(torch.randn(4, 6, dtype=torch.float64)).sum().backward()
-    exchange.send_rest(lambda grad_sq: mine(4))
-    exchange.receive(lambda waited_s: None)
-    exchange.deliver()
-    before = [parameter.grad.clone() for parameter in net.parameters()]
-    comm.received = {bucket.name: torch.zeros_like(bucket.buffer) for bucket in exchange.buckets}
-    exchange.announce(mine(0), lambda waited_s: None)
-    assert all(torch.equal(b, p.grad) for b, p in zip(before, net.parameters(), strict=True))
+    comms: list[SumInMemory] = []
+    comms += [SumInMemory(rank, comms) for rank in range(2)]
+    nets = [make_net(), make_net()]
+    exchanges = [exchange_of(net, comm, 300) for net, comm in zip(nets, comms, strict=True)]
+    for net, exchange in zip(nets, exchanges, strict=True):
+        exchange.begin(0.5, measure_norm=False)
+        net(torch.randn(4, 6, dtype=torch.float64)).sum().backward()
+        exchange.send_rest(lambda grad_sq: mine(4))
+    for exchange in exchanges:
+        exchange.receive(lambda waited_s: None)
+        exchange.deliver()
+    before = [[parameter.grad.clone() for parameter in net.parameters()] for net in nets]
+    for exchange in exchanges:
+        exchange.announce(mine(0), lambda waited_s: None)
+    for net, gradients in zip(nets, before, strict=True):
+        assert all(torch.equal(b, p.grad) for b, p in zip(gradients, net.parameters(), strict=True))
 
 
 def test_batches_of_several_weights_add_up():
