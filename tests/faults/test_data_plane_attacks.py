@@ -51,6 +51,29 @@ SUMMING = """
 """
 
 
+# The same by BytePS's own plugin, through all stages: with its messages, and segments that have names.
+STAGED = {"BYTEPS_SCHEDULING_CREDIT": "4"}
+SUMMING_BY_PLUGIN = """
+    import json, os, torch
+    import byteps.torch as bps
+    from byteps.torch import ops
+
+    bps.init()
+    wrong, turn, left = 0, 0, 50
+    while left:
+        turn += 1
+        buffer = torch.full((1000,), float(turn * (bps.rank() + 1)))
+        buffer[0] = float(bps.rank() == 0 and os.path.exists("go"))
+        ops.synchronize(ops.push_pull_async_inplace(buffer, average=False, name="x"))
+        left -= int(buffer[0] == 1)
+        wrong += int((buffer[1:] != turn * 3.0).any())
+        if turn == 1:
+            print("summed", flush=True)
+    bps.shutdown()
+    print(json.dumps({"wrong": wrong}))
+"""
+
+
 def row(key: str) -> pytest.MarkDecorator:
     """The row of the table that a test holds, as its id."""
     return pytest.mark.parametrize("_row", [pytest.param(None, id=key)])
@@ -304,7 +327,7 @@ def test_nothing_is_sent_to_somebody_else_at_the_schedulers_port(_row: None) -> 
 )
 def test_a_role_of_the_run_that_breaks_the_protocol_ends_it_with_the_cause(broken: bytes, cause: str) -> None:
     """The same bytes with the token: they are read, so that the tests above are about the token."""
-    with AttackedCluster() as cluster:
+    with AttackedCluster(SUMMING_BY_PLUGIN) as cluster:
         cluster.wait_until_summing()
         connection, welcome = protocol.greet(cluster.ports()["server-0"], cluster.token)
         with connection:
@@ -356,7 +379,7 @@ def test_the_store_of_gloo_listens_on_the_configured_host_only(_row: None) -> No
 @row("worker-files")
 @needs_another_user
 def test_sockets_and_segments_are_closed_to_others(_row: None) -> None:
-    with AttackedCluster(env={"BYTEPS_SCHEDULING_CREDIT": "4"}) as cluster:  # so that there are segments
+    with AttackedCluster(SUMMING_BY_PLUGIN, env=STAGED) as cluster:
         cluster.wait_until_summing()
         sockets = [path for path in cluster.folder.glob("sockets-*/*") if path.is_socket()]
         segments = [SHM / name for name in cluster.segments()]
