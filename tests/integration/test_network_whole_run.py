@@ -27,7 +27,8 @@ pytestmark = [pytest.mark.timeout(120), pytest.mark.alone]
 WINDOWS, WINDOW = 8, 5
 IN_WINDOWS = FIRST_WINDOW + (WINDOWS - 1) * WINDOW
 ITERATIONS = 1 + IN_WINDOWS + 1  # the first is in no window, and the last completes the one before
-AT_START = 3  # BytePS pushes a new buffer once before the first sum (gradients, state), and rank 0's state goes to all
+AT_START = 1  # rank 0's state goes to all
+MOST_MEASURING_BYTES = 64e6  # of links without a limit, by echoes of up to 16 MB
 TRAIN = f"""
     import torch
     import dynamix_ps.torch as dynamix
@@ -94,7 +95,8 @@ def test_a_lossy_link_and_a_narrow_link_are_told_apart(bed: Bed, probe_socket: s
         assert sum(window["iterations"] for window in windows) == IN_WINDOWS
         pushed = sum(window["bytes_pushed"] for window in windows) / IN_WINDOWS * (ITERATIONS + AT_START)
         (last,) = lines(folder.role_file(f"worker-{rank}"), "role")[-1:]
-        assert sum(flow["bytes_out"] for flow in last["flows"]) == pytest.approx(pushed, rel=0.02)
+        measuring = sum(flow["bytes_out"] for flow in last["flows"]) - pushed
+        assert -0.02 * pushed < measuring < MOST_MEASURING_BYTES
         assert not [flow for flow in last["flows"] if flow["remote"].endswith(":7117")], (
             "reports are no training traffic"
         )
