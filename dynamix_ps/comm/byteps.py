@@ -22,7 +22,7 @@ from dynamix_ps.comm.host_memory import HostMemory
 from dynamix_ps.comm.links import measure_links
 from dynamix_ps.comm.placement import piece_bytes, server_shares, servers_of_pieces, window_bytes
 from dynamix_ps.config import variables
-from dynamix_ps.errors import EnvironmentNotReady
+from dynamix_ps.errors import EnvironmentNotReady, StallError
 
 _RATE_WITHIN_A_HOST_BYTES_PER_S = 5e9
 _REQUIRED = (
@@ -74,7 +74,7 @@ class BytePSComm(Comm):
             self.rank,
             worker_hosts,
             server_hosts,
-            lambda server, size_bytes: self._exchange.echo_s(server, size_bytes, PATIENCE_S),
+            self._echo_s,
             lambda values: self.total("links", values),
         )
         shares = server_shares(worker_hosts, server_hosts, links.rate_bytes_per_s)
@@ -84,6 +84,13 @@ class BytePSComm(Comm):
         placed = np.frombuffer(self.broadcast("shares", found.tobytes()))
         self._rate_bytes_per_s, self._shares = float(placed[0]), placed[2:]
         self._exchange.limit_in_flight(window_bytes(self._rate_bytes_per_s, round_trip_s=float(placed[1])))
+
+    def _echo_s(self, server: int, size_bytes: int) -> float:
+        """Seconds that so many bytes take to a server and back. Raises StallError when it does not answer."""
+        taken_s = self._exchange.echo_s(server, size_bytes, PATIENCE_S)
+        if taken_s < 0:
+            raise StallError(f"server {server} has not sent {size_bytes} bytes back within {PATIENCE_S:.0f} s")
+        return taken_s
 
     @abstractmethod
     def _load(self) -> Any:

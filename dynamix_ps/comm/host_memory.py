@@ -74,6 +74,8 @@ class HostMemory:
                 for server in self._near_servers
                 if self._exchange.announce(server, number, announcement, _MAP_TIMEOUT_S)
             ]
+            for server in set(self._near_servers).difference(buffer.servers):
+                self._warn(f"server {server} cannot open memory of worker {self._rank}")
             if not buffer.servers:  # nobody here shares it
                 buffer.segment.close()
                 return None
@@ -109,9 +111,9 @@ class HostMemory:
                     opened.append(None)
         return opened
 
-    def _warn(self, error: SegmentError) -> None:
+    def _warn(self, reason: object) -> None:
         if not self._warned:
-            log.warning("sums travel by TCP, though workers are on one host: %s", error)
+            log.warning("sums travel by TCP, though roles are on one host: %s", reason)
         self._warned = True
 
     def release(self, address: int) -> None:
