@@ -128,6 +128,11 @@ def _parameters_of(accounts: Sequence[Account]) -> TrainingError:
     )
 
 
+def on_device(kind: str) -> str:
+    """What is said of a parameter's kind of device, such as `cuda`: nothing for the CPU."""
+    return "" if kind == "cpu" else f" on {kind}"
+
+
 def different_parameters(parameters: Sequence[Mapping[str, str]], when: str) -> TrainingError:
     """The error for workers that do not train the same.
 

@@ -11,6 +11,7 @@ import numpy as np
 from mxnet.gluon import Block, Parameter, Trainer, nn
 
 from dynamix_ps.errors import TrainingError
+from worker_hooks.agreement import on_device
 from worker_hooks.mxnet.state import named_parameters
 from worker_hooks.weight_samples import WeightSamples, part_of
 
@@ -61,8 +62,11 @@ class TrainedParameters:
         return self._present() != self._seen
 
     def described(self) -> dict[str, str]:
-        """Shape and type of every trained parameter."""
-        return {name: f"{tuple(one.shape)} {np.dtype(one.dtype).name}" for name, one in self.trained.items()}
+        """Shape and type of every trained parameter, and its kind of device if that is not the CPU."""
+        return {
+            name: f"{tuple(one.shape)} {np.dtype(one.dtype).name}{on_device(one.list_ctx()[0].device_type)}"
+            for name, one in self.trained.items()
+        }
 
     def statistics(self) -> list[Parameter]:
         """Running mean and variance of every batch norm."""

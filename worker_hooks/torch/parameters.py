@@ -11,6 +11,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 
 from dynamix_ps.errors import CheckpointError, TrainingError
+from worker_hooks.agreement import on_device
 from worker_hooks.torch.glance import Glance
 from worker_hooks.weight_samples import WeightSamples, part_of
 
@@ -83,8 +84,14 @@ class TrainedParameters:
         return False
 
     def described(self) -> dict[str, str]:
-        """Shape and type of every trained parameter."""
-        return {name: f"{tuple(p.shape)} {str(p.dtype).removeprefix('torch.')}" for name, p in self.trained.items()}
+        """Shape and type of every trained parameter, and its kind of device if that is not the CPU.
+
+        Data planes take another way for each kind of device, so workers of several kinds would wait for each other.
+        """
+        return {
+            name: f"{tuple(p.shape)} {str(p.dtype).removeprefix('torch.')}{on_device(p.device.type)}"
+            for name, p in self.trained.items()
+        }
 
     @property
     def has_batch_norm(self) -> bool:
