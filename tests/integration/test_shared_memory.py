@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -81,8 +82,13 @@ def summing(env: dict[str, str], turns: int, under: Sequence[str] = ()) -> Under
 
 
 def descriptors(pid: int) -> list[Path]:
-    """The segments that a process has open."""
-    return [file for file in Path(f"/proc/{pid}/fd").iterdir() if SEGMENT in os.readlink(file)]
+    """The segments that a process has open; its other threads open and close files meanwhile."""
+    found = []
+    for file in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            if SEGMENT in os.readlink(file):
+                found.append(file)
+    return found
 
 
 def users_of(inodes: set[int]) -> list[int]:
