@@ -24,6 +24,11 @@ from dynamix_ps.launch.cleanup import processes_of
 from dynamix_ps.run_record.iteration_mark import read_mark
 from dynamix_ps.run_record.run_folder import RunFolder
 
+PLANES: dict[str, tuple[str, dict[str, str]]] = {  # `comm` of the cluster file, and variables
+    "byteps": ("byteps", {}),
+    "byteps by TCP": ("byteps", {variables.SHARED_MEMORY: "0"}),
+    "gloo": ("gloo", {}),
+}
 ITERATIONS, SEED, SIZES = 1500, 3, (24, 40)
 STALL_FAIL_S = 6.0
 START_LIMIT_S = 90.0
@@ -43,22 +48,25 @@ class NotStarted(Exception):
 
 
 class FaultJob:
-    """A launch of the tiny regression on the data plane `comm`, in `folder`; its run folder is in `runs`.
+    """A launch of the tiny regression on a plane of PLANES, in `folder`; its run folder is in `runs`.
 
     With `adapts`, batch sizes change; the run folder tells when, so it must be whole.
     """
 
-    def __init__(self, folder: Path, comm: str, runs: Path, adapts: bool = True) -> None:
+    def __init__(self, folder: Path, plane: str, runs: Path, adapts: bool = True) -> None:
         workers = ", ".join(f"{{batch: {size}}}" for size in SIZES)
         file = folder / "cluster.yaml"
         policy = "proportional" if adapts else "static"
+        comm, env = PLANES[plane]
         own = f"comm: {comm}\ncluster: {{workers: [{workers}]}}\nrun_dir: {runs}\npolicy: {{name: {policy}}}\n"
         file.write_text(_CONFIG + own)
         self._out = folder
         module = "benchmarks.workloads.tiny_regression"
         worker = ["python", "-m", module, "--iterations", str(ITERATIONS), "--out", str(folder)]
         command = [sys.executable, "-u", "-m", "dynamix_ps.cli.main", "launch", "-c", str(file), "--", *worker]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, errors="replace")
+        self.process = subprocess.Popen(
+            command, env=os.environ | env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, errors="replace"
+        )
         self._lines: list[tuple[float, str]] = []
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()

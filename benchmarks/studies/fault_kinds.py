@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
-from benchmarks.studies.fault_job import ITERATIONS, STALL_FAIL_S, FaultJob
+from benchmarks.studies.fault_job import ITERATIONS, PLANES, STALL_FAIL_S, FaultJob
 from benchmarks.testbed.small_disk import fill
 
 SURVIVES: Final = "survives"  # exit code 0, and the weights of one process
@@ -25,7 +25,8 @@ _KILLS = (signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV)
 _FIRST, _LAST = 10, ITERATIONS // 2  # iterations between which a fault comes
 _SHORT_STOP_S = 1.5
 _IDLE_CONNECTIONS = 50  # per port
-BOTH, SERVERS = ("byteps", "gloo"), ("byteps",)
+IN_MEMORY, BY_TCP = SERVERS = ("byteps", "byteps by TCP")
+ALL = tuple(PLANES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,29 +112,30 @@ def _idle(job: FaultJob, rng: random.Random) -> None:
 
 
 KINDS = (
-    Kind("worker killed", FAILS, BOTH, _kill("worker-1"), "worker-1"),
+    Kind("worker killed", FAILS, ALL, _kill("worker-1"), "worker-1"),
     Kind("server killed", FAILS, SERVERS, _kill("server-0"), "server-0"),
     Kind("scheduler killed", FAILS, SERVERS, _kill("scheduler"), "scheduler"),
-    Kind("worker killed at its start", FAILS, BOTH, _kill("worker-0"), "worker-0", at_start="worker-0"),
+    Kind("worker killed at its start", FAILS, ALL, _kill("worker-0"), "worker-0", at_start="worker-0"),
     Kind("server killed at its start", FAILS, SERVERS, _kill("server-0"), "server-0", at_start="server-0"),
     Kind("scheduler killed at its start", FAILS, SERVERS, _kill("scheduler"), "scheduler", at_start="scheduler"),
-    Kind("worker killed at its end", EITHER, BOTH, _kill("worker-1"), "worker-1", at_end=True),
+    Kind("worker killed at its end", EITHER, ALL, _kill("worker-1"), "worker-1", at_end=True),
     Kind("server killed at its end", EITHER, SERVERS, _kill("server-0"), "server-0", at_end=True),
     Kind("scheduler killed at its end", EITHER, SERVERS, _kill("scheduler"), "scheduler", at_end=True),
-    Kind("worker stopped", FAILS, BOTH, _signal("worker-1", signal.SIGSTOP), "worker-1", STALL_FAIL_S),
-    Kind("server stopped", FAILS, SERVERS, _signal("server-0", signal.SIGSTOP), "server-0", STALL_FAIL_S),
-    Kind("worker stopped for a while", SURVIVES, BOTH, _stop_a_while("worker-0")),
+    Kind("worker stopped", FAILS, ALL, _signal("worker-1", signal.SIGSTOP), "worker-1", STALL_FAIL_S),
+    Kind("server stopped", FAILS, (BY_TCP,), _signal("server-0", signal.SIGSTOP), "server-0", STALL_FAIL_S),
+    Kind("server stopped, not needed", SURVIVES, (IN_MEMORY,), _signal("server-0", signal.SIGSTOP)),
+    Kind("worker stopped for a while", SURVIVES, ALL, _stop_a_while("worker-0")),
     Kind("server stopped for a while", SURVIVES, SERVERS, _stop_a_while("server-0")),
     Kind("scheduler stopped for a while", SURVIVES, SERVERS, _stop_a_while("scheduler")),
-    Kind("launcher stopped for a while", SURVIVES, BOTH, _stop_a_while("launcher")),
-    Kind("arbitrator killed", SURVIVES, BOTH, _kill("arbitrator")),
-    Kind("arbitrator stopped", SURVIVES, BOTH, _signal("arbitrator", signal.SIGSTOP)),
-    Kind("reaper killed", SURVIVES, BOTH, _signal("reaper", signal.SIGKILL)),
-    Kind("launcher killed", ENDS, BOTH, _signal("launcher", signal.SIGKILL)),
-    Kind("launcher interrupted", FAILS, BOTH, _signal("launcher", signal.SIGINT), "interrupted by SIGINT"),
-    Kind("disk of the run folder full", SURVIVES, BOTH, _full_disk, small_disk=True),
-    Kind("garbage on every port", SURVIVES, BOTH, _garbage),
-    Kind("idle connections on every port", SURVIVES, BOTH, _idle),
+    Kind("launcher stopped for a while", SURVIVES, ALL, _stop_a_while("launcher")),
+    Kind("arbitrator killed", SURVIVES, ALL, _kill("arbitrator")),
+    Kind("arbitrator stopped", SURVIVES, ALL, _signal("arbitrator", signal.SIGSTOP)),
+    Kind("reaper killed", SURVIVES, ALL, _signal("reaper", signal.SIGKILL)),
+    Kind("launcher killed", ENDS, ALL, _signal("launcher", signal.SIGKILL)),
+    Kind("launcher interrupted", FAILS, ALL, _signal("launcher", signal.SIGINT), "interrupted by SIGINT"),
+    Kind("disk of the run folder full", SURVIVES, ALL, _full_disk, small_disk=True),
+    Kind("garbage on every port", SURVIVES, ALL, _garbage),
+    Kind("idle connections on every port", SURVIVES, ALL, _idle),
 )
 
 

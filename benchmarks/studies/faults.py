@@ -1,4 +1,5 @@
-"""A campaign of random faults: kills, stops, full disks and attacks on small real runs, on both data planes.
+"""A campaign of random faults: kills, stops, full disks and attacks on small real runs, on gloo and on
+BytePS, in shared memory and by TCP.
 
     python -m benchmarks.studies.faults --minutes 30 [--seed S] [--json FILE] [--only WORDS]
 
