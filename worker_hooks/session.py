@@ -56,6 +56,9 @@ class Session:
         self.settings = settings
         self.folder = RunFolder(settings.run_dir) if settings.run_dir else None
         self.reporter = Reporter(self.comm.rank, self.folder)
+        for sentence in self.comm.degradations:
+            self._data_plane_degraded(sentence)
+        self.comm.on_degraded = self._data_plane_degraded
         self.account = _accounts.setdefault(settings, RunAccount())
         self._trainings = 0
         self._connected = False
@@ -109,6 +112,9 @@ class Session:
     def newest_plan(self) -> Plan | None:
         """The newest plan that this worker can vote for."""
         return self.reporter.newest_plan()
+
+    def _data_plane_degraded(self, sentence: str) -> None:
+        self.reporter.tell("degraded", {"what": "data plane", "detail": sentence})
 
     def close(self) -> None:
         """A training is over. The last one also leaves arbitrator and run folder; the data plane stays."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 
 from dynamix_ps.errors import StallError
 
+log = logging.getLogger(__name__)
 PATIENCE_S = 600.0  # how long sums outside of training wait for the other workers
 _SIGNAL_CHECK_S = 0.5  # a wait returns to Python this often, so that Ctrl-C works
 _CHUNK_BYTES = 16 << 20  # of a broadcast: no more memory is needed in between, however much there is to send
@@ -24,11 +26,17 @@ class Comm(ABC):
     Every worker declares the same names in the same order, and pushes each name once per step, in the same order on
     all workers, with a contiguous buffer of a fixed size and type. An implementation sends from the buffer and receives
     into it, so nobody else may touch it between `push_pull` and a `wait` that returns true.
+
+    Attributes:
+        degradations: how it works less well than it could here, and why, one sentence each.
+        on_degraded: gets every further one of them when it happens.
     """
 
     name: str
     rank: int
     size: int
+    degradations: tuple[str, ...] = ()
+    on_degraded: Callable[[str], None] = log.warning
 
     @abstractmethod
     def init(self) -> None:
@@ -130,6 +138,13 @@ class Comm(ABC):
     @abstractmethod
     def _values(self, buffer: Any) -> NDArray[Any]:
         """The values in a buffer."""
+
+    def _degraded(self, sentence: str) -> None:
+        """Tell it, once, on one line."""
+        sentence = " ".join(sentence.split())
+        if sentence not in self.degradations:
+            self.degradations = (*self.degradations, sentence)
+            self.on_degraded(sentence)
 
     @abstractmethod
     def version(self) -> str:

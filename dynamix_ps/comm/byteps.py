@@ -61,7 +61,7 @@ class BytePSComm(Comm):
         self._shares = np.full(len(server_hosts), 1 / len(server_hosts))
         self._rate_bytes_per_s = _RATE_WITHIN_A_HOST_BYTES_PER_S
         near = [server for server, host in enumerate(server_hosts) if host == own_host]
-        self._host_memory = HostMemory(self._exchange, self.rank, near, self.gather)
+        self._host_memory = HostMemory(self._exchange, self.rank, near, self.gather, self._degraded)
         self._place_by_links(server_hosts, own_host)
 
     def _place_by_links(self, server_hosts: list[str], own_host: str) -> None:

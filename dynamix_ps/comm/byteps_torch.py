@@ -44,6 +44,8 @@ class TorchBytePSComm(TorchBuffers, BytePSComm):
         self._check(name, buffer)
         if buffer.device.type == "cpu":
             return super().push_pull(name, buffer, begin)
+        if self._numbers[name] in self._rounded:
+            self._degraded("wire: bf16 has no effect on gradients on a GPU, which travel in their own type")
         sent = self._without_beginning(buffer, begin)
         handle = -1 - int(self._push_pull_on_gpu(sent, sent, False, name, 0, 0))  # the others count upwards from 0
         self._remember(handle, buffer, sent, begin)

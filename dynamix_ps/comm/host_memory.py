@@ -6,7 +6,6 @@ Where all workers are on one host they sum in this memory themselves; servers on
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +17,6 @@ from dynamix_ps.comm.exchange import Exchange
 from dynamix_ps.comm.segments import DATA_OFFSET_BYTES, Announcement, Segment, SegmentError
 from dynamix_ps.config import variables
 
-log = logging.getLogger(__name__)
 _STATE_OFFSET_BYTES = 64  # in the page before the data: what the workers that sum in a segment tell each other
 _MAP_TIMEOUT_S = 30.0
 
@@ -38,10 +36,12 @@ class SharedBuffer:
 class HostMemory:
     """The shared buffers of one worker."""
 
-    def __init__(self, exchange: Exchange, rank: int, servers: Sequence[int], gather: Gather) -> None:
-        """`servers`: those on this host."""
+    def __init__(
+        self, exchange: Exchange, rank: int, servers: Sequence[int], gather: Gather, on_degraded: Callable[[str], None]
+    ) -> None:
+        """`servers`: those on this host. `on_degraded` is told, once, why roles of this host do not share memory."""
         self._exchange, self._rank, self._gather = exchange, rank, gather
-        self._near_servers = servers
+        self._near_servers, self._on_degraded = servers, on_degraded
         self._wanted = os.environ.get(variables.SHARED_MEMORY) != "0"
         self._workers_sum = os.environ.get(variables.HOST_SUM) != "server"
         self._allocations = 0
@@ -113,7 +113,7 @@ class HostMemory:
 
     def _warn(self, reason: object) -> None:
         if not self._warned:
-            log.warning("sums travel by TCP, though roles are on one host: %s", reason)
+            self._on_degraded(f"sums travel by TCP, though roles are on one host: {reason}")
         self._warned = True
 
     def release(self, address: int) -> None:

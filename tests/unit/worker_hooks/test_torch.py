@@ -12,9 +12,12 @@ import pytest
 import torch
 from torch import nn
 
+from dynamix_ps.comm import Comm
 from dynamix_ps.config.schema import Timeouts
 from dynamix_ps.errors import TrainingError
 from dynamix_ps.messages import Plan
+from dynamix_ps.report.summary import read_told, state_of
+from dynamix_ps.run_record.run_folder import RunFolder
 from worker_hooks.iteration import IterationInFlight
 from worker_hooks.sampler import Cursor, Step
 from worker_hooks.session import Session
@@ -473,3 +476,20 @@ def test_a_slowed_down_worker_trains_after_a_pause_also_with_mode_off(monkeypatc
             clock["now_s"] += 10.0
     run.close()
     assert slept == [1.0, 1.0], "as long again as it computed, pauses left out"
+
+
+def test_a_data_plane_that_falls_back_is_in_the_summary_of_every_run(tmp_path, monkeypatch):
+    def reserves_nothing(comm, values, dtype):
+        comm._degraded("sums travel by TCP, though roles are on one host: no memory.\nNext: look")
+        return np.zeros(values, dtype)
+
+    comm = Session(settings_for(), "torch").comm
+    monkeypatch.setattr(comm, "degradations", ())
+    monkeypatch.setattr(Comm, "allocate", reserves_nothing)
+    for folder in (tmp_path / "one", tmp_path / "two"):  # a process has one data plane, and may train more than once
+        (folder / "workers").mkdir(parents=True)
+        make_run(folder).close()
+        state = state_of(read_told(RunFolder(folder)), 1)
+        assert list(map(str, state.degradations.values())) == [
+            "data plane (worker-0): sums travel by TCP, though roles are on one host: no memory. Next: look"
+        ]
