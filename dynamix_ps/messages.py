@@ -175,6 +175,14 @@ class WindowRecord:
         float, Metric("The script's own learning rate over the largest it had", FRACTION, scope="cluster")
     ] = NAN
     gc_s: Annotated[float, Metric("Garbage collection, a part of the times above", SECONDS, gauge="gc_seconds")] = NAN
+    summed_bytes_per_s: Annotated[
+        float,
+        Metric(
+            "Gradient bytes of the worker that were summed, through shared memory or a network",
+            BYTES_PER_S,
+            gauge="summed_bytes_per_second",
+        ),
+    ] = NAN
     # as SystemSample describes them; cpu_ratio is the hook's own, without pauses
     cpu_ratio: float = NAN
     cpu_cores: float = NAN

@@ -128,6 +128,7 @@ def summarise(run: str, state: RunState, gain: Gain, config: Config, outcome: Ou
         ],
         "wait_fraction": [_known(worker.fraction("wait")) for worker in workers],
         "noise_scale": _known(state.noise.value.scale),
+        "within_one_host": state.traffic.within_one_host,
         "per_worker": [_worker_row(worker, config) | _measured(worker, state) for worker in workers],
         "heterogeneity": outcome.heterogeneity,
         "degraded": _degraded(state, outcome),
@@ -167,6 +168,7 @@ def _worker_row(worker: WorkerState, config: Config) -> dict[str, Any]:
 def _measured(worker: WorkerState, state: RunState) -> dict[str, Any]:
     """What was measured beside training. Totals are of all connections the roles reported, means over all windows.
 
+    summed_bytes_per_s: gradient bytes that were summed.
     network_source: source of most windows. pushed_bytes, pulled_bytes: payload to and from the servers.
     retransmits: segments sent again, by the worker and by the servers to it. mean_rtt_s: smoothed round trip.
     cpu_fraction: of the cores it may use. throttled_fraction: time in which a CPU quota held it back.
@@ -174,6 +176,7 @@ def _measured(worker: WorkerState, state: RunState) -> dict[str, Any]:
     traffic = state.traffic.of_worker(worker.rank)
     means = {name: mean.value for name, mean in worker.means.items()}
     return {
+        "summed_bytes_per_s": _known(means.get("summed_bytes_per_s")),
         "network_source": worker.sources.most_common(1)[0][0] if worker.sources else None,
         "pushed_bytes": _count(traffic.pushed_bytes),
         "pulled_bytes": _count(traffic.pulled_bytes),

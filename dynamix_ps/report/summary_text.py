@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from dynamix_ps.run_record.evaluations import main_names, shown, titled
@@ -19,7 +19,7 @@ def markdown(summary: dict[str, Any], plots: Sequence[str]) -> str:
         f"**Gain**: {summary['gain']['text']}.",
         _table(("", "value"), _figures(summary)),
         "## Workers\n\n" + _workers(summary["per_worker"]) + _about_waiting(summary["heterogeneity"]),
-        "## Network and machine\n\n" + _measured(summary["per_worker"]),
+        "## Sums, network and machine\n\n" + _measured(summary["per_worker"], summary["within_one_host"]),
         "## Evaluations on the test set\n\n" + _evaluations(summary["evaluations"], summary["metrics"]),
         "## Degraded\n\n" + _bullets(summary["degraded"], "Nothing: everything worked as configured."),
     ]
@@ -111,24 +111,25 @@ def _about_waiting(heterogeneity: str) -> str:
     )
 
 
-def _measured(rows: list[dict[str, Any]]) -> str:
-    head = ("worker", "network source", "pushed", "pulled", "retransmits", "round trip", "CPU", "held back by quota")
-    return _table(
-        head,
-        (
-            (
-                str(row["rank"]),
-                _or_dash(row["network_source"]),
-                _unit(row["pushed_bytes"], "MB", 1, 1e-6),
-                _unit(row["pulled_bytes"], "MB", 1, 1e-6),
-                _unit(row["retransmits"], "", 0),
-                _unit(row["mean_rtt_s"], "ms", 3, 1e3),
-                _percent(row["cpu_fraction"]),
-                _percent(row["throttled_fraction"]),
-            )
-            for row in rows
-        ),
-    )
+def _measured(rows: list[dict[str, Any]], within_one_host: bool) -> str:
+    """What was measured beside training; that of a network only where there is one."""
+    columns: dict[str, Callable[[dict[str, Any]], str]] = {
+        "worker": lambda row: str(row["rank"]),
+        "sums": lambda row: _unit(row["summed_bytes_per_s"], "MB/s", 1, 1e-6),
+    }
+    if not within_one_host:
+        columns |= {
+            "network source": lambda row: _or_dash(row["network_source"]),
+            "pushed": lambda row: _unit(row["pushed_bytes"], "MB", 1, 1e-6),
+            "pulled": lambda row: _unit(row["pulled_bytes"], "MB", 1, 1e-6),
+            "retransmits": lambda row: _unit(row["retransmits"], "", 0),
+            "round trip": lambda row: _unit(row["mean_rtt_s"], "ms", 3, 1e3),
+        }
+    columns |= {
+        "CPU": lambda row: _percent(row["cpu_fraction"]),
+        "held back by quota": lambda row: _percent(row["throttled_fraction"]),
+    }
+    return _table(list(columns), ([cell(row) for cell in columns.values()] for row in rows))
 
 
 def _evaluations(points: list[dict[str, Any]], metrics: dict[str, Any]) -> str:

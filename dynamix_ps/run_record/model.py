@@ -43,6 +43,7 @@ class WorkerState:
     iteration: int = 0
     samples_per_s: float = math.nan  # last window
     shares: dict[str, float] = field(default_factory=dict)  # of the last window's duration, by part
+    summed_bytes_per_s: float = math.nan  # last window
     loss: float = math.nan
     accuracy: float = math.nan
     network: NetworkSample = field(default_factory=NetworkSample)  # last window, as this worker sees it

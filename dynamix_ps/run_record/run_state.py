@@ -135,9 +135,11 @@ class RunState:
         worker.iteration = line["first_iteration"] + line["iterations"]
         worker.last_s = line["time_s"]
         worker.loss, worker.accuracy = number(line["loss"]), number(line["accuracy"])
+        worker.summed_bytes_per_s = number(line.get("summed_bytes_per_s"))
         worker.network, worker.system = filled(NetworkSample, line), filled(SystemSample, line)
         worker.sources[worker.network.network_source] += 1
         for name, value in (
+            ("summed_bytes_per_s", worker.summed_bytes_per_s),
             ("rtt_s", worker.network.rtt_s),
             ("throttled", worker.system.throttled),
             ("cpu_share", ratio(worker.system.cpu_ratio, worker.system.cpu_cores)),

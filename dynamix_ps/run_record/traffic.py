@@ -44,6 +44,12 @@ class TrafficLedger:
             before = kept.get((flow.local, flow.remote))
             kept[flow.local, flow.remote] = flow if before is None else _highest(before, flow)
 
+    @property
+    def within_one_host(self) -> bool:
+        """Whether connections are known, and all of them lead to where they come from: no network is between roles."""
+        ends = [ends for flows in self.flows.values() for ends in flows]
+        return bool(ends) and all(_host(local) == _host(remote) for local, remote in ends)
+
     def of_worker(self, rank: int) -> WorkerTraffic:
         """Both directions of one worker, joined with the other side's reports by the ends of each connection.
 
@@ -59,6 +65,11 @@ class TrafficLedger:
             push_retransmits=known_sum(mine.retransmits for mine, _ in pairs),
             pull_retransmits=known_sum(other.retransmits for _, other in pairs if other),
         )
+
+
+def _host(address: str) -> str:
+    host = address.rpartition(":")[0]
+    return "loopback" if host.startswith("127.") or host == "[::1]" else host
 
 
 def _highest(before: Flow, now: Flow) -> Flow:

@@ -60,7 +60,8 @@ def window(rank: int, number: int, batch_size: int = 64, **fields: Any) -> dict[
         grad_sq_local=1.0,
         grad_sq_global=1.0,
         grad_norm_std=0.1,
-        bytes_pushed=1000,
+        bytes_pushed=25_000_000,
+        summed_bytes_per_s=25e6,
     )
     values = {k: None if isinstance(v, float) and math.isnan(v) else v for k, v in dataclasses.asdict(record).items()}
     return {"kind": "window", "time_s": START_S + number + 1.0, **values, **fields}

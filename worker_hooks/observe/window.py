@@ -95,6 +95,7 @@ class WindowMeter:
         samples = sum(i.samples for i in iterations)
         global_samples = sum(i.view.samples for i in iterations)
         push_pull_s = sum(network_s for _, network_s in rows)
+        bytes_pushed = sum(i.bytes_pushed for i in iterations)
         duration_s, cpu_s = sum(i.times.duration_s for i in iterations), sum(i.times.cpu_s for i in iterations)
         measured = [i for i in iterations if math.isfinite(i.global_grad_sq)]
         norm, norm_std = _mean_and_std([math.sqrt(i.grad_sq) for i in iterations if math.isfinite(i.grad_sq)])
@@ -121,7 +122,7 @@ class WindowMeter:
             grad_sq_local=_mean((i.grad_sq, 1) for i in iterations if math.isfinite(i.grad_sq)),
             grad_sq_global=_mean((i.global_grad_sq, 1) for i in measured),
             grad_norm_std=norm_std / norm if norm else math.nan,
-            bytes_pushed=sum(i.bytes_pushed for i in iterations),
+            bytes_pushed=bytes_pushed,
             accuracy_std=accuracy_std,
             cpu_ratio=cpu_s / duration_s if duration_s > 0 else math.nan,
             noise_variance=_mean((one.variance, 1) for one in noise if math.isfinite(one.variance)),
@@ -130,6 +131,7 @@ class WindowMeter:
             trained_ratio=iterations[-1].trained_ratio,
             lr_ratio=iterations[-1].lr_ratio,
             gc_s=sum(i.times.gc_s for i in iterations),
+            summed_bytes_per_s=bytes_pushed / duration_s if duration_s > 0 else math.nan,
             flagged=any(i.stalled for i in iterations),
         )
 

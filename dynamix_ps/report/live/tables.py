@@ -31,11 +31,12 @@ class _Column(NamedTuple):
     justify: JustifyMethod = "right"
     least: int = 0  # shown from this width on
     most: int = EVER  # and below this one
+    of_network: bool = False  # shown only where there is a network between roles
 
 
 def workers_table(state: RunState, width: int, ascii_only: bool) -> Table:
     """One row per worker."""
-    wide = width >= WIDE
+    wide, network = width >= WIDE, not state.traffic.within_one_host
     columns = (
         _Column("worker", lambda w: str(w.rank)),
         _Column("batch", lambda w: or_dash(w.batch_size)),
@@ -43,19 +44,20 @@ def workers_table(state: RunState, width: int, ascii_only: bool) -> Table:
         _Column("samples/s", lambda w: figure(w.samples_per_s, ",.0f")),
         _Column("time", lambda w: bar(w, 16 if wide else 10, ascii_only), "left"),
         _Column("compute / push-pull / wait", _split, least=WIDEST),
-        _Column("push/pull", _both_rates, most=WIDE),
-        _Column("push", lambda w: megabytes(w.network.push_bytes_per_s), least=WIDE),
-        _Column("pull", lambda w: megabytes(w.network.pull_bytes_per_s), least=WIDE),
-        _Column("retr./s", lambda w: figure(w.retransmits_per_s, ".1f"), least=MEDIUM),
-        _Column("RTT ms", lambda w: figure(w.network.rtt_s, ".2f", 1e3), least=MEDIUM),
+        _Column("sums", lambda w: megabytes(w.summed_bytes_per_s), least=WIDE if network else 0),
+        _Column("push/pull", _both_rates, most=WIDE, of_network=True),
+        _Column("push", lambda w: megabytes(w.network.push_bytes_per_s), least=WIDE, of_network=True),
+        _Column("pull", lambda w: megabytes(w.network.pull_bytes_per_s), least=WIDE, of_network=True),
+        _Column("retr./s", lambda w: figure(w.retransmits_per_s, ".1f"), least=MEDIUM, of_network=True),
+        _Column("RTT ms", lambda w: figure(w.network.rtt_s, ".2f", 1e3), least=MEDIUM, of_network=True),
         _Column("CPU", lambda w: percent(ratio(w.system.cpu_ratio, w.system.cpu_cores)), least=MEDIUM),
         _Column("memory", lambda w: figure(w.system.memory_bytes, ",.0f", 1e-6), least=WIDEST),
-        _Column("source", source, "left", least=WIDEST),
+        _Column("source", source, "left", least=WIDEST, of_network=True),
         _Column("loss", lambda w: figure(w.loss, ".3f")),
         _Column("acc.", lambda w: figure(w.accuracy, ".3f"), least=WIDE),
         _Column("state", phase, "left"),
     )
-    shown = [column for column in columns if column.least <= width < column.most]
+    shown = [one for one in columns if one.least <= width < one.most and (network or not one.of_network)]
     table = _table()
     for column in shown:
         cut = "crop" if ascii_only else "ellipsis"
@@ -67,24 +69,28 @@ def workers_table(state: RunState, width: int, ascii_only: bool) -> Table:
 
 def servers_table(state: RunState) -> Table:
     """One row per server and for the scheduler."""
+    columns = ("CPU", "memory") if state.traffic.within_one_host else ("in", "out", "CPU", "memory", "unread", "unsent")
     table = _table()
     table.add_column("server", no_wrap=True)
-    for name in ("in", "out", "CPU", "memory", "unread", "unsent"):
-        table.add_column(name, justify="right", no_wrap=True)
+    for column in columns:
+        table.add_column(column, justify="right", no_wrap=True)
     for name in sorted(state.servers):
-        table.add_row(name, *_server_cells(state.servers[name]))
+        cells = _server_cells(state.servers[name])
+        table.add_row(name, *(cells[column] for column in columns))
     return table
 
 
 def notes(state: RunState) -> Text:
     """Units, and how the network values came about."""
+    if state.traffic.within_one_host:
+        return Text("all roles on one host; sums in MB/s, memory in MB", style="dim")
     workers = state.workers.values()
     sources = by_worker({worker.rank: worker.network.network_source for worker in workers})
     ages = [age for age in (worker.network.network_age_s for worker in workers) if not math.isnan(age)]
     if sources == "none":
-        return Text("network: not measured", style="dim")
+        return Text("network: not measured; sums in MB/s", style="dim")
     age = f", {max(ages):.1f} s old" if ages else ""
-    return Text(f"network: {sources}{age}; push, pull, in, out in MB/s, memory and queues in MB", style="dim")
+    return Text(f"network: {sources}{age}; sums, push, pull, in, out: MB/s; memory, queues: MB", style="dim")
 
 
 def _table() -> Table:
@@ -99,12 +105,12 @@ def _both_rates(worker: WorkerState) -> str:
     return f"{megabytes(worker.network.push_bytes_per_s)}/{megabytes(worker.network.pull_bytes_per_s)}"
 
 
-def _server_cells(server: ServerView) -> tuple[str, ...]:
-    return (
-        megabytes(server.push_bytes_per_s),
-        megabytes(server.pull_bytes_per_s),
-        percent(ratio(server.system.cpu_ratio, server.system.cpu_cores)),
-        figure(server.system.memory_bytes, ",.0f", 1e-6),
-        figure(server.unread_bytes, ".2f", 1e-6),
-        figure(server.unsent_bytes, ".2f", 1e-6),
-    )
+def _server_cells(server: ServerView) -> dict[str, str]:
+    return {
+        "in": megabytes(server.push_bytes_per_s),
+        "out": megabytes(server.pull_bytes_per_s),
+        "CPU": percent(ratio(server.system.cpu_ratio, server.system.cpu_cores)),
+        "memory": figure(server.system.memory_bytes, ",.0f", 1e-6),
+        "unread": figure(server.unread_bytes, ".2f", 1e-6),
+        "unsent": figure(server.unsent_bytes, ".2f", 1e-6),
+    }

@@ -152,14 +152,18 @@ class LiveView:
             "batch": _each(workers, lambda w: or_dash(w.batch_size)),
             "samples_per_s": _each(workers, lambda w: figure(w.samples_per_s, ".0f")),
             "wait": _each(workers, lambda w: figure(w.shares.get("wait"), ".2f")),
-            "push_MB_per_s": _each(workers, lambda w: figure(w.network.push_bytes_per_s, ".2f", 1e-6)),
-            "pull_MB_per_s": _each(workers, lambda w: figure(w.network.pull_bytes_per_s, ".2f", 1e-6)),
-            "retransmits_per_s": _each(workers, lambda w: figure(w.retransmits_per_s, ".2f")),
-            "rtt_ms": _each(workers, lambda w: figure(w.network.rtt_s, ".3f", 1e3)),
-            "network_source": _each(workers, source),
+            "summed_MB_per_s": _each(workers, lambda w: figure(w.summed_bytes_per_s, ".2f", 1e-6)),
             "loss": _each(workers, lambda w: figure(w.loss, ".3f")),
             "state": _each(workers, lambda w: w.phase.replace(" ", "_").replace(",", "+")),
         }
+        if not state.traffic.within_one_host:
+            fields |= {
+                "push_MB_per_s": _each(workers, lambda w: figure(w.network.push_bytes_per_s, ".2f", 1e-6)),
+                "pull_MB_per_s": _each(workers, lambda w: figure(w.network.pull_bytes_per_s, ".2f", 1e-6)),
+                "retransmits_per_s": _each(workers, lambda w: figure(w.retransmits_per_s, ".2f")),
+                "rtt_ms": _each(workers, lambda w: figure(w.network.rtt_s, ".3f", 1e3)),
+                "network_source": _each(workers, source),
+            }
         for name, value in self._newest_values().items():
             fields[f"test_{name}".replace(" ", "_")] = f"{value:.4f}" if name == ACCURACY else f"{value:.4g}"
         if (to_go_s := state.time_to_go_s) is not None:

@@ -12,6 +12,7 @@ from tests.unit.synthetic_run import (
     config,
     evaluation,
     finished,
+    flow,
     link,
     links,
     measured,
@@ -67,6 +68,12 @@ def fill_measured(folder: RunFolder, recorder: Recorder) -> None:
     for rank in (0, 1):
         append(folder.worker_file(rank), started(rank), window(rank, 0, **values, network_source="ebpf"))
     append(folder.journal_file, links(0, [link(0), link(1, slow="compute")], [server()]))
+    recorder.poll()
+
+
+def on_one_host(folder: RunFolder, recorder: Recorder) -> None:
+    for name, (here, there) in {"worker-0": ("127.0.0.1:5", "127.0.0.1:6"), "server-0": ("[::1]:6", "[::1]:5")}.items():
+        append(folder.role_file(name), role(name, [flow(here, there)]))
     recorder.poll()
 
 
@@ -142,8 +149,19 @@ class TestTable:
     def test_measured_values_of_a_worker(self, folder: RunFolder, recorder: Recorder) -> None:
         fill_measured(folder, recorder)
         (row,) = (line for line in drawn(recorder, terminal(120)).splitlines() if "slow" in line)
-        assert row.split()[-10:] == ["12.0", "0.5", "5.5", "0.25", "75", "%", "2.000", "0.500", "slow:", "compute"]
+        assert " ".join(row.split()[-11:]) == "25.0 12.0 0.5 5.5 0.25 75 % 2.000 0.500 slow: compute"
         assert " 12.0/0.5 " in drawn(recorder, terminal(80))
+
+    @pytest.mark.parametrize("width", [80, 104, 120, 168])
+    def test_on_one_host_sums_are_shown_and_no_network(self, folder: RunFolder, recorder: Recorder, width: int) -> None:
+        fill_measured(folder, recorder)
+        assert "push" in drawn(recorder, terminal(width))
+        on_one_host(folder, recorder)
+        text = drawn(recorder, terminal(width))
+        assert " 25.0 " in text and "sums in MB/s" in text and "…" not in text
+        assert not any(word in text for word in ("push ", "push/pull ", "RTT", "retr.", "unread", "ebpf"))
+        (row,) = (line for line in text.splitlines() if line.startswith("server-0"))
+        assert row.split() == ["server-0", "25", "%", "100"]
 
     def test_retransmits_of_one_side_are_shown_as_they_are(self, folder: RunFolder, recorder: Recorder) -> None:
         fill_measured(folder, recorder)
@@ -252,6 +270,13 @@ class TestPlainLines:
         assert (fields["push_MB_per_s"], fields["pull_MB_per_s"]) == ("12.00,12.00", "0.50,0.50")
         assert (fields["retransmits_per_s"], fields["rtt_ms"]) == ("5.50,5.50", "0.250,0.250")
         assert fields["network_source"] == "ebpf,ebpf"
+        assert fields["summed_MB_per_s"] == "25.00,25.00"
+        on_one_host(folder, recorder)
+        with LiveView(recorder.state, console, clock):
+            pass
+        fields = dict(pair.split("=", 1) for pair in self.lines(console)[-1].split(" "))
+        assert fields["summed_MB_per_s"] == "25.00,25.00"
+        assert not fields.keys() & {"push_MB_per_s", "pull_MB_per_s", "retransmits_per_s", "rtt_ms", "network_source"}
 
     def test_last_word_at_the_end(self, recorder: Recorder, console: Console, clock: Clock) -> None:
         with LiveView(recorder.state, console, clock) as view:

@@ -148,8 +148,13 @@ def test_runs_of_before_are_read(folder: RunFolder) -> None:
 def test_what_was_measured(folder: RunFolder) -> None:
     values = {"network_source": "ebpf", "rtt_s": 0.001, "throttled": 0.2, "cpu_ratio": 0.25, "cpu_cores": 0.5}
     append(folder.worker_file(0), started(0), window(0, 0, **values), window(0, 1, duration_s=3.0, **values))
-    append(folder.worker_file(0), window(0, 2, duration_s=4.0, rtt_s=0.003, throttled=0.6, network_source="sockdiag"))
-    append(folder.worker_file(1), started(1), window(1, 0))
+    append(
+        folder.worker_file(0),
+        window(0, 2, duration_s=4.0, summed_bytes_per_s=0.0, rtt_s=0.003, throttled=0.6, network_source="sockdiag"),
+    )
+    of_before = window(1, 0)
+    del of_before["summed_bytes_per_s"]  # a run that was recorded before there was this value
+    append(folder.worker_file(1), started(1), of_before)
     ours = [flow("w:1", "s:1", bytes_out=2e6, bytes_in=1e6, retransmits=4.0)]
     append(folder.role_file("worker-0"), role("worker-0", ours))
     append(folder.role_file("server-0"), role("server-0", [flow("s:1", "w:1", retransmits=3.0)]))
@@ -162,8 +167,18 @@ def test_what_was_measured(folder: RunFolder) -> None:
     assert second["network_source"] == "none"
     assert second["pushed_bytes"] is None and second["retransmits"] is None and second["mean_rtt_s"] is None
     page = folder.summary_md.read_text()
-    assert "| 0 | ebpf | 2.0 MB | 1.0 MB | 7 | 2.000 ms | 50.00 % | 40.00 % |" in page
-    assert "| 1 | none | - | - | - | - | - | - |" in page
+    assert "| 0 | 12.5 MB/s | ebpf | 2.0 MB | 1.0 MB | 7 | 2.000 ms | 50.00 % | 40.00 % |" in page
+    assert "| 1 | - | none | - | - | - | - | - | - |" in page
+
+
+def test_within_one_host_the_page_has_no_network(folder: RunFolder) -> None:
+    append(folder.worker_file(0), started(0), window(0, 0, cpu_ratio=0.25, cpu_cores=0.5))
+    append(folder.role_file("worker-0"), role("worker-0", [flow("127.0.0.1:1", "127.0.1.1:2", bytes_out=2e6)]))
+    summary = write_summary(folder, config(1), GOOD)
+    assert summary["within_one_host"]
+    assert summary["per_worker"][0]["pushed_bytes"] == 2_000_000, "the figures stay for programs"
+    page = folder.summary_md.read_text()
+    assert "| worker | sums | CPU | held back by quota |" in page and "| 0 | 25.0 MB/s | 50.00 % | - |" in page
 
 
 def test_noise_scale_is_that_of_smoothed_parts(folder: RunFolder) -> None:

@@ -96,6 +96,7 @@ def test_cpu_time_and_garbage_collection_leave_pauses_out_and_a_window_has_those
     (record,) = records([iteration(i) for i in range(4)])
     assert record.cpu_ratio == pytest.approx(0.5 / 1.25)
     assert record.gc_s == pytest.approx(3 * 0.125)
+    assert record.summed_bytes_per_s == pytest.approx(3 * 100 / record.duration_s)
 
 
 SLOW = 6  # iteration from which on worker 1 is slow and worker 0 waits for it
