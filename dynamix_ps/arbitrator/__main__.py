@@ -40,6 +40,7 @@ class Settings:
     run_id: str
     token: str
     address: str  # host:port
+    n_servers: int | None  # None: the cluster file says it
 
 
 def main() -> int:
@@ -60,7 +61,7 @@ def read_settings() -> Settings:
     """Settings from the environment.
 
     Raises:
-        EnvironmentNotReady: a variable is missing.
+        EnvironmentNotReady: a variable is missing or wrong.
         ConfigError: the configuration is wrong.
     """
     names = (variables.CONFIG, variables.RUN_DIR, variables.RUN_ID, variables.TOKEN, variables.ARBITRATOR)
@@ -71,7 +72,27 @@ def read_settings() -> Settings:
             f"arbitrator: {', '.join(missing)} not set; start the arbitrator with `dynamix launch`, which sets them"
         )
     config_file, run_dir, run_id, token, address = (str(values[name]) for name in names)
-    return Settings(load_config(Path(config_file), findings), RunFolder(Path(run_dir)), run_id, token, address)
+    config = load_config(Path(config_file), findings)
+    return Settings(config, RunFolder(Path(run_dir)), run_id, token, address, _servers_started(config))
+
+
+def _servers_started(config: Config) -> int | None:
+    """How many servers the launcher has started; None: those of the cluster file.
+
+    With `servers: auto` there is one on every host, and the cluster file does not know the hosts.
+    Raises EnvironmentNotReady if nothing tells the number.
+    """
+    if not config.data_plane.has_servers:
+        return None
+    told = variables.get("DMLC_NUM_SERVER")
+    if told is None and config.cluster.servers is not None:
+        return None
+    if told is None or not told.isdecimal() or int(told) < 1:
+        raise EnvironmentNotReady(
+            f"arbitrator: DMLC_NUM_SERVER is {'not set' if told is None else repr(told)}, expected the number of "
+            "servers, which `cluster.servers: auto` does not tell; set it as for the other roles"
+        )
+    return int(told)
 
 
 async def serve(settings: Settings) -> None:
@@ -88,7 +109,8 @@ async def serve(settings: Settings) -> None:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     journal = Journal(folder.journal_file)
     exporter = _exporter(config, folder.path.name, journal)
-    arbitrator = Arbitrator(config, policy, journal, resumed, policy_file, exporter=exporter)
+    n_servers = settings.n_servers
+    arbitrator = Arbitrator(config, policy, journal, resumed, policy_file, exporter=exporter, n_servers=n_servers)
     server = Server(arbitrator, settings.run_id, settings.token, n_workers)
     gc.freeze()  # a collection over the loaded modules takes 20 ms, which could delay a decision
     port = await server.start(settings.address)

@@ -54,6 +54,7 @@ class Arbitrator:
         policy_file: where a learning policy is saved after every update.
         clock: monotonic seconds.
         exporter: gets every closed window.
+        n_servers: how many were started; None: those of the cluster file, where `auto` counts as one.
 
     Raises:
         EnvironmentNotReady: the journal is of a cluster of another size.
@@ -68,6 +69,7 @@ class Arbitrator:
         policy_file: Path,
         clock: Callable[[], float] = time.monotonic,
         exporter: Exporter | None = None,
+        n_servers: int | None = None,
     ) -> None:
         self._config = config
         self._policy = policy
@@ -80,7 +82,7 @@ class Arbitrator:
         self._reference_batch = sum(config.initial_sizes())
         self._ring = config.data_plane.is_ring
         self._registry = Registry(self._n_workers, config.timeouts.lease_s, resumed.retired)
-        self._links = Links(self._n_workers, len(config.cluster.server_hosts))
+        self._links = Links(self._n_workers, n_servers or len(config.cluster.server_hosts))
         self._windows = Windows(self._n_workers, closed=resumed.window)
         self._plan = resumed.plan or Plan(0, config.initial_sizes())
         if len(self._plan.batch_sizes) != self._n_workers:

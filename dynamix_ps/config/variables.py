@@ -108,7 +108,9 @@ VARIABLES: tuple[Variable, ...] = (
     _of_run("DMLC_ROLE", "Role of the process: scheduler, server or worker.", f"{_BYTEPS}, comm.role_environment"),
     _of_run("DMLC_NUM_WORKER", "Number of workers.", f"{_BYTEPS}, comm.role_environment"),
     _of_run(
-        "DMLC_NUM_SERVER", "Number of servers; 0 where the data plane has none.", f"{_BYTEPS}, comm.role_environment"
+        "DMLC_NUM_SERVER",
+        "Number of servers; 0 where the data plane has none.",
+        f"{_BYTEPS}, comm.role_environment, arbitrator",
     ),
     _of_run("DMLC_WORKER_ID", "Rank of a worker, from 0.", f"{_BYTEPS}, comm.role_environment"),
     _of_run(

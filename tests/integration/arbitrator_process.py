@@ -52,6 +52,7 @@ class ArbitratorProcess:
             "DYNAMIX_RUN_ID": RUN_ID,
             "DYNAMIX_TOKEN": TOKEN,
             "DYNAMIX_ARBITRATOR": self.address,
+            "DMLC_NUM_SERVER": "1",
             **ONE_THREAD,
         }
         self.process: subprocess.Popen[str] | None = None
