@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,6 +69,19 @@ def server_shares(
     rates = _grouped(np.array([_rate(host, rate_bytes_per_s) for host in hosts]))
     of_host = dict(zip(hosts, _host_shares(pushes, servers > 0, rates) / np.maximum(servers, 1), strict=True))
     return np.array([of_host[host] for host in server_hosts])
+
+
+def link_traffic(
+    pushes: float | NDArray[np.number[Any]], shares: NDArray[np.floating[Any]], total: float | np.number[Any]
+) -> NDArray[np.floating[Any]]:
+    """Bytes that each host sends, and receives, for every byte of the sum: w + s (n - 2 w), see `server_shares`.
+
+    Args:
+        pushes: from each host (w).
+        shares: of each host's servers (s).
+        total: pushes from all hosts (n).
+    """
+    return np.asarray(pushes + shares * (total - 2 * pushes))
 
 
 def _host_shares(

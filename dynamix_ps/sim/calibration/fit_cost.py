@@ -2,7 +2,8 @@
 
 The unknowns are fixed_s, per_sample_s and the exposed network time of each worker, and one jitter. They fit iteration
 times, push-pull times and what every worker needs on its own (series.py). The fit cannot tell overlap from bandwidth,
-so overlap is 0, and a link's rate is the one that gives its exposed time. Weights and priors are chosen by us.
+so overlap is 0, and a link's rate is the one that gives its exposed time, wherever the servers of the run were. Weights
+and priors are chosen by us.
 """
 
 from __future__ import annotations

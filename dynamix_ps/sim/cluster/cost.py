@@ -22,6 +22,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dynamix_ps.comm.placement import link_traffic
 from dynamix_ps.sim.cluster.parameters import Parameters, Reals
 from dynamix_ps.sim.cluster.traces import Conditions
 
@@ -33,6 +34,7 @@ MATHIS = np.float32(1.22)  # rate <= 1.22 segment / (rtt sqrt(loss)), Mathis et 
 TIMEOUT_S = np.float32(0.2)  # smallest retransmission timeout of Linux
 TAIL_SEGMENTS = np.float32(3.0)  # last segments of a transfer: only a timeout repairs their loss
 THROTTLED_POWER = np.float32(3.0)  # the power of u
+TINY = np.float32(1e-6)  # for shares of 0
 _GUMBEL = np.float32(np.sqrt(6) / np.pi)  # scale over standard deviation
 
 
@@ -46,7 +48,8 @@ class Times:
     wait_s: Reals  # (E, W)
     iteration_s: Reals  # (E,)
     transfer_s: Reals  # (E, W), transfer of a worker's data in one direction
-    bytes: Reals  # (E,), in one direction
+    bytes: Reals  # (E,), of a worker in one direction
+    served_bytes_per_s: Reals  # (E,), that the servers can take in from all workers together
 
 
 def iteration_times(parameters: Parameters, conditions: Conditions, sizes: Reals, unit_noise: Reals) -> Times:
@@ -59,7 +62,7 @@ def iteration_times(parameters: Parameters, conditions: Conditions, sizes: Reals
     mean_s = compute_s(parameters, conditions, sizes)
     relative_jitter = unit_noise * (parameters.jitter / np.sqrt(parameters.iterations))[:, None]
     computing_s = mean_s * np.maximum(1 + relative_jitter, 0.1)
-    bytes_, transfer_s = transfers(parameters, conditions)
+    bytes_, transfer_s, served_bytes_per_s = transfers(parameters, conditions)
     exposed_s = exposed(parameters, conditions, computing_s, transfer_s)
     spread_s = np.maximum(_GUMBEL * parameters.jitter, 1e-6) * computing_s.max(axis=-1)
     chain_s = computing_s + exposed_s
@@ -68,7 +71,7 @@ def iteration_times(parameters: Parameters, conditions: Conditions, sizes: Reals
     seen_s = computing_s * (parameters.quota + (1 - parameters.quota) * busy**THROTTLED_POWER)
     last_s = _mean_of_largest(seen_s, seen_s.max(axis=-1), spread_s)
     push_pull_s, wait_s = iteration_s - last_s, last_s[:, None] - seen_s
-    return Times(seen_s, computing_s, push_pull_s, wait_s, iteration_s, transfer_s, bytes_)
+    return Times(seen_s, computing_s, push_pull_s, wait_s, iteration_s, transfer_s, bytes_, served_bytes_per_s)
 
 
 def compute_s(parameters: Parameters, conditions: Conditions, sizes: Reals) -> Reals:
@@ -79,12 +82,14 @@ def compute_s(parameters: Parameters, conditions: Conditions, sizes: Reals) -> R
     return seconds
 
 
-def transfers(parameters: Parameters, conditions: Conditions) -> tuple[Reals, Reals]:
-    """Bytes per iteration and direction (E,), and how long each worker's transfer takes (E, W).
+def transfers(parameters: Parameters, conditions: Conditions) -> tuple[Reals, Reals, Reals]:
+    """Bytes per iteration and direction (E,), each worker's transfer time (E, W), and the rate of the servers (E,).
 
     Parameter servers: every worker moves the model, at the rate of its link or its part of the servers' bandwidth
-    (all workers push at the same time). Ring: 2 (n-1)/n of the model at the rate of the slowest link (Patarasuk and
-    Yuan, J. Parallel Distrib. Comput. 2009), each of the 2 (n-1) steps half the longest round trip.
+    (all workers push at the same time). A link also carries what a server on the worker's host receives and sends. As
+    every worker needs a part from every server, the slowest server delays all of them. Shares do not change while
+    training runs. Ring: 2 (n-1)/n of the model at the rate of the slowest link (Patarasuk and Yuan, J. Parallel
+    Distrib. Comput. 2009), each of the 2 (n-1) steps half the longest round trip.
     """
     n = np.float32(parameters.n_workers)
     latency_s = parameters.latency_s * conditions.latency
@@ -92,14 +97,18 @@ def transfers(parameters: Parameters, conditions: Conditions) -> tuple[Reals, Re
     connections = np.where(parameters.ring, 1, parameters.servers).astype(np.float32)[:, None]
     lossy = MATHIS * SEGMENT_BYTES * connections / (latency_s * np.sqrt(np.maximum(loss, 1e-12)))
     link = np.minimum(parameters.link_bytes_per_s * conditions.bandwidth, np.where(loss > 0, lossy, np.inf))
-    part = parameters.server_bytes_per_s * conditions.server / n
+    pushed, served = link, parameters.server_bytes_per_s * conditions.server
+    if (share := parameters.server_share).any():
+        pushed = link / np.maximum(link_traffic(1, share, n), TINY)
+        beside = (link / np.maximum(share * (n - 1) / n, TINY)).min(axis=-1)
+        served = np.minimum(served / np.maximum(1 - share.sum(axis=-1), TINY), beside)
     bytes_ = parameters.model_bytes * np.where(parameters.ring, 2 * (n - 1) / n, 1).astype(np.float32)
     late_s = loss * (TAIL_SEGMENTS * TIMEOUT_S)
-    served_s = bytes_[:, None] / np.minimum(link, part[:, None]) + latency_s + late_s
+    served_s = bytes_[:, None] / np.minimum(pushed, (served / n)[:, None]) + latency_s + late_s
     if not parameters.ring.any():
-        return bytes_, served_s
+        return bytes_, served_s, served
     around_s = bytes_ / link.min(axis=-1) + (n - 1) * latency_s.max(axis=-1) + late_s.max(axis=-1)
-    return bytes_, np.where(parameters.ring[:, None], around_s[:, None], served_s)
+    return bytes_, np.where(parameters.ring[:, None], around_s[:, None], served_s), served
 
 
 def exposed(parameters: Parameters, conditions: Conditions, computing_s: Reals, transfer_s: Reals) -> Reals:

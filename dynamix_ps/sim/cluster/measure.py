@@ -94,9 +94,12 @@ def noise_estimate(sizes: Reals, local: Reals, whole: Reals) -> tuple[Reals, Rea
 def links(
     parameters: Parameters, conditions: Conditions, times: Times, draw: Reals
 ) -> tuple[Reals, Reals, Reals, Reals]:
-    """(bytes/s one way (E, 1), retransmits/s, round trip in s, part of the time busy); (E, W), NaN unknown."""
+    """(bytes/s one way, retransmits/s, round trip in s, part of the time busy); (E, W), NaN unknown.
+
+    What goes to a server on the worker's own host does not pass a connection.
+    """
     known = _known(parameters.knows_network)
-    rate = (times.bytes / times.iteration_s)[:, None] * known
+    rate = (times.bytes / times.iteration_s)[:, None] * (1 - parameters.server_share) * known
     duration_s = (times.iteration_s * parameters.iterations)[:, None]
     lost = (parameters.loss + conditions.loss) * (rate / SEGMENT_BYTES) * duration_s
     counted = np.maximum(lost + np.sqrt(lost) * draw, 0) / duration_s
@@ -127,12 +130,12 @@ def machines(
     return cpu, parameters.cores[:, None] * parameters.quota * known, throttled, memory, use, gpu
 
 
-def servers(parameters: Parameters, conditions: Conditions, times: Times) -> tuple[Reals, Reals, Reals]:
+def servers(parameters: Parameters, times: Times) -> tuple[Reals, Reals, Reals]:
     """(CPU use, bytes waiting to be summed, bytes waiting to be sent) of the busiest server; (E,), NaN unknown."""
     known = _known(parameters.knows_servers & ~parameters.ring)[:, 0]
     inflow = parameters.n_workers * times.bytes / times.iteration_s
     cpu = np.minimum(inflow / parameters.servers / (SERVER_CORES * SUM_BYTES_PER_S), 1).astype(np.float32)
-    use = np.minimum(inflow / (parameters.server_bytes_per_s * conditions.server), 1)
+    use = np.minimum(inflow / times.served_bytes_per_s, 1)
     waiting = QUEUE_BYTES * parameters.n_workers * use
     return cpu * known, waiting * use * known, waiting * known
 

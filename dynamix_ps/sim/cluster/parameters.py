@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dynamix_ps.apportion import Whole
+from dynamix_ps.comm.placement import server_shares
 from dynamix_ps.policy.base import LR_RULES
 from dynamix_ps.sim.scenario.load import Scenario
 from dynamix_ps.sim.scenario.parts import Burst, Event
@@ -51,6 +52,7 @@ class Parameters:
     link_bytes_per_s: Reals  # in each direction
     latency_s: Reals  # round trip time without traffic
     loss: Reals  # part of the segments lost
+    server_share: Reals  # part of all bytes that a server on the worker's host sums; the rest is for the servers below
     low: Whole  # bounds of the batch size
     high: Whole
     initial: Whole  # first sizes; the learning rate is tuned for their sum
@@ -70,8 +72,8 @@ class Parameters:
     jitter: Reals  # of one iteration's compute time, standard deviation over mean
     drift: Reals  # of a worker's speed, standard deviation of its logarithm
     drift_s: Reals  # time constant of the drift
-    servers: Whole
-    server_bytes_per_s: Reals  # all servers together, in each direction
+    servers: Whole  # all of them
+    server_bytes_per_s: Reals  # of those on hosts of their own together, in each direction; infinite: there are none
     ring: Mask  # ring all-reduce instead of parameter servers
     model_bytes: Reals
     overlap: Reals  # part of the backward pass that pushes can overlap
@@ -163,7 +165,7 @@ def parameters_of(scenarios: Sequence[Scenario]) -> Parameters:
 
 
 def _one(scenario: Scenario) -> Parameters:
-    n, each, training = scenario.n_workers, scenario.each_worker, scenario.training
+    n, each, training, servers = scenario.n_workers, scenario.each_worker, scenario.training, scenario.servers
     gap_s, length_s, value = _bursts(scenario.bursts, n)
 
     def workers(name: str) -> Reals:
@@ -186,6 +188,7 @@ def _one(scenario: Scenario) -> Parameters:
         link_bytes_per_s=workers("bytes_per_s"),
         latency_s=workers("latency_s"),
         loss=workers("loss"),
+        server_share=_server_share(scenario)[None],
         low=np.full((1, n), scenario.batch.min, dtype=np.int64),
         high=np.full((1, n), scenario.batch.max, dtype=np.int64),
         initial=np.array([scenario.initial_sizes], dtype=np.int64),
@@ -198,8 +201,8 @@ def _one(scenario: Scenario) -> Parameters:
         jitter=all_(scenario.jitter),
         drift=all_(scenario.drift),
         drift_s=all_(scenario.drift_s),
-        servers=np.array([scenario.servers.count]),
-        server_bytes_per_s=all_(scenario.servers.count * scenario.servers.bytes_per_s),
+        servers=np.array([servers.count + n * servers.beside_workers]),
+        server_bytes_per_s=all_(servers.count * servers.bytes_per_s if servers.count else np.inf),
         ring=yes(scenario.architecture == "ring"),
         model_bytes=all_(scenario.model_bytes),
         overlap=all_(scenario.overlap),
@@ -216,6 +219,16 @@ def _one(scenario: Scenario) -> Parameters:
         max_windows=np.array([scenario.max_windows]),
         **trained,
     )
+
+
+def _server_share(scenario: Scenario) -> Reals:
+    """(W,) shares of the servers beside workers, as the data plane gives them when training begins."""
+    servers, each = scenario.servers, scenario.each_worker
+    if scenario.architecture == "ring" or not servers.beside_workers:
+        return np.zeros(len(each), dtype=np.float32)
+    beside = {f"worker-{rank}": worker.bytes_per_s for rank, worker in enumerate(each)}
+    rates = beside | {f"server-{index}": servers.bytes_per_s for index in range(servers.count)}
+    return server_shares(list(beside), list(rates), rates)[: len(each)].astype(np.float32)
 
 
 def _events(trace: Sequence[Event], n: int) -> dict[str, Any]:

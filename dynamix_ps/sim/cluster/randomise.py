@@ -83,6 +83,7 @@ def draw(rng: np.random.Generator, environments: int, n_workers: int, window: in
         link_bytes_per_s=links.astype(np.float32),
         latency_s=latency_s.astype(np.float32),
         loss=np.where(lossy, log_uniform(1e-5, 5e-3, all_), 0).astype(np.float32),
+        server_share=np.zeros(all_, dtype=np.float32),
         low=np.full(all_, LOW, dtype=np.int64),
         high=np.full(all_, HIGH, dtype=np.int64),
         initial=initial,

@@ -150,7 +150,7 @@ class Simulator:
         norms = measure.gradients(parameters, training, sizes, draws, unit_noise)
         rate, retransmits, rtt_s, busy = measure.links(parameters, conditions, times, draws[measure.RETRANSMITS])
         cpu, cores, throttled, memory, memory_use, gpu = measure.machines(parameters, conditions, times, sizes)
-        server_cpu, unread, unsent = measure.servers(parameters, conditions, times)
+        server_cpu, unread, unsent = measure.servers(parameters, times)
         both = measure.both_sides(parameters)
         return WindowArrays(
             present=np.ones(sizes.shape, dtype=bool),

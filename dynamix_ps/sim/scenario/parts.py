@@ -51,8 +51,21 @@ class Worker(Section):
 
 
 class Servers(Section):
-    count: Count = 2
+    """Servers on hosts of their own, and one on every worker's host where `beside_workers` says so.
+
+    Those beside workers share that worker's link and take the part of the bytes that `server_shares` of the data plane
+    gives them by the links of the scenario.
+    """
+
+    count: Annotated[int, Field(ge=0)] = 2
     bytes_per_s: Positive = 2.5e9  # each
+    beside_workers: bool = False
+
+    @model_validator(mode="after")
+    def _some(self) -> Servers:
+        if not self.count and not self.beside_workers:
+            raise ValueError("there must be a server; count may be 0 where beside_workers is true")
+        return self
 
 
 class Bounds(Section):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.optimize import linprog
 
-from dynamix_ps.comm.placement import piece_bytes, server_shares, servers_of_pieces, window_bytes
+from dynamix_ps.comm.placement import link_traffic, piece_bytes, server_shares, servers_of_pieces, window_bytes
 
 KIB = 1024
 
@@ -60,6 +60,16 @@ def test_equal_links_reach_the_optimum_of_byteps(workers: int, extra: int) -> No
     if extra > workers:  # the formula holds up to k = n, where servers on worker hosts have nothing left to do
         limit = 1 / 25e6
     assert busiest_link_s(server_shares(hosts, servers, rates), hosts, servers, rates) == pytest.approx(limit)
+
+
+@given(st.data())
+def test_traffic_of_a_link_is_what_its_messages_add_up_to(data: st.DataObject) -> None:
+    pushes = data.draw(st.lists(st.integers(0, 3), min_size=2, max_size=5).filter(any))
+    hosts = [f"h{number}" for number in range(len(pushes))]
+    weights = np.array(data.draw(st.lists(st.integers(1, 9), min_size=len(hosts), max_size=len(hosts))), dtype=float)
+    shares, workers = weights / weights.sum(), [h for h, w in zip(hosts, pushes, strict=True) for _ in range(w)]
+    busiest = link_traffic(np.array(pushes), shares, sum(pushes)).max()
+    assert busiest == pytest.approx(busiest_link_s(shares, workers, hosts, dict.fromkeys(hosts, 1.0)))
 
 
 def test_servers_on_worker_hosts_alone_share_equally_and_take_the_time_of_a_ring() -> None:

@@ -25,6 +25,15 @@ def times(parameters: Parameters, *sizes: int, luck: float = 0.0) -> Times:
     return iteration_times(parameters, conditions, wide, np.full(wide.shape, luck, dtype=np.float32))
 
 
+def transfer_s_of(parameters: Parameters, bandwidth: tuple[float, ...] | None = None) -> list[float]:
+    """By worker; `bandwidth` is a factor on each link while training runs."""
+    conditions = Conditions(parameters, np.random.default_rng(0))
+    if bandwidth is not None:
+        conditions.bandwidth = np.array([bandwidth], dtype=np.float32)
+    _, transfer_s, _ = transfers(parameters, conditions)
+    return transfer_s[0].tolist()
+
+
 def test_computing_is_affine_in_the_batch_and_steep_beyond_the_memory_limit():
     one = cluster(Worker(count=4, fixed_s=0.1, per_sample_s=0.001, memory_limit=500))
     calm = Conditions(one, np.random.default_rng(0))
@@ -85,15 +94,14 @@ def test_a_slow_link_holds_everybody_up_and_fewer_samples_there_help():
 def test_what_servers_take_in_is_shared_by_all_workers():
     few = cluster(Worker(count=4, latency_s=1e-9), servers=Servers(count=1, bytes_per_s=1e9))
     many = cluster(Worker(count=16, latency_s=1e-9), servers=Servers(count=1, bytes_per_s=1e9))
-    transfer_s = [transfers(one, Conditions(one, np.random.default_rng(0)))[1][0, 0] for one in (few, many)]
+    transfer_s = [transfer_s_of(one)[0] for one in (few, many)]
     assert transfer_s == pytest.approx([4 * 2e7 / 1e9, 16 * 2e7 / 1e9], rel=1e-3)
 
 
 def test_losses_bound_the_rate_by_the_formula_of_mathis():
     lossy = cluster(Worker(count=4, latency_s=0.01, loss=0.01), servers=Servers(count=1, bytes_per_s=1e12))
-    _, transfer_s = transfers(lossy, Conditions(lossy, np.random.default_rng(0)))
     rate = 1.22 * SEGMENT_BYTES / (0.01 * 0.1)
-    assert transfer_s[0, 0] == pytest.approx(2e7 / rate, rel=0.02)
+    assert transfer_s_of(lossy)[0] == pytest.approx(2e7 / rate, rel=0.02)
 
 
 def test_pushes_hide_behind_the_backward_pass():
@@ -103,6 +111,39 @@ def test_pushes_hide_behind_the_backward_pass():
 
 def test_a_ring_runs_at_its_slowest_link_and_moves_twice_the_model():
     ring = cluster(Worker(count=3, latency_s=1e-9), Worker(bytes_per_s=1e8, latency_s=1e-9), architecture="ring")
-    bytes_, transfer_s = transfers(ring, Conditions(ring, np.random.default_rng(0)))
+    bytes_, transfer_s, _ = transfers(ring, Conditions(ring, np.random.default_rng(0)))
     assert bytes_[0] == pytest.approx(2 * 0.75 * 2e7)
     assert transfer_s[0] == pytest.approx([2 * 0.75 * 2e7 / 1e8] * 4)
+
+
+MODEL_BYTES, RATE = 2e7, 1e8
+
+
+def beside(*rates: float, extra: int = 0) -> Parameters:
+    """A cluster with a server on every worker's host, and extra servers."""
+    servers = Servers(count=extra, bytes_per_s=RATE, beside_workers=True)
+    return cluster(*(Worker(bytes_per_s=rate, latency_s=1e-9) for rate in rates), servers=servers)
+
+
+@pytest.mark.parametrize(("n", "extra"), [(3, 0), (3, 3), (6, 2), (6, 6), (2, 1)])
+def test_servers_beside_workers_take_as_long_as_byteps_says(n: int, extra: int):
+    limit_s = 2 * n * (n - 1) / (n**2 + extra * n - 2 * extra) * MODEL_BYTES / RATE
+    assert transfer_s_of(beside(*[RATE] * n, extra=extra)) == pytest.approx([limit_s] * n, rel=1e-5)
+
+
+def test_a_host_behind_a_slow_link_serves_nothing_and_sends_its_gradients_once():
+    slow, *fast = transfer_s_of(beside(RATE / 4, RATE, RATE))
+    assert slow == pytest.approx(4 * MODEL_BYTES / RATE)
+    assert fast == pytest.approx([1.5 * MODEL_BYTES / RATE] * 2)
+
+
+def test_a_server_behind_a_link_that_becomes_slow_delays_everybody():
+    slow, *fast = transfer_s_of(beside(RATE, RATE, RATE), bandwidth=(0.25, 1, 1))
+    assert slow == pytest.approx(4 * 4 / 3 * MODEL_BYTES / RATE, rel=1e-5)  # its shares do not change
+    assert fast == pytest.approx([4 * 2 / 3 * MODEL_BYTES / RATE] * 2, rel=1e-5)  # it sends a third to two others
+
+
+def test_what_stays_on_a_host_passes_no_link():
+    one = beside(RATE)
+    assert transfer_s_of(one) == pytest.approx([0], abs=1e-6)
+    assert times(one, 64).push_pull_s[0] == pytest.approx(0, abs=1e-6)

@@ -181,6 +181,7 @@ def test_a_profile_gives_the_values_that_are_not_written(tmp_path: Path):
         ("name: t\ntrace: [{at_s: 1.0, what: compute, value: [2.0, 1.0]}]\n", "2 values for 8 workers"),
         ("name: t\ninitial_batch: 4\n", "initial size 4 is outside the bounds 8 to 4096"),
         ("name: t\ntarget_accuracy: 0.99\n", "target_accuracy must lie between"),
+        ("name: t\nservers: {count: 0}\n", r"s.yaml:2: servers: .*there must be a server"),
         ("name: t\nname: u\n", r"s.yaml:2: .*"),
         ("name: t\ntrace: missing.csv\n", r"missing.csv: cannot be read as a trace"),
         ("", "valid dictionary"),

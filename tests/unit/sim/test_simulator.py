@@ -15,7 +15,8 @@ from dynamix_ps.policy.window_arrays import WindowArrays, arrays_of
 from dynamix_ps.sim.cluster.parameters import join, parameters_of
 from dynamix_ps.sim.cluster.randomise import HIGH, LOW, draw
 from dynamix_ps.sim.cluster.simulator import Simulator
-from dynamix_ps.sim.scenario.load import load_scenario
+from dynamix_ps.sim.scenario.load import Scenario, load_scenario
+from dynamix_ps.sim.scenario.parts import Servers
 
 FIELDS = [field.name for field in dataclasses.fields(WindowArrays)]
 
@@ -68,6 +69,24 @@ def test_live_policies_see_what_the_learned_one_was_raised_on():
                 assert link.push_rtt_s == record.rtt_s
             got = alone[environment].observe(arrays_of(view)).rows
             np.testing.assert_allclose(got, rows[environment], rtol=1e-4, atol=1e-5)
+
+
+def test_pushes_to_a_server_on_the_own_host_are_no_traffic_and_its_link_makes_the_server_busy():
+    apart = load_scenario("homogeneous").model_copy(update={"overlap": 0.0})
+    servers = Servers(count=0, beside_workers=True)
+    plain, beside = (
+        Simulator(parameters_of([one]), np.random.default_rng(0)) for one in (apart, with_servers(apart, servers))
+    )
+    there, here = plain.step(plain.sizes), beside.step(beside.sizes)
+    by_iteration = here.push_bytes_per_s * here.duration_s[:, None] / there.duration_s[:, None]
+    assert by_iteration == pytest.approx(np.broadcast_to(there.push_bytes_per_s * 7 / 8, by_iteration.shape), rel=1e-4)
+    assert 0 < here.server_unsent_bytes[0] < there.server_unsent_bytes[0]  # eight links take in more than two servers
+    (view,) = beside.views()
+    assert view.clean and view.reported[0].bytes_pushed == 20 * apart.model_bytes  # what hooks hand over
+
+
+def with_servers(scenario: Scenario, servers: Servers) -> Scenario:
+    return scenario.model_copy(update={"servers": servers})
 
 
 def test_the_version_of_the_plan_counts_its_changes():
