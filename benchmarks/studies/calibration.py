@@ -1,6 +1,6 @@
 """How well the calibrated simulator predicts real runs that it has not seen.
 
-    python -m benchmarks.studies.calibration --json FILE --png FILE
+    python -m benchmarks.studies.calibration --json FILE --out benchmarks/results
 
 The real runs (BytePS, three uneven workers; benchmarks/studies/calibration_record.py) differ in their batch sizes. For
 each run a simulator is calibrated with all other runs and predicts the run from its batch sizes alone:
@@ -10,8 +10,9 @@ each run a simulator is calibrated with all other runs and predicts the run from
   accuracy is interpolated between evaluations; each is the median of itself and its neighbours, because single ones
   scatter. The simulated time is the median of several seeds. Pauses for evaluation do not count.
 
-`--record` first repeats the real runs on this machine and replaces the recordings. It takes about seven minutes on two
-cores, which no other program should use.
+`--out` renews the figures of calibration.md in that folder, and its picture. `--record` first repeats the real runs on
+this machine and replaces the recordings when all of them have ended. It takes about seven minutes on two cores, which
+no other program should use.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
+from benchmarks.report.page import draw, markdown, update_page
 from benchmarks.studies.calibration_record import RUNS, record
 from dynamix_ps.sim.calibration.calibrate import scenario_of
 from dynamix_ps.sim.calibration.fit_cost import predict_times
@@ -67,11 +69,36 @@ def figures_of(predictions: Sequence[Prediction]) -> dict[str, Any]:
     }
 
 
+def page_block(predictions: Sequence[Prediction], target_accuracy: float, command: str) -> str:
+    """The table of the page, and how many runs are within both bars, in Markdown."""
+    found = figures_of(predictions)
+    rows = [
+        {
+            "run": one.name,
+            "sizes": run.sizes_in_words,
+            "iteration time off by": _percent(one.iteration_error, 1),
+            f"s to {_percent(target_accuracy)}, measured": f"{one.measured_s:.1f}",
+            "simulated": f"{one.predicted_s:.1f}",
+            "off by": _percent(one.time_error, 1),
+        }
+        for run, one in zip(RUNS, predictions, strict=True)
+    ]
+    within = (
+        f"{found['within_both']} of {len(rows)} runs are within {_percent(ITERATION_BAR)} (time of an iteration) and "
+        f"{_percent(TIME_BAR)} (time to {_percent(target_accuracy)})."
+    )
+    return f"`{command}`\n\n{within}\n\n{markdown(rows)}\n\n"
+
+
+def _percent(part: float, digits: int = 0) -> str:
+    return f"{100 * part:.{digits}f} %"
+
+
 def _known(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def draw(figure: Any, runs: Sequence[Series], scenarios: Sequence[Scenario]) -> None:
+def into_figure(figure: Any, runs: Sequence[Series], scenarios: Sequence[Scenario]) -> None:
     """Left: time of an iteration, window by window. Right: test accuracy over training time. Dots are measured."""
     from dynamix_ps.report.plots.style import WORKER_COLOURS
 
@@ -101,7 +128,7 @@ def draw(figure: Any, runs: Sequence[Series], scenarios: Sequence[Scenario]) -> 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here")
-    parser.add_argument("--png", type=Path, metavar="FILE", help="draw them")
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help="renew the page and its picture here")
     parser.add_argument("--record", action="store_true", help="repeat all real runs on this machine first")
     parser.add_argument("--folder", type=Path, default=FOLDER, help="folder of the recordings (default: those shipped)")
     args = parser.parse_args()
@@ -118,12 +145,10 @@ def main() -> None:
     )
     if args.json:
         args.json.write_text(json.dumps(figures, indent=2) + "\n")
-    if args.png:
-        from matplotlib.figure import Figure
-
-        figure = Figure(layout="constrained")
-        draw(figure, runs, scenarios)
-        figure.savefig(args.png, dpi=100)
+    if args.out:
+        command = f"python -m benchmarks.studies.calibration{' --record' * args.record} --out {args.out}"
+        update_page(args.out / "calibration.md", page_block(predictions, scenarios[0].target_accuracy, command))
+        draw(args.out / "calibration.png", lambda figure: into_figure(figure, runs, scenarios))
 
 
 if __name__ == "__main__":

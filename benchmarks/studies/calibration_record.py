@@ -6,6 +6,7 @@ small file (dynamix_ps/sim/recorded.py).
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -41,6 +42,13 @@ class Recorded:
     epochs: int = 3
     eval_every: int = 20
 
+    @property
+    def sizes_in_words(self) -> str:
+        """For example `64, 64, 64`, or `proportional, from 128 each`."""
+        return (
+            ", ".join(map(str, self.sizes)) if self.policy == "static" else f"{self.policy}, from {self.sizes[0]} each"
+        )
+
 
 RUNS = (
     Recorded("uniform-64", 1, (64, 64, 64), epochs=2, eval_every=40),
@@ -54,7 +62,7 @@ RUNS = (
 
 
 def record(folder: Path, console: Console) -> None:
-    """Run all of RUNS on this machine, one after the other, and write a recording of each to `folder`.
+    """Run all of RUNS on this machine, one after the other, then write a recording of each to `folder`.
 
     Raises:
         SystemExit: a run failed; its output is in the text.
@@ -63,7 +71,9 @@ def record(folder: Path, console: Console) -> None:
     with tempfile.TemporaryDirectory(prefix="dx-calibration-") as temporary:
         for number, run in enumerate(RUNS, start=1):
             console.print(f"recording {run.name}, {number} of {len(RUNS)}", highlight=False)
-            write_recording(launch(run, Path(temporary)), folder / f"{run.name}{SUFFIX}")
+            write_recording(launch(run, Path(temporary)), Path(temporary) / f"{run.name}{SUFFIX}")
+        for run in RUNS:
+            shutil.copy(Path(temporary) / f"{run.name}{SUFFIX}", folder)
 
 
 def launch(run: Recorded, folder: Path) -> RunFolder:

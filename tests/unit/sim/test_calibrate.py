@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import gzip
+import io
 import math
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from rich.console import Console
 
-from benchmarks.studies import calibration
-from benchmarks.studies.calibration_record import RUNS
+from benchmarks.studies import calibration, calibration_record
+from benchmarks.studies.calibration_record import RUNS, Recorded
 from dynamix_ps.cli.main import cli
 from dynamix_ps.config.load import dump_config, load_config
 from dynamix_ps.errors import UsageError
@@ -21,7 +23,7 @@ from dynamix_ps.run_record.run_folder import RunFolder
 from dynamix_ps.sim.calibration.calibrate import calibrate, scenario_of
 from dynamix_ps.sim.calibration.fit_cost import predict_times
 from dynamix_ps.sim.calibration.fit_training import Curve
-from dynamix_ps.sim.calibration.prediction import predict, time_to
+from dynamix_ps.sim.calibration.prediction import Prediction, predict, time_to
 from dynamix_ps.sim.calibration.series import Series, series_of
 from dynamix_ps.sim.cluster.parameters import parameters_of
 from dynamix_ps.sim.recorded import SUFFIX, Decided, RecordedRun, read_run, write_recording
@@ -70,6 +72,38 @@ def test_the_recorded_real_runs_are_foretold_each_from_the_others() -> None:
     assert figures["median_iteration_error"] <= calibration.ITERATION_BAR
     assert figures["median_time_error"] <= calibration.TIME_BAR
     assert figures["within_both"] >= len(RUNS) // 2
+
+
+def test_the_page_says_what_each_run_was_and_how_many_are_within_the_bars() -> None:
+    off = {"uneven-448": 0.3}
+    found = [Prediction(run.name, 20, off.get(run.name, 0.033), 12.2, 11.0) for run in RUNS]
+    block = calibration.page_block(found, 0.85, "the command")
+    assert block.startswith(
+        "`the command`\n\n6 of 7 runs are within 10 % (time of an iteration) and 20 % (time to 85 %)."
+    )
+    assert "| uneven-448 | 256, 128, 64 | 30.0 % | 12.2 | 11.0 | 9.8 % |" in block
+    assert "| proportional-384 | proportional, from 128 each | 3.3 % |" in block
+
+
+def test_a_recording_that_fails_leaves_the_old_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Recordings of two kinds would be calibrated as one cluster."""
+    kept = tmp_path / f"{RUNS[0].name}{SUFFIX}"
+    kept.write_bytes(b"old")
+
+    def launched(run: Recorded, folder: Path) -> RunFolder:
+        if run is RUNS[-1]:
+            raise SystemExit("it failed")
+        return RunFolder(folder)
+
+    monkeypatch.setattr(calibration_record, "launch", launched)
+    monkeypatch.setattr(calibration_record, "write_recording", lambda _, file: file.write_bytes(b"new"))
+    console = Console(file=io.StringIO())
+    with pytest.raises(SystemExit):
+        calibration_record.record(tmp_path, console)
+    assert [file.read_bytes() for file in tmp_path.iterdir()] == [b"old"]
+    monkeypatch.setattr(calibration_record, "launch", lambda _, folder: RunFolder(folder))
+    calibration_record.record(tmp_path, console)
+    assert [file.read_bytes() for file in tmp_path.iterdir()] == [b"new"] * len(RUNS)
 
 
 def test_what_the_runs_tell_directly_is_taken_over(fitted: Scenario) -> None:
