@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -32,13 +32,23 @@ def renew(page: str, about: str | None, figures: Callable[[Sequence[Race], str],
         parser.add_argument("--out", type=Path, default=RESULTS, metavar="FOLDER", help=f"of {page}")
         args = parser.parse_args()
         named = " ".join(map(str, args.folders))
-        among = [race for race in with_static(races(every_run(args.folders))) if OURS in race.entries]
-        if not among:
-            raise UsageError(f"{named}: `{OURS}` and a static size have no scenario in common; run both first")
+        among = with_ours(every_run(args.folders), named)
         update_page(args.out / page, *figures(among, named))
         return 0
 
     return exit_code_of(command)
+
+
+def with_ours(cells: Iterable[CellResult], named: str) -> list[Race]:
+    """Races in which both static sizes and our policy took part.
+
+    Raises:
+        UsageError: there is none; `named` is what the cells were read from.
+    """
+    among = [race for race in with_static(races(cells)) if OURS in race.entries]
+    if not among:
+        raise UsageError(f"{named}: `{OURS}` and a static size have no scenario in common; run both first")
+    return among
 
 
 def every_run(folders: Sequence[Path]) -> Iterator[CellResult]:

@@ -52,20 +52,21 @@ def figures(among: Sequence[Race], folder: str) -> Sequence[str]:
     command = f"`python -m benchmarks.report.proof {folder} --out benchmarks/results`.\n\n"
     return [
         f"{command}{_proof(among, hard, easy, titles)}\n\n" + (f"{_verdict(hard, titles)}\n\n" if hard else ""),
-        f"{markdown([_costs(titles[race.name], race) for race in (*hard, *easy)])}\n\n",
+        f"{markdown([where_time_goes(titles[race.name], race) for race in (*hard, *easy)])}\n\n",
         f"{_others(hard, easy, titles)}\n\n",
     ]
 
 
 def _proof(among: Sequence[Race], hard: Sequence[Race], easy: Sequence[Race], titles: Titles) -> str:
-    rows = [_row(titles[race.name], [race]) for race in hard]
-    rows += [_row(f"**these {len(hard)}**", hard)] * (len(hard) > 1)
-    rows += [_row(titles[race.name], [race]) for race in easy]
-    rows += [_row(f"**all {len(among)}**", among)] * (len(easy) > 0 and len(among) > 1)
+    rows = [against_rivals(titles[race.name], [race]) for race in hard]
+    rows += [against_rivals(f"**these {len(hard)}**", hard)] * (len(hard) > 1)
+    rows += [against_rivals(titles[race.name], [race]) for race in easy]
+    rows += [against_rivals(f"**all {len(among)}**", among)] * (len(easy) > 0 and len(among) > 1)
     return markdown(rows)
 
 
-def _row(title: str, some: Sequence[Race]) -> Row:
+def against_rivals(title: str, some: Sequence[Race]) -> Row:
+    """Our agent against its strongest rivals, over several races or in a single one, of which there is more to say."""
     against = {f"t / t_{rival}": interval(relative_time(some, OURS, rival)) for rival in RIVALS}
     race = some[0] if len(some) == 1 else None
     points = difference(race, OURS, STATIC, final_accuracy) if race else None
@@ -79,7 +80,7 @@ def _row(title: str, some: Sequence[Race]) -> Row:
     }
 
 
-def _costs(title: str, race: Race) -> Row:
+def where_time_goes(title: str, race: Race) -> Row:
     """Interquartile means over seeds; samples to the target and the global batch until then of those that arrived."""
 
     def samples_and_rate(name: str) -> str:

@@ -83,7 +83,7 @@ def write_report(folder: Path, out: Path | None = None) -> Path:
     try:
         pages.mkdir(parents=True, exist_ok=True)
         _draw_pictures(pages, all_races, found)
-        text = _text(results, _missing(folder, results), all_races, found)
+        text = _text(results, missing_cells(folder, results), all_races, found)
         (pages / "report.md").write_text(text, encoding="utf-8")
         target.write_text(page(text, TITLE, pages), encoding="utf-8")
     except OSError as error:
@@ -138,7 +138,7 @@ def _text(
     return "\n\n".join(part.strip() for part in parts() if part) + "\n"
 
 
-def _missing(folder: Path, results: Sequence[CellResult]) -> list[CellName]:
+def missing_cells(folder: Path, results: Sequence[CellResult]) -> list[CellName]:
     """Cells of the folder's grid, if it is there, that have no result and need one."""
     file = folder / "grid.yaml"
     if not file.exists():

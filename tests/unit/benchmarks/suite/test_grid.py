@@ -15,6 +15,7 @@ from benchmarks.suite.grid import Grid, load_grid, shipped
 from benchmarks.suite.grid_folder import GridFolder
 from benchmarks.suite.overview import cells_table, outcome, shipped_tables
 from benchmarks.suite.results import CellName, write_result
+from benchmarks.suite.scenario import load_scenario
 from benchmarks.suite.tables import export, read_tables, write_tables
 from dynamix_ps.errors import ConfigError, UsageError
 from tests.unit.benchmarks.suite.fake_cell import result
@@ -75,6 +76,14 @@ def test_contenders_run_side_by_side_and_take_turns_in_beginning(tmp_path: Path)
     assert len({block[0].contender for block in blocks}) == 3
     places = [[cell.contender for cell in block].index("ppo") for block in blocks[::2]]
     assert max(places) - min(places) >= 2  # neither always early nor always late
+
+
+def test_the_seeds_of_the_network_grid_complete_one_after_the_other() -> None:
+    grid = load_grid("network")
+    seeds = [cell.seed for cell in grid.cells()]
+    assert seeds == sorted(seeds) and set(seeds) == {1, 2, 3, 4, 5}
+    assert {load_scenario(name).needs_namespaces for name in grid.scenarios} == {True}
+    assert grid.tuning_seeds == (1,), "sizes that lose run with every seed"
 
 
 SIDE = GOOD + "side_contenders: [pid]\nside_seeds: [1]\n"
