@@ -13,7 +13,8 @@ One host: `floor_ms` is the time of the same sum in shared memory by a small C p
 processes, in blocks between the others. It reads and writes each buffer once.
 
 Hosts: each worker's host has a server too; a case such as 200x3+3 has 3 extra hosts with servers, and links of
-200 Mbit/s. `limit_ms` and `gloo_limit_ms` are the shortest times that these links allow (comm_limits.py).
+200 Mbit/s, and 200x2x2 has two workers on each of two hosts. `limit_ms` and `gloo_limit_ms` are the shortest times that
+these links allow (comm_limits.py).
 `overruns` counts packets that were lost because this machine was too slow for the rates; unless it is 0, the network
 was worse than it should be.
 
@@ -70,7 +71,7 @@ class Curve:
                 return Place(bed.inside(case.host(role)), bed.address(case.host(role)), "eth0")
 
             overruns = 0
-            for row in self._run(case.name, _sizes(sizes), len(case.rates_mbit), len(case.rates), place):
+            for row in self._run(case.name, _sizes(sizes), case.workers, len(case.rates), place):
                 before, overruns = overruns, bed.overruns()
                 limits = {
                     "limit_ms": case.limit_ms(row["size_bytes"]),

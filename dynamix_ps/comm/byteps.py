@@ -77,7 +77,9 @@ class BytePSComm(Comm):
             self._echo_s,
             lambda values: self.total("links", values),
         )
-        shares = server_shares(worker_hosts, server_hosts, links.rate_bytes_per_s)
+        shares = server_shares(
+            worker_hosts, server_hosts, links.rate_bytes_per_s, one_push_per_host=self._host_memory.workers_sum
+        )
         typical_rate = float(np.median(list(links.rate_bytes_per_s.values())))
         # rank 0's, as floats may differ in the last bit between processors
         found = np.array([typical_rate, links.round_trip_s, *shares])
@@ -110,8 +112,7 @@ class BytePSComm(Comm):
             self._rounded[self._numbers[name]] = rounded
 
     def allocate(self, values: int, dtype: str) -> NDArray[Any]:
-        memory = self._host_memory.allocate(values * np.dtype(dtype).itemsize)
-        return super().allocate(values, dtype) if memory is None else memory.view(dtype)
+        return self._host_memory.allocate(values * np.dtype(dtype).itemsize).view(dtype)
 
     def release(self, memory: NDArray[Any]) -> None:
         self._host_memory.release(memory.ctypes.data)

@@ -28,8 +28,8 @@ _SIGNATURES = {
     "place": (None, (c_uint32, c_uint64, c_void_p, c_uint64)),
     "window": (None, (c_uint64,)),
     "round": (None, (c_uint32, c_uint64)),
-    "refer": (None, (c_void_p, c_uint64, c_uint64, c_void_p, c_int)),
-    "share": (None, (c_void_p, c_void_p, c_int, c_int, c_uint64)),
+    "refer": (None, (c_void_p, c_uint64, c_int, c_uint64, c_void_p, c_int)),
+    "share": (None, (c_void_p, c_void_p, c_int, c_int, c_uint64, c_int)),
     "unshare": (None, (c_void_p,)),
     "push_pull": (None, (c_uint32, c_void_p, c_uint64, c_int, c_uint64)),
     "wait": (c_int, (c_uint32, c_double)),
@@ -73,15 +73,24 @@ class Exchange:
         """So many bytes at the beginning of buffer `number`, of float32, travel as bfloat16, with error feedback."""
         self._functions["round"](number, size_bytes)
 
-    def refer(self, address: int, size_bytes: int, segment: int, servers: Sequence[int]) -> None:
-        """These servers map the segment that is here: they get no values that are in it, but read them there."""
-        array = (c_int32 * len(servers))(*servers)
-        self._functions["refer"](address, size_bytes, segment, array, len(servers))
+    def refer(self, address: int, size_bytes: int, contributions: int, segment: int, servers: Sequence[int]) -> None:
+        """A sum of all of this memory has so many contributions, one per host or worker.
 
-    def share(self, state: int, places: Sequence[int], rank: int, size_bytes: int) -> None:
-        """All workers sum themselves what is in the memory at `places`, one place per rank; `state`: of all of them."""
+        It is in a segment that these servers map: they get no values that are in it, but read them there.
+        """
+        array = (c_int32 * len(servers))(*servers)
+        self._functions["refer"](address, size_bytes, contributions, segment, array, len(servers))
+
+    def share(self, state: int, places: Sequence[int], mine: int, size_bytes: int, all_workers: bool) -> None:
+        """The workers of this host sum themselves what is in the memory at `places`, in the order of ranks.
+
+        Args:
+            state: memory that all of them map, zeros at first.
+            mine: which place is this worker's.
+            all_workers: they are all workers. Else they push once for all of them, and `refer` came before.
+        """
         array = (c_void_p * len(places))(*places)
-        self._functions["share"](state, array, len(places), rank, size_bytes)
+        self._functions["share"](state, array, len(places), mine, size_bytes, all_workers)
 
     def unshare(self, address: int) -> None:
         """What is here is not shared any more."""

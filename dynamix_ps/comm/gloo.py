@@ -100,10 +100,15 @@ class GlooComm(TorchBuffers):
         except RuntimeError as error:
             if not work.is_completed():
                 return False
+            if work.is_success():  # it was complete right after the limit had passed
+                return self._completed(handle)
             said = str(error).strip().splitlines()[-1:]
             raise PeerLostError(
                 f"worker {self.rank} lost the ring ({''.join(said)}): another worker is gone; see its log"
             ) from error
+        return self._completed(handle)
+
+    def _completed(self, handle: int) -> bool:
         del self._works[handle]
         self._on_gpu.discard(handle)
         self._deliver(handle)

@@ -1,14 +1,15 @@
 """Buffers that the roles of one host share: what is in them need not be sent.
 
 Every worker makes a segment for its buffer and tells the others where it is. Whoever is on the same host maps it.
-Where all workers are on one host they sum in this memory themselves; servers on a worker's host read and write it.
+Workers of one host sum in this memory themselves, and push once if there are other hosts. Servers on a worker's host
+read and write it.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,14 +28,19 @@ Gather = Callable[[str, bytes], list[bytes]]  # bytes of all workers, in the ord
 class SharedBuffer:
     """One worker's part of an allocation."""
 
-    segment: Segment
+    memory: NDArray[np.uint8]  # nobody else gets this address before it is released
+    segment: Segment | None  # where it is, if somebody shares it
     number: int
-    others: list[Segment] = field(default_factory=list)  # of the other workers on this host
-    servers: list[int] = field(default_factory=list)  # those that map it
+    others: list[Segment]  # of the other workers on this host
+    servers: list[int]  # those that map it
 
 
 class HostMemory:
-    """The shared buffers of one worker."""
+    """The shared buffers of one worker.
+
+    Attributes:
+        workers_sum: this worker sums with others of its host.
+    """
 
     def __init__(
         self, exchange: Exchange, rank: int, servers: Sequence[int], gather: Gather, on_degraded: Callable[[str], None]
@@ -43,73 +49,74 @@ class HostMemory:
         self._exchange, self._rank, self._gather = exchange, rank, gather
         self._near_servers, self._on_degraded = servers, on_degraded
         self._wanted = os.environ.get(variables.SHARED_MEMORY) != "0"
-        self._workers_sum = os.environ.get(variables.HOST_SUM) != "server"
+        self.workers_sum = self._wanted and os.environ.get(variables.HOST_SUM) != "server"
         self._allocations = 0
         self._buffers: dict[int, SharedBuffer] = {}  # by address
         self._warned = False
 
-    def allocate(self, size_bytes: int) -> NDArray[np.uint8] | None:
-        """Zeroed memory; None: an ordinary buffer has to do. Collective: all workers call it with the same sizes."""
+    def allocate(self, size_bytes: int) -> NDArray[np.uint8]:
+        """Zeroed memory, shared if possible. Collective: all workers call it with the same sizes."""
         self._allocations += 1
         number = self._allocations
-        buffer = self._create(number, size_bytes)
-        announcement = buffer.segment.announcement() if buffer else b""
-        told = self._gather(f"segments.{number}.announced", announcement)
-        by_rank = self._open(told, buffer)
-        together = self._workers_sum and all(one is not None for one in by_rank)
-        agreed = self._gather(f"segments.{number}.opened", b"1" if together else b"")
-        if buffer is None:
-            return None
-        address = buffer.segment.address
-        if all(agreed):
-            places = [one.address for one in by_rank if one is not None]
+        segment = self._create(size_bytes)
+        announcement = segment.announcement() if segment else b""
+        opened = self._open(self._gather(f"segments.{number}.announced", announcement), segment)
+        told = self._gather(f"segments.{number}.opened", np.array(sorted(opened), np.int32).tobytes())
+        groups = groups_of([frozenset(np.frombuffer(ranks, np.int32).tolist()) for ranks in told])
+        group = sorted(groups[self._rank])
+        everybody = len(group) == len(groups)
+        for rank in opened.keys() - set(group):
+            opened.pop(rank).close()
+        servers = []
+        if segment is not None and not everybody and self._rank == group[0]:
+            servers = self._announce(number, announcement)
+            if len(group) == 1 and not servers:  # nobody shares it
+                segment.close()
+                segment = None
+        memory = np.zeros(size_bytes, np.uint8) if segment is None else segment.data
+        address = memory.ctypes.data
+        if not everybody:
+            self._exchange.refer(address, size_bytes, len(set(groups)), number, servers)
+        if len(group) > 1:
+            places = [address if rank == self._rank else opened[rank].address for rank in group]
             state = places[0] - DATA_OFFSET_BYTES + _STATE_OFFSET_BYTES
-            self._exchange.share(state, places, self._rank, size_bytes)
-        else:
-            for one in buffer.others:
-                one.close()
-            buffer.others.clear()
-            buffer.servers = [
-                server
-                for server in self._near_servers
-                if self._exchange.announce(server, number, announcement, _MAP_TIMEOUT_S)
-            ]
-            for server in set(self._near_servers).difference(buffer.servers):
-                self._warn(f"server {server} cannot open memory of worker {self._rank}")
-            if not buffer.servers:  # nobody here shares it
-                buffer.segment.close()
-                return None
-            self._exchange.refer(address, size_bytes, number, buffer.servers)
-        self._buffers[address] = buffer
-        return buffer.segment.data
+            self._exchange.share(state, places, group.index(self._rank), size_bytes, everybody)
+        self._buffers[address] = SharedBuffer(memory, segment, number, list(opened.values()), servers)
+        return memory
 
-    def _create(self, number: int, size_bytes: int) -> SharedBuffer | None:
+    def _create(self, size_bytes: int) -> Segment | None:
         if not self._wanted:
             return None
         try:
-            return SharedBuffer(Segment.create(size_bytes), number)
+            return Segment.create(size_bytes)
         except SegmentError as error:
             self._warn(error)
             return None
 
-    def _open(self, told: list[bytes], mine: SharedBuffer | None) -> list[Segment | None]:
-        """The segments of all workers; None for those of other hosts."""
-        opened: list[Segment | None] = []
+    def _open(self, told: list[bytes], mine: Segment | None) -> dict[int, Segment]:
+        """The segments of other workers with which this one sums, by rank."""
+        opened: dict[int, Segment] = {}
+        if mine is None or not self.workers_sum:
+            return opened
         for rank, announcement in enumerate(told):
-            if mine is None or not announcement:
-                opened.append(None)
-            elif rank == self._rank:
-                opened.append(mine.segment)
-            elif not _on_one_host(mine.segment.announcement(), announcement):
-                opened.append(None)
-            else:
-                try:
-                    opened.append(other := Segment.open(announcement))
-                    mine.others.append(other)
-                except SegmentError as error:
-                    self._warn(error)
-                    opened.append(None)
+            if rank == self._rank or not announcement or not _on_one_host(mine.announcement(), announcement):
+                continue
+            try:
+                opened[rank] = Segment.open(announcement)
+            except SegmentError as error:
+                self._warn(error)
         return opened
+
+    def _announce(self, number: int, announcement: bytes) -> list[int]:
+        """The servers of this host that map the segment from now on."""
+        servers = [
+            server
+            for server in self._near_servers
+            if self._exchange.announce(server, number, announcement, _MAP_TIMEOUT_S)
+        ]
+        for server in set(self._near_servers).difference(servers):
+            self._warn(f"server {server} cannot open memory of worker {self._rank}")
+        return servers
 
     def _warn(self, reason: object) -> None:
         if not self._warned:
@@ -126,6 +133,23 @@ class HostMemory:
             self._exchange.forget(server, buffer.number)
         for other in buffer.others:
             other.close()
+
+
+def groups_of(opened: Sequence[frozenset[int]]) -> list[frozenset[int]]:
+    """Which workers sum among themselves. Pure.
+
+    Args:
+        opened: of every rank, the ranks of other workers whose segments it has opened.
+
+    Returns:
+        The group of every rank, itself included: the same on all ranks of a group. Where one of them has not opened
+        all others, each is alone.
+    """
+    claimed = [others | {rank} for rank, others in enumerate(opened)]
+    return [
+        group if all(claimed[member] == group for member in group) else frozenset({rank})
+        for rank, group in enumerate(claimed)
+    ]
 
 
 def _on_one_host(mine: bytes, other: bytes) -> bool:

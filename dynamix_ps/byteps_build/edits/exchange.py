@@ -14,6 +14,7 @@ _ADDED = (
     ("pieces.h", "3rdparty/ps-lite/include/ps"),
     ("sums.h", "byteps/common"),
     ("segment.h", "byteps/common"),
+    ("host_push.h", "byteps/common"),
     ("host_sum.h", "byteps/common"),
     ("exchange.cc", "byteps/common"),
     ("round_table.h", "byteps/server"),

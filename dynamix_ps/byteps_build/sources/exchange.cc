@@ -4,8 +4,9 @@
 // pieces at once, and the van's thread receives the sums into the buffer: no copy, no other thread.
 //
 // A buffer may lie in a segment that other roles of this host map. Then pieces whose server is on this host
-// are not sent: the server gets a reference to the segment. Where all workers are on one host, and the buffer
-// is a whole segment of theirs, there is no server either (host_sum.h).
+// are not sent: the server gets a reference to the segment. Where several workers are on one host, and the
+// buffer is a whole segment of theirs, they push once for all of them (host_push.h), and where all workers are
+// on one host there is no server either (host_sum.h).
 
 #include <math.h>
 
@@ -18,10 +19,12 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "host_push.h"
 #include "host_sum.h"
 #include "ps/pieces.h"
 #include "ps/ps.h"
@@ -53,12 +56,14 @@ class Event {
   bool happened_ = true;
 };
 
-// Memory of this worker that other roles of its host map.
+// Memory of this worker that may be in a segment which other roles of its host map.
 struct SharedMemory {
   size_t bytes = 0;
-  std::unique_ptr<HostSum> on_host;  // if the workers sum there
-  uint64_t segment = 0;              // else its number
-  std::vector<int> servers;          // and who maps it
+  std::shared_ptr<HostSum> on_host;    // if all workers are here and sum there
+  std::shared_ptr<HostPush> of_host;   // if this host's workers push once
+  int contributions = 0;               // pushes of all hosts to a sum of all of these bytes
+  uint64_t segment = 0;                // its number
+  std::vector<int> servers;            // those that map it
 };
 
 // One buffer, by the number of its name.
@@ -70,9 +75,10 @@ struct Buffer {
   std::vector<float> errors;     // of rounding them, for the next round
   std::vector<uint16_t> halves;  // as they travel
   // of the round in flight
+  std::shared_ptr<HostSum> on_host;   // if the workers make the sum
+  std::shared_ptr<HostPush> of_host;  // if the workers of this host push once
   char* place = nullptr;
   size_t bytes = 0, skip = 0;
-  HostSum* on_host = nullptr;  // if the workers of this host make the sum
   std::vector<bool> awaited;  // of every piece
   std::atomic<size_t> missing{0};
   Event complete;
@@ -92,6 +98,8 @@ struct Lane {
   std::deque<std::pair<ps::PieceHead, char*>> waiting;
 };
 
+const uint64_t kPieceMask = (uint64_t{1} << ps::kPieceBits) - 1;
+
 class Exchange : public ps::PieceReceiver {
  public:
   Exchange() : transport_(ps::PieceTransport::Instance()), workers_(ps::Postoffice::Get()->num_workers()) {
@@ -109,50 +117,33 @@ class Exchange : public ps::PieceReceiver {
   void PushPull(uint32_t number, char* place, size_t bytes, int type, size_t skip) {
     Buffer& buffer = Get(number);
     auto shared = Around(place, bytes);
-    buffer.on_host = shared.second && shared.second->bytes == bytes ? shared.second->on_host.get() : nullptr;
+    Push push = {number, type, workers_, buffer.rounds, bytes, place, skip, shared.first, shared.second};
+    bool whole = shared.second && shared.second->bytes == bytes;
+    buffer.on_host = whole ? shared.second->on_host : nullptr;
+    buffer.of_host = whole ? shared.second->of_host : nullptr;
+    if (whole) push.contributions = shared.second->contributions;
     if (buffer.on_host) {
       buffer.on_host->Push(type, skip);
       return;
     }
-    CHECK_EQ(buffer.servers.size(), (bytes + buffer.piece_bytes - 1) / buffer.piece_bytes);
-    buffer.place = place;
-    buffer.bytes = bytes;
-    buffer.skip = skip;
-    buffer.awaited.assign(buffer.servers.size(), true);
-    buffer.missing = buffer.servers.size();
-    buffer.complete.Clear();
-    const uint64_t round = buffer.rounds++;
-    for (size_t piece = 0; piece < buffer.servers.size(); ++piece) {
-      int server = buffer.servers[piece];
-      bool refers = shared.second && std::count(shared.second->servers.begin(), shared.second->servers.end(), server);
-      ps::PieceHead head = {};
-      head.kind = refers ? ps::PieceKind::kReference : ps::PieceKind::kPush;
-      size_t end = piece * buffer.piece_bytes + buffer.Size(piece);
-      bool rounds = !refers && type == BYTEPS_FLOAT32 && end <= buffer.rounded;
-      head.type = type;
-      head.wire = rounds ? ps::kBfloat16 : type;
-      head.contributions = workers_;
-      head.key = static_cast<uint64_t>(number) << ps::kPieceBits | piece;
-      head.round = round;
-      head.size = buffer.Size(piece);
-      head.skip = buffer.Skip(piece);
-      char* begin = place + piece * buffer.piece_bytes;
-      if (refers) {
-        head.segment = shared.second->segment;
-        head.offset = begin - shared.first;
-      } else {
-        head.bytes = (head.size - head.skip) / (rounds ? 2 : 1);
-      }
-      Lane& lane = LaneTo(server);
-      std::lock_guard<std::mutex> lock(lane.mu);
-      lane.waiting.emplace_back(head, begin + head.skip);
-      SendWaiting(server, lane);
+    ++buffer.rounds;
+    if (buffer.of_host) {
+      buffer.of_host->Push(skip);
+      if (!buffer.of_host->Leads()) return;
+      leads_ = true;
+    } else {
+      buffer.complete.Clear();
+    }
+    if (leads_) {
+      Queue(push);
+    } else {
+      Send(buffer, push);
     }
   }
 
   bool Wait(uint32_t number, double timeout_s) {
     Buffer& buffer = Get(number);
-    if (!buffer.on_host) return buffer.complete.Wait(timeout_s);
+    if (!buffer.on_host && !buffer.of_host) return buffer.complete.Wait(timeout_s);
     timespec deadline = {};
     clock_gettime(CLOCK_MONOTONIC, &deadline);
     double whole = floor(timeout_s);
@@ -162,12 +153,23 @@ class Exchange : public ps::PieceReceiver {
       deadline.tv_nsec -= 1000000000;
       ++deadline.tv_sec;
     }
-    return buffer.on_host->Wait(deadline);
+    return buffer.on_host ? buffer.on_host->Wait(deadline) : buffer.of_host->Wait(deadline);
   }
 
   void Share(char* place, SharedMemory&& memory) {
     std::lock_guard<std::mutex> lock(mu_);
     shared_[place] = std::move(memory);
+  }
+
+  void ShareAmongWorkers(HostSumState* state, const std::vector<char*>& places, int mine, size_t bytes, bool all) {
+    std::lock_guard<std::mutex> lock(mu_);
+    SharedMemory& memory = shared_[places[mine]];
+    memory.bytes = bytes;
+    if (all) {
+      memory.on_host.reset(new HostSum(state, places, mine, bytes));
+    } else {
+      memory.of_host.reset(new HostPush(state, places, mine, bytes));
+    }
   }
 
   void Unshare(char* place) {
@@ -219,7 +221,7 @@ class Exchange : public ps::PieceReceiver {
     }
     CHECK(head.kind == ps::PieceKind::kAnswer) << "node " << sender << " sends a message that workers do not get";
     Buffer& buffer = Get(head.key >> ps::kPieceBits);
-    size_t piece = head.key & ((uint64_t{1} << ps::kPieceBits) - 1);
+    size_t piece = head.key & kPieceMask;
     CHECK(piece < buffer.awaited.size() && buffer.awaited[piece] && buffer.servers[piece] == sender &&
           head.round + 1 == buffer.rounds)
         << "node " << sender << " answers what it was not asked";
@@ -250,12 +252,95 @@ class Exchange : public ps::PieceReceiver {
       lane.in_flight -= head.bytes;
       SendWaiting(sender, lane);
     }
-    if (buffer.missing.fetch_sub(1) == 1) buffer.complete.Set();
+    if (buffer.of_host) {
+      size_t begin = (head.key & kPieceMask) * buffer.piece_bytes;
+      buffer.of_host->Deliver(begin + head.skip, begin + head.size);
+    }
+    if (buffer.missing.fetch_sub(1) > 1) return;
+    if (buffer.of_host) {
+      buffer.of_host->Finish();
+    } else {
+      buffer.complete.Set();
+    }
   }
 
   std::atomic<size_t> window{1 << 20};  // bytes in flight to one server
 
  private:
+  struct Push {
+    uint32_t number;
+    int type, contributions;
+    uint64_t round;
+    size_t bytes;
+    char* place;
+    size_t skip;
+    char* segment;  // where shared memory begins; null: there is none
+    const SharedMemory* shared;
+  };
+
+  // Give all pieces of a buffer to the lanes.
+  void Send(Buffer& buffer, const Push& push) {
+    CHECK_EQ(buffer.servers.size(), (push.bytes + buffer.piece_bytes - 1) / buffer.piece_bytes);
+    char* const place = push.place;
+    buffer.place = place;
+    buffer.bytes = push.bytes;
+    buffer.skip = push.skip;
+    buffer.awaited.assign(buffer.servers.size(), true);
+    buffer.missing = buffer.servers.size();
+    const bool in_segment = push.segment && place >= push.segment && place < push.segment + push.shared->bytes;
+    auto of_host = buffer.of_host;
+    for (size_t piece = 0; piece < buffer.servers.size(); ++piece) {
+      int server = buffer.servers[piece];
+      bool refers = in_segment && std::count(push.shared->servers.begin(), push.shared->servers.end(), server);
+      size_t begin = piece * buffer.piece_bytes;
+      ps::PieceHead head = {};
+      head.kind = refers ? ps::PieceKind::kReference : ps::PieceKind::kPush;
+      head.size = buffer.Size(piece);
+      head.skip = buffer.Skip(piece);
+      bool rounds = !refers && push.type == BYTEPS_FLOAT32 && begin + head.size <= buffer.rounded;
+      head.type = push.type;
+      head.wire = rounds ? ps::kBfloat16 : push.type;
+      head.contributions = push.contributions;
+      head.key = static_cast<uint64_t>(push.number) << ps::kPieceBits | piece;
+      head.round = push.round;
+      if (refers) {
+        head.segment = push.shared->segment;
+        head.offset = place + begin - push.segment;
+      } else {
+        head.bytes = (head.size - head.skip) / (rounds ? 2 : 1);
+      }
+      if (of_host) of_host->Sum(push.type, begin + head.skip, begin + head.size);
+      Lane& lane = LaneTo(server);
+      std::lock_guard<std::mutex> lock(lane.mu);
+      lane.waiting.emplace_back(head, place + begin + head.skip);
+      SendWaiting(server, lane);
+    }
+  }
+
+  // A leader must not keep its thread waiting for others of its host. So another one sends, from the first push
+  // for the host on, and sends everything: pieces are to be in one order on all workers (see Lane).
+  void Queue(const Push& push) {
+    std::lock_guard<std::mutex> lock(mu_);
+    if (!sender_.joinable()) sender_ = std::thread(&Exchange::SendQueued, this);
+    queue_.push_back(push);
+    more_in_queue_.notify_one();
+  }
+
+  void SendQueued() {
+    while (true) {
+      Push push;
+      {
+        std::unique_lock<std::mutex> lock(mu_);
+        more_in_queue_.wait(lock, [this] { return !queue_.empty(); });
+        push = queue_.front();
+        queue_.pop_front();
+      }
+      Buffer& buffer = Get(push.number);
+      if (buffer.of_host) push.place = buffer.of_host->Begin(&push.skip);
+      Send(buffer, push);
+    }
+  }
+
   Lane& LaneTo(int server) {
     std::lock_guard<std::mutex> lock(mu_);
     auto& lane = lanes_[server];
@@ -299,6 +384,10 @@ class Exchange : public ps::PieceReceiver {
   std::unordered_map<uint32_t, std::unique_ptr<Buffer>> buffers_;
   std::unordered_map<int, std::unique_ptr<Lane>> lanes_;
   std::map<char*, SharedMemory> shared_;  // by where it begins
+  bool leads_ = false;
+  std::deque<Push> queue_;
+  std::condition_variable more_in_queue_;
+  std::thread sender_;  // never ends, like this object
   std::vector<char> echo_;  // of the one echo or announcement at a time
   Event replied_;
   std::atomic<bool> mapped_{false};
@@ -347,23 +436,23 @@ void byteps_exchange_round(uint32_t number, uint64_t bytes) {
   buffer.halves.resize(bytes / sizeof(float));
 }
 
-// This memory is in a segment that these servers map.
-void byteps_exchange_refer(char* place, uint64_t bytes, uint64_t segment, const int32_t* servers, int count) {
+// A sum of all of this memory has so many contributions. It is in a segment that these servers map.
+void byteps_exchange_refer(char* place, uint64_t bytes, int contributions, uint64_t segment, const int32_t* servers,
+                           int count) {
   SharedMemory memory;
   memory.bytes = bytes;
+  memory.contributions = contributions;
   memory.segment = segment;
   for (int i = 0; i < count; ++i) memory.servers.push_back(ServerNode(servers[i]));
   exchange_->Share(place, std::move(memory));
 }
 
-// The workers sum themselves what they have here: `places` is the memory of all of them, in the order of ranks.
-void byteps_exchange_share(void* state, char** places, int workers, int mine, uint64_t bytes) {
+// The workers of this host sum what they have here: `places` is the memory of all of them, in the order of
+// ranks. If they are `all` workers there is nothing to push, else they push once, and `refer` came before.
+void byteps_exchange_share(void* state, char** places, int workers, int mine, uint64_t bytes, int all) {
   CHECK_LE(workers, kMaxOnHost);
-  SharedMemory memory;
-  memory.bytes = bytes;
-  memory.on_host.reset(
-      new HostSum(static_cast<HostSumState*>(state), std::vector<char*>(places, places + workers), mine, bytes));
-  exchange_->Share(places[mine], std::move(memory));
+  exchange_->ShareAmongWorkers(static_cast<HostSumState*>(state), std::vector<char*>(places, places + workers), mine,
+                               bytes, all);
 }
 
 // The memory is not shared any more.

@@ -103,6 +103,8 @@ class RoundTable : public ps::PieceReceiver {
   struct Sum {
     uint64_t round = 0;  // the number that workers give it; a piece is not in every round of its buffer
     uint64_t size = 0;
+    uint32_t contributions = 0;
+    uint8_t type = 0;
     char* total = nullptr;  // of what was sent as bytes; null: only zeros so far
     std::vector<Pusher> pushers;
   };
@@ -113,10 +115,14 @@ class RoundTable : public ps::PieceReceiver {
       CHECK_GE(head.round, sum.round) << "node " << sender << " pushes piece " << head.key << " of a past round";
       sum.round = head.round;
       sum.size = head.size;
+      sum.contributions = head.contributions;
+      sum.type = head.type;
       sum.pushers.reserve(head.contributions);
     }
     CHECK_EQ(head.round, sum.round) << "node " << sender << " pushes piece " << head.key << " of another round";
     CHECK_EQ(head.size, sum.size) << "node " << sender << " pushes piece " << head.key << " with another size";
+    CHECK_EQ(head.type, sum.type) << "node " << sender << " pushes piece " << head.key << " with another type of values";
+    CHECK_EQ(head.contributions, sum.contributions) << "node " << sender << " expects another number of pushes";
     for (auto& one : sum.pushers) {
       CHECK_NE(one.node, sender) << "the node pushes piece " << head.key << " twice in one round";
     }

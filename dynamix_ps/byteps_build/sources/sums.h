@@ -101,14 +101,8 @@ struct Contribution {
   size_t skip;
 };
 
-// Sum bytes [begin, end) of all contributions, at most kBlock, in their order; everyone gets the sum. Where
-// `more` is not null it takes part too, behind them.
-inline void SumBlock(int type, const std::vector<Contribution>& all, char* more, size_t begin, size_t end) {
-  if (all.size() == 2 && !more && all[0].skip <= begin && all[1].skip <= begin) {
-    AddBoth(type, all[0].place + begin, all[1].place + begin, end - begin);
-    return;
-  }
-  alignas(64) char sum[kBlock];
+// Sum bytes [begin, end) of all contributions, at most kBlock, in their order, into `sum`.
+inline void SumInto(char* sum, int type, const std::vector<Contribution>& all, size_t begin, size_t end) {
   size_t filled = end;  // sum has values from here on; before them are zeros
   for (auto& one : all) {
     size_t from = std::max(begin, one.skip);
@@ -123,6 +117,16 @@ inline void SumBlock(int type, const std::vector<Contribution>& all, char* more,
     }
   }
   if (filled > begin) memset(sum, 0, filled - begin);
+}
+
+// The same, and everyone gets the sum. Where `more` is not null it takes part too, behind them.
+inline void SumBlock(int type, const std::vector<Contribution>& all, char* more, size_t begin, size_t end) {
+  if (all.size() == 2 && !more && all[0].skip <= begin && all[1].skip <= begin) {
+    AddBoth(type, all[0].place + begin, all[1].place + begin, end - begin);
+    return;
+  }
+  alignas(64) char sum[kBlock];
+  SumInto(sum, type, all, begin, end);
   if (more) {
     Add(type, sum, more + begin, end - begin);
     memcpy(more + begin, sum, end - begin);

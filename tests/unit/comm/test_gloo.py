@@ -27,15 +27,31 @@ class NcclWork:
             self._completed = [True]
             raise RuntimeError("NCCL communicator was aborted")
 
+    def is_success(self) -> bool:
+        return not self._fails
 
-def ring(work: Any) -> tuple[GlooComm, int]:
-    """A ring whose sums are all `work`, and the handle of one that has started on a GPU."""
+
+class LateWork:
+    """A sum over gloo that is complete right after the limit of the wait for it."""
+
+    def wait(self, limit: timedelta) -> None:
+        raise RuntimeError("Operation timed out!")
+
+    def is_completed(self) -> bool:
+        return True
+
+    def is_success(self) -> bool:
+        return True
+
+
+def ring(work: Any, on_gpu: bool = True) -> tuple[GlooComm, int]:
+    """A ring whose sums are all `work`, and the handle of one that has started."""
     comm = GlooComm()
     comm.rank = 0
     comm._works, comm._on_gpu, comm._started = {}, set(), 0
     comm._dist = SimpleNamespace(all_reduce=lambda buffer, async_op: work)  # type: ignore[assignment]
     comm._check = lambda name, buffer: None  # type: ignore[method-assign]
-    return comm, comm.push_pull("a", SimpleNamespace(is_cuda=True))
+    return comm, comm.push_pull("a", SimpleNamespace(is_cuda=on_gpu))
 
 
 def test_a_late_worker_does_not_break_nccls_ring() -> None:
@@ -55,3 +71,9 @@ def test_nccls_error_means_a_lost_worker() -> None:
     comm, handle = ring(NcclWork([True], fails=True))
     with pytest.raises(PeerLostError, match=r"worker 0 lost the ring .NCCL communicator was aborted"):
         comm.wait(handle, 60.0)
+
+
+def test_a_sum_that_is_complete_when_the_limit_has_passed_is_no_lost_worker() -> None:
+    comm, handle = ring(LateWork(), on_gpu=False)
+    assert comm.wait(handle, 0.01)
+    assert not comm._works

@@ -48,6 +48,7 @@ def test_limits_of_the_cases() -> None:
         "200x3+3": 0.75,
         "50x6+6": 0.6,
         "200-200-50": 0.75,
+        "200x2x2": 0.667,
         "1000x3": 1.0,
         "1000x3+3": 0.75,
     }
@@ -55,9 +56,11 @@ def test_limits_of_the_cases() -> None:
 
 def test_hosts_of_roles() -> None:
     two = case(200, 50, extra=1)
-    assert two.rates == {"worker-0": 2e8, "worker-1": 5e7, "server-2": 1e8}
+    assert two.rates == {"host-0": 2e8, "host-1": 5e7, "host-2": 1e8}
     roles = ("scheduler", "server-0", "server-1", "server-2", "worker-1")
-    assert [two.host(role) for role in roles] == ["worker-0", "worker-0", "worker-1", "server-2", "worker-1"]
+    assert [two.host(role) for role in roles] == ["host-0", "host-0", "host-1", "host-2", "host-1"]
+    pairs = Case((200, 200), extra=0, extra_mbit=0, ratio_bar=1.0, workers_per_host=2)
+    assert [pairs.host(f"worker-{rank}") for rank in range(4)] == ["host-0", "host-0", "host-1", "host-1"]
 
 
 def test_ratios_are_of_neighbouring_blocks() -> None:
