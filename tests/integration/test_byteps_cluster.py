@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import socket
 import stat
 
 import pytest
@@ -249,3 +250,40 @@ def test_exit_without_waiting() -> None:
     """
     with Cluster(script) as cluster:
         assert cluster.results(LIMIT_S) == [None, None]
+
+
+def may_use_cubic() -> bool:
+    with socket.socket() as one:
+        try:
+            one.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"cubic")
+        except OSError:
+            return False
+    return True
+
+
+@pytest.mark.skipif(not may_use_cubic(), reason="the kernel does not allow cubic")
+def test_connections_within_a_host_use_cubic() -> None:
+    script = """
+        import json, os, socket
+        import byteps.torch as bps
+
+        bps.init(lazy=False)
+        listening, connected = set(), {}
+        for fd in map(int, os.listdir("/proc/self/fd")):
+            try:
+                one = socket.socket(fileno=os.dup(fd))
+                port = one.getsockname()[1]
+                if one.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+                    listening.add(port)
+                else:
+                    connected[port] = one.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).rstrip(bytes(1))
+            except (OSError, IndexError):  # no TCP socket
+                pass
+        outgoing = [name.decode() for port, name in connected.items() if port not in listening]
+        bps.shutdown()
+        print(json.dumps(outgoing))
+    """
+    with Cluster(script, workers=1, servers=2) as cluster:
+        (outgoing,) = cluster.results(LIMIT_S)
+    assert len(outgoing) >= 3  # to the scheduler and the servers
+    assert set(outgoing) == {"cubic"}

@@ -119,3 +119,30 @@ def test_what_cannot_be_summed_is_refused() -> None:
         (said,) = cluster.results(LIMIT_S)
     assert said[0].startswith("x: cannot sum row_sparse float32 on cpu(0); this build takes")
     assert said[1] == "there is no sum with handle 12345"
+
+
+def test_plain_script() -> None:
+    """It knows only byteps.mxnet, and keeps no reference to some of the tensors that it sums."""
+    script = """
+        import json
+        import byteps.mxnet as bps
+        import mxnet as mx
+
+        bps.init()
+        sizes = [1, 1003, 2_500_001]  # the last one takes several partitions
+        for size in sizes:
+            bps.byteps_declare_tensor(f"kept-{size}")
+            bps.byteps_declare_tensor(f"dropped-{size}")
+        wrong = 0
+        for turn in range(20):
+            for size in sizes:
+                kept = mx.nd.full(size, turn * (bps.rank() + 1))
+                bps.byteps_push_pull(kept, name=f"kept-{size}", is_average=False)
+                bps.byteps_push_pull(mx.nd.ones(size), name=f"dropped-{size}", is_average=False)
+                wrong += int((kept != turn * 3).sum().asscalar())
+        mx.nd.waitall()
+        bps.shutdown()
+        print(json.dumps(wrong))
+    """
+    with Cluster(script) as cluster:
+        assert cluster.results(LIMIT_S) == [0, 0]

@@ -1,14 +1,16 @@
 """No wrong sum, whoever stops or reads slowly. Where a server reuses a buffer too early the same test finds wrong sums.
 
-Two workers make 24,000 push_pulls each of changing values over TCP, without compute in between. From time to time
-worker 1 pushes large tensors and stops (SIGSTOP) before the answers arrive. The server still holds part of them when
-worker 0 continues and pushes its next values. A server that reuses a buffer at once then sends values of the next round
-to worker 1.
+Two workers make 24,000 push_pulls each of changing values over TCP, without compute in between; a script that uses
+BytePS itself makes 9,600. From time to time worker 1 pushes large tensors and stops (SIGSTOP) before the answers
+arrive. The server still holds part of them when worker 0 continues and pushes its next values. A server that reuses a
+buffer at once then sends values of the next round to worker 1.
 
 `benchmarks.studies.data_plane_race` stops workers and servers at random on every path; here it runs small.
 """
 
 from __future__ import annotations
+
+from textwrap import dedent
 
 import pytest
 
@@ -20,33 +22,50 @@ pytestmark = pytest.mark.timeout(300)
 
 SUMS = 800  # on each path
 TCP = {"DYNAMIX_SHARED_MEMORY": "0"}
-SCRIPT = """
-    import json, os, signal, time
-    import torch
+COMM = """
     from dynamix_ps.comm import open_comm
 
-    ROUNDS, SMALL, LARGE = 600, 40, 4
-    SLOW_EVERY = 120  # rounds between two slow readings
-    torch.set_num_threads(1)
     comm = open_comm("byteps")
     comm.init()
     comm._exchange.limit_in_flight(1 << 40)  # sockets are to be full, and the marker overtakes nothing
-    rank = comm.rank
+    rank, declare, push_pull, shutdown = comm.rank, comm.declare, comm.push_pull, comm.shutdown
+
+    def wait(handle):
+        assert comm.wait(handle, 100.0)
+"""
+PLAIN = """
+    import byteps.torch as bps
+    from byteps.torch import ops
+
+    bps.init(lazy=False)
+    rank, declare, wait, shutdown = bps.rank(), ops.declare, ops.synchronize, bps.shutdown
+
+    def push_pull(name, buffer):
+        return ops.push_pull_async_inplace(buffer, average=False, name=name)
+"""
+WAYS = {"comm": (COMM, 600), "plain script": (PLAIN, 240)}  # and rounds
+SCRIPT = """
+    import json, os, signal, time
+    import torch
+
+    ROUNDS, SMALL, LARGE = int(os.environ["ROUNDS"]), 40, 4
+    SLOW_EVERY = 120  # rounds between two slow readings
+    torch.set_num_threads(1)
     small = [f"small-{i}" for i in range(SMALL)]
     large = [f"large-{i}" for i in range(LARGE)]
     for name in [*small, *large, "marker"]:
-        comm.declare(name)
+        declare(name)
     sizes = [1 + 37 * i * i for i in range(SMALL)]
     checked = wrong = 0
 
     def push(names, lengths, turn):
         buffers = [torch.full((n,), float((turn + i) % 1000 * (rank + 1))) for i, n in enumerate(lengths)]
-        return [(comm.push_pull(name, b), b) for name, b in zip(names, buffers)]
+        return [(push_pull(name, b), b) for name, b in zip(names, buffers)]
 
     def check(pushed, turn):
         global checked, wrong
         for i, (handle, buffer) in enumerate(pushed):
-            assert comm.wait(handle, 100.0)
+            wait(handle)
             checked += 1
             wrong += int((buffer != (turn + i) % 1000 * 3.0).any())
 
@@ -84,21 +103,28 @@ SCRIPT = """
         if turn % SLOW_EVERY == 0:
             slow_reading(turn, 0.2 * (1 + turn // SLOW_EVERY))
         check(push(small, sizes, turn), turn)
-    comm.shutdown()
+    shutdown()
     print(json.dumps([checked, wrong]))
 """
 
 
-def test_no_wrong_sum_in_24000() -> None:
-    with Cluster(SCRIPT, env=TCP) as cluster:
-        (checked_0, wrong_0), (checked_1, wrong_1) = cluster.results(280.0)
-    assert checked_0 == checked_1 and checked_0 >= 24_000
+def race_with_slow_reader(way: str, **env: str) -> list[tuple[int, int]]:
+    """Sums that each worker has checked, and how many of them were wrong."""
+    beginning, rounds = WAYS[way]
+    with Cluster(dedent(beginning) + dedent(SCRIPT), env={**TCP, "ROUNDS": str(rounds), **env}) as cluster:
+        return [(checked, wrong) for checked, wrong in cluster.results(280.0)]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_no_sum_is_wrong(way: str) -> None:
+    (checked_0, wrong_0), (checked_1, wrong_1) = race_with_slow_reader(way)
+    assert checked_0 == checked_1 and checked_0 >= 40 * WAYS[way][1]
     assert (wrong_0, wrong_1) == (0, 0)
 
 
-def test_without_parity_sums_are_wrong() -> None:
-    with Cluster(SCRIPT, env={**TCP, "BYTEPS_SERVER_PARITY": "0"}) as cluster:
-        _, (_, wrong_of_the_slow_one) = cluster.results(280.0)
+@pytest.mark.parametrize("way", WAYS)
+def test_without_parity_sums_are_wrong(way: str) -> None:
+    _, (_, wrong_of_the_slow_one) = race_with_slow_reader(way, BYTEPS_SERVER_PARITY="0")
     assert wrong_of_the_slow_one > 0
 
 

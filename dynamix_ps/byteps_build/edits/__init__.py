@@ -4,8 +4,9 @@ base           one change: file, old text, new text and reason
 toolchain      what present compilers, Python and torch need to build BytePS
 shared_memory  segment names that allow several workers on one host; nothing of a worker is open to other users
 torch_waiting  the torch plugin: waiting without the GIL, with a time limit
-mxnet_waiting  the MXNet plugin: waiting with a time limit
+mxnet_plugin   the MXNet plugin: a tensor is not freed too early; functions return what Python expects
 transport      plain TCP instead of ZeroMQ, for those who know the run's token
+requests       requests that are answered take no memory
 stages         threads without work sleep
 direct         tensors in host memory skip the stages
 server         correct sums, no races, fewer threads
@@ -22,8 +23,9 @@ from dynamix_ps.byteps_build.edits import (
     direct,
     exchange,
     key_hashes,
-    mxnet_waiting,
+    mxnet_plugin,
     python_side,
+    requests,
     server,
     shared_memory,
     stages,
@@ -47,8 +49,9 @@ def for_variant(variant: Variant) -> tuple[Edit, ...]:
         needed
         + shared_memory.PRIVATE
         + torch_waiting.EDITS
-        + mxnet_waiting.EDITS
+        + mxnet_plugin.EDITS
         + transport.EDITS
+        + requests.EDITS
         + stages.EDITS
         + direct.EDITS
         + server.EDITS

@@ -1,10 +1,14 @@
-"""Tensors in host memory go directly to the server and back, without stages or copies."""
+"""Scripts on BytePS itself: tensors in host memory go directly to the server and back, without stages or copies.
+
+The sums of `Comm` do not come here (exchange.py), unless their buffers are on a GPU.
+"""
 
 from __future__ import annotations
 
 from dynamix_ps.byteps_build.edits.base import Edit
 
-_SPEED = "benchmarks/parts/comm.py"
+_DIRECT = "the stages copy tensors in host memory to shared memory and back, four threads one after the other"
+_SEGMENTS = "test_byteps_cluster.py::test_no_segment_and_no_socket_is_left"
 _GIL = "test_byteps_waiting.py"
 
 EDITS = (
@@ -17,8 +21,8 @@ EDITS = (
 // Send a partition of a host tensor from its memory, and have the sum written into the output's memory.
 void PushPullDirectly(std::shared_ptr<TensorTableEntry> task);
 """,
-        "the short way for tensors in host memory",
-        _SPEED,
+        _DIRECT,
+        _SEGMENTS,
     ),
     Edit(
         "byteps/common/core_loops.h",
@@ -29,8 +33,8 @@ void PushPullDirectly(std::shared_ptr<TensorTableEntry> task);
 #include <memory>
 #include "common.h"
 """,
-        "the short way for tensors in host memory",
-        _SPEED,
+        _DIRECT,
+        _SEGMENTS,
     ),
     Edit(
         "byteps/common/core_loops.cc",
@@ -57,8 +61,8 @@ void PushPullDirectly(std::shared_ptr<TensorTableEntry> task);
 
 bool RunDecompressLoopOnce() {
 """,
-        "the short way for tensors in host memory",
-        _SPEED,
+        _DIRECT,
+        _SEGMENTS,
     ),
     Edit(
         "byteps/common/operations.cc",
@@ -74,8 +78,8 @@ static bool HostTensorsGoDirectly() {
 
 Status EnqueueTensor(BPSContext &context, std::shared_ptr<Tensor> input,
 """,
-        "the short way for tensors in host memory",
-        _SPEED,
+        _DIRECT,
+        _SEGMENTS,
     ),
     Edit(
         "byteps/common/operations.cc",
@@ -90,8 +94,8 @@ Status EnqueueTensor(BPSContext &context, std::shared_ptr<Tensor> input,
 
   if (device == CPU_DEVICE_ID && !direct) {
     cudaError_t err = cudaHostRegister""",
-        "the short way for tensors in host memory",
-        _SPEED,
+        _DIRECT,
+        _SEGMENTS,
     ),
     Edit(
         "byteps/common/operations.cc",
@@ -103,8 +107,8 @@ Status EnqueueTensor(BPSContext &context, std::shared_ptr<Tensor> input,
     e->queue_list = *queue_list;
   }
 """,
-        "the short way for tensors in host memory",
-        _SPEED,
+        _DIRECT,
+        _SEGMENTS,
     ),
     Edit(
         "byteps/common/operations.cc",
@@ -118,8 +122,8 @@ Status EnqueueTensor(BPSContext &context, std::shared_ptr<Tensor> input,
       BytePSGlobal::GetScheduledQueue(e->queue_list[0])->addTask(task);
     }
 """,
-        "the short way for tensors in host memory",
-        _SPEED,
+        _DIRECT,
+        _SEGMENTS,
     ),
     Edit(
         "byteps/common/operations.cc",
@@ -141,7 +145,7 @@ Status EnqueueTensor(BPSContext &context, std::shared_ptr<Tensor> input,
   } else if (BytePSGlobal::IsCrossPcieSwitch()) {
 """,
         "no shared-memory segment where no stage needs one",
-        "test_byteps_cluster.py::test_no_segment_is_left",
+        _SEGMENTS,
     ),
     Edit(
         "byteps/common/operations.cc",
@@ -153,7 +157,7 @@ Status EnqueueTensor(BPSContext &context, std::shared_ptr<Tensor> input,
   BPS_CHECK_EQ(i, key_list.size());
 """,
         "no shared-memory segment where no stage needs one",
-        "test_byteps_cluster.py::test_no_segment_is_left",
+        _SEGMENTS,
     ),
     Edit(
         "byteps/common/core_loops.cc",
@@ -187,7 +191,7 @@ Status EnqueueTensor(BPSContext &context, std::shared_ptr<Tensor> input,
     _num_threads = std::thread::hardware_concurrency() >= 16 ? 4 : 1;
 """,
         "four threads per sum are too many for small machines",
-        _SPEED,
+        "speed of scripts on byteps.torch where a server has few cores",
     ),
     Edit(
         "byteps/common/cpu_reducer.cc",
@@ -197,6 +201,6 @@ Status EnqueueTensor(BPSContext &context, std::shared_ptr<Tensor> input,
 #include <thread>
 """,
         "four threads per sum are too many for small machines",
-        _SPEED,
+        "speed of scripts on byteps.torch where a server has few cores",
     ),
 )

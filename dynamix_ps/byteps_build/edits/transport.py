@@ -155,11 +155,7 @@ EDITS = (
 // queued when a socket is full; the worker's passes tasks on and marks handles as done.
 void Customer::Accept(const Message& recv) {
   recv_handle_(recv);
-  if (!recv.meta.request) {
-    std::lock_guard<std::mutex> lk(tracker_mu_);
-    tracker_[recv.meta.timestamp].second++;
-    tracker_cond_.notify_all();
-  }
+  if (!recv.meta.request) AddResponse(recv.meta.timestamp);
 }
 """,
         "a message is handled by the thread that received it",

@@ -442,6 +442,7 @@ class TcpVan : public Van, public PieceTransport {
       if (addrinfo* address = Resolve(node.hostname, node.port)) {
         int fd = socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
         CHECK_GE(fd, 0) << strerror(errno);
+        if (IsOfThisHost(address)) PreferCubic(fd);
         bool ok = connect(fd, address->ai_addr, address->ai_addrlen) == 0;
         error = errno;
         freeaddrinfo(address);
@@ -460,6 +461,25 @@ class TcpVan : public Van, public PieceTransport {
       }
       usleep(1000000 / kTriesPerSecond);
     }
+  }
+
+  // Only an address of this host can be bound.
+  static bool IsOfThisHost(const addrinfo* address) {
+    sockaddr_storage any_port = {};
+    memcpy(&any_port, address->ai_addr, address->ai_addrlen);
+    reinterpret_cast<sockaddr_in*>(&any_port)->sin_port = 0;  // at the same place in a sockaddr_in6
+    int fd = socket(address->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    bool bound = fd >= 0 && bind(fd, reinterpret_cast<sockaddr*>(&any_port), address->ai_addrlen) == 0;
+    if (fd >= 0) close(fd);
+    return bound;
+  }
+
+  // Within a host there is no link to spare: a congestion control that paces, such as bbr, only slows a connection
+  // down. To be called before connecting, as the pace of the one that a connection began with would stay.
+  static void PreferCubic(int fd) {
+    const char name[] = "cubic";
+    if (setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, strlen(name)) == 0) return;
+    PS_VLOG(1) << "within this host the default congestion control is used, not cubic: " << strerror(errno);
   }
 
   // While nobody listens yet, a port of the range for outgoing connections can connect to itself.
