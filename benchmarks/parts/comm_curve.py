@@ -26,7 +26,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import signal
 import sys
 import tempfile
@@ -40,9 +39,10 @@ from rich.table import Table
 from benchmarks.parts import memory_floor
 from benchmarks.parts.comm_limits import CASES, MODEL_BARS, ONE_HOST_BARS, Case, judge, summary
 from benchmarks.parts.roles import OURS, Place, Roles, on_loopback
+from benchmarks.report.page import KIB, MIB, size_text
+from benchmarks.suite.machine_speed import machine_name
 from benchmarks.testbed import Bed, Link, permitted
 
-KIB, MIB = 1 << 10, 1 << 20
 ONE_HOST_SIZES = (64 * KIB, 256 * KIB, 1 * MIB, 4 * MIB, 16 * MIB, 64 * MIB, 256 * MIB)
 HOSTS_SIZES = (1 * MIB, 4 * MIB, 16 * MIB)
 WORKERS = (2, 4)
@@ -109,10 +109,6 @@ def _sizes(sizes: Sequence[int]) -> list[str]:
     return ["--sizes", *map(str, sizes)]
 
 
-def size_text(size_bytes: int) -> str:
-    return f"{size_bytes / MIB:g} MiB" if size_bytes >= MIB else f"{size_bytes / KIB:g} KiB"
-
-
 def parse_size(text: str) -> int:
     """Bytes of a size such as 64K or 16M. Raises argparse.ArgumentTypeError."""
     unit = {"K": KIB, "M": MIB}.get(text[-1:].upper())
@@ -122,7 +118,7 @@ def parse_size(text: str) -> int:
 
 
 def table(part: str, rows: Sequence[Row]) -> Table:
-    result = Table(title=f"{TITLES[part]}, {os.cpu_count()} cores", box=None, pad_edge=False)
+    result = Table(title=f"{TITLES[part]}, {machine_name()}", box=None, pad_edge=False)
     for number, column in enumerate(COLUMNS[part]):
         result.add_column(column, justify="right" if number else "left")
     for row in rows:
@@ -233,7 +229,7 @@ def main() -> None:
     bars = [bar["met"] for rows in parts.values() for row in rows for bar in row["bars"].values()]
     console.print(f"{sum(bars)} of {len(bars)} bars met", highlight=False)
     if args.json:
-        figures = {**parts, "blocks": blocks, "block_s": block_s, "cores": os.cpu_count()}
+        figures = {**parts, "blocks": blocks, "block_s": block_s, "machine": machine_name()}
         args.json.write_text(json.dumps(figures, indent=2) + "\n")
 
 

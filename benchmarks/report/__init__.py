@@ -17,7 +17,9 @@ Pages of benchmarks/results, each made by `python -m benchmarks.report.NAME FOLD
     rematch             the same scenarios with further seeds
     planes              every data plane and framework
     papers              beside the results that papers report
+    network             slow, shared and lossy links, beside the data plane before
+    data_plane          sums by their size, on one host and between hosts
 
-    grid_page           the command line of these four
+    grid_page           the command line of the first four
     page                Markdown tables, PNG files, figures between two marks of a page
 """

@@ -18,11 +18,17 @@ BEGIN, END = "<!-- figures -->", "<!-- end of figures -->"
 RESULTS = Path("benchmarks/results")
 DOTS_PER_INCH = 90
 COLOURS = 64  # of a picture
+KIB, MIB = 1 << 10, 1 << 20
 
 
 def where() -> str:
     """The machine, and the versions of Python and numpy, for the end of a sentence."""
     return f"{machine_name()}, Python {platform.python_version()}, numpy {np.__version__}"
+
+
+def size_text(size_bytes: int) -> str:
+    """As in 64 KiB or 35.2 MiB."""
+    return f"{size_bytes / MIB:.4g} MiB" if size_bytes >= MIB else f"{size_bytes / KIB:.4g} KiB"
 
 
 def write_csv(file: Path, rows: Sequence[Mapping[str, Any]]) -> None:

@@ -8,8 +8,9 @@ import io
 import pytest
 from rich.console import Console
 
-from benchmarks.parts.comm_curve import parse_size, size_text, table
+from benchmarks.parts.comm_curve import parse_size, table
 from benchmarks.parts.comm_limits import judge
+from benchmarks.report.page import size_text
 
 
 @pytest.mark.parametrize(("text", "size_bytes"), [("64K", 65_536), ("1m", 1_048_576), ("256M", 268_435_456)])
