@@ -29,7 +29,8 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.parts.comm_worker import BATCH, BLOCK
-from benchmarks.parts.roles import OURS, WORKERS, Roles, cpu_s
+from benchmarks.parts.roles import WORKERS, Roles, cpu_s
+from benchmarks.testbed.byteps_roles import OURS
 from dynamix_ps.byteps_build.build import build_byteps
 from dynamix_ps.byteps_build.progress import Progress
 from dynamix_ps.byteps_build.recipe import MARKER, Recipe
@@ -49,7 +50,7 @@ def measure(folder: Path, stock_folder: Path, rounds: int, blocks: int, console:
         options = ["--blocks", str(blocks), "--rendezvous", str(folder / f"rendezvous-{index}")]
         with Roles(folder, OURS, [*WORKER, "pair", *options, *(["--check"] if index == 0 else [])]) as running:
             pairs.append(running.results()[0])
-        shipped = {"PYTHONPATH": f"{stock_folder}{os.pathsep}{Path.cwd()}"}
+        shipped = {"PYTHONPATH": f"{stock_folder}{os.pathsep}{Path.cwd()}", "BYTEPS_LOG_LEVEL": "ERROR"}
         with Roles(folder, shipped, [*WORKER, "stock"]) as running:
             stock.append(running.results()[0])
     console.print(f"idle for {IDLE_S:.0f} s", highlight=False)

@@ -38,10 +38,11 @@ from rich.table import Table
 
 from benchmarks.parts import memory_floor
 from benchmarks.parts.comm_limits import CASES, MODEL_BARS, ONE_HOST_BARS, Case, judge, summary
-from benchmarks.parts.roles import OURS, Place, Roles, on_loopback
+from benchmarks.parts.roles import Roles
 from benchmarks.report.page import KIB, MIB, size_text
 from benchmarks.suite.machine_speed import machine_name
 from benchmarks.testbed import Bed, Link, permitted
+from benchmarks.testbed.byteps_roles import OURS, Place, on_bed, on_loopback
 
 ONE_HOST_SIZES = (64 * KIB, 256 * KIB, 1 * MIB, 4 * MIB, 16 * MIB, 64 * MIB, 256 * MIB)
 HOSTS_SIZES = (1 * MIB, 4 * MIB, 16 * MIB)
@@ -66,11 +67,8 @@ class Curve:
     def hosts(self, case: Case, sizes: Sequence[int]) -> Iterator[Row]:
         """Raises BedError if the test bed does not work."""
         with Bed({host: Link(up_bits_per_s=rate, down_bits_per_s=rate) for host, rate in case.rates.items()}) as bed:
-
-            def place(role: str) -> Place:
-                return Place(bed.inside(case.host(role)), bed.address(case.host(role)), "eth0")
-
             overruns = 0
+            place = on_bed(bed, case.host)
             for row in self._run(case.name, _sizes(sizes), case.workers, len(case.rates), place):
                 before, overruns = overruns, bed.overruns()
                 limits = {

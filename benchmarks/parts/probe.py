@@ -40,7 +40,8 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.parts.comm_worker import BATCH
-from benchmarks.parts.roles import OURS, WORKERS, Roles
+from benchmarks.parts.roles import WORKERS, Roles
+from benchmarks.testbed.byteps_roles import OURS
 from dynamix_ps.metrics.network.probe_client import ProbeSource
 from dynamix_ps.metrics.network.probe_protocol import Snapshot
 
@@ -142,7 +143,7 @@ def measure(folder: Path, pairs: int, console: Console) -> dict[str, Any]:
     finally:
         if probe is not None:
             probe.end()
-        roles.kill()
+        roles.end()
     figures |= {"lost": lost, "probe_cpu": cpu_s / on_s}
     return slowdown(blocks, [read_log(folder / f"worker-{rank}") for rank in range(WORKERS)]) | figures
 
@@ -153,7 +154,7 @@ def wait_for_training(roles: Roles, folder: Path) -> None:
     while not all(log.exists() and log.stat().st_size for log in logs):
         ended = [name for name, process in roles.processes.items() if process.poll() is not None]
         if ended or time.monotonic() > deadline:
-            said = "".join(file.read_text()[-2000:] for file in sorted(folder.glob("*.err")))
+            said = "".join(file.read_text()[-2000:] for file in sorted(folder.glob("*.log")))
             raise SystemExit(f"the workers do not train (ended: {ended}):\n{said}")
         time.sleep(0.1)
 

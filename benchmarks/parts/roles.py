@@ -1,107 +1,33 @@
-"""Scheduler, servers and workers of a benchmark run, on this machine's loopback or on hosts of a test bed."""
+"""The roles of a benchmark run. Workers print JSON documents, one per line."""
 
 from __future__ import annotations
 
 import json
 import os
-import secrets
 import select
-import signal
-import socket
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import IO, Any
 
 import psutil
 
-from dynamix_ps.config import variables
-from dynamix_ps.launch.shared_memory import remove_segments
+from benchmarks.testbed.byteps_roles import BytePSRoles
 
 WORKERS = 2
 LIMIT_S = 300.0  # longest silence of a role
 _LOOK_S = 1.0  # so often a role that has failed is looked for
-# `dynamix launch` starts our BytePS with these
-OURS = {"BYTEPS_SERVER_ENGINE_THREAD": "1", "BYTEPS_LOG_LEVEL": "WARNING"}
-BYTEPS_SERVER = ("-c", "import byteps.server")
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a role runs: the words before its command line, its address and its network interface there."""
+class Roles(BytePSRoles):
+    """Roles whose input and output are pipes; their logs have what they write to standard error."""
 
-    prefix: tuple[str, ...] = ()
-    address: str = "127.0.0.1"
-    interface: str = "lo"
+    def _streams(self, log: IO[bytes]) -> dict[str, Any]:
+        return {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": log, "text": True}
 
-
-def on_loopback(role: str) -> Place:
-    return Place()
-
-
-class Roles:
-    """The processes of one run, each in its own process group, by name: scheduler, server-0, worker-0 and so on.
-
-    `worker` and `server` are arguments of the Python interpreter; the scheduler gets those of a server. `place` says
-    where each role runs. As a context manager it ends all of them.
-    """
-
-    def __init__(
-        self,
-        folder: Path,
-        extra: dict[str, str],
-        worker: Sequence[str],
-        server: Sequence[str] = BYTEPS_SERVER,
-        workers: int = WORKERS,
-        servers: int = 1,
-        place: Callable[[str], Place] = on_loopback,
-    ) -> None:
-        self._folder, self._workers, self._place = folder, workers, place
-        self.prefix = f"dxbench{secrets.token_hex(4)}-"
-        self.processes: dict[str, subprocess.Popen[str]] = {}
-        with socket.socket() as listener:
-            listener.bind(("127.0.0.1", 0))
-            port = listener.getsockname()[1]
-        common = {
-            **{name: value for name, value in os.environ.items() if not name.startswith(("DMLC_", "BYTEPS_"))},
-            "DMLC_NUM_WORKER": str(workers),
-            "DMLC_NUM_SERVER": str(servers),
-            "DMLC_PS_ROOT_URI": place("scheduler").address,
-            "DMLC_PS_ROOT_PORT": str(port),
-            "OMP_NUM_THREADS": "1",
-            "BYTEPS_LOG_LEVEL": "ERROR",
-            **extra,
-        }
-        self._start("scheduler", server, {**common, "DMLC_ROLE": "scheduler"})
-        for number in range(servers):
-            self._start(f"server-{number}", server, {**common, "DMLC_ROLE": "server"})
-        for rank in range(workers):
-            sockets = folder / f"{self.prefix}{rank}"
-            sockets.mkdir()
-            own = {
-                "DMLC_ROLE": "worker",
-                "DMLC_WORKER_ID": str(rank),
-                "BYTEPS_LOCAL_RANK": "0",
-                "BYTEPS_LOCAL_SIZE": "1",
-                "BYTEPS_SOCKET_PATH": str(sockets),
-                variables.SHM_PREFIX: f"{self.prefix}{rank}-",
-            }
-            self._start(f"worker-{rank}", worker, {**common, **own})
-
-    def _start(self, name: str, arguments: Sequence[str], environment: dict[str, str]) -> None:
-        place = self._place(name)
-        self.processes[name] = subprocess.Popen(
-            [*place.prefix, sys.executable, *arguments],
-            env={**environment, "DMLC_NODE_HOST": place.address, "GLOO_SOCKET_IFNAME": place.interface},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=(self._folder / f"{name}.err").open("w"),
-            text=True,
-            start_new_session=True,
-        )
+    def _popen(self, role: str, command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
+        options["env"]["GLOO_SOCKET_IFNAME"] = self._place(role).interface
+        return super()._popen(role, command, **options)
 
     def rows(self) -> Iterator[Any]:
         """The JSON documents of worker 0, one per line, as they come; then waits until all roles have ended.
@@ -129,7 +55,7 @@ class Roles:
     def results(self) -> list[Any]:
         """The last JSON documents of the workers, after all roles have ended. Raises SystemExit if one fails."""
         said = self._finish()
-        return [json.loads(said[f"worker-{rank}"].splitlines()[-1]) for rank in range(self._workers)]
+        return [json.loads(said[name].splitlines()[-1]) for name in self.processes if name.startswith("worker-")]
 
     def _finish(self) -> dict[str, str]:
         said = {}
@@ -146,20 +72,7 @@ class Roles:
         return SystemExit(f"{name} ended with {self.processes[name].returncode}:\n{self._errors(name)}")
 
     def _errors(self, name: str) -> str:
-        return (self._folder / f"{name}.err").read_text()[-3000:]
-
-    def kill(self) -> None:
-        for process in self.processes.values():
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-        remove_segments(self.prefix)
-
-    def __enter__(self) -> Roles:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.kill()
+        return self.output(name)[-3000:]
 
 
 def cpu_s(process: psutil.Process) -> float:

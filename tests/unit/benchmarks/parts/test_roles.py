@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.parts.roles import Place, Roles
+from benchmarks.parts.roles import Roles
+from benchmarks.testbed.byteps_roles import Place
 
 ENDS = ["-c", "pass"]
 
