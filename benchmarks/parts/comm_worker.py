@@ -190,7 +190,8 @@ def run_idle() -> None:
     comm = open_comm("byteps")
     comm.init()
     comm.declare("idle")
-    assert comm.wait(comm.push_pull("idle", torch.zeros(1000)), 60.0)
+    buffer = torch.zeros(1000)  # it must live until the sum is complete
+    assert comm.wait(comm.push_pull("idle", buffer), 60.0)
     print("ready", os.getpid(), flush=True)
     sys.stdin.readline()
     comm.shutdown()
