@@ -11,7 +11,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from dynamix_ps.byteps_build.recipe import MARKER
+from dynamix_ps.byteps_build.recipe import MARKER, sources_digest
 from dynamix_ps.errors import BuildError
 
 
@@ -24,11 +24,17 @@ class InstalledInfo:
     key: str = ""
     variant: str = ""
     cuda: bool = False
+    sources: str = ""
 
     @property
     def ours(self) -> bool:
         """Whether this project built it with all edits."""
         return self.variant == "ours"
+
+    @property
+    def current(self) -> bool:
+        """Whether it was built from the edits of this version of the package; others may not work together with it."""
+        return self.sources == sources_digest("ours")
 
 
 def installed_info() -> InstalledInfo:
@@ -46,7 +52,7 @@ def installed_info() -> InstalledInfo:
     if not marker.is_file():
         return InstalledInfo(version, plugins)
     said = json.loads(marker.read_text(encoding="utf-8"))
-    return InstalledInfo(version, plugins, said["key"], said["variant"], said["cuda"])
+    return InstalledInfo(version, plugins, said["key"], said["variant"], said["cuda"], said.get("sources", ""))
 
 
 def install(wheel: Path, target: Path | None) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -52,6 +53,24 @@ MXNET = Plugin(
 )
 
 
+def sources_digest(variant: Variant) -> str:
+    """Digest of what this version of the package builds BytePS from, whatever builds it."""
+    headers = sorted(HERE.glob("headers/**/*.h"))
+    parts = {
+        "source": source.SHA256,
+        "edits": [asdict(edit) for edit in for_variant(variant)],
+        "files": {
+            name: hashlib.sha256(path.read_bytes()).hexdigest()
+            for path, name in [*((path, str(path.relative_to(HERE))) for path in headers), *ADDED]
+        },
+    }
+    return _digest(parts)
+
+
+def _digest(parts: Mapping[str, object]) -> str:
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
+
+
 @dataclass(frozen=True, slots=True)
 class Recipe:
     """One kind of build. `cuda_home` and `nccl_home` are empty for a build without a GPU."""
@@ -69,25 +88,20 @@ class Recipe:
     @property
     def key(self) -> str:
         """Digest of everything that determines the content of the wheel."""
-        headers = sorted(HERE.glob("headers/**/*.h"))
         parts = {
-            "source": source.SHA256,
-            "edits": [asdict(edit) for edit in for_variant(self.variant)],
-            "files": {
-                name: hashlib.sha256(path.read_bytes()).hexdigest()
-                for path, name in [*((path, str(path.relative_to(HERE))) for path in headers), *ADDED]
-            },
+            "sources": sources_digest(self.variant),
             "plugins": [asdict(plugin) for plugin in self.plugins],
             "toolchain": self.toolchain.describe(),
             "variant": self.variant,
             "cuda": [self.cuda_home, self.nccl_home],
         }
-        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
+        return _digest(parts)
 
     def marker(self) -> dict[str, object]:
         """Description of the build, stored in the installed package."""
         return {
             "key": self.key,
+            "sources": sources_digest(self.variant),
             "version": source.VERSION,
             "variant": self.variant,
             "plugins": [plugin.name for plugin in self.plugins],

@@ -56,6 +56,7 @@ class BytePSComm(Comm):
         self._exchange = Exchange(self._library())
         self._numbers: dict[str, int] = {}
         self._rounded: dict[int, int] = {}  # values at the beginning that travel in half precision
+        self._in_flight: dict[int, Any] = {}  # buffers, so that their memory stays until their sums are complete
         self._placed: dict[int, int] = {}  # bytes of every buffer that was in a sum
         server_hosts, own_host = self._exchange.hosts()
         self._shares = np.full(len(server_hosts), 1 / len(server_hosts))
@@ -123,6 +124,7 @@ class BytePSComm(Comm):
         address, size_bytes, dtype = self._memory(name, buffer)
         if self._placed.get(number) != size_bytes:
             self._place(number, size_bytes, dtype)
+        self._in_flight[number] = buffer
         self._exchange.push_pull(number, address, size_bytes, TYPES[dtype], begin * dtype.itemsize)
         return number
 
@@ -139,7 +141,10 @@ class BytePSComm(Comm):
         """Raises ValueError if there is no sum with this handle."""
         if handle not in self._placed:
             raise ValueError(f"there is no sum with handle {handle}")
-        return self._exchange.wait(handle, timeout_s)
+        complete = self._exchange.wait(handle, timeout_s)
+        if complete:
+            self._in_flight.pop(handle, None)
+        return complete
 
     def version(self) -> str:
         return importlib.metadata.version("byteps")
@@ -154,6 +159,10 @@ def _check_environment(framework: str) -> None:
     if framework not in info.plugins or not info.ours:
         found = f"found version {info.version} not built by this project" if info.version else "not installed"
         raise EnvironmentNotReady(f"BytePS with its {framework} plugin is needed: {found}.\nNext: dynamix build-byteps")
+    if not info.current:
+        raise EnvironmentNotReady(
+            f"BytePS {info.version} was built by another version of this package.\nNext: dynamix build-byteps"
+        )
     missing = [name for name in _REQUIRED if not os.environ.get(name)]
     if missing:
         raise EnvironmentNotReady(

@@ -117,6 +117,8 @@ def _byteps(info: InstalledInfo, needed: bool) -> Iterator[Check]:
         yield Check("byteps", status, "not installed", fix)
     elif not info.ours:
         yield Check("byteps", status, f"{info.version} is installed, but not built by this project", fix)
+    elif not info.current:
+        yield Check("byteps", status, f"{info.version} was built by another version of this package", fix)
     else:
         yield Check("byteps", "ok", f"{info.version}, built {'with' if info.cuda else 'without'} CUDA")
         yield _plugin("torch", info, status)

@@ -20,12 +20,16 @@ def preflight(config: Config, resume: Path | None = None) -> None:
 
     Raises:
         UsageError: no command, or its program or script is not there; a variable has a value that nobody knows.
-        EnvironmentNotReady: BytePS is not installed.
+        EnvironmentNotReady: BytePS is not installed, or was built by another version of this package.
         PolicyError: there is no such policy, or its file is unusable.
     """
     check_command(config.command)
-    if config.data_plane.has_servers and not installed_info().version:
-        raise EnvironmentNotReady("BytePS is not installed in this environment; run: dynamix build-byteps")
+    if config.data_plane.has_servers:
+        byteps = installed_info()
+        if not byteps.version:
+            raise EnvironmentNotReady("BytePS is not installed in this environment; run: dynamix build-byteps")
+        if byteps.ours and not byteps.current:
+            raise EnvironmentNotReady("BytePS was built by another version of this package; run: dynamix build-byteps")
     if resume is not None and not resume.is_file():
         raise UsageError(f"--resume: no checkpoint file {resume}; a run keeps its own in checkpoints/")
     shared_memory = config.env.get(variables.SHARED_MEMORY) or variables.get(variables.SHARED_MEMORY, "1")

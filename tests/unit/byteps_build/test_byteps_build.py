@@ -431,4 +431,6 @@ def test_what_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert plain.plugins == ("torch",) and not plain.ours and not plain.key
     (package / recipe.MARKER).write_text(json.dumps(OURS.marker()))
     ours = install.installed_info()
-    assert ours.ours and ours.key == OURS.key and not ours.cuda
+    assert ours.ours and ours.current and ours.key == OURS.key and not ours.cuda
+    (package / recipe.MARKER).write_text(json.dumps({**OURS.marker(), "sources": "of another version"}))
+    assert not install.installed_info().current

@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from dynamix_ps.byteps_build.install import InstalledInfo
+from dynamix_ps.byteps_build.recipe import sources_digest
 from dynamix_ps.cli import doctor as doctor_command
 from dynamix_ps.cli.launch import with_overrides
 from dynamix_ps.cli.main import cli
@@ -24,6 +25,7 @@ from dynamix_ps.launch.cpu_quota import CpuController
 from dynamix_ps.launch.doctor import Check
 from tests.launching import ROOT, environment
 
+SOURCES = sources_digest("ours")
 EXAMPLES = sorted((ROOT / "configs").glob("*.yaml"))
 
 
@@ -199,7 +201,8 @@ def test_every_check_that_is_not_fine_has_a_fix(monkeypatch: pytest.MonkeyPatch,
     ("info", "detail"),
     [
         (InstalledInfo("0.2.5", ("torch",)), "not built by this project"),
-        (InstalledInfo("0.2.5", ("mxnet",), "k", "ours"), "without the torch plugin"),
+        (InstalledInfo("0.2.5", ("torch",), "k", "ours", sources="of before"), "another version of this package"),
+        (InstalledInfo("0.2.5", ("mxnet",), "k", "ours", sources=SOURCES), "without the torch plugin"),
     ],
 )
 def test_a_byteps_that_will_not_do_is_a_blocker(info: InstalledInfo, detail: str) -> None:
@@ -212,7 +215,8 @@ def test_a_byteps_that_will_not_do_is_a_blocker(info: InstalledInfo, detail: str
 def test_without_the_plugin_of_an_installed_mxnet_torch_still_trains(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checks, "_version", lambda name: "1.9.1")
     monkeypatch.setattr(checks, "_import_problem", lambda module: "")
-    found = {one.name: one for one in checks._byteps(InstalledInfo("0.2.5", ("torch",), "k", "ours"), needed=True)}
+    info = InstalledInfo("0.2.5", ("torch",), "k", "ours", sources=SOURCES)
+    found = {one.name: one for one in checks._byteps(info, needed=True)}
     assert found["byteps torch"].status == "ok"
     assert found["byteps mxnet"].status == "warning" and found["byteps mxnet"].fix == "dynamix build-byteps"
 

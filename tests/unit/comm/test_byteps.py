@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from dynamix_ps.byteps_build.install import InstalledInfo
+from dynamix_ps.byteps_build.recipe import sources_digest
 from dynamix_ps.comm import byteps, open_comm
 from dynamix_ps.errors import EnvironmentNotReady
 from dynamix_ps.launch import shared_memory
 
-OURS = InstalledInfo("0.2.5.post15", ("torch",), "key", "ours")
+OURS = InstalledInfo("0.2.5.post15", ("torch",), "key", "ours", sources=sources_digest("ours"))
 WORKER = {name: "1" for name in byteps._REQUIRED} | {"DMLC_ROLE": "worker"}
 
 
@@ -21,6 +23,7 @@ WORKER = {name: "1" for name in byteps._REQUIRED} | {"DMLC_ROLE": "worker"}
         (InstalledInfo(), WORKER, "not installed(.|\n)*dynamix build-byteps"),
         (InstalledInfo("0.2.5", ("torch",)), WORKER, "0.2.5 not built by this project(.|\n)*dynamix build-byteps"),
         (InstalledInfo("0.2.5", (), "key", "ours"), WORKER, "with its torch plugin is needed"),
+        (replace(OURS, sources="of before"), WORKER, "another version of this package(.|\n)*dynamix build-byteps"),
         (OURS, WORKER | {"DMLC_WORKER_ID": ""}, "DMLC_WORKER_ID not set(.|\n)*dynamix launch"),
         (OURS, WORKER | {"DMLC_ROLE": "server"}, "DMLC_ROLE is 'server', expected 'worker'"),
     ],
