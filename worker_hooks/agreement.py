@@ -17,6 +17,7 @@ from dynamix_ps.errors import TrainingError
 
 GRADIENTS = "sends the gradients"  # of an iteration
 LAYOUT = "changes which parameters are trained"
+DRAWN = "order of the pass"  # that a sampler of the script has drawn; its code follows
 CODE_BITS = 24  # exact in the float32 trailer
 
 
@@ -93,6 +94,11 @@ def _different_calls(doings: Sequence[Doing]) -> TrainingError:
 
 def _different_places(doings: Sequence[Doing]) -> TrainingError:
     told = ", ".join(f"worker {rank}: {doing.place}" for rank, doing in enumerate(doings))
+    if not _differ([doing.place.partition(DRAWN)[0] for doing in doings]):
+        return TrainingError(
+            f"the sampler has drawn another order on some workers ({told}); seed its generator alike on every worker, "
+            "and leave it to the hook to give each worker its part"
+        )
     return TrainingError(
         f"the workers are at different places in the data in iteration {doings[0].iteration} ({told}); "
         "run.load_state_dict() must get the same state on every worker"

@@ -14,14 +14,16 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from dynamix_ps.errors import CheckpointError, DynamixError, TrainingError
+from dynamix_ps.messages import Plan
 from worker_hooks import failure
 from worker_hooks.batches import BatchStream
 from worker_hooks.checkpoint import Position, newest_valid_checkpoint
-from worker_hooks.data_set import check_map_style
+from worker_hooks.data_source import DataSetSource, DataSource
 from worker_hooks.evaluation import directions, evaluate_share, in_form_of, means, packed
 from worker_hooks.iteration import IterationInFlight
 from worker_hooks.learning_rate import LearningRate
@@ -33,9 +35,11 @@ from worker_hooks.sampler import Cursor, GlobalSampler
 from worker_hooks.script_limits import ScriptLimits
 from worker_hooks.session import Session
 from worker_hooks.start import (
+    agreed_lag,
     check_data_sets,
-    check_dataset,
+    check_enough,
     check_frameworks,
+    check_order,
     check_parameters,
     check_place,
     check_workers,
@@ -44,6 +48,8 @@ from worker_hooks.start import (
 from worker_hooks.termination import TERMINATION
 
 logger = logging.getLogger("dynamix")
+FIRST_SIZE = 64  # of a worker, where neither cluster file nor script names one
+EVALUATED_AT_ONCE = 256  # samples
 _attached = itertools.count()  # several models in one process get keys of their own
 _REFUSED = b"refused: "  # what rank 0 sends in place of a state when its checkpoint is unusable
 
@@ -51,12 +57,13 @@ _REFUSED = b"refused: "  # what rank 0 sends in place of a state when its checkp
 class AttachedModel(ReplicatedModel):
     """`epoch`, `batch_size` and `progress` may be read at any time."""
 
-    def __init__(self, dataset: Any, session: Session, batch_size: int, seed: int | None) -> None:
+    def __init__(self, data: Any, session: Session, batch_size: int | None, seed: int | None) -> None:
         comm, settings = session.comm, session.settings
         self.rank, self.size = comm.rank, comm.size
         self._session, self._comm, self._settings = session, comm, settings
         self._adaptive = settings.mode != "off"
-        self._dataset = dataset
+        own_seed = settings.seed if seed is None else seed
+        self._source = self._loading = self._source_of(data, own_seed)
         self.iteration = 0
         self._began = False  # the loop over batches
         self._closed = False
@@ -64,27 +71,54 @@ class AttachedModel(ReplicatedModel):
 
         self._prefix = prefix = f"dynamix.{next(_attached)}"
         check_frameworks(comm, f"{prefix}.frameworks", self.framework)
-        check_data_sets(comm, f"{prefix}.data", dataset, self._fetch)
+        check_data_sets(comm, f"{prefix}.data", self._source)
+        self._lag = agreed_lag(comm, f"{prefix}.lag", self._source.depth)
+        self._lags = 1  # that were agreed
         self._lay_out()
         check_parameters(comm, f"{prefix}.parameters", self._described_parameters())
         self._exchange = self._make_exchange(prefix)
         self._evaluation_key = f"{prefix}.evaluation"
         comm.declare(self._evaluation_key)
 
-        first_plan = settings.first_plan(self.size, batch_size)
+        first_plan = settings.first_plan(self.size, batch_size or self._source.batch_size or FIRST_SIZE)
         self._reference_batch = settings.reference_batch or first_plan.global_batch
         first_plan = session.account.plan or first_plan  # of the training before
-        own_seed = settings.seed if seed is None else seed
-        start = self._same_start(prefix, Position(0, Cursor(), first_plan, own_seed, len(dataset)))
+        samples = self._samples_per_pass()
+        start = self._same_start(prefix, Position(0, Cursor(), first_plan, own_seed, samples))
         if start.seed != own_seed:
             whose = "the checkpoint's" if settings.resume else "rank 0's"
             logger.warning("worker %d: seed %d is not used, %s is: %d", self.rank, own_seed, whose, start.seed)
         self._place(start)
 
         session.start(self.batch_size, start.iteration, f"{self.framework} {self.framework_version}")
-        if getattr(dataset, "degraded", None):  # the data set itself says that it is not what was asked for
-            session.reporter.event("degraded", what="data", detail=dataset.degraded)
+        if detail := getattr(self._source.dataset, "degraded", None):  # it says that it is not what was asked for
+            session.reporter.event("degraded", what="data", detail=detail)
+        if self._adaptive and self._lag >= settings.window and self.rank == 0:
+            self._degraded(
+                "plans",
+                f"{self._lag} batches are prepared ahead and a window has {settings.window} iterations, so a plan "
+                "shows only after the next decision; set a larger window, or a smaller num_workers or prefetch_factor",
+            )
         atexit.register(self.close)
+
+    def _source_of(self, data: Any, seed: int = 0) -> DataSource:
+        """Where batches of `data`, which the script passes, come from. `seed`: of their order."""
+        return DataSetSource(data, self._fetch, self._settings.prefetch)
+
+    def _samples_per_pass(self) -> int:
+        return self._source.samples_per_pass(self._reference_batch)
+
+    def _load_with(self, source: DataSource) -> None:
+        """From the next loop on, `source` loads the batches; the samples and their order stay. Collective.
+
+        Raises TrainingError, on every worker, unless all do so here.
+        """
+        self._announce("a loop over a DataLoader with run.batch_sampler()")
+        self._loading.close()
+        self._loading = source
+        self._switch.lag = self._lag = agreed_lag(self._comm, f"{self._prefix}.lag{self._lags}", source.depth)
+        self._lags += 1
+        self._stream = BatchStream(self._source, source.load, self._sampler, self.rank, self._switch.plan_at)
 
     def _same_start(self, prefix: str, fresh: Position) -> Position:
         """Give every worker rank 0's weights and optimizer, from a checkpoint if one is named; return its position.
@@ -127,14 +161,15 @@ class AttachedModel(ReplicatedModel):
     def _place(self, start: Position) -> None:
         """Let training begin at `start`. Raises TrainingError if that is no place in this training."""
         check_workers(start.plan, self.size)
-        check_dataset(self._dataset, start.plan)
-        check_place(start, len(self._dataset))
+        samples = self._samples_per_pass()
+        check_enough(samples, start.plan)
+        check_place(start, samples)
+        check_order(start, self._source)
         settings, reporter = self._settings, self._session.reporter
         self.iteration, self._cursor = start.iteration, start.cursor
-        sampler = GlobalSampler(len(self._dataset), start.seed, self._smallest_share())
-        self._switch = PlanSwitch(start.plan, settings.prefetch)
-        plan_at = self._switch.plan_at
-        self._stream = BatchStream(self._dataset, self._fetch, sampler, self.rank, plan_at, settings.prefetch)
+        self._sampler = GlobalSampler(samples, start.seed, self._smallest_share(), self._source.order)
+        self._switch = PlanSwitch(start.plan, self._lag)
+        self._stream = BatchStream(self._source, self._loading.load, self._sampler, self.rank, self._switch.plan_at)
         self._rate = LearningRate(settings.lr_rule, self._reference_batch, self.size, start.noise)
         self._now = IterationInFlight()
         self._asked = ScriptLimits()
@@ -171,8 +206,12 @@ class AttachedModel(ReplicatedModel):
     @property
     def batch_size(self) -> int:
         """Planned batch size of this worker in the present iteration."""
-        plan = self._now.batch.plan if self._now.has_batch else self._switch.newest_scheduled
-        return plan.batch_sizes[self.rank]
+        return self._plan.batch_sizes[self.rank]
+
+    @property
+    def _plan(self) -> Plan:
+        """In force in the present iteration."""
+        return self._now.batch.plan if self._now.has_batch else self._switch.newest_scheduled
 
     @property
     def _trained_samples(self) -> int:
@@ -224,23 +263,23 @@ class AttachedModel(ReplicatedModel):
 
     def evaluate(
         self,
-        dataset: Any,
+        data: Any,
         score: Callable[..., Any],
-        batch_size: int = 256,
+        batch_size: int | None = None,
         *,
         higher_is_better: str | Sequence[str] = (),
         lower_is_better: str | Sequence[str] = (),
     ) -> Any:
-        """Means per sample over `dataset`, computed by all workers together, each on its share. Collective.
+        """Means per sample over `data`, computed by all workers together, each on its share. Collective.
 
         Does not count as training time.
 
         Args:
-            dataset: map style, the same on every worker.
+            data: a map-style data set, in torch also a DataLoader; the same on every worker.
             score: returns sums over the batch that it gets, best as a dict: `{"accuracy": ..., "loss": ...}`. One
                 number or a tuple of numbers is recorded as `value`, or as `value_1`, `value_2` and so on. A batch that
                 is a tuple comes as positional arguments, a dict as keyword arguments, all else as one argument.
-            batch_size: samples that `score` gets at once.
+            batch_size: samples that `score` gets at once; without it, the loader's, or 256.
             higher_is_better: names of values whose direction their name does not tell.
             lower_is_better: likewise.
 
@@ -250,14 +289,19 @@ class AttachedModel(ReplicatedModel):
         Raises:
             TrainingError: the data set is empty or differs between workers, or `score` does not return named sums.
         """
-        check_map_style(dataset)
-        if not len(dataset):
+        source = self._source_of(data)
+        source.check()
+        rows = source.numbers_once()
+        if not len(rows):
             raise TrainingError("run.evaluate() got an empty data set, expected at least one sample")
         self._announce("run.evaluate()")
+        size = batch_size or source.batch_size or EVALUATED_AT_ONCE
         with self.paused():
             shares = self._switch.newest_scheduled.batch_sizes
             with self._inference():
-                share = evaluate_share(dataset, self._fetch, score, self._number, shares, self.rank, batch_size)
+                load = partial(source.load, seed=0)
+                share = evaluate_share(rows, load, score, self._number, shares, self.rank, size)
+            source.close()
             known = directions(share.sums, higher_is_better, lower_is_better)
             total = self._comm.total(self._evaluation_key, packed(share, self.rank, self.size))
         values = means(total, share, self.size)
@@ -282,6 +326,7 @@ class AttachedModel(ReplicatedModel):
             self.abandon(error)
             failure.exit_now(error.exit_code)
         self._detach()
+        self._loading.close()
         self._exchange.close()
         failure.forget(self)
         TERMINATION.forget(self)

@@ -1,17 +1,20 @@
-"""Batches of one worker: fetches the samples that the sampler names, `prefetch` batches ahead."""
+"""Batches of one worker: the samples that the sampler names, loaded by the data source, some batches ahead."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dynamix_ps.errors import TrainingError
 from dynamix_ps.messages import Plan
+from worker_hooks.data_source import DataSource
+from worker_hooks.global_generators import derived_seed
 from worker_hooks.sampler import Cursor, GlobalSampler, Step
 
 
@@ -27,27 +30,26 @@ class Batch:
 
 
 class BatchStream:
-    """Batches of one worker, `prefetch` of them prepared ahead by a thread.
+    """Batches of one worker, some of them prepared ahead.
 
-    The sizes of a batch are fixed when its preparation starts, `prefetch` iterations before its use. A new plan takes
-    effect with this lag.
+    The sizes of a batch are fixed when its preparation starts, some iterations before its use. A new
+    plan takes effect with this lag, or with that of the worker that prepares the most.
     """
 
     def __init__(
         self,
-        dataset: Any,
-        fetch: Callable[[Any, NDArray[np.int64]], Any],
+        source: DataSource,
+        load: Callable[[Iterator[NDArray[np.int64]], int], Generator[Any, None, None]],
         sampler: GlobalSampler,
         rank: int,
         plan_at: Callable[[int], Plan],
-        prefetch: int,
     ) -> None:
-        self._dataset = dataset
-        self._fetch = fetch
+        """`load`: of `source`, or of another source of the same samples."""
+        self._source, self._load = source, load
         self._sampler = sampler
         self._rank = rank
         self._plan_at = plan_at
-        self._prefetch = prefetch
+        self.pass_code = 0  # of the order in the pass of the batch at hand
 
     @property
     def length(self) -> int:
@@ -63,26 +65,30 @@ class BatchStream:
         self, cursor: Cursor, iteration: int, last_epoch: int | None, last_iteration: int | None
     ) -> Iterator[Batch]:
         """Batches from `cursor` on, numbered from `iteration`, until one of the limits (exclusive) is reached."""
-        ahead: deque[Future[Batch]] = deque()
-        with ThreadPoolExecutor(1, "dynamix-prefetch") as pool:
-            while True:
-                while len(ahead) <= self._prefetch and not (
-                    (last_epoch is not None and cursor.epoch >= last_epoch)
-                    or (last_iteration is not None and iteration >= last_iteration)
-                ):
-                    plan = self._plan_at(iteration)
-                    step = self._sampler.plan_step(cursor, plan.batch_sizes)
-                    indices = self._sampler.indices(step, self._rank)
-                    if self._prefetch:
-                        ahead.append(pool.submit(self._load, iteration, plan, step, indices))
-                    else:
-                        ready: Future[Batch] = Future()
-                        ready.set_result(self._load(iteration, plan, step, indices))
-                        ahead.append(ready)
-                    cursor, iteration = step.next, iteration + 1
-                if not ahead:
-                    return
-                yield ahead.popleft().result()
+        planned: deque[Batch] = deque()  # without their data
+        refused: list[TrainingError] = []  # an order that cannot be, found while batches before it are still to come
 
-    def _load(self, iteration: int, plan: Plan, step: Step, indices: NDArray[np.int64]) -> Batch:
-        return Batch(iteration, plan, step, len(indices), self._fetch(self._dataset, indices))
+        def numbers() -> Iterator[NDArray[np.int64]]:
+            place, number = cursor, iteration
+            while not (
+                (last_epoch is not None and place.epoch >= last_epoch)
+                or (last_iteration is not None and number >= last_iteration)
+            ):
+                plan = self._plan_at(number)
+                step = self._sampler.plan_step(place, plan.batch_sizes)
+                try:
+                    mine = self._sampler.indices(step, self._rank)
+                except TrainingError as error:
+                    refused.append(error)
+                    return
+                planned.append(Batch(number, plan, step, len(mine), None))
+                yield mine
+                place, number = step.next, number + 1
+
+        with closing(self._load(numbers(), derived_seed(self.seed, self._rank, iteration))) as loaded:
+            for data in loaded:
+                batch = planned.popleft()
+                self.pass_code = self._source.code_of_pass(self.seed, batch.step.cursor.epoch)
+                yield replace(batch, data=data)
+        if refused:
+            raise refused[0]

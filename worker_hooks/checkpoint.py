@@ -39,10 +39,11 @@ class Position:
     cursor: Cursor
     plan: Plan
     seed: int  # of the order of the samples
-    epoch_samples: int  # the data set has so many
+    epoch_samples: int  # a pass over the data has so many
     noise: Noise = (0.0, 0.0)  # of learning_rate.py
     largest_lr: float = 0.0  # the largest learning rate of the script so far
     progress: float | None = 0.0  # part of the training that is done, 0 to 1; none: its end is not known
+    pass_code: int = 0  # of the order in this pass, where a sampler of the script has drawn it
     registered: Mapping[str, Any] = field(default_factory=dict)  # states of the objects that the script registered
 
     def pack(self) -> dict[str, Any]:
@@ -53,6 +54,7 @@ class Position:
             "plan": {"version": self.plan.version, "batch_sizes": list(self.plan.batch_sizes)},
             "seed": self.seed,
             "epoch_samples": self.epoch_samples,
+            "pass_code": self.pass_code,
             "noise": [float(part) for part in self.noise],
             "largest_lr": float(self.largest_lr),
             "progress": self.progress,
@@ -62,6 +64,8 @@ class Position:
     @classmethod
     def unpack(cls, packed: object) -> Position:
         """The position that `pack` made plain. Raises CheckpointError, which names the first wrong field."""
+        if isinstance(packed, dict):
+            packed = {"pass_code": 0, **packed}  # earlier checkpoints have none
         found = read_table(packed, "position", tuple(cls.__dataclass_fields__))
         epoch_samples = read_whole(found["epoch_samples"], "position.epoch_samples", 1)
         progress = found["progress"]
@@ -72,6 +76,7 @@ class Position:
             plan=_read_plan(found["plan"]),
             seed=read_whole(found["seed"], "position.seed"),
             epoch_samples=epoch_samples,
+            pass_code=read_whole(found["pass_code"], "position.pass_code"),
             noise=(read_number(variance, "position.noise[0]"), read_number(signal, "position.noise[1]")),
             largest_lr=read_number(found["largest_lr"], "position.largest_lr", 0.0),
             progress=None if progress is None else read_number(progress, "position.progress", 0.0, 1.0),

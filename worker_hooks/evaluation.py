@@ -7,7 +7,7 @@ which get the names `value`, and `value_1`, `value_2` and so on.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,36 +35,36 @@ class Share:
 
 
 def evaluate_share(
-    dataset: Any,
-    fetch: Callable[[Any, NDArray[np.int64]], Any],
+    rows: NDArray[np.int64],
+    load: Callable[[Iterator[NDArray[np.int64]]], Iterator[Any]],
     score: Callable[..., Any],
     number: Callable[[Any], float],
     shares: Sequence[int],
     rank: int,
     batch_size: int,
 ) -> Share:
-    """Sums of `score` over this worker's part of `dataset`.
+    """Sums of `score` over this worker's part of `rows`, sample numbers of which `load` makes batches.
 
     The parts are in proportion to the present batch sizes (`shares`), so that fast and slow workers finish together. A
     worker without a part scores one sample, which counts for nothing: from it the worker learns the names.
 
     Raises TrainingError if `score` returns something else than sums, or other names for another batch.
     """
-    parts = apportion(len(dataset), shares)
-    first, last = sum(parts[:rank]), sum(parts[: rank + 1])
+    parts = apportion(len(rows), shares)
+    mine = rows[sum(parts[:rank]) : sum(parts[: rank + 1])]
+    batches = [mine[start : start + batch_size] for start in range(0, max(len(mine), 1), batch_size)]
     sums: dict[str, float] | None = None
-    for start in range(first, max(last, first + 1), batch_size):
-        rows = np.arange(start, min(start + batch_size, last), dtype=np.int64)
-        scores = _called(score, fetch(dataset, rows))
+    for numbers, batch in zip(batches, load(iter(batches)), strict=True):
+        scores = _called(score, batch)
         values = {name: _as_number(name, value, number) for name, value in named(scores).items()}
         if sums is None:
             sums = dict.fromkeys(values, 0.0)
         if list(values) != list(sums):
             raise TrainingError(f"score() returned {_listed(values)} after {_listed(sums)}; expected the same names")
-        if len(rows):
+        if len(numbers):
             sums = {name: total + values[name] for name, total in sums.items()}
     assert sums is not None, "at least one batch is scored"
-    return Share(len(dataset), last - first, sums, scores)
+    return Share(len(rows), len(mine), sums, scores)
 
 
 def named(scores: Any) -> dict[str, Any]:

@@ -10,16 +10,14 @@ Floats may differ by TOLERANCE, because decoders of images and processors round 
 from __future__ import annotations
 
 import hashlib
-import random
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from worker_hooks.data_set import leaves
+from worker_hooks.global_generators import generators_kept
 
 SAMPLES = 4  # evenly spread, from the first to the last
 FIELDS = 16  # that are compared; of further ones only name and type
@@ -63,17 +61,16 @@ class Fingerprint(NamedTuple):
         return row
 
 
-def fingerprint(dataset: Any, fetch: Callable[[Any, NDArray[np.int64]], Any], times: int) -> Fingerprint:
-    """Fetch the same few samples `times` times."""
-    length = len(dataset)
+def fingerprint(length: int, fetch: Callable[[NDArray[np.int64]], Any], times: int) -> Fingerprint:
+    """Fetch the same few samples of a data set of this length `times` times."""
     if not length:
         return Fingerprint(0, [{}])
     numbers = np.unique(np.linspace(0, length - 1, SAMPLES).astype(np.int64))
     fetches = []
-    with _generators_kept() as seed:
+    with generators_kept() as seed:
         for _ in range(times):
-            seed()
-            fetches.append({name: _field(leaf) for name, leaf in leaves(fetch(dataset, numbers))})
+            seed(0)
+            fetches.append({name: _field(leaf) for name, leaf in leaves(fetch(numbers))})
     return Fingerprint(length, fetches)
 
 
@@ -143,25 +140,3 @@ def _array(leaf: Any) -> NDArray[Any] | None:
 
 def _digest(text: str, content: bytes = b"") -> int:
     return int.from_bytes(hashlib.sha256(text.encode() + content).digest()[:6], "big")
-
-
-@contextmanager
-def _generators_kept() -> Iterator[Callable[[], None]]:
-    """Yields a function that gives the global generators a fixed seed; restores them in the end."""
-    torch = sys.modules.get("torch")
-    python_state, numpy_state = random.getstate(), np.random.get_state()
-    torch_state = torch.get_rng_state() if torch else None
-
-    def seed() -> None:
-        random.seed(0)
-        np.random.seed(0)
-        if torch:
-            torch.default_generator.manual_seed(0)  # of the CPU alone
-
-    try:
-        yield seed
-    finally:
-        random.setstate(python_state)
-        np.random.set_state(numpy_state)
-        if torch:
-            torch.set_rng_state(torch_state)

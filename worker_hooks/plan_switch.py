@@ -8,7 +8,6 @@ unanimous yet.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 from functools import lru_cache
 
@@ -41,15 +40,14 @@ class PlanSwitch:
     """Which plan is in force at which iteration.
 
     A plan agreed in the sum of iteration t takes effect at t + 1 + `lag`, where `lag` is how many batches
-    are prepared ahead (their sizes are already fixed). Every worker must use the same lag.
+    are prepared ahead (their sizes are already fixed). Every worker must use the same lag; a worker may prepare fewer.
     """
 
     def __init__(self, plan: Plan, lag: int = 0) -> None:
         self.lag = lag
         self.newest_scheduled = plan
         self._held = plan
-        self._current = plan
-        self._scheduled: deque[tuple[int, Plan]] = deque()
+        self._scheduled = [(0, plan)]  # (first iteration, plan), rising; the first one is in force
 
     def vote(self, newest: Plan | None) -> Plan:
         """The plan to vote for in this iteration: the newest one held. Never goes back to an older one."""
@@ -65,9 +63,9 @@ class PlanSwitch:
         if agreed is not None and agreed > self.newest_scheduled.version:
             self.newest_scheduled = self._held
             self._scheduled.append((iteration + 1 + self.lag, self._held))
+        while len(self._scheduled) > 1 and self._scheduled[1][0] <= iteration:
+            del self._scheduled[0]
 
     def plan_at(self, iteration: int) -> Plan:
-        """The plan in force at `iteration`. Call with rising iterations."""
-        while self._scheduled and self._scheduled[0][0] <= iteration:
-            self._current = self._scheduled.popleft()[1]
-        return self._current
+        """The plan in force at `iteration`, which may be up to `lag` iterations ahead of the last sum's next one."""
+        return next(plan for first, plan in reversed(self._scheduled) if first <= iteration)

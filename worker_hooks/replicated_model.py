@@ -9,7 +9,7 @@ import math
 from typing import TYPE_CHECKING
 
 from dynamix_ps.errors import TrainingError
-from worker_hooks.agreement import LAYOUT, Account, Doing, disagreement, weights_differ
+from worker_hooks.agreement import DRAWN, LAYOUT, Account, Doing, disagreement, weights_differ
 from worker_hooks.framework import Framework
 from worker_hooks.trailer import Contribution, GlobalView
 
@@ -48,6 +48,8 @@ class ReplicatedModel(Framework):
     def _doing(self, kind: str) -> Doing:
         setting = self._setting() + (f" loss scale {self._scale:g}" if self._scale != 1 else "")
         place = f"epoch {self._cursor.epoch}, sample {self._cursor.position}, seed {self._stream.seed}"
+        if self._stream.pass_code:
+            place += f", {DRAWN} {self._stream.pass_code:08x}"
         return Doing(kind, self.iteration, self._steps, self._layout_code(), place, setting)
 
     def _announce(self, kind: str) -> None:

@@ -22,8 +22,8 @@ from worker_hooks.termination import TERMINATION
 class ResumableModel(AttachedModel):
     """An attached model with `register`, `state_dict`, `load_state_dict` and `save`."""
 
-    def __init__(self, dataset: Any, session: Session, batch_size: int, seed: int | None) -> None:
-        super().__init__(dataset, session, batch_size, seed)
+    def __init__(self, data: Any, session: Session, batch_size: int | None, seed: int | None) -> None:
+        super().__init__(data, session, batch_size, seed)
         self._registered: dict[str, Any] = {}
         self._save_due = self._save_failed = False
         self._saved_in: Path | None = None  # folder of the newest checkpoint, once there is one
@@ -79,6 +79,7 @@ class ResumableModel(AttachedModel):
             plan=self._switch.newest_scheduled,
             seed=self._stream.seed,
             epoch_samples=self._stream.length,
+            pass_code=self._stream.pass_code,
             noise=self._rate.noise,
             largest_lr=self._observer.progress.largest_lr,
             progress=None if math.isnan(ratio) else ratio,

@@ -1,19 +1,21 @@
 """Which samples each worker takes: every sample once per epoch, whatever the batch sizes do (invariant 3).
 
-There is one permutation per epoch, the same on all workers because it comes from the seed. An iteration takes the
-next B samples of it; worker i takes the slice after those of the workers before it. `Cursor` is all that a resume
-needs. Pure: no clock, no I/O, no global random state.
+There is one order per epoch, the same on all workers: a permutation that comes from the seed, or what the sampler of
+the script's loader draws. An iteration takes the next B samples of it; worker i takes the slice after those of the
+workers before it. `Cursor` is all that a resume needs. Pure: no clock, no I/O, no global random state.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dynamix_ps.apportion import apportion
+
+Order = Callable[[int, int], NDArray[np.int64]]  # (seed, epoch) -> sample numbers of this pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,20 +36,20 @@ class Step:
 
 
 class GlobalSampler:
-    """Walks a data set of `length` samples in an order that only `seed` and the epoch decide.
+    """Walks `length` samples per pass in an order that only `seed` and the epoch decide.
 
     Args:
         smallest: samples that a worker gets at least if it gets any, 1 or 2 (2 where the model has batch norm).
+        order: of each pass; it may be longer than `length`. Without it, a permutation.
     """
 
-    def __init__(self, length: int, seed: int, smallest: int = 1) -> None:
+    def __init__(self, length: int, seed: int, smallest: int = 1, order: Order | None = None) -> None:
         if length < 1:
             raise ValueError(f"a data set needs at least one sample, got {length}")
         self._smallest = smallest
         self.length = length
         self.seed = seed
-        self._epoch = -1
-        self._order: NDArray[np.int64] = np.empty(0, dtype=np.int64)
+        self._order = order or Permutation(length)
 
     def plan_step(self, cursor: Cursor, sizes: Sequence[int]) -> Step:
         """The iteration at `cursor` under the planned `sizes`.
@@ -74,13 +76,22 @@ class GlobalSampler:
     def indices(self, step: Step, rank: int) -> NDArray[np.int64]:
         """Sample numbers of worker `rank` in this iteration, int64, possibly empty."""
         start = step.cursor.position + sum(step.sizes[:rank])
-        return self._permutation(step.cursor.epoch)[start : start + step.sizes[rank]]
+        return self._order(self.seed, step.cursor.epoch)[start : start + step.sizes[rank]]
 
-    def _permutation(self, epoch: int) -> NDArray[np.int64]:
-        if epoch != self._epoch:
-            self._order = np.random.default_rng((self.seed, epoch)).permutation(self.length)
-            self._epoch = epoch
-        return self._order
+
+class Permutation:
+    """All numbers below `length`, in an order that (seed, epoch) decides."""
+
+    def __init__(self, length: int) -> None:
+        self._length = length
+        self._of = (-1, -1)
+        self._numbers: NDArray[np.int64] = np.empty(0, dtype=np.int64)
+
+    def __call__(self, seed: int, epoch: int) -> NDArray[np.int64]:
+        if self._of != (seed, epoch):
+            self._numbers = np.random.default_rng((seed, epoch)).permutation(self._length)
+            self._of = seed, epoch
+        return self._numbers
 
 
 def _without_single_samples(sizes: Sequence[int]) -> tuple[int, ...]:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence, Sized
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dynamix_ps.comm import Comm
 from dynamix_ps.data_planes import FRAMEWORKS
@@ -16,7 +14,7 @@ from dynamix_ps.errors import TrainingError
 from dynamix_ps.messages import Plan
 from worker_hooks.agreement import different_parameters
 from worker_hooks.checkpoint import Position
-from worker_hooks.data_set import check_map_style
+from worker_hooks.data_source import DataSource
 from worker_hooks.fingerprint import ROW, Fingerprint, difference, fingerprint
 
 FETCHES = (2, 12)  # 12: what is random by one chance in two looks alike on two workers, and differs, once in 4^11 times
@@ -35,7 +33,7 @@ def check_frameworks(comm: Comm, key: str, framework: str) -> None:
         raise TrainingError(f"workers of one job need one framework, found {found}; start them with one script")
 
 
-def check_data_sets(comm: Comm, key: str, dataset: Any, fetch: Callable[[Any, NDArray[np.int64]], Any]) -> None:
+def check_data_sets(comm: Comm, key: str, source: DataSource) -> None:
     """Raises TrainingError, on every worker, unless all have the same data set, of a kind that the hook can use.
 
     Two fetches of a few samples show which fields are random. Where workers seem to differ, more fetches make sure that
@@ -43,13 +41,13 @@ def check_data_sets(comm: Comm, key: str, dataset: Any, fetch: Callable[[Any, ND
     """
     comm.declare(key)
     if comm.size == 1:
-        check_map_style(dataset)
+        source.check()
         return
     for times in FETCHES:
         found, refused = Fingerprint(0, ()), None
         try:
-            check_map_style(dataset)
-            found = fingerprint(dataset, fetch, times)
+            source.check()
+            found = fingerprint(len(source.dataset), source.fetch, times)
         except TrainingError as error:
             refused = error
         mine = np.zeros((comm.size, ROW))
@@ -67,6 +65,14 @@ def check_data_sets(comm: Comm, key: str, dataset: Any, fetch: Callable[[Any, ND
         f"the data sets of the workers differ: {differing}; give every worker the whole data set, in the same order "
         "and made with the same seed: the hook gives each worker its part of every batch"
     )
+
+
+def agreed_lag(comm: Comm, key: str, depth: int) -> int:
+    """The largest `depth` of all workers: batches whose sizes are fixed before their use. Collective."""
+    comm.declare(key)
+    depths = np.zeros(comm.size)
+    depths[comm.rank] = depth
+    return int(comm.total(key, depths).max())
 
 
 def check_parameters(comm: Comm, key: str, described: Mapping[str, str]) -> None:
@@ -93,12 +99,24 @@ def check_workers(plan: Plan, size: int) -> None:
 
 
 def check_place(place: Position, samples: int) -> None:
-    """Raises TrainingError if `place` is in the middle of an epoch of a data set of another length."""
+    """Raises TrainingError if `place` is in the middle of an epoch of another length."""
     if place.cursor.position and place.epoch_samples != samples:
         raise TrainingError(
             f"the checkpoint is at sample {place.cursor.position} of a data set of {place.epoch_samples} samples, "
             f"this one has {samples}; resume with the same data, or from a checkpoint of the end of an epoch"
         )
+
+
+def check_order(place: Position, source: DataSource) -> None:
+    """Raises TrainingError if `place` is in the middle of an epoch whose samples come in another order now."""
+    if place.cursor.position and place.pass_code:
+        code = source.code_of_pass(place.seed, place.cursor.epoch)
+        if code != place.pass_code:
+            raise TrainingError(
+                f"the checkpoint is at sample {place.cursor.position} of epoch {place.cursor.epoch}, for which the "
+                "sampler draws another order now; make loader and sampler as before, with the same seed, or resume "
+                "from a checkpoint of the end of an epoch"
+            )
 
 
 def within_bounds(plan: Plan, bounds: Sequence[tuple[int, int]] | None) -> Plan:
@@ -109,10 +127,10 @@ def within_bounds(plan: Plan, bounds: Sequence[tuple[int, int]] | None) -> Plan:
     return replace(plan, batch_sizes=tuple(sizes))
 
 
-def check_dataset(dataset: Sized, plan: Plan) -> None:
-    """Raises TrainingError unless the data set has enough samples for one iteration."""
-    if len(dataset) < plan.global_batch:
+def check_enough(samples: int, plan: Plan) -> None:
+    """Raises TrainingError unless a pass over so many samples has enough of them for one iteration."""
+    if samples < plan.global_batch:
         raise TrainingError(
-            f"the data set has {len(dataset)} samples but one iteration takes {plan.global_batch} "
+            f"the data set has {samples} samples but one iteration takes {plan.global_batch} "
             f"({' + '.join(map(str, plan.batch_sizes))}); use smaller batch sizes or more data"
         )

@@ -39,7 +39,9 @@ CASES = {
     "learning_rate_of_one_worker": r"settings of the training differ .*worker 0: lr \S+ .*worker 1: lr",
     "shards_differ": "data set",
     "other_samples": "data set",
-    "data_loader": "DataLoader",
+    "sampler_without_a_seed": "sampler has drawn another order on some workers .*seed its generator alike",
+    "loader_of_a_part": "sampler has drawn another order on some workers .*leave it to the hook",
+    "distributed_sampler": "leave the DistributedSampler out, and say shuffle=True",
     "iterable_dataset": "IterableDataset|map-style|map style|len",
 }
 CHANGED_BY_THE_SCRIPT = {"perturbed_weights", "layer_of_one_worker"}

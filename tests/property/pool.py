@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import select
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
@@ -20,21 +21,21 @@ LIMIT_S = 60.0  # for one script
 class Pool:
     """`size` workers on gloo. When a script ends them, the next one gets new ones. A context manager."""
 
-    def __init__(self, size: int, folder: Path) -> None:
-        """`folder`: for what the workers write."""
-        self.size, self._folder, self._started = size, folder, 0
+    def __init__(self, size: int, folder: Path, serves: str = "tests.property.pool:serve") -> None:
+        """`folder`: for what the workers write. `serves`: what runs in them."""
+        self.size, self._folder, self._started, self._serves = size, folder, 0, serves
         self._server = ForkServer("dynamix_ps.torch,torch._dynamo,tests.property.script")
         self._pipes: list[tuple[IO[str], IO[str]]] = []
 
-    def run(self, script: Script) -> list[dict[str, Any]] | list[Worker]:
-        """What every worker tells of this script: its `values` and what it `recorded`; or how all have ended.
+    def run(self, script: dict[str, Any]) -> list[dict[str, Any]] | list[Worker]:
+        """What every worker tells of this script, such as its `values` and what it `recorded`; or how all have ended.
 
         Raises AssertionError if some end and others do not, or if they take too long.
         """
         if not self._pipes:
             self._start()
         for to, _ in self._pipes:
-            to.write(json.dumps(script.as_dict()) + "\n")
+            to.write(json.dumps(script) + "\n")
             to.flush()
         answers = [self._answer(back) for _, back in self._pipes]
         if all(answers):
@@ -67,7 +68,7 @@ class Pool:
             os.mkfifo(folder / f"in-{rank}")
             os.mkfifo(folder / f"out-{rank}")
         self._server.start(
-            "tests.property.pool:serve",
+            self._serves,
             str(folder),
             folder,
             sizes=(8,) * self.size,
@@ -90,14 +91,19 @@ class Pool:
 
 def serve(folder: str) -> None:
     """Run the scripts that come, until the pipe is closed."""
+    answer_all(folder, lambda job: run_script(Script.of(job)))
+
+
+def answer_all(folder: str, run: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    """Answer what comes with what `run` returns, until the pipe is closed."""
     rank = os.environ["DMLC_WORKER_ID"]
-    with Path(folder, f"in-{rank}").open() as scripts, Path(folder, f"out-{rank}").open("w") as answers:
-        for line in scripts:
-            answers.write(json.dumps(run_script(Script.of(json.loads(line)))) + "\n")
+    with Path(folder, f"in-{rank}").open() as jobs, Path(folder, f"out-{rank}").open("w") as answers:
+        for line in jobs:
+            worker_hooks.session._accounts.clear()  # a script begins with its own sizes
+            answers.write(json.dumps(run(json.loads(line))) + "\n")
             answers.flush()
 
 
 def run_script(script: Script) -> dict[str, Any]:
-    worker_hooks.session._accounts.clear()  # a script begins with its own sizes
     attach = RecordingAttach([(0, script.sizes), *script.plans])
     return {"values": in_double(lambda attach: train(script, attach), attach), "recorded": attach.recorded}

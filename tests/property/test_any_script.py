@@ -34,7 +34,7 @@ def test_any_script_is_one_process_or_an_error_on_all_workers(pool: Pool) -> Non
     @given(scripts(pool.size))
     @example(overflow_beside_a_frozen_layer(pool.size))
     def check(script: Script) -> None:
-        told = pool.run(script)
+        told = pool.run(script.as_dict())
         if isinstance(told[0], Worker):
             check_error(told)  # type: ignore[arg-type]
         else:

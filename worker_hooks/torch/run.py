@@ -17,23 +17,28 @@ scale the learning rate for each step.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch.utils.data import DataLoader
 
 from dynamix_ps.errors import TrainingError
 from worker_hooks import failure
+from worker_hooks.attached_model import FIRST_SIZE
 from worker_hooks.checkpoint import Position
+from worker_hooks.data_set import check_map_style
+from worker_hooks.data_source import DataSource
 from worker_hooks.session import Session
 from worker_hooks.settings import Settings
 from worker_hooks.torch import state as torch_state
 from worker_hooks.torch import watched_calls
 from worker_hooks.torch.batches import fetch
 from worker_hooks.torch.gradients import TorchExchange
+from worker_hooks.torch.loader import CLOSED, LoaderSource, RunBatchSampler, check_loader
 from worker_hooks.torch.parameters import TrainedParameters
 from worker_hooks.training import Training
 
@@ -45,10 +50,12 @@ failure.install()
 def attach(
     model: torch.nn.Module | Sequence[torch.nn.Module],
     optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer],
-    dataset: Any,
+    data: Any,
     *,
-    batch_size: int = 64,
+    batch_size: int | None = None,
     seed: int | None = None,
+    collate_fn: Callable[[list[Any]], Any] | None = None,
+    num_workers: int = 0,
 ) -> Run:
     """Join the other workers and take over batches, gradients and records of this training.
 
@@ -57,23 +64,44 @@ def attach(
     Args:
         model: one or several. Their parameters and buffers become rank 0's on every worker.
         optimizer: one or several. Every parameter they step is summed; their state becomes rank 0's too.
-        dataset: map style (`len`, `[i]`), the same on every worker.
-        batch_size: of each worker where no cluster file says otherwise.
+        data: a DataLoader of the script, or a map-style data set (`len`, `[i]`); the same on every worker.
+        batch_size: of each worker where no cluster file says otherwise. Without it, the loader's, or 64.
         seed: of the data order where no cluster file says otherwise.
+        collate_fn: makes a batch of the list of its samples, for a data set without a loader.
+        num_workers: processes that load the samples of a data set without a loader.
 
     Raises:
         ConfigError: the cluster file or a variable is wrong.
-        TrainingError: data set, model, optimizer or number of workers do not fit together.
+        TrainingError: data, model, optimizer or number of workers do not fit together.
         CheckpointError: the checkpoint to resume from is unusable.
     """
     settings = Settings.from_environment()
     models = [model] if isinstance(model, torch.nn.Module) else list(model)
     optimizers = [optimizer] if isinstance(optimizer, torch.optim.Optimizer) else list(optimizer)
     check_optimizers(optimizers)
+    data = _with_loading(data, batch_size, collate_fn, num_workers)
     for run in [run for run in _open if run.shares(models, optimizers)]:
         run.close()
     session = Session.join(settings, Run.framework)
-    return Run(models, optimizers, dataset, session, batch_size, seed)
+    return Run(models, optimizers, data, session, batch_size, seed)
+
+
+def _with_loading(
+    data: Any, batch_size: int | None, collate_fn: Callable[[list[Any]], Any] | None, num_workers: int
+) -> Any:
+    """`data`, in a DataLoader where one of these options needs it.
+
+    Raises TrainingError where `data` is a loader, which has these options itself.
+    """
+    if isinstance(data, DataLoader):
+        for name, value in (("batch_size", batch_size), ("collate_fn", collate_fn), ("num_workers", num_workers)):
+            if value:
+                raise TrainingError(f"attach() got a DataLoader and {name}=...; give {name} to the DataLoader")
+        return data
+    if collate_fn is None and not num_workers:
+        return data
+    check_map_style(data)
+    return DataLoader(data, batch_size or FIRST_SIZE, shuffle=True, num_workers=num_workers, collate_fn=collate_fn)
 
 
 _open: list[Run] = []
@@ -88,20 +116,21 @@ class Run(Training):
     checkpoint_suffix = ".pt"
     _exchange: TorchExchange
     _in_backward = False
+    _loader: DataLoader[Any] | None = None  # with `batch_sampler()`, that the batches come from
     _additions = 0  # gradients that were added outside run.backward(), as far as their losses are known
 
     def __init__(
         self,
         models: Sequence[torch.nn.Module],
         optimizers: Sequence[torch.optim.Optimizer],
-        dataset: Any,
+        data: Any,
         session: Session,
-        batch_size: int = 64,
+        batch_size: int | None = None,
         seed: int | None = None,
     ) -> None:
         self.models, self.optimizers = models, optimizers
         self._parameters = TrainedParameters(models, optimizers)
-        super().__init__(dataset, session, batch_size, seed)
+        super().__init__(data, session, batch_size, seed)
         self._hooks: list[Any] = []
         self.stepped_by: list[torch.optim.Optimizer] = []  # `optimizers`, and those of later phases
         for optimizer in optimizers:
@@ -123,6 +152,27 @@ class Run(Training):
         """Limit every value of the global gradient to this size."""
         self.synchronize()
         torch.nn.utils.clip_grad_value_(self._parameters.with_gradient(), clip_value)
+
+    def batch_sampler(self) -> RunBatchSampler:
+        """For a DataLoader of the script: `loader = DataLoader(dataset, batch_sampler=run.batch_sampler())`.
+
+        `dataset` is the one that `attach` got. Each loop over the loader is a pass over the data, as
+        `run.batches(epochs=1)` is.
+        """
+        return RunBatchSampler(self._batches_of, lambda: -(-self._stream.length // self._plan.global_batch))
+
+    def _batches_of(self, loader: DataLoader[Any]) -> Iterator[Any]:
+        if self._closed:
+            raise TrainingError(CLOSED)
+        if loader is not self._loader:
+            check_loader(loader)
+            if loader.dataset is not self._source.dataset:
+                raise TrainingError(
+                    "a DataLoader with run.batch_sampler() has another data set than attach() got; pass the same object"
+                )
+            self._load_with(LoaderSource(loader, self._settings.prefetch, self._stream.seed))
+            self._loader = loader
+        return self.batches(epochs=1)
 
     # -- what the script calls in torch (watched_calls.py) ------------------------------------------------------------
 
@@ -261,6 +311,11 @@ class Run(Training):
 
     def _set_hyperparameters(self, saved: Any) -> None:
         torch_state.set_hyperparameters(self.optimizers, saved)
+
+    def _source_of(self, data: Any, seed: int = 0) -> DataSource:
+        if isinstance(data, DataLoader):
+            return LoaderSource(data, self._settings.prefetch, seed)
+        return super()._source_of(data, seed)
 
     def _fetch(self, dataset: Any, indices: NDArray[np.int64]) -> Any:
         return fetch(dataset, indices)

@@ -1,8 +1,10 @@
-"""What the script calls in torch itself: `backward` of a loss, `scale` of a GradScaler, `step` of any optimizer.
+"""What the script calls in torch itself: `backward` of a loss, `scale` of a GradScaler, `step` of any optimizer, a loop
+over a DataLoader.
 
 A script that accumulates gradients calls `loss.backward()` for all but the last part of its batch, and only these calls
 know the losses. A GradScaler's factor is in the loss that it returns. An optimizer that belongs to no training changes
-weights that nobody sums. So three functions of torch are wrapped while a training is open.
+weights that nobody sums. A DataLoader with `run.batch_sampler()` hands out the batches of that run. So four functions
+of torch are wrapped while a training is open.
 """
 
 from __future__ import annotations
@@ -12,6 +14,9 @@ from typing import Any, Protocol
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.utils.data import DataLoader
+
+from worker_hooks.torch.loader import RunBatchSampler
 
 _SCALE = "_dynamix_scale"  # of the loss that a GradScaler has returned
 
@@ -36,6 +41,7 @@ def watch(watcher: Watcher) -> None:
     if len(_watchers) == 1:
         _wrap_backward()
         _wrap_scale()
+        _wrap_loops()
         hook = register_optimizer_step_pre_hook(_before_step)
         _undo.append(hook.remove)
 
@@ -82,3 +88,14 @@ def _wrap_scale() -> None:
 
     setattr(torch.amp.GradScaler, "scale", scale)  # noqa: B010  (its type is overloaded)
     _undo.append(lambda: setattr(torch.amp.GradScaler, "scale", original))
+
+
+def _wrap_loops() -> None:
+    original = DataLoader.__iter__
+
+    def iterate(loader: DataLoader[Any]) -> Any:
+        sampler = loader.batch_sampler
+        return sampler.batches_of(loader) if isinstance(sampler, RunBatchSampler) else original(loader)
+
+    setattr(DataLoader, "__iter__", iterate)  # noqa: B010  (a method of another type)
+    _undo.append(lambda: setattr(DataLoader, "__iter__", original))

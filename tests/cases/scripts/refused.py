@@ -8,7 +8,14 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn.functional import mse_loss
-from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+from torch.utils.data import (
+    DataLoader,
+    DistributedSampler,
+    IterableDataset,
+    Sampler,
+    SubsetRandomSampler,
+    TensorDataset,
+)
 
 from tests.cases.harness import data, net
 
@@ -241,9 +248,35 @@ def other_samples(attach: Any) -> None:
     _train(run, model, optimizer, epochs=1)
 
 
-def data_loader(attach: Any) -> None:
+class _OwnOrder(Sampler[int]):
+    """Another one on every worker."""
+
+    def __iter__(self) -> Any:
+        return iter(torch.randperm(192, generator=torch.Generator().manual_seed(os.getpid())).tolist())
+
+    def __len__(self) -> int:
+        return 192
+
+
+def _load(attach: Any, loader: Any) -> None:
     model = net()
-    attach(model, torch.optim.SGD(model.parameters(), lr=0.1), DataLoader(data(), batch_size=8, shuffle=True))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    _train(attach(model, optimizer, loader), model, optimizer, epochs=1)
+
+
+def sampler_without_a_seed(attach: Any) -> None:
+    _load(attach, DataLoader(data(), batch_size=8, sampler=_OwnOrder()))
+
+
+def loader_of_a_part(attach: Any) -> None:
+    """The script gives every worker its part itself."""
+    part = range(int(os.environ.get("DMLC_WORKER_ID", "0")), 192, 2)
+    _load(attach, DataLoader(data(), batch_size=8, sampler=SubsetRandomSampler(part)))
+
+
+def distributed_sampler(attach: Any) -> None:
+    sampler = DistributedSampler(data(), 2, int(os.environ.get("DMLC_WORKER_ID", "0")))
+    _load(attach, DataLoader(data(), batch_size=8, sampler=sampler))
 
 
 class _Stream(IterableDataset):  # type: ignore[type-arg]

@@ -21,7 +21,7 @@ from worker_hooks.checkpoint import (
 )
 from worker_hooks.sampler import Cursor
 
-POSITION = Position(12, Cursor(1, 30), Plan(3, (8, 0)), 5, 100, (2.0, 1.0), 0.1, 0.25, {"scheduler": {"step": 12}})
+POSITION = Position(12, Cursor(1, 30), Plan(3, (8, 0)), 5, 100, (2.0, 1.0), 0.1, 0.25, 7, {"scheduler": {"step": 12}})
 
 
 def packed_with(place: str, value: object) -> dict[str, Any]:
@@ -70,6 +70,12 @@ def test_a_missing_field_is_named() -> None:
     del packed["seed"]
     with pytest.raises(CheckpointError, match="position: has no 'seed', expected iteration, cursor, plan, seed"):
         Position.unpack(packed)
+
+
+def test_a_position_of_an_earlier_version_has_no_code_of_its_pass() -> None:
+    packed = POSITION.pack()
+    del packed["pass_code"]
+    assert Position.unpack(packed).pass_code == 0
 
 
 def test_the_newest_three_are_kept_in_the_run_folder_and_one_elsewhere(tmp_path: Path) -> None:

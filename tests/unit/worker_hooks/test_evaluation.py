@@ -20,7 +20,12 @@ def fetch(dataset: Any, rows: Any) -> Any:
 
 def evaluate(score: Any, shares: tuple[int, ...] = (3, 2), data: Any = NUMBERS, fetch: Any = fetch) -> list[Any]:
     """What every worker gets."""
-    parts = [evaluate_share(data, fetch, score, float, shares, rank, batch_size=4) for rank in range(len(shares))]
+    rows = np.arange(len(data))
+
+    def load(batches: Any) -> Any:
+        return (fetch(data, numbers) for numbers in batches)
+
+    parts = [evaluate_share(rows, load, score, float, shares, rank, batch_size=4) for rank in range(len(shares))]
     total = sum(packed(part, rank, len(shares)) for rank, part in enumerate(parts))
     return [in_form_of(part.scores, means(total, part, len(shares))) for part in parts]
 

@@ -15,6 +15,7 @@ from torch.utils.data import TensorDataset
 
 from dynamix_ps.comm.local import LocalComm
 from dynamix_ps.errors import TrainingError
+from worker_hooks.data_source import DataSetSource
 from worker_hooks.fingerprint import fingerprint
 from worker_hooks.start import check_data_sets
 from worker_hooks.torch.batches import fetch
@@ -41,7 +42,7 @@ def checked(*datasets: Any) -> list[str]:
 
     def check(rank: int) -> str:
         try:
-            check_data_sets(ThreadComm(rank, barrier, shelf), "data", datasets[rank], fetch)
+            check_data_sets(ThreadComm(rank, barrier, shelf), "data", DataSetSource(datasets[rank], fetch, 0))
         except TrainingError as error:
             return str(error)
         return ""
@@ -143,7 +144,7 @@ def test_global_generators_are_as_before_and_alike_while_samples_are_compared():
         seed(number)
         expected = draw()
         seed(number)
-        rows.append(fingerprint(Made(lambda n: draw()), fetch, times=2).row())
+        rows.append(fingerprint(64, lambda numbers: draw(), times=2).row())
         assert draw() == expected
     assert rows[0].tolist() == rows[1].tolist()
     assert np.count_nonzero(rows[0][3::3]) == 3, "all three fields are compared"

@@ -18,6 +18,7 @@ from dynamix_ps.errors import TrainingError
 from dynamix_ps.messages import Plan
 from dynamix_ps.report.summary import read_told, state_of
 from dynamix_ps.run_record.run_folder import RunFolder
+from worker_hooks.batches import Batch
 from worker_hooks.iteration import IterationInFlight
 from worker_hooks.sampler import Cursor, Step
 from worker_hooks.session import Session
@@ -438,9 +439,9 @@ def test_a_wrong_number_of_workers_is_refused():
 def test_a_worker_without_samples_runs_but_does_not_count(monkeypatch):
     run = make_run(mode="adapt")
     step = Step(Cursor(), (0, 8), Cursor(0, 8))  # as if another worker had all samples
-    batch = run._stream._load(0, Plan(0, (8,)), step, np.zeros(0, dtype=np.int64))
-    assert batch.samples == 0
-    assert len(batch.data[0]) == 2, "batch norm needs two"
+    data = run._source.fetch(np.zeros(0, dtype=np.int64))
+    batch = Batch(0, Plan(0, (8,)), step, 0, data)
+    assert len(data[0]) == 2, "batch norm needs two"
     run._now.begin(batch)
     monkeypatch.setattr(IterationInFlight, "sizes_due", (0,))
     run.backward(nn.functional.cross_entropy(run.models[0](batch.data[0]), batch.data[1]))

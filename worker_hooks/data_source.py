@@ -1,0 +1,101 @@
+"""Where the batches of a training come from: a data set, or a loader of the script (torch/loader.py)."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from worker_hooks.data_set import check_map_style
+from worker_hooks.sampler import Order
+
+Numbers = NDArray[np.int64]  # of samples
+
+
+class DataSource(ABC):
+    """Samples by number, as batches.
+
+    Attributes:
+        dataset: what the samples are in.
+        depth: batches that are prepared ahead.
+        order: of each pass; none: a permutation that comes from the seed.
+        batch_size: that the script names with the data; none: it does not.
+    """
+
+    dataset: Any
+    depth: int
+    order: Order | None = None
+    batch_size: int | None = None
+
+    @abstractmethod
+    def check(self) -> None:
+        """Raises TrainingError, which says what to do instead, unless a training can take its batches from here."""
+
+    @abstractmethod
+    def samples_per_pass(self, global_batch: int) -> int:
+        """Samples in one pass, where the first global batch has so many. Call `check` before."""
+
+    @abstractmethod
+    def fetch(self, numbers: Numbers) -> Any:
+        """One batch of these samples. Without numbers: two samples, which will count for nothing."""
+
+    @abstractmethod
+    def load(self, batches: Iterator[Numbers], seed: int) -> Generator[Any, None, None]:
+        """The batches of these samples, in order. Takes up to `depth` of `batches` ahead.
+
+        `seed`: of random numbers in processes that load.
+        """
+
+    def numbers_once(self) -> Numbers:
+        """The samples of one pass, for an evaluation. Call `check` before."""
+        return np.arange(len(self.dataset), dtype=np.int64)
+
+    def code_of_pass(self, seed: int, epoch: int) -> int:
+        """A number that is equal on two workers exactly if a sampler of the script has drawn the same order for this
+        pass on both; 0 where none has. Passes before it are over."""
+        return 0
+
+    def close(self) -> None:  # noqa: B027  # most have nothing to end
+        """End processes that stay from pass to pass."""
+
+
+class DataSetSource(DataSource):
+    """A map-style data set. A thread prepares `depth` batches ahead."""
+
+    def __init__(self, dataset: Any, fetch: Callable[[Any, Numbers], Any], depth: int) -> None:
+        self.dataset, self.depth = dataset, depth
+        self._fetch = fetch
+
+    def check(self) -> None:
+        check_map_style(self.dataset)
+
+    def samples_per_pass(self, global_batch: int) -> int:
+        return len(self.dataset)
+
+    def fetch(self, numbers: Numbers) -> Any:
+        return self._fetch(self.dataset, numbers)
+
+    def load(self, batches: Iterator[Numbers], seed: int) -> Generator[Any, None, None]:
+        return fetched_ahead(self.fetch, batches, self.depth)
+
+
+def fetched_ahead(
+    fetch: Callable[[Numbers], Any], batches: Iterator[Numbers], depth: int
+) -> Generator[Any, None, None]:
+    """What `fetch` makes of `batches`, in order; a thread does it `depth` batches ahead."""
+    if not depth:
+        yield from map(fetch, batches)
+        return
+    ahead: deque[Future[Any]] = deque()
+    with ThreadPoolExecutor(1, "dynamix-prefetch") as pool:
+        for numbers in batches:
+            ahead.append(pool.submit(fetch, numbers))
+            if len(ahead) > depth:
+                yield ahead.popleft().result()
+        while ahead:
+            yield ahead.popleft().result()

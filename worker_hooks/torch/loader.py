@@ -1,0 +1,187 @@
+"""The script's DataLoader as the source of batches.
+
+The samples come in the order of the loader's sampler, cut anew by the batch sizes of the plan. A DataLoader of our own
+loads them, with all settings of the script's. Its worker processes are handed `num_workers * prefetch_factor` batches
+ahead, so a new plan takes effect so many iterations later.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import signal
+from collections.abc import Callable, Generator, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, Sampler, SequentialSampler
+
+from dynamix_ps.errors import TrainingError
+from worker_hooks.data_set import check_map_style
+from worker_hooks.data_source import DataSource, Numbers, fetched_ahead
+from worker_hooks.sampler import Permutation
+from worker_hooks.torch.drawn_order import DrawnOrder, in_order, sampler_of
+
+CLOSED = "the run of this batch sampler is closed; attach again, and make a loader for that run"
+_PR_SET_PDEATHSIG = 1
+
+
+class LoaderSource(DataSource):
+    """A `torch.utils.data.DataLoader`. One without worker processes loads in a thread, `prefetch` batches ahead."""
+
+    def __init__(self, loader: DataLoader[Any], prefetch: int, seed: int) -> None:
+        self.loader, self.dataset = loader, loader.dataset
+        self._prefetch, self._seed = prefetch, seed
+        self._processes = loader.num_workers
+        self.depth = loader.num_workers * (loader.prefetch_factor or 0) if loader.num_workers else prefetch
+        size = loader.batch_size if loader.batch_size is not None else getattr(loader.batch_sampler, "batch_size", None)
+        self.batch_size = size if isinstance(size, int) else None
+        self._drawn: DrawnOrder | None = None
+        self._handed = _Handed()
+        self._generator = torch.Generator()
+        self._lasting: DataLoader[Any] | None = None  # with persistent workers
+
+    def check(self) -> None:
+        check_loader(self.loader)
+        check_map_style(self.dataset)
+        if self.order is None:
+            self._choose_order()
+
+    def _choose_order(self) -> None:
+        sampler, length = sampler_of(self.loader), len(self.dataset)
+        if type(sampler) is SequentialSampler:
+            self.order = in_order(length)
+        elif type(sampler) is RandomSampler and sampler.generator is None and _takes_all(sampler, length):
+            self.order = Permutation(length)
+        else:
+            self.order = self._drawn = DrawnOrder(self.loader, self._seed)
+            self.batch_size = self.batch_size or self._drawn.first_batch
+
+    def samples_per_pass(self, global_batch: int) -> int:
+        samples = len(self.dataset) if self._drawn is None else self._drawn.length
+        cutter = self.loader.batch_sampler
+        drops = type(cutter) is BatchSampler and cutter.drop_last
+        return samples - samples % global_batch if drops else samples
+
+    def numbers_once(self) -> Numbers:
+        if self._drawn is None:
+            return super().numbers_once()
+        self._drawn.rewind()
+        return self._drawn.first
+
+    def code_of_pass(self, seed: int, epoch: int) -> int:
+        return 0 if self._drawn is None else self._drawn.reached(seed, epoch)
+
+    def fetch(self, numbers: Numbers) -> Any:
+        """In a process of its own where the loader uses processes: a data set may open files where it is first used."""
+        self._generator.manual_seed(0)
+        batches = iter(self._loader_of([self._chosen(numbers)], min(self._processes, 1), lasting=False))
+        return next(batches)
+
+    def load(self, batches: Iterator[Numbers], seed: int) -> Generator[Any, None, None]:
+        if not self._processes and self._prefetch:
+            yield from fetched_ahead(self.fetch, batches, self._prefetch)
+            return
+        self._generator.manual_seed(seed)
+        self._handed.batches = map(self._chosen, batches)
+        lasting = self._processes > 0 and self.loader.persistent_workers
+        loader = self._lasting
+        if loader is None:
+            loader = self._loader_of(self._handed, self._processes, lasting)
+        self._lasting = loader if lasting else None
+        yield from iter(loader)
+
+    def close(self) -> None:
+        """End the processes that stay from pass to pass."""
+        self._lasting, self._handed.batches = None, iter(())
+
+    def _chosen(self, numbers: Numbers) -> list[int]:
+        if not len(numbers):  # these will count for nothing
+            numbers = np.arange(min(2, len(self.dataset))) if self._drawn is None else self._drawn.first[:2]
+        return numbers.tolist()  # type: ignore[no-any-return]
+
+    def _loader_of(self, batch_sampler: Any, processes: int, lasting: bool) -> DataLoader[Any]:
+        """A loader with the settings of the script's, for these batches."""
+        script, of_processes = self.loader, {}
+        if processes:
+            of_processes = {
+                "prefetch_factor": script.prefetch_factor,
+                "multiprocessing_context": script.multiprocessing_context,
+                "worker_init_fn": InLoaderProcess(script.worker_init_fn),
+                "persistent_workers": lasting,
+            }
+        return DataLoader(
+            self.dataset,
+            batch_sampler=batch_sampler,
+            num_workers=processes,
+            collate_fn=script.collate_fn,
+            pin_memory=script.pin_memory,
+            pin_memory_device=script.pin_memory_device,
+            timeout=script.timeout,
+            generator=self._generator,
+            **of_processes,
+        )
+
+
+class RunBatchSampler(Sampler[list[int]]):
+    """`DataLoader(dataset, batch_sampler=run.batch_sampler())`: iterating over it is `run.batches(epochs=1)`."""
+
+    def __init__(self, batches_of: Callable[[DataLoader[Any]], Iterator[Any]], batches: Callable[[], int]) -> None:
+        """`batches_of`: the batches of a pass, loaded as a loader says. `batches`: how many that is about."""
+        self.batches_of, self._batches = batches_of, batches
+
+    def __iter__(self) -> Iterator[list[int]]:
+        raise TrainingError(CLOSED)
+
+    def __len__(self) -> int:
+        return self._batches()
+
+
+class _Handed:
+    """The batch sampler of a loader: the batches of the loop that is under way."""
+
+    batches: Iterator[list[int]] = iter(())
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return self.batches
+
+
+class InLoaderProcess:
+    """What a worker process of a loader does first: it will not outlive the training process, whose sockets and shared
+    memory it may have inherited. Then comes the script's `worker_init_fn`."""
+
+    def __init__(self, then: Callable[[int], None] | None) -> None:
+        self._then = then
+
+    def __call__(self, number: int) -> None:
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+        if self._then is not None:
+            self._then(number)
+
+
+def check_loader(loader: DataLoader[Any]) -> None:
+    """Raises TrainingError, which says what to do, for a loader whose batches cannot be cut anew."""
+    samplers = (sampler_of(loader), loader.batch_sampler, loader.sampler)
+    if isinstance(loader.dataset, IterableDataset):
+        why = "its data set is a stream, which has no sample numbers; pass a data set with len(d) and d[i]"
+    elif type(loader).__iter__ is not DataLoader.__iter__:
+        why = "its class has an __iter__ of its own, which would be lost; pass a plain torch.utils.data.DataLoader"
+    elif any(getattr(one, "num_replicas", 1) > 1 for one in samplers):
+        why = (
+            "its sampler gives each process a part of the data, which the hook does itself; leave the "
+            "DistributedSampler out, and say shuffle=True"
+        )
+    elif loader.batch_sampler is None:
+        why = "with batch_size=None it makes no batches; say batch_size=..., as their sizes will change"
+    elif not loader.in_order:
+        why = "with in_order=False it cannot be told which batch is which; leave in_order out"
+    elif loader.num_workers and loader.prefetch_factor == 0:
+        why = "with prefetch_factor=0 its worker processes get no batch; leave prefetch_factor out"
+    else:
+        return
+    raise TrainingError(f"the hook cannot take batches out of this {type(loader).__name__}: {why}")
+
+
+def _takes_all(sampler: RandomSampler, length: int) -> bool:
+    """Whether a pass has every sample once."""
+    return not sampler.replacement and sampler.num_samples == length
