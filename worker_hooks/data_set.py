@@ -16,10 +16,7 @@ def check_map_style(dataset: Any) -> None:
     kind = type(dataset)
     bases = {base.__name__ for base in kind.__mro__}
     if "DataLoader" in bases:
-        why = (
-            "pass loader.dataset: the hook makes the batches itself, because their sizes change; what collate_fn does "
-            "belongs in the data set's __getitems__(indices), which returns the list of samples of a batch"
-        )
+        why = "only a torch.utils.data.DataLoader can be taken, and only by the hook of torch; pass loader.dataset"
     elif "IterableDataset" in bases or hasattr(dataset, "__next__"):
         why = f"a stream has no sample numbers; pass {_MAP_STYLE}, for example list(stream) where it fits into memory"
     elif isinstance(dataset, Mapping) and 0 not in dataset:

@@ -353,7 +353,10 @@ class Config(_Section):
     `linear`: as B. `sqrt`: as the square root of B. `adascale`: as the measured gradient noise allows. `none`: not.
     """
     prefetch: Annotated[int, Field(ge=0, le=64)] = 0
-    """Batches that are prepared ahead; a plan takes effect so many iterations later. 0: none."""
+    """Batches that are prepared ahead; a plan takes effect so many iterations later. 0: none.
+
+    For a torch `DataLoader` with worker processes its own depth counts instead.
+    """
     bucket_bytes: Annotated[int, Field(gt=0, le=2**30)] = 4_000_000
     """Size of the buffers in which gradients travel, in bytes."""
     emulation: Literal["auto", "cgroup", "hook", "none"] = "auto"

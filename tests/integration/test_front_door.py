@@ -87,6 +87,7 @@ def test_the_script_of_the_readme_runs(tmp_path: Path) -> None:
     made = """\
 import torch
 from torch.nn.functional import cross_entropy
+from torch.utils.data import DataLoader
 model = torch.nn.Linear(4, 3)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 train_set = torch.utils.data.TensorDataset(torch.randn(100, 4), torch.randint(0, 3, (100,)))

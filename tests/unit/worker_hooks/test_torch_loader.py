@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import random
+import signal
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -302,6 +304,20 @@ def test_processes_are_those_of_the_loader(context):
     for process in processes:
         with pytest.raises(ProcessLookupError):
             os.kill(process, 0)
+
+
+class WithDeathSignal(Rows):
+    def __getitem__(self, number: int) -> Any:
+        found = ctypes.c_int()
+        ctypes.CDLL(None).prctl(2, ctypes.byref(found))  # PR_GET_PDEATHSIG
+        return number, found.value
+
+
+def test_processes_of_the_loader_end_with_the_training_process_however_it_ends():
+    run = attached(DataLoader(WithDeathSignal(), 8, num_workers=1))
+    _, signals = next(run.batches(epochs=1))
+    run.close()
+    assert set(signals.tolist()) == {signal.SIGKILL}
 
 
 @pytest.mark.parametrize("persistent", [False, True])
