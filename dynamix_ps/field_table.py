@@ -27,6 +27,7 @@ class Quantity(NamedTuple):
 NUMBER = Quantity("", 0, LARGEST_COUNT)
 ITERATIONS = Quantity("iterations", 1, LARGEST_COUNT)
 SAMPLES = Quantity("samples", 0, LARGEST_COUNT)
+UNITS = Quantity("units", 0, 1e18)
 WHOLE_BYTES = Quantity("bytes", 0, LARGEST_COUNT)
 SECONDS = Quantity("s", 0, 1e8)
 FRACTION = Quantity("", 0, 1)

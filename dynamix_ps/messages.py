@@ -29,6 +29,7 @@ from dynamix_ps.field_table import (
     SEGMENTS,
     SEGMENTS_PER_S,
     SQUARED_NORM,
+    UNITS,
     WHOLE_BYTES,
     WORD,
     YES_OR_NO,
@@ -183,6 +184,11 @@ class WindowRecord:
             gauge="summed_bytes_per_second",
         ),
     ] = NAN
+    units: Annotated[
+        float,
+        Metric("Units, such as tokens, that the script gave as weights of its losses", UNITS, total="units"),
+    ] = NAN
+    global_units: Annotated[float, Metric("The same over all workers", UNITS, scope="cluster")] = NAN
     # as SystemSample describes them; cpu_ratio is the hook's own, without pauses
     cpu_ratio: float = NAN
     cpu_cores: float = NAN

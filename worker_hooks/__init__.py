@@ -9,6 +9,7 @@
   exchange         the exact global gradient: weighted buckets, summed while backward runs
   trailer          the values after the gradients, from which all workers learn the same
   plan_switch      all workers change plans at the same iteration
+  units            what batch sizes are worth where losses are means over tokens
   learning_rate    how the learning rate follows the global batch
 
 Before, between and after the iterations

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from dynamix_ps.errors import TrainingError
 
 GRADIENTS = "sends the gradients"  # of an iteration
+WEIGHTED_GRADIENTS = "sends the gradients with a weight"
 LAYOUT = "changes which parameters are trained"
 DRAWN = "order of the pass"  # that a sampler of the script has drawn; its code follows
 CODE_BITS = 24  # exact in the float32 trailer
@@ -63,6 +64,8 @@ def disagreement(accounts: Sequence[Account], tolerance: float) -> TrainingError
     one_iteration = not _differ([doing.iteration for doing in doings])
     if any(doing.kind == LAYOUT for doing in doings) and one_iteration:
         return _parameters_of(accounts)
+    if {doing.kind for doing in doings} == {GRADIENTS, WEIGHTED_GRADIENTS} and one_iteration:
+        return _weight_of_some(doings)
     if _differ([doing.kind for doing in doings]) or not one_iteration:
         return _different_calls(doings)
     for values, error_of in (
@@ -83,12 +86,20 @@ def _differ(values: Sequence[object]) -> bool:
 def _different_calls(doings: Sequence[Doing]) -> TrainingError:
     places = list(map(_place, doings))
     told = "; ".join(
-        f"{_workers([rank for rank, other in enumerate(places) if other == place])} {place}"
+        f"{name_workers([rank for rank, other in enumerate(places) if other == place])} {place}"
         for place in dict.fromkeys(places)
     )
     return TrainingError(
         f"the workers are at different places of the script: {told}. "
         "Every worker must run the same loops and make the same calls; no `if run.rank == 0` around them"
+    )
+
+
+def _weight_of_some(doings: Sequence[Doing]) -> TrainingError:
+    without = [rank for rank, doing in enumerate(doings) if doing.kind == GRADIENTS]
+    return TrainingError(
+        f"{name_workers(without)} called run.backward() without weight= in iteration {doings[0].iteration}, others "
+        "with it; give the weight on every worker, 0 where there is nothing to learn from, or on none"
     )
 
 
@@ -123,7 +134,7 @@ def _different_settings(doings: Sequence[Doing]) -> TrainingError:
 
 
 def _place(doing: Doing) -> str:
-    if doing.kind == GRADIENTS:
+    if doing.kind in (GRADIENTS, WEIGHTED_GRADIENTS):
         return f"{doing.kind} of iteration {doing.iteration}"
     return f"calls {doing.kind} after {doing.iteration} iterations"
 
@@ -168,7 +179,7 @@ def _different_weights(accounts: Sequence[Account], tolerance: float) -> Trainin
             odd = _odd_ranks(values, tolerance)
             return TrainingError(
                 f"the weights differ between workers before the step of iteration {iteration}: {name} of "
-                f"{_workers(odd)} is not that of the others; change weights on every worker alike, "
+                f"{name_workers(odd)} is not that of the others; change weights on every worker alike, "
                 "or let the optimizer do it"
             )
     return TrainingError(
@@ -186,5 +197,6 @@ def _odd_ranks(values: Sequence[tuple[float, float]], tolerance: float) -> list[
     return [rank for rank in range(len(values)) if rank not in largest]
 
 
-def _workers(ranks: Sequence[int]) -> str:
+def name_workers(ranks: Sequence[int]) -> str:
+    """Such as `workers 0, 2`."""
     return f"worker{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"

@@ -46,6 +46,7 @@ from worker_hooks.start import (
     within_bounds,
 )
 from worker_hooks.termination import TERMINATION
+from worker_hooks.units import SampleWorth
 
 logger = logging.getLogger("dynamix")
 FIRST_SIZE = 64  # of a worker, where neither cluster file nor script names one
@@ -171,6 +172,7 @@ class AttachedModel(ReplicatedModel):
         self._switch = PlanSwitch(start.plan, self._lag)
         self._stream = BatchStream(self._source, self._loading.load, self._sampler, self.rank, self._switch.plan_at)
         self._rate = LearningRate(settings.lr_rule, self._reference_batch, self.size, start.noise)
+        self._worth = SampleWorth(start.units)
         self._now = IterationInFlight()
         self._asked = ScriptLimits()
         self._applied_version = start.plan.version

@@ -23,6 +23,7 @@ from worker_hooks.learning_rate import Noise
 from worker_hooks.plan_switch import VERSION_BITS
 from worker_hooks.sampler import Cursor
 from worker_hooks.saved_fields import read_list, read_number, read_table, read_whole
+from worker_hooks.units import Seen
 
 FORMAT = 2
 KEPT = 3  # checkpoints of a run folder
@@ -45,6 +46,7 @@ class Position:
     progress: float | None = 0.0  # part of the training that is done, 0 to 1; none: its end is not known
     pass_code: int = 0  # of the order in this pass, where a sampler of the script has drawn it
     registered: Mapping[str, Any] = field(default_factory=dict)  # states of the objects that the script registered
+    units: Seen = (0.0, 0)  # of units.py
 
     def pack(self) -> dict[str, Any]:
         """The position as plain values, for a checkpoint; states of registered objects as they are."""
@@ -59,17 +61,19 @@ class Position:
             "largest_lr": float(self.largest_lr),
             "progress": self.progress,
             "registered": dict(self.registered),
+            "units": list(self.units),
         }
 
     @classmethod
     def unpack(cls, packed: object) -> Position:
         """The position that `pack` made plain. Raises CheckpointError, which names the first wrong field."""
         if isinstance(packed, dict):
-            packed = {"pass_code": 0, **packed}  # earlier checkpoints have none
+            packed = {"pass_code": 0, "units": [0.0, 0], **packed}  # earlier checkpoints have none
         found = read_table(packed, "position", tuple(cls.__dataclass_fields__))
         epoch_samples = read_whole(found["epoch_samples"], "position.epoch_samples", 1)
         progress = found["progress"]
         variance, signal = read_list(found["noise"], "position.noise", 2)
+        units, weighed = read_list(found["units"], "position.units", 2)
         return cls(
             iteration=read_whole(found["iteration"], "position.iteration"),
             cursor=_read_cursor(found["cursor"], epoch_samples),
@@ -81,6 +85,7 @@ class Position:
             largest_lr=read_number(found["largest_lr"], "position.largest_lr", 0.0),
             progress=None if progress is None else read_number(progress, "position.progress", 0.0, 1.0),
             registered=_read_registered(found["registered"]),
+            units=(read_number(units, "position.units[0]", 0.0), read_whole(weighed, "position.units[1]")),
         )
 
 

@@ -5,6 +5,9 @@ proves that each has really processed its b_i. For any sizes, zero included, the
 the concatenated batch. The weights b_i / B add up to 1, so a gradient that is global already stays as it is in another
 sum.
 
+Where the script gives the number w_i of units (tokens) that its loss is a mean over, a worker knows W = sum(w_i) only
+after the sum. It pushes w_i / B times g_i, and `deliver` multiplies the sum by B / W.
+
 A gradient is written once, scaled, into its place in a bucket. The data plane sends from this place and receives the
 sum into it, and this place becomes the gradient of the parameter.
 """
@@ -67,8 +70,11 @@ class Bucket(ABC):
     handle: int | None = None
 
     @abstractmethod
-    def open(self, weight: float) -> None:
-        """Begin a sum in which this worker's gradients have this weight."""
+    def open(self, weight: float, has_samples: bool) -> None:
+        """Begin a sum in which this worker's gradients have this weight.
+
+        With weight 0 they are zeros, NaN too. Without samples they are none.
+        """
 
     @abstractmethod
     def is_full(self) -> bool:
@@ -90,6 +96,10 @@ class Bucket(ABC):
         """A copy of the trailer."""
 
     @abstractmethod
+    def scale(self, factor: float) -> None:
+        """Multiply the gradients in the buffer."""
+
+    @abstractmethod
     def deliver(self, present: NDArray[np.bool_]) -> None:
         """Make the received sum the gradients of those parameters that any worker has one of."""
 
@@ -106,7 +116,7 @@ class GradientExchange:
         self.buckets = buckets
         self._parameters = sum(len(bucket.parameters) for bucket in buckets)
         self._trailer = np.zeros(trailer.length(comm.size, self._parameters))
-        self._weight = 0.0
+        self._weight = self._share = 0.0
         self._measure = False
         self._weighted_sq = 0.0
         self._next = 0  # bucket to send; all workers send in one order, because a ring matches buffers by order
@@ -120,11 +130,15 @@ class GradientExchange:
         """Bytes this worker pushes per sum (it pulls as many)."""
         return sum(bucket.size_bytes for bucket in self.buckets)
 
-    def begin(self, weight: float, measure_norm: bool) -> None:
-        """Open a sum in which this worker has `weight`; until `send_rest`, backward fills the buckets."""
+    def begin(self, weight: float, measure_norm: bool, share: float | None = None) -> None:
+        """Open a sum in which this worker has `weight`; until `send_rest`, backward fills the buckets.
+
+        `share`: the weight of its running statistics, if that is another one.
+        """
         self._weight, self._measure, self._weighted_sq = weight, measure_norm, 0.0
+        self._share = weight if share is None else share
         for bucket in self.buckets:
-            bucket.open(weight)
+            bucket.open(weight, self._share > 0)
             bucket.handle = None
         self._open, self._next = True, 0
 
@@ -174,8 +188,11 @@ class GradientExchange:
             while not self._comm.wait(handle, WAIT_SLICE_S):
                 on_slow(time.monotonic() - began_s)
 
-    def deliver(self) -> None:
-        """Make the sums that were received the gradients of the model: sum(b_i g_i) / B."""
+    def deliver(self, factor: float = 1.0) -> None:
+        """Make the sums that were received, times `factor`, the gradients of the model: sum(b_i g_i) / B."""
+        if factor != 1.0:
+            for bucket in self.buckets:
+                bucket.scale(factor)
         present, begin = trailer.present(self._received, self._comm.size), 0
         for bucket in self.buckets:
             end = begin + len(bucket.parameters)

@@ -102,7 +102,7 @@ class Framework(ABC):
 
     @abstractmethod
     def _propagate(self, loss: Any) -> None:
-        """Run the backward pass."""
+        """Run the backward pass. Where `self._now.units` is 0, the loss may be NaN, or no loss at all."""
 
     @abstractmethod
     def _loss_scale(self, loss: Any) -> float:

@@ -34,6 +34,7 @@ class GradientSum(NamedTuple):
     view: GlobalView
     squared_norm: float  # |g|^2 of the global gradient; NaN where it was not measured
     batches: int  # that are in it
+    sizes: tuple[float, ...]  # what the part of every worker is worth, in samples (units.py)
 
 
 class IterationInFlight:
@@ -43,7 +44,8 @@ class IterationInFlight:
     """
 
     loss: float = math.nan  # of the last sum: mean over this worker's samples, added up over its batches
-    weighted_loss: float = math.nan  # the same, each batch times this worker's share of it
+    weighted_loss: float = math.nan  # the same, each batch times this worker's share of it; or times its `units`
+    units: float | None = None  # that the losses of the sum are a mean over; none: samples
     correct: float = math.nan  # NaN: the script does not tell
     grad_sq: float = math.nan  # |g_i|^2; NaN where it was not measured
     sum: GradientSum | None = None  # the last one
@@ -69,7 +71,17 @@ class IterationInFlight:
     @property
     def weight(self) -> float:
         """This worker's share of the present batch."""
-        return self.batch.samples / sum(self.batch.step.sizes)
+        return self.batch.samples / self.global_samples
+
+    @property
+    def global_samples(self) -> int:
+        """Samples of all workers in the present batch."""
+        return sum(self.batch.step.sizes)
+
+    @property
+    def loss_weight(self) -> float:
+        """What the loss of the last sum is a mean over: units where the script gives them, samples otherwise."""
+        return self.samples if self.units is None else self.units
 
     @property
     def is_summed(self) -> bool:
@@ -116,13 +128,15 @@ class IterationInFlight:
     def close_losses(self) -> None:
         """All losses of the coming sum are added."""
         self.loss, self.weighted_loss = self._losses, self._weighted_losses
+        if self.units is not None:
+            self.weighted_loss = self._losses * self.units if self.units > 0 else 0.0  # a mean over nothing may be NaN
         self._losses = self._weighted_losses = 0.0
 
     def sent(self) -> None:
         self._phase = Phase.SENT
 
-    def summed(self, view: GlobalView, squared_norm: float) -> None:
-        self.sum = GradientSum(view, squared_norm, self.batches_due)
+    def summed(self, view: GlobalView, squared_norm: float, sizes: tuple[float, ...]) -> None:
+        self.sum = GradientSum(view, squared_norm, self.batches_due, sizes)
         self.samples = self.samples_due
         self._due.clear()
         self._stepped.clear()

@@ -1,6 +1,7 @@
 """How the learning rate follows the global batch: a factor on the script's own rate. Pure.
 
-B0 is the global batch that the script was tuned for (the first sizes in the cluster file), s = B / B0.
+B0 is the global batch that the script was tuned for (the first sizes in the cluster file), s = B / B0. Where losses
+are means over other units than samples, B is what the units of the iteration are worth in samples (units.py).
 
     none      1
     linear    s          SGD with small batches
@@ -49,14 +50,14 @@ class LearningRate:
                 kept * signal + (1 - kept) * estimate.signal,
             )
 
-    def factor(self, global_batch: int) -> float:
+    def factor(self, global_batch: float) -> float:
         """Factor on the script's own learning rate at this B."""
         if self._rule == "adascale":
             return self._gain(global_batch)
         scale = global_batch / self._reference_batch
         return {"none": 1.0, "linear": scale, "sqrt": math.sqrt(scale)}[self._rule]
 
-    def _gain(self, global_batch: int) -> float:
+    def _gain(self, global_batch: float) -> float:
         variance, signal = (max(part, 0.0) for part in self.noise)
         below = variance / global_batch + signal
         return (variance / self._reference_batch + signal) / below if below > 0 else 1.0

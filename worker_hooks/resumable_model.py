@@ -81,6 +81,7 @@ class ResumableModel(AttachedModel):
             epoch_samples=self._stream.length,
             pass_code=self._stream.pass_code,
             noise=self._rate.noise,
+            units=self._worth.seen,
             largest_lr=self._observer.progress.largest_lr,
             progress=None if math.isnan(ratio) else ratio,
             registered={name: one.state_dict() for name, one in self._registered.items()},

@@ -2,9 +2,9 @@
 
 It needs no message of its own. Layout, in the float type of the buffer, summed over workers like the gradients:
 
-    loss           loss of worker i times its share of the global batch                      1
+    loss           loss of worker i times its share of the global batch, or times its units  1
     correct        correctly classified samples                                              1
-    judged         samples whose correct ones the script has counted                         1
+    judged         samples or units whose correct ones the script has counted                1
     global_sq      |g|^2 of the sum before, as worker 0 computed it; 0: not measured         1
     lasted         seconds of the iteration before                                           1
     leaving        workers that end after this iteration, by SIGTERM (termination.py)        1
@@ -17,6 +17,7 @@ It needs no message of its own. Layout, in the float type of the buffer, summed 
     doing          code of what worker i is doing (agreement.py)                              N
     weights_at     a sample of the weights of worker i: where they point (replicas.py)        N
     weights_size   the same: how large they are                                               N
+    units          what the loss of worker i is a mean over, if not samples (units.py)        N
     present        workers that have a gradient of parameter p                                P
 
 Counts and codes stay exact in float32 up to 2^24.
@@ -34,25 +35,26 @@ from worker_hooks.plan_switch import VERSION_BITS, agreed_version, version_bits
 
 _VOTES = 7
 _SLOTS = _VOTES + VERSION_BITS  # the parts with one value per worker begin here
-_PARTS = 7
+_PARTS = 8
 
 
 class Contribution(NamedTuple):
     """What one worker puts into the trailer of one sum."""
 
     samples: int
-    loss: float  # mean over its samples, times its share of the global batch
+    loss: float  # mean over its samples, times its share of the global batch; with `units`, times these
     correct: float  # NaN: the script does not tell
     grad_sq: float  # NaN: not measured in this iteration
     plan_version: int
     waited_s: float
     doing: int  # 24 bits
     weights: tuple[float, float]  # direction and size of a sample
-    judged: int = 0  # samples that `correct` is of
+    judged: float = 0  # samples or units that `correct` is of
     global_sq: float = math.nan  # |g|^2 of the sum before; NaN: not measured; only worker 0's travels
     lasted_s: float = 0.0
     leaving: bool = False
     saves: bool = False  # only worker 0's travels
+    units: float = 0.0  # that its loss is a mean over, where these are not samples
 
 
 class GlobalView(NamedTuple):
@@ -72,6 +74,12 @@ class GlobalView(NamedTuple):
     lasted_s: float = 0.0  # the iteration before, mean of the workers
     leaving: bool = False  # whether a worker ends after this iteration, by SIGTERM
     saves: bool = False  # whether worker 0 would write a checkpoint then
+    units: tuple[float, ...] = ()  # of every worker; zeros where losses are means over samples
+
+    @property
+    def loss_weight(self) -> float:
+        """What the loss is a mean over: units where the script gives them, samples otherwise."""
+        return sum(self.units) or self.samples
 
 
 def length(workers: int, parameters: int) -> int:
@@ -91,7 +99,8 @@ def encode(
     global_sq = mine.global_sq if rank == 0 and math.isfinite(mine.global_sq) else 0.0
     grad_sq = mine.grad_sq if math.isfinite(mine.grad_sq) else 0.0
     slots = [0.0] * (_PARTS * workers)
-    slots[rank::workers] = (mine.samples, grad_sq, mine.waited_s, 0.0 if finite else 1.0, mine.doing, *mine.weights)
+    broken = 0.0 if finite else 1.0
+    slots[rank::workers] = (mine.samples, grad_sq, mine.waited_s, broken, mine.doing, *mine.weights, mine.units)
     begin = _SLOTS + _PARTS * workers
     out[:begin] = [
         mine.loss if finite else 0.0,
@@ -112,10 +121,12 @@ def decode(total: NDArray[np.floating[Any]], workers: int) -> GlobalView:
     end = _SLOTS + _PARTS * workers
     values = total[:end].tolist()  # once: plain lists are several times faster here than arrays
     loss, correct, judged, global_sq, lasted_s, leaving, saves = values[:_VOTES]
-    sizes, grad_sq, waited_s, broken, doing, directions, weight_sizes = (
+    sizes, grad_sq, waited_s, broken, doing, directions, weight_sizes, units = (
         values[start : start + workers] for start in range(_SLOTS, end, workers)
     )
     samples = round(sum(sizes))
+    if (total_units := sum(units)) > 0:
+        loss /= total_units
     return GlobalView(
         samples=samples,
         loss=loss if samples else math.nan,
@@ -131,6 +142,7 @@ def decode(total: NDArray[np.floating[Any]], workers: int) -> GlobalView:
         lasted_s=lasted_s / workers,
         leaving=leaving > 0,
         saves=saves > 0,
+        units=tuple(units),
     )
 
 

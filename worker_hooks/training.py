@@ -21,11 +21,12 @@ from typing import Any
 
 from dynamix_ps.errors import DIVERGED, TrainingError
 from dynamix_ps.metrics.noise import estimate
-from worker_hooks.agreement import GRADIENTS
+from worker_hooks.agreement import GRADIENTS, WEIGHTED_GRADIENTS, name_workers
 from worker_hooks.batches import Batch
 from worker_hooks.resumable_model import ResumableModel
 from worker_hooks.termination import TERMINATION
 from worker_hooks.trailer import Contribution, GlobalView
+from worker_hooks.units import factor_after_sum, units_or_invalid, weight_before_sum
 
 NORM_EVERY = 10  # iterations; gradient norms cost a pass over all gradients and change slowly (chosen by us)
 
@@ -34,6 +35,7 @@ class Training(ResumableModel):
     """One training: its models, optimizers and data."""
 
     _weight = 0.0  # of the newest batch
+    _has_earlier = False  # gradients of earlier batches are in no sum yet
     _loop: object | None = None  # over batches, that the script is in
 
     def epochs(self, count: int) -> Iterator[int]:
@@ -106,7 +108,8 @@ class Training(ResumableModel):
         now, before = self._now, self._weight
         now.begin(batch)
         self._weight = now.weight
-        if before != now.weight and self._exchange.has_local:
+        self._has_earlier = self._exchange.has_local
+        if self._has_earlier and before != now.weight:
             self._exchange.carry(before, now.weight)
         self._watch.batch_ready()
 
@@ -133,7 +136,7 @@ class Training(ResumableModel):
         self._session.account.samples += now.batch.samples
         self._cursor = now.batch.step.next
 
-    def backward(self, loss: Any, correct: Any = None) -> None:
+    def backward(self, loss: Any, correct: Any = None, weight: Any = None) -> None:
         """Backward pass of `loss`, the *mean* over this batch; afterwards gradients are those of the global batch.
 
         Gradients that `loss.backward()` has added before, in this batch or in earlier ones since the last sum, are
@@ -142,27 +145,55 @@ class Training(ResumableModel):
         `correct` is the number of correctly classified samples of the batch, if there is such a thing; it gives
         the policy the batch accuracy.
 
+        `weight` is the number of units, such as tokens, that `loss` is the mean over, where these are not samples:
+        the gradient is then the mean over the units of all workers. With 0 neither `loss` nor gradients of this batch
+        count, and `loss` may be NaN. `correct` is then the number of correct units.
+
         Raises TrainingError, on all workers and before a weight changes, if a loss is not finite, if workers do not do
-        the same, or if their weights differ.
+        the same, if their weights differ, or if no worker has a unit.
         """
         now = self._now
         now.check_backward()
         self._follow_parameters(before_forward=False)
         batch = now.batch
         measured = self._measures_norms(batch.iteration) and now.batches_due == 1
-        self._exchange.begin(now.weight, measured)
+        now.units = units = None if weight is None else self._units(weight)
+        counts = batch.samples > 0 if units is None else units > 0
+        before_sum = now.weight if units is None else weight_before_sum(units, now.global_samples, self.size)
+        self._exchange.begin(before_sum, measured, now.weight)
         self._scale = self._loss_scale(loss)
         if batch.samples:
             self._propagate(loss)
+        if counts:
             now.add_loss(self._number(loss) / self._scale)
         now.close_losses()
-        now.correct = math.nan if correct is None else self._number(correct) if batch.samples else 0.0
+        now.correct = math.nan if correct is None else self._number(correct) if counts else 0.0
         if self._settings.slowdown > 1:  # emulated speed, where CPU quotas are not permitted
             time.sleep(self._watch.compute_so_far_s() * (self._settings.slowdown - 1))
         self._exchange.send_rest(self._contribute)
         now.sent()
         self._observer.sent(batch.iteration)
         self._receive(measured)
+
+    def _units(self, weight: Any) -> float:
+        """The number of units in this worker's batch, or INVALID.
+
+        Raises TrainingError, on all workers, if gradients of earlier batches would get this weight too.
+        """
+        if self._has_earlier:
+            self._announce("run.backward(loss, weight=...) for several batches")
+            raise TrainingError(
+                f"run.backward(loss, weight=...) in iteration {self.iteration} after loss.backward() in an earlier "
+                "batch, whose number of units is not known; call run.backward(loss, weight=...) in every batch, and "
+                "optimizer.step() after the last of them"
+            )
+        if not self._now.batch.samples:
+            return 0.0
+        return units_or_invalid(self._number(weight))
+
+    @property
+    def _kind(self) -> str:
+        return GRADIENTS if self._now.units is None else WEIGHTED_GRADIENTS
 
     def _contribute(self, grad_sq: float) -> Contribution:
         """What this worker puts into the trailer. `grad_sq`: squared norm of its gradient."""
@@ -172,17 +203,18 @@ class Training(ResumableModel):
             samples=now.samples_due,
             loss=now.weighted_loss if self._scale == 1 or math.isfinite(now.weighted_loss) else 0.0,
             correct=now.correct,
-            judged=now.batch.samples,
+            judged=now.batch.samples if now.units is None else max(now.units, 0.0),
             grad_sq=now.grad_sq,
             plan_version=self._switch.vote(self._session.newest_plan()).version,
             # The clock still shows the iteration before.
             waited_s=self._watch.blocked_before_s,
             global_sq=math.nan if now.sum is None else now.sum.squared_norm,
             lasted_s=self._watch.lasted_s,
-            doing=self._doing(GRADIENTS).code(),
+            doing=self._doing(self._kind).code(),
             weights=self._sample_weights(self._sums),
             leaving=TERMINATION.requested,
             saves=self._saves_at_term,
+            units=now.units or 0.0,
         )
 
     def _receive(self, measured: bool) -> None:
@@ -194,26 +226,26 @@ class Training(ResumableModel):
                 lambda waited_s: self._stall.waiting(self._observer.reported(iteration), waited_s)
             )
         self._sums += 1
-        self._check_agreement(view, GRADIENTS)
+        self._check_agreement(view, self._kind)
         if view.worker_samples != now.sizes_due:
             raise TrainingError(
                 f"the workers have processed {view.worker_samples} samples in iteration {iteration}, "
                 f"the plan has {now.sizes_due}; batches must come from run.batches() of the same data on every worker"
             )
         if view.broken_ranks:
-            named = ", ".join(f"worker {rank}" for rank in view.broken_ranks)
             raise TrainingError(
-                f"the loss of {named} {DIVERGED} {iteration} (epoch {self.epoch}); "
+                f"the loss of {name_workers(view.broken_ranks)} {DIVERGED} {iteration} (epoch {self.epoch}); "
                 "no weight was changed by it: lower the learning rate, or look at the data of that worker"
             )
-        self._exchange.deliver()
+        factor = 1.0 if now.units is None else factor_after_sum(view, now.global_samples, iteration)
+        self._exchange.deliver(factor)
         squared_norm = math.nan
         if self._adaptive:
             self._observe_noise(view)
             if measured:
                 squared_norm = self._exchange.squared_norm() / self._scale**2
             self._switch.decide(iteration, view.agreed_version)
-        now.summed(view, squared_norm)
+        now.summed(view, squared_norm, self._worth.sizes(view))
 
     def synchronize(self) -> None:
         """Does nothing but check: gradients are global when `run.backward()` returns. For scripts that call it."""
@@ -231,7 +263,7 @@ class Training(ResumableModel):
         """The noise of the sum before. It comes from trailers alone, so every worker computes the same bits."""
         before = self._now.sum
         if before is not None and math.isfinite(view.global_sq):
-            noise = estimate(before.view.worker_samples, before.view.grad_sq, view.global_sq)
+            noise = estimate(before.sizes, before.view.grad_sq, view.global_sq)
             self._rate.see(noise, self._norm_every)
 
     def _before_step(self, optimizer: int = 0) -> float:
@@ -241,7 +273,8 @@ class Training(ResumableModel):
         full length along their noisier gradient would do harm.
         """
         total = self._now.check_step(optimizer)
-        return self._rate.factor(max(total.view.samples // total.batches, 1))
+        size = sum(total.sizes) if total.batches == 1 else total.view.samples // total.batches
+        return self._rate.factor(max(size, 1))
 
     def _after_step(self, optimizer: int = 0) -> None:
         """Optimizer number `optimizer` has taken its step."""

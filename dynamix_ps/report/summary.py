@@ -99,6 +99,7 @@ def summarise(run: str, state: RunState, gain: Gain, config: Config, outcome: Ou
         "samples": samples,
         "train_s": _known(train_s),
         "samples_per_s": _known(samples / train_s) if train_s else None,
+        "units_per_s": _known(sum(w.means["units_per_s"].value for w in workers if w.windows)) or None,
         "gain": _gain_fields(gain),
         "plans_published": len(state.plans),
         "plans_applied": len(applied),

@@ -45,6 +45,8 @@ def headline(summary: dict[str, Any]) -> list[str]:
     figures, metrics = [f"{summary['iterations']:,} iterations"], summary["metrics"]
     if summary["train_s"] is not None:
         figures.append(f"{summary['train_s']:.1f} s of training, {summary['samples_per_s']:,.0f} samples/s")
+    if summary["units_per_s"]:
+        figures.append(f"{summary['units_per_s']:,.0f} units/s")
     figures += [f"test {name} {shown(name, metrics[name]['last'])}" for name in main_names(metrics)]
     if summary["time_to_accuracy_s"] is not None:
         figures.append(f"{_percent(summary['target_accuracy'])} after {summary['time_to_accuracy_s']:.1f} s")
@@ -68,6 +70,8 @@ def _figures(summary: dict[str, Any]) -> Iterable[tuple[str, str]]:
     yield "samples", f"{summary['samples']:,}"
     yield "training time", _unit(summary["train_s"], "s", 1)
     yield "samples per second", _unit(summary["samples_per_s"], "", 0)
+    if summary["units_per_s"]:
+        yield "units (such as tokens) per second", _unit(summary["units_per_s"], "", 0)
     yield "plans in force / published", f"{summary['plans_applied']} / {summary['plans_published']}"
     if (net := summary["safety_net"])["times"]:
         yield "safety net", f"{safety_net_text(**net)} by proportional shares in place of the policy"

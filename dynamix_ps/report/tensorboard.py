@@ -127,7 +127,8 @@ def _scalars(line: Line, state: RunState) -> Iterator[tuple[str, int, Scalars]]:
     if kind == "window":
         step = line["first_iteration"] + line["iterations"]
         own = _named("worker", _OWN, line)
-        own["worker/samples_per_s"] = ratio(line["samples"], number(line["duration_s"]))
+        for name in ("samples", "units"):
+            own[f"worker/{name}_per_s"] = ratio(number(line.get(name)), number(line["duration_s"]))
         yield f"worker-{line['rank']}", step, own
         if line["rank"] == 0:
             yield GLOBAL, step, _named("global", _SHARED, line) | {"global/noise_scale": state.noise.value.scale}

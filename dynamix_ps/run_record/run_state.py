@@ -140,6 +140,7 @@ class RunState:
         worker.sources[worker.network.network_source] += 1
         for name, value in (
             ("summed_bytes_per_s", worker.summed_bytes_per_s),
+            ("units_per_s", ratio(number(line.get("units")), number(line["duration_s"]))),
             ("rtt_s", worker.network.rtt_s),
             ("throttled", worker.system.throttled),
             ("cpu_share", ratio(worker.system.cpu_ratio, worker.system.cpu_cores)),

@@ -9,13 +9,13 @@ import pytest
 
 from tests.cases.harness import case_of, flat, in_double
 from tests.cases.plain import plain_attach, put_together
-from tests.cases.scripts import accumulation, gradients, normalisation, parameters, phases, seeds
+from tests.cases.scripts import accumulation, gradients, normalisation, parameters, phases, seeds, weighted
 from tests.forked import ForkServer, Worker
 
-ELSEWHERE = {"steps", "folds", "batch_norm"}  # helpers, and what has a test of its own
+ELSEWHERE = {"steps", "folds", "batch_norm", "token_loss", "token_counts"}  # helpers, and what has a test of its own
 CASES = [
     f"{module.__name__.rsplit('.', 1)[1]}.{name}"
-    for module in (gradients, accumulation, normalisation, parameters, phases, seeds)
+    for module in (gradients, accumulation, normalisation, parameters, phases, seeds, weighted)
     for name, value in vars(module).items()
     if callable(value) and getattr(value, "__module__", None) == module.__name__ and name not in ELSEWHERE
 ]
@@ -48,7 +48,14 @@ def check(name: str, workers: list[Worker]) -> None:
     assert list(flat(first)) == pytest.approx(list(flat(alone)), rel=tolerance, abs=tolerance)
 
 
-THREE = ["gradients.layer_of_some_samples", "accumulation.over_batches", "parameters.unfreeze", "phases.evaluation"]
+THREE = [
+    "gradients.layer_of_some_samples",
+    "accumulation.over_batches",
+    "parameters.unfreeze",
+    "phases.evaluation",
+    "weighted.padded_tokens",
+    "weighted.parts_of_the_batch",
+]
 
 
 @pytest.mark.parametrize("name", THREE)

@@ -49,6 +49,7 @@ class Phase:
     accumulation: str = "none"
     every: int = 2  # batches or parts that are accumulated
     scaler: bool = False
+    tokens: bool = False  # losses are means over tokens, and run.backward() gets their number
     overflow: int = -1  # iteration in which the gradient of one sample overflows; only with a scaler
     toggles: tuple[tuple[int, int], ...] = ()  # (iteration, layer) that is frozen, or thawed, before that batch
 
@@ -201,17 +202,21 @@ class Loop:
             for optimizer in self.optimizers:
                 optimizer.zero_grad()
         cuts = torch.arange(len(x)).chunk(every) if kind == "parts" else [torch.arange(len(x))]
+        tokens = (rows * 7 % 4 * (rows % 3))[:, None]  # none in half of the samples
         due = not over_batches or iteration % every == every - 1
         for part, cut in enumerate(cuts):
             found = self.model(rows[cut], x[cut])
             if phase.scaler and iteration == phase.overflow:
-                factor = torch.where(rows[cut] % 20 == 0, torch.inf, 1.0)[:, None]
+                counts = tokens[cut] > 0 if phase.tokens else True
+                factor = torch.where((rows[cut] % 20 == 0)[:, None] & counts, torch.inf, 1.0)
                 found.register_hook(lambda gradient, factor=factor: gradient * factor)
             loss = (found - y[cut]).square().sum() / len(x) / (every if over_batches else 1)
+            if phase.tokens:
+                loss = (tokens[cut] * (found - y[cut]).square()).sum() / tokens.sum() / (every if over_batches else 1)
             scaled = self.scaler.scale(loss)
             last = part == len(cuts) - 1
             if last and (due or kind == "batches_run"):
-                self.run.backward(scaled)
+                self.run.backward(scaled, weight=tokens.sum() if phase.tokens else None)
             else:
                 scaled.backward()
                 if self.makes("clip_before_sum", iteration) and self.run.size > 1:  # workers may have a single part
@@ -263,6 +268,7 @@ phases = st.builds(
     accumulation=st.sampled_from(ACCUMULATIONS),
     every=st.integers(2, 3),
     scaler=st.booleans(),
+    tokens=st.booleans(),
     overflow=st.integers(-1, 4),
     toggles=st.lists(st.tuples(st.integers(0, 6), st.integers(0, 3)), max_size=3).map(lambda t: tuple(sorted(t))),
 )

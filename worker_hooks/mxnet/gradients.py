@@ -56,7 +56,6 @@ class MXNetBucket(Bucket):
         self.trailer_begin, self.rounded = values, gradients
         self._places: list[tuple[Any, Any]] = []  # a parameter's weights, and its gradient in the buffer
         self._statistics: list[tuple[Any, Any]] = []
-        self._weight = 0.0
         start = 0
         for parameter in (*parameters, *statistics):
             weights = parameter.data()
@@ -69,8 +68,7 @@ class MXNetBucket(Bucket):
             autograd.mark_variables([weights], [place], parameter.grad_req)
             self._places.append((weights, place))
 
-    def open(self, weight: float) -> None:
-        self._weight = weight
+    def open(self, weight: float, has_samples: bool) -> None:
         self.present[:] = True
         for weights, _ in self._places:
             weights._fresh_grad = False
@@ -87,10 +85,13 @@ class MXNetBucket(Bucket):
     def squared(self) -> float:
         return float(mx.nd.dot(self._gradients, self._gradients).asscalar())
 
-    def write_statistics(self) -> None:
-        """Put the running statistics into their places, scaled."""
+    def scale(self, factor: float) -> None:
+        self._gradients *= factor
+
+    def write_statistics(self, share: float) -> None:
+        """Put `share` times the running statistics into their places."""
         for statistic, place in self._statistics:
-            place[:] = statistic * self._weight if self._weight else 0
+            place[:] = statistic * share if share else 0
 
     def write_trailer(self, values: NDArray[np.float64]) -> None:
         self.buffer[self.trailer_begin :] = values
@@ -146,7 +147,7 @@ class MXNetExchange(GradientExchange):
         self.buckets[-1].buffer.wait_to_read()  # it holds the first layers, whose gradients come last
 
     def send_rest(self, contribute: Callable[[float], trailer.Contribution]) -> None:
-        self._buckets[-1].write_statistics()
+        self._buckets[-1].write_statistics(self._share)
         super().send_rest(contribute)
 
 

@@ -189,6 +189,8 @@ class Run(Training):
         return fetch(dataset, indices)
 
     def _propagate(self, loss: Any) -> None:
+        if self._now.units == 0:
+            return  # 0 times a gradient that is NaN would be NaN
         self._exchange.backward(mean_loss(loss))
 
     def _loss_scale(self, loss: Any) -> float:

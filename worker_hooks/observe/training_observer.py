@@ -113,6 +113,8 @@ class TrainingObserver:
                 grad_sq=now.grad_sq,
                 global_grad_sq=now.sum.squared_norm,
                 view=now.sum.view,
+                loss_weight=now.loss_weight,
+                sizes=now.sum.sizes,
                 epoch=epochs,
                 trained_ratio=self.progress.trained_ratio(epochs, batch.iteration + 1),
                 lr_ratio=self.progress.lr_ratio(script_lr),

@@ -35,10 +35,12 @@ class IterationRecord(NamedTuple):
     samples: int  # really processed
     times: Times
     loss: float
-    correct: float
+    correct: float  # of `loss_weight`
     grad_sq: float  # NaN where it was not measured, this and the next
     global_grad_sq: float
     view: GlobalView
+    loss_weight: float  # of `loss`: units that the script gave, samples otherwise
+    sizes: tuple[float, ...]  # what the part of every worker is worth, in samples (units.py)
     epoch: float = math.nan  # passes over the data after it
     trained_ratio: float = math.nan  # training_progress.py
     lr_ratio: float = math.nan
@@ -99,8 +101,10 @@ class WindowMeter:
         duration_s, cpu_s = sum(i.times.duration_s for i in iterations), sum(i.times.cpu_s for i in iterations)
         measured = [i for i in iterations if math.isfinite(i.global_grad_sq)]
         norm, norm_std = _mean_and_std([math.sqrt(i.grad_sq) for i in iterations if math.isfinite(i.grad_sq)])
-        _, accuracy_std = _mean_and_std([i.correct / i.samples for i in iterations if i.samples])
-        noise = [estimate(i.view.worker_samples, i.view.grad_sq, i.global_grad_sq) for i in measured]
+        _, accuracy_std = _mean_and_std([i.correct / i.loss_weight for i in iterations if i.loss_weight])
+        noise = [estimate(i.sizes, i.view.grad_sq, i.global_grad_sq) for i in measured]
+        judged = sum(i.loss_weight for i in iterations)
+        weighs = any(any(i.view.units) for i in iterations)
         return WindowRecord(
             rank=self._rank,
             window=self.next_window,
@@ -114,11 +118,13 @@ class WindowMeter:
             push_pull_s=push_pull_s,
             wait_s=max(0.0, sum(i.times.blocked_s for i in iterations) - push_pull_s),
             input_s=sum(i.times.input_s for i in iterations),
-            loss=_mean((i.loss, i.samples) for i in iterations),
-            accuracy=sum(i.correct for i in iterations) / samples if samples else math.nan,
+            loss=_mean((i.loss, i.loss_weight) for i in iterations),
+            accuracy=sum(i.correct for i in iterations) / judged if judged else math.nan,
             global_samples=global_samples,
-            global_loss=_mean((i.view.loss, i.view.samples) for i in iterations),
-            global_accuracy=_mean((i.view.accuracy, i.view.samples) for i in iterations),
+            global_loss=_mean((i.view.loss, i.view.loss_weight) for i in iterations),
+            global_accuracy=_mean((i.view.accuracy, i.view.loss_weight) for i in iterations),
+            units=judged if weighs else math.nan,
+            global_units=sum(i.view.loss_weight for i in iterations) if weighs else math.nan,
             grad_sq_local=_mean((i.grad_sq, 1) for i in iterations if math.isfinite(i.grad_sq)),
             grad_sq_global=_mean((i.global_grad_sq, 1) for i in measured),
             grad_norm_std=norm_std / norm if norm else math.nan,
@@ -136,9 +142,9 @@ class WindowMeter:
         )
 
 
-def _mean(weighted: Iterable[tuple[float, int]]) -> float:
+def _mean(weighted: Iterable[tuple[float, float]]) -> float:
     """Weighted mean. Values of weight 0 do not count and may be NaN; without any weight the mean is NaN."""
-    total, weight = 0.0, 0
+    total, weight = 0.0, 0.0
     for value, count in weighted:
         if count:
             total += value * count

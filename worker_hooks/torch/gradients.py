@@ -61,14 +61,14 @@ class TorchBucket(Bucket):
         self._gradients = buffer[:gradients]
         self.trailer_begin, self.rounded = values, gradients
         self._missing: set[torch.nn.Parameter] = set()
-        self._weight = 0.0
+        self._weight, self._has_samples = 0.0, False
         self.carried: dict[torch.nn.Parameter, torch.Tensor] = {}
         self.present = np.ones(len(parameters), dtype=np.bool_)
         self._has_halves = any(p.dtype != dtype for p in parameters)
         self._placed = False  # every gradient is in its place, where the sum arrives
 
-    def open(self, weight: float) -> None:
-        self._weight = weight
+    def open(self, weight: float, has_samples: bool) -> None:
+        self._weight, self._has_samples = weight, has_samples
         self._missing = set(self.views)
         self._placed = not self._has_halves
         self.present[:] = True
@@ -91,7 +91,9 @@ class TorchBucket(Bucket):
         if gradient.is_sparse:
             warnings.warn("sparse gradients are summed as dense ones, which are as large as the weights", stacklevel=2)
             gradient = gradient.to_dense()
-        if gradient.dtype == place.dtype:
+        if not self._weight:
+            place.zero_()
+        elif gradient.dtype == place.dtype:
             torch.mul(gradient, self._weight, out=place)
         else:
             place.copy_(gradient).mul_(self._weight)
@@ -110,7 +112,7 @@ class TorchBucket(Bucket):
         for number, parameter in enumerate(self.parameters):
             if parameter not in self._missing:
                 continue
-            if self._weight and parameter.grad is not None:
+            if self._has_samples and parameter.grad is not None:
                 self._put(parameter)  # an earlier backward outside run.backward() has accumulated it
             elif (more := self.carried.pop(parameter, None)) is not None:
                 self.views[parameter].copy_(more)
@@ -140,11 +142,14 @@ class TorchBucket(Bucket):
     def squared(self) -> float:
         return float(torch.dot(self._gradients, self._gradients))
 
-    def write_statistics(self, active: Sequence[bool]) -> None:
-        """Put the running statistics into their places, scaled; zeros where they are not `active`."""
+    def scale(self, factor: float) -> None:
+        self._gradients.mul_(factor)
+
+    def write_statistics(self, active: Sequence[bool], share: float) -> None:
+        """Put `share` times the running statistics into their places; zeros where they are not `active`."""
         for (statistic, place), counts in zip(self._statistics, active, strict=True):
-            if counts and self._weight:
-                torch.mul(statistic, self._weight, out=place)
+            if counts and share:
+                torch.mul(statistic, share, out=place)
             else:
                 place.zero_()
 
@@ -208,10 +213,10 @@ class TorchExchange(GradientExchange):
         if bucket.is_full():
             self.send_full()
 
-    def begin(self, weight: float, measure_norm: bool) -> None:
+    def begin(self, weight: float, measure_norm: bool, share: float | None = None) -> None:
         self._check_untouched()
         self.touched.clear()
-        super().begin(weight, measure_norm)
+        super().begin(weight, measure_norm, share)
 
     def _check_untouched(self) -> None:
         """Raises TrainingError if a gradient that is not global yet was changed by other means than backward."""
@@ -228,11 +233,11 @@ class TorchExchange(GradientExchange):
 
     def send_rest(self, contribute: Any) -> None:
         self._active = [norm.training for norm in self._norms for _ in statistics_of([norm])]
-        self._last.write_statistics(self._active)
+        self._last.write_statistics(self._active, self._share)
         super().send_rest(contribute)
 
-    def deliver(self) -> None:
-        super().deliver()
+    def deliver(self, factor: float = 1.0) -> None:
+        super().deliver(factor)
         self._last.deliver_statistics(self._active)
 
     def carry(self, before: float, weight: float) -> None:

@@ -320,10 +320,12 @@ class Run(Training):
     def _fetch(self, dataset: Any, indices: NDArray[np.int64]) -> Any:
         return fetch(dataset, indices)
 
-    def _propagate(self, loss: torch.Tensor) -> None:
+    def _propagate(self, loss: Any) -> None:
+        if self._now.units == 0 and not (isinstance(loss, torch.Tensor) and loss.requires_grad):
+            return  # the loss of a worker without units may be a number
         self._in_backward = True
         try:
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
         finally:
             self._in_backward = False
 

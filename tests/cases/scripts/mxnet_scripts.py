@@ -32,7 +32,7 @@ class PlainRun:
         for rows in self._batches:
             yield [column[rows] for column in columns]
 
-    def backward(self, loss: Any) -> None:
+    def backward(self, loss: Any, weight: Any = None) -> None:
         loss.backward()
 
     def close(self) -> None:
@@ -99,7 +99,22 @@ def folds(attach: Attach) -> list[float]:
     return [value for _ in range(3) for value in usual_loop(attach)]
 
 
-CASES = (usual_loop, adam, clip_by_norm, folds)
+def weighted_by_units(attach: Attach) -> list[float]:
+    """The mean over the units of a batch, which is NaN on a worker whose samples have none."""
+    layers = net()
+    trainer = gluon.Trainer(layers.collect_params(), "sgd", {"learning_rate": 0.05})
+    run = attach(layers, trainer)
+    for x, y in run.batches(epochs=2):
+        units = mx.nd.floor(mx.nd.clip(x[:, 0], 0, 3))  # none in most samples
+        with autograd.record():
+            loss = (units * ((layers(x) - y) ** 2).mean(1)).sum() / units.sum()
+        run.backward(loss, weight=units.sum())
+        trainer.step(1)
+    run.close()
+    return weights(layers)
+
+
+CASES = (usual_loop, adam, clip_by_norm, folds, weighted_by_units)
 
 
 class Recorded:

@@ -33,6 +33,39 @@ def _train(run: Any, model: Any, optimizer: Any, **limits: int) -> None:
         optimizer.step()
 
 
+def _train_weighted(attach: Any, weight: Any) -> None:
+    """`weight` gets (run, samples of the batch)."""
+    model, optimizer, run = _start(attach)
+    for _, x, y in run.batches(iterations=4):
+        optimizer.zero_grad()
+        run.backward(mse_loss(model(x), y), weight=weight(run, len(x)))
+        optimizer.step()
+
+
+def weight_of_one_worker(attach: Any) -> None:
+    _train_weighted(attach, lambda run, samples: None if run.iteration == 2 and run.rank == 0 else samples)
+
+
+def weight_that_is_nan(attach: Any) -> None:
+    _train_weighted(attach, lambda run, samples: float("nan") if run.iteration == 2 and run.rank == 1 else samples)
+
+
+def no_units_at_all(attach: Any) -> None:
+    _train_weighted(attach, lambda run, samples: samples if run.iteration < 2 else 0)
+
+
+def weight_over_batches(attach: Any) -> None:
+    model, optimizer, run = _start(attach)
+    for number, (_, x, y) in enumerate(run.batches(iterations=8)):
+        loss = mse_loss(model(x), y) / 2
+        if number % 2:
+            run.backward(loss, weight=len(x))
+            optimizer.step()
+            optimizer.zero_grad()
+        else:
+            loss.backward()
+
+
 def unattached_optimizer(attach: Any) -> None:
     """A generator and its optimizer that attach() does not know."""
     model, optimizer, run = _start(attach)

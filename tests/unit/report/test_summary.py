@@ -46,6 +46,21 @@ def recovered(rank: int, what: str, after_s: float) -> dict[str, Any]:
     return {"kind": "recovered", "rank": rank, "time_s": START_S + after_s, "what": what}
 
 
+def test_units_per_second_are_told_where_the_script_weighs_by_them(folder: RunFolder) -> None:
+    for rank in (0, 1):
+        append(
+            folder.worker_file(rank),
+            started(rank),
+            window(rank, 0, units=3e4),
+            window(rank, 1, duration_s=2.0, units=3e4),
+        )
+    summary = write_summary(folder, config(2), GOOD)
+    assert summary["units_per_s"] == 2 * 6e4 / 3.0
+    assert "| units (such as tokens) per second | 40,000 |" in folder.summary_md.read_text()
+    append(folder.worker_file(0), finished(0, 60, 3000, 12.0))
+    assert any("40,000 units/s" in line for line in headline(write_summary(folder, config(2), GOOD)))
+
+
 def test_figures_of_a_run(folder: RunFolder) -> None:
     for rank in (0, 1):
         append(folder.worker_file(rank), started(rank), window(rank, 0), window(rank, 1, wait_s=0.1, compute_s=0.7))
@@ -64,6 +79,7 @@ def test_figures_of_a_run(folder: RunFolder) -> None:
     assert summary["iterations"] == 60
     assert (summary["plans_published"], summary["plans_applied"]) == (4, 2)
     assert (summary["train_s"], summary["samples_per_s"]) == (12.5, 400.0)
+    assert summary["units_per_s"] is None
     assert (summary["final_accuracy"], summary["time_to_accuracy_s"]) == (0.84, 8.0)
     assert [point["values"]["accuracy"] for point in summary["evaluations"]] == [0.7, 0.86, 0.84]
     assert summary["metrics"] == {

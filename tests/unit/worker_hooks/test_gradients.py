@@ -15,6 +15,7 @@ from dynamix_ps.errors import TrainingError
 from worker_hooks import trailer
 from worker_hooks.torch.gradients import TorchExchange, check_types, layout_buckets
 from worker_hooks.trailer import Contribution, GlobalView
+from worker_hooks.units import factor_after_sum, weight_before_sum
 
 
 class SumInMemory(TorchBuffers):
@@ -109,6 +110,40 @@ def test_the_sum_is_the_gradient_of_one_process(sizes, bucket_bytes):
     nn.functional.cross_entropy(single(torch.cat([x for x, _ in data])), torch.cat([y for _, y in data])).backward()
     for net, view in zip(nets, views, strict=True):
         assert view.samples == sum(sizes)
+        for got, wanted in zip(net.parameters(), single.parameters(), strict=True):
+            assert torch.allclose(got.grad, wanted.grad, rtol=1e-9, atol=1e-12)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    counts=st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=9), min_size=2, max_size=4).filter(
+        lambda counts: any(map(any, counts))
+    ),
+    bucket_bytes=st.sampled_from([1, 300, 4_000_000]),
+)
+def test_weighted_by_units_it_is_that_of_one_process_too(counts, bucket_bytes):
+    """Every sample has so many units; the loss of a worker that has none at all is NaN."""
+    samples, comms = sum(map(len, counts)), []
+    comms += [SumInMemory(rank, comms) for rank in range(len(counts))]
+    nets = [make_net() for _ in counts]
+    exchanges = [exchange_of(net, comm, bucket_bytes) for net, comm in zip(nets, comms, strict=True)]
+    generator, every = torch.Generator().manual_seed(1), []
+    for net, exchange, of_worker in zip(nets, exchanges, counts, strict=True):
+        x = torch.randn(len(of_worker), 6, generator=generator, dtype=torch.float64)
+        units = torch.tensor(of_worker, dtype=torch.float64)
+        every.append((x, units))
+        weight = weight_before_sum(float(units.sum()), samples, len(counts))
+        exchange.begin(weight, measure_norm=True, share=len(of_worker) / samples)
+        ((net(x).square().sum(1) * units).sum() / units.sum()).backward()
+        own = mine(len(of_worker))._replace(units=float(units.sum()))
+        exchange.send_rest(lambda grad_sq, own=own: own._replace(grad_sq=grad_sq))
+    views = [exchange.receive(lambda waited_s: None) for exchange in exchanges]
+    for exchange, view in zip(exchanges, views, strict=True):
+        exchange.deliver(factor_after_sum(view, samples, iteration=0))
+    single, x, units = make_net(), torch.cat([x for x, _ in every]), torch.cat([units for _, units in every])
+    ((single(x).square().sum(1) * units).sum() / units.sum()).backward()
+    for net, view in zip(nets, views, strict=True):
+        assert [math.isnan(square) for square in view.grad_sq] == [not any(of_worker) for of_worker in counts]
         for got, wanted in zip(net.parameters(), single.parameters(), strict=True):
             assert torch.allclose(got.grad, wanted.grad, rtol=1e-9, atol=1e-12)
 

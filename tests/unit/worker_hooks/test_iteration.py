@@ -30,7 +30,7 @@ def at(phase: str) -> IterationInFlight:
         elif step == "sent":
             now.sent()
         elif step == "summed":
-            now.summed(VIEW, 2.0)
+            now.summed(VIEW, 2.0, VIEW.worker_samples)
         elif step == "stepped":
             now.stepped(0)
         else:
@@ -58,7 +58,7 @@ def test_every_optimizer_steps_once_per_sum() -> None:
     with pytest.raises(TrainingError, match="a second time for one"):
         now.check_step(0)
     now.check_backward()  # a second sum of the same batch, for another optimizer
-    now.summed(VIEW, 2.0)
+    now.summed(VIEW, 2.0, VIEW.worker_samples)
     now.check_step(0)
 
 
@@ -71,7 +71,7 @@ def test_a_sum_is_of_all_batches_since_the_one_before() -> None:
     assert (now.batches_due, now.samples_due, now.sizes_due) == (2, 5, (5, 7))
     now.close_losses()
     assert (now.loss, now.weighted_loss) == (3.0, 1.0 * 2 / 8 + 2.0 * 3 / 4)
-    now.summed(VIEW, 2.0)
+    now.summed(VIEW, 2.0, VIEW.worker_samples)
     assert now.samples == 5
     assert now.sum is not None
     assert now.sum.batches == 2

@@ -88,6 +88,21 @@ def test_a_run_is_plain_training_on_its_batches(hybrid, optimizer):
     assert weights(run.net) == pytest.approx(weights(net), abs=1e-5)
 
 
+def test_a_worker_alone_needs_no_weight_and_is_refused_where_it_is_zero():
+    """The mean over all tokens is its own."""
+    without, with_weight = make_run(), make_run()
+    train(without, iterations=4)
+    with pytest.raises(TrainingError, match=r"weight= of run.backward\(\) adds up to 0 .* in iteration 4"):
+        for inputs, targets in with_weight.batches(iterations=5):
+            with autograd.record():
+                loss = cross_entropy(with_weight.net(inputs), targets).mean()
+            with_weight.backward(loss, weight=mx.nd.array([4 - with_weight.iteration]) * 3.7)
+            with_weight.trainer.step(1)
+    assert (weights(without.net)[:24] == weights(with_weight.net)[:24]).all()
+    for run in (without, with_weight):
+        run.close()
+
+
 def test_records_tell_framework_loss_and_accuracy(tmp_path):
     run = make_run(tmp_path, mode="observe", window=3)
     train(run, iterations=6)

@@ -104,6 +104,75 @@ def test_a_run_is_plain_training_on_its_batches():
     assert torch.allclose(weights(run), torch.cat([p.detach().flatten() for p in model.parameters()]), atol=1e-6)
 
 
+def train_weighted(run: Run, units: list[float], **limits: int) -> list[float]:
+    """The usual loop with these weights, one per iteration; returns the learning rates of the steps."""
+    rates: list[float] = []
+    optimizer = run.optimizers[0]
+    handle = optimizer.register_step_pre_hook(lambda *_: rates.append(optimizer.param_groups[0]["lr"]))
+    for inputs, targets in run.batches(**limits):
+        optimizer.zero_grad()
+        logits = run.models[0](inputs)
+        loss = nn.functional.cross_entropy(logits, targets)
+        run.backward(loss, correct=units[run.iteration] / 4, weight=torch.tensor(units[run.iteration]))
+        optimizer.step()
+    handle.remove()
+    return rates
+
+
+def test_a_worker_alone_needs_no_weight():
+    """The mean over all tokens is its own, bit by bit."""
+    without, with_weight = make_run(), make_run()
+    train(without, iterations=5)
+    train_weighted(with_weight, [3.7, 1000.1, 1.0, 0.1, 7.0], iterations=5)
+    assert torch.equal(weights(without), weights(with_weight))
+    for run in (without, with_weight):
+        run.close()
+
+
+@pytest.mark.parametrize("bad", [0.0, -1.0, math.nan])
+def test_a_weight_that_is_none_stops_before_the_weights_change(bad):
+    run = make_run()
+    before = weights(run)
+    with pytest.raises(TrainingError, match=r"weight= of run.backward\(\) .* in iteration 0"):
+        train_weighted(run, [bad], iterations=1)
+    assert torch.equal(weights(run), before)
+    run.close()
+
+
+def test_the_learning_rate_follows_the_units_in_the_sum(tmp_path):
+    units = [80.0, 160.0, 60.0, 100.0]
+    run = make_run(tmp_path, mode="adapt", lr_rule="linear")
+    rates = train_weighted(run, units, iterations=4)
+    run.close()
+    means = [10, 15, 12.5, 12.5]  # units per sample so far; batches of 8 samples
+    assert rates == pytest.approx([0.1 * one / mean / 8 for one, mean in zip(units, means, strict=True)])
+
+
+def test_a_resumed_run_goes_on_with_its_mean_of_units(tmp_path):
+    units = [80.0, 160.0, 60.0, 100.0, 90.0, 70.0]
+    whole, first = make_run(lr_rule="linear"), make_run(lr_rule="linear")
+    train_weighted(whole, units, iterations=6)
+    train_weighted(first, units, iterations=3)
+    first.save(tmp_path / "x.pt")
+    second = make_run(lr_rule="linear", resume=tmp_path / "x.pt")
+    train_weighted(second, units, iterations=6)
+    assert torch.equal(weights(whole), weights(second))
+    for run in (whole, first, second):
+        run.close()
+
+
+def test_windows_tell_the_units(tmp_path):
+    run = make_run(tmp_path, mode="observe")
+    train_weighted(run, [10.0 * (number + 1) for number in range(8)], iterations=8)
+    run.close()
+    windows = [line for line in lines(tmp_path) if line["kind"] == "window"]
+    assert [w["units"] for w in windows] == [20 + 30 + 40, 50 + 60 + 70]
+    assert [w["global_units"] for w in windows] == [w["units"] for w in windows]
+    assert [w["accuracy"] for w in windows] == pytest.approx([0.25, 0.25])
+    assert [w["global_loss"] for w in windows] == pytest.approx([w["loss"] for w in windows], rel=1e-5)
+    assert all(w["samples"] == 24 for w in windows[:1])
+
+
 def test_every_samples_counts_the_samples_of_all_passes():
     run = make_run()
     due = []

@@ -27,6 +27,7 @@ contribution = st.builds(
     lasted_s=st.floats(0, 100),
     leaving=st.booleans(),
     saves=st.booleans(),
+    units=st.just(0.0) | st.integers(0, 10**6).map(float),
 )
 
 
@@ -63,8 +64,11 @@ def test_the_sum_tells_every_worker_the_same_global_state(parts):
         assert view.accuracy == pytest.approx(sum(p.correct for p in judged) / sum(p.judged for p in judged), rel=1e-5)
     else:
         assert math.isnan(view.accuracy)
+    assert view.units == tuple(p.units for p in parts), "exact in float32"
+    total = sum(p.units for p in parts)
+    assert view.loss_weight == (total or samples)
     if samples:
-        assert view.loss == pytest.approx(sum(p.loss for p in parts), rel=1e-4, abs=1e-6)
+        assert view.loss == pytest.approx(sum(p.loss for p in parts) / (total or 1), rel=1e-4, abs=1e-6)
 
 
 @given(bad=st.sampled_from([math.nan, math.inf, -math.inf]), rank=st.integers(0, 2))

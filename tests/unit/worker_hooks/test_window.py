@@ -18,12 +18,15 @@ def iteration(
     """`waited` and `lasted_s` are of the iteration before."""
     values = {
         "samples": 10,
+        "units": (0.0, 0.0),
+        "sizes": (10, 20),
         "loss": 2.0,
         "correct": 5.0,
         "stalled": False,
         "global_grad_sq": 1.0,
         "epoch": number / 4,
     } | changes
+    values.setdefault("loss_weight", values["samples"])
     return IterationRecord(
         number=number,
         plan_version=plan,
@@ -31,7 +34,20 @@ def iteration(
         times=Times(0.25, 1.0, blocked_s, 1.25 + blocked_s, cpu_s=0.5, gc_s=0.125),
         grad_sq=4.0,
         bytes_pushed=100,
-        view=GlobalView(30, 1.0, 0.5, 0, (10, 20), (4.0, 2.0), waited, (), (0,), ((0.0,), (0.0,)), lasted_s=lasted_s),
+        view=GlobalView(
+            30,
+            1.0,
+            0.5,
+            0,
+            (10, 20),
+            (4.0, 2.0),
+            waited,
+            (),
+            (0,),
+            ((0.0,), (0.0,)),
+            lasted_s=lasted_s,
+            units=values.pop("units"),
+        ),
         **values,
     )
 
@@ -66,6 +82,21 @@ def test_a_new_plan_begins_a_new_window_and_nothing_is_mixed():
     plans = [0, 0, 0, 0, 1, 1, 1, 1, 1]
     got = records([iteration(i, plan=plan) for i, plan in enumerate(plans)])
     assert [(r.window, r.first_iteration, r.plan_version, r.batch_size) for r in got] == [(0, 0, 0, 10), (1, 4, 1, 11)]
+
+
+def test_means_are_weighted_by_the_units_that_the_script_gives():
+    rows = [
+        iteration(0, loss=1.0, correct=30.0, loss_weight=60.0, units=(60.0, 40.0)),
+        iteration(1, loss=4.0, correct=20.0, loss_weight=20.0, units=(20.0, 40.0)),
+        iteration(2, loss=math.nan, correct=0.0, loss_weight=0.0, units=(0.0, 40.0)),
+    ]
+    (record,) = records([*rows, iteration(3)])
+    assert (record.units, record.global_units) == (80.0, 200.0)
+    assert (record.samples, record.global_samples) == (30, 90)
+    assert record.loss == pytest.approx((60 * 1 + 20 * 4) / 80)
+    assert record.accuracy == pytest.approx(50 / 80)
+    (plain,) = records([iteration(number) for number in range(4)])
+    assert math.isnan(plain.units) and math.isnan(plain.global_units)
 
 
 def test_means_are_weighted_by_samples_and_unknown_stays_unknown():
