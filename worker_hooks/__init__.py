@@ -6,6 +6,7 @@
   script_limits    how far the script asks to train, call after call
   sampler          which samples each worker takes
   batches          from sample numbers to batches, prepared ahead
+  data_source      where the samples of a batch come from: a data set, or a loader of the script
   exchange         the exact global gradient: weighted buckets, summed while backward runs
   trailer          the values after the gradients, from which all workers learn the same
   plan_switch      all workers change plans at the same iteration
@@ -24,6 +25,7 @@ Before, between and after the iterations
   session          data plane, run folder and arbitrator of a worker
   start            checks before training begins
   data_set         what a data set must be
+  global_generators  random generators that stay as the script has them
   fingerprint      how workers find out that their data sets differ
   evaluation       each worker's share of an evaluation
   checkpoint       positions, and checkpoints on disk
