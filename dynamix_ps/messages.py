@@ -134,8 +134,10 @@ class WindowRecord:
     first_iteration: Annotated[int, Metric("Its first iteration", NUMBER, scope="cluster", chart=False)]
     iterations: Annotated[int, Metric("Iterations of the window", ITERATIONS, scope="cluster", chart=False)]
     plan_version: Annotated[int, Metric("Version of the plan in force", NUMBER, "plan")]
-    batch_size: Annotated[int, Metric("Planned samples per iteration", SAMPLES, "plan", gauge="batch_size")]
-    samples: Annotated[int, Metric("Samples processed", SAMPLES, total="samples")]
+    batch_size: Annotated[
+        int, Metric("Planned samples per iteration, or tokens (`batch.unit`)", SAMPLES, "plan", gauge="batch_size")
+    ]
+    samples: Annotated[int, Metric("Samples processed, or tokens (`batch.unit`)", SAMPLES, total="samples")]
     duration_s: Annotated[float, Metric("Length of the window, without pauses", SECONDS)]
     compute_s: Annotated[float, Metric("Time computing", SECONDS)]
     push_pull_s: Annotated[float, Metric("Time blocked in the gradient sum by the network", SECONDS)] = NAN
@@ -143,7 +145,7 @@ class WindowRecord:
     input_s: Annotated[float, Metric("Time waiting for the batch", SECONDS)]
     loss: Annotated[float, Metric("Mean loss over the worker's samples", LOSS, gauge="loss")] = NAN
     accuracy: Annotated[float, Metric("Accuracy on the worker's samples", FRACTION, gauge="accuracy_ratio")] = NAN
-    global_samples: Annotated[int, Metric("Samples processed by all workers", SAMPLES, scope="cluster")]
+    global_samples: Annotated[int, Metric("Samples, or tokens, of all workers", SAMPLES, scope="cluster")]
     global_loss: Annotated[float, Metric("Mean loss over all samples", LOSS, scope="cluster", gauge="loss")] = NAN
     global_accuracy: Annotated[
         float, Metric("Accuracy on all samples", FRACTION, scope="cluster", gauge="accuracy_ratio")

@@ -5,12 +5,13 @@
   iteration        how far the iteration in flight is; refuses steps in the wrong order
   script_limits    how far the script asks to train, call after call
   sampler          which samples each worker takes
+  token_sampler    the same where sizes are budgets of tokens
   batches          from sample numbers to batches, prepared ahead
   data_source      where the samples of a batch come from: a data set, or a loader of the script
   exchange         the exact global gradient: weighted buckets, summed while backward runs
   trailer          the values after the gradients, from which all workers learn the same
   plan_switch      all workers change plans at the same iteration
-  units            what batch sizes are worth where losses are means over tokens
+  units            what sizes are worth where losses are means over tokens
   learning_rate    how the learning rate follows the global batch
 
 Before, between and after the iterations

@@ -36,17 +36,20 @@ from worker_hooks.script_limits import ScriptLimits
 from worker_hooks.session import Session
 from worker_hooks.start import (
     agreed_lag,
+    agreed_lengths,
     check_data_sets,
     check_enough,
     check_frameworks,
     check_order,
     check_parameters,
     check_place,
+    check_unit,
     check_workers,
     within_bounds,
 )
 from worker_hooks.termination import TERMINATION
-from worker_hooks.units import SampleWorth
+from worker_hooks.token_sampler import TokenSampler
+from worker_hooks.units import SizeWorth
 
 logger = logging.getLogger("dynamix")
 FIRST_SIZE = 64  # of a worker, where neither cluster file nor script names one
@@ -58,7 +61,9 @@ _REFUSED = b"refused: "  # what rank 0 sends in place of a state when its checkp
 class AttachedModel(ReplicatedModel):
     """`epoch`, `batch_size` and `progress` may be read at any time."""
 
-    def __init__(self, data: Any, session: Session, batch_size: int | None, seed: int | None) -> None:
+    def __init__(
+        self, data: Any, session: Session, batch_size: int | None, seed: int | None, lengths: Any = None
+    ) -> None:
         comm, settings = session.comm, session.settings
         self.rank, self.size = comm.rank, comm.size
         self._session, self._comm, self._settings = session, comm, settings
@@ -73,6 +78,7 @@ class AttachedModel(ReplicatedModel):
         self._prefix = prefix = f"dynamix.{next(_attached)}"
         check_frameworks(comm, f"{prefix}.frameworks", self.framework)
         check_data_sets(comm, f"{prefix}.data", self._source)
+        self._lengths = agreed_lengths(comm, f"{prefix}.lengths", lengths, self._source, settings.unit)
         self._lag = agreed_lag(comm, f"{prefix}.lag", self._source.depth)
         self._lags = 1  # that were agreed
         self._lay_out()
@@ -85,7 +91,7 @@ class AttachedModel(ReplicatedModel):
         self._reference_batch = settings.reference_batch or first_plan.global_batch
         first_plan = session.account.plan or first_plan  # of the training before
         samples = self._samples_per_pass()
-        start = self._same_start(prefix, Position(0, Cursor(), first_plan, own_seed, samples))
+        start = self._same_start(prefix, Position(0, Cursor(), first_plan, own_seed, samples, unit=settings.unit))
         if start.seed != own_seed:
             whose = "the checkpoint's" if settings.resume else "rank 0's"
             logger.warning("worker %d: seed %d is not used, %s is: %d", self.rank, own_seed, whose, start.seed)
@@ -107,7 +113,13 @@ class AttachedModel(ReplicatedModel):
         return DataSetSource(data, self._fetch, self._settings.prefetch)
 
     def _samples_per_pass(self) -> int:
-        return self._source.samples_per_pass(self._reference_batch)
+        return self._source.samples_per_pass(self._reference_batch if self._lengths is None else 1)
+
+    def _make_sampler(self, samples: int, seed: int) -> GlobalSampler:
+        smallest, order, lengths = self._smallest_share(), self._source.order, self._lengths
+        if lengths is None:
+            return GlobalSampler(samples, seed, smallest, order)
+        return TokenSampler(lengths, samples, seed, smallest, order, self._settings.unit == "padded_tokens")
 
     def _load_with(self, source: DataSource) -> None:
         """From the next loop on, `source` loads the batches; the samples and their order stay. Collective.
@@ -161,18 +173,20 @@ class AttachedModel(ReplicatedModel):
 
     def _place(self, start: Position) -> None:
         """Let training begin at `start`. Raises TrainingError if that is no place in this training."""
+        settings = self._settings
         check_workers(start.plan, self.size)
+        check_unit(start, settings.unit)
         samples = self._samples_per_pass()
-        check_enough(samples, start.plan)
+        check_enough(samples if self._lengths is None else int(self._lengths.sum()), start.plan, settings.unit)
         check_place(start, samples)
         check_order(start, self._source)
-        settings, reporter = self._settings, self._session.reporter
+        reporter = self._session.reporter
         self.iteration, self._cursor = start.iteration, start.cursor
-        self._sampler = GlobalSampler(samples, start.seed, self._smallest_share(), self._source.order)
+        self._sampler = self._make_sampler(samples, start.seed)
         self._switch = PlanSwitch(start.plan, self._lag)
         self._stream = BatchStream(self._source, self._loading.load, self._sampler, self.rank, self._switch.plan_at)
         self._rate = LearningRate(settings.lr_rule, self._reference_batch, self.size, start.noise)
-        self._worth = SampleWorth(start.units)
+        self._worth = SizeWorth(start.units)
         self._now = IterationInFlight()
         self._asked = ScriptLimits()
         self._applied_version = start.plan.version

@@ -26,6 +26,7 @@ class Batch:
     plan: Plan
     step: Step
     samples: int
+    size: int  # of these samples, in the unit of the plan
     data: Any
 
 
@@ -81,7 +82,7 @@ class BatchStream:
                 except TrainingError as error:
                     refused.append(error)
                     return
-                planned.append(Batch(number, plan, step, len(mine), None))
+                planned.append(Batch(number, plan, step, len(mine), step.spent[self._rank], None))
                 yield mine
                 place, number = step.next, number + 1
 

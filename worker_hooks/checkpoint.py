@@ -15,14 +15,15 @@ import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
+from dynamix_ps.config.schema import Unit
 from dynamix_ps.errors import CheckpointError
 from dynamix_ps.messages import Plan
 from worker_hooks.learning_rate import Noise
 from worker_hooks.plan_switch import VERSION_BITS
 from worker_hooks.sampler import Cursor
-from worker_hooks.saved_fields import read_list, read_number, read_table, read_whole
+from worker_hooks.saved_fields import read_list, read_number, read_table, read_whole, read_word
 from worker_hooks.units import Seen
 
 FORMAT = 2
@@ -47,6 +48,7 @@ class Position:
     pass_code: int = 0  # of the order in this pass, where a sampler of the script has drawn it
     registered: Mapping[str, Any] = field(default_factory=dict)  # states of the objects that the script registered
     units: Seen = (0.0, 0)  # of units.py
+    unit: str = "samples"  # of the plan's sizes
 
     def pack(self) -> dict[str, Any]:
         """The position as plain values, for a checkpoint; states of registered objects as they are."""
@@ -62,13 +64,14 @@ class Position:
             "progress": self.progress,
             "registered": dict(self.registered),
             "units": list(self.units),
+            "unit": self.unit,
         }
 
     @classmethod
     def unpack(cls, packed: object) -> Position:
         """The position that `pack` made plain. Raises CheckpointError, which names the first wrong field."""
         if isinstance(packed, dict):
-            packed = {"pass_code": 0, "units": [0.0, 0], **packed}  # earlier checkpoints have none
+            packed = {"pass_code": 0, "units": [0.0, 0], "unit": "samples", **packed}  # earlier checkpoints have none
         found = read_table(packed, "position", tuple(cls.__dataclass_fields__))
         epoch_samples = read_whole(found["epoch_samples"], "position.epoch_samples", 1)
         progress = found["progress"]
@@ -86,6 +89,7 @@ class Position:
             progress=None if progress is None else read_number(progress, "position.progress", 0.0, 1.0),
             registered=_read_registered(found["registered"]),
             units=(read_number(units, "position.units[0]", 0.0), read_whole(weighed, "position.units[1]")),
+            unit=read_word(found["unit"], "position.unit", get_args(Unit)),
         )
 
 

@@ -34,7 +34,7 @@ class GradientSum(NamedTuple):
     view: GlobalView
     squared_norm: float  # |g|^2 of the global gradient; NaN where it was not measured
     batches: int  # that are in it
-    sizes: tuple[float, ...]  # what the part of every worker is worth, in samples (units.py)
+    sizes: tuple[float, ...]  # what the part of every worker is worth, in the plan's unit (units.py)
 
 
 class IterationInFlight:
@@ -55,7 +55,8 @@ class IterationInFlight:
         self._batch: Batch | None = None
         self._due: list[Batch] = []  # batches that are in no sum yet, the present one too
         self._losses = self._weighted_losses = 0.0  # since the last sum
-        self.samples = 0  # of this worker in the last sum
+        self.samples = self.size = 0  # of this worker in the last sum: its samples, and these in the plan's unit
+        self.global_size = 0  # of all workers
         self.is_counted = False  # the iteration is complete
         self._stepped: set[int] = set()  # optimizers that have used the last sum
 
@@ -104,6 +105,12 @@ class IterationInFlight:
         due = self._due or [self.batch]
         return tuple(map(sum, zip(*(batch.step.sizes for batch in due), strict=True)))
 
+    @property
+    def spent_due(self) -> tuple[int, ...]:
+        """The same in the unit of the plan."""
+        due = self._due or [self.batch]
+        return tuple(map(sum, zip(*(batch.step.spent for batch in due), strict=True)))
+
     def begin(self, batch: Batch) -> None:
         """The script gets this batch."""
         self._batch = batch
@@ -137,7 +144,8 @@ class IterationInFlight:
 
     def summed(self, view: GlobalView, squared_norm: float, sizes: tuple[float, ...]) -> None:
         self.sum = GradientSum(view, squared_norm, self.batches_due, sizes)
-        self.samples = self.samples_due
+        self.samples, self.global_size = self.samples_due, sum(self.spent_due)
+        self.size = sum(batch.size for batch in self._due or [self.batch])
         self._due.clear()
         self._stepped.clear()
         self._phase = Phase.SUMMED

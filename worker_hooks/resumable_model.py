@@ -22,8 +22,10 @@ from worker_hooks.termination import TERMINATION
 class ResumableModel(AttachedModel):
     """An attached model with `register`, `state_dict`, `load_state_dict` and `save`."""
 
-    def __init__(self, data: Any, session: Session, batch_size: int | None, seed: int | None) -> None:
-        super().__init__(data, session, batch_size, seed)
+    def __init__(
+        self, data: Any, session: Session, batch_size: int | None, seed: int | None, lengths: Any = None
+    ) -> None:
+        super().__init__(data, session, batch_size, seed, lengths)
         self._registered: dict[str, Any] = {}
         self._save_due = self._save_failed = False
         self._saved_in: Path | None = None  # folder of the newest checkpoint, once there is one
@@ -82,6 +84,7 @@ class ResumableModel(AttachedModel):
             pass_code=self._stream.pass_code,
             noise=self._rate.noise,
             units=self._worth.seen,
+            unit=self._settings.unit,
             largest_lr=self._observer.progress.largest_lr,
             progress=None if math.isnan(ratio) else ratio,
             registered={name: one.state_dict() for name, one in self._registered.items()},

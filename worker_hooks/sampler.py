@@ -28,11 +28,17 @@ class Cursor:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The samples of one iteration: the sizes really used by each worker, and where the next iteration begins."""
+    """The samples of one iteration: how many each worker really takes, and where the next iteration begins."""
 
     cursor: Cursor
     sizes: tuple[int, ...]
     next: Cursor
+    tokens: tuple[int, ...] | None = None  # of each worker, where the plan's sizes are in tokens
+
+    @property
+    def spent(self) -> tuple[int, ...]:
+        """What each worker takes, in the unit of the plan's sizes."""
+        return self.sizes if self.tokens is None else self.tokens
 
 
 class GlobalSampler:
@@ -72,6 +78,10 @@ class GlobalSampler:
         position = cursor.position + sum(used)
         after = Cursor(cursor.epoch + 1, 0) if position == self.length else Cursor(cursor.epoch, position)
         return Step(cursor, used, after)
+
+    def batches_per_pass(self, sizes: Sequence[int]) -> int:
+        """About how many iterations a pass has under the planned `sizes`."""
+        return -(-self.length // sum(sizes))
 
     def indices(self, step: Step, rank: int) -> NDArray[np.int64]:
         """Sample numbers of worker `rank` in this iteration, int64, possibly empty."""

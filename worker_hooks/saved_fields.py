@@ -54,3 +54,10 @@ def read_number(found: object, where: str, least: float = -math.inf, most: float
         bounded = math.isfinite(least) or math.isfinite(most)
         raise wrong(where, found, f"a number from {least:g} to {most:g}" if bounded else "a number")
     return float(found)  # type: ignore[arg-type]
+
+
+def read_word(found: object, where: str, words: Collection[str]) -> str:
+    """One of these words. Raises CheckpointError."""
+    if found not in words:
+        raise wrong(where, found, f"one of {', '.join(words)}")
+    return str(found)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from dynamix_ps.config import variables
 from dynamix_ps.config.load import load_config
-from dynamix_ps.config.schema import Config, Timeouts
+from dynamix_ps.config.schema import Config, Timeouts, Unit
 from dynamix_ps.data_planes import DATA_PLANES
 from dynamix_ps.errors import ConfigError, TrainingError
 from dynamix_ps.messages import Plan
@@ -25,6 +25,7 @@ class Settings:
     mode: str
     sizes: tuple[int, ...] | None  # of plan 0; none: the size that the script names, on every worker
     bounds: tuple[tuple[int, int], ...] | None  # (smallest, largest) size of every worker; none: no cluster file
+    unit: Unit  # of sizes and bounds
     seed: int
     window: int
     lr_rule: Rule
@@ -62,6 +63,7 @@ class Settings:
             mode=config.mode if config else "off",
             sizes=_first_sizes(config) if config else None,
             bounds=tuple(map(config.bounds, range(len(config.cluster.workers)))) if config else None,
+            unit=config.batch.unit if config else "samples",
             seed=config.seed if config else defaults["seed"].default,
             window=config.window if config else defaults["window"].default,
             lr_rule=config.lr_rule if config else defaults["lr_rule"].default,

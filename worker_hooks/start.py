@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dynamix_ps.comm import Comm
+from dynamix_ps.config.schema import Unit
 from dynamix_ps.data_planes import FRAMEWORKS
 from dynamix_ps.errors import TrainingError
 from dynamix_ps.messages import Plan
@@ -17,6 +21,7 @@ from worker_hooks.checkpoint import Position
 from worker_hooks.data_source import DataSource
 from worker_hooks.fingerprint import ROW, Fingerprint, difference, fingerprint
 
+_NONE = np.empty(0, dtype=np.int64)
 FETCHES = (2, 12)  # 12: what is random by one chance in two looks alike on two workers, and differs, once in 4^11 times
 
 
@@ -75,6 +80,37 @@ def agreed_lag(comm: Comm, key: str, depth: int) -> int:
     return int(comm.total(key, depths).max())
 
 
+def agreed_lengths(comm: Comm, key: str, lengths: Any, source: DataSource, unit: Unit) -> NDArray[np.int64] | None:
+    """Tokens of every sample of the data set, int64; none where sizes are in samples. Collective.
+
+    Raises TrainingError, on every worker, unless all give the same right numbers.
+    """
+    if unit == "samples":
+        return None
+    found, problem = _whole_numbers(lengths, len(source.dataset))
+    told = comm.gather(key, (problem or f"{zlib.crc32(found.tobytes()):08x}").encode())
+    if problem or any(b" " in one for one in told):
+        raise TrainingError(
+            f"batch.unit is {unit} in the cluster file, so attach() needs lengths=, the tokens of every sample: "
+            f"{problem or 'another worker got wrong ones'}"
+        )
+    if len(set(told)) > 1:
+        raise TrainingError(
+            "lengths= of attach() differs between workers; give every worker those of the whole data set"
+        )
+    return found
+
+
+def _whole_numbers(lengths: Any, samples: int) -> tuple[NDArray[np.int64], str]:
+    """`lengths` as an array, and what is wrong with it."""
+    found = np.asarray(() if lengths is None else lengths)
+    if found.shape != (samples,):
+        return _NONE, f"got {'none' if lengths is None else f'shape {found.shape}'}, expected {samples} numbers"
+    if not np.issubdtype(found.dtype, np.integer) or found.min() < 0:
+        return _NONE, f"got {found.dtype.name} from {found.min()} on, expected whole numbers from 0 on"
+    return found.astype(np.int64), ""
+
+
 def check_parameters(comm: Comm, key: str, described: Mapping[str, str]) -> None:
     """Raises TrainingError, on every worker, unless all train the same parameters in the same order. Collective.
 
@@ -95,6 +131,15 @@ def check_workers(plan: Plan, size: int) -> None:
         raise TrainingError(
             f"the checkpoint is of {saved_size} workers, this run has {size}; "
             "resume with as many workers as it was saved with"
+        )
+
+
+def check_unit(place: Position, unit: Unit) -> None:
+    """Raises TrainingError unless the sizes of `place`, which may come from a checkpoint, are in `unit`."""
+    if place.unit != unit:
+        raise TrainingError(
+            f"the batch sizes of the checkpoint are in {place.unit}, those of the cluster file in {unit}; resume with "
+            f"batch: {{unit: {place.unit}}}"
         )
 
 
@@ -127,10 +172,10 @@ def within_bounds(plan: Plan, bounds: Sequence[tuple[int, int]] | None) -> Plan:
     return replace(plan, batch_sizes=tuple(sizes))
 
 
-def check_enough(samples: int, plan: Plan) -> None:
-    """Raises TrainingError unless a pass over so many samples has enough of them for one iteration."""
-    if samples < plan.global_batch:
+def check_enough(amount: int, plan: Plan, unit: Unit) -> None:
+    """Raises TrainingError unless a pass over so many samples, or tokens, has enough of them for one iteration."""
+    if amount < plan.global_batch:
         raise TrainingError(
-            f"the data set has {samples} samples but one iteration takes {plan.global_batch} "
+            f"the data set has {amount} {unit.removeprefix('padded_')} but one iteration takes {plan.global_batch} "
             f"({' + '.join(map(str, plan.batch_sizes))}); use smaller batch sizes or more data"
         )

@@ -133,7 +133,7 @@ class Training(ResumableModel):
             now.leave_out()
         now.is_counted = True
         self.iteration += 1
-        self._session.account.samples += now.batch.samples
+        self._session.account.samples += now.batch.size
         self._cursor = now.batch.step.next
 
     def backward(self, loss: Any, correct: Any = None, weight: Any = None) -> None:
@@ -245,7 +245,7 @@ class Training(ResumableModel):
             if measured:
                 squared_norm = self._exchange.squared_norm() / self._scale**2
             self._switch.decide(iteration, view.agreed_version)
-        now.summed(view, squared_norm, self._worth.sizes(view))
+        now.summed(view, squared_norm, self._worth.sizes(view, now.spent_due))
 
     def synchronize(self) -> None:
         """Does nothing but check: gradients are global when `run.backward()` returns. For scripts that call it."""
@@ -273,7 +273,7 @@ class Training(ResumableModel):
         full length along their noisier gradient would do harm.
         """
         total = self._now.check_step(optimizer)
-        size = sum(total.sizes) if total.batches == 1 else total.view.samples // total.batches
+        size = sum(total.sizes) if total.batches == 1 else sum(total.sizes) // total.batches
         return self._rate.factor(max(size, 1))
 
     def _after_step(self, optimizer: int = 0) -> None:

@@ -1,9 +1,9 @@
-"""What batch sizes are worth where losses are means over other units than samples, such as tokens. Pure.
+"""What batch sizes are worth where losses are means over other units than the plan's, such as tokens. Pure.
 
-The script gives the number w_i of units with every loss: `run.backward(loss, weight=w_i)`. The global gradient is
-sum(w_i g_i) / W with W = sum(w_i). Policies, noise scale and learning-rate rules speak of samples. There worker i
-counts as w_i / u samples, and B is W / u, where u is the mean number of units per sample so far, over all workers. All
-inputs come from trailers, so every worker computes the same.
+The script gives the number w_i of units with every loss: `run.backward(loss, weight=w_i)`; otherwise w_i is its number
+of samples. The global gradient is sum(w_i g_i) / W with W = sum(w_i). Policies, noise scale and learning-rate rules
+speak of the plan's unit, samples or tokens of the data. There worker i counts as w_i / u, and B is W / u, where u is
+the mean number of units in one of the plan's so far, over all workers. Every worker computes the same.
 """
 
 from __future__ import annotations
@@ -15,24 +15,25 @@ from worker_hooks.agreement import name_workers
 from worker_hooks.trailer import GlobalView
 
 INVALID = -1.0  # in the trailer: the script gave something else than a number of units
-Seen = tuple[float, int]  # units, and the samples that had them
+Seen = tuple[float, int]  # units, and the sizes that had them
 
 
-class SampleWorth:
-    """Turns the units of one training into samples."""
+class SizeWorth:
+    """Turns the units of one training into the plan's."""
 
     def __init__(self, seen: Seen = (0.0, 0)) -> None:
         """`seen`: in the run that this one resumes."""
         self.seen = seen
 
-    def sizes(self, view: GlobalView) -> tuple[float, ...]:
-        """What the part of every worker in this sum is worth, in samples; without units, its samples."""
-        if not any(view.units):
-            return view.worker_samples
-        units, samples = self.seen
-        self.seen = (units + sum(view.units), samples + view.samples)
-        per_sample = self.seen[0] / self.seen[1]
-        return tuple(one / per_sample for one in view.units)
+    def sizes(self, view: GlobalView, spent: tuple[int, ...]) -> tuple[float, ...]:
+        """What the part of every worker in this sum is worth, in the plan's unit. `spent`: sizes in that unit."""
+        weights = view.units if any(view.units) else view.worker_samples
+        if weights == spent:
+            return spent
+        units, size = self.seen
+        self.seen = (units + sum(weights), size + sum(spent))
+        mean = self.seen[0] / self.seen[1]
+        return tuple(one / mean for one in weights)
 
 
 def units_or_invalid(number: float) -> float:

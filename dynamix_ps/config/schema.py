@@ -29,6 +29,7 @@ OWN_HOST = "own"
 # Every number has two bounds: a value beyond them is a slip, on which a run would fail late or never end.
 BatchSize = Annotated[int, Field(gt=0, le=MAX_GLOBAL_BATCH)]
 BatchSizeOrZero = Annotated[int, Field(ge=0, le=MAX_GLOBAL_BATCH)]
+Unit = Literal["samples", "tokens", "padded_tokens"]
 Windows = Annotated[int, Field(gt=0, le=1_000_000)]
 Passes = Annotated[int, Field(gt=0, le=1000)]
 Seconds = Annotated[float, Field(ge=0.001, le=MAX_WAIT_S)]
@@ -56,13 +57,13 @@ class Worker(_Section):
     """One worker."""
 
     batch: BatchSize = 64
-    """Batch size of this worker until the first decision, in samples."""
+    """Batch size of this worker until the first decision, in units of `batch.unit`."""
     speed: Annotated[float, Field(ge=0.01, le=1)] = 1.0
     """Speed to emulate, as a part of the full speed: 1 is as fast as the machine allows, 0.5 half as fast."""
     min: Annotated[BatchSizeOrZero | None, Field(examples=[8])] = None
-    """Smallest batch size of this worker, in samples. Unset: `batch.min`."""
+    """Smallest batch size of this worker, in units of `batch.unit`. Unset: `batch.min`."""
     max: Annotated[BatchSize | None, Field(examples=[256])] = None
-    """Largest batch size of this worker, in samples. Unset: `batch.max`."""
+    """Largest batch size of this worker, in units of `batch.unit`. Unset: `batch.max`."""
 
 
 class Server(_Section):
@@ -147,12 +148,23 @@ class Cluster(_Section):
 
 
 class BatchBounds(_Section):
-    """Bounds of every worker's batch size. The default is the range of the DYNAMIX paper (IV-C)."""
+    """Unit and bounds of every worker's batch size. The default is the range of the DYNAMIX paper (IV-C)."""
 
+    unit: Unit = "samples"
+    """What batch sizes, bounds, plans and records count.
+
+    `tokens`: a worker takes samples until their tokens fill its size. `padded_tokens`: the same, but every sample of a
+    batch counts as many tokens as the longest of them. Both need `lengths=` in `attach`.
+    """
     min: BatchSizeOrZero = 32
-    """Smallest batch size of a worker, in samples. 0 allows a policy to give a worker no share at all."""
+    """Smallest batch size of a worker, in units of `unit`. 0 allows a policy to give a worker no share at all."""
     max: BatchSize = 1024
-    """Largest batch size of a worker, in samples."""
+    """Largest batch size of a worker, in units of `unit`."""
+
+    @property
+    def counted(self) -> str:
+        """What records count: samples or tokens."""
+        return self.unit.removeprefix("padded_")
 
 
 class Ppo(_Section):

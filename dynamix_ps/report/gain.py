@@ -119,19 +119,20 @@ def _obstacle(first: Stretch | None, last: Stretch | None, mode: str) -> str:
     return ""
 
 
-def gain_text(gain: Gain) -> str:
-    """What was gained, in sentences for people."""
+def gain_text(gain: Gain, counted: str = "samples") -> str:
+    """What was gained, in sentences for people. `counted`: what sizes are in, samples or tokens."""
     first, last, ratio = gain.first, gain.last, gain.ratio
     if first is None or last is None or ratio is None:
         return f"unknown: {gain.unknown_because}"
+    one = f"a {counted.removesuffix('s')}"
     rates = f"{last.samples_per_s:,.0f} against {first.samples_per_s:,.0f}"
     sentences = [
-        f"{ratio:.2f} times the samples/s of the first sizes: {rates}",
+        f"{ratio:.2f} times the {counted}/s of the first sizes: {rates}",
         f"Workers wait {100 * last.mean_wait:.0f} % of the time, {100 * first.mean_wait:.0f} % at first",
     ]
     if abs(last.global_batch / first.global_batch - 1) > SAME_BATCH:
         sentences.append(
-            f"The global batch went from {first.global_batch:.0f} to {last.global_batch:.0f}, so a sample may teach "
+            f"The global batch went from {first.global_batch:.0f} to {last.global_batch:.0f}, so {one} may teach "
             f"{'less' if last.global_batch > first.global_batch else 'more'} than at first"
         )
     if gain.rough:

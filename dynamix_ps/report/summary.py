@@ -100,7 +100,8 @@ def summarise(run: str, state: RunState, gain: Gain, config: Config, outcome: Ou
         "train_s": _known(train_s),
         "samples_per_s": _known(samples / train_s) if train_s else None,
         "units_per_s": _known(sum(w.means["units_per_s"].value for w in workers if w.windows)) or None,
-        "gain": _gain_fields(gain),
+        "counted": config.batch.counted,
+        "gain": _gain_fields(gain, config.batch.counted),
         "plans_published": len(state.plans),
         "plans_applied": len(applied),
         "plans_observed": len(state.observed),
@@ -136,9 +137,9 @@ def summarise(run: str, state: RunState, gain: Gain, config: Config, outcome: Ou
     }
 
 
-def _gain_fields(gain: Gain) -> dict[str, Any]:
+def _gain_fields(gain: Gain, counted: str) -> dict[str, Any]:
     sides = {"first": gain.first, "last": gain.last}
-    fields = {"text": gain_text(gain), "samples_per_s_ratio": _known(gain.ratio), "rough": gain.rough}
+    fields = {"text": gain_text(gain, counted), "samples_per_s_ratio": _known(gain.ratio), "rough": gain.rough}
     return fields | {name: None if side is None else _rounded(dataclasses.asdict(side)) for name, side in sides.items()}
 
 

@@ -18,7 +18,9 @@ def markdown(summary: dict[str, Any], plots: Sequence[str]) -> str:
         _result(summary),
         f"**Gain**: {summary['gain']['text']}.",
         _table(("", "value"), _figures(summary)),
-        "## Workers\n\n" + _workers(summary["per_worker"]) + _about_waiting(summary["heterogeneity"]),
+        "## Workers\n\n"
+        + _workers(summary["per_worker"], summary["counted"])
+        + _about_waiting(summary["heterogeneity"]),
         "## Sums, network and machine\n\n" + _measured(summary["per_worker"], summary["within_one_host"]),
         "## Evaluations on the test set\n\n" + _evaluations(summary["evaluations"], summary["metrics"]),
         "## Degraded\n\n" + _bullets(summary["degraded"], "Nothing: everything worked as configured."),
@@ -44,7 +46,9 @@ def headline(summary: dict[str, Any]) -> list[str]:
     """The result in a few lines for the terminal: how it ended, how fast and how good, what was gained."""
     figures, metrics = [f"{summary['iterations']:,} iterations"], summary["metrics"]
     if summary["train_s"] is not None:
-        figures.append(f"{summary['train_s']:.1f} s of training, {summary['samples_per_s']:,.0f} samples/s")
+        figures.append(
+            f"{summary['train_s']:.1f} s of training, {summary['samples_per_s']:,.0f} {summary['counted']}/s"
+        )
     if summary["units_per_s"]:
         figures.append(f"{summary['units_per_s']:,.0f} units/s")
     figures += [f"test {name} {shown(name, metrics[name]['last'])}" for name in main_names(metrics)]
@@ -67,9 +71,9 @@ def _figures(summary: dict[str, Any]) -> Iterable[tuple[str, str]]:
     yield "policy", f"{summary['policy']} (mode {summary['mode']})"
     yield "workers", f"{summary['workers']} ({summary['heterogeneity']})"
     yield "iterations", f"{summary['iterations']:,}"
-    yield "samples", f"{summary['samples']:,}"
+    yield summary["counted"], f"{summary['samples']:,}"
     yield "training time", _unit(summary["train_s"], "s", 1)
-    yield "samples per second", _unit(summary["samples_per_s"], "", 0)
+    yield f"{summary['counted']} per second", _unit(summary["samples_per_s"], "", 0)
     if summary["units_per_s"]:
         yield "units (such as tokens) per second", _unit(summary["units_per_s"], "", 0)
     yield "plans in force / published", f"{summary['plans_applied']} / {summary['plans_published']}"
@@ -79,15 +83,15 @@ def _figures(summary: dict[str, Any]) -> Iterable[tuple[str, str]]:
     for name, metric in summary["metrics"].items():
         best = "" if metric["best"] is None else f" (best: {shown(name, metric['best'])})"
         yield f"final {name}", shown(name, metric["last"]) + best
-    yield "gradient noise scale at the end", _unit(summary["noise_scale"], "samples", 0)
+    yield "gradient noise scale at the end", _unit(summary["noise_scale"], summary["counted"], 0)
     if summary["target_accuracy"] is not None:
         reached = summary["time_to_accuracy_s"]
         text = "not reached" if reached is None else f"after {reached:.1f} s"
         yield f"accuracy of {_percent(summary['target_accuracy'])}", text
 
 
-def _workers(rows: list[dict[str, Any]]) -> str:
-    head = ("worker", "state", "speed", "batch", "samples/s", "compute", "push-pull", "wait", "input")
+def _workers(rows: list[dict[str, Any]], counted: str) -> str:
+    head = ("worker", "state", "speed", "batch", f"{counted}/s", "compute", "push-pull", "wait", "input")
     return _table(
         head,
         (

@@ -27,11 +27,11 @@ PROGRESS_KEPT = 30  # windows from which the time to go is estimated (chosen by 
 
 
 class RunState:
-    """Updated by every line. `run` and `policy` are names for the live view; all else comes from the lines."""
+    """Updated by every line. `run`, `policy` and `counted` (samples or tokens) are names for the live view; all else
+    comes from the lines."""
 
-    def __init__(self, n_workers: int, run: str = "run", policy: str = "-") -> None:
-        self.run = run
-        self.policy = policy
+    def __init__(self, n_workers: int, run: str = "run", policy: str = "-", counted: str = "samples") -> None:
+        self.run, self.policy, self.counted = run, policy, counted
         self.workers = {rank: WorkerState(rank) for rank in range(n_workers)}
         self.servers: dict[str, ServerView] = {}  # newest, by name; the scheduler too
         self.traffic = TrafficLedger()

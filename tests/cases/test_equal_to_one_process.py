@@ -65,6 +65,21 @@ def test_three_workers_are_one_process(name: str, server: ForkServer, tmp_path: 
     check(name, server.run("tests.cases.harness:work", job, tmp_path, (16, 8, 8), mode="observe", lr_rule="none"))
 
 
+@pytest.mark.parametrize("unit", ["tokens", "padded_tokens"])
+@pytest.mark.parametrize("sizes", [(24, 8), (30, 14, 9)])
+def test_workers_with_sizes_in_tokens_are_one_process(
+    sizes: tuple[int, ...], unit: str, server: ForkServer, tmp_path: Path
+) -> None:
+    """Plans change while they train, and one of them leaves a worker without tokens; every sample comes once."""
+    job = {"name": "weighted.budgets_of_tokens", "plans": [[2, [40, 0, 11][: len(sizes)]], [7, sizes[::-1]]]}
+    batch = {"unit": unit, "min": 1}
+    workers = server.run("tests.cases.harness:work", job, tmp_path, sizes, mode="observe", lr_rule="none", batch=batch)
+    check(job["name"], workers)
+    (loop,) = put_together([worker.result["recorded"] for worker in workers])[0]
+    rows = [row for taken in loop for row in taken]
+    assert sorted(rows[:192]) == sorted(rows[192:]) == list(range(192))
+
+
 def test_a_script_that_goes_on_from_its_own_file_makes_as_many_steps(server: ForkServer, tmp_path: Path) -> None:
     job = {"name": "phases.own_checkpoint", "plans": []}
     counts = server.run("tests.cases.harness:work", job, tmp_path)[0].result["values"][0]

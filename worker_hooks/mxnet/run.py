@@ -48,7 +48,15 @@ __all__ = ["Run", "attach"]
 failure.install()
 
 
-def attach(net: Block, trainer: Trainer, dataset: Any, *, batch_size: int = 64, seed: int | None = None) -> Run:
+def attach(
+    net: Block,
+    trainer: Trainer,
+    dataset: Any,
+    *,
+    batch_size: int = 64,
+    seed: int | None = None,
+    lengths: Any = None,
+) -> Run:
     """Join the other workers and take over batches, gradients and records of this model.
 
     A training that is still attached to this model or trainer ends.
@@ -59,6 +67,7 @@ def attach(net: Block, trainer: Trainer, dataset: Any, *, batch_size: int = 64, 
         dataset: a Gluon data set, the same on every worker.
         batch_size: of each worker where no cluster file says otherwise.
         seed: of the data order where no cluster file says otherwise.
+        lengths: tokens of every sample of the data set, whole numbers, where `batch.unit` in the cluster file says so.
 
     Raises:
         ConfigError: the cluster file or a variable is wrong.
@@ -70,7 +79,7 @@ def attach(net: Block, trainer: Trainer, dataset: Any, *, batch_size: int = 64, 
     for run in [run for run in _open if run.net is net or run.trainer is trainer]:
         run.close()
     session = Session.join(settings, Run.framework)
-    return Run(net, trainer, dataset, session, batch_size, seed)
+    return Run(net, trainer, dataset, session, batch_size, seed, lengths)
 
 
 _open: list[Run] = []
@@ -92,13 +101,14 @@ class Run(Training):
         session: Session,
         batch_size: int = 64,
         seed: int | None = None,
+        lengths: Any = None,
     ) -> None:
         self.net, self.trainer = net, trainer
         check_map_style(dataset)
         _settle_shapes(net, dataset)
         _settle_kvstore(trainer)
         self._parameters = TrainedParameters(net, trainer)
-        super().__init__(dataset, session, batch_size, seed)
+        super().__init__(dataset, session, batch_size, seed, lengths)
         self._update = trainer._update
         trainer._allreduce_grads = self.synchronize  # also trainer.allreduce_grads(), where others clip after it
         trainer._update = self._step

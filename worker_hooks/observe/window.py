@@ -32,7 +32,8 @@ class IterationRecord(NamedTuple):
     number: int
     plan_version: int
     batch_size: int  # planned
-    samples: int  # really processed
+    samples: int  # really processed, in the unit of the plan; the next too
+    global_samples: int
     times: Times
     loss: float
     correct: float  # of `loss_weight`
@@ -40,7 +41,7 @@ class IterationRecord(NamedTuple):
     global_grad_sq: float
     view: GlobalView
     loss_weight: float  # of `loss`: units that the script gave, samples otherwise
-    sizes: tuple[float, ...]  # what the part of every worker is worth, in samples (units.py)
+    sizes: tuple[float, ...]  # what the part of every worker is worth, in the plan's unit (units.py)
     epoch: float = math.nan  # passes over the data after it
     trained_ratio: float = math.nan  # training_progress.py
     lr_ratio: float = math.nan
@@ -95,7 +96,7 @@ class WindowMeter:
         iterations = [row[0] for row in rows]
         first = iterations[0]
         samples = sum(i.samples for i in iterations)
-        global_samples = sum(i.view.samples for i in iterations)
+        global_samples = sum(i.global_samples for i in iterations)
         push_pull_s = sum(network_s for _, network_s in rows)
         bytes_pushed = sum(i.bytes_pushed for i in iterations)
         duration_s, cpu_s = sum(i.times.duration_s for i in iterations), sum(i.times.cpu_s for i in iterations)

@@ -56,6 +56,7 @@ def attach(
     seed: int | None = None,
     collate_fn: Callable[[list[Any]], Any] | None = None,
     num_workers: int = 0,
+    lengths: Any = None,
 ) -> Run:
     """Join the other workers and take over batches, gradients and records of this training.
 
@@ -69,6 +70,7 @@ def attach(
         seed: of the data order where no cluster file says otherwise.
         collate_fn: makes a batch of the list of its samples, for a data set without a loader.
         num_workers: processes that load the samples of a data set without a loader.
+        lengths: tokens of every sample of the data set, whole numbers, where `batch.unit` in the cluster file says so.
 
     Raises:
         ConfigError: the cluster file or a variable is wrong.
@@ -83,7 +85,7 @@ def attach(
     for run in [run for run in _open if run.shares(models, optimizers)]:
         run.close()
     session = Session.join(settings, Run.framework)
-    return Run(models, optimizers, data, session, batch_size, seed)
+    return Run(models, optimizers, data, session, batch_size, seed, lengths)
 
 
 def _with_loading(
@@ -127,10 +129,11 @@ class Run(Training):
         session: Session,
         batch_size: int | None = None,
         seed: int | None = None,
+        lengths: Any = None,
     ) -> None:
         self.models, self.optimizers = models, optimizers
         self._parameters = TrainedParameters(models, optimizers)
-        super().__init__(data, session, batch_size, seed)
+        super().__init__(data, session, batch_size, seed, lengths)
         self._hooks: list[Any] = []
         self.stepped_by: list[torch.optim.Optimizer] = []  # `optimizers`, and those of later phases
         for optimizer in optimizers:
@@ -159,7 +162,7 @@ class Run(Training):
         `dataset` is the one that `attach` got. Each loop over the loader is a pass over the data, as
         `run.batches(epochs=1)` is.
         """
-        return RunBatchSampler(self._batches_of, lambda: -(-self._stream.length // self._plan.global_batch))
+        return RunBatchSampler(self._batches_of, lambda: self._sampler.batches_per_pass(self._plan.batch_sizes))
 
     def _batches_of(self, loader: DataLoader[Any]) -> Iterator[Any]:
         if self._closed:

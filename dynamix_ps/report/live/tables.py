@@ -41,7 +41,7 @@ def workers_table(state: RunState, width: int, ascii_only: bool) -> Table:
         _Column("worker", lambda w: str(w.rank)),
         _Column("batch", lambda w: or_dash(w.batch_size)),
         _Column("change", lambda w: change(w, ascii_only), "left"),
-        _Column("samples/s", lambda w: figure(w.samples_per_s, ",.0f")),
+        _Column(f"{state.counted}/s", lambda w: figure(w.samples_per_s, ",.0f")),
         _Column("time", lambda w: bar(w, 16 if wide else 10, ascii_only), "left"),
         _Column("compute / push-pull / wait", _split, least=WIDEST),
         _Column("sums", lambda w: megabytes(w.summed_bytes_per_s), least=WIDE if network else 0),

@@ -150,7 +150,7 @@ class LiveView:
             "policy": state.policy.replace(", ", "/"),
             "global_batch": or_dash(state.global_batch),
             "batch": _each(workers, lambda w: or_dash(w.batch_size)),
-            "samples_per_s": _each(workers, lambda w: figure(w.samples_per_s, ".0f")),
+            f"{state.counted}_per_s": _each(workers, lambda w: figure(w.samples_per_s, ".0f")),
             "wait": _each(workers, lambda w: figure(w.shares.get("wait"), ".2f")),
             "summed_MB_per_s": _each(workers, lambda w: figure(w.summed_bytes_per_s, ".2f", 1e-6)),
             "loss": _each(workers, lambda w: figure(w.loss, ".3f")),

@@ -120,6 +120,21 @@ def weights_of_classes(attach: Any) -> Any:
     return weights(model)
 
 
+def budgets_of_tokens(attach: Any) -> Any:
+    """Every worker takes samples until their tokens fill its size, if the cluster file says so."""
+    model, taken = net(), 0
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    run = attach(model, optimizer, data(), lengths=token_counts(torch.arange(192)) + 1)
+    for rows, x, y in run.batches(epochs=2):
+        optimizer.zero_grad()
+        tokens = token_counts(rows).sum()
+        run.backward(token_loss(model, rows, x, y) / tokens, weight=tokens)
+        optimizer.step()
+        taken += 1
+    run.close()
+    return taken, weights(model)
+
+
 def one_of_two_losses(attach: Any) -> Any:
     """Two models, of which only one has a loss over tokens."""
     first, second = net(), net()

@@ -62,7 +62,7 @@ def test_every_section_has_a_heading_that_its_key_leads_to() -> None:
 @pytest.mark.parametrize(
     ("path", "unit"),
     [
-        ("window", "iterations"), ("batch.min", "samples"), ("bucket_bytes", "bytes"), ("timeouts.job_s", "s"),
+        ("window", "iterations"), ("batch.min", "units"), ("bucket_bytes", "bytes"), ("timeouts.job_s", "s"),
         ("policy.safety.rest_windows", "windows"), ("policy.ppo.gamma", ""),
     ],
 )  # fmt: skip

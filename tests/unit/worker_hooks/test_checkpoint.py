@@ -22,7 +22,18 @@ from worker_hooks.checkpoint import (
 from worker_hooks.sampler import Cursor
 
 POSITION = Position(
-    12, Cursor(1, 30), Plan(3, (8, 0)), 5, 100, (2.0, 1.0), 0.1, 0.25, 7, {"scheduler": {"step": 12}}, (9.5, 4)
+    12,
+    Cursor(1, 30),
+    Plan(3, (8, 0)),
+    5,
+    100,
+    (2.0, 1.0),
+    0.1,
+    0.25,
+    7,
+    {"scheduler": {"step": 12}},
+    (9.5, 4),
+    "tokens",
 )
 
 
@@ -59,6 +70,7 @@ def test_a_position_comes_back() -> None:
         ("noise", [1.0, float("nan")], r"position.noise\[1\]: got nan, expected a number"),
         ("largest_lr", -0.1, "position.largest_lr: got -0.1, expected a number from 0"),
         ("progress", 1.5, "position.progress: got 1.5, expected a number from 0 to 1"),
+        ("unit", "words", "position.unit: got 'words', expected one of samples, tokens, padded_tokens"),
         ("units", [1.0, 2.5], r"position.units\[1\]: got 2.5, expected a whole number"),
         ("registered", [1], "position.registered: expected a dict"),
     ],

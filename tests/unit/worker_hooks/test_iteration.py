@@ -18,7 +18,8 @@ VIEW = GlobalView(8, 1.0, math.nan, None, (2, 6), (math.nan,) * 2, (0.0,) * 2, (
 
 def batch(samples: int = 2, others: int = 6) -> Batch:
     total = samples + others
-    return Batch(0, Plan(0, (samples, others)), Step(Cursor(), (samples, others), Cursor(0, total)), samples, data=None)
+    step = Step(Cursor(), (samples, others), Cursor(0, total), (10 * samples, 10 * others))
+    return Batch(0, Plan(0, (samples, others)), step, samples, 10 * samples, data=None)
 
 
 def at(phase: str) -> IterationInFlight:
@@ -68,7 +69,7 @@ def test_a_sum_is_of_all_batches_since_the_one_before() -> None:
     now.add_loss(1.0)
     now.begin(batch(3, 1))
     now.add_loss(2.0)
-    assert (now.batches_due, now.samples_due, now.sizes_due) == (2, 5, (5, 7))
+    assert (now.batches_due, now.samples_due, now.sizes_due, now.spent_due) == (2, 5, (5, 7), (50, 70))
     now.close_losses()
     assert (now.loss, now.weighted_loss) == (3.0, 1.0 * 2 / 8 + 2.0 * 3 / 4)
     now.summed(VIEW, 2.0, VIEW.worker_samples)

@@ -243,6 +243,7 @@ def test_a_worker_without_samples_runs_but_does_not_count(monkeypatch):
     step = Step(Cursor(), (0, 8), Cursor(0, 8))  # as if another worker had all samples
     monkeypatch.setattr(run._stream._sampler, "plan_step", lambda cursor, sizes: step)
     monkeypatch.setattr(IterationInFlight, "sizes_due", (0,))
+    monkeypatch.setattr(IterationInFlight, "spent_due", (0,))
     before = weights(run.net)
     for inputs, targets in run.batches(iterations=1):
         assert len(inputs) == 2

@@ -34,6 +34,7 @@ def settings_for(folder: Path | None = None, **changes: Any) -> Settings:
         "mode": "off",
         "sizes": (8,),
         "bounds": None,
+        "unit": "samples",
         "seed": 5,
         "window": 3,
         "lr_rule": "none",
@@ -509,10 +510,11 @@ def test_a_worker_without_samples_runs_but_does_not_count(monkeypatch):
     run = make_run(mode="adapt")
     step = Step(Cursor(), (0, 8), Cursor(0, 8))  # as if another worker had all samples
     data = run._source.fetch(np.zeros(0, dtype=np.int64))
-    batch = Batch(0, Plan(0, (8,)), step, 0, data)
+    batch = Batch(0, Plan(0, (8,)), step, 0, 0, data)
     assert len(data[0]) == 2, "batch norm needs two"
     run._now.begin(batch)
     monkeypatch.setattr(IterationInFlight, "sizes_due", (0,))
+    monkeypatch.setattr(IterationInFlight, "spent_due", (0,))
     run.backward(nn.functional.cross_entropy(run.models[0](batch.data[0]), batch.data[1]))
     assert all(float(bucket._gradients.abs().sum()) == 0 for bucket in run._exchange.buckets)
     assert all(parameter.grad is None for parameter in run.models[0].parameters())
@@ -563,3 +565,75 @@ def test_a_data_plane_that_falls_back_is_in_the_summary_of_every_run(tmp_path, m
         assert list(map(str, state.degradations.values())) == [
             "data plane (worker-0): sums travel by TCP, though roles are on one host: no memory. Next: look"
         ]
+
+
+LENGTHS = [1 + (7 * number) % 10 for number in range(SAMPLES)]  # 275 tokens
+
+
+def make_token_run(folder: Path | None = None, lengths: Any = LENGTHS, **changes: Any) -> Run:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 6), nn.Linear(6, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    if folder is not None:
+        (folder / "workers").mkdir(exist_ok=True)
+    session = Session(settings_for(folder, **{"unit": "tokens", "sizes": (40,)} | changes), "torch")
+    return Run([model], [optimizer], make_data(), session, lengths=lengths)
+
+
+def test_a_size_in_tokens_takes_every_sample_once(tmp_path):
+    run = make_token_run(tmp_path, mode="observe")
+    seen, tokens = [], []
+    order = torch.utils.data.TensorDataset(*make_data().tensors).tensors[0].sum(1).tolist()
+    for inputs, targets in run.batches(epochs=2):
+        run.optimizers[0].zero_grad()
+        numbers = [order.index(value) for value in inputs.sum(1).tolist()]
+        seen += numbers
+        tokens.append(sum(LENGTHS[number] for number in numbers))
+        assert run.batch_size == 40
+        run.backward(nn.functional.cross_entropy(run.models[0](inputs), targets), weight=tokens[-1])
+        run.optimizers[0].step()
+    run.close()
+    assert sorted(seen[:SAMPLES]) == sorted(seen[SAMPLES:]) == list(range(SAMPLES))
+    assert max(tokens) <= 40 and min(tokens) >= 18
+    windows = [line for line in lines(tmp_path) if line["kind"] == "window"]
+    assert (
+        [w["samples"] for w in windows]
+        == [w["units"] for w in windows]
+        == [sum(tokens[i : i + 3]) for i in (1, 4, 7, 10)]
+    )
+    assert all(w["batch_size"] == 40 for w in windows)
+
+
+def test_a_resume_in_tokens_goes_on_in_mid_epoch(tmp_path):
+    whole, first = make_token_run(), make_token_run()
+    train(whole, epochs=2)
+    train(first, iterations=3)
+    first.save(tmp_path / "x.pt")
+    second = make_token_run(resume=tmp_path / "x.pt")
+    train(second, epochs=2)
+    assert torch.equal(weights(whole), weights(second))
+    with pytest.raises(
+        TrainingError, match=r"sizes of the checkpoint are in tokens, .* resume with batch: {unit: tokens}"
+    ):
+        make_token_run(resume=tmp_path / "x.pt", unit="padded_tokens")
+    for run in (whole, first, second):
+        run.close()
+
+
+@pytest.mark.parametrize(
+    ("lengths", "told"),
+    [
+        (None, "got none, expected 50 numbers"),
+        (LENGTHS[1:], r"got shape \(49,\), expected 50 numbers"),
+        ([0.5] * SAMPLES, "got float64 from 0.5 on, expected whole numbers from 0 on"),
+        ([-1] * SAMPLES, "got int64 from -1 on"),
+    ],
+)
+def test_sizes_in_tokens_need_the_tokens_of_every_sample(lengths, told):
+    with pytest.raises(TrainingError, match=rf"batch.unit is tokens .* attach\(\) needs lengths=.*: {told}"):
+        make_token_run(lengths=lengths)
+
+
+def test_a_data_set_with_too_few_tokens_is_refused():
+    with pytest.raises(TrainingError, match=r"the data set has 275 tokens but one iteration takes 300"):
+        make_token_run(sizes=(300,))

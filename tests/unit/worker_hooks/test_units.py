@@ -9,7 +9,7 @@ import pytest
 from dynamix_ps.errors import TrainingError
 from dynamix_ps.metrics.noise import estimate
 from worker_hooks.trailer import GlobalView
-from worker_hooks.units import INVALID, SampleWorth, factor_after_sum, units_or_invalid, weight_before_sum
+from worker_hooks.units import INVALID, SizeWorth, factor_after_sum, units_or_invalid, weight_before_sum
 
 
 def view(samples: tuple[int, ...], units: tuple[float, ...]) -> GlobalView:
@@ -20,23 +20,28 @@ def view(samples: tuple[int, ...], units: tuple[float, ...]) -> GlobalView:
 
 
 def test_without_units_sizes_are_samples() -> None:
-    worth = SampleWorth()
-    assert worth.sizes(view((8, 24), (0.0, 0.0))) == (8, 24)
+    worth = SizeWorth()
+    assert worth.sizes(view((8, 24), (0.0, 0.0)), (8, 24)) == (8, 24)
     assert worth.seen == (0.0, 0)
 
 
+def test_sizes_in_tokens_are_what_weights_of_all_tokens_are_worth() -> None:
+    assert SizeWorth().sizes(view((8, 24), (81.0, 230.0)), (81, 230)) == (81, 230)
+    assert SizeWorth().sizes(view((8, 24), (0.0, 0.0)), (90, 230)) == (80.0, 240.0), "the loss is a mean over samples"
+
+
 def test_units_count_by_how_many_a_sample_has_so_far() -> None:
-    worth = SampleWorth()
-    assert worth.sizes(view((8, 24), (40.0, 280.0))) == (4.0, 28.0)  # 10 per sample
-    assert worth.sizes(view((8, 24), (320.0, 0.0))) == (32.0, 0.0)
-    assert worth.sizes(view((4, 4), (0.0, 260.0))) == (0.0, 260 / 12.5)  # 900 in 72 samples
-    resumed = SampleWorth(worth.seen)
-    assert resumed.sizes(view((8, 8), (100.0, 100.0))) == worth.sizes(view((8, 8), (100.0, 100.0)))
+    worth = SizeWorth()
+    assert worth.sizes(view((8, 24), (40.0, 280.0)), (8, 24)) == (4.0, 28.0)  # 10 per sample
+    assert worth.sizes(view((8, 24), (320.0, 0.0)), (8, 24)) == (32.0, 0.0)
+    assert worth.sizes(view((4, 4), (0.0, 260.0)), (4, 4)) == (0.0, 260 / 12.5)  # 900 in 72 samples
+    resumed = SizeWorth(worth.seen)
+    assert resumed.sizes(view((8, 8), (100.0, 100.0)), (8, 8)) == worth.sizes(view((8, 8), (100.0, 100.0)), (8, 8))
 
 
 def test_the_noise_of_one_sample_does_not_depend_on_the_unit() -> None:
     """A hundred tokens in every sample are a hundred times less noise in each of them."""
-    sizes = SampleWorth().sizes(view((8, 24), (800.0, 2400.0)))
+    sizes = SizeWorth().sizes(view((8, 24), (800.0, 2400.0)), (8, 24))
     assert estimate(sizes, (3.0, 2.0), 1.5) == estimate((8, 24), (3.0, 2.0), 1.5)
 
 

@@ -20,6 +20,7 @@ def iteration(
         "samples": 10,
         "units": (0.0, 0.0),
         "sizes": (10, 20),
+        "global_samples": 30,
         "loss": 2.0,
         "correct": 5.0,
         "stalled": False,
