@@ -110,6 +110,7 @@ bench-parts: setup
 	$(BIN)/python -m benchmarks.parts.comm --json bench-comm.json
 	$(BIN)/python -m benchmarks.parts.comm_curve --json bench-comm-curve.json
 	$(BIN)/python -m benchmarks.parts.hooks --json bench-hooks.json
+	$(BIN)/python -m benchmarks.parts.loader --json bench-loader.json
 	$(BIN)/python -m benchmarks.parts.probe --json bench-probe.json  # as root
 	$(BIN)/python -m benchmarks.parts.decision --json bench-decision.json
 	$(BIN)/python -m benchmarks.parts.sim_speed --json bench-sim-speed.json

@@ -35,7 +35,6 @@ from worker_hooks.sampler import Cursor, GlobalSampler
 from worker_hooks.script_limits import ScriptLimits
 from worker_hooks.session import Session
 from worker_hooks.start import (
-    agreed_lag,
     agreed_lengths,
     check_data_sets,
     check_enough,
@@ -45,6 +44,7 @@ from worker_hooks.start import (
     check_place,
     check_unit,
     check_workers,
+    of_every_worker,
     within_bounds,
 )
 from worker_hooks.termination import TERMINATION
@@ -79,19 +79,21 @@ class AttachedModel(ReplicatedModel):
         check_frameworks(comm, f"{prefix}.frameworks", self.framework)
         check_data_sets(comm, f"{prefix}.data", self._source)
         self._lengths = agreed_lengths(comm, f"{prefix}.lengths", lengths, self._source, settings.unit)
-        self._lag = agreed_lag(comm, f"{prefix}.lag", self._source.depth)
-        self._lags = 1  # that were agreed
+        self._lag = max(of_every_worker(comm, f"{prefix}.depth", self._source.depth))
+        self._loaders = 1  # so far
         self._lay_out()
         check_parameters(comm, f"{prefix}.parameters", self._described_parameters())
         self._exchange = self._make_exchange(prefix)
         self._evaluation_key = f"{prefix}.evaluation"
         comm.declare(self._evaluation_key)
 
-        first_plan = settings.first_plan(self.size, batch_size or self._source.batch_size or FIRST_SIZE)
+        size = batch_size or self._source.batch_size or FIRST_SIZE
+        first_plan = settings.first_plan(of_every_worker(comm, f"{prefix}.size", size))
         self._reference_batch = settings.reference_batch or first_plan.global_batch
+        cut = first_plan.global_batch if self._lengths is None else 1  # with tokens there is no last incomplete batch
+        self._samples = self._source.samples_per_pass(cut)  # in one pass
         first_plan = session.account.plan or first_plan  # of the training before
-        samples = self._samples_per_pass()
-        start = self._same_start(prefix, Position(0, Cursor(), first_plan, own_seed, samples, unit=settings.unit))
+        start = self._same_start(prefix, Position(0, Cursor(), first_plan, own_seed, self._samples, unit=settings.unit))
         if start.seed != own_seed:
             whose = "the checkpoint's" if settings.resume else "rank 0's"
             logger.warning("worker %d: seed %d is not used, %s is: %d", self.rank, own_seed, whose, start.seed)
@@ -112,11 +114,8 @@ class AttachedModel(ReplicatedModel):
         """Where batches of `data`, which the script passes, come from. `seed`: of their order."""
         return DataSetSource(data, self._fetch, self._settings.prefetch)
 
-    def _samples_per_pass(self) -> int:
-        return self._source.samples_per_pass(self._reference_batch if self._lengths is None else 1)
-
-    def _make_sampler(self, samples: int, seed: int) -> GlobalSampler:
-        smallest, order, lengths = self._smallest_share(), self._source.order, self._lengths
+    def _make_sampler(self, seed: int) -> GlobalSampler:
+        samples, smallest, order, lengths = self._samples, self._smallest_share(), self._source.order, self._lengths
         if lengths is None:
             return GlobalSampler(samples, seed, smallest, order)
         return TokenSampler(lengths, samples, seed, smallest, order, self._settings.unit == "padded_tokens")
@@ -129,8 +128,9 @@ class AttachedModel(ReplicatedModel):
         self._announce("a loop over a DataLoader with run.batch_sampler()")
         self._loading.close()
         self._loading = source
-        self._switch.lag = self._lag = agreed_lag(self._comm, f"{self._prefix}.lag{self._lags}", source.depth)
-        self._lags += 1
+        key = f"{self._prefix}.depth{self._loaders}"
+        self._switch.lag = self._lag = max(of_every_worker(self._comm, key, source.depth))
+        self._loaders += 1
         self._stream = BatchStream(self._source, source.load, self._sampler, self.rank, self._switch.plan_at)
 
     def _same_start(self, prefix: str, fresh: Position) -> Position:
@@ -176,13 +176,13 @@ class AttachedModel(ReplicatedModel):
         settings = self._settings
         check_workers(start.plan, self.size)
         check_unit(start, settings.unit)
-        samples = self._samples_per_pass()
-        check_enough(samples if self._lengths is None else int(self._lengths.sum()), start.plan, settings.unit)
-        check_place(start, samples)
+        amount = self._samples if self._lengths is None else int(self._lengths.sum())
+        check_enough(amount, start.plan, settings.unit)
+        check_place(start, self._samples)
         check_order(start, self._source)
         reporter = self._session.reporter
         self.iteration, self._cursor = start.iteration, start.cursor
-        self._sampler = self._make_sampler(samples, start.seed)
+        self._sampler = self._make_sampler(start.seed)
         self._switch = PlanSwitch(start.plan, self._lag)
         self._stream = BatchStream(self._source, self._loading.load, self._sampler, self.rank, self._switch.plan_at)
         self._rate = LearningRate(settings.lr_rule, self._reference_batch, self.size, start.noise)

@@ -23,7 +23,7 @@ class Settings:
 
     comm: str
     mode: str
-    sizes: tuple[int, ...] | None  # of plan 0; none: the size that the script names, on every worker
+    sizes: tuple[int, ...] | None  # of plan 0; none: the size that the script of each worker names
     bounds: tuple[tuple[int, int], ...] | None  # (smallest, largest) size of every worker; none: no cluster file
     unit: Unit  # of sizes and bounds
     seed: int
@@ -82,12 +82,15 @@ class Settings:
             slowdown=_slowdown(),
         )
 
-    def first_plan(self, workers: int, batch_size: int) -> Plan:
-        """Plan 0. Raises TrainingError if the cluster file names another number of workers than take part."""
-        sizes = self.sizes or (batch_size,) * workers
-        if len(sizes) != workers:
+    def first_plan(self, own: tuple[int, ...]) -> Plan:
+        """Plan 0: the sizes of the cluster file; without one, each worker's `own`.
+
+        Raises TrainingError if the cluster file names another number of workers than take part.
+        """
+        sizes = self.sizes or own
+        if len(sizes) != len(own):
             raise TrainingError(
-                f"the cluster file names {len(sizes)} workers but {workers} take part; "
+                f"the cluster file names {len(sizes)} workers but {len(own)} take part; "
                 "DMLC_NUM_WORKER and cluster.workers must agree"
             )
         return Plan(0, sizes)

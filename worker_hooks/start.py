@@ -72,12 +72,12 @@ def check_data_sets(comm: Comm, key: str, source: DataSource) -> None:
     )
 
 
-def agreed_lag(comm: Comm, key: str, depth: int) -> int:
-    """The largest `depth` of all workers: batches whose sizes are fixed before their use. Collective."""
+def of_every_worker(comm: Comm, key: str, number: int) -> tuple[int, ...]:
+    """The number that each worker has, in the order of ranks. Collective."""
     comm.declare(key)
-    depths = np.zeros(comm.size)
-    depths[comm.rank] = depth
-    return int(comm.total(key, depths).max())
+    mine = np.zeros(comm.size)
+    mine[comm.rank] = number
+    return tuple(int(each) for each in comm.total(key, mine))
 
 
 def agreed_lengths(comm: Comm, key: str, lengths: Any, source: DataSource, unit: Unit) -> NDArray[np.int64] | None:

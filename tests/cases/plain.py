@@ -20,9 +20,9 @@ class PlainRun:
 
     rank, size = 0, 1
 
-    def __init__(self, models: Any, dataset: Any, loops: Loops) -> None:
+    def __init__(self, models: Any, data: Any, loops: Loops) -> None:
         self._models: Sequence[nn.Module] = [models] if isinstance(models, nn.Module) else models
-        self._dataset, self._loops = dataset, iter(loops)
+        self._dataset, self._loops = getattr(data, "dataset", data), iter(loops)  # of a loader, its data set
         self._registered: dict[str, Any] = {}
         self.iteration = 0
 

@@ -9,13 +9,13 @@ import pytest
 
 from tests.cases.harness import case_of, flat, in_double
 from tests.cases.plain import plain_attach, put_together
-from tests.cases.scripts import accumulation, gradients, normalisation, parameters, phases, seeds, weighted
+from tests.cases.scripts import accumulation, gradients, loaders, normalisation, parameters, phases, seeds, weighted
 from tests.forked import ForkServer, Worker
 
 ELSEWHERE = {"steps", "folds", "batch_norm", "token_loss", "token_counts"}  # helpers, and what has a test of its own
 CASES = [
     f"{module.__name__.rsplit('.', 1)[1]}.{name}"
-    for module in (gradients, accumulation, normalisation, parameters, phases, seeds, weighted)
+    for module in (gradients, loaders, accumulation, normalisation, parameters, phases, seeds, weighted)
     for name, value in vars(module).items()
     if callable(value) and getattr(value, "__module__", None) == module.__name__ and name not in ELSEWHERE
 ]

@@ -161,7 +161,8 @@ class InLoaderProcess:
 
 def check_loader(loader: DataLoader[Any]) -> None:
     """Raises TrainingError, which says what to do, for a loader whose batches cannot be cut anew."""
-    samplers = (sampler_of(loader), loader.batch_sampler, loader.sampler)
+    cutter = loader.batch_sampler
+    samplers = (loader.sampler, cutter, getattr(cutter, "sampler", None))
     if isinstance(loader.dataset, IterableDataset):
         why = "its data set is a stream, which has no sample numbers; pass a data set with len(d) and d[i]"
     elif type(loader).__iter__ is not DataLoader.__iter__:
@@ -171,9 +172,9 @@ def check_loader(loader: DataLoader[Any]) -> None:
             "its sampler gives each process a part of the data, which the hook does itself; leave the "
             "DistributedSampler out, and say shuffle=True"
         )
-    elif loader.batch_sampler is None:
+    elif cutter is None:
         why = "with batch_size=None it makes no batches; say batch_size=..., as their sizes will change"
-    elif not loader.in_order:
+    elif not getattr(loader, "in_order", True):  # torch has it since 2.6
         why = "with in_order=False it cannot be told which batch is which; leave in_order out"
     elif loader.num_workers and loader.prefetch_factor == 0:
         why = "with prefetch_factor=0 its worker processes get no batch; leave prefetch_factor out"
