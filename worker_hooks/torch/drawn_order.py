@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,8 @@ from torch.utils.data import BatchSampler, DataLoader
 
 from dynamix_ps.errors import TrainingError
 from worker_hooks.global_generators import derived_seed, generators_kept
+
+MOST_PASSES = 100  # over the data set, in one epoch of a sampler; one that names more is endless
 
 
 def sampler_of(loader: DataLoader[Any]) -> Any:
@@ -85,7 +88,13 @@ class DrawnOrder:
             if loader.generator is not None:
                 # For each pass a DataLoader takes the seed of its worker processes first, from the same generator.
                 torch.empty((), dtype=torch.int64).random_(generator=loader.generator)
-            drawn = list(sampler)
+            most = MOST_PASSES * len(loader.dataset)  # type: ignore[arg-type]
+            drawn = list(islice(sampler, most + 1))
+        if len(drawn) > most:
+            raise TrainingError(
+                f"the sampler {type(sampler).__name__} has not ended after {most} samples or batches; it must end, as "
+                "each time it is asked it names the samples of one epoch"
+            )
         if by_batches:
             self.first_batch = len(drawn[0]) if drawn else None
             drawn = [number for batch in drawn for number in batch]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import os
 import random
 import signal
@@ -235,6 +236,11 @@ class Names(Sampler[Any]):
         return 12
 
 
+class Endless(Sampler[int]):
+    def __iter__(self) -> Iterator[int]:
+        return itertools.cycle(range(ROWS))
+
+
 @pytest.mark.parametrize(
     ("loader", "named"),
     [
@@ -245,6 +251,7 @@ class Names(Sampler[Any]):
         (DataLoader(Rows(), 8, num_workers=2, in_order=False), "with in_order=False"),
         (DataLoader(Rows(), 8, num_workers=2, prefetch_factor=0), "with prefetch_factor=0"),
         (DataLoader(Rows(), 8, sampler=Names()), "the sampler Names names a sample by 'a', expected its number"),
+        (DataLoader(Rows(), 8, sampler=Endless()), "the sampler Endless has not ended after 5000 samples"),
         (DataLoader(Rows(), 64), "the data set has 50 samples but one iteration takes 64"),
         (DataLoader(Rows(), 64, drop_last=True), "the data set has 0 samples but one iteration takes 64"),
     ],
