@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, Dataset
 
 import dynamix_ps.torch as dynamix  # 1
 
-EPOCHS, SHIFT = 6, 1
+EPOCHS, SHIFT = 10, 1
 
 
 class Digits(Dataset):
@@ -59,7 +59,7 @@ model = nn.Sequential(
     nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 10),
 )  # fmt: skip
 criterion = nn.CrossEntropyLoss(label_smoothing=0.1)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, nesterov=True, weight_decay=5e-4)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, nesterov=True, weight_decay=5e-4)
 scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=EPOCHS)
 
 run = dynamix.attach(model, optimizer, train_loader)  # 2

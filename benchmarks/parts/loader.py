@@ -50,7 +50,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=8, help="two passes of each way in each round")
     args = parser.parse_args()
     figures = measure(args.rounds)
-    table = Table(title=f"{BATCH} samples per batch, {WORK_S * 1e3:g} ms of work each, {PROCESSES} loader processes")
+    table = Table(title="input path")
     for column in ("", "samples/s"):
         table.add_column(column, justify="right")
     for way in ("plain", "ours"):

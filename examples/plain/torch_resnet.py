@@ -5,7 +5,7 @@ from sklearn.datasets import load_digits
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
-EPOCHS, SHIFT = 6, 1
+EPOCHS, SHIFT = 10, 1
 
 
 class Digits(Dataset):
@@ -51,7 +51,7 @@ model = nn.Sequential(
     nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 10),
 )  # fmt: skip
 criterion = nn.CrossEntropyLoss(label_smoothing=0.1)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, nesterov=True, weight_decay=5e-4)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, nesterov=True, weight_decay=5e-4)
 scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=EPOCHS)
 
 for epoch in range(EPOCHS):

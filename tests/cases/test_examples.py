@@ -17,7 +17,7 @@ from tests.forked import ForkServer
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 SIZES = {"torch_resnet": (27, 15, 6), "torch_tokens": (17, 11, 4)}  # together the batch size of the plain script
 SHORTER = {  # fewer epochs, and no random shifts
-    "torch_resnet": ("EPOCHS, SHIFT = 6, 1", "EPOCHS, SHIFT = 2, 0"),
+    "torch_resnet": ("EPOCHS, SHIFT = 10, 1", "EPOCHS, SHIFT = 2, 0"),
     "torch_tokens": ("EPOCHS, WARM_UP = 2, 10", "EPOCHS, WARM_UP = 1, 10"),
 }
 
