@@ -191,6 +191,9 @@ class WindowRecord:
         Metric("Units, such as tokens, that the script gave as weights of its losses", UNITS, total="units"),
     ] = NAN
     global_units: Annotated[float, Metric("The same over all workers", UNITS, scope="cluster")] = NAN
+    at_once: Annotated[
+        float, Metric("Samples that fit into the worker's memory at once", SAMPLES, gauge="samples_at_once")
+    ] = NAN  # unknown: no ceiling is known
     # as SystemSample describes them; cpu_ratio is the hook's own, without pauses
     cpu_ratio: float = NAN
     cpu_cores: float = NAN

@@ -13,6 +13,7 @@
   plan_switch      all workers change plans at the same iteration
   units            what sizes are worth where losses are means over tokens
   learning_rate    how the learning rate follows the global batch
+  memory_ceiling   how many samples a worker computes at once; micro-batches
 
 Before, between and after the iterations
   replicated_model  all replicas do the same, or all workers stop
@@ -32,6 +33,7 @@ Before, between and after the iterations
   checkpoint       positions, and checkpoints on disk
   saved_fields     reads a checkpoint field by field
   failure          how a worker ends
+  out_of_memory    how errors say that memory has run out, and how to get one in time
   termination      SIGTERM: a checkpoint of the last complete iteration, then the end
 
   observe          what training tells about itself: times, windows, progress, stalls, reports

@@ -29,6 +29,7 @@ from worker_hooks.iteration import IterationInFlight
 from worker_hooks.learning_rate import LearningRate
 from worker_hooks.observe.stall import StallWatch
 from worker_hooks.observe.training_observer import TrainingObserver
+from worker_hooks.out_of_memory import first_line, is_out_of_memory
 from worker_hooks.plan_switch import PlanSwitch
 from worker_hooks.replicated_model import ReplicatedModel
 from worker_hooks.sampler import Cursor, GlobalSampler
@@ -61,6 +62,9 @@ _REFUSED = b"refused: "  # what rank 0 sends in place of a state when its checkp
 class AttachedModel(ReplicatedModel):
     """`epoch`, `batch_size` and `progress` may be read at any time."""
 
+    _samples_in_hand = 0  # of the batch that the script has, or had when it left the loop
+    _largest_batch = 0  # samples of this worker that have fitted so far
+
     def __init__(
         self, data: Any, session: Session, batch_size: int | None, seed: int | None, lengths: Any = None
     ) -> None:
@@ -71,10 +75,16 @@ class AttachedModel(ReplicatedModel):
         own_seed = settings.seed if seed is None else seed
         self._source = self._loading = self._source_of(data, own_seed)
         self.iteration = 0
+        self._at_once = settings.at_once[self.rank] if self.rank < len(settings.at_once) else None
         self._began = False  # the loop over batches
         self._closed = False
         failure.exit_on_failure(self)
 
+        if not self.divides_batches and (settings.memory == "auto" or any(settings.at_once)):
+            raise TrainingError(
+                f"the cluster file has at_once or memory: auto, and batches in {self.framework} are not divided into "
+                "micro-batches; remove these keys, and bound the size of the worker by `max`"
+            )
         self._prefix = prefix = f"dynamix.{next(_attached)}"
         check_frameworks(comm, f"{prefix}.frameworks", self.framework)
         check_data_sets(comm, f"{prefix}.data", self._source)
@@ -353,3 +363,21 @@ class AttachedModel(ReplicatedModel):
         """Record why this worker fails; do not wait for the other workers."""
         self._closed = True
         self._session.abandon(error, self.iteration)
+
+    def explained(self, error: BaseException) -> BaseException:
+        """`error`, or if memory has run out in an iteration, an error that says which sizes fit."""
+        samples, fitted = self._samples_in_hand, self._largest_batch
+        if not samples or not is_out_of_memory(error):
+            return error
+        known = f"{fitted} fitted before" if fitted else "no batch fitted before"
+        advice = (
+            "memory: auto divides what the model computes, and this is outside of it, or too much else is in memory; "
+            f"set a `max` of less than {samples} for this worker"
+            if self._settings.memory == "auto"
+            else f"set at_once: {fitted if 0 < fitted < samples else max(samples // 2, 1)} for this worker, "
+            "or memory: auto, in the cluster file"
+        )
+        return TrainingError(
+            f"worker {self.rank} is out of memory in iteration {self.iteration} with a batch of {samples} samples; "
+            f"{known}: {advice} ({first_line(error)})"
+        )

@@ -18,6 +18,7 @@ LOST_GRACE_S = 2.0  # so that the launcher sees first which worker was lost, and
 
 class Abandonable(Protocol):
     def abandon(self, error: BaseException) -> None: ...
+    def explained(self, error: BaseException) -> BaseException: ...
 
 
 _runs: list[Abandonable] = []
@@ -40,6 +41,11 @@ def install() -> None:
     before = sys.excepthook
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        for run in _runs:
+            told = run.explained(error)
+            if told is not error:
+                before(kind, error, trace)  # it names the line of the script
+                error = told
         for run in _runs:
             run.abandon(error)
         if isinstance(error, DynamixError):

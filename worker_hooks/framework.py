@@ -6,6 +6,7 @@ call `Training._before_step` and `_after_step` around every step.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager
 from typing import Any, ClassVar
@@ -23,6 +24,7 @@ class Framework(ABC):
     framework: ClassVar[str]
     framework_version: ClassVar[str]
     checkpoint_suffix: ClassVar[str]
+    divides_batches: ClassVar[bool] = False  # into micro-batches
 
     @abstractmethod
     def _lay_out(self) -> list[str]:
@@ -75,6 +77,10 @@ class Framework(ABC):
     def _smallest_share(self) -> int:
         """Samples that a worker needs if it has any: layers that compare the samples of a batch need two."""
         return 1
+
+    def _samples_at_once(self) -> float:
+        """Samples that fit into this worker's memory at once; NaN: no ceiling is known."""
+        return math.nan
 
     @abstractmethod
     def _pack(self, position: Position) -> bytes:

@@ -42,6 +42,8 @@ class Settings:
     token: str
     resume: Path | None
     slowdown: float
+    at_once: tuple[int | None, ...] = ()  # samples that each worker computes at once; empty: no cluster file
+    memory: str = "fixed"
 
     @classmethod
     def from_environment(cls) -> Settings:
@@ -80,6 +82,8 @@ class Settings:
             token=variables.get(variables.TOKEN) or "",
             resume=Path(resume) if resume else None,
             slowdown=_slowdown(),
+            at_once=tuple(map(config.at_once, range(len(config.cluster.workers)))) if config else (),
+            memory=config.memory if config else defaults["memory"].default,
         )
 
     def first_plan(self, own: tuple[int, ...]) -> Plan:

@@ -78,6 +78,7 @@ class Training(ResumableModel):
                         "or attach two trainings"
                     )
                 self._finish_batch()
+            self._samples_in_hand = 0
             self._asked.complete(last_epoch, last_iteration, self.iteration)
             self._end_loop()
         finally:
@@ -107,6 +108,7 @@ class Training(ResumableModel):
         self._follow_parameters(before_forward=True)
         now, before = self._now, self._weight
         now.begin(batch)
+        self._samples_in_hand = batch.samples
         self._weight = now.weight
         self._has_earlier = self._exchange.has_local
         if self._has_earlier and before != now.weight:
@@ -120,7 +122,9 @@ class Training(ResumableModel):
         if self._now.is_summed:
             epochs = self._trained_samples / self._stream.length
             pushed = self._exchange.bytes_per_iteration
-            self._observer.iteration_complete(self._now, pushed, epochs, self._script_lr())
+            self._largest_batch = max(self._largest_batch, self._now.batch.samples)
+            at_once = self._samples_at_once()
+            self._observer.iteration_complete(self._now, pushed, epochs, self._script_lr(), at_once)
         self._save_when_due()
         self._end_when_told()
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
+import math
 import sys
 import time
 from collections import Counter
@@ -79,6 +80,7 @@ class Arbitrator:
         self._exporter = exporter
         self._n_workers = len(config.cluster.workers)
         self._bounds = tuple(config.bounds(rank) for rank in range(self._n_workers))
+        self._at_once = [config.at_once(rank) or math.nan for rank in range(self._n_workers)]  # NaN: no limit is known
         self._reference_batch = sum(config.initial_sizes())
         self._ring = config.data_plane.is_ring
         self._registry = Registry(self._n_workers, config.timeouts.lease_s, resumed.retired)
@@ -244,7 +246,7 @@ class Arbitrator:
         began_s = time.perf_counter()
         view = self._view(closed)
         decision = self._ask(view, closed.timed_out)
-        guarded = guard(decision.batch_sizes, self._plan.batch_sizes, self._bounds)
+        guarded = guard(decision.batch_sizes, self._plan.batch_sizes, view.bounds)
         plan = next_plan(guarded.batch_sizes, self._plan, self._newest_version)
         self._decisions += 1
         kind = "kept" if plan is None else ("plan" if self._config.mode == "adapt" else "observed")
@@ -274,10 +276,13 @@ class Arbitrator:
         now_s = self._clock()
         links, servers = self._links.links(now_s), self._links.servers(now_s)
         self._links.settle()
+        for record in closed.records:
+            if record is not None and not math.isnan(record.at_once):
+                self._at_once[record.rank] = record.at_once
         return View(
             closed.window,
             self._plan,
-            self._bounds,
+            tuple(self._config.bounds_at_once(rank, at_once) for rank, at_once in enumerate(self._at_once)),
             closed.records,
             links,
             servers,

@@ -19,6 +19,7 @@ _COUNT: Path = ("cluster", "workers", "count")
 def findings(config: Config) -> Iterator[Finding]:
     """Every broken rule of a configuration whose fields are valid one by one."""
     yield from _batch_sizes(config)
+    yield from _memory(config)
     yield from _policy(config)
     yield from _timeouts(config)
     yield from _cluster(config)
@@ -54,6 +55,21 @@ def _batch_sizes(config: Config) -> Iterator[Finding]:
     if largest > MAX_GLOBAL_BATCH:
         message = f"lets the global batch grow beyond {MAX_GLOBAL_BATCH}, where its sum is no longer exact"
         yield Finding(("batch", "max"), message, config.batch.max, (("cluster", "workers"),))
+
+
+def _memory(config: Config) -> Iterator[Finding]:
+    """Micro-batches are counted in samples."""
+    if config.batch.unit == "samples":
+        return
+    message = f"counts samples, and sizes are in {config.batch.counted}; remove it, or use batch.unit: samples"
+    uses: tuple[Path, ...] = (("batch", "unit"),)
+    if config.memory == "auto":
+        yield Finding(("memory",), message, config.memory, uses)
+    if config.batch.at_once is not None:
+        yield Finding(("batch", "at_once"), message, config.batch.at_once, uses)
+    for rank, worker in enumerate(config.cluster.workers):
+        if worker.at_once is not None:
+            yield Finding(("cluster", "workers", rank, "at_once"), message, worker.at_once, uses)
 
 
 def _policy(config: Config) -> Iterator[Finding]:

@@ -5,6 +5,7 @@ The text under a field is its description: the reference of the cluster file is 
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
@@ -64,6 +65,8 @@ class Worker(_Section):
     """Smallest batch size of this worker, in units of `batch.unit`. Unset: `batch.min`."""
     max: Annotated[BatchSize | None, Field(examples=[256])] = None
     """Largest batch size of this worker, in units of `batch.unit`. Unset: `batch.max`."""
+    at_once: Annotated[BatchSize | None, Field(examples=[64])] = None
+    """Samples that this worker computes at once, as its memory allows. Unset: `batch.at_once`."""
 
 
 class Server(_Section):
@@ -160,6 +163,13 @@ class BatchBounds(_Section):
     """Smallest batch size of a worker, in units of `unit`. 0 allows a policy to give a worker no share at all."""
     max: BatchSize = 1024
     """Largest batch size of a worker, in units of `unit`."""
+    at_once: Annotated[BatchSize | None, Field(examples=[64])] = None
+    """Samples that a worker computes at once; a larger batch is computed in micro-batches. Unset: all of them."""
+    micro_batches: bool = False
+    """Whether plans may be larger than what a worker computes at once.
+
+    If not, micro-batches come about only by `min`, the first sizes and the sizes of the policy `static`.
+    """
 
     @property
     def counted(self) -> str:
@@ -357,6 +367,12 @@ class Config(_Section):
     """The processes of the job."""
     batch: BatchBounds = BatchBounds()
     """Bounds of every worker's batch size."""
+    memory: Literal["fixed", "auto"] = "fixed"
+    """What happens where memory runs out.
+
+    `fixed`: the job ends, and says which size fitted. `auto`: the worker finds out how many samples fit, and goes on
+    with the same batch in micro-batches.
+    """
     window: Annotated[int, Field(gt=0, le=1_000_000)] = 20
     """Iterations per decision; k in the paper."""
     lr_rule: Literal["none", "linear", "sqrt", "adascale"] = "none"
@@ -405,6 +421,18 @@ class Config(_Section):
         low = self.batch.min if worker.min is None else worker.min
         high = self.batch.max if worker.max is None else worker.max
         return low, high
+
+    def at_once(self, rank: int) -> int | None:
+        """Samples that a worker computes at once; None: any number."""
+        own = self.cluster.workers[rank].at_once
+        return self.batch.at_once if own is None else own
+
+    def bounds_at_once(self, rank: int, at_once: float) -> tuple[int, int]:
+        """Bounds for the plans of a worker that computes so many samples at once; NaN: there is no limit."""
+        low, high = self.bounds(rank)
+        if math.isnan(at_once) or self.batch.micro_batches or self.policy.name == "static":
+            return low, high
+        return low, max(low, min(high, int(at_once)))
 
     def initial_sizes(self) -> tuple[int, ...]:
         """First sizes of the workers; the learning rate is for their sum."""

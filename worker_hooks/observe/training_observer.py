@@ -86,13 +86,16 @@ class TrainingObserver:
             lr_factor=lr_factor,
         )
 
-    def iteration_complete(self, now: IterationInFlight, bytes_pushed: int, epochs: float, script_lr: float) -> None:
+    def iteration_complete(
+        self, now: IterationInFlight, bytes_pushed: int, epochs: float, script_lr: float, at_once: float
+    ) -> None:
         """The script asks for the next batch, after a sum.
 
         Args:
             bytes_pushed: by this worker in the sum.
             epochs: passes over the data set so far.
             script_lr: the learning rate as the script has set it.
+            at_once: samples that fit into this worker's memory at once; NaN: no ceiling is known.
         """
         times = self.watch.end()
         if not self._records_windows or not self._has_turn or now.sum is None:
@@ -121,6 +124,7 @@ class TrainingObserver:
                 lr_ratio=self.progress.lr_ratio(script_lr),
                 bytes_pushed=bytes_pushed,
                 stalled=times.blocked_s >= self._stalled_after_s,
+                at_once=at_once,
             )
         )
         if record is not None:

@@ -47,6 +47,7 @@ class IterationRecord(NamedTuple):
     lr_ratio: float = math.nan
     bytes_pushed: int = 0
     stalled: bool = False  # waited for longer than timeouts.stall_warn_s
+    at_once: float = math.nan  # samples that fit at once; NaN: no ceiling is known
 
 
 class WindowMeter:
@@ -139,6 +140,7 @@ class WindowMeter:
             lr_ratio=iterations[-1].lr_ratio,
             gc_s=sum(i.times.gc_s for i in iterations),
             summed_bytes_per_s=bytes_pushed / duration_s if duration_s > 0 else math.nan,
+            at_once=iterations[-1].at_once,
             flagged=any(i.stalled for i in iterations),
         )
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,7 @@ from worker_hooks.attached_model import FIRST_SIZE
 from worker_hooks.checkpoint import Position
 from worker_hooks.data_set import check_map_style
 from worker_hooks.data_source import DataSource
+from worker_hooks.memory_ceiling import MemoryCeiling
 from worker_hooks.session import Session
 from worker_hooks.settings import Settings
 from worker_hooks.torch import state as torch_state
@@ -39,6 +41,7 @@ from worker_hooks.torch import watched_calls
 from worker_hooks.torch.batches import fetch
 from worker_hooks.torch.gradients import TorchExchange
 from worker_hooks.torch.loader import CLOSED, LoaderSource, RunBatchSampler, check_loader
+from worker_hooks.torch.memory import WorkerMemory
 from worker_hooks.torch.parameters import TrainedParameters
 from worker_hooks.training import Training
 
@@ -116,6 +119,7 @@ class Run(Training):
     framework = "torch"
     framework_version = torch.__version__
     checkpoint_suffix = ".pt"
+    divides_batches = True
     _exchange: TorchExchange
     _in_backward = False
     _loader: DataLoader[Any] | None = None  # with `batch_sampler()`, that the batches come from
@@ -139,6 +143,9 @@ class Run(Training):
         for optimizer in optimizers:
             self.hook_steps(optimizer)
         watched_calls.watch(self)
+        ceiling = MemoryCeiling(self._at_once, self._settings.memory == "auto")
+        tell = partial(self._degraded, "memory")
+        self._memory = WorkerMemory(ceiling, models, self._parameters, lambda: self._now, tell)
         _open.append(self)
 
     def shares(self, models: Sequence[torch.nn.Module], optimizers: Sequence[torch.optim.Optimizer]) -> bool:
@@ -298,6 +305,7 @@ class Run(Training):
         for hook in self._hooks:
             hook.remove()
         watched_calls.unwatch(self)
+        self._memory.remove()
         _open.remove(self)
 
     def _pack(self, position: Position) -> bytes:
@@ -323,9 +331,18 @@ class Run(Training):
     def _fetch(self, dataset: Any, indices: NDArray[np.int64]) -> Any:
         return fetch(dataset, indices)
 
+    def _samples_at_once(self) -> float:
+        return self._memory.ceiling.samples
+
+    def _after_step(self, optimizer: int = 0) -> None:
+        super()._after_step(optimizer)
+        if self._steps <= len(self.stepped_by):  # the first steps have made the optimizers' states
+            self._memory.ceiling.prove_anew()
+
     def _propagate(self, loss: Any) -> None:
         if self._now.units == 0 and not (isinstance(loss, torch.Tensor) and loss.requires_grad):
             return  # the loss of a worker without units may be a number
+        self._memory.check_called()
         self._in_backward = True
         try:
             loss.backward()

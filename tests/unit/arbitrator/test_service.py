@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import math
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from dynamix_ps.arbitrator.journal import replay
+from dynamix_ps.config.schema import BatchBounds
 from dynamix_ps.errors import EnvironmentNotReady
 from dynamix_ps.messages import Plan
 from dynamix_ps.rpc.plan_rules import LARGEST_VERSION
@@ -102,6 +105,50 @@ def test_the_guard_stands_between_policy_and_workers(tmp_path: Path) -> None:
         assert line["proposed"] == [None, 1e9, -3]
         await bench.window(1, bench.plan)
         assert bench.plan.batch_sizes == (64, 1024, 32)
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    ("changes", "policy", "expected"),
+    [
+        ({}, "proportional", (100, 48, 40)),
+        ({"batch": BatchBounds(micro_batches=True)}, "proportional", (100, 100, 100)),
+        ({}, "static", (100, 100, 100)),  # the sizes of the cluster file are asked for by name
+    ],
+)
+def test_plans_stay_within_what_fits_into_memory_at_once(
+    tmp_path: Path, changes: dict[str, Any], policy: str, expected: tuple[int, ...]
+) -> None:
+    async def story() -> None:
+        asked = config(policy=policy)
+        workers = tuple(
+            one.model_copy(update={"at_once": at_once})
+            for one, at_once in zip(asked.cluster.workers, (None, None, 40), strict=True)
+        )
+        cluster = asked.cluster.model_copy(update={"workers": workers})
+        wanted = Scripted((100, 100, 100))
+        bench = Bench(tmp_path, wanted, asked.model_copy(update={"cluster": cluster, **changes}))
+        bench.register_all()
+        first, second, third = run_under(Plan(0, (64, 64, 64)), 0)
+        assert second is not None
+        bench.report([first, dataclasses.replace(second, at_once=48.0), third])
+        await bench.arbitrator.step()
+        assert bench.plan.batch_sizes == expected
+        assert [high for _, high in wanted.views[0].bounds] == (
+            [1024, 1024, 1024] if expected == (100, 100, 100) else [1024, 48, 40]
+        )
+
+    asyncio.run(story())
+
+
+def test_what_fits_at_once_is_no_bound_below_the_smallest_size(tmp_path: Path) -> None:
+    async def story() -> None:
+        bench = Bench(tmp_path, Scripted((100, 100, 100)))
+        bench.register_all()
+        bench.report(run_under(Plan(0, (64, 64, 64)), 0, at_once=8.0))
+        await bench.arbitrator.step()
+        assert bench.plan.batch_sizes == (32, 32, 32)
 
     asyncio.run(story())
 

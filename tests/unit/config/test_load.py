@@ -200,6 +200,20 @@ def test_one_error_names_its_line_and_its_rule(tmp_path: Path, yaml_text: str, l
     assert part in found[0]
 
 
+def test_micro_batches_are_refused_where_sizes_are_in_tokens(tmp_path: Path) -> None:
+    file = tmp_path / "cluster.yaml"
+    file.write_text(
+        "cluster: {workers: [{at_once: 8}]}\nbatch: {unit: padded_tokens, at_once: 16}\nmemory: auto\npolicy: {}\n"
+    )
+    with pytest.raises(ConfigError) as caught:
+        load_config(file)
+    assert str(caught.value).count("counts samples, and sizes are in tokens") == 3
+    file.write_text("cluster: {workers: [{at_once: 8}, {}]}\nbatch: {at_once: 16}\nmemory: auto\n")
+    config = load_config(file)
+    assert [config.at_once(rank) for rank in (0, 1)] == [8, 16]
+    assert [config.bounds_at_once(rank, 40.0) for rank in (0, 1)] == [(32, 40), (32, 40)]
+
+
 def test_an_unknown_key_far_from_any_known_one_lists_what_is_known(tmp_path: Path) -> None:
     assert errors_of(tmp_path, "cluster: {workers: [{}], xyzzy: 1}\n") == [
         "1: cluster.xyzzy: unknown key; known here: host, port, arbitrator_port, servers, wire, workers"
