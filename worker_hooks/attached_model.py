@@ -371,8 +371,8 @@ class AttachedModel(ReplicatedModel):
             return error
         known = f"{fitted} fitted before" if fitted else "no batch fitted before"
         advice = (
-            "memory: auto divides what the model computes, and this is outside of it, or too much else is in memory; "
-            f"set a `max` of less than {samples} for this worker"
+            "memory: auto divides what the model computes, and this is outside of it, or a batch that fitted needs "
+            f"more now; set at_once or `max` below {samples} for this worker"
             if self._settings.memory == "auto"
             else f"set at_once: {fitted if 0 < fitted < samples else max(samples // 2, 1)} for this worker, "
             "or memory: auto, in the cluster file"

@@ -36,7 +36,7 @@ class View:
 
     window: int
     plan: Plan  # the newest plan; an answer replaces its sizes
-    bounds: tuple[tuple[int, int], ...]  # (smallest, largest) size of every worker
+    bounds: tuple[tuple[int, int], ...]  # (smallest, largest) size of every worker; no more than fits into its memory
     records: tuple[WindowRecord | None, ...]  # by rank; None: that worker did not report
     links: tuple[LinkView, ...] = ()  # by rank, from both sides; empty: no role reported its connections
     servers: tuple[ServerView, ...] = ()
