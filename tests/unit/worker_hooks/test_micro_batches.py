@@ -132,7 +132,7 @@ def with_closure(run: Run, inputs: torch.Tensor, targets: torch.Tensor) -> None:
         run.optimizers[0].zero_grad()
         loss = mse_loss(run.models[0](inputs), targets)
         run.backward(loss)
-        return float(loss)
+        return float(loss.detach())
 
     run.optimizers[0].step(closure)
 
