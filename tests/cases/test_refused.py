@@ -70,6 +70,14 @@ def test_all_workers_stop_with_one_error(name: str, server: ForkServer, tmp_path
         assert all("weights unchanged" in worker.output for worker in workers)
 
 
+def test_lengths_that_differ_between_workers_are_refused(server: ForkServer, tmp_path: Path) -> None:
+    batch = {"unit": "tokens", "min": 1}
+    for worker in server.run("tests.cases.harness:refuse", "refused.lengths_of_one_worker", tmp_path, batch=batch):
+        assert worker.code == TrainingError.exit_code, worker.output
+        assert "error: lengths= of attach() differs between workers" in worker.output
+        assert "it went on" not in worker.output
+
+
 def test_a_difference_is_found_within_fifty_iterations(server: ForkServer, tmp_path: Path) -> None:
     """Iteration 10 is the one before which a worker has changed a weight."""
     worker = server.run("tests.cases.harness:refuse", "refused.perturbed_weights", tmp_path, limit_s=30)[0]

@@ -66,6 +66,19 @@ def weight_over_batches(attach: Any) -> None:
             loss.backward()
 
 
+def lengths_of_one_worker(attach: Any) -> None:
+    """Sizes in tokens, and one worker counts them in another way."""
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    other = int(os.environ["DMLC_WORKER_ID"] == "1")
+    _train(
+        attach(model, optimizer, data(), lengths=[1 + row % 5 + other for row in range(192)]),
+        model,
+        optimizer,
+        epochs=1,
+    )
+
+
 def unattached_optimizer(attach: Any) -> None:
     """A generator and its optimizer that attach() does not know."""
     model, optimizer, run = _start(attach)
