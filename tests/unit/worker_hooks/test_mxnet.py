@@ -380,3 +380,9 @@ def test_a_loader_is_refused():
     loader = gluon.data.DataLoader(make_data(), batch_size=4)
     with pytest.raises(TrainingError, match=r"loader\.dataset"):
         Run(net, make_trainer(net, "sgd"), loader, Session(settings_for(), "mxnet"))
+
+
+@pytest.mark.parametrize("setting", [{"memory": "auto"}, {"at_once": (4,)}])
+def test_keys_for_micro_batches_are_refused(setting):
+    with pytest.raises(TrainingError, match="batches in mxnet are not divided into micro-batches"):
+        make_run(**setting)
