@@ -81,6 +81,7 @@ class Arbitrator:
         self._n_workers = len(config.cluster.workers)
         self._bounds = tuple(config.bounds(rank) for rank in range(self._n_workers))
         self._at_once = [config.at_once(rank) or math.nan for rank in range(self._n_workers)]  # NaN: no limit is known
+        self._bounds_at_once = self._within_memory()  # for policies
         self._reference_batch = sum(config.initial_sizes())
         self._ring = config.data_plane.is_ring
         self._registry = Registry(self._n_workers, config.timeouts.lease_s, resumed.retired)
@@ -272,17 +273,22 @@ class Arbitrator:
         await asyncio.to_thread(self._write_links, view)
         self._export(view, decision, decision_s)
 
+    def _within_memory(self) -> tuple[tuple[int, int], ...]:
+        return tuple(self._config.bounds_at_once(rank, at_once) for rank, at_once in enumerate(self._at_once))
+
     def _view(self, closed: ClosedWindow) -> View:
         now_s = self._clock()
         links, servers = self._links.links(now_s), self._links.servers(now_s)
         self._links.settle()
         for record in closed.records:
-            if record is not None and not math.isnan(record.at_once):
-                self._at_once[record.rank] = record.at_once
+            known = math.nan if record is None else record.at_once
+            if record is not None and not math.isnan(known) and known != self._at_once[record.rank]:
+                self._at_once[record.rank] = known
+                self._bounds_at_once = self._within_memory()
         return View(
             closed.window,
             self._plan,
-            tuple(self._config.bounds_at_once(rank, at_once) for rank, at_once in enumerate(self._at_once)),
+            self._bounds_at_once,
             closed.records,
             links,
             servers,

@@ -100,7 +100,9 @@ class ArbitratorProcess:
 
     def lines(self, *kinds: str) -> list[dict[str, Any]]:
         file = self.folder / "arbitrator" / "journal.jsonl"
-        lines = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+        text = file.read_text() if file.exists() else ""
+        complete = [line for line in text.splitlines(keepends=True) if line.endswith("\n")]  # the last one may grow
+        lines = [json.loads(line) for line in complete]
         return [line for line in lines if line["kind"] in kinds]
 
     def last_window(self) -> int:

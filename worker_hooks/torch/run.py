@@ -214,8 +214,8 @@ class Run(Training):
         if any(optimizer in run.stepped_by for run in _open):
             return
         stepped = [p for group in optimizer.param_groups for p in group["params"] if isinstance(p, torch.nn.Parameter)]
-        if not stepped:
-            return
+        if not any(p.requires_grad for p in stepped):
+            return  # frozen layers belong to every training and to none
         if summed := next((run for run in _open if run.sums(stepped)), None):
             summed.hook_steps(optimizer)
         elif self.size > 1:

@@ -40,7 +40,7 @@ def view(number: int = 0, version: int = 0, records: tuple[WindowRecord | None, 
         window=number,
         plan=Plan(version, (64, 64, 64)),
         bounds=((32, 512),) * 3,
-        records=records or tuple(record(rank, number, **GPU, units=38400.0) for rank in range(3)),
+        records=records or tuple(record(rank, number, **GPU, units=38400.0, at_once=256.0) for rank in range(3)),
         links=tuple(views),
         servers=(filled(ServerView, server(system={}) | {"system": {}}), ServerView("scheduler", 1, 1, 0, 0, machine)),
     )

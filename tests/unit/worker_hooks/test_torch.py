@@ -637,3 +637,13 @@ def test_sizes_in_tokens_need_the_tokens_of_every_sample(lengths, told):
 def test_a_data_set_with_too_few_tokens_is_refused():
     with pytest.raises(TrainingError, match=r"the data set has 275 tokens but one iteration takes 300"):
         make_token_run(sizes=(300,))
+
+
+def test_an_optimizer_of_frozen_layers_alone_belongs_to_no_training() -> None:
+    make_run()  # stays open
+    frozen = nn.Linear(2, 2).requires_grad_(False)
+    for parameter in frozen.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    before = frozen.bias.clone()
+    torch.optim.SGD(frozen.parameters(), lr=1.0).step()
+    assert torch.equal(frozen.bias, before - 1)
