@@ -19,7 +19,8 @@ these links allow (comm_limits.py).
 was worse than it should be.
 
 Models: VGG11 for CIFAR-10 (37 MB) and an MLP (537 MB), two workers. Ours is the exchange of the hook, gloo is torch's
-DistributedDataParallel. `different_weights` counts weights whose bits differ after the same steps over both.
+DistributedDataParallel, and `alone_ms` is an iteration of workers that exchange nothing. `different_weights` counts
+weights whose bits differ after the same steps over both.
 """
 
 from __future__ import annotations
@@ -177,6 +178,7 @@ COLUMNS: dict[str, dict[str, Column]] = {
         "model": lambda row: row["model"],
         "size": lambda row: f"{row['size_bytes'] / 1e6:.0f} MB",
         **TIMES,
+        "alone\nms": _ms("alone_ms"),
         **CPU,
         f"of gloo\n<= {MODEL_BARS['ratio_to_gloo']}": _bar("ratio_to_gloo"),
         "different\nweights": _bar("different_weights", decimals=0),

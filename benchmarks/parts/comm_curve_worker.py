@@ -21,7 +21,7 @@ import psutil
 import torch
 import torch.distributed as dist
 
-from benchmarks.parts.comm_worker import Batches, make_gloo, make_ours
+from benchmarks.parts.comm_worker import Batches, make_gloo, make_ours, make_plain
 from benchmarks.parts.memory_floor import MemoryFloor, segment_bytes
 from benchmarks.parts.roles import LIMIT_S, cpu_s
 from benchmarks.workloads.models import make_model
@@ -114,7 +114,7 @@ def check_sum(operation: Operation, buffer: torch.Tensor, system: str) -> None:
 
 
 def measure_model(comm: Comm, model: str, blocks: int, block_s: float) -> dict[str, Any]:
-    """Iterations of a training through the hook's exchange, and over DDP, from the same weights."""
+    """Iterations of a training through the hook's exchange, over DDP, and with no exchange at all, same weights."""
     data = batches(model, comm.rank)
     ours, our_weights = make_ours(model, *fresh(model), data, comm)
     gloo, gloo_weights = make_gloo(*fresh(model), data)
@@ -123,8 +123,13 @@ def measure_model(comm: Comm, model: str, blocks: int, block_s: float) -> dict[s
             step(i)
     pairs = zip(our_weights, gloo_weights, strict=True)
     different = sum(int((a.view(torch.int32) != b.view(torch.int32)).sum()) for a, b in pairs)
+    alone = make_plain(*fresh(model), data)
     numbers = itertools.count()
-    systems = {"ours": lambda: ours(next(numbers)), "gloo": lambda: gloo(next(numbers))}
+    systems = {
+        "ours": lambda: ours(next(numbers)),
+        "gloo": lambda: gloo(next(numbers)),
+        "alone": lambda: alone(next(numbers)),
+    }
     return {
         "model": model,
         "size_bytes": 4 * sum(weights.numel() for weights in our_weights),

@@ -91,6 +91,7 @@ def _cells(row: Row, part: str) -> dict[str, str]:
         cells["limits, ms"] = f"{_number(row['limit_ms'])} and {_number(row['gloo_limit_ms'])}"
         cells["possible"] = f"{row['limit_ms'] / row['gloo_limit_ms']:.2f}"
     if part == "models":
+        cells["alone, ms"] = _number(row["alone_ms"])
         cells["different weights"] = str(row["bars"]["different_weights"]["figure"])
     cells["CPU, ms"] = f"{_number(1e3 * row['cpu_s']['ours'])} and {_number(1e3 * row['cpu_s']['gloo'])}"
     return cells
