@@ -42,13 +42,14 @@ class Stopwatch:
         self._began_cpu_s = now_cpu_s
         self._began_gc_s = now_gc_s
         self._paused_s = self._paused_cpu_s = self._paused_gc_s = 0.0
+        self._paused_before_ready_s = 0.0  # of it, while there was no batch
 
     def batch_ready(self) -> None:
-        self._ready_s = time.perf_counter()
+        self._ready_s, self._paused_before_ready_s = time.perf_counter(), self._paused_s
 
     def compute_so_far_s(self) -> float:
         """Seconds of computing since the batch was ready."""
-        return time.perf_counter() - self._ready_s - self._paused_s
+        return time.perf_counter() - self._ready_s - (self._paused_s - self._paused_before_ready_s)
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
@@ -75,7 +76,7 @@ class Stopwatch:
     def end(self) -> Times:
         """Close the iteration and begin the next one at the same instant."""
         ended_s, ended_cpu_s, ended_gc_s = time.perf_counter(), time.process_time(), self._garbage_s()
-        input_s = self._ready_s - self._began_s
+        input_s = self._ready_s - self._began_s - self._paused_before_ready_s
         self.lasted_s = ended_s - self._began_s - self._paused_s
         cpu_s = ended_cpu_s - self._began_cpu_s - self._paused_cpu_s
         gc_s = ended_gc_s - self._began_gc_s - self._paused_gc_s

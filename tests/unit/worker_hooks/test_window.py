@@ -131,6 +131,22 @@ def test_cpu_time_and_garbage_collection_leave_pauses_out_and_a_window_has_those
     assert record.summed_bytes_per_s == pytest.approx(3 * 100 / record.duration_s)
 
 
+def test_a_pause_before_the_batch_is_neither_input_nor_computing(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = {"wall": 0.0}
+    monkeypatch.setattr("time.perf_counter", lambda: clock["wall"])
+    watch = Stopwatch(lambda: 0.0)
+    clock["wall"] = 1.0
+    with watch.paused():  # an evaluation between two passes
+        clock["wall"] = 101.0
+    clock["wall"] = 103.0
+    watch.batch_ready()
+    clock["wall"] = 107.0
+    with watch.paused():
+        clock["wall"] = 207.0
+    assert watch.compute_so_far_s() == 4.0
+    assert watch.end()[:4] == (3.0, 4.0, 0.0, 7.0)
+
+
 SLOW = 6  # iteration from which on worker 1 is slow and worker 0 waits for it
 
 
