@@ -102,7 +102,8 @@ class AttachedModel(ReplicatedModel):
         self._reference_batch = settings.reference_batch or first_plan.global_batch
         cut = first_plan.global_batch if self._lengths is None else 1  # with tokens there is no last incomplete batch
         self._samples = self._source.samples_per_pass(cut)  # in one pass
-        first_plan = session.account.plan or first_plan  # of the training before
+        if settings.sizes:  # of the cluster file, whose arbitrator goes on from the training before
+            first_plan = session.account.plan or first_plan
         start = self._same_start(prefix, Position(0, Cursor(), first_plan, own_seed, self._samples, unit=settings.unit))
         if start.seed != own_seed:
             whose = "the checkpoint's" if settings.resume else "rank 0's"

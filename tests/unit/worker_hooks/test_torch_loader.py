@@ -31,10 +31,9 @@ from torch.utils.data import (
 )
 
 import dynamix_ps.torch as dynamix
-import worker_hooks.session
 from dynamix_ps.errors import TrainingError
 from dynamix_ps.messages import Plan
-from tests.unit.worker_hooks.test_torch import settings_for
+from tests.unit.worker_hooks.local_run import settings_for
 from worker_hooks.session import Session
 from worker_hooks.torch.loader import check_loader
 from worker_hooks.torch.run import Run
@@ -50,12 +49,6 @@ class Rows(Dataset[Any]):
 
     def __getitem__(self, number: int) -> Any:
         return number, os.getpid()
-
-
-@pytest.fixture(autouse=True)
-def _first_training(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No batch sizes of the training before."""
-    monkeypatch.setattr(worker_hooks.session, "_accounts", {})
 
 
 def attached(data: Any, folder: Path | None = None, **settings: Any) -> Run:
@@ -467,3 +460,19 @@ def test_tensor_data_sets_come_as_the_loader_gives_them():
     run = attached(DataLoader(TensorDataset(torch.arange(20.0)), 5))
     assert isinstance(next(run.batches(epochs=1)), list)  # not a tuple, as without a loader
     run.close()
+
+
+def test_each_training_of_a_process_has_the_size_of_its_own_loader() -> None:
+    """Without a cluster file, nobody but the script decides sizes."""
+    for size in (25, 10):
+        run = attached(DataLoader(Rows(), size))
+        assert [len(numbers) for numbers in numbers_of(run, epochs=1)] == [size] * (ROWS // size)
+        run.close()
+
+
+def test_the_next_training_of_a_cluster_goes_on_with_the_newest_plan() -> None:
+    first = attached(DataLoader(Rows(), 5), sizes=(25,))
+    first._session.account.plan = Plan(1, (10,))
+    first.close()
+    run = attached(DataLoader(Rows(), 5), sizes=(25,))
+    assert [len(numbers) for numbers in numbers_of(run, epochs=1)] == [10] * 5
