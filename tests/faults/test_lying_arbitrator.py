@@ -15,7 +15,7 @@ import pytest
 from dynamix_ps.rpc import arbitrator_pb2 as pb
 from dynamix_ps.rpc import arbitrator_pb2_grpc as pb_grpc
 from dynamix_ps.rpc.plan_rules import LARGEST_STEP
-from tests.unit.worker_hooks.test_torch import lines, make_run, train
+from tests.unit.worker_hooks.local_run import lines, make_run, train
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -11,7 +11,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from dynamix_ps.errors import TrainingError
-from tests.unit.worker_hooks.test_torch import make_data, make_run
+from tests.unit.worker_hooks.local_run import make_data, make_run
 from worker_hooks.data_set import check_map_style, leaves
 from worker_hooks.torch.batches import fetch
 
@@ -100,7 +100,7 @@ def test_attach_and_evaluate_refuse_alike(monkeypatch):
     with pytest.raises(TrainingError, match="a stream has no sample numbers"):
         run.evaluate(Stream(), lambda x, y: 0)
     run.close()
-    monkeypatch.setattr("tests.unit.worker_hooks.test_torch.make_data", Stream)
+    monkeypatch.setattr("tests.unit.worker_hooks.local_run.make_data", Stream)
     with pytest.raises(TrainingError, match="a stream has no sample numbers"):
         make_run()
 
@@ -130,7 +130,7 @@ def test_of_many_shapes_three_are_named():
 
 def test_the_error_comes_from_the_loop_also_when_a_thread_prepares_batches(monkeypatch):
     ragged = Samples(*((torch.zeros(4 + n), 0) for n in range(50)))
-    monkeypatch.setattr("tests.unit.worker_hooks.test_torch.make_data", lambda: ragged)
+    monkeypatch.setattr("tests.unit.worker_hooks.local_run.make_data", lambda: ragged)
     run = make_run(prefetch=2)
     with pytest.raises(TrainingError, match="pad them"):
         next(run.batches(epochs=1))

@@ -17,7 +17,7 @@ from torch.nn.functional import mse_loss
 from torch.utils.data import TensorDataset
 
 from dynamix_ps.errors import TrainingError
-from tests.unit.worker_hooks.test_torch import lines, settings_for
+from tests.unit.worker_hooks.local_run import lines, settings_for
 from worker_hooks.session import Session
 from worker_hooks.torch.run import Run
 

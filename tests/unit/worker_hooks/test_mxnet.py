@@ -15,7 +15,7 @@ mx = pytest.importorskip("mxnet", reason="MXNet was left out of this environment
 from mxnet import autograd, gluon  # noqa: E402
 
 from dynamix_ps.errors import CheckpointError, EnvironmentNotReady, TrainingError  # noqa: E402
-from tests.unit.worker_hooks.test_torch import SAMPLES, lines, settings_for  # noqa: E402
+from tests.unit.worker_hooks.local_run import SAMPLES, lines, settings_for  # noqa: E402
 from worker_hooks.iteration import IterationInFlight  # noqa: E402
 from worker_hooks.mxnet.batches import fetch  # noqa: E402
 from worker_hooks.mxnet.run import Run  # noqa: E402

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from dynamix_ps.errors import CheckpointError, TrainingError
-from tests.unit.worker_hooks.test_torch import lines, make_data, make_run, settings_for, train, weights
+from tests.unit.worker_hooks.local_run import lines, make_data, make_run, settings_for, train, weights
 from worker_hooks.checkpoint import load_checkpoint, save_checkpoint
 from worker_hooks.session import Session
 from worker_hooks.torch.run import Run

@@ -472,7 +472,7 @@ def test_each_training_of_a_process_has_the_size_of_its_own_loader() -> None:
 
 def test_the_next_training_of_a_cluster_goes_on_with_the_newest_plan() -> None:
     first = attached(DataLoader(Rows(), 5), sizes=(25,))
-    first._session.account.plan = Plan(1, (10,))
     first.close()
+    first._session.account.plan = Plan(1, (10,))
     run = attached(DataLoader(Rows(), 5), sizes=(25,))
     assert [len(numbers) for numbers in numbers_of(run, epochs=1)] == [10] * 5
