@@ -1,5 +1,5 @@
 """What a torch script imports: `import dynamix_ps.torch as dynamix`."""
 
-from worker_hooks.torch.run import Run, attach
+from worker_hooks.torch.run import Run, attach, shards
 
-__all__ = ["Run", "attach"]
+__all__ = ["Run", "attach", "shards"]

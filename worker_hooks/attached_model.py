@@ -21,7 +21,7 @@ from typing import Any
 from dynamix_ps.errors import CheckpointError, DynamixError, TrainingError
 from dynamix_ps.messages import Plan
 from worker_hooks import failure
-from worker_hooks.batches import BatchStream
+from worker_hooks.batches import Batches, BatchStream
 from worker_hooks.checkpoint import Position, newest_valid_checkpoint
 from worker_hooks.data_source import DataSetSource, DataSource
 from worker_hooks.evaluation import directions, evaluate_share, in_form_of, means, packed
@@ -48,6 +48,7 @@ from worker_hooks.start import (
     of_every_worker,
     within_bounds,
 )
+from worker_hooks.stream_source import StreamSource
 from worker_hooks.termination import TERMINATION
 from worker_hooks.token_sampler import TokenSampler
 from worker_hooks.units import SizeWorth
@@ -187,15 +188,10 @@ class AttachedModel(ReplicatedModel):
         settings = self._settings
         check_workers(start.plan, self.size)
         check_unit(start, settings.unit)
-        amount = self._samples if self._lengths is None else int(self._lengths.sum())
-        check_enough(amount, start.plan, settings.unit)
-        check_place(start, self._samples)
-        check_order(start, self._source)
         reporter = self._session.reporter
         self.iteration, self._cursor = start.iteration, start.cursor
-        self._sampler = self._make_sampler(start.seed)
         self._switch = PlanSwitch(start.plan, self._lag)
-        self._stream = BatchStream(self._source, self._loading.load, self._sampler, self.rank, self._switch.plan_at)
+        self._stream = self._batches_from(start)
         self._rate = LearningRate(settings.lr_rule, self._reference_batch, self.size, start.noise)
         self._worth = SizeWorth(start.units)
         self._now = IterationInFlight()
@@ -206,6 +202,25 @@ class AttachedModel(ReplicatedModel):
         self._watch = self._observer.watch
         self._unclaimed = dict(start.registered)  # states of objects that the script has not registered yet
         self._start_hyperparameters = self._hyperparameters()
+
+    def _batches_from(self, start: Position) -> Batches:
+        """Raises TrainingError if `start` is no place in this data."""
+        source, smallest, plan_at = self._source, self._smallest_share(), self._switch.plan_at
+        if isinstance(source, StreamSource):
+            return source.batches(start, self.rank, self.size, smallest, plan_at, self._report_reading)
+        amount = self._samples if self._lengths is None else int(self._lengths.sum())
+        check_enough(amount, start.plan, self._settings.unit)
+        check_place(start, self._samples)
+        check_order(start, source)
+        self._sampler = self._make_sampler(start.seed)
+        return BatchStream(source, self._loading.load, self._sampler, self.rank, plan_at)
+
+    def _report_reading(self) -> None:
+        """All workers tell what they have read of a stream. Collective."""
+        if self.size == 1:
+            self._stream.told([self._stream.report(used=False)])
+        else:
+            self._announce("the next batch of a stream")
 
     def _begin(self) -> None:
         """The script begins its loop over batches: from now on the place is what the iterations make it."""
@@ -243,7 +258,7 @@ class AttachedModel(ReplicatedModel):
     @property
     def _trained_samples(self) -> int:
         """Samples of all workers so far."""
-        return self._cursor.epoch * self._stream.length + self._cursor.position
+        return self._stream.samples_before(self._cursor)
 
     @property
     def progress(self) -> float:
@@ -262,8 +277,7 @@ class AttachedModel(ReplicatedModel):
 
     @property
     def _trained_ratio(self) -> float:
-        epochs = self._trained_samples / self._stream.length
-        return self._observer.progress.trained_ratio(epochs, self.iteration)
+        return self._observer.progress.trained_ratio(self._stream.passes(self._cursor), self.iteration)
 
     def every(self, iterations: int) -> bool:
         """True when the number of complete iterations is a multiple of `iterations` (the same on all workers)."""
@@ -276,8 +290,7 @@ class AttachedModel(ReplicatedModel):
         """
         if not self._now.has_batch:
             return False
-        begin = self._now.batch.step.cursor
-        before = begin.epoch * self._stream.length + begin.position
+        before = self._stream.samples_before(self._now.batch.step.cursor)
         return before // samples < self._trained_samples // samples
 
     # -- beside the iterations ----------------------------------------------------------------------------------------
@@ -354,6 +367,7 @@ class AttachedModel(ReplicatedModel):
             failure.exit_now(error.exit_code)
         self._detach()
         self._loading.close()
+        self._stream.close()
         self._exchange.close()
         failure.forget(self)
         TERMINATION.forget(self)

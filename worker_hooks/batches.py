@@ -1,9 +1,10 @@
-"""Batches of one worker: the samples that the sampler names, loaded by the data source, some batches ahead."""
+"""Batches of one worker. From a data set: the samples that the sampler names, loaded by the data source, some ahead."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 
 from dynamix_ps.errors import TrainingError
 from dynamix_ps.messages import Plan
+from worker_hooks.checkpoint import ShardsLeft
 from worker_hooks.data_source import DataSource
 from worker_hooks.global_generators import derived_seed
 from worker_hooks.sampler import Cursor, GlobalSampler, Step
@@ -30,7 +32,52 @@ class Batch:
     data: Any
 
 
-class BatchStream:
+StreamReport = tuple[float, float, float, float]  # what a stream tells of one worker in every sum
+
+
+class Batches(ABC):
+    """What a training knows of its data.
+
+    Attributes:
+        seed: of the order of the samples.
+        length: samples in one pass; for a stream those of the pass before, 0 while that is not known.
+        pass_code: of the order in the pass of the batch at hand.
+    """
+
+    seed: int
+    length: int
+    pass_code = 0
+
+    @abstractmethod
+    def run(
+        self, cursor: Cursor, iteration: int, last_epoch: int | None, last_iteration: int | None
+    ) -> Iterator[Batch]:
+        """Batches from `cursor` on, numbered from `iteration`, until one of the limits (exclusive) is reached."""
+
+    def passes(self, cursor: Cursor) -> float:
+        """Passes over the data up to `cursor`, the part of the last one too."""
+        return cursor.epoch + (cursor.position / self.length if self.length else 0.0)
+
+    def samples_before(self, cursor: Cursor) -> int:
+        """Samples of all workers up to `cursor`."""
+        return cursor.epoch * self.length + cursor.position
+
+    def report(self, used: bool) -> StreamReport:
+        """What goes into the trailer of a sum. `used`: the batch at hand is part of it."""
+        return 0.0, 0.0, 0.0, 0.0
+
+    def told(self, reports: Sequence[StreamReport]) -> None:
+        """The reports of all workers are there."""
+
+    def resumable(self, cursor: Cursor) -> tuple[Cursor, ShardsLeft | None]:
+        """Where a resume begins if training is at `cursor`, and what is left there of the shards of a stream."""
+        return cursor, None
+
+    def close(self) -> None:  # noqa: B027  # most have nothing to end
+        """End what reads ahead."""
+
+
+class BatchStream(Batches):
     """Batches of one worker, some of them prepared ahead.
 
     The sizes of a batch are fixed when its preparation starts, some iterations before its use. A new
@@ -50,22 +97,11 @@ class BatchStream:
         self._sampler = sampler
         self._rank = rank
         self._plan_at = plan_at
-        self.pass_code = 0  # of the order in the pass of the batch at hand
-
-    @property
-    def length(self) -> int:
-        """Samples in one epoch."""
-        return self._sampler.length
-
-    @property
-    def seed(self) -> int:
-        """Seed of the order of the samples."""
-        return self._sampler.seed
+        self.length, self.seed = sampler.length, sampler.seed
 
     def run(
         self, cursor: Cursor, iteration: int, last_epoch: int | None, last_iteration: int | None
     ) -> Iterator[Batch]:
-        """Batches from `cursor` on, numbered from `iteration`, until one of the limits (exclusive) is reached."""
         planned: deque[Batch] = deque()  # without their data
         refused: list[TrainingError] = []  # an order that cannot be, found while batches before it are still to come
 

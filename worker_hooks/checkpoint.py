@@ -24,6 +24,7 @@ from worker_hooks.learning_rate import Noise
 from worker_hooks.plan_switch import VERSION_BITS
 from worker_hooks.sampler import Cursor
 from worker_hooks.saved_fields import read_list, read_number, read_table, read_whole, read_word
+from worker_hooks.shards import MOST_COUNTED, Piece
 from worker_hooks.units import Seen
 
 FORMAT = 2
@@ -34,6 +35,14 @@ _CHECKSUM_BYTES = len("\nsha256 \n") + 64
 
 
 @dataclass(frozen=True, slots=True)
+class ShardsLeft:
+    """What is left of a pass over shards."""
+
+    shards: int  # in a pass
+    pieces: tuple[Piece, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Position:
     """Where a training is: with the weights and the optimizer, all that a resume needs."""
 
@@ -41,7 +50,7 @@ class Position:
     cursor: Cursor
     plan: Plan
     seed: int  # of the order of the samples
-    epoch_samples: int  # a pass over the data has so many
+    epoch_samples: int  # a pass over the data has so many; 0: not known, of a stream
     noise: Noise = (0.0, 0.0)  # of learning_rate.py
     largest_lr: float = 0.0  # the largest learning rate of the script so far
     progress: float | None = 0.0  # part of the training that is done, 0 to 1; none: its end is not known
@@ -49,6 +58,7 @@ class Position:
     registered: Mapping[str, Any] = field(default_factory=dict)  # states of the objects that the script registered
     units: Seen = (0.0, 0)  # of units.py
     unit: str = "samples"  # of the plan's sizes
+    left: ShardsLeft | None = None  # of the pass at hand, where it is over shards
 
     def pack(self) -> dict[str, Any]:
         """The position as plain values, for a checkpoint; states of registered objects as they are."""
@@ -65,15 +75,16 @@ class Position:
             "registered": dict(self.registered),
             "units": list(self.units),
             "unit": self.unit,
+            "left": None if self.left is None else _pack_left(self.left),
         }
 
     @classmethod
     def unpack(cls, packed: object) -> Position:
         """The position that `pack` made plain. Raises CheckpointError, which names the first wrong field."""
         if isinstance(packed, dict):
-            packed = {"pass_code": 0, "units": [0.0, 0], "unit": "samples", **packed}  # earlier checkpoints have none
+            packed = {"pass_code": 0, "units": [0.0, 0], "unit": "samples", "left": None, **packed}  # not in earlier ones
         found = read_table(packed, "position", tuple(cls.__dataclass_fields__))
-        epoch_samples = read_whole(found["epoch_samples"], "position.epoch_samples", 1)
+        epoch_samples = read_whole(found["epoch_samples"], "position.epoch_samples")
         progress = found["progress"]
         variance, signal = read_list(found["noise"], "position.noise", 2)
         units, weighed = read_list(found["units"], "position.units", 2)
@@ -90,14 +101,30 @@ class Position:
             registered=_read_registered(found["registered"]),
             units=(read_number(units, "position.units[0]", 0.0), read_whole(weighed, "position.units[1]")),
             unit=read_word(found["unit"], "position.unit", get_args(Unit)),
+            left=None if found["left"] is None else _read_left(found["left"]),
         )
+
+
+def _pack_left(left: ShardsLeft) -> dict[str, Any]:
+    return {"shards": left.shards, "pieces": [list(piece) for piece in left.pieces]}
+
+
+def _read_left(packed: object) -> ShardsLeft:
+    found = read_table(packed, "position.left", ("shards", "pieces"))
+    shards, where = read_whole(found["shards"], "position.left.shards", 1), "position.left.pieces"
+    pieces = []
+    for place, piece in enumerate(read_list(found["pieces"], where)):
+        shard, offset = read_list(piece, f"{where}[{place}]", 2)
+        shard = read_whole(shard, f"{where}[{place}][0]", 0, shards - 1)
+        pieces.append(Piece(shard, read_whole(offset, f"{where}[{place}][1]", 0, MOST_COUNTED)))
+    return ShardsLeft(shards, tuple(pieces))
 
 
 def _read_cursor(packed: object, epoch_samples: int) -> Cursor:
     found = read_table(packed, "position.cursor", ("epoch", "position"))
     return Cursor(
         read_whole(found["epoch"], "position.cursor.epoch"),
-        read_whole(found["position"], "position.cursor.position", 0, epoch_samples - 1),
+        read_whole(found["position"], "position.cursor.position", 0, epoch_samples - 1 if epoch_samples else None),
     )
 
 

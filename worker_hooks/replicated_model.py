@@ -15,7 +15,7 @@ from worker_hooks.trailer import Contribution, GlobalView
 
 if TYPE_CHECKING:
     from dynamix_ps.comm import Comm
-    from worker_hooks.batches import BatchStream
+    from worker_hooks.batches import Batches
     from worker_hooks.exchange import GradientExchange
     from worker_hooks.observe.stall import StallWatch
     from worker_hooks.plan_switch import PlanSwitch
@@ -31,7 +31,7 @@ class ReplicatedModel(Framework):
     _comm: Comm
     _exchange: GradientExchange
     _cursor: Cursor
-    _stream: BatchStream
+    _stream: Batches
     _switch: PlanSwitch
     _stall: StallWatch
     _prefix: str  # of the keys of this model
@@ -68,10 +68,12 @@ class ReplicatedModel(Framework):
             waited_s=0.0,
             doing=self._doing(kind).code(),
             weights=self._sample_weights(self._sums),
+            stream=self._stream.report(used=False),
         )
         view = self._exchange.announce(mine, lambda waited_s: self._stall.waiting(self.iteration, waited_s))
         self._sums += 1
         self._check_agreement(view, kind)
+        self._stream.told(view.stream)
 
     def _check_agreement(self, view: GlobalView, kind: str) -> None:
         """Raises TrainingError, the same on all workers, unless all do the same with the same weights."""

@@ -75,13 +75,15 @@ class ResumableModel(AttachedModel):
     def _position(self) -> Position:
         """The place after the last complete iteration."""
         ratio = self._trained_ratio
+        cursor, left = self._stream.resumable(self._cursor)
         return Position(
             iteration=self.iteration,
-            cursor=self._cursor,
+            cursor=cursor,
             plan=self._switch.newest_scheduled,
             seed=self._stream.seed,
             epoch_samples=self._stream.length,
             pass_code=self._stream.pass_code,
+            left=left,
             noise=self._rate.noise,
             units=self._worth.seen,
             unit=self._settings.unit,

@@ -18,6 +18,7 @@ It needs no message of its own. Layout, in the float type of the buffer, summed 
     weights_at     a sample of the weights of worker i: where they point (replicas.py)        N
     weights_size   the same: how large they are                                               N
     units          what the loss of worker i is a mean over, if not samples (units.py)        N
+    stream         four numbers of the stream that worker i reads (batches.py)              4N
     present        workers that have a gradient of parameter p                                P
 
 Counts and codes stay exact in float32 up to 2^24.
@@ -35,7 +36,7 @@ from worker_hooks.plan_switch import VERSION_BITS, agreed_version, version_bits
 
 _VOTES = 7
 _SLOTS = _VOTES + VERSION_BITS  # the parts with one value per worker begin here
-_PARTS = 8
+_PARTS = 12
 
 
 class Contribution(NamedTuple):
@@ -55,6 +56,7 @@ class Contribution(NamedTuple):
     leaving: bool = False
     saves: bool = False  # only worker 0's travels
     units: float = 0.0  # that its loss is a mean over, where these are not samples
+    stream: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 0.0)  # what it tells of its reading
 
 
 class GlobalView(NamedTuple):
@@ -75,6 +77,7 @@ class GlobalView(NamedTuple):
     leaving: bool = False  # whether a worker ends after this iteration, by SIGTERM
     saves: bool = False  # whether worker 0 would write a checkpoint then
     units: tuple[float, ...] = ()  # of every worker; zeros where losses are means over samples
+    stream: tuple[tuple[float, float, float, float], ...] = ()  # of every worker
 
     @property
     def loss_weight(self) -> float:
@@ -100,7 +103,7 @@ def encode(
     grad_sq = mine.grad_sq if math.isfinite(mine.grad_sq) else 0.0
     slots = [0.0] * (_PARTS * workers)
     broken = 0.0 if finite else 1.0
-    slots[rank::workers] = (mine.samples, grad_sq, mine.waited_s, broken, mine.doing, *mine.weights, mine.units)
+    slots[rank::workers] = (mine.samples, grad_sq, mine.waited_s, broken, mine.doing, *mine.weights, mine.units, *mine.stream)
     begin = _SLOTS + _PARTS * workers
     out[:begin] = [
         mine.loss if finite else 0.0,
@@ -121,7 +124,7 @@ def decode(total: NDArray[np.floating[Any]], workers: int) -> GlobalView:
     end = _SLOTS + _PARTS * workers
     values = total[:end].tolist()  # once: plain lists are several times faster here than arrays
     loss, correct, judged, global_sq, lasted_s, leaving, saves = values[:_VOTES]
-    sizes, grad_sq, waited_s, broken, doing, directions, weight_sizes, units = (
+    sizes, grad_sq, waited_s, broken, doing, directions, weight_sizes, units, *stream = (
         values[start : start + workers] for start in range(_SLOTS, end, workers)
     )
     samples = round(sum(sizes))
@@ -143,6 +146,7 @@ def decode(total: NDArray[np.floating[Any]], workers: int) -> GlobalView:
         leaving=leaving > 0,
         saves=saves > 0,
         units=tuple(units),
+        stream=tuple(zip(*stream, strict=True)),  # type: ignore[arg-type]  # four of them
     )
 
 

@@ -120,11 +120,10 @@ class Training(ResumableModel):
         self._count_iteration()
         self._observer.batch_complete(self.iteration)
         if self._now.is_summed:
-            epochs = self._trained_samples / self._stream.length
-            pushed = self._exchange.bytes_per_iteration
+            pushed, passes = self._exchange.bytes_per_iteration, self._stream.passes(self._cursor)
             self._largest_batch = max(self._largest_batch, self._now.batch.samples)
             at_once = self._samples_at_once()
-            self._observer.iteration_complete(self._now, pushed, epochs, self._script_lr(), at_once)
+            self._observer.iteration_complete(self._now, pushed, passes, self._script_lr(), at_once)
         self._save_when_due()
         self._end_when_told()
 
@@ -219,6 +218,7 @@ class Training(ResumableModel):
             leaving=TERMINATION.requested,
             saves=self._saves_at_term,
             units=now.units or 0.0,
+            stream=self._stream.report(used=True),
         )
 
     def _receive(self, measured: bool) -> None:
@@ -236,6 +236,7 @@ class Training(ResumableModel):
                 f"the workers have processed {view.worker_samples} samples in iteration {iteration}, "
                 f"the plan has {now.sizes_due}; batches must come from run.batches() of the same data on every worker"
             )
+        self._stream.told(view.stream)
         if view.broken_ranks:
             raise TrainingError(
                 f"the loss of {name_workers(view.broken_ranks)} {DIVERGED} {iteration} (epoch {self.epoch}); "

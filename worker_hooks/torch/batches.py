@@ -25,7 +25,11 @@ def fetch(dataset: Any, indices: NDArray[np.int64]) -> Any:
     if isinstance(dataset, TensorDataset) and type(dataset).__getitem__ is TensorDataset.__getitem__:
         rows = torch.from_numpy(chosen)
         return tuple(tensor[rows] for tensor in dataset.tensors)
-    samples = samples_at(dataset, chosen.tolist())
+    return stack(samples_at(dataset, chosen.tolist()))
+
+
+def stack(samples: list[Any]) -> Any:
+    """A batch of these samples. Raises TrainingError if they cannot be stacked."""
     try:
         return default_collate(samples)
     except (TypeError, ValueError, RuntimeError, KeyError) as error:

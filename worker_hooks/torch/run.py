@@ -17,7 +17,7 @@ scale the learning rate for each step.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -36,16 +36,18 @@ from worker_hooks.data_source import DataSource
 from worker_hooks.memory_ceiling import MemoryCeiling
 from worker_hooks.session import Session
 from worker_hooks.settings import Settings
+from worker_hooks.shard_list import Shards
+from worker_hooks.stream_source import ShardSource, StreamSource
 from worker_hooks.torch import state as torch_state
 from worker_hooks.torch import watched_calls
-from worker_hooks.torch.batches import fetch
+from worker_hooks.torch.batches import fetch, stack
 from worker_hooks.torch.gradients import TorchExchange
 from worker_hooks.torch.loader import CLOSED, LoaderSource, RunBatchSampler, check_loader
 from worker_hooks.torch.memory import WorkerMemory
 from worker_hooks.torch.parameters import TrainedParameters
 from worker_hooks.training import Training
 
-__all__ = ["Run", "attach"]
+__all__ = ["Run", "attach", "shards"]
 
 failure.install()
 
@@ -68,7 +70,8 @@ def attach(
     Args:
         model: one or several. Their parameters and buffers become rank 0's on every worker.
         optimizer: one or several. Every parameter they step is summed; their state becomes rank 0's too.
-        data: a DataLoader of the script, or a map-style data set (`len`, `[i]`); the same on every worker.
+        data: a DataLoader of the script, a map-style data set (`len`, `[i]`), or `shards(...)`; the same on every
+            worker.
         batch_size: of each worker where no cluster file says otherwise. Without it, the loader's, or 64.
         seed: of the data order where no cluster file says otherwise.
         collate_fn: makes a batch of the list of its samples, for a data set without a loader.
@@ -91,6 +94,21 @@ def attach(
     return Run(models, optimizers, data, session, batch_size, seed, lengths)
 
 
+def shards(shards: Sequence[Any], open_shard: Callable[[Any], Iterable[Any]], *, shuffle: bool = True) -> Shards:
+    """A list of shards, such as files, for `attach` in the place of a data set. Each worker reads some of them.
+
+    Args:
+        shards: names of files or URLs, numbers of row groups, or whatever else `open_shard` understands; the same list
+            on every worker.
+        open_shard: returns the samples of one shard, in the same order every time. It runs in a thread of its own, on
+            the worker that reads the shard.
+        shuffle: whether the shards come in another order in every pass. The samples of a shard stay in its order.
+
+    Raises TrainingError if there is no shard, or if `open_shard` cannot be called.
+    """
+    return Shards(shards, open_shard, shuffle)
+
+
 def _with_loading(
     data: Any, batch_size: int | None, collate_fn: Callable[[list[Any]], Any] | None, num_workers: int
 ) -> Any:
@@ -103,6 +121,12 @@ def _with_loading(
             if value:
                 raise TrainingError(f"attach() got a DataLoader and {name}=...; give {name} to the DataLoader")
         return data
+    if isinstance(data, Shards):
+        if num_workers:
+            raise TrainingError(
+                f"attach() got shards and num_workers={num_workers}; a thread reads them ahead, so leave num_workers out"
+            )
+        return ShardSource(data, collate_fn or stack)
     if collate_fn is None and not num_workers:
         return data
     check_map_style(data)
@@ -168,7 +192,11 @@ class Run(Training):
 
         `dataset` is the one that `attach` got. Each loop over the loader is a pass over the data, as
         `run.batches(epochs=1)` is.
+
+        Raises TrainingError where `attach` got a stream.
         """
+        if isinstance(self._source, StreamSource):
+            raise TrainingError("run.batch_sampler() names samples by numbers, which a stream has not; use run.batches()")
         return RunBatchSampler(self._batches_of, lambda: self._sampler.batches_per_pass(self._plan.batch_sizes))
 
     def _batches_of(self, loader: DataLoader[Any]) -> Iterator[Any]:
@@ -324,6 +352,8 @@ class Run(Training):
         torch_state.set_hyperparameters(self.optimizers, saved)
 
     def _source_of(self, data: Any, seed: int = 0) -> DataSource:
+        if isinstance(data, DataSource):
+            return data
         if isinstance(data, DataLoader):
             return LoaderSource(data, self._settings.prefetch, seed)
         return super()._source_of(data, seed)

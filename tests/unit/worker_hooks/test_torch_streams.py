@@ -1,0 +1,152 @@
+"""Shards and streams in one process: samples, ends of passes, resume, errors."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import dynamix_ps.torch as dynamix
+import worker_hooks.session
+from dynamix_ps.errors import TrainingError
+from tests.unit.worker_hooks.test_torch import settings_for
+from worker_hooks.session import Session
+from worker_hooks.torch.run import Run, _with_loading
+
+LENGTHS = (20, 0, 7, 31, 1)
+
+
+@pytest.fixture(autouse=True)
+def _first_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No batch sizes of the training before."""
+    monkeypatch.setattr(worker_hooks.session, "_accounts", {})
+
+
+def numbered(lengths=LENGTHS, **options) -> Any:
+    """Shards whose samples are numbers, 0 to the sum of `lengths`."""
+    begins = [sum(lengths[:shard]) for shard in range(len(lengths))]
+    return dynamix.shards(
+        range(len(lengths)), lambda shard: iter(range(begins[shard], begins[shard] + lengths[shard])), **options
+    )
+
+
+def attached(data: Any, folder: Path | None = None, **settings: Any) -> Run:
+    model = nn.Linear(1, 1)
+    session = Session(settings_for(folder, **{"sizes": (8,), **settings}), "torch")
+    data = _with_loading(data, None, None, 0)
+    return Run([model], [torch.optim.SGD(model.parameters(), lr=1e-6)], data, session)
+
+
+def numbers_of(run: Run, stop: int | None = None, **limits: Any) -> list[list[int]]:
+    """Train; returns the samples of every batch. `stop`: leave the loop after so many."""
+    seen: list[list[int]] = []
+    for rows in run.batches(**limits):
+        if len(seen) == stop:
+            break
+        run.optimizers[0].zero_grad()
+        run.backward(run.models[0](rows[:, None].float()).mean())
+        run.optimizers[0].step()
+        seen.append(rows.tolist())
+    return seen
+
+
+def joined(batches: list[list[int]]) -> list[int]:
+    return [number for batch in batches for number in batch]
+
+
+def test_a_pass_has_every_sample_once_and_ends_known():
+    run = attached(numbered())
+    epochs = []
+    for epoch in run.epochs(2):
+        assert run.epoch == epoch
+        epochs.append(numbers_of(run))
+    assert run.epoch == 2 and run.progress == 1
+    run.close()
+    assert [sorted(joined(batches)) for batches in epochs] == 2 * [list(range(59))]
+    assert joined(epochs[0]) != joined(epochs[1])
+    assert [len(batch) for batch in epochs[0]] == [8] * 6 + [6, 5]
+
+
+def test_without_shuffle_shards_come_in_their_order():
+    run = attached(numbered(shuffle=False))
+    assert joined(numbers_of(run, epochs=1)) == list(range(59))
+    run.close()
+
+
+@pytest.mark.parametrize("stop", [0, 1, 4, 7, 8, 11])
+def test_a_batch_that_was_not_used_comes_again_and_a_new_run_goes_on(stop):
+    first = attached(numbered())
+    seen = numbers_of(first, stop, epochs=2)
+    state = first.state_dict()
+    gone_on = numbers_of(first, 2, epochs=2)
+    first.close()
+    resumed = attached(numbered())
+    resumed.load_state_dict(state)
+    rest = numbers_of(resumed, epochs=2)
+    resumed.close()
+    assert Counter(joined(seen) + joined(rest)) == {number: 2 for number in range(59)}
+    assert gone_on[0] == rest[0]
+
+
+def test_many_tiny_shards_make_whole_batches():
+    run = attached(numbered((1,) * 50))
+    assert [len(batch) for batch in numbers_of(run, epochs=1)] == [8] * 5 + [5, 5]
+    run.close()
+
+
+def test_samples_are_collated_and_their_faults_named():
+    run = attached(dynamix.shards(["a", "b"], lambda name: iter([torch.zeros(2), torch.zeros(3)])))
+    with pytest.raises(TrainingError, match=r"has the shapes \(2,\), \(3,\)"):
+        next(iter(run.batches(epochs=1)))
+    run.close()
+
+
+def test_an_error_of_the_script_names_the_shard():
+    def broken(name: str) -> Any:
+        yield from range(40)
+        if name == "b":
+            raise OSError("disk gone")
+
+    run = attached(dynamix.shards(["a", "b"], broken))
+    with pytest.raises(OSError, match="disk gone") as raised:
+        numbers_of(run, epochs=1)
+    assert "shard 1 ('b')" in " ".join(raised.value.__notes__)
+    run.close()
+
+
+def test_shards_without_samples_are_refused():
+    run = attached(numbered((0, 0)))
+    with pytest.raises(TrainingError, match="no shard of 2 has a sample"):
+        next(iter(run.batches(epochs=1)))
+    run.close()
+
+
+@pytest.mark.parametrize(("shards", "expected"), [("*.tar", "got a str"), ([], "empty list"), (iter("ab"), "a list")])
+def test_what_is_no_list_of_shards_is_refused(shards, expected):
+    with pytest.raises(TrainingError, match=expected):
+        dynamix.shards(shards, iter)
+
+
+def test_progress_follows_the_shards_in_the_first_pass_and_then_the_samples():
+    run = attached(numbered((16,) * 10))
+    told = []
+    for rows in run.batches(epochs=2):
+        run.backward(run.models[0](rows[:, None].float()).mean())
+        run.optimizers[0].step()
+        told.append(run.progress)
+    run.close()
+    assert told == sorted(told) and told[-1] == 1
+    assert told[19] == 0.5 and told[29] == 0.75
+
+
+def test_evaluations_and_batch_samplers_need_sample_numbers():
+    run = attached(numbered())
+    with pytest.raises(TrainingError, match="a stream, whose samples have no numbers"):
+        run.evaluate(run._source, lambda rows: rows.sum())
+    with pytest.raises(TrainingError, match="which a stream has not"):
+        run.batch_sampler()
+    run.close()

@@ -1,0 +1,78 @@
+"""What a script says about its shards: which there are, and how to read one."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from dynamix_ps.errors import TrainingError
+from worker_hooks.shards import MOST_COUNTED
+
+
+@dataclass(frozen=True)
+class Shards:
+    """A list of shards for `attach`, in the place of a data set.
+
+    Args:
+        shards: names of files or URLs, numbers of row groups, or whatever else `open_shard` understands; the same list
+            on every worker.
+        open_shard: returns the samples of one shard, in the same order every time. It runs in a thread of its own, on
+            the worker that reads the shard.
+        shuffle: whether the shards come in another order in every pass. The samples of a shard stay in its order.
+
+    Raises TrainingError if there is no shard, or if `open_shard` cannot be called.
+    """
+
+    shards: Sequence[Any]
+    open_shard: Callable[[Any], Iterable[Any]]
+    shuffle: bool = True
+
+    def __post_init__(self) -> None:
+        if isinstance(self.shards, (str, bytes)) or not hasattr(self.shards, "__len__"):
+            raise TrainingError(
+                f"shards() got a {type(self.shards).__name__}, expected a list of shards; for files: sorted(glob(...))"
+            )
+        if not len(self.shards):
+            raise TrainingError("shards() got an empty list, expected at least one shard")
+        if not callable(self.open_shard):
+            raise TrainingError(
+                f"shards() got a {type(self.open_shard).__name__} as open_shard, expected a function that returns the "
+                "samples of a shard"
+            )
+
+    def __len__(self) -> int:
+        return len(self.shards)
+
+    def open(self, number: int) -> Iterator[Any]:
+        """The samples of this shard. Raises TrainingError after too many."""
+        for place, sample in enumerate(self.open_shard(self.shards[number])):
+            if place > MOST_COUNTED:
+                raise TrainingError(f"it has more than {MOST_COUNTED} samples; make several shards of it")
+            yield sample
+
+    def name_of(self, number: int) -> str:
+        """For messages."""
+        return f"{number} ({self.shards[number]!r})"
+
+    def first_samples(self, count: int = 2, begin: int = 0) -> list[Any]:
+        """So many samples, fewer only if there are no more, from shard `begin` on."""
+        found: list[Any] = []
+        for number in range(begin, len(self)):
+            found += islice(self.open(number), count - len(found))
+            if len(found) == count:
+                break
+        return found
+
+    def code_of_names(self) -> int:
+        """Equal on two workers exactly if they name the shards alike; folders may differ. 0 where there are no names.
+
+        32 bits.
+        """
+        if not all(isinstance(one, (str, os.PathLike)) for one in self.shards):
+            return 0
+        names = "\n".join(os.path.basename(os.fspath(one)) for one in self.shards)
+        return zlib.crc32(names.encode(errors="surrogateescape"))

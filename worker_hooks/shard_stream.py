@@ -1,0 +1,175 @@
+"""Batches of one worker out of shards that all workers share: shards.py decides who reads which, shard_reader.py reads.
+
+The samples of the coming batch are read before the present one is handed out, so that the trailer of the present sum
+tells all workers how large the coming batches can be. Where that is not enough, such as at the begin of a pass, the
+workers report in a sum of their trailers alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from dynamix_ps.errors import TrainingError
+from dynamix_ps.messages import Plan
+from worker_hooks.batches import Batch, Batches, StreamReport
+from worker_hooks.checkpoint import Position, ShardsLeft
+from worker_hooks.sampler import Cursor, Step
+from worker_hooks.shard_list import Shards
+from worker_hooks.shard_reader import Place, ShardReader
+from worker_hooks.shards import Piece, Report, ShardPass
+
+
+class ShardStream(Batches):
+    """The stream of one training on one worker.
+
+    Args:
+        collate: makes a batch of the list of its samples.
+        plan_at: the plan of an iteration.
+        ask_all: makes all workers report, by a sum that calls `report` and `told`.
+        smallest: samples of the smallest batch.
+    """
+
+    def __init__(
+        self,
+        shards: Shards,
+        collate: Callable[[list[Any]], Any],
+        start: Position,
+        rank: int,
+        workers: int,
+        smallest: int,
+        plan_at: Callable[[int], Plan],
+        ask_all: Callable[[], None],
+    ) -> None:
+        """Raises TrainingError if `start` is in the middle of a pass over something else."""
+        self._shards, self._collate = shards, collate
+        self._rank, self._workers, self._smallest = rank, workers, smallest
+        self._plan_at, self._ask_all = plan_at, ask_all
+        self.seed, self.length = start.seed, start.epoch_samples
+        self._without_samples: Any = None  # a batch for a share of 0 samples
+        self._last: Step | None = None  # that was handed out
+        self._taken: list[tuple[Any, Place]] = []  # its samples
+        self._is_used = True  # it is in a sum, or the script has left it out
+        self._reader = ShardReader(shards.open, shards.name_of)
+        pieces = _pieces_of(start, len(shards)) if start.cursor.position else None
+        self._begin_pass(start.cursor, pieces)
+
+    def _begin_pass(self, cursor: Cursor, pieces: Sequence[Piece] | None = None) -> None:
+        """`pieces`: what is left of the pass; without them, all shards, in an order that seed and epoch decide."""
+        numbers = np.arange(len(self._shards))
+        if self._shards.shuffle:
+            numbers = np.random.default_rng((self.seed, cursor.epoch)).permutation(len(self._shards))
+        self._reader.close()
+        self._reader = ShardReader(self._shards.open, self._shards.name_of)
+        all_pieces = list(map(Piece, numbers.tolist())) if pieces is None else pieces
+        self._pass = ShardPass(all_pieces, self._workers, self._smallest)
+        self._epoch = cursor.epoch
+        self._reported = cursor  # the place of the last reports
+        self._last, self._taken = None, []
+
+    def run(
+        self, cursor: Cursor, iteration: int, last_epoch: int | None, last_iteration: int | None
+    ) -> Iterator[Batch]:
+        self._take_back(cursor)
+        place, number = cursor, iteration
+        while not (
+            (last_epoch is not None and place.epoch >= last_epoch)
+            or (last_iteration is not None and number >= last_iteration)
+        ):
+            if place.epoch != self._epoch:
+                self._begin_pass(place)
+            plan = self._plan_at(number)
+            step = self._plan_step(place, plan.batch_sizes)
+            taken = self._reader.take(step.sizes[self._rank])
+            self._reader.wait_for(self._pass.needed(plan.batch_sizes[self._rank]))
+            self._last, self._taken, self._is_used = step, taken, False
+            yield Batch(number, plan, step, len(taken), self._batch_of([sample for sample, _ in taken]))
+            self._is_used = True
+            place, number = step.next, number + 1
+
+    def _take_back(self, cursor: Cursor) -> None:
+        """The script has left its loop before it used the last batch: the samples come again."""
+        if self._last is not None and self._last.cursor == cursor:
+            self._reader.put_back(self._taken)
+            self._pass.undo(self._last.sizes)
+        self._last, self._taken = None, []
+
+    def _plan_step(self, place: Cursor, sizes: Sequence[int]) -> Step:
+        """The iteration at `place` under the planned `sizes`. Collective where not all know enough."""
+        needed = self._pass.needed(sizes[self._rank])
+        self._reader.read_ahead(2 * needed)
+        self._hand_out(sizes)
+        while self._pass.is_short(sizes):
+            self._reader.wait_for(needed)
+            self._ask_all()
+            for rank in self._pass.idle(sizes):
+                self._pass.give_up(rank)
+                if rank == self._rank:
+                    self._reader.give_up()
+            self._hand_out(sizes)
+        used = self._pass.take(sizes)
+        if not any(used):
+            raise TrainingError(f"no shard of {len(self._shards)} has a sample; check what open_shard() returns")
+        position = place.position + sum(used)
+        if self._pass.is_over:
+            self.length = position
+            return Step(place, used, Cursor(place.epoch + 1))
+        if self.length:
+            self.length = max(self.length, position + 1)  # this pass is longer than the one before
+        return Step(place, used, Cursor(place.epoch, position))
+
+    def _hand_out(self, sizes: Sequence[int]) -> None:
+        self._reader.give(self._pass.hand_out(sizes)[self._rank])
+
+    def _batch_of(self, samples: list[Any]) -> Any:
+        if samples:
+            return self._collate(samples)
+        if self._without_samples is None:
+            self._without_samples = self._collate(self._shards.first_samples())
+        return self._without_samples
+
+    def passes(self, cursor: Cursor) -> float:
+        """In the first pass its part is that of the shards that are begun."""
+        if self.length or cursor == Cursor():
+            return super().passes(cursor)
+        return 1 - self._pass.waiting / len(self._shards)
+
+    # -- what the sums tell -------------------------------------------------------------------------------------------
+
+    def report(self, used: bool) -> StreamReport:
+        self._is_used |= used
+        report = self._reader.report()
+        if self._taken and not self._is_used:
+            done, offset = self._taken[0][1]
+            report = report._replace(done=done, offset=offset)
+        return report
+
+    def told(self, reports: Sequence[StreamReport]) -> None:
+        self._pass.see([Report(*map(round, report)) for report in reports])
+        if self._last is not None:
+            self._reported = self._last.next if self._is_used else self._last.cursor
+
+    def resumable(self, cursor: Cursor) -> tuple[Cursor, ShardsLeft | None]:
+        """As of the last sum: batches that the script left out after it come again."""
+        left = self._pass.left() if self._reported.position else []
+        return self._reported, ShardsLeft(len(self._shards), tuple(left))
+
+    def close(self) -> None:
+        self._reader.close()
+
+
+def _pieces_of(start: Position, shards: int) -> tuple[Piece, ...]:
+    """What is left of the pass that `start` is in."""
+    if start.left is None:
+        raise TrainingError(
+            f"the checkpoint is at sample {start.cursor.position} of a pass over other data than shards; "
+            "resume with the same data, or from a checkpoint of the end of an epoch"
+        )
+    if start.left.shards != shards:
+        raise TrainingError(
+            f"the checkpoint is in the middle of a pass over {start.left.shards} shards, there are {shards} now; "
+            "resume with the same shards, or from a checkpoint of the end of an epoch"
+        )
+    return start.left.pieces
