@@ -66,7 +66,7 @@ class Batches(ABC):
         """What goes into the trailer of a sum. `used`: the batch at hand is part of it."""
         return 0.0, 0.0, 0.0, 0.0
 
-    def told(self, reports: Sequence[StreamReport]) -> None:
+    def told(self, reports: Sequence[StreamReport]) -> None:  # noqa: B027  # most need to know nothing
         """The reports of all workers are there."""
 
     def resumable(self, cursor: Cursor) -> tuple[Cursor, ShardsLeft | None]:

@@ -103,7 +103,8 @@ def encode(
     grad_sq = mine.grad_sq if math.isfinite(mine.grad_sq) else 0.0
     slots = [0.0] * (_PARTS * workers)
     broken = 0.0 if finite else 1.0
-    slots[rank::workers] = (mine.samples, grad_sq, mine.waited_s, broken, mine.doing, *mine.weights, mine.units, *mine.stream)
+    told_by_all = (mine.samples, grad_sq, mine.waited_s, broken, mine.doing, *mine.weights, mine.units, *mine.stream)
+    slots[rank::workers] = told_by_all
     begin = _SLOTS + _PARTS * workers
     out[:begin] = [
         mine.loss if finite else 0.0,

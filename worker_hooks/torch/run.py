@@ -124,7 +124,7 @@ def _with_loading(
     if isinstance(data, Shards):
         if num_workers:
             raise TrainingError(
-                f"attach() got shards and num_workers={num_workers}; a thread reads them ahead, so leave num_workers out"
+                f"attach() got shards and num_workers={num_workers}; a thread reads them, so leave num_workers out"
             )
         return ShardSource(data, collate_fn or stack)
     if collate_fn is None and not num_workers:
@@ -196,7 +196,7 @@ class Run(Training):
         Raises TrainingError where `attach` got a stream.
         """
         if isinstance(self._source, StreamSource):
-            raise TrainingError("run.batch_sampler() names samples by numbers, which a stream has not; use run.batches()")
+            raise TrainingError("run.batch_sampler() names samples by number; a stream has none, use run.batches()")
         return RunBatchSampler(self._batches_of, lambda: self._sampler.batches_per_pass(self._plan.batch_sizes))
 
     def _batches_of(self, loader: DataLoader[Any]) -> Iterator[Any]:

@@ -76,8 +76,8 @@ def simulate(lengths, speeds, plans, smallest=1, pieces=None, stop=None):
         needed = [now.needed(size) for size in sizes]
 
         def hand_out(sizes=sizes):
-            for reader, given in zip(readers, now.hand_out(sizes), strict=True):
-                reader.give(given)
+            for reader, pieces in zip(readers, now.hand_out(sizes), strict=True):
+                reader.give(pieces)
 
         hand_out()
         while now.is_short(sizes):

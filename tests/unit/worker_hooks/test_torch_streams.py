@@ -147,6 +147,6 @@ def test_evaluations_and_batch_samplers_need_sample_numbers():
     run = attached(numbered())
     with pytest.raises(TrainingError, match="a stream, whose samples have no numbers"):
         run.evaluate(run._source, lambda rows: rows.sum())
-    with pytest.raises(TrainingError, match="which a stream has not"):
+    with pytest.raises(TrainingError, match="a stream has none"):
         run.batch_sampler()
     run.close()
