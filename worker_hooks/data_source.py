@@ -51,6 +51,11 @@ class DataSource(ABC):
         `seed`: of random numbers in processes that load.
         """
 
+    @property
+    def samples_compared(self) -> int:
+        """Of so many samples, by number, the workers compare a few. Call `check` before."""
+        return len(self.dataset)
+
     def numbers_once(self) -> Numbers:
         """The samples of one pass, for an evaluation. Call `check` before."""
         return np.arange(len(self.dataset), dtype=np.int64)

@@ -52,7 +52,7 @@ def check_data_sets(comm: Comm, key: str, source: DataSource) -> None:
         found, refused = Fingerprint(0, ()), None
         try:
             source.check()
-            found = fingerprint(len(source.dataset), source.fetch, times)
+            found = fingerprint(source.samples_compared, source.fetch, times)
         except TrainingError as error:
             refused = error
         mine = np.zeros((comm.size, ROW))

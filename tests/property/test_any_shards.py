@@ -1,4 +1,4 @@
-"""Every sample once per pass over shards of any lengths, on two to five real workers, after a resume in mid-pass too."""
+"""Every sample once per pass over shards of any lengths, on two to five real workers, after a resume too."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset
 
 from dynamix_ps.errors import TrainingError
 from worker_hooks import failure
@@ -42,6 +42,7 @@ from worker_hooks.torch import state as torch_state
 from worker_hooks.torch import watched_calls
 from worker_hooks.torch.batches import fetch, stack
 from worker_hooks.torch.gradients import TorchExchange
+from worker_hooks.torch.iterable import IterableSource
 from worker_hooks.torch.loader import CLOSED, LoaderSource, RunBatchSampler, check_loader
 from worker_hooks.torch.memory import WorkerMemory
 from worker_hooks.torch.parameters import TrainedParameters
@@ -70,8 +71,8 @@ def attach(
     Args:
         model: one or several. Their parameters and buffers become rank 0's on every worker.
         optimizer: one or several. Every parameter they step is summed; their state becomes rank 0's too.
-        data: a DataLoader of the script, a map-style data set (`len`, `[i]`), or `shards(...)`; the same on every
-            worker.
+        data: a DataLoader of the script, a map-style data set (`len`, `[i]`), an IterableDataset, or `shards(...)`;
+            the same on every worker.
         batch_size: of each worker where no cluster file says otherwise. Without it, the loader's, or 64.
         seed: of the data order where no cluster file says otherwise.
         collate_fn: makes a batch of the list of its samples, for a data set without a loader.
@@ -129,6 +130,8 @@ def _with_loading(
         return ShardSource(data, collate_fn or stack)
     if collate_fn is None and not num_workers:
         return data
+    if isinstance(data, IterableDataset):
+        return DataLoader(data, batch_size or FIRST_SIZE, num_workers=num_workers, collate_fn=collate_fn)
     check_map_style(data)
     return DataLoader(data, batch_size or FIRST_SIZE, shuffle=True, num_workers=num_workers, collate_fn=collate_fn)
 
@@ -354,6 +357,8 @@ class Run(Training):
     def _source_of(self, data: Any, seed: int = 0) -> DataSource:
         if isinstance(data, DataSource):
             return data
+        if isinstance(data.dataset if isinstance(data, DataLoader) else data, IterableDataset):
+            return IterableSource(data)
         if isinstance(data, DataLoader):
             return LoaderSource(data, self._settings.prefetch, seed)
         return super()._source_of(data, seed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,17 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 import dynamix_ps.torch as dynamix
 import worker_hooks.session
 from dynamix_ps.errors import TrainingError
+from dynamix_ps.messages import Plan
 from tests.unit.worker_hooks.test_torch import settings_for
+from worker_hooks.checkpoint import Position
+from worker_hooks.common_stream import CommonStream
+from worker_hooks.fingerprint import look_of
+from worker_hooks.sampler import Cursor
 from worker_hooks.session import Session
 from worker_hooks.torch.run import Run, _with_loading
 
@@ -150,3 +157,84 @@ def test_evaluations_and_batch_samplers_need_sample_numbers():
     with pytest.raises(TrainingError, match="a stream has none"):
         run.batch_sampler()
     run.close()
+
+
+class Stream(IterableDataset):
+    """Numbers below `length`, then the pass is over."""
+
+    def __init__(self, length: int | None = 59) -> None:
+        self.length, self.epochs = length, []
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epochs.append(epoch)
+
+    def __iter__(self) -> Any:
+        info = get_worker_info()
+        parts = (info.id, info.num_workers) if info else (0, 1)
+        numbers = itertools.count() if self.length is None else range(self.length)
+        return itertools.islice(numbers, parts[0], None, parts[1])
+
+
+def test_a_stream_is_taken_as_it_is_pass_after_pass():
+    stream = Stream()
+    run = attached(stream)
+    batches = [numbers_of(run) for _ in run.epochs(2)]
+    run.close()
+    assert [joined(one) for one in batches] == 2 * [list(range(59))]
+    assert [len(batch) for batch in batches[1]] == [8] * 6 + [6, 5]
+    assert stream.epochs == [0, 1]
+
+
+def test_an_endless_stream_ends_by_iterations():
+    run = attached(Stream(None))
+    assert joined(numbers_of(run, iterations=5)) == list(range(40))
+    assert run.progress == 1 and run.epoch == 0
+    run.close()
+
+
+@pytest.mark.parametrize("stop", [0, 4, 7, 8, 11])
+def test_a_stream_is_resumed_at_its_sample(stop):
+    first = attached(Stream())
+    seen = numbers_of(first, stop, epochs=2)
+    state = first.state_dict()
+    gone_on = numbers_of(first, 2, epochs=2)
+    first.close()
+    resumed = attached(Stream())
+    resumed.load_state_dict(state)
+    rest = numbers_of(resumed, epochs=2)
+    resumed.close()
+    assert joined(seen) + joined(rest) == 2 * list(range(59))
+    assert gone_on == rest[: len(gone_on)]
+
+
+def test_a_loader_of_a_stream_keeps_its_processes_and_collate_fn():
+    loader = DataLoader(Stream(), batch_size=10, num_workers=2, collate_fn=lambda rows: -torch.tensor(rows))
+    run = attached(loader, sizes=None)
+    batches = numbers_of(run, epochs=1)
+    run.close()
+    assert sorted(joined(batches), reverse=True) == [-number for number in range(59)]
+    assert [len(batch) for batch in batches] == [10] * 5 + [9]
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"batch_size": None}, "let the data set give samples"),
+        ({"batch_size": 4, "drop_last": True}, "leave it out"),
+        ({"batch_size": 4, "pin_memory": True}, "pin_memory"),
+    ],
+)
+def test_loaders_of_a_stream_that_cannot_be_cut_anew_are_refused(options, expected):
+    with pytest.raises(TrainingError, match=expected):
+        attached(DataLoader(Stream(), **options))
+
+
+def test_streams_that_differ_between_workers_are_named():
+    stream = CommonStream(Stream, lambda rows: rows, Position(0, Cursor(), Plan(0, (4, 4)), 0, 0), 0, 1, None)
+    same, other = look_of((torch.ones(3), 5)), look_of((torch.ones(3), 6))
+    nearly, far = look_of((torch.ones(3) * (1 + 1e-6), 5)), look_of((torch.ones(3) * 2, 5))
+    stream.told([same, same, nearly])
+    for odd in (other, far, look_of({"x": torch.ones(3)})):
+        with pytest.raises(TrainingError, match="stream of worker 2 gives other samples"):
+            stream.told([same, same, odd])
+    stream.close()

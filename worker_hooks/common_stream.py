@@ -1,0 +1,136 @@
+"""Batches of one worker out of a stream that every worker reads alike: each takes its part of every global batch.
+
+It is as exact as a data set with sample numbers: the order is that of the stream, and (epoch, cursor) is all that a
+resume needs, which reads on to the place. Every worker reads every sample, so it suits streams that are cheap to read.
+
+Nothing makes a stream the same on two workers, so the trailer compares them: in every sum each worker tells what the
+first sample of the global batch looks like.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from dynamix_ps.errors import TrainingError
+from dynamix_ps.messages import Plan
+from worker_hooks.agreement import name_workers
+from worker_hooks.batches import Batch, Batches, StreamReport
+from worker_hooks.checkpoint import Position
+from worker_hooks.fingerprint import look_of
+from worker_hooks.sampler import Cursor, GlobalSampler, Step
+from worker_hooks.shard_reader import Place, ShardReader
+from worker_hooks.shards import Piece
+
+NOTHING = (0.0, 0.0, 0.0, 0.0)
+
+
+class CommonStream(Batches):
+    """The stream of one training on one worker.
+
+    Args:
+        open_pass: the samples of a pass, by its number.
+        collate: makes a batch of the list of its samples.
+        smallest: samples that a worker gets at least if it gets any.
+    """
+
+    def __init__(
+        self,
+        open_pass: Callable[[int], Iterator[Any]],
+        collate: Callable[[list[Any]], Any],
+        start: Position,
+        rank: int,
+        smallest: int,
+        plan_at: Callable[[int], Plan],
+    ) -> None:
+        """Raises TrainingError if `start` is in the middle of a pass over shards."""
+        if start.left is not None and start.left.pieces:
+            raise TrainingError(
+                f"the checkpoint is at sample {start.cursor.position} of a pass over shards; resume with the same "
+                "data, or from a checkpoint of the end of an epoch"
+            )
+        self._open_pass, self._collate = open_pass, collate
+        self._rank, self._smallest, self._plan_at = rank, smallest, plan_at
+        self.seed, self.length = start.seed, start.epoch_samples
+        self._without_samples: Any = None  # a batch for a share of 0 samples
+        self._last: Step | None = None  # that was handed out
+        self._taken: list[tuple[Any, Place]] = []  # samples of all workers in it
+        self._look: StreamReport = NOTHING
+        self._begin_pass(start.cursor)
+
+    def _begin_pass(self, cursor: Cursor) -> None:
+        self.close()
+        self._epoch = cursor.epoch
+        self._reader = ShardReader(self._open_pass, lambda epoch: f"of epoch {epoch}")
+        self._reader.give([Piece(cursor.epoch, cursor.position)])
+        self._last, self._taken = None, []
+
+    def run(
+        self, cursor: Cursor, iteration: int, last_epoch: int | None, last_iteration: int | None
+    ) -> Iterator[Batch]:
+        if self._last is not None and self._last.cursor == cursor:
+            self._reader.put_back(self._taken)  # the script has left its loop before it used them
+        self._last, self._taken = None, []
+        place, number = cursor, iteration
+        while not (
+            (last_epoch is not None and place.epoch >= last_epoch)
+            or (last_iteration is not None and number >= last_iteration)
+        ):
+            if place.epoch != self._epoch:
+                self._begin_pass(place)
+            plan = self._plan_at(number)
+            step = self._plan_step(place, plan.batch_sizes)
+            self._taken = self._reader.take(sum(step.sizes))
+            self._last, self._look = step, look_of(self._taken[0][0])
+            begin = sum(step.sizes[: self._rank])
+            mine = [sample for sample, _ in self._taken[begin : begin + step.sizes[self._rank]]]
+            yield Batch(number, plan, step, len(mine), self._batch_of(mine))
+            place, number = step.next, number + 1
+
+    def _plan_step(self, place: Cursor, sizes: Sequence[int]) -> Step:
+        """The iteration at `place`: as of a data set whose length is known as soon as its end is near."""
+        near = 2 * sum(sizes) + 2  # samples by which all later iterations are decided
+        self._reader.read_ahead(2 * near)
+        self._reader.wait_for(near)
+        ready = self._reader.report().ready
+        if not ready:
+            raise TrainingError(f"the stream has no sample in epoch {place.epoch}; it must begin anew in every pass")
+        end = place.position + ready
+        step = GlobalSampler(end, self.seed, self._smallest).plan_step(place, sizes)
+        if step.next.position == 0:
+            self.length = end
+        elif self.length:
+            self.length = max(self.length, step.next.position + 1)  # this pass is longer than the one before
+        return step
+
+    def _batch_of(self, samples: list[Any]) -> Any:
+        if samples:
+            return self._collate(samples)
+        if self._without_samples is None:
+            self._without_samples = self._collate([sample for sample, _ in self._taken[:2]])
+        return self._without_samples
+
+    def report(self, used: bool) -> StreamReport:
+        return self._look
+
+    def told(self, reports: Sequence[StreamReport]) -> None:
+        """Raises TrainingError, on all workers alike, if they read different streams."""
+        codes = [report[0] for report in reports]
+        values = [report[1] for report in reports]
+        tolerance = max(report[2] for report in reports)
+        odd = [
+            rank
+            for rank in range(1, len(reports))
+            if codes[rank] != codes[0] or abs(values[rank] - values[0]) > tolerance
+        ]
+        if odd:
+            raise TrainingError(
+                f"the stream of {name_workers(odd)} gives other samples than that of worker 0; no step was made with "
+                "them. Every worker must read the same samples in the same order, and the hook gives each its part: "
+                "seed what is random in the stream alike, leave out what splits it between workers, or pass "
+                "dynamix.shards(...), of which every worker reads some"
+            )
+
+    def close(self) -> None:
+        if hasattr(self, "_reader"):
+            self._reader.close()

@@ -1,0 +1,93 @@
+"""A torch `IterableDataset`, alone or in a DataLoader: a stream that every worker reads alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import chain
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, IterableDataset
+
+from dynamix_ps.errors import TrainingError
+from dynamix_ps.messages import Plan
+from worker_hooks.batches import Batches
+from worker_hooks.checkpoint import Position
+from worker_hooks.common_stream import CommonStream
+from worker_hooks.data_source import Numbers
+from worker_hooks.global_generators import derived_seed
+from worker_hooks.stream_source import StreamSource
+from worker_hooks.torch.batches import stack
+from worker_hooks.torch.loader import InLoaderProcess
+
+CHUNK = 16  # samples that a loader's process sends at once (chosen by us)
+
+
+class IterableSource(StreamSource):
+    """Reads in a thread, or in the processes of a loader where there are some."""
+
+    def __init__(self, data: IterableDataset[Any] | DataLoader[Any]) -> None:
+        self._loader = data if isinstance(data, DataLoader) else None
+        self.dataset = data.dataset if isinstance(data, DataLoader) else data
+        self.batch_size = None if self._loader is None else self._loader.batch_size
+        self._collate: Callable[[list[Any]], Any] = stack if self._loader is None else self._loader.collate_fn
+
+    def check(self) -> None:
+        """Raises TrainingError for a loader whose batches cannot be cut anew."""
+        loader = self._loader
+        if loader is None:
+            return
+        if type(loader).__iter__ is not DataLoader.__iter__:
+            why = "its class has an __iter__ of its own, which would be lost; pass a plain torch.utils.data.DataLoader"
+        elif loader.batch_size is None:
+            why = "with batch_size=None it makes no batches; let the data set give samples, and say batch_size=..."
+        elif loader.drop_last:
+            why = "drop_last=True needs a known end; leave it out: the last two batches share what is left"
+        elif loader.pin_memory:
+            why = "pin_memory=True is not supported for a stream; leave it out"
+        elif not loader.in_order:
+            why = "with in_order=False the order differs between workers; leave in_order out"
+        else:
+            return
+        raise TrainingError(f"the hook cannot take batches out of this {type(loader).__name__} of a stream: {why}")
+
+    @property
+    def samples_compared(self) -> int:
+        return 0  # a stream may be read only once; CommonStream compares what it reads
+
+    def fetch(self, numbers: Numbers) -> Any:
+        raise NotImplementedError("a stream has no sample numbers")
+
+    def batches(
+        self,
+        start: Position,
+        rank: int,
+        workers: int,
+        smallest: int,
+        plan_at: Callable[[int], Plan],
+        ask_all: Callable[[], None],
+    ) -> Batches:
+        def open_pass(epoch: int) -> Iterator[Any]:
+            return self._open(derived_seed(start.seed, epoch), epoch)
+
+        return CommonStream(open_pass, self._collate, start, rank, smallest, plan_at)
+
+    def _open(self, seed: int, epoch: int) -> Iterator[Any]:
+        """The samples of a pass. Random numbers in a loader's processes follow `seed`, alike on all workers."""
+        if set_epoch := getattr(self.dataset, "set_epoch", None):
+            set_epoch(epoch)
+        script = self._loader
+        if script is None or not script.num_workers:
+            return iter(self.dataset)
+        reading: DataLoader[Any] = DataLoader(
+            self.dataset,
+            batch_size=CHUNK,
+            collate_fn=list,
+            num_workers=script.num_workers,
+            prefetch_factor=script.prefetch_factor,
+            multiprocessing_context=script.multiprocessing_context,
+            worker_init_fn=InLoaderProcess(script.worker_init_fn),
+            timeout=script.timeout,
+            generator=torch.Generator().manual_seed(seed),
+        )
+        return chain.from_iterable(reading)
