@@ -8,6 +8,12 @@
   token_sampler    the same where sizes are budgets of tokens
   batches          from sample numbers to batches, prepared ahead
   data_source      where the samples of a batch come from: a data set, or a loader of the script
+  stream_source    data without sample numbers: shards and streams
+  shards           which worker reads which shard next, decided by all alike
+  shard_list       what a script says about its shards
+  shard_reader     reads the shards of one worker in a thread
+  shard_stream     batches out of shards
+  common_stream    batches out of a stream that every worker reads alike
   exchange         the exact global gradient: weighted buckets, summed while backward runs
   trailer          the values after the gradients, from which all workers learn the same
   plan_switch      all workers change plans at the same iteration

@@ -18,7 +18,10 @@ def check_map_style(dataset: Any) -> None:
     if "DataLoader" in bases:
         why = "only a torch.utils.data.DataLoader can be taken, and only by the hook of torch; pass loader.dataset"
     elif "IterableDataset" in bases or hasattr(dataset, "__next__"):
-        why = f"a stream has no sample numbers; pass {_MAP_STYLE}, for example list(stream) where it fits into memory"
+        why = (
+            f"a stream has no sample numbers; pass {_MAP_STYLE}, for example list(stream) where it fits into memory, "
+            "in torch also an IterableDataset or shards(...)"
+        )
     elif isinstance(dataset, Mapping) and 0 not in dataset:
         why = f"pass one of its data sets, or {_MAP_STYLE} that returns a dict per sample"
     elif hasattr(dataset, "iloc"):

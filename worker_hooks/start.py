@@ -145,6 +145,11 @@ def check_unit(place: Position, unit: Unit) -> None:
 
 def check_place(place: Position, samples: int) -> None:
     """Raises TrainingError if `place` is in the middle of an epoch of another length."""
+    if place.cursor.position and (place.left is not None or not place.epoch_samples):
+        raise TrainingError(
+            f"the checkpoint is at sample {place.cursor.position} of a pass over a stream; resume with the same data, "
+            "or from a checkpoint of the end of an epoch"
+        )
     if place.cursor.position and place.epoch_samples != samples:
         raise TrainingError(
             f"the checkpoint is at sample {place.cursor.position} of a data set of {place.epoch_samples} samples, "

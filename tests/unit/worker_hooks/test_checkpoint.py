@@ -14,12 +14,14 @@ from dynamix_ps.messages import Plan
 from worker_hooks import checkpoint
 from worker_hooks.checkpoint import (
     Position,
+    ShardsLeft,
     load_checkpoint,
     newest_valid_checkpoint,
     older_checkpoints,
     save_checkpoint,
 )
 from worker_hooks.sampler import Cursor
+from worker_hooks.shards import Piece
 
 POSITION = Position(
     12,
@@ -34,6 +36,7 @@ POSITION = Position(
     {"scheduler": {"step": 12}},
     (9.5, 4),
     "tokens",
+    ShardsLeft(9, (Piece(3, 17), Piece(8))),
 )
 
 
@@ -65,13 +68,16 @@ def test_a_position_comes_back() -> None:
         ("plan.version", 2**24, "position.plan.version: got 16777216, expected a whole number from 0 to 16777215"),
         ("plan.colour", 1, "position.plan: has the unknown field 'colour'"),
         ("seed", 1.5, "position.seed: got 1.5"),
-        ("epoch_samples", 0, "position.epoch_samples: got 0, expected a whole number from 1"),
+        ("epoch_samples", -1, "position.epoch_samples: got -1, expected a whole number from 0"),
         ("noise", [1.0], "position.noise: got 1 values, expected 2"),
         ("noise", [1.0, float("nan")], r"position.noise\[1\]: got nan, expected a number"),
         ("largest_lr", -0.1, "position.largest_lr: got -0.1, expected a number from 0"),
         ("progress", 1.5, "position.progress: got 1.5, expected a number from 0 to 1"),
         ("unit", "words", "position.unit: got 'words', expected one of samples, tokens, padded_tokens"),
         ("units", [1.0, 2.5], r"position.units\[1\]: got 2.5, expected a whole number"),
+        ("left.shards", 3, r"position.left.pieces\[0\]\[0\]: got 3, expected a whole number from 0 to 2"),
+        ("left.pieces", [[1, -1]], r"position.left.pieces\[0\]\[1\]: got -1"),
+        ("left.pieces", [[1]], r"position.left.pieces\[0\]: got 1 values, expected 2"),
         ("registered", [1], "position.registered: expected a dict"),
     ],
 )

@@ -28,6 +28,7 @@ contribution = st.builds(
     leaving=st.booleans(),
     saves=st.booleans(),
     units=st.just(0.0) | st.integers(0, 10**6).map(float),
+    stream=st.tuples(*(st.integers(0, 2**24 - 1).map(float) for _ in range(4))),
 )
 
 
@@ -65,6 +66,7 @@ def test_the_sum_tells_every_worker_the_same_global_state(parts):
     else:
         assert math.isnan(view.accuracy)
     assert view.units == tuple(p.units for p in parts), "exact in float32"
+    assert view.stream == tuple(p.stream for p in parts), "exact in float32"
     total = sum(p.units for p in parts)
     assert view.loss_weight == (total or samples)
     if samples:
