@@ -98,9 +98,9 @@ def test_data_sets_are_let_in(dataset):
 def test_attach_and_evaluate_refuse_alike(monkeypatch):
     run = make_run()
     with pytest.raises(TrainingError, match="a stream has no sample numbers"):
-        run.evaluate(Stream(), lambda x, y: 0)
+        run.evaluate(iter(make_data()), lambda x, y: 0)
     run.close()
-    monkeypatch.setattr("tests.unit.worker_hooks.local_run.make_data", Stream)
+    monkeypatch.setattr("tests.unit.worker_hooks.local_run.make_data", lambda: iter([1, 2]))
     with pytest.raises(TrainingError, match="a stream has no sample numbers"):
         make_run()
 
