@@ -87,19 +87,33 @@ class ShardPass:
     def hand_out(self, sizes: Sequence[int]) -> list[list[Piece]]:
         """Give waiting pieces to workers that want some, one each in turn; returns what each has got.
 
-        Workers whose planned size is 0 get none.
+        Workers whose planned size is 0 get none. Towards the end a slow worker gets none either, if the others will
+        need less time for all that is left than it for one piece.
         """
         given: list[list[Piece]] = [[] for _ in self._held]
         asking = [rank for rank, size in enumerate(sizes) if size and self._wants[rank]]
-        while asking and self._waiting:
-            for rank in asking[: len(self._waiting)]:
-                given[rank].append(self._waiting.popleft())
-            asking = [rank for rank in asking if len(given[rank]) < self._wants[rank]]
+        while asking:
+            for rank in asking:
+                if self._is_of_use(rank, sizes):
+                    given[rank].append(self._waiting.popleft())
+            asking = [rank for rank in asking if len(given[rank]) < self._wants[rank] and self._is_of_use(rank, sizes)]
         for rank, pieces in enumerate(given):
             self._held[rank] += pieces
             if pieces:
                 self._wants[rank] = 0
         return given
+
+    def _is_of_use(self, rank: int, sizes: Sequence[int]) -> bool:
+        """Whether the pass ends sooner if this worker takes the next waiting piece.
+
+        In an iteration a worker takes as many samples as its size. All pieces count as equally long, and half a piece
+        as left with each of the others. The fastest worker always takes one.
+        """
+        others = [size for other, size in enumerate(sizes) if size and other != rank]
+        if not self._waiting or not others:
+            return bool(self._waiting)
+        without = max(1.5 / max(sizes), (len(self._waiting) + len(others) / 2) / sum(others))
+        return 1 / sizes[rank] <= without
 
     def is_short(self, sizes: Sequence[int]) -> bool:
         """Whether the workers must report again before a batch of these planned sizes can be taken."""
@@ -120,7 +134,7 @@ class ShardPass:
         """
         sizes = [max(size, self._smallest) if size else 0 for size in sizes]
         iterations = 0
-        if all(wants or not size for wants, size in zip(self._wants, sizes, strict=True)):
+        if not self._waiting and all(wants or not size for wants, size in zip(self._wants, sizes, strict=True)):
             iterations = max(-(-ready // size) for ready, size in zip(self._ready, sizes, strict=True) if size)
         used = tuple(
             _not_single(-(-ready // iterations) if iterations else min(ready, size), ready, self._smallest)

@@ -135,12 +135,12 @@ def test_every_sample_once_after_a_resume_with_any_number_of_workers(one, stop, 
 
 
 @given(passes())
-def test_sizes_are_as_planned_while_a_shard_waits(one):
+def test_the_fastest_worker_takes_as_planned_while_a_shard_waits(one):
     batches, _, _ = simulate(**one)
     for number, (mine, waiting) in enumerate(batches.sizes):
         sizes = one["plans"][number % len(one["plans"])]
         planned = tuple(max(size, one["smallest"]) if size else 0 for size in sizes)
-        assert mine == planned or not waiting
+        assert max(mine) == max(planned) or not waiting
         assert all(took <= size + one["smallest"] - 1 for took, size in zip(mine, planned, strict=True))
 
 
@@ -174,6 +174,12 @@ def test_those_who_want_get_the_next_pieces_in_turn_by_rank():
     now = ShardPass([Piece(shard) for shard in range(5)], 3)
     now.see([Report(wants=3), Report(wants=0, ready=1), Report(wants=9)])
     assert now.hand_out((8, 8, 8)) == [[Piece(0), Piece(2), Piece(4)], [], [Piece(1), Piece(3)]]
+
+
+def test_a_slow_worker_does_not_hold_up_the_end_of_a_pass():
+    batches, _, _ = simulate([1000] * 40, [200] * 4, [[64, 64, 64, 16]])
+    assert flat(batches) == every_sample([1000] * 40)
+    assert len(batches) < 1.1 * 40_000 / 208
 
 
 def test_the_pieces_of_a_worker_whose_size_becomes_0_go_to_the_others():
