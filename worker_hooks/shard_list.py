@@ -13,7 +13,7 @@ from dynamix_ps.errors import TrainingError
 from worker_hooks.shards import MOST_COUNTED
 
 
-@dataclass(frozen=True)
+@dataclass
 class Shards:
     """A list of shards for `attach`, in the place of a data set.
 
@@ -49,10 +49,7 @@ class Shards:
 
     def open(self, number: int) -> Iterator[Any]:
         """The samples of this shard. Raises TrainingError after too many."""
-        for place, sample in enumerate(self.open_shard(self.shards[number])):
-            if place > MOST_COUNTED:
-                raise TrainingError(f"it has more than {MOST_COUNTED} samples; make several shards of it")
-            yield sample
+        return limited(self.open_shard(self.shards[number]))
 
     def name_of(self, number: int) -> str:
         """For messages."""
@@ -72,7 +69,20 @@ class Shards:
 
         32 bits.
         """
-        if not all(isinstance(one, (str, os.PathLike)) for one in self.shards):
+        if not all(isinstance(one, (str, os.PathLike)) for one in self.names):
             return 0
-        names = "\n".join(os.path.basename(os.fspath(one)) for one in self.shards)
+        names = "\n".join(os.path.basename(os.fspath(one)) for one in self.names)
         return zlib.crc32(names.encode(errors="surrogateescape"))
+
+    @property
+    def names(self) -> Sequence[Any]:
+        """All shards, as the script has named them."""
+        return self.shards
+
+
+def limited(samples: Iterable[Any]) -> Iterator[Any]:
+    """`samples`. Raises TrainingError where the trailer could not count them."""
+    for place, sample in enumerate(samples):
+        if place > MOST_COUNTED:
+            raise TrainingError(f"it has more than {MOST_COUNTED} samples; make several shards of it")
+        yield sample

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import chain
 from typing import Any
 
-import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 from dynamix_ps.errors import TrainingError
@@ -18,9 +16,7 @@ from worker_hooks.data_source import Numbers
 from worker_hooks.global_generators import derived_seed
 from worker_hooks.stream_source import StreamSource
 from worker_hooks.torch.batches import stack
-from worker_hooks.torch.loader import InLoaderProcess
-
-CHUNK = 16  # samples that a loader's process sends at once (chosen by us)
+from worker_hooks.torch.shard_processes import read_in_processes
 
 
 class IterableSource(StreamSource):
@@ -79,15 +75,12 @@ class IterableSource(StreamSource):
         script = self._loader
         if script is None or not script.num_workers:
             return iter(self.dataset)
-        reading: DataLoader[Any] = DataLoader(
+        return read_in_processes(
             self.dataset,
-            batch_size=CHUNK,
-            collate_fn=list,
-            num_workers=script.num_workers,
+            script.num_workers,
+            seed,
+            script.worker_init_fn,
             prefetch_factor=script.prefetch_factor,
             multiprocessing_context=script.multiprocessing_context,
-            worker_init_fn=InLoaderProcess(script.worker_init_fn),
             timeout=script.timeout,
-            generator=torch.Generator().manual_seed(seed),
         )
-        return chain.from_iterable(reading)

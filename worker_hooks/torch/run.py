@@ -46,6 +46,7 @@ from worker_hooks.torch.iterable import IterableSource
 from worker_hooks.torch.loader import CLOSED, LoaderSource, RunBatchSampler, check_loader
 from worker_hooks.torch.memory import WorkerMemory
 from worker_hooks.torch.parameters import TrainedParameters
+from worker_hooks.torch.shard_processes import GroupedShards
 from worker_hooks.training import Training
 
 __all__ = ["Run", "attach", "shards"]
@@ -75,8 +76,8 @@ def attach(
             the same on every worker.
         batch_size: of each worker where no cluster file says otherwise. Without it, the loader's, or 64.
         seed: of the data order where no cluster file says otherwise.
-        collate_fn: makes a batch of the list of its samples, for a data set without a loader.
-        num_workers: processes that load the samples of a data set without a loader.
+        collate_fn: makes a batch of the list of its samples, for data without a loader.
+        num_workers: processes that load the samples of data without a loader.
         lengths: tokens of every sample of the data set, whole numbers, where `batch.unit` in the cluster file says so.
 
     Raises:
@@ -123,11 +124,7 @@ def _with_loading(
                 raise TrainingError(f"attach() got a DataLoader and {name}=...; give {name} to the DataLoader")
         return data
     if isinstance(data, Shards):
-        if num_workers:
-            raise TrainingError(
-                f"attach() got shards and num_workers={num_workers}; a thread reads them, so leave num_workers out"
-            )
-        return ShardSource(data, collate_fn or stack)
+        return ShardSource(GroupedShards(data, num_workers) if num_workers else data, collate_fn or stack)
     if collate_fn is None and not num_workers:
         return data
     if isinstance(data, IterableDataset):

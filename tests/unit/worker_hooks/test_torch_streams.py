@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -41,10 +42,10 @@ def numbered(lengths=LENGTHS, **options) -> Any:
     )
 
 
-def attached(data: Any, folder: Path | None = None, **settings: Any) -> Run:
+def attached(data: Any, folder: Path | None = None, processes: int = 0, **settings: Any) -> Run:
     model = nn.Linear(1, 1)
     session = Session(settings_for(folder, **{"sizes": (8,), **settings}), "torch")
-    data = _with_loading(data, None, None, 0)
+    data = _with_loading(data, None, None, processes)
     return Run([model], [torch.optim.SGD(model.parameters(), lr=1e-6)], data, session)
 
 
@@ -97,6 +98,38 @@ def test_a_batch_that_was_not_used_comes_again_and_a_new_run_goes_on(stop):
     resumed.close()
     assert Counter(joined(seen) + joined(rest)) == {number: 2 for number in range(59)}
     assert gone_on[0] == rest[0]
+
+
+def with_processes(lengths: tuple[int, ...]) -> Any:
+    """Samples are (number, process that has read it)."""
+    begins = [sum(lengths[:shard]) for shard in range(len(lengths))]
+    return dynamix.shards(
+        range(len(lengths)),
+        lambda shard: ((begins[shard] + number, os.getpid()) for number in range(lengths[shard])),
+    )
+
+
+def test_processes_read_neighbours_of_the_list_and_a_resume_goes_on():
+    lengths, seen, readers = (20, 0, 37, 31, 1), [], set()
+    first = attached(with_processes(lengths), processes=2)
+    for numbers, processes in first.batches(epochs=1):
+        first.backward(first.models[0](numbers[:, None].float()).mean())
+        first.optimizers[0].step()
+        seen += numbers.tolist()
+        readers |= set(processes.tolist())
+        if first.iteration == 5:
+            break
+    state = first.state_dict()
+    first.close()
+    resumed = attached(with_processes(lengths), processes=2)
+    resumed.load_state_dict(state)
+    for numbers, _ in resumed.batches(epochs=1):
+        resumed.backward(resumed.models[0](numbers[:, None].float()).mean())
+        resumed.optimizers[0].step()
+        seen += numbers.tolist()
+    resumed.close()
+    assert sorted(seen) == list(range(89))
+    assert os.getpid() not in readers and len(readers) >= 2
 
 
 def test_many_tiny_shards_make_whole_batches():
