@@ -21,7 +21,7 @@ from typing import Any
 from dynamix_ps.errors import CheckpointError, DynamixError, TrainingError
 from dynamix_ps.messages import Plan
 from worker_hooks import failure
-from worker_hooks.batches import Batches, BatchStream
+from worker_hooks.batches import Batches, BatchStream, StreamWorker
 from worker_hooks.checkpoint import Position, newest_valid_checkpoint
 from worker_hooks.data_source import DataSetSource, DataSource
 from worker_hooks.evaluation import directions, evaluate_share, in_form_of, means, packed
@@ -89,6 +89,11 @@ class AttachedModel(ReplicatedModel):
         self._prefix = prefix = f"dynamix.{next(_attached)}"
         check_frameworks(comm, f"{prefix}.frameworks", self.framework)
         check_data_sets(comm, f"{prefix}.data", self._source)
+        if isinstance(self._source, StreamSource) and settings.unit != "samples":
+            raise TrainingError(
+                f"batch.unit is {settings.unit} in the cluster file, which needs the length of every sample ahead; a "
+                "stream has none, so remove batch.unit"
+            )
         self._lengths = agreed_lengths(comm, f"{prefix}.lengths", lengths, self._source, settings.unit)
         self._lag = max(of_every_worker(comm, f"{prefix}.depth", self._source.depth))
         self._loaders = 1  # so far
@@ -207,7 +212,7 @@ class AttachedModel(ReplicatedModel):
         """Raises TrainingError if `start` is no place in this data."""
         source, smallest, plan_at = self._source, self._smallest_share(), self._switch.plan_at
         if isinstance(source, StreamSource):
-            return source.batches(start, self.rank, self.size, smallest, plan_at, self._report_reading)
+            return source.batches(start, StreamWorker(self.rank, self.size, smallest, plan_at, self._report_reading))
         amount = self._samples if self._lengths is None else int(self._lengths.sum())
         check_enough(amount, start.plan, self._settings.unit)
         check_place(start, self._samples)

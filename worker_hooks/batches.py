@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +32,30 @@ class Batch:
     data: Any
 
 
+class StreamWorker(NamedTuple):
+    """The worker that reads a stream.
+
+    Attributes:
+        smallest: samples that a worker gets at least if it gets any.
+        plan_at: the plan of an iteration.
+        ask_all: makes all workers report, by a sum that calls `report` and `told` of their batches.
+    """
+
+    rank: int
+    workers: int
+    smallest: int
+    plan_at: Callable[[int], Plan]
+    ask_all: Callable[[], None]
+
+
 StreamReport = tuple[float, float, float, float]  # what a stream tells of one worker in every sum
+
+
+def limit_reached(place: Cursor, number: int, last_epoch: int | None, last_iteration: int | None) -> bool:
+    """Whether iteration `number` at `place` is beyond one of the limits (exclusive)."""
+    return (last_epoch is not None and place.epoch >= last_epoch) or (
+        last_iteration is not None and number >= last_iteration
+    )
 
 
 class Batches(ABC):
@@ -107,10 +130,7 @@ class BatchStream(Batches):
 
         def numbers() -> Iterator[NDArray[np.int64]]:
             place, number = cursor, iteration
-            while not (
-                (last_epoch is not None and place.epoch >= last_epoch)
-                or (last_iteration is not None and number >= last_iteration)
-            ):
+            while not limit_reached(place, number, last_epoch, last_iteration):
                 plan = self._plan_at(number)
                 step = self._sampler.plan_step(place, plan.batch_sizes)
                 try:

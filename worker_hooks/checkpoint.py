@@ -82,7 +82,13 @@ class Position:
     def unpack(cls, packed: object) -> Position:
         """The position that `pack` made plain. Raises CheckpointError, which names the first wrong field."""
         if isinstance(packed, dict):
-            packed = {"pass_code": 0, "units": [0.0, 0], "unit": "samples", "left": None, **packed}  # not in earlier ones
+            packed = {
+                "pass_code": 0,
+                "units": [0.0, 0],
+                "unit": "samples",
+                "left": None,
+                **packed,
+            }  # not in earlier ones
         found = read_table(packed, "position", tuple(cls.__dataclass_fields__))
         epoch_samples = read_whole(found["epoch_samples"], "position.epoch_samples")
         progress = found["progress"]

@@ -13,9 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from dynamix_ps.errors import TrainingError
-from dynamix_ps.messages import Plan
 from worker_hooks.agreement import name_workers
-from worker_hooks.batches import Batch, Batches, StreamReport
+from worker_hooks.batches import Batch, Batches, StreamReport, StreamWorker, limit_reached
 from worker_hooks.checkpoint import Position
 from worker_hooks.fingerprint import look_of
 from worker_hooks.sampler import Cursor, GlobalSampler, Step
@@ -31,7 +30,6 @@ class CommonStream(Batches):
     Args:
         open_pass: the samples of a pass, by its number.
         collate: makes a batch of the list of its samples.
-        smallest: samples that a worker gets at least if it gets any.
     """
 
     def __init__(
@@ -39,9 +37,7 @@ class CommonStream(Batches):
         open_pass: Callable[[int], Iterator[Any]],
         collate: Callable[[list[Any]], Any],
         start: Position,
-        rank: int,
-        smallest: int,
-        plan_at: Callable[[int], Plan],
+        me: StreamWorker,
     ) -> None:
         """Raises TrainingError if `start` is in the middle of a pass over shards."""
         if start.left is not None and start.left.pieces:
@@ -50,7 +46,7 @@ class CommonStream(Batches):
                 "data, or from a checkpoint of the end of an epoch"
             )
         self._open_pass, self._collate = open_pass, collate
-        self._rank, self._smallest, self._plan_at = rank, smallest, plan_at
+        self._me = me
         self.seed, self.length = start.seed, start.epoch_samples
         self._without_samples: Any = None  # a batch for a share of 0 samples
         self._last: Step | None = None  # that was handed out
@@ -72,19 +68,16 @@ class CommonStream(Batches):
             self._reader.put_back(self._taken)  # the script has left its loop before it used them
         self._last, self._taken = None, []
         place, number = cursor, iteration
-        while not (
-            (last_epoch is not None and place.epoch >= last_epoch)
-            or (last_iteration is not None and number >= last_iteration)
-        ):
+        while not limit_reached(place, number, last_epoch, last_iteration):
             if place.epoch != self._epoch:
                 self._begin_pass(place)
-            plan = self._plan_at(number)
+            plan = self._me.plan_at(number)
             step = self._plan_step(place, plan.batch_sizes)
             self._taken = self._reader.take(sum(step.sizes))
             self._last, self._look = step, look_of(self._taken[0][0])
-            begin = sum(step.sizes[: self._rank])
-            mine = [sample for sample, _ in self._taken[begin : begin + step.sizes[self._rank]]]
-            yield Batch(number, plan, step, len(mine), self._batch_of(mine))
+            begin, size = sum(step.sizes[: self._me.rank]), step.sizes[self._me.rank]
+            mine = [sample for sample, _ in self._taken[begin : begin + size]]
+            yield Batch(number, plan, step, size, size, self._batch_of(mine))
             place, number = step.next, number + 1
 
     def _plan_step(self, place: Cursor, sizes: Sequence[int]) -> Step:
@@ -96,7 +89,7 @@ class CommonStream(Batches):
         if not ready:
             raise TrainingError(f"the stream has no sample in epoch {place.epoch}; it must begin anew in every pass")
         end = place.position + ready
-        step = GlobalSampler(end, self.seed, self._smallest).plan_step(place, sizes)
+        step = GlobalSampler(end, self.seed, self._me.smallest).plan_step(place, sizes)
         if step.next.position == 0:
             self.length = end
         elif self.length:

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from dynamix_ps.errors import TrainingError
-from dynamix_ps.messages import Plan
-from worker_hooks.batches import Batch, Batches, StreamReport
+from worker_hooks.batches import Batch, Batches, StreamReport, StreamWorker, limit_reached
 from worker_hooks.checkpoint import Position, ShardsLeft
 from worker_hooks.sampler import Cursor, Step
 from worker_hooks.shard_list import Shards
@@ -27,26 +26,12 @@ class ShardStream(Batches):
 
     Args:
         collate: makes a batch of the list of its samples.
-        plan_at: the plan of an iteration.
-        ask_all: makes all workers report, by a sum that calls `report` and `told`.
-        smallest: samples of the smallest batch.
     """
 
-    def __init__(
-        self,
-        shards: Shards,
-        collate: Callable[[list[Any]], Any],
-        start: Position,
-        rank: int,
-        workers: int,
-        smallest: int,
-        plan_at: Callable[[int], Plan],
-        ask_all: Callable[[], None],
-    ) -> None:
+    def __init__(self, shards: Shards, collate: Callable[[list[Any]], Any], start: Position, me: StreamWorker) -> None:
         """Raises TrainingError if `start` is in the middle of a pass over something else."""
         self._shards, self._collate = shards, collate
-        self._rank, self._workers, self._smallest = rank, workers, smallest
-        self._plan_at, self._ask_all = plan_at, ask_all
+        self._me, self._rank = me, me.rank
         self.seed, self.length = start.seed, start.epoch_samples
         self._without_samples: Any = None  # a batch for a share of 0 samples
         self._last: Step | None = None  # that was handed out
@@ -64,7 +49,7 @@ class ShardStream(Batches):
         self._reader.close()
         self._reader = ShardReader(self._shards.open, self._shards.name_of)
         all_pieces = list(map(Piece, numbers.tolist())) if pieces is None else pieces
-        self._pass = ShardPass(all_pieces, self._workers, self._smallest)
+        self._pass = ShardPass(all_pieces, self._me.workers, self._me.smallest)
         self._epoch = cursor.epoch
         self._reported = cursor  # the place of the last reports
         self._last, self._taken = None, []
@@ -74,18 +59,15 @@ class ShardStream(Batches):
     ) -> Iterator[Batch]:
         self._take_back(cursor)
         place, number = cursor, iteration
-        while not (
-            (last_epoch is not None and place.epoch >= last_epoch)
-            or (last_iteration is not None and number >= last_iteration)
-        ):
+        while not limit_reached(place, number, last_epoch, last_iteration):
             if place.epoch != self._epoch:
                 self._begin_pass(place)
-            plan = self._plan_at(number)
+            plan = self._me.plan_at(number)
             step = self._plan_step(place, plan.batch_sizes)
             taken = self._reader.take(step.sizes[self._rank])
             self._reader.wait_for(self._pass.needed(plan.batch_sizes[self._rank]))
             self._last, self._taken, self._is_used = step, taken, False
-            yield Batch(number, plan, step, len(taken), self._batch_of([sample for sample, _ in taken]))
+            yield Batch(number, plan, step, len(taken), len(taken), self._batch_of([sample for sample, _ in taken]))
             self._is_used = True
             place, number = step.next, number + 1
 
@@ -103,7 +85,7 @@ class ShardStream(Batches):
         self._hand_out(sizes)
         while self._pass.is_short(sizes):
             self._reader.wait_for(needed)
-            self._ask_all()
+            self._me.ask_all()
             for rank in self._pass.idle(sizes):
                 self._pass.give_up(rank)
                 if rank == self._rank:

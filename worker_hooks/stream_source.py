@@ -7,8 +7,7 @@ from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 from dynamix_ps.errors import TrainingError
-from dynamix_ps.messages import Plan
-from worker_hooks.batches import Batches
+from worker_hooks.batches import Batches, StreamWorker
 from worker_hooks.checkpoint import Position
 from worker_hooks.data_source import DataSource, Numbers
 from worker_hooks.shard_list import Shards
@@ -23,21 +22,8 @@ class StreamSource(DataSource):
     depth = 0
 
     @abstractmethod
-    def batches(
-        self,
-        start: Position,
-        rank: int,
-        workers: int,
-        smallest: int,
-        plan_at: Callable[[int], Plan],
-        ask_all: Callable[[], None],
-    ) -> Batches:
-        """The batches of worker `rank` from `start` on.
-
-        Args:
-            smallest: samples that a worker gets at least if it gets any.
-            plan_at: the plan of an iteration.
-            ask_all: makes all workers report, by a sum that calls `report` and `told` of these batches.
+    def batches(self, start: Position, me: StreamWorker) -> Batches:
+        """The batches of this worker from `start` on.
 
         Raises TrainingError if `start` is no place in this stream.
         """
@@ -70,13 +56,5 @@ class ShardSource(StreamSource):
         samples = [sample for number in numbers.tolist() for sample in shards.first_samples(1, number)]
         return {"name of a shard": shards.code_of_names(), "": [self._collate([sample]) for sample in samples]}
 
-    def batches(
-        self,
-        start: Position,
-        rank: int,
-        workers: int,
-        smallest: int,
-        plan_at: Callable[[int], Plan],
-        ask_all: Callable[[], None],
-    ) -> Batches:
-        return ShardStream(self.dataset, self._collate, start, rank, workers, smallest, plan_at, ask_all)
+    def batches(self, start: Position, me: StreamWorker) -> Batches:
+        return ShardStream(self.dataset, self._collate, start, me)

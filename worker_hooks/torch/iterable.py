@@ -8,8 +8,7 @@ from typing import Any
 from torch.utils.data import DataLoader, IterableDataset
 
 from dynamix_ps.errors import TrainingError
-from dynamix_ps.messages import Plan
-from worker_hooks.batches import Batches
+from worker_hooks.batches import Batches, StreamWorker
 from worker_hooks.checkpoint import Position
 from worker_hooks.common_stream import CommonStream
 from worker_hooks.data_source import Numbers
@@ -54,19 +53,11 @@ class IterableSource(StreamSource):
     def fetch(self, numbers: Numbers) -> Any:
         raise NotImplementedError("a stream has no sample numbers")
 
-    def batches(
-        self,
-        start: Position,
-        rank: int,
-        workers: int,
-        smallest: int,
-        plan_at: Callable[[int], Plan],
-        ask_all: Callable[[], None],
-    ) -> Batches:
+    def batches(self, start: Position, me: StreamWorker) -> Batches:
         def open_pass(epoch: int) -> Iterator[Any]:
             return self._open(derived_seed(start.seed, epoch), epoch)
 
-        return CommonStream(open_pass, self._collate, start, rank, smallest, plan_at)
+        return CommonStream(open_pass, self._collate, start, me)
 
     def _open(self, seed: int, epoch: int) -> Iterator[Any]:
         """The samples of a pass. Random numbers in a loader's processes follow `seed`, alike on all workers."""

@@ -18,6 +18,7 @@ import worker_hooks.session
 from dynamix_ps.errors import TrainingError
 from dynamix_ps.messages import Plan
 from tests.unit.worker_hooks.test_torch import settings_for
+from worker_hooks.batches import StreamWorker
 from worker_hooks.checkpoint import Position
 from worker_hooks.common_stream import CommonStream
 from worker_hooks.fingerprint import look_of
@@ -263,7 +264,7 @@ def test_loaders_of_a_stream_that_cannot_be_cut_anew_are_refused(options, expect
 
 
 def test_streams_that_differ_between_workers_are_named():
-    stream = CommonStream(Stream, lambda rows: rows, Position(0, Cursor(), Plan(0, (4, 4)), 0, 0), 0, 1, None)
+    stream = CommonStream(Stream, list, Position(0, Cursor(), Plan(0, (4, 4)), 0, 0), StreamWorker(0, 3, 1, None, None))
     same, other = look_of((torch.ones(3), 5)), look_of((torch.ones(3), 6))
     nearly, far = look_of((torch.ones(3) * (1 + 1e-6), 5)), look_of((torch.ones(3) * 2, 5))
     stream.told([same, same, nearly])
