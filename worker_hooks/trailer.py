@@ -147,7 +147,7 @@ def decode(total: NDArray[np.floating[Any]], workers: int) -> GlobalView:
         leaving=leaving > 0,
         saves=saves > 0,
         units=tuple(units),
-        stream=tuple(zip(*stream, strict=True)),  # type: ignore[arg-type]  # four of them
+        stream=tuple(zip(*stream, strict=True)),
     )
 
 
