@@ -68,3 +68,21 @@ def test_three_workers_are_one_process(name: str, server: ForkServer, tmp_path: 
     expected = list(flat(trained(str(plain))))
     for worker in workers:
         assert list(flat(worker.result)) == pytest.approx(expected, rel=1e-5, abs=1e-5)
+
+
+def accuracy_of_shards(file: str) -> float:
+    """Of the network after half of the passes over the tar files."""
+    text = Path(file).read_text()
+    whole = "EPOCHS, PER_SHARD = 8, 50"
+    assert whole in text
+    names: dict[str, Any] = {"__name__": "__main__"}
+    exec(compile(text.replace(whole, "EPOCHS, PER_SHARD = 4, 50"), file, "exec"), names)
+    return float((names["found"].numpy() == names["labels"][1500:]).mean())
+
+
+def test_the_example_with_shards_learns_on_three_workers(server: ForkServer, tmp_path: Path) -> None:
+    file = str(EXAMPLES / "torch_shards.py")
+    workers = server.run("tests.cases.test_examples:accuracy_of_shards", file, tmp_path, (32, 16, 16), lr_rule="none")
+    assert [worker.code for worker in workers] == [0, 0, 0], workers
+    assert len({worker.result for worker in workers}) == 1
+    assert workers[0].result > 0.8

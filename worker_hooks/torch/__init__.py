@@ -1,4 +1,24 @@
-"""The hook for torch. Scripts import it as `dynamix_ps.torch`."""
+"""The hook for torch. Scripts import it as `dynamix_ps.torch`. In reading order:
+
+  run              attach() and Run
+  watched_calls    what the script calls in torch itself
+  gradients        buckets of gradients, filled while backward runs
+  parameters       what a training changes, watched from batch to batch
+  glance           a quick look at models and optimizers, twice in every iteration
+  state            the complete state, for the other workers and for checkpoints
+
+Data
+  batches          samples to tensors
+  loader           the script's DataLoader as the source of batches
+  drawn_order      the order that the script's own sampler draws
+  iterable         an IterableDataset: a stream that every worker reads alike
+  shard_processes  streams that processes read
+
+Memory
+  micro_batches    a batch that does not fit is computed in parts, exactly
+  repeatable       what a repeated forward pass must find as it was
+  memory           how much memory a worker has
+"""
 
 from worker_hooks.torch.run import Run, attach, shards
 
