@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
+from torch.utils.data._utils import worker
 
 from worker_hooks.global_generators import derived_seed
 from worker_hooks.shard_list import Shards, limited
@@ -73,4 +74,5 @@ class _Group(IterableDataset[Any]):
     def __iter__(self) -> Iterator[Any]:
         process = get_worker_info()
         assert process is not None, "processes read it"
+        worker._worker_info = None  # whatever reads the shard divides itself no further, as WebDataset would
         return iter(self._open_shard(self._shards[process.id]))
