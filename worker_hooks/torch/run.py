@@ -354,6 +354,8 @@ class Run(Training):
     def _source_of(self, data: Any, seed: int = 0) -> DataSource:
         if isinstance(data, DataSource):
             return data
+        if isinstance(data, Shards):
+            return ShardSource(data, stack)
         if isinstance(data.dataset if isinstance(data, DataLoader) else data, IterableDataset):
             return IterableSource(data)
         if isinstance(data, DataLoader):

@@ -189,7 +189,7 @@ def test_progress_follows_the_shards_in_the_first_pass_and_then_the_samples():
 def test_evaluations_and_batch_samplers_need_sample_numbers():
     run = attached(numbered())
     with pytest.raises(TrainingError, match="a stream, whose samples have no numbers"):
-        run.evaluate(run._source, lambda rows: rows.sum())
+        run.evaluate(numbered(), lambda rows: rows.sum())
     with pytest.raises(TrainingError, match="a stream has none"):
         run.batch_sampler()
     run.close()
