@@ -8,12 +8,11 @@ import importlib.util
 import pytest
 
 
-@pytest.mark.parametrize("framework", ["torch", "mxnet"])
-def test_both_names_are_the_same_hook(framework: str) -> None:
+@pytest.mark.parametrize(("framework", "names"), [("torch", ["Run", "attach", "shards"]), ("mxnet", ["Run", "attach"])])
+def test_both_names_are_the_same_hook(framework: str, names: list[str]) -> None:
     if importlib.util.find_spec(framework) is None:
         pytest.skip(f"{framework} is not installed")
     face = importlib.import_module(f"dynamix_ps.{framework}")
     hook = importlib.import_module(f"worker_hooks.{framework}")
-    assert face.attach is hook.attach
-    assert face.Run is hook.Run
-    assert sorted(face.__all__) == sorted(hook.__all__) == ["Run", "attach"]
+    assert sorted(face.__all__) == sorted(hook.__all__) == names
+    assert all(getattr(face, name) is getattr(hook, name) for name in names)
