@@ -46,7 +46,8 @@ CASES = {
     "sampler_without_a_seed": "sampler has drawn another order on some workers .*seed its generator alike",
     "loader_of_a_part": "sampler has drawn another order on some workers .*leave it to the hook",
     "distributed_sampler": "leave the DistributedSampler out, and say shuffle=True",
-    "iterable_dataset": "IterableDataset|map-style|map style|len",
+    "stream_of_a_part": "the stream of worker 1 gives other samples than that of worker 0.*dynamix.shards",
+    "shards_of_a_part": "the data sets of the workers differ",
 }
 CHANGED_BY_THE_SCRIPT = {"perturbed_weights", "layer_of_one_worker"}
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, Sampler, SequentialSampler
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Sampler, SequentialSampler
 
 from dynamix_ps.errors import TrainingError
 from worker_hooks.data_set import check_map_style
@@ -163,9 +163,7 @@ def check_loader(loader: DataLoader[Any]) -> None:
     """Raises TrainingError, which says what to do, for a loader whose batches cannot be cut anew."""
     cutter = loader.batch_sampler
     samplers = (loader.sampler, cutter, getattr(cutter, "sampler", None))
-    if isinstance(loader.dataset, IterableDataset):
-        why = "its data set is a stream, which has no sample numbers; pass a data set with len(d) and d[i]"
-    elif type(loader).__iter__ is not DataLoader.__iter__:
+    if type(loader).__iter__ is not DataLoader.__iter__:
         why = "its class has an __iter__ of its own, which would be lost; pass a plain torch.utils.data.DataLoader"
     elif any(getattr(one, "num_replicas", 1) > 1 for one in samplers):
         why = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from itertools import islice
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from torch.utils.data import (
     TensorDataset,
 )
 
+import dynamix_ps.torch as dynamix
 from tests.cases.harness import data, net
 
 
@@ -327,12 +329,17 @@ def distributed_sampler(attach: Any) -> None:
 
 class _Stream(IterableDataset):  # type: ignore[type-arg]
     def __iter__(self) -> Any:
-        return iter(data())
+        """A part of the samples, as scripts give to each process elsewhere."""
+        return islice(data(), int(os.environ.get("DMLC_WORKER_ID", "0")), None, 2)
 
 
-def iterable_dataset(attach: Any) -> None:
-    model = net()
-    attach(model, torch.optim.SGD(model.parameters(), lr=0.1), _Stream())
+def stream_of_a_part(attach: Any) -> None:
+    _load(attach, DataLoader(_Stream(), batch_size=8))
+
+
+def shards_of_a_part(attach: Any) -> None:
+    mine = range(int(os.environ.get("DMLC_WORKER_ID", "0")), 8, 2)
+    _load(attach, dynamix.shards(mine, lambda shard: islice(data(), shard, None, 8)))
 
 
 def layer_of_one_worker(attach: Any) -> None:

@@ -21,7 +21,6 @@ from torch.utils.data import (
     DataLoader,
     Dataset,
     DistributedSampler,
-    IterableDataset,
     RandomSampler,
     Sampler,
     SubsetRandomSampler,
@@ -216,11 +215,6 @@ class OwnLoop(DataLoader[Any]):
         return super().__iter__()
 
 
-class Stream(IterableDataset[int]):
-    def __iter__(self) -> Iterator[int]:
-        return iter(range(9))
-
-
 class Names(Sampler[Any]):
     def __iter__(self) -> Iterator[Any]:
         return iter("abcdefghijkl")
@@ -237,7 +231,6 @@ class Endless(Sampler[int]):
 @pytest.mark.parametrize(
     ("loader", "named"),
     [
-        (DataLoader(Stream(), 8), "this DataLoader: its data set is a stream"),
         (OwnLoop(Rows(), 8), "this OwnLoop: its class has an __iter__ of its own"),
         (DataLoader(Rows(), 8, sampler=DistributedSampler(Rows(), 2, 0)), "DistributedSampler out, and say shuffle="),
         (DataLoader(Rows(), None), "with batch_size=None it makes no batches"),
