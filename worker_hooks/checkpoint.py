@@ -39,6 +39,7 @@ class ShardsLeft:
     """What is left of a pass over shards."""
 
     shards: int  # in a pass
+    code: int  # of their list
     pieces: tuple[Piece, ...]
 
 
@@ -82,13 +83,8 @@ class Position:
     def unpack(cls, packed: object) -> Position:
         """The position that `pack` made plain. Raises CheckpointError, which names the first wrong field."""
         if isinstance(packed, dict):
-            packed = {
-                "pass_code": 0,
-                "units": [0.0, 0],
-                "unit": "samples",
-                "left": None,
-                **packed,
-            }  # not in earlier ones
+            added_later = {"pass_code": 0, "units": [0.0, 0], "unit": "samples", "left": None}
+            packed = {**added_later, **packed}
         found = read_table(packed, "position", tuple(cls.__dataclass_fields__))
         epoch_samples = read_whole(found["epoch_samples"], "position.epoch_samples")
         progress = found["progress"]
@@ -112,18 +108,18 @@ class Position:
 
 
 def _pack_left(left: ShardsLeft) -> dict[str, Any]:
-    return {"shards": left.shards, "pieces": [list(piece) for piece in left.pieces]}
+    return {"shards": left.shards, "code": left.code, "pieces": [list(piece) for piece in left.pieces]}
 
 
 def _read_left(packed: object) -> ShardsLeft:
-    found = read_table(packed, "position.left", ("shards", "pieces"))
+    found = read_table(packed, "position.left", ("shards", "code", "pieces"))
     shards, where = read_whole(found["shards"], "position.left.shards", 1), "position.left.pieces"
     pieces = []
     for place, piece in enumerate(read_list(found["pieces"], where)):
         shard, offset = read_list(piece, f"{where}[{place}]", 2)
         shard = read_whole(shard, f"{where}[{place}][0]", 0, shards - 1)
         pieces.append(Piece(shard, read_whole(offset, f"{where}[{place}][1]", 0, MOST_COUNTED)))
-    return ShardsLeft(shards, tuple(pieces))
+    return ShardsLeft(shards, read_whole(found["code"], "position.left.code"), tuple(pieces))
 
 
 def _read_cursor(packed: object, epoch_samples: int) -> Cursor:

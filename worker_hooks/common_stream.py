@@ -52,13 +52,17 @@ class CommonStream(Batches):
         self._last: Step | None = None  # that was handed out
         self._taken: list[tuple[Any, Place]] = []  # samples of all workers in it
         self._look: StreamReport = NOTHING
-        self._begin_pass(start.cursor)
+        self._epoch: int | None = None  # that is read; none: reading begins with the first loop
+        self._reader = self._new_reader()
+
+    def _new_reader(self) -> ShardReader:
+        return ShardReader(self._open_pass, lambda epoch: f"of epoch {epoch}")
 
     def _begin_pass(self, cursor: Cursor) -> None:
-        self.close()
-        self._epoch = cursor.epoch
-        self._reader = ShardReader(self._open_pass, lambda epoch: f"of epoch {epoch}")
+        self._reader.close()
+        self._reader = self._new_reader()
         self._reader.give([Piece(cursor.epoch, cursor.position)])
+        self._epoch = cursor.epoch
         self._last, self._taken = None, []
 
     def run(
@@ -125,5 +129,4 @@ class CommonStream(Batches):
             )
 
     def close(self) -> None:
-        if hasattr(self, "_reader"):
-            self._reader.close()
+        self._reader.close()

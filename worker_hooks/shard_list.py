@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from numbers import Number
 from typing import Any
 
 from dynamix_ps.errors import TrainingError
@@ -64,20 +65,18 @@ class Shards:
                 break
         return found
 
-    def code_of_names(self) -> int:
-        """Equal on two workers exactly if they name the shards alike; folders may differ. 0 where there are no names.
+    def code(self) -> int:
+        """32 bits that differ where lists differ: in the names of files without their folders, in numbers, in order."""
+        return zlib.crc32("\n".join(map(_name, self.shards)).encode(errors="surrogateescape"))
 
-        32 bits.
-        """
-        if not all(isinstance(one, (str, os.PathLike)) for one in self.names):
-            return 0
-        names = "\n".join(os.path.basename(os.fspath(one)) for one in self.names)
-        return zlib.crc32(names.encode(errors="surrogateescape"))
 
-    @property
-    def names(self) -> Sequence[Any]:
-        """All shards, as the script has named them."""
-        return self.shards
+def _name(shard: Any) -> str:
+    """The same wherever a script names the same shard, in another folder too."""
+    if isinstance(shard, (str, bytes, os.PathLike)):
+        return os.path.basename(os.fsdecode(shard))
+    if isinstance(shard, (tuple, list)):
+        return f"({', '.join(map(_name, shard))})"
+    return str(shard) if isinstance(shard, Number) else type(shard).__name__
 
 
 def limited(samples: Iterable[Any]) -> Iterator[Any]:

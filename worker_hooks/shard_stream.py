@@ -1,8 +1,8 @@
 """Batches of one worker out of shards that all workers share: shards.py decides who reads which, shard_reader.py reads.
 
 The samples of the coming batch are read before the present one is handed out, so that the trailer of the present sum
-tells all workers how large the coming batches can be. Where that is not enough, such as at the begin of a pass, the
-workers report in a sum of their trailers alone.
+tells all workers how large the coming batches can be. Where that is not enough, such as at the beginning of a
+pass, the workers report in a sum of their trailers alone.
 """
 
 from __future__ import annotations
@@ -38,8 +38,7 @@ class ShardStream(Batches):
         self._taken: list[tuple[Any, Place]] = []  # its samples
         self._is_used = True  # it is in a sum, or the script has left it out
         self._reader = ShardReader(shards.open, shards.name_of)
-        pieces = _pieces_of(start, len(shards)) if start.cursor.position else None
-        self._begin_pass(start.cursor, pieces)
+        self._begin_pass(start.cursor, _pieces_of(start, shards) if start.cursor.position else None)
 
     def _begin_pass(self, cursor: Cursor, pieces: Sequence[Piece] | None = None) -> None:
         """`pieces`: what is left of the pass; without them, all shards, in an order that seed and epoch decide."""
@@ -51,7 +50,8 @@ class ShardStream(Batches):
         all_pieces = list(map(Piece, numbers.tolist())) if pieces is None else pieces
         self._pass = ShardPass(all_pieces, self._me.workers, self._me.smallest)
         self._epoch = cursor.epoch
-        self._reported = cursor  # the place of the last reports
+        self._place = cursor  # after the last batch that is used
+        self._reported = cursor  # where this was at the last reports
         self._last, self._taken = None, []
 
     def run(
@@ -68,8 +68,13 @@ class ShardStream(Batches):
             self._reader.wait_for(self._pass.needed(plan.batch_sizes[self._rank]))
             self._last, self._taken, self._is_used = step, taken, False
             yield Batch(number, plan, step, len(taken), len(taken), self._batch_of([sample for sample, _ in taken]))
-            self._is_used = True
+            self._use_batch()
             place, number = step.next, number + 1
+
+    def _use_batch(self) -> None:
+        """The batch that was handed out does not come again."""
+        assert self._last is not None, "no batch was handed out"
+        self._is_used, self._place = True, self._last.next
 
     def _take_back(self, cursor: Cursor) -> None:
         """The script has left its loop before it used the last batch: the samples come again."""
@@ -77,6 +82,7 @@ class ShardStream(Batches):
             self._reader.put_back(self._taken)
             self._pass.undo(self._last.sizes)
         self._last, self._taken = None, []
+        self._place = cursor
 
     def _plan_step(self, place: Cursor, sizes: Sequence[int]) -> Step:
         """The iteration at `place` under the planned `sizes`. Collective where not all know enough."""
@@ -121,7 +127,8 @@ class ShardStream(Batches):
     # -- what the sums tell -------------------------------------------------------------------------------------------
 
     def report(self, used: bool) -> StreamReport:
-        self._is_used |= used
+        if used:
+            self._use_batch()
         report = self._reader.report()
         if self._taken and not self._is_used:
             done, offset = self._taken[0][1]
@@ -130,28 +137,29 @@ class ShardStream(Batches):
 
     def told(self, reports: Sequence[StreamReport]) -> None:
         self._pass.see([Report(*map(round, report)) for report in reports])
-        if self._last is not None:
-            self._reported = self._last.next if self._is_used else self._last.cursor
+        self._reported = self._place
 
     def resumable(self, cursor: Cursor) -> tuple[Cursor, ShardsLeft | None]:
         """As of the last sum: batches that the script left out after it come again."""
         left = self._pass.left() if self._reported.position else []
-        return self._reported, ShardsLeft(len(self._shards), tuple(left))
+        return self._reported, ShardsLeft(len(self._shards), self._shards.code(), tuple(left))
 
     def close(self) -> None:
         self._reader.close()
 
 
-def _pieces_of(start: Position, shards: int) -> tuple[Piece, ...]:
+def _pieces_of(start: Position, shards: Shards) -> tuple[Piece, ...]:
     """What is left of the pass that `start` is in."""
     if start.left is None:
         raise TrainingError(
             f"the checkpoint is at sample {start.cursor.position} of a pass over other data than shards; "
             "resume with the same data, or from a checkpoint of the end of an epoch"
         )
-    if start.left.shards != shards:
+    saved = start.left.shards, start.left.code
+    if saved != (len(shards), shards.code()):
+        change = f"{saved[0]} shards, there are {len(shards)} now" if saved[0] != len(shards) else "other shards"
         raise TrainingError(
-            f"the checkpoint is in the middle of a pass over {start.left.shards} shards, there are {shards} now; "
-            "resume with the same shards, or from a checkpoint of the end of an epoch"
+            f"the checkpoint is in the middle of a pass over {change}; resume with the same list of shards and the "
+            "same num_workers, or from a checkpoint of the end of an epoch"
         )
     return start.left.pieces

@@ -51,10 +51,10 @@ class ShardSource(StreamSource):
         """The list was checked when it was made; samples are checked when they are read."""
 
     def fetch(self, numbers: Numbers) -> Any:
-        """What workers compare: the names of all shards, and the first sample of these and of what follows them."""
+        """What workers compare: the lists of shards, and the first sample of these and of what follows them."""
         shards: Shards = self.dataset
         samples = [sample for number in numbers.tolist() for sample in shards.first_samples(1, number)]
-        return {"name of a shard": shards.code_of_names(), "": [self._collate([sample]) for sample in samples]}
+        return {"list of shards, num_workers": shards.code(), "": [self._collate([sample]) for sample in samples]}
 
     def batches(self, start: Position, me: StreamWorker) -> Batches:
         return ShardStream(self.dataset, self._collate, start, me)

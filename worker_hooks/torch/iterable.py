@@ -40,7 +40,7 @@ class IterableSource(StreamSource):
             why = "drop_last=True needs a known end; leave it out: the last two batches share what is left"
         elif loader.pin_memory:
             why = "pin_memory=True is not supported for a stream; leave it out"
-        elif not loader.in_order:
+        elif not getattr(loader, "in_order", True):  # torch has it since 2.6
             why = "with in_order=False the order differs between workers; leave in_order out"
         else:
             return

@@ -60,10 +60,6 @@ class GroupedShards(Shards):
     def first_samples(self, count: int = 2, begin: int = 0) -> list[Any]:
         return self._single.first_samples(count, begin * self._processes)  # few: read here, without processes
 
-    @property
-    def names(self) -> Sequence[Any]:
-        return self._single.shards
-
 
 class _Group(IterableDataset[Any]):
     """Some shards, one for each process."""

@@ -36,7 +36,7 @@ POSITION = Position(
     {"scheduler": {"step": 12}},
     (9.5, 4),
     "tokens",
-    ShardsLeft(9, (Piece(3, 17), Piece(8))),
+    ShardsLeft(9, 4_294_967_295, (Piece(3, 17), Piece(8))),
 )
 
 
@@ -76,6 +76,7 @@ def test_a_position_comes_back() -> None:
         ("unit", "words", "position.unit: got 'words', expected one of samples, tokens, padded_tokens"),
         ("units", [1.0, 2.5], r"position.units\[1\]: got 2.5, expected a whole number"),
         ("left.shards", 3, r"position.left.pieces\[0\]\[0\]: got 3, expected a whole number from 0 to 2"),
+        ("left.code", "x", "position.left.code: got 'x', expected a whole number from 0"),
         ("left.pieces", [[1, -1]], r"position.left.pieces\[0\]\[1\]: got -1"),
         ("left.pieces", [[1]], r"position.left.pieces\[0\]: got 1 values, expected 2"),
         ("registered", [1], "position.registered: expected a dict"),

@@ -135,6 +135,51 @@ def test_processes_read_neighbours_of_the_list_and_a_resume_goes_on():
     assert not readers & {os.getpid(), -1} and len(readers) >= 2
 
 
+def test_a_resume_in_a_pass_needs_the_same_list_of_shards():
+    first = attached(numbered(), processes=2)
+    numbers_of(first, 3, epochs=1)
+    state = first.state_dict()
+    first.close()
+    for shards, processes, expected in [
+        (numbered((20, 0, 7, 31, 1, 2, 2)), 2, "over 3 shards, there are 4 now"),
+        (numbered(), 3, "over 3 shards, there are 2 now"),
+        (dynamix.shards([4, 3, 2, 1, 0], lambda _: iter(range(9))), 2, "over other shards"),
+    ]:
+        other = attached(shards, processes=processes)
+        with pytest.raises(TrainingError, match=expected):
+            other.load_state_dict(state)
+        other.close()
+
+
+@pytest.mark.parametrize(
+    ("other", "same"),
+    [
+        (["/a/1.tar", "/a/2.tar"], False),
+        (["/b/0.tar", Path("/b/1.tar")], True),
+        ([("/a/0.tar", 0), ("/a/1.tar", 0)], False),
+        ([0, 1], False),
+    ],
+)
+def test_lists_of_shards_are_told_apart(other, same):
+    shards = dynamix.shards(["/a/0.tar", "/a/1.tar"], iter)
+    assert (dynamix.shards(other, iter).code() == shards.code()) == same
+    assert _with_loading(shards, None, None, 2).dataset.code() != shards.code()
+
+
+def test_batches_whose_gradients_are_in_no_sum_come_again_after_a_resume():
+    run = attached(numbered(shuffle=False))
+    for rows in run.batches(epochs=1):
+        if run.iteration == 2:
+            run.models[0](rows[:, None].float()).mean().backward()
+            break
+        run.backward(run.models[0](rows[:, None].float()).mean())
+        run.optimizers[0].step()
+    assert run.state_dict()["position"]["cursor"] == {"epoch": 0, "position": 16}
+    assert numbers_of(run, 1, epochs=1) == [list(range(24, 32))]
+    assert run.state_dict()["position"]["cursor"] == {"epoch": 0, "position": 32}
+    run.close()
+
+
 def test_many_tiny_shards_make_whole_batches():
     run = attached(numbered((1,) * 50))
     assert [len(batch) for batch in numbers_of(run, epochs=1)] == [8] * 5 + [5, 5]
