@@ -225,7 +225,8 @@ class AttachedModel(ReplicatedModel):
         if self.size == 1:
             self._stream.told([self._stream.report(used=False)])
         else:
-            self._announce("for the next batch of a stream")
+            with self._watch.blocked():
+                self._announce("for the next batch of a stream")
 
     def _begin(self) -> None:
         """The script begins its loop over batches: from now on the place is what the iterations make it."""

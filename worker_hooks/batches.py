@@ -31,6 +31,15 @@ class Batch:
     size: int  # of these samples, in the unit of the plan
     data: Any
 
+    @property
+    def is_short(self) -> bool:
+        """Whether a worker has less than half of its planned samples, such as at the end of a pass over shards.
+
+        The last two batches of a pass over a data set have half or more. Sizes in tokens are never exact.
+        """
+        sizes = zip(self.step.sizes, self.plan.batch_sizes, strict=True)
+        return self.step.tokens is None and any(2 * used + 1 < planned for used, planned in sizes)
+
 
 class StreamWorker(NamedTuple):
     """The worker that reads a stream.

@@ -22,7 +22,7 @@ class Times(NamedTuple):
 
 
 class Stopwatch:
-    """begin -> batch_ready -> blocked (in the gradient sum) -> end, with pauses anywhere in between."""
+    """begin -> batch_ready -> blocked (in the gradient sum) -> end, with pauses and more sums anywhere in between."""
 
     def __init__(self, garbage_s: Callable[[], float] = garbage_s) -> None:
         """`garbage_s` returns the seconds of garbage collection so far."""
@@ -42,10 +42,11 @@ class Stopwatch:
         self._began_cpu_s = now_cpu_s
         self._began_gc_s = now_gc_s
         self._paused_s = self._paused_cpu_s = self._paused_gc_s = 0.0
-        self._paused_before_ready_s = 0.0  # of it, while there was no batch
+        self._paused_before_ready_s = self._blocked_before_ready_s = 0.0  # of these, while there was no batch
 
     def batch_ready(self) -> None:
-        self._ready_s, self._paused_before_ready_s = time.perf_counter(), self._paused_s
+        self._ready_s = time.perf_counter()
+        self._paused_before_ready_s, self._blocked_before_ready_s = self._paused_s, self.blocked_s
 
     def compute_so_far_s(self) -> float:
         """Seconds of computing since the batch was ready."""
@@ -76,7 +77,7 @@ class Stopwatch:
     def end(self) -> Times:
         """Close the iteration and begin the next one at the same instant."""
         ended_s, ended_cpu_s, ended_gc_s = time.perf_counter(), time.process_time(), self._garbage_s()
-        input_s = self._ready_s - self._began_s - self._paused_before_ready_s
+        input_s = self._ready_s - self._began_s - self._paused_before_ready_s - self._blocked_before_ready_s
         self.lasted_s = ended_s - self._began_s - self._paused_s
         cpu_s = ended_cpu_s - self._began_cpu_s - self._paused_cpu_s
         gc_s = ended_gc_s - self._began_gc_s - self._paused_gc_s

@@ -123,6 +123,7 @@ class TrainingObserver:
                 trained_ratio=self.progress.trained_ratio(epochs, batch.iteration + 1),
                 lr_ratio=self.progress.lr_ratio(script_lr),
                 bytes_pushed=bytes_pushed,
+                is_short=batch.is_short,
                 stalled=times.blocked_s >= self._stalled_after_s,
                 at_once=at_once,
             )

@@ -8,7 +8,8 @@ window, is complete one iteration later.
 A window has one plan from its first iteration to its last: when a new plan takes effect, all workers drop the open
 window and begin another one at the same iteration. The first window is short: where speeds differ much, a whole window
 at equal sizes takes a seventh of the time that the training after it needs (benchmarks/results/attempts.md). A window
-in which the cluster changes (change.py) keeps only the iterations since the change, and ends.
+in which the cluster changes (change.py) keeps only the iterations since the change, and ends. Iterations in which a
+worker runs out of samples are in no window: they say nothing about the plan.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ class IterationRecord(NamedTuple):
     trained_ratio: float = math.nan  # training_progress.py
     lr_ratio: float = math.nan
     bytes_pushed: int = 0
+    is_short: bool = False  # a worker has far fewer samples than planned
     stalled: bool = False  # waited for longer than timeouts.stall_warn_s
     at_once: float = math.nan  # samples that fit at once; NaN: no ceiling is known
 
@@ -73,7 +75,7 @@ class WindowMeter:
     def add(self, iteration: IterationRecord) -> WindowRecord | None:
         """Add an iteration, whose view completes the one before. Returns a record when that closed a window."""
         before, self._last = self._last, iteration
-        if before is None:
+        if before is None or before.is_short:
             return None
         if self._rows and self._rows[0][0].plan_version != before.plan_version:
             self._begin_window()

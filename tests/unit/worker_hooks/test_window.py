@@ -6,9 +6,12 @@ import math
 
 import pytest
 
+from dynamix_ps.messages import Plan
+from worker_hooks.batches import Batch
 from worker_hooks.observe.change import LASTING
 from worker_hooks.observe.stopwatch import Stopwatch, Times
 from worker_hooks.observe.window import FIRST_WINDOW, IterationRecord, WindowMeter
+from worker_hooks.sampler import Cursor, Step
 from worker_hooks.trailer import GlobalView
 
 
@@ -113,6 +116,23 @@ def test_a_stall_flags_its_window():
     assert [r.flagged for r in records([iteration(i, stalled=i == 4) for i in range(7)])] == [False, True]
 
 
+def test_iterations_in_which_a_worker_runs_out_of_samples_are_in_no_window():
+    """Others wait for longer in them, which is no change of the cluster."""
+    rows = [iteration(i, is_short=5 <= i < 9, waited=(3.0 if 5 <= i - 1 < 9 else 0.1, 0.1)) for i in range(14)]
+    meter = WindowMeter(rank=1, length=4)
+    got = [record for record in map(meter.add, rows) if record]
+    assert [(r.first_iteration, r.iterations) for r in got] == [(0, FIRST_WINDOW), (3, 4)]
+    assert got[1].epoch == 10 / 4, "iterations 3, 4, 9 and 10"
+
+
+def test_a_batch_is_short_where_a_worker_has_less_than_half_of_its_plan():
+    def is_short(sizes, tokens=None):
+        return Batch(0, Plan(1, (8, 5)), Step(Cursor(), sizes, Cursor(), tokens), 0, 0, None).is_short
+
+    assert is_short((8, 0)) and is_short((3, 5)) and is_short((1, 1))
+    assert not is_short((8, 5)) and not is_short((4, 2)) and not is_short((8, 0), tokens=(8, 0))
+
+
 def test_cpu_time_and_garbage_collection_leave_pauses_out_and_a_window_has_those_of_its_iterations(monkeypatch):
     clock = {"wall": 0.0, "cpu": 0.0, "gc": 3.0}
     monkeypatch.setattr("time.perf_counter", lambda: clock["wall"])
@@ -145,6 +165,24 @@ def test_a_pause_before_the_batch_is_neither_input_nor_computing(monkeypatch: py
         clock["wall"] = 207.0
     assert watch.compute_so_far_s() == 4.0
     assert watch.end()[:4] == (3.0, 4.0, 0.0, 7.0)
+
+
+def test_waiting_for_a_sum_before_the_batch_is_no_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = {"wall": 0.0}
+    monkeypatch.setattr("time.perf_counter", lambda: clock["wall"])
+    watch = Stopwatch(lambda: 0.0)
+    clock["wall"] = 1.0
+    with watch.blocked():
+        clock["wall"] = 6.0
+    clock["wall"] = 7.0
+    watch.batch_ready()
+    clock["wall"] = 10.0
+    with watch.blocked():
+        clock["wall"] = 11.0
+    assert watch.end()[:4] == (2.0, 3.0, 6.0, 11.0)
+    watch.batch_ready()
+    clock["wall"] = 12.0
+    assert watch.end()[:4] == (0.0, 1.0, 0.0, 1.0)
 
 
 SLOW = 6  # iteration from which on worker 1 is slow and worker 0 waits for it
