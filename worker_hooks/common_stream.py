@@ -30,6 +30,7 @@ class CommonStream(Batches):
     Args:
         open_pass: the samples of a pass, by its number.
         collate: makes a batch of the list of its samples.
+        drop_last: whether what makes no whole global batch at the end of a pass is left out.
     """
 
     def __init__(
@@ -38,6 +39,7 @@ class CommonStream(Batches):
         collate: Callable[[list[Any]], Any],
         start: Position,
         me: StreamWorker,
+        drop_last: bool = False,
     ) -> None:
         """Raises TrainingError if `start` is in the middle of a pass over shards."""
         if start.left is not None and start.left.pieces:
@@ -46,7 +48,7 @@ class CommonStream(Batches):
                 "data, or from a checkpoint of the end of an epoch"
             )
         self._open_pass, self._collate = open_pass, collate
-        self._me = me
+        self._me, self._drop_last = me, drop_last
         self.seed, self.length = start.seed, start.epoch_samples
         self._without_samples: Any = None  # a batch for a share of 0 samples
         self._last: Step | None = None  # that was handed out
@@ -86,12 +88,20 @@ class CommonStream(Batches):
 
     def _plan_step(self, place: Cursor, sizes: Sequence[int]) -> Step:
         """The iteration at `place`: as of a data set whose length is known as soon as its end is near."""
-        near = 2 * sum(sizes) + 2  # samples by which all later iterations are decided
+        total = sum(sizes)
+        near = 2 * total + 2  # samples by which all later iterations are decided
         self._reader.read_ahead(2 * near)
         self._reader.wait_for(near)
         ready = self._reader.report().ready
         if not ready:
             raise TrainingError(f"the stream has no sample in epoch {place.epoch}; it must begin anew in every pass")
+        if self._drop_last and ready < near:  # nothing comes after these
+            if ready < total and not place.position:
+                raise TrainingError(
+                    f"the stream has {ready} samples in epoch {place.epoch}, fewer than one iteration takes ({total}), "
+                    "and drop_last=True leaves them out; set smaller sizes, or leave drop_last out"
+                )
+            ready -= ready % total if ready >= total else 0
         end = place.position + ready
         step = GlobalSampler(end, self.seed, self._me.smallest).plan_step(place, sizes)
         if step.next.position == 0:

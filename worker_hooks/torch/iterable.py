@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 from dynamix_ps.errors import TrainingError
@@ -14,7 +15,7 @@ from worker_hooks.common_stream import CommonStream
 from worker_hooks.data_source import Numbers
 from worker_hooks.global_generators import derived_seed
 from worker_hooks.stream_source import StreamSource
-from worker_hooks.torch.batches import stack
+from worker_hooks.torch.batches import pinned, stack
 from worker_hooks.torch.shard_processes import read_in_processes
 
 
@@ -26,6 +27,8 @@ class IterableSource(StreamSource):
         self.dataset = data.dataset if isinstance(data, DataLoader) else data
         self.batch_size = None if self._loader is None else self._loader.batch_size
         self._collate: Callable[[list[Any]], Any] = stack if self._loader is None else self._loader.collate_fn
+        if self._loader is not None and self._loader.pin_memory and torch.cuda.is_available():
+            self._collate = pinned(self._collate)
 
     def check(self) -> None:
         """Raises TrainingError for a loader whose batches cannot be cut anew."""
@@ -36,10 +39,6 @@ class IterableSource(StreamSource):
             why = "its class has an __iter__ of its own, which would be lost; pass a plain torch.utils.data.DataLoader"
         elif loader.batch_size is None:
             why = "with batch_size=None it makes no batches; let the data set give samples, and say batch_size=..."
-        elif loader.drop_last:
-            why = "drop_last=True needs a known end; leave it out: the last two batches share what is left"
-        elif loader.pin_memory:
-            why = "pin_memory=True is not supported for a stream; leave it out"
         elif not getattr(loader, "in_order", True):  # torch has it since 2.6
             why = "with in_order=False the order differs between workers; leave in_order out"
         else:
@@ -57,7 +56,8 @@ class IterableSource(StreamSource):
         def open_pass(epoch: int) -> Iterator[Any]:
             return self._open(derived_seed(start.seed, epoch), epoch)
 
-        return CommonStream(open_pass, self._collate, start, me)
+        drop_last = self._loader is not None and self._loader.drop_last
+        return CommonStream(open_pass, self._collate, start, me, drop_last)
 
     def _open(self, seed: int, epoch: int) -> Iterator[Any]:
         """The samples of a pass. Random numbers in a loader's processes follow `seed`, alike on all workers."""

@@ -297,12 +297,36 @@ def test_a_loader_of_a_stream_keeps_its_processes_and_collate_fn():
     assert [len(batch) for batch in batches] == [10] * 5 + [9]
 
 
+@pytest.mark.parametrize(("length", "batches"), [(59, 7), (56, 7), (9, 1), (8, 1), (16, 2)])
+def test_drop_last_leaves_out_what_makes_no_whole_batch(length, batches):
+    run = attached(DataLoader(Stream(length), batch_size=8, drop_last=True))
+    for epoch in run.epochs(2):
+        assert run.epoch == epoch
+        assert joined(numbers_of(run)) == list(range(8 * batches))
+    assert run.progress == 1 and run.iteration == 2 * batches
+    run.close()
+
+
+def test_drop_last_needs_a_whole_batch():
+    run = attached(DataLoader(Stream(7), batch_size=8, drop_last=True))
+    with pytest.raises(TrainingError, match="has 7 samples in epoch 0, fewer than one iteration takes"):
+        next(iter(run.batches(epochs=1)))
+    run.close()
+
+
+def test_batches_of_a_stream_are_pinned_where_there_is_a_gpu(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr("worker_hooks.torch.batches.pin_memory", lambda batch: -batch)
+    run = attached(DataLoader(Stream(), batch_size=8, pin_memory=True))
+    assert joined(numbers_of(run, epochs=1)) == [-number for number in range(59)]
+    run.close()
+
+
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
         ({"batch_size": None}, "let the data set give samples"),
-        ({"batch_size": 4, "drop_last": True}, "leave it out"),
-        ({"batch_size": 4, "pin_memory": True}, "pin_memory"),
+        ({"batch_size": 4, "num_workers": 1, "in_order": False}, "leave in_order out"),
     ],
 )
 def test_loaders_of_a_stream_that_cannot_be_cut_anew_are_refused(options, expected):
