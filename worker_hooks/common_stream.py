@@ -47,7 +47,7 @@ class CommonStream(Batches):
                 f"the checkpoint is at sample {start.cursor.position} of a pass over shards; resume with the same "
                 "data, or from a checkpoint of the end of an epoch"
             )
-        self._open_pass, self._collate = open_pass, collate
+        self._collate = collate
         self._me, self._drop_last = me, drop_last
         self.seed, self.length = start.seed, start.epoch_samples
         self._without_samples: Any = None  # a batch for a share of 0 samples
@@ -55,14 +55,10 @@ class CommonStream(Batches):
         self._taken: list[tuple[Any, Place]] = []  # samples of all workers in it
         self._look: StreamReport = NOTHING
         self._epoch: int | None = None  # that is read; none: reading begins with the first loop
-        self._reader = self._new_reader()
-
-    def _new_reader(self) -> ShardReader:
-        return ShardReader(self._open_pass, lambda epoch: f"of epoch {epoch}")
+        self._reader = ShardReader(open_pass, lambda epoch: f"of epoch {epoch}")
 
     def _begin_pass(self, cursor: Cursor) -> None:
-        self._reader.close()
-        self._reader = self._new_reader()
+        self._reader.begin_pass()
         self._reader.give([Piece(cursor.epoch, cursor.position)])
         self._epoch = cursor.epoch
         self._last, self._taken = None, []

@@ -15,21 +15,22 @@ def derived_seed(*numbers: int) -> int:
     return int(np.random.SeedSequence(numbers).generate_state(1)[0])
 
 
+def seed_generators(number: int) -> None:
+    """Seed the global generators with 32 bits."""
+    random.seed(number)
+    np.random.seed(number)
+    if torch := sys.modules.get("torch"):
+        torch.default_generator.manual_seed(number)  # of the CPU alone
+
+
 @contextmanager
 def generators_kept() -> Iterator[Callable[[int], None]]:
-    """Yields a function that seeds the global generators with 32 bits; restores them in the end."""
+    """Yields `seed_generators`; restores the generators in the end."""
     torch = sys.modules.get("torch")
     python_state, numpy_state = random.getstate(), np.random.get_state()
     torch_state = torch.get_rng_state() if torch else None
-
-    def seed(number: int) -> None:
-        random.seed(number)
-        np.random.seed(number)
-        if torch:
-            torch.default_generator.manual_seed(number)  # of the CPU alone
-
     try:
-        yield seed
+        yield seed_generators
     finally:
         random.setstate(python_state)
         np.random.set_state(numpy_state)

@@ -48,8 +48,11 @@ class Shards:
     def __len__(self) -> int:
         return len(self.shards)
 
-    def open(self, number: int) -> Iterator[Any]:
-        """The samples of this shard. Raises TrainingError after too many."""
+    def open(self, number: int, seed: int = 0) -> Iterator[Any]:
+        """The samples of this shard. Raises TrainingError after too many.
+
+        `seed`: of random numbers, 32 bits, where processes read.
+        """
         return limited(self.open_shard(self.shards[number]))
 
     def name_of(self, number: int) -> str:
@@ -64,6 +67,9 @@ class Shards:
             if len(found) == count:
                 break
         return found
+
+    def close(self) -> None:
+        """End the processes that read them. Called by the thread that has read them."""
 
     def code(self) -> int:
         """32 bits that differ where lists differ: in the names of files without their folders, in numbers, in order."""

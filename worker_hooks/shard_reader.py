@@ -1,4 +1,7 @@
-"""Reads the shards of one worker in a thread, some samples ahead of their use."""
+"""Reads the shards of one worker in a thread, some samples ahead of their use.
+
+One thread reads all passes of a training, because processes that read for it end with it.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +25,11 @@ class ShardReader:
     What `open_shard` and its iterators raise is raised again where the samples are needed, with the shard's name.
     """
 
-    def __init__(self, open_shard: Open, name_of: Callable[[int], str]) -> None:
-        """`name_of`: a shard in an error message, by its number."""
-        self._open, self._name_of = open_shard, name_of
+    def __init__(
+        self, open_shard: Open, name_of: Callable[[int], str], at_end: Callable[[], None] | None = None
+    ) -> None:
+        """`name_of`: a shard in an error message, by its number. `at_end`: called in the thread when it ends."""
+        self._open, self._name_of, self._at_end = open_shard, name_of, at_end
         self._changed = threading.Condition()
         self._buffer: deque[tuple[Any, Place]] = deque()
         self._pieces: deque[Piece] = deque()  # given and not begun
@@ -87,6 +92,12 @@ class ShardReader:
                 wants = min(-(-lacking // max(mean, 1)), _MOST_WANTED)
             return Report(ready, wants, done, offset)
 
+    def begin_pass(self) -> None:
+        """Drop what is left of the pass before, and count pieces from 0 again."""
+        with self._changed:
+            self._given = 0
+            self.give_up()
+
     def give_up(self) -> None:
         """Drop what is read and what is to be read."""
         with self._changed:
@@ -105,6 +116,13 @@ class ShardReader:
     # -- in the thread ------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
+        try:
+            self._read_all()
+        finally:
+            if self._at_end is not None:
+                self._at_end()
+
+    def _read_all(self) -> None:
         while not self._closed:
             with self._changed:
                 self._changed.wait_for(lambda: self._closed or self._pieces)

@@ -15,6 +15,7 @@ import numpy as np
 from dynamix_ps.errors import TrainingError
 from worker_hooks.batches import Batch, Batches, StreamReport, StreamWorker, limit_reached
 from worker_hooks.checkpoint import Position, ShardsLeft
+from worker_hooks.global_generators import derived_seed
 from worker_hooks.sampler import Cursor, Step
 from worker_hooks.shard_list import Shards
 from worker_hooks.shard_reader import Place, ShardReader
@@ -37,16 +38,18 @@ class ShardStream(Batches):
         self._last: Step | None = None  # that was handed out
         self._taken: list[tuple[Any, Place]] = []  # its samples
         self._is_used = True  # it is in a sum, or the script has left it out
-        self._reader = ShardReader(shards.open, shards.name_of)
+        self._reader = ShardReader(self._open, shards.name_of, shards.close)
         self._begin_pass(start.cursor, _pieces_of(start, shards) if start.cursor.position else None)
+
+    def _open(self, number: int) -> Iterator[Any]:
+        return self._shards.open(number, derived_seed(self.seed, self._epoch, number))
 
     def _begin_pass(self, cursor: Cursor, pieces: Sequence[Piece] | None = None) -> None:
         """`pieces`: what is left of the pass; without them, all shards, in an order that seed and epoch decide."""
         numbers = np.arange(len(self._shards))
         if self._shards.shuffle:
             numbers = np.random.default_rng((self.seed, cursor.epoch)).permutation(len(self._shards))
-        self._reader.close()
-        self._reader = ShardReader(self._shards.open, self._shards.name_of)
+        self._reader.begin_pass()
         all_pieces = list(map(Piece, numbers.tolist())) if pieces is None else pieces
         self._pass = ShardPass(all_pieces, self._me.workers, self._me.smallest)
         self._epoch = cursor.epoch

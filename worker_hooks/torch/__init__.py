@@ -12,7 +12,7 @@ Data
   loader           the script's DataLoader as the source of batches
   drawn_order      the order that the script's own sampler draws
   iterable         an IterableDataset: a stream that every worker reads alike
-  shard_processes  streams that processes read
+  shard_processes  shards that processes read
 
 Memory
   micro_batches    a batch that does not fit is computed in parts, exactly

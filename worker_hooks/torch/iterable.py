@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import Any
 
 import torch
@@ -16,7 +17,8 @@ from worker_hooks.data_source import Numbers
 from worker_hooks.global_generators import derived_seed
 from worker_hooks.stream_source import StreamSource
 from worker_hooks.torch.batches import pinned, stack
-from worker_hooks.torch.shard_processes import read_in_processes
+from worker_hooks.torch.loader import InLoaderProcess
+from worker_hooks.torch.shard_processes import CHUNK
 
 
 class IterableSource(StreamSource):
@@ -60,18 +62,24 @@ class IterableSource(StreamSource):
         return CommonStream(open_pass, self._collate, start, me, drop_last)
 
     def _open(self, seed: int, epoch: int) -> Iterator[Any]:
-        """The samples of a pass. Random numbers in a loader's processes follow `seed`, alike on all workers."""
+        """The samples of a pass: of the processes of a loader, some of each in turn.
+
+        Random numbers in these processes follow `seed`, alike on all workers.
+        """
         if set_epoch := getattr(self.dataset, "set_epoch", None):
             set_epoch(epoch)
         script = self._loader
         if script is None or not script.num_workers:
             return iter(self.dataset)
-        return read_in_processes(
+        reading: DataLoader[Any] = DataLoader(
             self.dataset,
-            script.num_workers,
-            seed,
-            script.worker_init_fn,
+            batch_size=CHUNK,
+            collate_fn=list,
+            num_workers=script.num_workers,
+            worker_init_fn=InLoaderProcess(script.worker_init_fn),
+            generator=torch.Generator().manual_seed(seed),
             prefetch_factor=script.prefetch_factor,
             multiprocessing_context=script.multiprocessing_context,
             timeout=script.timeout,
         )
+        return chain.from_iterable(reading)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -54,6 +55,33 @@ def test_pieces_that_are_given_up_are_done_and_the_next_one_is_read(reader):
     reader.wait_for(10)
     assert [sample for sample, _ in reader.take(1)] == [(2, 2)]
     assert reader.report()[2:] == (3, 0)
+
+
+def test_a_pass_begins_with_nothing_of_the_one_before(reader):
+    reader.give([Piece(3), Piece(0)])
+    reader.wait_for(10)
+    reader.take(4)
+    reader.begin_pass()
+    assert reader.report()._replace(wants=1) == Report(ready=0, wants=1, done=0, offset=0)
+    reader.give([Piece(2), Piece(0)])
+    reader.wait_for(8)
+    assert [place for _, place in reader.take(4)] == [(0, 0), (0, 1), (0, 2), (1, 0)]
+
+
+def test_the_end_is_told_in_the_thread_that_has_read():
+    ended = threading.Event()
+    names = []
+
+    def at_end() -> None:
+        names.append(threading.current_thread().name)
+        ended.set()
+
+    reader = ShardReader(lambda shard: iter(range(9)), str, at_end)
+    reader.read_ahead(3)
+    reader.give([Piece(0)])
+    reader.wait_for(3)
+    reader.close()
+    assert ended.wait(30) and names == ["dynamix-shards"]
 
 
 def test_an_error_is_raised_where_the_samples_before_it_do_not_suffice():

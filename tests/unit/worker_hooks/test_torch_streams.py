@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import multiprocessing
 import os
+import random
+import threading
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -133,6 +136,55 @@ def test_processes_read_neighbours_of_the_list_and_a_resume_goes_on():
     resumed.close()
     assert sorted(seen) == list(range(89))
     assert not readers & {os.getpid(), -1} and len(readers) >= 2
+
+
+def test_the_same_processes_read_all_groups_of_all_passes_and_end_with_the_training():
+    earlier = threading.enumerate()
+    run = attached(with_processes((20, 0, 37, 31, 1)), processes=2)
+    seen, readers = [], set()
+    for numbers, processes in run.batches(epochs=3):
+        run.backward(run.models[0](numbers[:, None].float()).mean())
+        run.optimizers[0].step()
+        seen += numbers.tolist()
+        readers |= set(processes.tolist())
+    (thread,) = [one for one in threading.enumerate() if one.name == "dynamix-shards" and one not in earlier]
+    assert readers <= {child.pid for child in multiprocessing.active_children()}
+    run.close()
+    thread.join(30)
+    assert Counter(seen) == {number: 3 for number in range(89)}
+    assert len(readers) == 2
+    assert not readers & {child.pid for child in multiprocessing.active_children()}
+
+
+def test_random_numbers_in_processes_follow_seed_epoch_and_shard():
+    def run_of(epochs):
+        shards = dynamix.shards(
+            range(4), lambda shard: iter([shard + random.random() for _ in range(8)]), shuffle=False
+        )
+        run = attached(shards, processes=2)
+        seen = [sorted(joined(numbers_of(run))) for _ in run.epochs(epochs)]
+        run.close()
+        return seen
+
+    first, second = run_of(2)
+    assert run_of(1) == [first]
+    assert len({round(number % 1, 9) for number in first + second}) == 64
+
+
+def test_a_group_is_read_in_the_same_order_whatever_was_read_before():
+    shards = _with_loading(with_processes((20, 0, 37, 31, 1)), None, None, 2).dataset
+
+    def numbers(group):
+        return [number for number, _ in shards.open(group)]
+
+    first = numbers(0)
+    left = shards.open(1)
+    next(left)
+    left.close()
+    assert numbers(2) == [88]
+    assert numbers(0) == first == list(range(20))
+    assert numbers(1)[:40] == [*range(20, 36), *range(57, 73), *range(36, 44)]
+    shards.close()
 
 
 def test_a_resume_in_a_pass_needs_the_same_list_of_shards():
