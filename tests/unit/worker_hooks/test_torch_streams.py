@@ -20,7 +20,7 @@ import dynamix_ps.torch as dynamix
 import worker_hooks.session
 from dynamix_ps.errors import TrainingError
 from dynamix_ps.messages import Plan
-from tests.unit.worker_hooks.test_torch import settings_for
+from tests.unit.worker_hooks.local_run import settings_for
 from worker_hooks.batches import StreamWorker
 from worker_hooks.checkpoint import Position
 from worker_hooks.common_stream import CommonStream
