@@ -40,4 +40,4 @@ def stack(samples: list[Any]) -> Any:
 
 def pinned(collate: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
     """`collate`, with its batches in page-locked memory, from which a GPU can copy while the script goes on."""
-    return lambda samples: pin_memory(collate(samples))
+    return lambda samples: pin_memory(collate(samples))  # type: ignore[no-untyped-call]
