@@ -19,6 +19,7 @@ inputs = mx.nd.array(images.reshape(-1, 1, 8, 8) / 16, dtype=np.float32)
 targets = mx.nd.array(labels, dtype=np.int64)
 train_set = gluon.data.ArrayDataset(inputs[:1500], targets[:1500])
 test_set = gluon.data.ArrayDataset(inputs[1500:], targets[1500:])
+loader = gluon.data.DataLoader(train_set, batch_size=64, shuffle=True, num_workers=2, thread_pool=True)
 
 mx.random.seed(0)
 net = nn.HybridSequential()
@@ -30,7 +31,7 @@ net.initialize()
 trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.1, "momentum": 0.9})
 cross_entropy = gluon.loss.SoftmaxCrossEntropyLoss()
 
-run = dynamix.attach(net, trainer, train_set)  # 2
+run = dynamix.attach(net, trainer, loader)  # 2
 
 
 def correct(logits, targets):
@@ -43,7 +44,7 @@ def score(inputs, targets):
     return {"accuracy": correct(logits, targets), "loss": cross_entropy(logits, targets).sum()}
 
 
-for inputs, targets in run.batches(epochs=8):  # 3, in place of the epoch loop and the DataLoader
+for inputs, targets in run.batches(epochs=8):  # 3, in place of the loops over epochs and loader
     with autograd.record():
         logits = net(inputs)
         loss = cross_entropy(logits, targets).mean()

@@ -16,7 +16,9 @@ def check_map_style(dataset: Any) -> None:
     kind = type(dataset)
     bases = {base.__name__ for base in kind.__mro__}
     if "DataLoader" in bases:
-        why = "only a torch.utils.data.DataLoader can be taken, and only by the hook of torch; pass loader.dataset"
+        why = (
+            "only a torch.utils.data.DataLoader can be taken, and in MXNet a gluon.data.DataLoader; pass loader.dataset"
+        )
     elif "IterableDataset" in bases or hasattr(dataset, "__next__"):
         why = (
             f"a stream has no sample numbers; pass {_MAP_STYLE}, for example list(stream) where it fits into memory, "

@@ -1,11 +1,12 @@
-"""Where the batches of a training come from: a data set, or a loader of the script (torch/loader.py)."""
+"""Where the batches of a training come from: a data set, or a loader of the script (loader_source.py)."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -96,11 +97,27 @@ def fetched_ahead(
     if not depth:
         yield from map(fetch, batches)
         return
-    ahead: deque[Future[Any]] = deque()
     with ThreadPoolExecutor(1, "dynamix-prefetch") as pool:
+        yield from begun_ahead(lambda numbers: pool.submit(fetch, numbers).result, batches, depth)
+
+
+def begun_ahead(
+    begin: Callable[[Numbers], Callable[[], Any]], batches: Iterator[Numbers], depth: int
+) -> Generator[Any, None, None]:
+    """The batches that `begin` starts to load, in order. While one is used, up to `depth` others are being loaded.
+
+    `begin` returns what waits for the batch. A caller that leaves early waits for the batches that are begun.
+    """
+    begun: deque[Callable[[], Any]] = deque()
+    try:
         for numbers in batches:
-            ahead.append(pool.submit(fetch, numbers))
-            if len(ahead) > depth:
-                yield ahead.popleft().result()
-        while ahead:
-            yield ahead.popleft().result()
+            begun.append(begin(numbers))
+            if len(begun) > depth:
+                yield begun.popleft()()
+        while begun:
+            yield begun.popleft()()
+    except GeneratorExit:
+        with suppress(Exception):
+            for wait_for in begun:
+                wait_for()
+        raise

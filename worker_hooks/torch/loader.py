@@ -7,26 +7,23 @@ ahead, so a new plan takes effect so many iterations later.
 
 from __future__ import annotations
 
-import ctypes
-import signal
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
-import numpy as np
 import torch
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Sampler, SequentialSampler
 
 from dynamix_ps.errors import TrainingError
-from worker_hooks.data_set import check_map_style
-from worker_hooks.data_source import DataSource, Numbers, fetched_ahead
-from worker_hooks.sampler import Permutation
-from worker_hooks.torch.drawn_order import DrawnOrder, in_order, sampler_of
+from worker_hooks.data_source import Numbers, fetched_ahead
+from worker_hooks.drawn_order import in_order
+from worker_hooks.loader_source import LoaderSource, end_with_parent, gives_a_part, refused
+from worker_hooks.sampler import Order, Permutation
+from worker_hooks.torch.drawn_order import TorchDrawnOrder, sampler_of
 
 CLOSED = "the run of this batch sampler is closed; attach again, and make a loader for that run"
-_PR_SET_PDEATHSIG = 1
 
 
-class LoaderSource(DataSource):
+class TorchLoader(LoaderSource):
     """A `torch.utils.data.DataLoader`. One without worker processes loads in a thread, `prefetch` batches ahead."""
 
     def __init__(self, loader: DataLoader[Any], prefetch: int, seed: int) -> None:
@@ -34,43 +31,24 @@ class LoaderSource(DataSource):
         self._prefetch, self._seed = prefetch, seed
         self._processes = loader.num_workers
         self.depth = loader.num_workers * (loader.prefetch_factor or 0) if loader.num_workers else prefetch
-        size = loader.batch_size if loader.batch_size is not None else getattr(loader.batch_sampler, "batch_size", None)
+        cutter = loader.batch_sampler
+        size = loader.batch_size if loader.batch_size is not None else getattr(cutter, "batch_size", None)
         self.batch_size = size if isinstance(size, int) else None
-        self._drawn: DrawnOrder | None = None
+        self.drops_last = type(cutter) is BatchSampler and cutter.drop_last
         self._handed = _Handed()
         self._generator = torch.Generator()
         self._lasting: DataLoader[Any] | None = None  # with persistent workers
 
-    def check(self) -> None:
+    def _check_loader(self) -> None:
         check_loader(self.loader)
-        check_map_style(self.dataset)
-        if self.order is None:
-            self._choose_order()
 
-    def _choose_order(self) -> None:
+    def _own_order(self) -> Order:
         sampler, length = sampler_of(self.loader), len(self.dataset)
         if type(sampler) is SequentialSampler:
-            self.order = in_order(length)
-        elif type(sampler) is RandomSampler and sampler.generator is None and _takes_all(sampler, length):
-            self.order = Permutation(length)
-        else:
-            self.order = self._drawn = DrawnOrder(self.loader, self._seed)
-            self.batch_size = self.batch_size or self._drawn.first_batch
-
-    def samples_per_pass(self, global_batch: int) -> int:
-        samples = len(self.dataset) if self._drawn is None else self._drawn.length
-        cutter = self.loader.batch_sampler
-        drops = type(cutter) is BatchSampler and cutter.drop_last
-        return samples - samples % global_batch if drops else samples
-
-    def numbers_once(self) -> Numbers:
-        if self._drawn is None:
-            return super().numbers_once()
-        self._drawn.rewind()
-        return self._drawn.first
-
-    def code_of_pass(self, seed: int, epoch: int) -> int:
-        return 0 if self._drawn is None else self._drawn.reached(seed, epoch)
+            return in_order(length)
+        if type(sampler) is RandomSampler and sampler.generator is None and _takes_all(sampler, length):
+            return Permutation(length)
+        return TorchDrawnOrder(self.loader, self._seed)
 
     def fetch(self, numbers: Numbers) -> Any:
         """In a process of its own where the loader uses processes: a data set may open files where it is first used."""
@@ -94,11 +72,6 @@ class LoaderSource(DataSource):
     def close(self) -> None:
         """End the processes that stay from pass to pass."""
         self._lasting, self._handed.batches = None, iter(())
-
-    def _chosen(self, numbers: Numbers) -> list[int]:
-        if not len(numbers):  # these will count for nothing
-            numbers = np.arange(min(2, len(self.dataset))) if self._drawn is None else self._drawn.first[:2]
-        return numbers.tolist()  # type: ignore[no-any-return]
 
     def _loader_of(self, batch_sampler: Any, processes: int, lasting: bool) -> DataLoader[Any]:
         """A loader with the settings of the script's, for these batches."""
@@ -147,14 +120,13 @@ class _Handed:
 
 
 class InLoaderProcess:
-    """What a worker process of a loader does first: it will not outlive the training process, whose sockets and shared
-    memory it may have inherited. Then comes the script's `worker_init_fn`."""
+    """What a worker process of a loader does first. Then comes the script's `worker_init_fn`."""
 
     def __init__(self, then: Callable[[int], None] | None) -> None:
         self._then = then
 
     def __call__(self, number: int) -> None:
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+        end_with_parent()
         if self._then is not None:
             self._then(number)
 
@@ -165,7 +137,7 @@ def check_loader(loader: DataLoader[Any]) -> None:
     samplers = (loader.sampler, cutter, getattr(cutter, "sampler", None))
     if type(loader).__iter__ is not DataLoader.__iter__:
         why = "its class has an __iter__ of its own, which would be lost; pass a plain torch.utils.data.DataLoader"
-    elif any(getattr(one, "num_replicas", 1) > 1 for one in samplers):
+    elif any(gives_a_part(one, loader.dataset) for one in samplers):
         why = (
             "its sampler gives each process a part of the data, which the hook does itself; leave the "
             "DistributedSampler out, and say shuffle=True"
@@ -178,7 +150,7 @@ def check_loader(loader: DataLoader[Any]) -> None:
         why = "with prefetch_factor=0 its worker processes get no batch; leave prefetch_factor out"
     else:
         return
-    raise TrainingError(f"the hook cannot take batches out of this {type(loader).__name__}: {why}")
+    raise refused(loader, why)
 
 
 def _takes_all(sampler: RandomSampler, length: int) -> bool:
