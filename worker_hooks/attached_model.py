@@ -27,6 +27,7 @@ from worker_hooks.data_source import DataSetSource, DataSource
 from worker_hooks.evaluation import directions, evaluate_share, in_form_of, means, packed
 from worker_hooks.iteration import IterationInFlight
 from worker_hooks.learning_rate import LearningRate
+from worker_hooks.memory_ceiling import MemoryCeiling
 from worker_hooks.observe.stall import StallWatch
 from worker_hooks.observe.training_observer import TrainingObserver
 from worker_hooks.out_of_memory import first_line, is_out_of_memory
@@ -76,15 +77,14 @@ class AttachedModel(ReplicatedModel):
         own_seed = settings.seed if seed is None else seed
         self._source = self._loading = self._source_of(data, own_seed)
         self.iteration = 0
-        self._at_once = settings.at_once[self.rank] if self.rank < len(settings.at_once) else None
         self._began = False  # the loop over batches
         self._closed = False
         failure.exit_on_failure(self)
 
-        if not self.divides_batches and (settings.memory == "auto" or any(settings.at_once)):
+        if settings.memory == "auto" and not self.survives_lack_of_memory:
             raise TrainingError(
-                f"the cluster file has at_once or memory: auto, and batches in {self.framework} are not divided into "
-                "micro-batches; remove these keys, and bound the size of the worker by `max`"
+                f"the cluster file has memory: auto, which finds out by trial what fits; {self.framework} may hang or "
+                "crash where an allocation fails, so say at_once: for the workers instead"
             )
         self._prefix = prefix = f"dynamix.{next(_attached)}"
         check_frameworks(comm, f"{prefix}.frameworks", self.framework)
@@ -123,8 +123,11 @@ class AttachedModel(ReplicatedModel):
             self._degraded(
                 "plans",
                 f"{self._lag} batches are prepared ahead and a window has {settings.window} iterations, so a plan "
-                "shows only after the next decision; set a larger window, or a smaller num_workers or prefetch_factor",
+                "shows only after the next decision; set a larger window, or let the loader prefetch less",
             )
+        at_once = settings.at_once[self.rank] if self.rank < len(settings.at_once) else None
+        ceiling = MemoryCeiling(at_once, settings.memory == "auto")
+        self._memory = self._make_memory(ceiling, partial(self._degraded, "memory"))
         atexit.register(self.close)
 
     def _source_of(self, data: Any, seed: int = 0) -> DataSource:
@@ -321,7 +324,7 @@ class AttachedModel(ReplicatedModel):
         Does not count as training time.
 
         Args:
-            data: a map-style data set, in torch also a DataLoader; the same on every worker.
+            data: a map-style data set or a DataLoader; the same on every worker.
             score: returns sums over the batch that it gets, best as a dict: `{"accuracy": ..., "loss": ...}`. One
                 number or a tuple of numbers is recorded as `value`, or as `value_1`, `value_2` and so on. A batch that
                 is a tuple comes as positional arguments, a dict as keyword arguments, all else as one argument.
@@ -395,8 +398,9 @@ class AttachedModel(ReplicatedModel):
             "memory: auto divides what the model computes, and this is outside of it, or a batch that fitted needs "
             f"more now; set at_once or `max` below {samples} for this worker"
             if self._settings.memory == "auto"
-            else f"set at_once: {fitted if 0 < fitted < samples else max(samples // 2, 1)} for this worker, "
-            "or memory: auto, in the cluster file"
+            else f"set at_once: {fitted if 0 < fitted < samples else max(samples // 2, 1)} for this worker"
+            + (", or memory: auto," if self.survives_lack_of_memory else "")
+            + " in the cluster file"
         )
         return TrainingError(
             f"worker {self.rank} is out of memory in iteration {self.iteration} with a batch of {samples} samples; "

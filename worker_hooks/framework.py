@@ -6,8 +6,8 @@ call `Training._before_step` and `_after_step` around every step.
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, ClassVar
 
@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 
 from worker_hooks.checkpoint import Position
 from worker_hooks.exchange import GradientExchange
+from worker_hooks.memory_ceiling import MemoryCeiling
+from worker_hooks.worker_memory import WorkerMemory
 
 
 class Framework(ABC):
@@ -24,7 +26,7 @@ class Framework(ABC):
     framework: ClassVar[str]
     framework_version: ClassVar[str]
     checkpoint_suffix: ClassVar[str]
-    divides_batches: ClassVar[bool] = False  # into micro-batches
+    survives_lack_of_memory: ClassVar[bool] = False  # an allocation that fails is an error like others
 
     @abstractmethod
     def _lay_out(self) -> list[str]:
@@ -78,9 +80,9 @@ class Framework(ABC):
         """Samples that a worker needs if it has any: layers that compare the samples of a batch need two."""
         return 1
 
-    def _samples_at_once(self) -> float:
-        """Samples that fit into this worker's memory at once; NaN: no ceiling is known."""
-        return math.nan
+    @abstractmethod
+    def _make_memory(self, ceiling: MemoryCeiling, tell: Callable[[str], None]) -> WorkerMemory:
+        """What keeps the batches of the models to `ceiling` from now on. `tell` gets sentences for people."""
 
     @abstractmethod
     def _pack(self, position: Position) -> bytes:

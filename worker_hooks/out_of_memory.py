@@ -17,11 +17,19 @@ from dynamix_ps.cgroups import OWN_PROC, available_memory_bytes
 _MMAP_THRESHOLD = -3  # M_MMAP_THRESHOLD of mallopt(3)
 LARGE_BYTES = 1 << 20  # pages of allocations from this size on go back to the kernel when they are freed (ours)
 KEPT_FREE = 0.1  # of what is left, for the loss, other threads and other processes (chosen by us)
-_SAYS_SO = ("out of memory", "can't allocate memory", "cannot allocate memory", "not enough memory", "alloc_failed")
+_SAYS_SO = (
+    "out of memory",
+    "can't allocate memory",
+    "cannot allocate memory",
+    "failed to allocate",
+    "not enough memory",
+    "alloc_failed",
+    "bad_alloc",
+)
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error of Python, torch or one of its libraries says that memory has run out."""
+    """Whether an error of Python, torch, MXNet or one of their libraries says that memory has run out."""
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return True
     return isinstance(error, RuntimeError) and any(words in str(error).lower() for words in _SAYS_SO)

@@ -21,8 +21,8 @@ class Shards:
     Args:
         shards: names of files or URLs, numbers of row groups, or whatever else `open_shard` understands; the same list
             on every worker.
-        open_shard: returns the samples of one shard, in the same order every time. It runs in a thread of its own,
-            or in processes where `num_workers` says so, of the worker that reads the shard.
+        open_shard: returns the samples of one shard, in the same order every time. It runs in a thread of its own, on
+            the worker that reads the shard.
         shuffle: whether the shards come in another order in every pass. The samples of a shard stay in its order.
 
     Raises TrainingError if there is no shard, or if `open_shard` cannot be called.

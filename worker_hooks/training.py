@@ -122,7 +122,7 @@ class Training(ResumableModel):
         if self._now.is_summed:
             pushed, passes = self._exchange.bytes_per_iteration, self._stream.passes(self._cursor)
             self._largest_batch = max(self._largest_batch, self._now.batch.samples)
-            at_once = self._samples_at_once()
+            at_once = self._memory.ceiling.samples
             self._observer.iteration_complete(self._now, pushed, passes, self._script_lr(), at_once)
         self._save_when_due()
         self._end_when_told()

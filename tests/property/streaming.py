@@ -28,7 +28,6 @@ class Streaming:
     stop: int
     unused: bool  # it is left with a batch that was not used
     epochs: int
-    processes: int = 0  # that read for each worker
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -53,9 +52,7 @@ def train(streaming: dict[str, Any], state: dict[str, Any] | None) -> dict[str, 
     torch.manual_seed(0)
     model = nn.Linear(1, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
-    run = dynamix.attach(
-        model, optimizer, dynamix.shards(range(len(lengths)), samples_of), num_workers=streaming["processes"]
-    )
+    run = dynamix.attach(model, optimizer, dynamix.shards(range(len(lengths)), samples_of))
     if state:
         run.load_state_dict(state)
     plans = [

@@ -21,10 +21,10 @@ def pool(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         yield running
 
 
-def changing(workers: int, lengths: tuple[int, ...], unused: bool, processes: int = 0) -> Streaming:
+def changing(workers: int, lengths: tuple[int, ...], unused: bool) -> Streaming:
     """Plans that change in the first and in the second pass, one of them leaves a worker out."""
     plans = tuple((after, (after + 3, 9 - after // 3, 0, 5, 1)[:workers]) for after in (3, 7, 18))
-    return Streaming(lengths, 1, (4,) * workers, plans, 9, unused, 2, processes)
+    return Streaming(lengths, 1, (4,) * workers, plans, 9, unused, 2)
 
 
 @pytest.mark.timeout(3600)
@@ -33,7 +33,6 @@ def test_every_sample_once_per_pass(pool: Pool) -> None:
     @given(streamings(pool.size))
     @example(changing(pool.size, (30, 1, 0, 17, 2, 40, 9, 33), unused=False))
     @example(changing(pool.size, (1,) * 90, unused=True))
-    @example(changing(pool.size, (9, 30, 1, 0, 17, 2, 40, 9, 33, 20, 25), unused=True, processes=2))
     def check(streaming: Streaming) -> None:
         begun = run(pool, streaming, None)
         states = [one["state"] for one in begun]

@@ -6,7 +6,7 @@ afterwards.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import mxnet as mx
@@ -56,6 +56,7 @@ class MXNetBucket(Bucket):
         self.trailer_begin, self.rounded = values, gradients
         self._places: list[tuple[Any, Any]] = []  # a parameter's weights, and its gradient in the buffer
         self._statistics: list[tuple[Any, Any]] = []
+        self._sums: dict[int, Any] = {}  # of micro-batches, by the number of the parameter
         start = 0
         for parameter in (*parameters, *statistics):
             weights = parameter.data()
@@ -100,6 +101,25 @@ class MXNetBucket(Bucket):
         values: NDArray[np.floating[Any]] = self.buffer[self.trailer_begin :].asnumpy()
         return values
 
+    def add_up(self) -> None:
+        """Add what backward has written since the last time to the sums of this batch."""
+        for number, (weights, place) in enumerate(self._places):
+            if not weights._fresh_grad:
+                continue
+            weights._fresh_grad = False
+            if number in self._sums:
+                self._sums[number] += place
+            else:
+                self._sums[number] = place.copy()
+
+    def put_sums(self) -> None:
+        """These sums are the gradients of the batch."""
+        for number, total in self._sums.items():
+            weights, place = self._places[number]
+            place[:] = total
+            weights._fresh_grad = True
+        self._sums.clear()
+
     def deliver(self, present: NDArray[np.bool_]) -> None:
         """The gradients are in their places already. Those that nobody has are stale, as Trainer calls it."""
         for (weights, _), has_gradient in zip(self._places, present.tolist(), strict=True):
@@ -140,11 +160,24 @@ class MXNetExchange(GradientExchange):
         ]
         super().__init__(comm, self._buckets)
 
-    def backward(self, loss: Any) -> None:
-        """Run backward of the mean loss, and send full buckets meanwhile. Returns when the last gradient is there."""
+    def backward(self, loss: Any, repetitions: Iterator[None] | None = None) -> None:
+        """Run backward of the mean loss, and send full buckets meanwhile. Returns when the last gradient is there.
+
+        `repetitions`: further backward passes, whose gradients are added; each step runs one of them.
+        """
         loss.backward(mx.nd.full(loss.shape, self._weight, ctx=loss.context, dtype=loss.dtype))
+        if repetitions is not None:
+            self._add_up()
+            for _ in repetitions:
+                self._add_up()
+            for bucket in self._buckets:
+                bucket.put_sums()
         self.send_full()
         self.buckets[-1].buffer.wait_to_read()  # it holds the first layers, whose gradients come last
+
+    def _add_up(self) -> None:
+        for bucket in self._buckets:
+            bucket.add_up()
 
     def send_rest(self, contribute: Callable[[float], trailer.Contribution]) -> None:
         self._buckets[-1].write_statistics(self._share)

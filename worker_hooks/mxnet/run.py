@@ -4,8 +4,8 @@
     import mxnet as mx
     from mxnet import autograd, gluon
     trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.05})
-    run = dynamix.attach(net, trainer, train_set)                             # 2
-    for inputs, targets in run.batches(epochs=3):                             # 3  in place of epochs and a DataLoader
+    run = dynamix.attach(net, trainer, loader)                                # 2
+    for inputs, targets in run.batches(epochs=3):                             # 3  in place of epochs and loader
         with autograd.record():
             loss = loss_function(net(inputs), targets).mean()
         run.backward(loss)                                                    # 4  in place of loss.backward()
@@ -17,7 +17,7 @@ returns, so the trainer has nothing to reduce; it scales the learning rate for e
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -28,16 +28,21 @@ import mxnet as mx
 import numpy as np
 from mxnet import autograd, gluon
 from mxnet.gluon import Block, Trainer
+from mxnet.gluon.data import DataLoader
 from mxnet.gluon.parameter import DeferredInitializationError
 from numpy.typing import NDArray
 
 from dynamix_ps.errors import TrainingError
 from worker_hooks import failure
 from worker_hooks.checkpoint import Position
-from worker_hooks.data_set import check_map_style
+from worker_hooks.data_source import DataSource
+from worker_hooks.memory_ceiling import MemoryCeiling
 from worker_hooks.mxnet import state as mxnet_state
 from worker_hooks.mxnet.batches import fetch
 from worker_hooks.mxnet.gradients import MXNetExchange
+from worker_hooks.mxnet.loader import GluonLoader
+from worker_hooks.mxnet.memory import MXNetMemory
+from worker_hooks.mxnet.micro_batches import MicroBatchedForward
 from worker_hooks.mxnet.parameters import TOLERANCE, TrainedParameters, mean_loss
 from worker_hooks.session import Session
 from worker_hooks.settings import Settings
@@ -51,9 +56,9 @@ failure.install()
 def attach(
     net: Block,
     trainer: Trainer,
-    dataset: Any,
+    data: Any,
     *,
-    batch_size: int = 64,
+    batch_size: int | None = None,
     seed: int | None = None,
     lengths: Any = None,
 ) -> Run:
@@ -64,22 +69,24 @@ def attach(
     Args:
         net: its parameters become rank 0's on every worker.
         trainer: of these parameters; its optimizer's state becomes rank 0's too.
-        dataset: a Gluon data set, the same on every worker.
-        batch_size: of each worker where no cluster file says otherwise.
+        data: a Gluon DataLoader of the script, or a data set (`len`, `[i]`); the same on every worker.
+        batch_size: of each worker where no cluster file says otherwise. Without it, the loader's, or 64.
         seed: of the data order where no cluster file says otherwise.
         lengths: tokens of every sample of the data set, whole numbers, where `batch.unit` in the cluster file says so.
 
     Raises:
         ConfigError: the cluster file or a variable is wrong.
         EnvironmentNotReady: BytePS lacks its MXNet plugin, or the data plane is not one of MXNet's.
-        TrainingError: data set, model, trainer or number of workers do not fit together.
+        TrainingError: data, model, trainer or number of workers do not fit together.
         CheckpointError: the checkpoint to resume from is unusable.
     """
     settings = Settings.from_environment()
+    if batch_size and isinstance(data, DataLoader):
+        raise TrainingError("attach() got a DataLoader and batch_size=...; give batch_size to the DataLoader")
     for run in [run for run in _open if run.net is net or run.trainer is trainer]:
         run.close()
     session = Session.join(settings, Run.framework)
-    return Run(net, trainer, dataset, session, batch_size, seed, lengths)
+    return Run(net, trainer, data, session, batch_size, seed, lengths)
 
 
 _open: list[Run] = []
@@ -92,23 +99,22 @@ class Run(Training):
     framework_version = mx.__version__
     checkpoint_suffix = ".npz"
     _exchange: MXNetExchange
+    _memory: MXNetMemory
+    _forward: MicroBatchedForward | None = None
 
     def __init__(
         self,
         net: Block,
         trainer: Trainer,
-        dataset: Any,
+        data: Any,
         session: Session,
-        batch_size: int = 64,
+        batch_size: int | None = None,
         seed: int | None = None,
         lengths: Any = None,
     ) -> None:
         self.net, self.trainer = net, trainer
-        check_map_style(dataset)
-        _settle_shapes(net, dataset)
-        _settle_kvstore(trainer)
         self._parameters = TrainedParameters(net, trainer)
-        super().__init__(dataset, session, batch_size, seed, lengths)
+        super().__init__(data, session, batch_size, seed, lengths)
         self._update = trainer._update
         trainer._allreduce_grads = self.synchronize  # also trainer.allreduce_grads(), where others clip after it
         trainer._update = self._step
@@ -130,6 +136,8 @@ class Run(Training):
             gradient[:] = mx.nd.clip(gradient, -clip_value, clip_value)
 
     def _lay_out(self) -> list[str]:
+        _settle_shapes(self.net, self._source)
+        _settle_kvstore(self.trainer)
         return self._parameters.look_up()
 
     def _parameters_changed(self) -> bool:
@@ -175,9 +183,17 @@ class Run(Training):
         parameters, bucket_bytes = self._parameters, self._settings.bucket_bytes
         return MXNetExchange(parameters.trained, parameters.statistics(), self._comm, bucket_bytes, prefix)
 
+    def _make_memory(self, ceiling: MemoryCeiling, tell: Callable[[str], None]) -> MXNetMemory:
+        seed = (self._stream.seed, self.rank)
+        memory = MXNetMemory(ceiling, self._parameters, lambda: self._now, tell, lambda: self._steps, seed)
+        self._forward = MicroBatchedForward(memory, self.net) if ceiling.is_needed else None
+        return memory
+
     def _detach(self) -> None:
         self.trainer._update = self._update
         del self.trainer._allreduce_grads  # the class has its own
+        if self._forward is not None:
+            self._forward.remove()
         _open.remove(self)
 
     def _pack(self, position: Position) -> bytes:
@@ -195,13 +211,19 @@ class Run(Training):
     def _set_hyperparameters(self, saved: Any) -> None:
         vars(self.trainer._optimizer).update(saved)
 
+    def _source_of(self, data: Any, seed: int = 0) -> DataSource:
+        if isinstance(data, DataLoader):
+            return GluonLoader(data, self._settings.prefetch, seed)
+        return super()._source_of(data, seed)
+
     def _fetch(self, dataset: Any, indices: NDArray[np.int64]) -> Any:
         return fetch(dataset, indices)
 
     def _propagate(self, loss: Any) -> None:
         if self._now.units == 0:
             return  # 0 times a gradient that is NaN would be NaN
-        self._exchange.backward(mean_loss(loss))
+        self._memory.check_called()
+        self._exchange.backward(mean_loss(loss), self._memory.repetitions())
 
     def _loss_scale(self, loss: Any) -> float:
         return 1.0
@@ -253,14 +275,17 @@ def _watch_trainers() -> None:
     Trainer.step = step
 
 
-def _settle_shapes(net: Block, dataset: Any) -> None:
-    """Run the first sample where Gluon would take shapes from the first batch: weights are shared before that."""
+def _settle_shapes(net: Block, source: DataSource) -> None:
+    """Run the first samples where Gluon would take shapes from the first batch: weights are shared before that."""
     try:
         for parameter in net.collect_params().values():
             parameter.data()
     except DeferredInitializationError:
-        sample = fetch(dataset, np.zeros(0, dtype=np.int64))
-        net(sample[0] if isinstance(sample, (list, tuple)) else sample)
+        batch = source.fetch(np.zeros(0, dtype=np.int64))
+        inputs = batch[0] if isinstance(batch, (list, tuple)) else batch
+        if isinstance(inputs, mx.nd.NDArray):
+            inputs = inputs.as_in_context(parameter.list_ctx()[0])  # a loader's processes put it into shared memory
+        net(inputs)
 
 
 def _settle_kvstore(trainer: Trainer) -> None:

@@ -17,7 +17,7 @@ Data
 Memory
   micro_batches    a batch that does not fit is computed in parts, exactly
   repeatable       what a repeated forward pass must find as it was
-  memory           how much memory a worker has
+  memory           what fits into the memory of a worker
 """
 
 from worker_hooks.torch.run import Run, attach, shards

@@ -16,44 +16,23 @@ from __future__ import annotations
 import contextlib
 import gc
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
 
-from dynamix_ps.errors import TrainingError
-from worker_hooks.memory_ceiling import MemoryCeiling, pieces
+from worker_hooks.divided_call import SAME, DividedCall
+from worker_hooks.memory_ceiling import pieces
 from worker_hooks.out_of_memory import (
     first_line,
     give_back_freed_memory,
     is_out_of_memory,
     memory_limited_to_what_is_left,
 )
+from worker_hooks.torch.memory import TorchMemory
 from worker_hooks.torch.repeatable import State
 
-_SAME = 1e-3  # difference between two runs of one forward pass, relative to the largest output (chosen by us)
 _SAME_IN_HALVES = 0.05
-_PLAIN = (type(None), bool, int, float, str)
-
-
-class Owner(Protocol):
-    """The training whose model it is."""
-
-    ceiling: MemoryCeiling
-
-    def samples_in_flight(self) -> int:
-        """Of this worker's batch; 0: there is none."""
-
-    def smallest_micro_batch(self) -> int: ...
-
-    def stepped_parameters(self) -> list[torch.nn.Parameter]:
-        """Those that need a gradient."""
-
-    def did_not_fit(self, samples: int, error: str) -> None:
-        """So many samples at once did not fit."""
-
-    def tell_failures(self) -> None:
-        """The batch is computed: tell people what did not fit."""
 
 
 class MicroBatchedForward:
@@ -61,8 +40,8 @@ class MicroBatchedForward:
 
     _busy = False  # a model inside of another one is part of its micro-batches
 
-    def __init__(self, owner: Owner, model: torch.nn.Module) -> None:
-        self._owner, self._model = owner, model
+    def __init__(self, memory: TorchMemory, model: torch.nn.Module) -> None:
+        self._memory, self._model = memory, model
         self._own = model.__dict__.get("forward")  # of the instance, as torch.compile sets one
         self._plain: Callable[..., Any] = model.forward
         self.__wrapped__ = self._plain  # for inspect.signature
@@ -80,24 +59,24 @@ class MicroBatchedForward:
         return getattr, (self._model, "forward")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        owner, samples = self._owner, self._owner.samples_in_flight()
-        ceiling = owner.ceiling
+        memory, samples = self._memory, self._memory.samples_in_flight()
+        ceiling = memory.ceiling
         whole = not samples or MicroBatchedForward._busy or not torch.is_grad_enabled()
         if whole or (not ceiling.searches and ceiling.is_proven(samples)):
             return self._plain(*args, **kwargs)
-        batch = DividedBatch(owner, self._model, self._plain, args, kwargs, samples)
+        batch = DividedBatch(memory, self._model, self._plain, args, kwargs, samples)
         if not batch.is_divisible:
             return self._plain(*args, **kwargs)
         MicroBatchedForward._busy = True
         try:
             return self._divided(batch, samples)
         finally:
-            owner.tell_failures()
+            memory.tell_failures()
             MicroBatchedForward._busy = False
 
     def _divided(self, batch: DividedBatch, samples: int) -> Any:
-        owner, ceiling = self._owner, self._owner.ceiling
-        smallest = owner.smallest_micro_batch()
+        memory, ceiling = self._memory, self._memory.ceiling
+        smallest = memory.smallest_micro_batch()
         before = State(self._model)
         while True:
             at_once = ceiling.at_once(samples, smallest)
@@ -117,35 +96,34 @@ class MicroBatchedForward:
                 told = first_line(error)
             before.restore()
             free_memory()
-            owner.did_not_fit(at_once, told)
+            memory.did_not_fit(at_once, told)
 
 
-class DividedBatch:
+class DividedBatch(DividedCall):
     """One call of a model with a batch."""
+
+    model: torch.nn.Module
+    array = torch.Tensor
 
     def __init__(
         self,
-        owner: Owner,
+        memory: TorchMemory,
         model: torch.nn.Module,
         plain: Callable[..., Any],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         samples: int,
     ) -> None:
-        self._owner, self._model, self._plain, self._samples = owner, model, plain, samples
+        self._memory, self.model, self._plain, self._samples = memory, model, plain, samples
         self._leaves, self._form = pytree.tree_flatten((args, kwargs))
         tensors = [leaf for leaf in self._leaves if isinstance(leaf, torch.Tensor)]
         self._rows = [_is_tensor(leaf) and leaf.dim() > 0 and len(leaf) == samples for leaf in self._leaves]
         self.is_divisible = any(self._rows)
-        if not self.is_divisible and not owner.ceiling.searches:
+        if not self.is_divisible and not memory.ceiling.searches:
             longest = max((len(tensor) for tensor in tensors if tensor.dim()), default=0)
-            if not owner.ceiling.is_proven(longest):
-                raise TrainingError(
-                    f"this batch of {samples} samples exceeds at_once, but none of the tensors that the script gives "
-                    f"to {type(model).__name__} has {samples} rows, so it cannot be divided into micro-batches; call "
-                    "the model with the whole batch in the first dimension, or raise at_once"
-                )
-        parameters = owner.stepped_parameters()
+            if not memory.ceiling.is_proven(longest):
+                raise self._indivisible(samples, "tensors")
+        parameters = memory.stepped_parameters()
         self._asking = [number for number, leaf in enumerate(self._leaves) if _is_tensor(leaf) and leaf.requires_grad]
         self.inputs: list[torch.Tensor] = [self._leaves[number] for number in self._asking] + parameters
         self._parameters = parameters
@@ -162,7 +140,7 @@ class DividedBatch:
 
     def try_out(self, samples: int) -> None:
         """Forward and backward pass of so many samples, for nothing. Raises whatever says that memory runs out."""
-        with _guarded(self._owner), self._as_in_script(), torch.enable_grad():
+        with _guarded(self._memory), self._as_in_script(), torch.enable_grad():
             leaves = self._leaves_of(0, samples)
             outputs = [one for one in self._outputs(leaves)[0] if _is_tensor(one) and one.requires_grad]
             targets = self._targets(leaves)
@@ -174,14 +152,14 @@ class DividedBatch:
         found: list[list[Any]] = []
         self._pieces, self._versions = [], self._parameter_versions()
         for begin, end in parts:
-            self._pieces.append((begin, end, State(self._model, buffers=False)))
-            with _guarded(self._owner), self._as_in_script(), torch.set_grad_enabled(end == self._samples):
+            self._pieces.append((begin, end, State(self.model, buffers=False)))
+            with _guarded(self._memory), self._as_in_script(), torch.set_grad_enabled(end == self._samples):
                 leaves = self._leaves_of(begin, end)
                 outputs, form = self._outputs(leaves)
             self._check_rows(outputs, end - begin)
             found.append([one.detach() if _is_tensor(one) else one for one in outputs])
         self._graph = leaves, outputs
-        joined = [self._join(list(parts_of_one)) for parts_of_one in zip(*found, strict=True)]
+        joined = [self._join(parts_of_one) for parts_of_one in zip(*found, strict=True)]
         tensors = [number for number, one in enumerate(joined) if _is_tensor(one)]
         given = [joined[number] for number in tensors]
         self._kept = [(one.detach(), one._version) for one in given]
@@ -194,15 +172,12 @@ class DividedBatch:
     def gradients(self, wanted: Sequence[torch.Tensor | None]) -> list[torch.Tensor | None]:
         """Of `inputs`, for the gradients of the outputs."""
         if self._versions != self._parameter_versions():
-            raise TrainingError(
-                f"the weights of {type(self._model).__name__} changed between its forward pass and run.backward(), "
-                "which repeats it in micro-batches; call optimizer.step() after all losses of these outputs"
-            )
+            raise self._weights_changed("optimizer.step()")
         sums: list[torch.Tensor | None] = [None] * len(self.inputs)
-        with State(self._model).restored():
+        with State(self.model).restored():
             for begin, end, state in reversed(self._pieces):  # the last one has a graph, and frees it
                 self._add(begin, end, state, wanted, sums)
-        self._owner.tell_failures()
+        self._memory.tell_failures()
         return sums
 
     def _add(
@@ -214,8 +189,8 @@ class DividedBatch:
         sums: list[torch.Tensor | None],
     ) -> None:
         """Add the gradients of one micro-batch, or those of its two halves if they do not fit at once."""
-        ceiling = self._owner.ceiling
-        divisible = ceiling.searches and end - begin >= 2 * self._owner.smallest_micro_batch()
+        ceiling = self._memory.ceiling
+        divisible = ceiling.searches and end - begin >= 2 * self._memory.smallest_micro_batch()
         if not divisible or ceiling.fails is None or end - begin < ceiling.fails:
             try:
                 found = self._gradients_of(begin, end, state, wanted)
@@ -230,7 +205,7 @@ class DividedBatch:
                     self._add_one(number, begin, end, gradient, sums)
                 return
             free_memory()
-            self._owner.did_not_fit(end - begin, told)
+            self._memory.did_not_fit(end - begin, told)
         middle = (begin + end) // 2
         self._add(begin, middle, state, wanted, sums)
         self._add(middle, end, None, wanted, sums)
@@ -260,7 +235,7 @@ class DividedBatch:
         if not asked:
             return [None] * len(self.inputs)
         ends, gradients = zip(*asked, strict=True)
-        with _guarded(self._owner):
+        with _guarded(self._memory):
             return torch.autograd.grad(ends, self._targets(leaves), gradients, allow_unused=True)
 
     def _again(self, begin: int, end: int, state: State | None) -> tuple[list[Any], list[Any]]:
@@ -270,7 +245,7 @@ class DividedBatch:
             return graph
         if state is not None:
             state.restore()
-        with _guarded(self._owner), self._as_in_script(), torch.enable_grad():
+        with _guarded(self._memory), self._as_in_script(), torch.enable_grad():
             leaves = self._leaves_of(begin, end)
             outputs, _ = self._outputs(leaves)
         self._check_same([one for one in outputs if _is_tensor(one)], begin, end)
@@ -278,7 +253,7 @@ class DividedBatch:
 
     def _parameter_versions(self) -> list[int]:
         """They rise with each change."""
-        return [parameter._version for parameter in self._model.parameters()]
+        return [parameter._version for parameter in self.model.parameters()]
 
     def _leaves_of(self, begin: int, end: int) -> list[Any]:
         """The arguments for these samples. Tensors that need a gradient are leaves of a graph of their own."""
@@ -305,35 +280,8 @@ class DividedBatch:
                 stack.enter_context(torch.autocast(kind, dtype=dtype, enabled=enabled, cache_enabled=False))
             yield
 
-    def _check_rows(self, outputs: Sequence[Any], samples: int) -> None:
-        """Raises TrainingError unless every output has one row per sample."""
-        for one in outputs:
-            if isinstance(one, torch.Tensor) and one.dim() and len(one) == samples:
-                continue
-            if isinstance(one, _PLAIN):
-                continue
-            got = f"a tensor of shape {tuple(one.shape)}" if isinstance(one, torch.Tensor) else type(one).__name__
-            raise TrainingError(
-                f"{type(self._model).__name__} returned {got} for {samples} samples, and micro-batches can only be put "
-                "together where every output has one row per sample; return the outputs and compute the loss of the "
-                "whole batch in the script, or raise at_once"
-            )
-
-    def _join(self, parts: list[Any]) -> Any:
-        if _is_tensor(parts[0]):
-            if any(one.shape[1:] != parts[0].shape[1:] for one in parts):
-                raise TrainingError(
-                    f"{type(self._model).__name__} returned tensors of the shapes "
-                    f"{', '.join(str(tuple(one.shape)) for one in parts)} for the micro-batches of one batch; only the "
-                    "first dimension may follow the samples. Raise at_once, so that this batch is computed at once"
-                )
-            return torch.cat(parts)
-        if any(one != parts[0] for one in parts):
-            raise TrainingError(
-                f"{type(self._model).__name__} returned different values for the micro-batches of one batch "
-                f"({', '.join(map(repr, parts))}), and only tensors can be put together; raise at_once"
-            )
-        return parts[0]
+    def _concatenated(self, parts: Sequence[torch.Tensor]) -> torch.Tensor:
+        return torch.cat(list(parts))
 
     def _check_same(self, outputs: Sequence[torch.Tensor], begin: int, end: int) -> None:
         """Raises TrainingError if the model does not compute the same a second time."""
@@ -344,12 +292,11 @@ class DividedBatch:
             before, now = kept[begin:end], one.detach()
             low = halves or torch.finfo(kept.dtype).bits < 32
             largest = float(before.abs().max()) if before.numel() else 0.0
-            if before.numel() and float((now - before).abs().max()) > (_SAME_IN_HALVES if low else _SAME) * largest:
-                raise TrainingError(
-                    f"{type(self._model).__name__} computes something else when its forward pass is repeated for the "
-                    "same samples, so micro-batches cannot be exact: random numbers that are not torch's, a state that "
-                    "each forward pass changes, or batch norm or dropout in a micro-batch that memory ran out in; "
-                    f"set at_once to less than {end - begin} for this worker, so that nothing is repeated otherwise"
+            if before.numel() and float((now - before).abs().max()) > (_SAME_IN_HALVES if low else SAME) * largest:
+                raise self._not_repeatable(
+                    "random numbers that are not torch's, a state that each forward pass changes, or batch norm or "
+                    "dropout in a micro-batch that memory ran out in",
+                    f"set at_once to less than {end - begin} for this worker, so that nothing is repeated otherwise",
                 )
 
 
@@ -381,8 +328,8 @@ def _is_tensor(value: Any) -> bool:
     return isinstance(value, torch.Tensor)
 
 
-def _guarded(owner: Owner) -> contextlib.AbstractContextManager[None]:
-    return memory_limited_to_what_is_left() if owner.ceiling.searches else contextlib.nullcontext()
+def _guarded(memory: TorchMemory) -> contextlib.AbstractContextManager[None]:
+    return memory_limited_to_what_is_left() if memory.ceiling.searches else contextlib.nullcontext()
 
 
 def _autocast_of(kinds: set[str]) -> list[tuple[str, bool, torch.dtype]]:

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -43,8 +42,9 @@ from worker_hooks.torch import watched_calls
 from worker_hooks.torch.batches import fetch, stack
 from worker_hooks.torch.gradients import TorchExchange
 from worker_hooks.torch.iterable import IterableSource
-from worker_hooks.torch.loader import CLOSED, LoaderSource, RunBatchSampler, check_loader
-from worker_hooks.torch.memory import WorkerMemory
+from worker_hooks.torch.loader import CLOSED, RunBatchSampler, TorchLoader, check_loader
+from worker_hooks.torch.memory import TorchMemory
+from worker_hooks.torch.micro_batches import MicroBatchedForward
 from worker_hooks.torch.parameters import TrainedParameters
 from worker_hooks.torch.shard_processes import GroupedShards
 from worker_hooks.training import Training
@@ -102,8 +102,8 @@ def shards(shards: Sequence[Any], open_shard: Callable[[Any], Iterable[Any]], *,
     Args:
         shards: names of files or URLs, numbers of row groups, or whatever else `open_shard` understands; the same list
             on every worker.
-        open_shard: returns the samples of one shard, in the same order every time. It runs in a thread of its own,
-            or in processes where `num_workers` says so, of the worker that reads the shard.
+        open_shard: returns the samples of one shard, in the same order every time. It runs in a thread of its own, on
+            the worker that reads the shard.
         shuffle: whether the shards come in another order in every pass. The samples of a shard stay in its order.
 
     Raises TrainingError if there is no shard, or if `open_shard` cannot be called.
@@ -143,8 +143,10 @@ class Run(Training):
     framework = "torch"
     framework_version = torch.__version__
     checkpoint_suffix = ".pt"
-    divides_batches = True
+    survives_lack_of_memory = True
     _exchange: TorchExchange
+    _memory: TorchMemory
+    _forwards: Sequence[MicroBatchedForward] = ()
     _in_backward = False
     _loader: DataLoader[Any] | None = None  # with `batch_sampler()`, that the batches come from
     _additions = 0  # gradients that were added outside run.backward(), as far as their losses are known
@@ -167,9 +169,6 @@ class Run(Training):
         for optimizer in optimizers:
             self.hook_steps(optimizer)
         watched_calls.watch(self)
-        ceiling = MemoryCeiling(self._at_once, self._settings.memory == "auto")
-        tell = partial(self._degraded, "memory")
-        self._memory = WorkerMemory(ceiling, models, self._parameters, lambda: self._now, tell)
         _open.append(self)
 
     def shares(self, models: Sequence[torch.nn.Module], optimizers: Sequence[torch.optim.Optimizer]) -> bool:
@@ -208,7 +207,7 @@ class Run(Training):
                 raise TrainingError(
                     "a DataLoader with run.batch_sampler() has another data set than attach() got; pass the same object"
                 )
-            self._load_with(LoaderSource(loader, self._settings.prefetch, self._stream.seed))
+            self._load_with(TorchLoader(loader, self._settings.prefetch, self._stream.seed))
             self._loader = loader
         return self.batches(epochs=1)
 
@@ -329,11 +328,17 @@ class Run(Training):
         parameters, bucket_bytes = self._parameters, self._settings.bucket_bytes
         return TorchExchange(parameters.trained, parameters.norms, self._comm, bucket_bytes, prefix)
 
+    def _make_memory(self, ceiling: MemoryCeiling, tell: Callable[[str], None]) -> TorchMemory:
+        memory = TorchMemory(ceiling, self._parameters, lambda: self._now, tell)
+        self._forwards = [MicroBatchedForward(memory, model) for model in self.models] if ceiling.is_needed else []
+        return memory
+
     def _detach(self) -> None:
         for hook in self._hooks:
             hook.remove()
         watched_calls.unwatch(self)
-        self._memory.remove()
+        for forward in self._forwards:
+            forward.remove()
         _open.remove(self)
 
     def _pack(self, position: Position) -> bytes:
@@ -359,14 +364,11 @@ class Run(Training):
         if isinstance(data.dataset if isinstance(data, DataLoader) else data, IterableDataset):
             return IterableSource(data)
         if isinstance(data, DataLoader):
-            return LoaderSource(data, self._settings.prefetch, seed)
+            return TorchLoader(data, self._settings.prefetch, seed)
         return super()._source_of(data, seed)
 
     def _fetch(self, dataset: Any, indices: NDArray[np.int64]) -> Any:
         return fetch(dataset, indices)
-
-    def _samples_at_once(self) -> float:
-        return self._memory.ceiling.samples
 
     def _after_step(self, optimizer: int = 0) -> None:
         super()._after_step(optimizer)

@@ -285,7 +285,7 @@ class Odd(nn.Module):
 @pytest.mark.parametrize(
     ("kind", "told"),
     [
-        ("number", r"Odd returned a tensor of shape \(\) for 6 samples.*one row per sample"),
+        ("number", r"Odd returned an output of shape \(\) for 6 samples.*one row per sample"),
         ("square", r"shapes \(6, 6\), \(7, 7\), \(7, 7\).*only the first dimension may follow the samples"),
         ("text", r"different values for the micro-batches of one batch \('1', '2', '3'\)"),
         ("object", r"Odd returned object for 6 samples"),

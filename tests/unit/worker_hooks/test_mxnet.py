@@ -372,17 +372,3 @@ def test_an_array_data_set_with_samples_of_its_own_is_asked_for_them():
             return 2 * super().__getitem__(index)
 
     assert fetch(Doubled(np.arange(4.0)), np.array([1, 3])).asnumpy().tolist() == [2.0, 6.0]
-
-
-def test_a_loader_is_refused():
-    net = gluon.nn.Dense(2)
-    net.initialize()
-    loader = gluon.data.DataLoader(make_data(), batch_size=4)
-    with pytest.raises(TrainingError, match=r"loader\.dataset"):
-        Run(net, make_trainer(net, "sgd"), loader, Session(settings_for(), "mxnet"))
-
-
-@pytest.mark.parametrize("setting", [{"memory": "auto"}, {"at_once": (4,)}])
-def test_keys_for_micro_batches_are_refused(setting):
-    with pytest.raises(TrainingError, match="batches in mxnet are not divided into micro-batches"):
-        make_run(**setting)

@@ -1,0 +1,83 @@
+"""A call of a model whose batch is computed in micro-batches: what must hold for that to be exact, in any framework."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from dynamix_ps.errors import TrainingError
+
+PLAIN = (type(None), bool, int, float, str)  # outputs that are no arrays
+SAME = 1e-3  # difference between two runs of one forward pass, relative to the largest output (chosen by us)
+
+
+class DividedCall(ABC):
+    """One call of a model with a batch that is computed in micro-batches.
+
+    Attributes:
+        model: that the script calls.
+        array: type of the framework's arrays.
+    """
+
+    model: object
+    array: ClassVar[type]
+
+    @abstractmethod
+    def _concatenated(self, parts: Sequence[Any]) -> Any:
+        """One array of these."""
+
+    @property
+    def _name(self) -> str:
+        return type(self.model).__name__
+
+    def _indivisible(self, samples: int, arrays: str) -> TrainingError:
+        """The error for a call whose `arrays`, as the framework calls them, have other rows than samples."""
+        return TrainingError(
+            f"this batch of {samples} samples exceeds at_once, but none of the {arrays} that the script gives to "
+            f"{self._name} has {samples} rows, so it cannot be divided into micro-batches; call the model with the "
+            "whole batch in the first dimension, or raise at_once"
+        )
+
+    def _weights_changed(self, step: str) -> TrainingError:
+        return TrainingError(
+            f"the weights of {self._name} changed between its forward pass and run.backward(), which repeats it in "
+            f"micro-batches; call {step} after all losses of these outputs"
+        )
+
+    def _not_repeatable(self, causes: str, advice: str) -> TrainingError:
+        """The error for a forward pass that computes something else the second time."""
+        return TrainingError(
+            f"{self._name} computes something else when its forward pass is repeated for the same samples, so "
+            f"micro-batches cannot be exact: {causes}; {advice}"
+        )
+
+    def _check_rows(self, outputs: Sequence[Any], samples: int) -> None:
+        """Raises TrainingError unless every output has one row per sample."""
+        for one in outputs:
+            is_array = isinstance(one, self.array)
+            if isinstance(one, PLAIN) or (is_array and tuple(one.shape[:1]) == (samples,)):
+                continue
+            got = f"an output of shape {tuple(one.shape)}" if is_array else type(one).__name__
+            raise TrainingError(
+                f"{self._name} returned {got} for {samples} samples, and micro-batches can only be put together where "
+                "every output has one row per sample; return the outputs and compute the loss of the whole batch in "
+                "the script, or raise at_once"
+            )
+
+    def _join(self, parts: Sequence[Any]) -> Any:
+        """One output of the whole batch."""
+        if isinstance(parts[0], self.array):
+            if any(one.shape[1:] != parts[0].shape[1:] for one in parts):
+                raise TrainingError(
+                    f"{self._name} returned outputs of the shapes {', '.join(str(tuple(one.shape)) for one in parts)} "
+                    "for the micro-batches of one batch; only the first dimension may follow the samples. Raise "
+                    "at_once, so that this batch is computed at once"
+                )
+            return self._concatenated(parts)
+        if any(one != parts[0] for one in parts):
+            raise TrainingError(
+                f"{self._name} returned different values for the micro-batches of one batch "
+                f"({', '.join(map(repr, parts))}), and only arrays can be put together; raise at_once"
+            )
+        return parts[0]
