@@ -22,14 +22,18 @@ REFUSED = {
 pytestmark = NEEDS_MXNET
 
 
-def cluster(folder: Path, **variables: str) -> Cluster:
-    file = write_cluster_file(folder, (24, 8), comm="byteps")
+def cluster(folder: Path, settings: dict[str, Any] | None = None, **variables: str) -> Cluster:
+    file = write_cluster_file(folder, (24, 8), comm="byteps", **(settings or {}))
     return Cluster(SCRIPT, workers=2, env={"DYNAMIX_CONFIG": str(file), **variables})
 
 
+MICRO_BATCHES = {"cluster": {"workers": ({"batch": 24, "min": 0, "at_once": 7}, {"batch": 8, "min": 0})}}
+
+
 @pytest.mark.timeout(120)
-def test_two_workers_are_one_process(tmp_path: Path) -> None:
-    with cluster(tmp_path) as running:
+@pytest.mark.parametrize("settings", [{}, MICRO_BATCHES], ids=["whole", "micro-batches"])
+def test_two_workers_are_one_process(settings: dict[str, Any], tmp_path: Path) -> None:
+    with cluster(tmp_path, settings) as running:
         results: list[dict[str, Any]] = running.results(timeout_s=90)
     for name, first in results[0].items():
         assert first["ours"] == results[1][name]["ours"], name
