@@ -371,7 +371,7 @@ class Config(_Section):
     """What happens where memory runs out.
 
     `fixed`: the job ends, and says which size fitted. `auto`: the worker finds out how many samples fit, and goes on
-    with the same batch in micro-batches.
+    with the same batch in micro-batches (torch).
     """
     window: Annotated[int, Field(gt=0, le=1_000_000)] = 20
     """Iterations per decision; k in the paper."""
