@@ -21,7 +21,7 @@ class DividedCall(ABC):
     """
 
     model: object
-    array: ClassVar[type]
+    array: ClassVar[type[Any]]
 
     @abstractmethod
     def _concatenated(self, parts: Sequence[Any]) -> Any:
