@@ -26,7 +26,7 @@ from mxnet.gluon.data import BatchSampler, DataLoader, FilterSampler, RandomSamp
 import worker_hooks.session  # noqa: E402
 from dynamix_ps.errors import TrainingError  # noqa: E402
 from dynamix_ps.messages import Plan  # noqa: E402
-from tests.unit.worker_hooks.test_torch import settings_for  # noqa: E402
+from tests.unit.worker_hooks.local_run import settings_for  # noqa: E402
 from worker_hooks.mxnet import run as mxnet_run  # noqa: E402
 from worker_hooks.mxnet.loader import GluonLoader  # noqa: E402
 from worker_hooks.mxnet.run import Run  # noqa: E402

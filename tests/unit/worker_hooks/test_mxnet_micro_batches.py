@@ -17,7 +17,7 @@ mx = pytest.importorskip("mxnet", reason="MXNet was left out of this environment
 from mxnet import autograd, gluon  # noqa: E402
 
 from dynamix_ps.errors import TrainingError  # noqa: E402
-from tests.unit.worker_hooks.test_torch import lines, settings_for  # noqa: E402
+from tests.unit.worker_hooks.local_run import lines, settings_for  # noqa: E402
 from worker_hooks.mxnet import run as mxnet_run  # noqa: E402
 from worker_hooks.mxnet.run import Run  # noqa: E402
 from worker_hooks.session import Session  # noqa: E402
