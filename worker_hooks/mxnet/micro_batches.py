@@ -161,7 +161,7 @@ def mapped(value: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def _rows(array: Any) -> int:
-    return array.shape[0] if array.ndim else 0  # type: ignore[no-any-return]
+    return array.shape[0] if array.ndim else 0
 
 
 def _is_floating(value: Any) -> bool:
