@@ -38,7 +38,9 @@ class Termination:
     def __init__(self) -> None:
         self.requested = False
         self._runs: list[Terminable] = []
-        self._pid = 0  # whose handler it is; a fork inherits the handler but is no worker
+        self._pid = 0  # whose handler it is
+        self._mask = threading.local()  # of signals, while a thread forks
+        self._sees_forks = False
         self._told = threading.Event()
         self._may_end = threading.Lock()
 
@@ -49,12 +51,31 @@ class Termination:
             return
         if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
             self._pid = os.getpid()
+            if not self._sees_forks:
+                os.register_at_fork(
+                    before=self._before_fork, after_in_parent=self._after_fork, after_in_child=self._in_fork
+                )
+                self._sees_forks = True
             threading.Thread(target=self._end_late, name="dynamix-term", daemon=True).start()
             signal.signal(signal.SIGTERM, self._on_signal)
 
     def forget(self, run: object) -> None:
         """`run` is over."""
         self._runs = [one for one in self._runs if one is not run]
+
+    def _before_fork(self) -> None:
+        """A fork loses a signal that comes before it has seen to its handlers, so it gets none until then."""
+        self._mask.before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+
+    def _after_fork(self) -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._mask.before)
+
+    def _in_fork(self) -> None:
+        """A fork, such as a process of a loader, is no worker, and ends by SIGTERM at once. A handler in Python would
+        run only when its main thread has got the lock that it may be waiting for."""
+        if signal.getsignal(signal.SIGTERM) == self._on_signal:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        self._after_fork()
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if os.getpid() != self._pid or not any(run.goes_on_at_term for run in self._runs):
