@@ -24,7 +24,7 @@ from worker_hooks import failure
 from worker_hooks.batches import Batches, BatchStream, StreamWorker
 from worker_hooks.checkpoint import Position, newest_valid_checkpoint
 from worker_hooks.data_source import DataSetSource, DataSource
-from worker_hooks.evaluation import directions, evaluate_share, in_form_of, means, packed
+from worker_hooks.evaluation import directions, evaluate_share, in_form_of, means, packed, samples_of
 from worker_hooks.iteration import IterationInFlight
 from worker_hooks.learning_rate import LearningRate
 from worker_hooks.memory_ceiling import MemoryCeiling
@@ -324,7 +324,7 @@ class AttachedModel(ReplicatedModel):
         Does not count as training time.
 
         Args:
-            data: a map-style data set or a DataLoader; the same on every worker.
+            data: a map-style data set or a DataLoader, in torch also `shards(...)`; the same on every worker.
             score: returns sums over the batch that it gets, best as a dict: `{"accuracy": ..., "loss": ...}`. One
                 number or a tuple of numbers is recorded as `value`, or as `value_1`, `value_2` and so on. A batch that
                 is a tuple comes as positional arguments, a dict as keyword arguments, all else as one argument.
@@ -340,22 +340,20 @@ class AttachedModel(ReplicatedModel):
         """
         source = self._source_of(data)
         source.check()
-        rows = source.numbers_once()
-        if not len(rows):
-            raise TrainingError("run.evaluate() got an empty data set, expected at least one sample")
-        self._announce("run.evaluate()")
         size = batch_size or source.batch_size or EVALUATED_AT_ONCE
+        # Parts are in proportion to the batch sizes, so that fast and slow workers finish together.
+        length, batches = source.part(self._switch.newest_scheduled.batch_sizes, self.rank, size)
+        self._announce(f"run.evaluate(){source.list_of_parts}")
         with self.paused():
-            shares = self._switch.newest_scheduled.batch_sizes
             with self._inference():
-                load = partial(source.load, seed=0)
-                share = evaluate_share(rows, load, score, self._number, shares, self.rank, size)
+                share = evaluate_share(length, batches, score, self._number)
             source.close()
             known = directions(share.sums, higher_is_better, lower_is_better)
             total = self._comm.total(self._evaluation_key, packed(share, self.rank, self.size))
         values = means(total, share, self.size)
         if self.rank == 0:
-            self._observer.evaluated(self.iteration, self.epoch, values, known, share.length, self._trained_samples)
+            samples = samples_of(total)
+            self._observer.evaluated(self.iteration, self.epoch, values, known, samples, self._trained_samples)
         return in_form_of(share.scores, values)
 
     def close(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dynamix_ps.apportion import apportion
+from dynamix_ps.errors import TrainingError
 from worker_hooks.data_set import check_map_style
 from worker_hooks.sampler import Order
 
@@ -60,6 +62,29 @@ class DataSource(ABC):
     def numbers_once(self) -> Numbers:
         """The samples of one pass, for an evaluation. Call `check` before."""
         return np.arange(len(self.dataset), dtype=np.int64)
+
+    def part(self, shares: Sequence[int], rank: int, batch_size: int) -> tuple[int, Iterator[tuple[int, Any]]]:
+        """What this worker scores in an evaluation. Call `check` before.
+
+        The parts of the workers are in proportion to `shares`. A worker without a part gets a batch that counts for
+        nothing, so that it learns what is scored.
+
+        Returns the samples of all parts, 0 if that is not known, and the batches, each with its number of samples.
+
+        Raises TrainingError if there is no sample, or if there are no parts for several workers.
+        """
+        rows = self.numbers_once()
+        if not len(rows):
+            raise TrainingError("run.evaluate() got an empty data set, expected at least one sample")
+        parts = apportion(len(rows), shares)
+        mine = rows[sum(parts[:rank]) : sum(parts[: rank + 1])]
+        batches = [mine[start : start + batch_size] for start in range(0, max(len(mine), 1), batch_size)]
+        return len(rows), zip(map(len, batches), self.load(iter(batches), seed=0), strict=True)
+
+    @property
+    def list_of_parts(self) -> str:
+        """What the parts are made of, where this is no data set with sample numbers; the same on every worker."""
+        return ""
 
     def code_of_pass(self, seed: int, epoch: int) -> int:
         """A number that is equal on two workers exactly if a sampler of the script has drawn the same order for this

@@ -7,14 +7,13 @@ which get the names `value`, and `value_1`, `value_2` and so on.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dynamix_ps.apportion import apportion
 from dynamix_ps.errors import TrainingError
 from dynamix_ps.run_record.evaluations import higher_is_better
 
@@ -23,7 +22,7 @@ MOST_VALUES = 64  # the sum has this many places, because its size may not chang
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What one worker scored: sums by name over its `samples`, of a data set of `length`.
+    """What one worker scored: sums by name over its `samples`, of a data set of `length` (0: not known).
 
     `scores` is what the script returned last; the result has the same form.
     """
@@ -35,36 +34,33 @@ class Share:
 
 
 def evaluate_share(
-    rows: NDArray[np.int64],
-    load: Callable[[Iterator[NDArray[np.int64]]], Iterator[Any]],
+    length: int,
+    batches: Iterable[tuple[int, Any]],
     score: Callable[..., Any],
     number: Callable[[Any], float],
-    shares: Sequence[int],
-    rank: int,
-    batch_size: int,
 ) -> Share:
-    """Sums of `score` over this worker's part of `rows`, sample numbers of which `load` makes batches.
+    """Sums of `score` over this worker's part of the data, whose whole has this length (0: not known).
 
-    The parts are in proportion to the present batch sizes (`shares`), so that fast and slow workers finish together. A
-    worker without a part scores one sample, which counts for nothing: from it the worker learns the names.
+    Args:
+        batches: with their numbers of samples. One of 0 samples counts for nothing: from it the worker learns the
+            names.
 
     Raises TrainingError if `score` returns something else than sums, or other names for another batch.
     """
-    parts = apportion(len(rows), shares)
-    mine = rows[sum(parts[:rank]) : sum(parts[: rank + 1])]
-    batches = [mine[start : start + batch_size] for start in range(0, max(len(mine), 1), batch_size)]
     sums: dict[str, float] | None = None
-    for numbers, batch in zip(batches, load(iter(batches)), strict=True):
+    scored = 0
+    for samples, batch in batches:
         scores = _called(score, batch)
         values = {name: _as_number(name, value, number) for name, value in named(scores).items()}
         if sums is None:
             sums = dict.fromkeys(values, 0.0)
         if list(values) != list(sums):
             raise TrainingError(f"score() returned {_listed(values)} after {_listed(sums)}; expected the same names")
-        if len(numbers):
+        if samples:
+            scored += samples
             sums = {name: total + values[name] for name, total in sums.items()}
     assert sums is not None, "at least one batch is scored"
-    return Share(len(rows), len(mine), sums, scores)
+    return Share(length, scored, sums, scores)
 
 
 def named(scores: Any) -> dict[str, Any]:
@@ -91,6 +87,11 @@ def packed(share: Share, rank: int, size: int) -> NDArray[np.float64]:
     numbers[1 + MOST_VALUES + rank] = share.length
     numbers[1 + MOST_VALUES + size + rank] = zlib.crc32(repr(list(share.sums)).encode())
     return numbers
+
+
+def samples_of(total: NDArray[np.float64]) -> int:
+    """The samples that all workers have scored, from the sum of `packed`."""
+    return round(total[0])
 
 
 def means(total: NDArray[np.float64], share: Share, size: int) -> dict[str, float]:

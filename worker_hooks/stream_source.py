@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from itertools import chain, islice
 from typing import Any
 
+from dynamix_ps.apportion import apportion
 from dynamix_ps.errors import TrainingError
 from worker_hooks.batches import Batches, StreamWorker
 from worker_hooks.checkpoint import Position
@@ -34,7 +36,7 @@ class StreamSource(DataSource):
     def numbers_once(self) -> Numbers:
         raise TrainingError(
             "run.evaluate() got a stream, whose samples have no numbers by which the workers could share them; pass a "
-            "data set with len(d) and d[i], for example list(stream) where it fits into memory"
+            "data set with len(d) and d[i], for example list(stream) where it fits into memory, or shards(...)"
         )
 
     def load(self, batches: Iterator[Numbers], seed: int) -> Generator[Any, None, None]:
@@ -45,7 +47,7 @@ class ShardSource(StreamSource):
     """Shards of which every worker reads some."""
 
     def __init__(self, shards: Shards, collate: Collate) -> None:
-        self.dataset, self._collate = shards, collate
+        self.dataset, self.collate = shards, collate
 
     def check(self) -> None:
         """The list was checked when it was made; samples are checked when they are read."""
@@ -54,7 +56,30 @@ class ShardSource(StreamSource):
         """What workers compare: the lists of shards, and the first sample of these and of what follows them."""
         shards: Shards = self.dataset
         samples = [sample for number in numbers.tolist() for sample in shards.first_samples(1, number)]
-        return {"list of shards, num_workers": shards.code(), "": [self._collate([sample]) for sample in samples]}
+        return {"list of shards, num_workers": shards.code(), "": [self.collate([sample]) for sample in samples]}
 
     def batches(self, start: Position, me: StreamWorker) -> Batches:
-        return ShardStream(self.dataset, self._collate, start, me)
+        return ShardStream(self.dataset, self.collate, start, me)
+
+    def part(self, shares: Sequence[int], rank: int, batch_size: int) -> tuple[int, Iterator[tuple[int, Any]]]:
+        """Neighbours of the list are one part."""
+        parts = apportion(len(self.dataset), shares)
+        begin = sum(parts[:rank])
+        return 0, self._batches_of(range(begin, begin + parts[rank]), batch_size)
+
+    def _batches_of(self, numbers: Iterable[int], batch_size: int) -> Iterator[tuple[int, Any]]:
+        shards: Shards = self.dataset
+        samples = chain.from_iterable(map(shards.open, numbers))
+        batch = list(islice(samples, batch_size))
+        if not batch:
+            first = shards.first_samples()
+            if not first:
+                raise TrainingError(f"run.evaluate(): no shard of {len(shards)} has a sample")
+            yield 0, self.collate(first)
+        while batch:
+            yield len(batch), self.collate(batch)
+            batch = list(islice(samples, batch_size))
+
+    @property
+    def list_of_parts(self) -> str:
+        return f" over {len(self.dataset)} shards (code of their list: {self.dataset.code():08x})"

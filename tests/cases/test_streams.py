@@ -60,7 +60,8 @@ def loss_of(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 
 def train(what: str) -> dict[str, Any]:
-    """Two passes; returns the weights, and the numbers of this worker's samples in every iteration."""
+    """Two passes; returns the weights, the numbers of this worker's samples in every iteration, and their mean as an
+    evaluation over shards finds it."""
     import dynamix_ps.torch as dynamix
 
     model, optimizer = small()
@@ -72,8 +73,9 @@ def train(what: str) -> dict[str, Any]:
         run.backward(loss_of(model, x, y))
         optimizer.step()
         seen.append(numbers.tolist()[: run._now.batch.samples])
+    mean = run.evaluate(data, lambda numbers, x, y: numbers.sum()) if what == "shards" else None
     run.close()
-    return {"weights": weights(model), "seen": seen}
+    return {"weights": weights(model), "seen": seen, "mean": mean}
 
 
 def in_one_process(batches: list[list[int]]) -> list[float]:
@@ -95,6 +97,7 @@ def test_weights_are_those_of_one_process_on_the_same_batches(what: str, server:
     expected = in_one_process(batches)
     for worker in workers:
         assert list(flat(worker.result["weights"])) == pytest.approx(expected, rel=1e-6, abs=1e-9)
+        assert worker.result["mean"] == ((sum(LENGTHS) - 1) / 2 if what == "shards" else None)
     if what == "":
         order = list(range(160))
         random.Random(0).shuffle(order)

@@ -360,7 +360,7 @@ class Run(Training):
         if isinstance(data, DataSource):
             return data
         if isinstance(data, Shards):
-            return ShardSource(data, stack)
+            return ShardSource(data, self._source.collate if isinstance(self._source, ShardSource) else stack)
         if isinstance(data.dataset if isinstance(data, DataLoader) else data, IterableDataset):
             return IterableSource(data)
         if isinstance(data, DataLoader):

@@ -342,6 +342,16 @@ def shards_of_a_part(attach: Any) -> None:
     _load(attach, dynamix.shards(mine, lambda shard: islice(data(), shard, None, 8)))
 
 
+def evaluation_over_other_shards(attach: Any) -> None:
+    model, optimizer, run = _start(attach)
+    for _, x, y in run.batches(epochs=2):
+        optimizer.zero_grad()
+        run.backward(mse_loss(model(x), y))
+        shards = dynamix.shards(range(8 - run.rank), lambda shard: islice(data(), shard, None, 8))
+        run.evaluate(shards, lambda _, x, y: {"mse": (model(x) - y).square().sum()})
+        optimizer.step()
+
+
 def layer_of_one_worker(attach: Any) -> None:
     """A layer more on one worker only."""
     model, optimizer, run = _start(attach)

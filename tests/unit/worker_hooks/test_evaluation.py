@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from dynamix_ps.errors import TrainingError
+from worker_hooks.data_source import DataSetSource
 from worker_hooks.evaluation import Share, directions, evaluate_share, in_form_of, means, packed
 
 NUMBERS = np.arange(10.0)
@@ -20,12 +21,8 @@ def fetch(dataset: Any, rows: Any) -> Any:
 
 def evaluate(score: Any, shares: tuple[int, ...] = (3, 2), data: Any = NUMBERS, fetch: Any = fetch) -> list[Any]:
     """What every worker gets."""
-    rows = np.arange(len(data))
-
-    def load(batches: Any) -> Any:
-        return (fetch(data, numbers) for numbers in batches)
-
-    parts = [evaluate_share(rows, load, score, float, shares, rank, batch_size=4) for rank in range(len(shares))]
+    source = DataSetSource(data, fetch, 0)
+    parts = [evaluate_share(*source.part(shares, rank, 4), score, float) for rank in range(len(shares))]
     total = sum(packed(part, rank, len(shares)) for rank, part in enumerate(parts))
     return [in_form_of(part.scores, means(total, part, len(shares))) for part in parts]
 

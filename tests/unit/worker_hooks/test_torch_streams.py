@@ -20,13 +20,14 @@ import dynamix_ps.torch as dynamix
 import worker_hooks.session
 from dynamix_ps.errors import TrainingError
 from dynamix_ps.messages import Plan
-from tests.unit.worker_hooks.local_run import settings_for
+from tests.unit.worker_hooks.local_run import lines, settings_for
 from worker_hooks.batches import StreamWorker
 from worker_hooks.checkpoint import Position
 from worker_hooks.common_stream import CommonStream
 from worker_hooks.fingerprint import look_of
 from worker_hooks.sampler import Cursor
 from worker_hooks.session import Session
+from worker_hooks.stream_source import ShardSource
 from worker_hooks.torch.run import Run, _with_loading
 
 LENGTHS = (20, 0, 7, 31, 1)
@@ -46,10 +47,10 @@ def numbered(lengths=LENGTHS, **options) -> Any:
     )
 
 
-def attached(data: Any, folder: Path | None = None, processes: int = 0, **settings: Any) -> Run:
+def attached(data: Any, folder: Path | None = None, processes: int = 0, collate: Any = None, **settings: Any) -> Run:
     model = nn.Linear(1, 1)
     session = Session(settings_for(folder, **{"sizes": (8,), **settings}), "torch")
-    data = _with_loading(data, None, None, processes)
+    data = _with_loading(data, None, collate, processes)
     return Run([model], [torch.optim.SGD(model.parameters(), lr=1e-6)], data, session)
 
 
@@ -283,10 +284,43 @@ def test_progress_follows_the_shards_in_the_first_pass_and_then_the_samples():
     assert told[19] == 0.5 and told[29] == 0.75
 
 
-def test_evaluations_and_batch_samplers_need_sample_numbers():
+def test_an_evaluation_over_shards_scores_every_sample_once(tmp_path):
+    (tmp_path / "workers").mkdir()
+    run = attached(numbered(), tmp_path, collate=lambda rows: -torch.tensor(rows))
+    sizes = []
+
+    def score(rows):
+        sizes.append(len(rows))
+        return {"mean": rows.sum(), "largest": (rows == -58).sum() * 59}
+
+    for _ in run.batches(iterations=1):
+        assert run.evaluate(numbered(), score, batch_size=25) == {"mean": -29.0, "largest": 1.0}
+    assert sizes == [25, 25, 9]
+    run.close()
+    (told,) = [line for line in lines(tmp_path) if line["kind"] == "evaluation"]
+    assert told["samples"] == 59
+
+
+@pytest.mark.parametrize("shares", [(1,), (3, 2), (1, 0, 1), (5, 1, 1, 1, 1, 1, 1)])
+def test_every_shard_is_in_one_part(shares):
+    source = ShardSource(numbered(), torch.tensor)
+    parts = [list(source.part(shares, rank, 8)[1]) for rank in range(len(shares))]
+    assert sorted(row for part in parts for size, rows in part for row in rows.tolist()[:size]) == list(range(59))
+    for part in parts:
+        assert all(0 < size == len(rows) <= 8 for size, rows in part) or [size for size, _ in part] == [0]
+
+
+def test_an_evaluation_over_shards_without_samples_is_refused():
+    run = attached(numbered())
+    with pytest.raises(TrainingError, match="no shard of 2 has a sample"):
+        run.evaluate(numbered((0, 0)), lambda rows: rows.sum())
+    run.close()
+
+
+def test_evaluations_over_streams_and_batch_samplers_need_sample_numbers():
     run = attached(numbered())
     with pytest.raises(TrainingError, match="a stream, whose samples have no numbers"):
-        run.evaluate(numbered(), lambda rows: rows.sum())
+        run.evaluate(Stream(), lambda rows: rows.sum())
     with pytest.raises(TrainingError, match="a stream has none"):
         run.batch_sampler()
     run.close()
