@@ -15,13 +15,14 @@ from typing import Any
 from dynamix_ps.errors import TrainingError
 from worker_hooks.agreement import name_workers
 from worker_hooks.batches import Batch, Batches, StreamReport, StreamWorker, limit_reached
-from worker_hooks.checkpoint import Position
+from worker_hooks.checkpoint import Position, ShardsLeft
 from worker_hooks.fingerprint import look_of
 from worker_hooks.sampler import Cursor, GlobalSampler, Step
 from worker_hooks.shard_reader import Place, ShardReader
 from worker_hooks.shards import Piece
 
 NOTHING = (0.0, 0.0, 0.0, 0.0)
+ONE_SHARD = ShardsLeft(1, 0, ())  # what checkpoints say of a stream; the cursor is the place in it
 
 
 class CommonStream(Batches):
@@ -41,11 +42,11 @@ class CommonStream(Batches):
         me: StreamWorker,
         drop_last: bool = False,
     ) -> None:
-        """Raises TrainingError if `start` is in the middle of a pass over shards."""
-        if start.left is not None and start.left.pieces:
+        """Raises TrainingError if `start` is in the middle of a pass over something else."""
+        if start.cursor.position and start.left != ONE_SHARD:
             raise TrainingError(
-                f"the checkpoint is at sample {start.cursor.position} of a pass over shards; resume with the same "
-                "data, or from a checkpoint of the end of an epoch"
+                f"the checkpoint is at sample {start.cursor.position} of a pass over other data than a stream; resume "
+                "with the same data, or from a checkpoint of the end of an epoch"
             )
         self._collate = collate
         self._me, self._drop_last = me, drop_last
@@ -133,6 +134,9 @@ class CommonStream(Batches):
                 "seed what is random in the stream alike, leave out what splits it between workers, or pass "
                 "dynamix.shards(...), of which every worker reads some"
             )
+
+    def resumable(self, cursor: Cursor) -> tuple[Cursor, ShardsLeft | None]:
+        return cursor, ONE_SHARD
 
     def close(self) -> None:
         self._reader.close()

@@ -374,6 +374,27 @@ def test_a_stream_is_resumed_at_its_sample(stop):
     assert gone_on == rest[: len(gone_on)]
 
 
+def rows():
+    return torch.arange(59)
+
+
+@pytest.mark.parametrize("other", [Stream, numbered, rows])
+@pytest.mark.parametrize("saved", [Stream, numbered, rows])
+def test_a_resume_in_a_pass_needs_the_same_kind_of_data(saved, other):
+    first = attached(saved())
+    numbers_of(first, 3, epochs=1)
+    state = first.state_dict()
+    first.close()
+    resumed = attached(other())
+    if saved is other:
+        resumed.load_state_dict(state)
+        assert sum(map(len, numbers_of(resumed, epochs=1))) == 59 - 24
+    else:
+        with pytest.raises(TrainingError, match="resume with the same"):
+            resumed.load_state_dict(state)
+    resumed.close()
+
+
 def test_a_loader_of_a_stream_keeps_its_processes_and_collate_fn():
     loader = DataLoader(Stream(), batch_size=10, num_workers=2, collate_fn=lambda rows: -torch.tensor(rows))
     run = attached(loader, sizes=None)
