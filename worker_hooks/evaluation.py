@@ -91,7 +91,7 @@ def packed(share: Share, rank: int, size: int) -> NDArray[np.float64]:
 
 def samples_of(total: NDArray[np.float64]) -> int:
     """The samples that all workers have scored, from the sum of `packed`."""
-    return round(total[0])
+    return round(float(total[0]))
 
 
 def means(total: NDArray[np.float64], share: Share, size: int) -> dict[str, float]:
