@@ -260,6 +260,21 @@ class AttachedModel(ReplicatedModel):
         return self._plan.batch_sizes[self.rank]
 
     @property
+    def is_last_batch(self) -> bool:
+        """Whether the present batch is the last one of its pass over the data."""
+        return self._now.has_batch and self._now.batch.step.next.epoch > self._now.batch.step.cursor.epoch
+
+    @property
+    def position_in_pass(self) -> int:
+        """Samples of all workers that the present pass over the data has had."""
+        return self._cursor.position
+
+    @property
+    def batches_per_pass(self) -> int:
+        """Batches in a pass over the data if the plan stays as it is."""
+        return self._sampler.batches_per_pass(self._plan.batch_sizes)
+
+    @property
     def _plan(self) -> Plan:
         """In force in the present iteration."""
         return self._now.batch.plan if self._now.has_batch else self._switch.newest_scheduled

@@ -75,6 +75,13 @@ class ReplicatedModel(Framework):
         self._check_agreement(view, kind)
         self._stream.told(view.stream)
 
+    def agree(self, what: str) -> None:
+        """Wait until all workers are about to do `what`, before a sum that is not one of gradients. Collective.
+
+        Raises TrainingError, on every worker, if another one does something else.
+        """
+        self._announce(what)
+
     def _check_agreement(self, view: GlobalView, kind: str) -> None:
         """Raises TrainingError, the same on all workers, unless all do the same with the same weights."""
         if view.doing.count(view.doing[0]) == self.size and not weights_differ(view.weights, self._weights_tolerance()):

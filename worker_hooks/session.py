@@ -51,7 +51,7 @@ class Session:
 
     def __init__(self, settings: Settings, framework: str) -> None:
         """Join the other workers; blocks until all are there. `framework`: whose arrays are summed."""
-        self._plane = _join(settings, framework)
+        self._plane = join(settings, framework)
         self.comm = self._plane.comm
         self.settings = settings
         self.folder = RunFolder(settings.run_dir) if settings.run_dir else None
@@ -130,8 +130,8 @@ class Session:
         self.reporter.close()
 
 
-def _join(settings: Settings, framework: str) -> DataPlane:
-    """The data plane that `settings` name. This process leaves it when it ends."""
+def join(settings: Settings, framework: str) -> DataPlane:
+    """The data plane that `settings` name; blocks until all workers are there. This process leaves it when it ends."""
     if settings.comm not in _planes:
         if note := fixed_sizes_note(os.environ):
             print(f"note: {note}", file=sys.stderr, flush=True)

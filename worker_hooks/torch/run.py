@@ -196,7 +196,7 @@ class Run(Training):
         """
         if isinstance(self._source, StreamSource):
             raise TrainingError("run.batch_sampler() names samples by number; a stream has none, use run.batches()")
-        return RunBatchSampler(self._batches_of, lambda: self._sampler.batches_per_pass(self._plan.batch_sizes))
+        return RunBatchSampler(self._batches_of, lambda: self.batches_per_pass)
 
     def _batches_of(self, loader: DataLoader[Any]) -> Iterator[Any]:
         if self._closed:
