@@ -64,6 +64,11 @@ class Passes:
         """Whether the batch at hand is the last of its pass."""
         return self.run is not None and self.run.is_last_batch
 
+    @property
+    def is_placed(self) -> bool:
+        """Whether training begins or has begun at a place that a checkpoint names."""
+        return self._saved is not None
+
     def end_pass(self) -> None:
         """The last batch of the pass is done, although nobody has asked for the one behind it."""
         if self.is_last:

@@ -14,7 +14,7 @@ from worker_hooks.settings import Settings
 
 T = TypeVar("T")
 _KEY = "dynamix.framework"
-_TEXT_BYTES = 4096  # of a text that one sum carries
+_VALUES = (16, 4096)  # of the sums: a data plane needs fixed sizes, and each takes memory of its servers
 _declared: set[str] = set()
 
 
@@ -44,13 +44,8 @@ class Workers:
             return thing
         text = json.dumps(thing).encode() if self.rank == 0 else b""
         length = int(self._total(np.array([float(len(text))]), what)[0])
-        received = bytearray()
-        while len(received) < length:
-            part = np.zeros(_TEXT_BYTES)
-            mine = text[len(received) : len(received) + _TEXT_BYTES]
-            part[: len(mine)] = np.frombuffer(mine, dtype=np.uint8)
-            received += self._total(part, what).astype(np.uint8).tobytes()
-        found: T = json.loads(received[:length])
+        mine = np.frombuffer(text, dtype=np.uint8) if self.rank == 0 else np.zeros(length)
+        found: T = json.loads(self._total(mine.astype(np.float64), what).astype(np.uint8).tobytes())
         return found
 
     def meet(self, what: str) -> None:
@@ -59,10 +54,16 @@ class Workers:
             self._total(np.zeros(1), what)
 
     def _total(self, values: NDArray[np.float64], what: str) -> NDArray[np.float64]:
+        """The sum over all workers, which have as many values."""
         if self.run is not None:
-            self.run.agree(what)
-        key = f"{_KEY}.{values.size}"
-        if key not in _declared:
-            self._comm.declare(key)
-            _declared.add(key)
-        return self._comm.total(key, values)
+            self.run.agree(f"{what} of {values.size} values")
+        parts = []
+        for begin in range(0, values.size, _VALUES[-1]):
+            part = values[begin : begin + _VALUES[-1]]
+            size = next(size for size in _VALUES if size >= part.size)
+            key = f"{_KEY}.{size}"
+            if key not in _declared:
+                self._comm.declare(key)
+                _declared.add(key)
+            parts.append(self._comm.total(key, np.pad(part, (0, size - part.size)))[: part.size])
+        return np.concatenate([*parts, np.zeros(0)])

@@ -1,0 +1,201 @@
+"""accelerate: its `Accelerator`, with batches and gradients of workers that differ.
+
+    from dynamix_ps.integrations.accelerate import Accelerator       # in place of `from accelerate import Accelerator`
+    accelerator = Accelerator()
+    model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+
+The loop stays: `for batch in loader`, `accelerator.backward(loss)`, `optimizer.step()`. The first prepared loader that is
+looped over while the model is in training mode has the data of the training (passes.py); its first batch attaches.
+Other loops, after `model.eval()`, are accelerate's own: each worker has a part, and `gather_for_metrics` joins them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import accelerate
+import numpy as np
+import torch
+from accelerate.data_loader import DataLoaderStateMixin
+from accelerate.state import GradientState, PartialState
+from accelerate.utils import DistributedType, recursively_apply, send_to_device
+from torch.utils.data import DataLoader
+
+from dynamix_ps.errors import TrainingError
+from dynamix_ps.integrations.passes import Passes
+from dynamix_ps.integrations.workers import Workers
+from dynamix_ps.torch import Run, attach
+
+
+class Accelerator(accelerate.Accelerator):  # type: ignore[misc]  # accelerate has no types
+    """`accelerate.Accelerator` for the workers that `dynamix launch` has started; the arguments are the same."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """Joins the other workers.
+
+        Raises TrainingError where accelerate's own launcher has started several processes.
+        """
+        self._workers = Workers()
+        state = PartialState(cpu=bool(kwargs.get("cpu")))
+        if state.distributed_type != DistributedType.NO:
+            raise TrainingError(
+                f"accelerate has started its own processes ({state.distributed_type}); start the script by "
+                "`dynamix launch -c cluster.yaml -- python ...` alone"
+            )
+        state.process_index, state.num_processes = self._workers.rank, self._workers.size
+        super().__init__(*args, **kwargs)
+        self._training: PreparedLoader | None = None  # that has the data of the training
+
+    # -- what is prepared ---------------------------------------------------------------------------------------------
+
+    def prepare_data_loader(self, data_loader: Any, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(data_loader, PreparedLoader):
+            return data_loader
+        prepared = PreparedLoader(self, data_loader, super().prepare_data_loader(data_loader, *args, **kwargs))
+        self._dataloaders[-1] = prepared
+        return prepared
+
+    def takes(self, loader: PreparedLoader) -> bool:
+        """Whether a loop over `loader`, which begins now, is one of the training."""
+        if not self._optimizers or not any(model.training for model in self._models):
+            return False
+        if self._training is None:
+            self._training = loader
+            self.register_for_checkpointing(loader.passes)
+        if loader is not self._training:
+            raise TrainingError(
+                "a loop over a second loader while the model is in training mode; a training has one loader, and an "
+                "evaluation begins with model.eval()"
+            )
+        return True
+
+    def attach(self, loader: DataLoader[Any]) -> Run:
+        """The training of the prepared models and optimizers with this data."""
+        optimizers = [one.optimizer for one in self._optimizers]
+        models = [self.unwrap_model(model) for model in self._models]
+        self._workers.run = run = attach(models, optimizers, loader)
+        return run
+
+    def skip_first_batches(self, dataloader: Any, num_batches: int = 0) -> Any:
+        """`load_state` has brought the data of the training to its place already; nothing is skipped there."""
+        if isinstance(dataloader, PreparedLoader):
+            return dataloader.skipping(num_batches)
+        return super().skip_first_batches(dataloader, num_batches)
+
+    # -- gradients ----------------------------------------------------------------------------------------------------
+
+    def backward(self, loss: Any, *, correct: Any = None, weight: Any = None, **kwargs: Any) -> None:
+        """In place of `loss.backward()`. `correct` and `weight` are those of `run.backward`."""
+        run = self._workers.run
+        if run is None:
+            raise TrainingError(
+                "accelerator.backward() outside of a loop over the prepared training loader; pass model, optimizer and "
+                "DataLoader to accelerator.prepare(), and call model.train() before the loop"
+            )
+        if kwargs:
+            raise TrainingError(f"accelerator.backward(loss, {', '.join(kwargs)}=...): run.backward() has none of these")
+        if not self.sync_gradients and weight is None:
+            super().backward(loss)  # the sum comes with a later batch
+            return
+        loss = loss / self.gradient_accumulation_steps
+        run.backward(loss if self.scaler is None else self.scaler.scale(loss), correct, weight)
+
+    # -- all workers together -----------------------------------------------------------------------------------------
+
+    def wait_for_everyone(self) -> None:
+        self._workers.meet("accelerator.wait_for_everyone()")
+
+    def gather(self, tensor: Any) -> Any:
+        """Tensors of all workers, joined in the order of ranks along the first dimension, whose size may differ."""
+        return recursively_apply(self._gathered, tensor, error_on_other_type=True)
+
+    def gather_for_metrics(self, input_data: Any, use_gather_object: bool = False) -> Any:
+        if use_gather_object:
+            raise TrainingError("gather_for_metrics(use_gather_object=True): only tensors travel between workers")
+        return super().gather_for_metrics(input_data)
+
+    def _gathered(self, tensor: torch.Tensor) -> torch.Tensor:
+        mine = tensor.detach().cpu().double()
+        mine = mine[None] if mine.ndim == 0 else mine
+        what = "accelerator.gather()"
+        shape = np.zeros(8)
+        shape[: mine.ndim] = mine.shape
+        shapes = self._workers.each(shape, what).astype(int)
+        if (shapes[:, 1:] != shapes[0, 1:]).any():
+            raise TrainingError(
+                f"{what}: tensors of shapes {shapes[:, : mine.ndim].tolist()} differ beyond their first dimension; "
+                "call accelerator.pad_across_processes(..., dim=1) before"
+            )
+        padded = np.zeros((shapes[:, 0].max(), *mine.shape[1:]))
+        padded[: len(mine)] = mine.numpy()
+        rows = self._workers.each(padded, what)
+        joined = np.concatenate([row[:length] for row, length in zip(rows, shapes[:, 0], strict=True)])
+        return torch.from_numpy(joined).to(tensor)
+
+    def reduce(self, tensor: Any, reduction: str = "sum", scale: float = 1.0) -> Any:
+        def reduced(one: torch.Tensor) -> torch.Tensor:
+            rows = self._workers.each(one.detach().cpu().double().numpy(), "accelerator.reduce()")
+            how = {"sum": rows.sum, "mean": rows.mean, "max": rows.max}.get(reduction)
+            return one if how is None else torch.from_numpy(np.asarray(how(axis=0))).to(one)
+
+        return recursively_apply(reduced, tensor, error_on_other_type=True)
+
+    def pad_across_processes(self, tensor: Any, dim: int = 0, pad_index: int = 0, pad_first: bool = False) -> Any:
+        def padded(one: torch.Tensor) -> torch.Tensor:
+            if dim >= one.ndim:
+                return one
+            longest = int(self._workers.each(np.array([float(one.shape[dim])]), "accelerator.pad_across_processes()").max())
+            sides = [0, 0] * (one.ndim - dim)
+            sides[-2 if pad_first else -1] = longest - one.shape[dim]
+            return torch.nn.functional.pad(one, sides, value=pad_index)
+
+        return recursively_apply(padded, tensor, error_on_other_type=True)
+
+
+class PreparedLoader(DataLoaderStateMixin):  # type: ignore[misc]
+    """A DataLoader that `Accelerator.prepare` returns: passes over the data while the model trains."""
+
+    def __init__(self, accelerator: Accelerator, loader: DataLoader[Any], shard: Any) -> None:
+        """`shard`: what accelerate makes of `loader`, for evaluations."""
+        self._accelerator, self._shard = accelerator, shard
+        self.passes = Passes(loader, accelerator.num_processes, accelerator.attach)
+        self.loader, self.dataset, self.gradient_state = loader, loader.dataset, GradientState()
+        self._skipped = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        accelerator = self._accelerator
+        if not accelerator.takes(self):
+            yield from self._shard
+            return
+        if self._skipped:
+            raise TrainingError(
+                "skip_first_batches() of the training loader without a state: call accelerator.load_state() before, "
+                "which brings the data to its place"
+            )
+        self.begin()
+        try:
+            for batch in self.passes:
+                self.end_of_dataloader = self.passes.is_last
+                yield send_to_device(batch, accelerator.device) if accelerator.device_placement else batch
+        finally:
+            self.end()
+
+    def __len__(self) -> int:
+        return len(self.passes)
+
+    @property
+    def total_batch_size(self) -> int:
+        """As accelerate counts it: of all workers, at first."""
+        return math.ceil(len(self.dataset) / max(len(self), 1))  # type: ignore[arg-type]  # checked by attach
+
+    def skipping(self, batches: int) -> PreparedLoader:
+        """This loader; nothing is to skip where its state was loaded."""
+        self._skipped = 0 if self.passes.is_placed else batches
+        return self
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self._shard, name)
