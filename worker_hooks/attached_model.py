@@ -270,9 +270,19 @@ class AttachedModel(ReplicatedModel):
         return self._cursor.position
 
     @property
+    def samples_per_pass(self) -> int:
+        """Samples of all workers in a pass over the data."""
+        return self._stream.length
+
+    @property
+    def planned_sizes(self) -> tuple[int, ...]:
+        """Planned batch size of every worker in the present iteration."""
+        return self._plan.batch_sizes
+
+    @property
     def batches_per_pass(self) -> int:
         """Batches in a pass over the data if the plan stays as it is."""
-        return self._sampler.batches_per_pass(self._plan.batch_sizes)
+        return self._sampler.batches_per_pass(self.planned_sizes)
 
     @property
     def _plan(self) -> Plan:

@@ -46,7 +46,18 @@ class Accelerator(accelerate.Accelerator):  # type: ignore[misc]  # accelerate h
             )
         state.process_index, state.num_processes = self._workers.rank, self._workers.size
         super().__init__(*args, **kwargs)
+        if self._workers.settings.resume is not None:
+            raise TrainingError(
+                "dynamix launch --resume does not know where the script is; resume by accelerator.load_state(), or "
+                "trainer.train(resume_from_checkpoint=...)"
+            )
         self._training: PreparedLoader | None = None  # that has the data of the training
+        self.weight: Any = None  # of the losses to come, where `backward` gets none
+
+    @property
+    def run(self) -> Run | None:
+        """The training; none before its first batch."""
+        return self._workers.run
 
     # -- what is prepared ---------------------------------------------------------------------------------------------
 
@@ -96,11 +107,19 @@ class Accelerator(accelerate.Accelerator):  # type: ignore[misc]  # accelerate h
             )
         if kwargs:
             raise TrainingError(f"accelerator.backward(loss, {', '.join(kwargs)}=...): run.backward() has none of these")
+        weight = self.weight if weight is None else weight
         if not self.sync_gradients and weight is None:
             super().backward(loss)  # the sum comes with a later batch
             return
         loss = loss / self.gradient_accumulation_steps
         run.backward(loss if self.scaler is None else self.scaler.scale(loss), correct, weight)
+
+    def free_memory(self, *objects: Any) -> Any:
+        """Ends the training too."""
+        if self._workers.run is not None:
+            run, self._workers.run, self._training = self._workers.run, None, None
+            run.close()
+        return super().free_memory(*objects)
 
     # -- all workers together -----------------------------------------------------------------------------------------
 

@@ -80,6 +80,16 @@ class Passes:
         plan = Settings.from_environment().first_plan(self._workers, self.loader.batch_size or FIRST_SIZE)
         return max(-(-len(self.loader.sampler) // plan.global_batch), 1)  # type: ignore[arg-type]  # a sampler with len
 
+    @property
+    def batches_left(self) -> int:
+        """Batches of the training from the one at hand on, if the plan stays as it is. Needs `epochs`."""
+        run = self.run
+        assert run is not None and self.epochs is not None
+        if self.is_last and run.epoch + 1 == self.epochs:
+            return 1
+        samples = (self.epochs - run.epoch) * run.samples_per_pass - run.position_in_pass
+        return max(round(samples / sum(run.planned_sizes)), 2)
+
     def state_dict(self) -> dict[str, Any]:
         """The place in the data and the plan, for a checkpoint of the framework."""
         return self.run.state_dict() if self.run is not None else {}
