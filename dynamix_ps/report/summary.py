@@ -131,6 +131,8 @@ def summarise(run: str, state: RunState, gain: Gain, config: Config, outcome: Ou
         "wait_fraction": [_known(worker.fraction("wait")) for worker in workers],
         "noise_scale": _known(state.noise.value.scale),
         "within_one_host": state.traffic.within_one_host,
+        "compiled_graphs": [worker.graphs for worker in workers],
+        "compiled_graphs_later": [worker.later_graphs for worker in workers],
         "per_worker": [_worker_row(worker, config) | _measured(worker, state) for worker in workers],
         "heterogeneity": outcome.heterogeneity,
         "degraded": _degraded(state, outcome),

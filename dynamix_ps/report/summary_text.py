@@ -84,6 +84,9 @@ def _figures(summary: dict[str, Any]) -> Iterable[tuple[str, str]]:
         best = "" if metric["best"] is None else f" (best: {shown(name, metric['best'])})"
         yield f"final {name}", shown(name, metric["last"]) + best
     yield "gradient noise scale at the end", _unit(summary["noise_scale"], summary["counted"], 0)
+    if any(summary["compiled_graphs"]):
+        later = _sizes(summary["compiled_graphs_later"])
+        yield "graphs by torch.compile", f"{_sizes(summary['compiled_graphs'])}, after the first iteration {later}"
     if summary["target_accuracy"] is not None:
         reached = summary["time_to_accuracy_s"]
         text = "not reached" if reached is None else f"after {reached:.1f} s"

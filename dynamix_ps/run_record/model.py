@@ -40,6 +40,8 @@ class WorkerState:
     batch_size: int | None = None
     previous_batch_size: int | None = None
     first_batch_size: int | None = None
+    graphs: int = 0  # that torch.compile made
+    later_graphs: int = 0  # of them, after the first iteration
     iteration: int = 0
     samples_per_s: float = math.nan  # last window
     shares: dict[str, float] = field(default_factory=dict)  # of the last window's duration, by part

@@ -200,6 +200,11 @@ class RunState:
         worker.phase = "finished"
         worker.iteration, worker.samples, worker.train_s = line["iterations"], line["samples"], line["train_s"]
 
+    def _compiled(self, line: Line) -> None:
+        worker = self._worker(line)
+        worker.graphs += line["graphs"]
+        worker.later_graphs += line["later"]
+
     def _failed(self, line: Line) -> None:
         worker = self._worker(line)
         worker.phase, worker.error = "failed", str(line["error"])
@@ -272,6 +277,7 @@ _WORKER = {
     "evaluation": RunState._evaluation,
     "stall": RunState._stall,
     "finished": RunState._finished,
+    "compiled": RunState._compiled,
     "failed": RunState._failed,
     "role": RunState._role,
 }

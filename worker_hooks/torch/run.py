@@ -29,6 +29,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from dynamix_ps.errors import TrainingError
 from worker_hooks import failure
 from worker_hooks.attached_model import FIRST_SIZE
+from worker_hooks.batches import Batch
 from worker_hooks.checkpoint import Position
 from worker_hooks.data_set import check_map_style
 from worker_hooks.data_source import DataSource
@@ -40,6 +41,7 @@ from worker_hooks.stream_source import ShardSource, StreamSource
 from worker_hooks.torch import state as torch_state
 from worker_hooks.torch import watched_calls
 from worker_hooks.torch.batches import fetch, stack
+from worker_hooks.torch.compiled import CompiledGraphs, mark_sizes
 from worker_hooks.torch.gradients import TorchExchange
 from worker_hooks.torch.iterable import IterableSource
 from worker_hooks.torch.loader import CLOSED, RunBatchSampler, TorchLoader, check_loader
@@ -162,6 +164,7 @@ class Run(Training):
         lengths: Any = None,
     ) -> None:
         self.models, self.optimizers = models, optimizers
+        self._compiled = CompiledGraphs()
         self._parameters = TrainedParameters(models, optimizers)
         super().__init__(data, session, batch_size, seed, lengths)
         self._hooks: list[Any] = []
@@ -280,6 +283,14 @@ class Run(Training):
                     "worker alone; freeze and thaw parameters at the begin of the loop body, or call zero_grad() first"
                 )
 
+    def _begin_batch(self, batch: Batch) -> None:
+        super()._begin_batch(batch)
+        mark_sizes(batch.data, batch.samples)
+
+    def _finish_batch(self) -> None:
+        super()._finish_batch()
+        self._compiled.iteration_complete()
+
     # -- what training.py needs of torch ------------------------------------------------------------------------------
 
     def _lay_out(self) -> list[str]:
@@ -340,6 +351,8 @@ class Run(Training):
         for forward in self._forwards:
             forward.remove()
         _open.remove(self)
+        if made := self._compiled.made:
+            self._session.reporter.event("compiled", graphs=made, later=self._compiled.made_later)
 
     def _pack(self, position: Position) -> bytes:
         return torch_state.pack(self.models, self.optimizers, position)
