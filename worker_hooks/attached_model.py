@@ -247,6 +247,15 @@ class AttachedModel(ReplicatedModel):
     def _degraded(self, what: str, detail: str) -> None:
         self._session.reporter.tell("degraded", {"what": what, "detail": detail})
 
+    def listen(self, listener: Callable[[dict[str, Any]], object]) -> None:
+        """Give `listener` every event and every window record of this worker from now on, as in its file of the run
+        folder.
+
+        It is called in a thread of its own, so it costs the training no time. Its first error ends it, and the summary
+        says so. Loggers: `dynamix_ps.integrations.loggers`.
+        """
+        self._session.reporter.listen(listener)
+
     # -- where training is --------------------------------------------------------------------------------------------
 
     @property

@@ -4,15 +4,15 @@
     accelerator = Accelerator()
     model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
 
-The loop stays: `for batch in loader`, `accelerator.backward(loss)`, `optimizer.step()`. The first prepared loader that is
-looped over while the model is in training mode has the data of the training (passes.py); its first batch attaches.
+The loop stays: `for batch in loader`, `accelerator.backward(loss)`, `optimizer.step()`. The first prepared loader that
+is looped over while the model is in training mode has the data of the training (passes.py); its first batch attaches.
 Other loops, after `model.eval()`, are accelerate's own: each worker has a part, and `gather_for_metrics` joins them.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import accelerate
@@ -86,8 +86,11 @@ class Accelerator(accelerate.Accelerator):  # type: ignore[misc]  # accelerate h
         """The training of the prepared models and optimizers with this data."""
         optimizers = [one.optimizer for one in self._optimizers]
         models = [self.unwrap_model(model) for model in self._models]
-        self._workers.run = run = attach(models, optimizers, loader)
-        return run
+        return self._workers.attached(attach(models, optimizers, loader))
+
+    def listen(self, listener: Callable[[dict[str, Any]], object]) -> None:
+        """`run.listen(listener)`, for loggers."""
+        self._workers.listen(listener)
 
     def skip_first_batches(self, dataloader: Any, num_batches: int = 0) -> Any:
         """`load_state` has brought the data of the training to its place already; nothing is skipped there."""
@@ -106,7 +109,9 @@ class Accelerator(accelerate.Accelerator):  # type: ignore[misc]  # accelerate h
                 "DataLoader to accelerator.prepare(), and call model.train() before the loop"
             )
         if kwargs:
-            raise TrainingError(f"accelerator.backward(loss, {', '.join(kwargs)}=...): run.backward() has none of these")
+            raise TrainingError(
+                f"accelerator.backward(loss, {', '.join(kwargs)}=...): run.backward() has none of these"
+            )
         weight = self.weight if weight is None else weight
         if not self.sync_gradients and weight is None:
             super().backward(loss)  # the sum comes with a later batch
@@ -165,7 +170,9 @@ class Accelerator(accelerate.Accelerator):  # type: ignore[misc]  # accelerate h
         def padded(one: torch.Tensor) -> torch.Tensor:
             if dim >= one.ndim:
                 return one
-            longest = int(self._workers.each(np.array([float(one.shape[dim])]), "accelerator.pad_across_processes()").max())
+            longest = int(
+                self._workers.each(np.array([float(one.shape[dim])]), "accelerator.pad_across_processes()").max()
+            )
             sides = [0, 0] * (one.ndim - dim)
             sides[-2 if pad_first else -1] = longest - one.shape[dim]
             return torch.nn.functional.pad(one, sides, value=pad_index)

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 from lightning.fabric.utilities.rank_zero import rank_zero_only as fabric_rank_zero_only
-from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch import Trainer
 from lightning.pytorch.strategies import ParallelStrategy
 from lightning.pytorch.utilities import rank_zero_only
 from lightning.pytorch.utilities.model_helpers import is_overridden
@@ -131,7 +131,7 @@ class DynamixStrategy(ParallelStrategy):
         assert self._passes is not None
         if trainer.max_epochs and trainer.max_epochs > 0:
             self._passes.epochs = trainer.max_epochs
-        self._workers.run = self._passes.attach()
+        self._passes.attach()
 
     def _attach(self, loader: DataLoader[Any]) -> Run:
         if self._workers.settings.resume is not None:
@@ -144,7 +144,11 @@ class DynamixStrategy(ParallelStrategy):
                 f"{type(self.lightning_module).__name__}.backward() would not be called, because run.backward() takes "
                 "its place; remove it"
             )
-        return attach(self.lightning_module, self.optimizers, loader)
+        return self._workers.attached(attach(self.lightning_module, self.optimizers, loader))
+
+    def listen(self, listener: Callable[[dict[str, Any]], object]) -> None:
+        """`run.listen(listener)`, for loggers."""
+        self._workers.listen(listener)
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
         """Tell Lightning which batch is the last of its pass: by their number it cannot know."""
@@ -182,7 +186,9 @@ class DynamixStrategy(ParallelStrategy):
         if self._adds and "weight" not in told:
             return super().backward(closure_loss, optimizer, *args, **kwargs)
         if args or kwargs:
-            raise TrainingError("manual_backward(loss) takes no further arguments here: run.backward() has none of them")
+            raise TrainingError(
+                "manual_backward(loss) takes no further arguments here: run.backward() has none of them"
+            )
         self.pre_backward(closure_loss)
         loss = self.precision_plugin.pre_backward(closure_loss, self.lightning_module)
         run.backward(loss, **told)

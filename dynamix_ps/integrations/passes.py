@@ -29,6 +29,7 @@ class Passes:
         self._numbers: Iterator[int] = iter(())  # of the passes, inside of run.epochs()
         self._batches: Iterator[Any] = iter(())  # of the pass at hand
         self._saved: Mapping[str, Any] | None = None
+        self._may_begin_inside = True  # only the first pass, after a resume
 
     def attach(self) -> Run:
         """The training, attached by the first call."""
@@ -43,21 +44,14 @@ class Passes:
     def __iter__(self) -> Iterator[Any]:
         run = self.attach()
         self.end_pass()
-        if self.run_is_inside_pass:
+        if run.position_in_pass and not self._may_begin_inside:
             raise TrainingError(
                 f"a pass over the data was left after {run.iteration} iterations, before its end, and another one "
                 "begins; let every pass end (limit training by steps or epochs, not by a part of the data)"
             )
         self._batches = run.batches() if next(self._numbers, None) is not None else run.batches(epochs=1)
-        self._resumed = False
+        self._may_begin_inside = False
         yield from self._batches
-
-    _resumed = True  # the first pass may begin anywhere
-
-    @property
-    def run_is_inside_pass(self) -> bool:
-        """Whether a pass was left before its end."""
-        return self.run is not None and not self._resumed and self.run.position_in_pass > 0
 
     @property
     def is_last(self) -> bool:

@@ -2,8 +2,8 @@
 
     from dynamix_ps.integrations.transformers import Trainer         # in place of `from transformers import Trainer`
 
-The Trainer uses the Accelerator of accelerate.py. Where a model's loss is a mean over tokens, the update is the mean over
-the tokens of all workers. With `num_train_epochs` the number of steps follows the batch sizes: passes over the data end
+The Trainer uses the Accelerator of accelerate.py. Where a model's loss is a mean over tokens, the update is the mean
+over the tokens of all workers. With `num_train_epochs` the number of steps follows the batch sizes: passes over the data end
 where they end, and the learning-rate schedule goes by samples. With `max_steps` both go by steps.
 """
 
@@ -58,9 +58,7 @@ class Trainer(transformers.Trainer):  # type: ignore[misc]  # skipped by mypy, a
     def _init_training_state(
         self, max_steps: int, num_update_steps_per_epoch: int, num_train_epochs: int, checkpoint: Any, trial: Any
     ) -> tuple[int, int]:
-        begin = super()._init_training_state(
-            max_steps, num_update_steps_per_epoch, num_train_epochs, checkpoint, trial
-        )
+        begin = super()._init_training_state(max_steps, num_update_steps_per_epoch, num_train_epochs, checkpoint, trial)
         if checkpoint is None:
             return begin  # type: ignore[no-any-return]
         file = Path(checkpoint) / _PLACE

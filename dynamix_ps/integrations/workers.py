@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TypeVar
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +27,20 @@ class Workers:
         self._comm = join(self.settings, Run.framework).comm
         self.rank, self.size = self._comm.rank, self._comm.size
         self.run: Run | None = None  # while a training is attached: its sums prove that all workers do the same
+        self._listeners: list[Callable[[dict[str, Any]], object]] = []
+
+    def listen(self, listener: Callable[[dict[str, Any]], object]) -> None:
+        """`run.listen(listener)`, now or as soon as there is a training."""
+        self._listeners.append(listener)
+        if self.run is not None:
+            self.run.listen(listener)
+
+    def attached(self, run: Run) -> Run:
+        """The training begins."""
+        self.run = run
+        for listener in self._listeners:
+            run.listen(listener)
+        return run
 
     def each(self, values: NDArray[np.float64], what: str) -> NDArray[np.float64]:
         """The `values` of every worker, shape (workers, *shape of values). `what` the script does, for errors.
