@@ -3,8 +3,8 @@
     from dynamix_ps.integrations.transformers import Trainer         # in place of `from transformers import Trainer`
 
 The Trainer uses the Accelerator of accelerate.py. Where a model's loss is a mean over tokens, the update is the mean
-over the tokens of all workers. With `num_train_epochs` the number of steps follows the batch sizes: passes over the data end
-where they end, and the learning-rate schedule goes by samples. With `max_steps` both go by steps.
+over the tokens of all workers. With `num_train_epochs` the number of steps follows the batch sizes: passes over the data
+end where they end, and the learning-rate schedule goes by samples. With `max_steps` both go by steps.
 """
 
 from __future__ import annotations

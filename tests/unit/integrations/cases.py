@@ -1,0 +1,221 @@
+"""What the workers of these tests run: small trainings in each framework, with batch sizes that change."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+from torch.utils.data import DataLoader, Dataset, TensorDataset
+
+from dynamix_ps.messages import Plan
+from worker_hooks.session import Session
+from worker_hooks.torch.run import Run
+
+ROWS, BATCH = 250, 32
+
+
+def hand_out(plans: Sequence[tuple[int, Sequence[int]]]) -> None:
+    """Every worker of this process gets these plans: [(after so many iterations, batch sizes), ...]."""
+    runs: list[Run] = []
+    begin_batch = Run._begin_batch
+
+    def remember(run: Run, batch: Any) -> None:
+        runs[:] = [run]
+        begin_batch(run, batch)
+
+    def newest_plan(session: Session) -> Plan | None:
+        due = [
+            Plan(number, tuple(sizes)) for number, (after, sizes) in enumerate(plans, 1) if after <= runs[0].iteration
+        ]
+        return due[-1] if due else None
+
+    Run._begin_batch = remember  # type: ignore[method-assign]
+    Session.newest_plan = newest_plan  # type: ignore[method-assign]
+
+
+def data() -> TensorDataset:
+    generator = torch.Generator().manual_seed(0)
+    inputs = torch.randn(ROWS, 8, generator=generator)
+    return TensorDataset(inputs, (inputs @ torch.randn(8, 3, generator=generator)).argmax(1))
+
+
+def net() -> nn.Sequential:
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 3))
+
+
+def weights_of(model: nn.Module) -> list[float]:
+    return [number for parameter in model.parameters() for number in parameter.detach().flatten().tolist()]
+
+
+def in_lightning(job: dict[str, Any]) -> dict[str, Any]:
+    """Train by Lightning. `trainer`: arguments of the Trainer; `checkpoint`: to go on from."""
+    import lightning.pytorch as pl
+    from lightning.pytorch.callbacks import ModelCheckpoint
+
+    from dynamix_ps.integrations.lightning import DynamixStrategy
+
+    hand_out(job.get("plans", ()))
+    seen: list[int] = []
+
+    class Module(pl.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = net()
+
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            inputs, targets = batch
+            seen.append(len(targets))
+            loss = cross_entropy(self.net(inputs), targets)
+            self.log("loss", loss, on_epoch=True, on_step=False, sync_dist=True)
+            return {"loss": loss, **({"weight": len(targets)} if job.get("weighted") else {})}
+
+        def validation_step(self, batch: Any, batch_idx: int) -> None:
+            inputs, targets = batch
+            self.log("accuracy", (self.net(inputs).argmax(1) == targets).float().mean())
+
+        def configure_optimizers(self) -> Any:
+            optimizer = torch.optim.SGD(self.parameters(), lr=0.2, momentum=0.9)
+            return [optimizer], [torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.8)]
+
+    validated: list[int] = []
+
+    class Count(pl.Callback):
+        def on_validation_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+            validated.append(trainer.global_step)
+
+    module = Module()
+    saving = ModelCheckpoint("kept", "{step}", save_top_k=-1, every_n_train_steps=3, save_on_train_epoch_end=False)
+    trainer = pl.Trainer(
+        strategy=DynamixStrategy(),
+        accelerator="cpu",
+        logger=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        callbacks=[Count(), saving],
+        **{"max_epochs": 3, "num_sanity_val_steps": 1, **job.get("trainer", {})},
+    )
+    loader = DataLoader(data(), BATCH, shuffle=True)
+    trainer.fit(module, loader, DataLoader(data(), 100), ckpt_path=job.get("checkpoint"))
+    return {
+        "weights": weights_of(module),
+        "steps": trainer.global_step,
+        "epochs": trainer.current_epoch,
+        "validated": validated,
+        "seen": seen,
+        "loss": float(trainer.callback_metrics["loss"]),
+        "accuracy": float(trainer.callback_metrics["accuracy"]),
+        "kept": sorted(map(str, Path("kept").resolve().glob("*.ckpt"))),
+    }
+
+
+def in_accelerate(job: dict[str, Any]) -> dict[str, Any]:
+    """Train by accelerate. `accumulated`: batches in one step; `save_after`, `state`: steps, folder to go on from."""
+    from dynamix_ps.integrations.accelerate import Accelerator
+
+    hand_out(job.get("plans", ()))
+    accelerator = Accelerator(gradient_accumulation_steps=job.get("accumulated", 1), cpu=True)
+    model, rows = net(), data()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.2, momentum=0.9)
+    model, optimizer, loader, test = accelerator.prepare(
+        model, optimizer, DataLoader(rows, BATCH, shuffle=True), DataLoader(rows, 100)
+    )
+    if "state" in job:
+        accelerator.load_state(job["state"])
+    seen, steps, counted, right, epochs = [], 0, 0, 0, job.get("epochs", 3)
+    for _ in range(epochs):
+        model.train()
+        for inputs, targets in loader:
+            with accelerator.accumulate(model):
+                seen.append(len(targets))
+                accelerator.backward(cross_entropy(model(inputs), targets))
+                steps += accelerator.sync_gradients
+                optimizer.step()
+                optimizer.zero_grad()
+            if steps == job.get("save_after"):
+                accelerator.save_state("state")
+        model.eval()
+        for inputs, targets in test:
+            found = accelerator.gather_for_metrics((model(inputs).argmax(1), targets))
+            right, counted = right + int((found[0] == found[1]).sum()), counted + len(found[1])
+    sizes = accelerator.gather(torch.arange(accelerator.process_index + 1)).tolist()
+    mean = accelerator.reduce(torch.tensor(float(accelerator.process_index)), "mean").item()
+    return {
+        "weights": weights_of(model),
+        "steps": steps,
+        "seen": seen,
+        "accuracy": right / counted,
+        "counted": counted,
+        "gathered": sizes,
+        "mean": mean,
+        "is_main": accelerator.is_main_process,
+    }
+
+
+class Lines(Dataset[bytes]):
+    """Lines of different lengths."""
+
+    def __init__(self) -> None:
+        words = "the quick brown fox jumps over the lazy dog while nobody looks at the small red house".split()
+        self._lines = [" ".join(words[n % 5 : n % 5 + 2 + n % 7]).encode() for n in range(120)]
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def __getitem__(self, number: int) -> bytes:
+        return self._lines[number]
+
+
+def padded(lines: Sequence[bytes]) -> dict[str, torch.Tensor]:
+    length = max(map(len, lines))
+    labels = torch.full((len(lines), length), -100)
+    for row, line in enumerate(lines):
+        labels[row, : len(line)] = torch.tensor(list(line))
+    codes = labels.clamp(min=0)
+    return {"input_ids": codes, "labels": labels, "attention_mask": (labels >= 0).long()}
+
+
+def in_transformers(job: dict[str, Any]) -> dict[str, Any]:
+    """Train a byte-level GPT by the Trainer. `arguments`: of the training; `checkpoint`: to go on from."""
+    from transformers import GPT2Config, GPT2LMHeadModel, TrainingArguments
+
+    from dynamix_ps.integrations.transformers import Trainer
+
+    hand_out(job.get("plans", ()))
+    torch.manual_seed(1)
+    config = GPT2Config(
+        vocab_size=256, n_positions=80, n_embd=16, n_layer=1, n_head=2, bos_token_id=0, eos_token_id=0,
+        resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0,
+    )  # fmt: skip
+    model = GPT2LMHeadModel(config)
+    rates: list[float] = []
+
+    class Rates(Trainer):
+        def training_step(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+            rates.append(self._get_learning_rate())
+            return super().training_step(*args, **kwargs)
+
+    arguments = {
+        "output_dir": "out", "num_train_epochs": 3, "per_device_train_batch_size": 16, "learning_rate": 1e-2,
+        "use_cpu": True, "report_to": [], "disable_tqdm": True, "save_strategy": "epoch", "eval_strategy": "epoch",
+        "dataloader_pin_memory": False, "seed": 3,
+    }  # fmt: skip
+    trainer = Rates(
+        model=model,
+        args=TrainingArguments(**{**arguments, **job.get("arguments", {})}),
+        train_dataset=Lines(),
+        eval_dataset=Lines(),
+        data_collator=padded,
+    )
+    output = trainer.train(resume_from_checkpoint=job.get("checkpoint"))
+    return {
+        "weights": weights_of(model),
+        "steps": output.global_step,
+        "evaluated": [one["eval_loss"] for one in trainer.state.log_history if "eval_loss" in one],
+        "rates": rates,
+        "kept": sorted(map(str, Path("out").resolve().glob("checkpoint-*"))),
+    }
