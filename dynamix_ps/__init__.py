@@ -1,6 +1,7 @@
 """DYNAMIX on BytePS, the product. In reading order, from what a user touches down to what everything stands on:
 
 torch, mxnet     what a training script imports
+integrations     the same for Lightning, accelerate, transformers and experiment loggers
 cli              the command `dynamix`, one module per sub-command; __main__ is `python -m dynamix_ps`
 launch           one run on this machine: start all roles, watch them, stop them, clean up
 arbitrator       the service that receives window records and answers with plans

@@ -29,7 +29,7 @@ from dynamix_ps.integrations.workers import Workers
 from dynamix_ps.torch import Run, attach
 
 
-class Accelerator(accelerate.Accelerator):  # type: ignore[misc]  # accelerate has no types
+class Accelerator(accelerate.Accelerator):
     """`accelerate.Accelerator` for the workers that `dynamix launch` has started; the arguments are the same."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -133,36 +133,20 @@ class Accelerator(accelerate.Accelerator):  # type: ignore[misc]  # accelerate h
 
     def gather(self, tensor: Any) -> Any:
         """Tensors of all workers, joined in the order of ranks along the first dimension, whose size may differ."""
-        return recursively_apply(self._gathered, tensor, error_on_other_type=True)
+
+        def joined(one: torch.Tensor) -> torch.Tensor:
+            return torch.cat(self._workers.tensors(one[None] if one.ndim == 0 else one, "accelerator.gather()"))
+
+        return recursively_apply(joined, tensor, error_on_other_type=True)
 
     def gather_for_metrics(self, input_data: Any, use_gather_object: bool = False) -> Any:
         if use_gather_object:
             raise TrainingError("gather_for_metrics(use_gather_object=True): only tensors travel between workers")
         return super().gather_for_metrics(input_data)
 
-    def _gathered(self, tensor: torch.Tensor) -> torch.Tensor:
-        mine = tensor.detach().cpu().double()
-        mine = mine[None] if mine.ndim == 0 else mine
-        what = "accelerator.gather()"
-        shape = np.zeros(8)
-        shape[: mine.ndim] = mine.shape
-        shapes = self._workers.each(shape, what).astype(int)
-        if (shapes[:, 1:] != shapes[0, 1:]).any():
-            raise TrainingError(
-                f"{what}: tensors of shapes {shapes[:, : mine.ndim].tolist()} differ beyond their first dimension; "
-                "call accelerator.pad_across_processes(..., dim=1) before"
-            )
-        padded = np.zeros((shapes[:, 0].max(), *mine.shape[1:]))
-        padded[: len(mine)] = mine.numpy()
-        rows = self._workers.each(padded, what)
-        joined = np.concatenate([row[:length] for row, length in zip(rows, shapes[:, 0], strict=True)])
-        return torch.from_numpy(joined).to(tensor)
-
     def reduce(self, tensor: Any, reduction: str = "sum", scale: float = 1.0) -> Any:
         def reduced(one: torch.Tensor) -> torch.Tensor:
-            rows = self._workers.each(one.detach().cpu().double().numpy(), "accelerator.reduce()")
-            how = {"sum": rows.sum, "mean": rows.mean, "max": rows.max}.get(reduction)
-            return one if how is None else torch.from_numpy(np.asarray(how(axis=0))).to(one)
+            return one if reduction == "none" else self._workers.reduced(one, reduction, "accelerator.reduce()")
 
         return recursively_apply(reduced, tensor, error_on_other_type=True)
 
@@ -180,7 +164,7 @@ class Accelerator(accelerate.Accelerator):  # type: ignore[misc]  # accelerate h
         return recursively_apply(padded, tensor, error_on_other_type=True)
 
 
-class PreparedLoader(DataLoaderStateMixin):  # type: ignore[misc]
+class PreparedLoader(DataLoaderStateMixin):
     """A DataLoader that `Accelerator.prepare` returns: passes over the data while the model trains."""
 
     def __init__(self, accelerator: Accelerator, loader: DataLoader[Any], shard: Any) -> None:

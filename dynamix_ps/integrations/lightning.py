@@ -16,7 +16,6 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-import numpy as np
 import torch
 from lightning.fabric.utilities.rank_zero import rank_zero_only as fabric_rank_zero_only
 from lightning.pytorch import Trainer
@@ -24,19 +23,13 @@ from lightning.pytorch.strategies import ParallelStrategy
 from lightning.pytorch.utilities import rank_zero_only
 from lightning.pytorch.utilities.model_helpers import is_overridden
 from torch.utils.data import DataLoader
+from torchmetrics import Metric
 
 from dynamix_ps.errors import TrainingError
 from dynamix_ps.integrations.passes import Passes
 from dynamix_ps.integrations.workers import Workers
 from dynamix_ps.torch import Run, attach
 
-_REDUCED: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
-    "mean": lambda rows: rows.mean(0),
-    "avg": lambda rows: rows.mean(0),
-    "sum": lambda rows: rows.sum(0),
-    "max": lambda rows: rows.amax(0),
-    "min": lambda rows: rows.amin(0),
-}
 _TOLD = ("correct", "weight")  # what `training_step` may return beside the loss
 
 
@@ -94,6 +87,10 @@ class DynamixStrategy(ParallelStrategy):
     def model_to_device(self) -> None:
         assert self.model is not None
         self.model.to(self.root_device)
+
+    def setup(self, trainer: Trainer) -> None:
+        super().setup(trainer)
+        self._share_metrics()
 
     # -- training -----------------------------------------------------------------------------------------------------
 
@@ -225,20 +222,24 @@ class DynamixStrategy(ParallelStrategy):
     def reduce(self, tensor: Any, group: Any = None, reduce_op: Any = "mean") -> Any:
         if not isinstance(tensor, torch.Tensor):
             return tensor
-        name = str(reduce_op or "sum").rpartition(".")[2].lower()
-        if name not in _REDUCED:
-            raise TrainingError(f"reduce_op={reduce_op!r} of all workers: expected one of {', '.join(_REDUCED)}")
-        return _REDUCED[name](self._of_each(tensor)).to(tensor)
+        how = str(reduce_op or "sum").rpartition(".")[2].lower()  # a text, or a ReduceOp
+        return self._workers.reduced(tensor, how, "a metric of all workers")
 
     def all_gather(self, tensor: torch.Tensor, group: Any = None, sync_grads: bool = False) -> torch.Tensor:
         if sync_grads:
             raise TrainingError("all_gather(..., sync_grads=True): gradients do not flow between workers; leave it out")
-        return self._of_each(tensor).to(tensor)
+        return torch.stack(self._workers.tensors(tensor, "all_gather()"))
 
-    def _of_each(self, tensor: torch.Tensor) -> torch.Tensor:
-        """float64, shape (workers, *shape of the tensor)."""
-        values = np.asarray(tensor.detach().cpu().double())
-        return torch.from_numpy(self._workers.each(values, "a metric of all workers (reduce, all_gather)"))
+    def _share_metrics(self) -> None:
+        """Metrics of torchmetrics are over all workers' batches while training, and each worker's own in evaluations,
+        where each has all data. By themselves they would ask torch.distributed, whatever it is used for."""
+        assert self.lightning_module is not None
+        for metric in self.lightning_module.modules():
+            if isinstance(metric, Metric):
+                metric.distributed_available_fn = lambda: self._workers.size > 1 and self._trainer.training
+                metric.dist_sync_fn = lambda tensor, group=None: self._workers.tensors(
+                    tensor, "a metric of all workers"
+                )
 
     def broadcast(self, obj: Any, src: int = 0) -> Any:
         return self._workers.from_rank_0(obj, "trainer.strategy.broadcast()")

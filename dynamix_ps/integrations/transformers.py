@@ -3,8 +3,8 @@
     from dynamix_ps.integrations.transformers import Trainer         # in place of `from transformers import Trainer`
 
 The Trainer uses the Accelerator of accelerate.py. Where a model's loss is a mean over tokens, the update is the mean
-over the tokens of all workers. With `num_train_epochs` the number of steps follows the batch sizes: passes over the data
-end where they end, and the learning-rate schedule goes by samples. With `max_steps` both go by steps.
+over the tokens of all workers. With `num_train_epochs` the number of steps follows the batch sizes: passes over the
+data end where they end, and the learning-rate schedule goes by samples. With `max_steps` both go by steps.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from dynamix_ps.integrations.accelerate import Accelerator, PreparedLoader
 _PLACE = "dynamix.pt"  # in a checkpoint of the Trainer: the place in the data, and the plan
 
 
-class Trainer(transformers.Trainer):  # type: ignore[misc]  # skipped by mypy, as it reads for minutes
+class Trainer(transformers.Trainer):
     """`transformers.Trainer` for the workers that `dynamix launch` has started; the arguments are the same."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -93,7 +93,7 @@ class Trainer(transformers.Trainer):  # type: ignore[misc]  # skipped by mypy, a
         return output
 
 
-class _PassesDecide(transformers.TrainerCallback):  # type: ignore[misc]
+class _PassesDecide(transformers.TrainerCallback):
     """The Trainer counts steps; here the passes over the data say when they end and how far training is."""
 
     def __init__(self, trainer: Trainer) -> None:

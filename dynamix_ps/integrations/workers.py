@@ -7,8 +7,10 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
+from dynamix_ps.errors import TrainingError
 from dynamix_ps.torch import Run
 from worker_hooks.session import join
 from worker_hooks.settings import Settings
@@ -16,6 +18,14 @@ from worker_hooks.settings import Settings
 T = TypeVar("T")
 _KEY = "dynamix.framework"
 _VALUES = (16, 4096)  # of the sums: a data plane needs fixed sizes, and each takes memory of its servers
+_DIMENSIONS = 8  # of a tensor, at most
+_REDUCTIONS: dict[str, Callable[[NDArray[np.float64]], Any]] = {
+    "sum": lambda rows: rows.sum(axis=0),
+    "mean": lambda rows: rows.mean(axis=0),
+    "avg": lambda rows: rows.mean(axis=0),
+    "max": lambda rows: rows.max(axis=0),
+    "min": lambda rows: rows.min(axis=0),
+}
 _declared: set[str] = set()
 
 
@@ -52,6 +62,40 @@ class Workers:
         if self.size > 1:
             rows = self._total(rows.ravel(), what).reshape(rows.shape)
         return rows.reshape(self.size, *values.shape)
+
+    def tensors(self, tensor: torch.Tensor, what: str) -> list[torch.Tensor]:
+        """The `tensor` of every worker, in the order of ranks. Their first dimensions may differ.
+
+        Raises TrainingError, on all workers, if other dimensions do.
+        """
+        mine = tensor.detach().cpu().double().numpy()
+        shape = np.zeros(_DIMENSIONS)
+        shape[: mine.ndim] = mine.shape
+        shapes = self.each(shape, what).astype(int)
+        if (shapes[:, 1:] != shapes[0, 1:]).any():
+            raise TrainingError(
+                f"{what}: tensors of shapes {shapes[:, : mine.ndim].tolist()} differ beyond their first dimension; "
+                "pad them to one shape before"
+            )
+        if not mine.ndim:
+            rows: Any = self.each(mine, what)
+        else:
+            padded = np.zeros((shapes[:, 0].max(), *mine.shape[1:]))
+            padded[: len(mine)] = mine
+            rows = [row[:length] for row, length in zip(self.each(padded, what), shapes[:, 0], strict=True)]
+        return [torch.from_numpy(np.array(row)).to(tensor) for row in rows]
+
+    def reduced(self, tensor: torch.Tensor, how: str, what: str) -> torch.Tensor:
+        """Sum, mean, max or min over the tensors of all workers, which have one shape. A mean is a floating number.
+
+        Raises TrainingError for another reduction.
+        """
+        if how not in _REDUCTIONS:
+            raise TrainingError(f"{what}: got reduction {how!r}, expected one of {', '.join(_REDUCTIONS)}")
+        rows = self.each(tensor.detach().cpu().double().numpy(), what)
+        value = torch.from_numpy(np.array(_REDUCTIONS[how](rows)))
+        rounds = how in ("mean", "avg") and not tensor.is_floating_point()
+        return value.to(tensor.device, torch.get_default_dtype() if rounds else tensor.dtype)
 
     def from_rank_0(self, thing: T, what: str) -> T:
         """Rank 0's `thing`: None, a number, a text, or lists and dicts of them."""

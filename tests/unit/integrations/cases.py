@@ -28,10 +28,8 @@ def hand_out(plans: Sequence[tuple[int, Sequence[int]]]) -> None:
         begin_batch(run, batch)
 
     def newest_plan(session: Session) -> Plan | None:
-        due = [
-            Plan(number, tuple(sizes)) for number, (after, sizes) in enumerate(plans, 1) if after <= runs[0].iteration
-        ]
-        return due[-1] if due else None
+        due = [number for number, (after, _) in enumerate(plans) if after <= runs[0].iteration]
+        return Plan(due[-1] + 1, tuple(plans[due[-1]][1])) if due else None
 
     Run._begin_batch = remember  # type: ignore[method-assign]
     Session.newest_plan = newest_plan  # type: ignore[method-assign]
@@ -160,8 +158,8 @@ class Lines(Dataset[bytes]):
     """Lines of different lengths."""
 
     def __init__(self) -> None:
-        words = "the quick brown fox jumps over the lazy dog while nobody looks at the small red house".split()
-        self._lines = [" ".join(words[n % 5 : n % 5 + 2 + n % 7]).encode() for n in range(120)]
+        text = "the quick brown fox jumps over the lazy dog while nobody looks at the small red house"
+        self._lines = [text[n % 9 : n % 9 + 12 + 5 * (n % 11)].encode() for n in range(120)]
 
     def __len__(self) -> int:
         return len(self._lines)
