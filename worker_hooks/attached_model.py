@@ -11,7 +11,7 @@ import itertools
 import logging
 import math
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -389,6 +389,24 @@ class AttachedModel(ReplicatedModel):
             samples = samples_of(total)
             self._observer.evaluated(self.iteration, self.epoch, values, known, samples, self._trained_samples)
         return in_form_of(share.scores, values)
+
+    def record(
+        self,
+        values: Mapping[str, float],
+        *,
+        higher_is_better: str | Sequence[str] = (),
+        lower_is_better: str | Sequence[str] = (),
+    ) -> None:
+        """Record what the script has measured by itself of the model as it is, as `evaluate` does with its means.
+
+        What worker 0 says counts. Names and directions are those of `evaluate`.
+
+        Raises TrainingError for a direction of a name that is not in `values`.
+        """
+        known = directions(values, higher_is_better, lower_is_better)
+        if self.rank == 0 and values:
+            numbers = {name: float(value) for name, value in values.items()}
+            self._observer.evaluated(self.iteration, self.epoch, numbers, known, None, self._trained_samples)
 
     def close(self) -> None:
         """End this training: its hooks leave model and optimizers. Also runs at exit. Collective.

@@ -46,6 +46,7 @@ class DynamixStrategy(ParallelStrategy):
         self._told: dict[str, Any] = {}
         self._adds = False  # this batch's gradients wait for those of further batches
         self._pause: AbstractContextManager[None] | None = None
+        self._of_training: set[str] | None = None  # names of metrics that were there before the first validation
         self._has_failed = False
 
     # -- this worker among the others ---------------------------------------------------------------------------------
@@ -196,6 +197,8 @@ class DynamixStrategy(ParallelStrategy):
     def on_validation_start(self) -> None:
         if self._workers.run is not None and self._passes is not None:
             self._passes.end_pass()
+            if self._of_training is None:
+                self._of_training = set(self._trainer.callback_metrics)
             self._pause = self._workers.run.paused()
             self._pause.__enter__()
 
@@ -203,6 +206,16 @@ class DynamixStrategy(ParallelStrategy):
         if self._pause is not None:
             self._pause.__exit__(None, None, None)
             self._pause = None
+            self._record()
+
+    def _record(self) -> None:
+        """What the validation has logged: `val_accuracy` as `accuracy`."""
+        run, of_training = self._workers.run, self._of_training
+        assert run is not None and of_training is not None
+        found = {
+            name: float(value) for name, value in self._trainer.callback_metrics.items() if name not in of_training
+        }
+        run.record({name.removeprefix("val_").replace("/", "_"): value for name, value in found.items()})
 
     def on_train_end(self) -> None:
         if self._passes is not None:

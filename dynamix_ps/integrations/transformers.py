@@ -21,6 +21,7 @@ from transformers import trainer as original
 from dynamix_ps.errors import TrainingError
 from dynamix_ps.integrations.accelerate import Accelerator, PreparedLoader
 
+_OF_MACHINE = ("_runtime", "_per_second", "_time")  # values of an evaluation that are not of the model
 _PLACE = "dynamix.pt"  # in a checkpoint of the Trainer: the place in the data, and the plan
 
 
@@ -85,7 +86,16 @@ class Trainer(transformers.Trainer):
         if run is None:
             return super().evaluate(*args, **kwargs)
         with run.paused():
-            return super().evaluate(*args, **kwargs)
+            values = super().evaluate(*args, **kwargs)
+        prefix = f"{kwargs.get('metric_key_prefix', 'eval')}_"
+        run.record(
+            {
+                name.removeprefix(prefix): value
+                for name, value in values.items()
+                if name.startswith(prefix) and not name.endswith(_OF_MACHINE)
+            }
+        )
+        return values
 
     def train(self, *args: Any, **kwargs: Any) -> Any:
         output = super().train(*args, **kwargs)

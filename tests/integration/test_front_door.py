@@ -8,7 +8,9 @@ import re
 import shutil
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -105,10 +107,15 @@ def test_the_cluster_file_of_the_readme_is_valid(tmp_path: Path) -> None:
     assert len(load_config(tmp_path / "cluster.yaml").cluster.workers) == 2
 
 
-@pytest.mark.parametrize(
-    "example",
-    [pytest.param(file, id=file.stem, marks=NEEDS_MXNET if "mxnet" in file.stem else ()) for file in EXAMPLES],
-)
+def marks_of(example: Path) -> Any:
+    if "mxnet" in example.stem:
+        return NEEDS_MXNET
+    if "lightning" in example.stem:
+        return pytest.mark.skipif(not find_spec("lightning"), reason="the extra `lightning` is not installed")
+    return ()
+
+
+@pytest.mark.parametrize("example", [pytest.param(file, id=file.stem, marks=marks_of(file)) for file in EXAMPLES])
 def test_an_example_trains_two_uneven_workers(tmp_path: Path, example: Path) -> None:
     script = f"examples/{example.name}"
     told = re.findall(r"^    (dynamix .*)$", ast.get_docstring(ast.parse(example.read_text())) or "", re.MULTILINE)

@@ -146,10 +146,10 @@ class TrainingObserver:
         epoch: int,
         values: Mapping[str, float],
         higher_is_better: Mapping[str, bool],
-        samples: int,
+        samples: int | None,
         trained_samples: int,
     ) -> None:
-        """The model after `iteration` iterations has these values on `samples` samples."""
+        """The model after `iteration` iterations has these values on `samples` samples, where their number is known."""
         self._reporter.event(
             "evaluation",
             iteration=self.reported(iteration),
