@@ -44,7 +44,8 @@ class Accelerator(accelerate.Accelerator):
                 f"accelerate has started its own processes ({state.distributed_type}); start the script by "
                 "`dynamix launch -c cluster.yaml -- python ...` alone"
             )
-        state.process_index, state.num_processes = self._workers.rank, self._workers.size
+        state.process_index = state.local_process_index = self._workers.rank
+        state.num_processes = self._workers.size
         super().__init__(*args, **kwargs)
         if self._workers.settings.resume is not None:
             raise TrainingError(
@@ -52,6 +53,8 @@ class Accelerator(accelerate.Accelerator):
                 "trainer.train(resume_from_checkpoint=...)"
             )
         self._training: PreparedLoader | None = None  # that has the data of the training
+        self._place = _Place()
+        self.register_for_checkpointing(self._place)
         self.weight: Any = None  # of the losses to come, where `backward` gets none
 
     @property
@@ -74,7 +77,7 @@ class Accelerator(accelerate.Accelerator):
             return False
         if self._training is None:
             self._training = loader
-            self.register_for_checkpointing(loader.passes)
+            self._place.belongs_to(loader.passes)
         if loader is not self._training:
             raise TrainingError(
                 "a loop over a second loader while the model is in training mode; a training has one loader, and an "
@@ -94,9 +97,14 @@ class Accelerator(accelerate.Accelerator):
 
     def skip_first_batches(self, dataloader: Any, num_batches: int = 0) -> Any:
         """`load_state` has brought the data of the training to its place already; nothing is skipped there."""
-        if isinstance(dataloader, PreparedLoader):
-            return dataloader.skipping(num_batches)
-        return super().skip_first_batches(dataloader, num_batches)
+        if not isinstance(dataloader, PreparedLoader):
+            return super().skip_first_batches(dataloader, num_batches)
+        if num_batches and not self._place.is_loaded:
+            raise TrainingError(
+                "skip_first_batches() of the training loader without a state: call accelerator.load_state() before, "
+                "which brings the data to its place"
+            )
+        return dataloader
 
     # -- gradients ----------------------------------------------------------------------------------------------------
 
@@ -123,6 +131,7 @@ class Accelerator(accelerate.Accelerator):
         """Ends the training too."""
         if self._workers.run is not None:
             run, self._workers.run, self._training = self._workers.run, None, None
+            self._place.over()
             run.close()
         return super().free_memory(*objects)
 
@@ -164,6 +173,36 @@ class Accelerator(accelerate.Accelerator):
         return recursively_apply(padded, tensor, error_on_other_type=True)
 
 
+class _Place:
+    """The place in the data of the training, as accelerate saves and loads it with other objects."""
+
+    def __init__(self) -> None:
+        self._passes: Passes | None = None
+        self._loaded: dict[str, Any] | None = None
+
+    @property
+    def is_loaded(self) -> bool:
+        return bool(self._loaded)
+
+    def belongs_to(self, passes: Passes) -> None:
+        """The training has this data."""
+        self._passes = passes
+        if self._loaded:
+            passes.load_state_dict(self._loaded)
+
+    def over(self) -> None:
+        """The training has ended."""
+        self._passes = self._loaded = None
+
+    def state_dict(self) -> dict[str, Any]:
+        return {} if self._passes is None else self._passes.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        if self._passes is not None:
+            raise TrainingError("accelerator.load_state() after the first batch; call it before the loop over the data")
+        self._loaded = state
+
+
 class PreparedLoader(DataLoaderStateMixin):
     """A DataLoader that `Accelerator.prepare` returns: passes over the data while the model trains."""
 
@@ -172,18 +211,12 @@ class PreparedLoader(DataLoaderStateMixin):
         self._accelerator, self._shard = accelerator, shard
         self.passes = Passes(loader, accelerator.num_processes, accelerator.attach)
         self.loader, self.dataset, self.gradient_state = loader, loader.dataset, GradientState()
-        self._skipped = 0
 
     def __iter__(self) -> Iterator[Any]:
         accelerator = self._accelerator
         if not accelerator.takes(self):
             yield from self._shard
             return
-        if self._skipped:
-            raise TrainingError(
-                "skip_first_batches() of the training loader without a state: call accelerator.load_state() before, "
-                "which brings the data to its place"
-            )
         self.begin()
         try:
             for batch in self.passes:
@@ -199,11 +232,6 @@ class PreparedLoader(DataLoaderStateMixin):
     def total_batch_size(self) -> int:
         """As accelerate counts it: of all workers, at first."""
         return math.ceil(len(self.dataset) / max(len(self), 1))  # type: ignore[arg-type]  # checked by attach
-
-    def skipping(self, batches: int) -> PreparedLoader:
-        """This loader; nothing is to skip where its state was loaded."""
-        self._skipped = 0 if self.passes.is_placed else batches
-        return self
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):

@@ -14,7 +14,8 @@ from worker_hooks.settings import Settings
 
 
 class Passes:
-    """In place of the script's DataLoader: each loop is one pass over the data, in batches of this worker's sizes.
+    """In place of the script's DataLoader: each loop is one pass over the data, in batches of this worker's sizes. A loop
+    after one that was left goes on with the rest of its pass.
 
     Its length is that of a pass if the plan stays as it is. Sizes change, so a loop may give more or fewer batches;
     `is_last` says which is the last one.
@@ -44,7 +45,7 @@ class Passes:
     def __iter__(self) -> Iterator[Any]:
         run = self.attach()
         self.end_pass()
-        if run.position_in_pass and not self._may_begin_inside:
+        if self.epochs and run.position_in_pass and not self._may_begin_inside:
             raise TrainingError(
                 f"a pass over the data was left after {run.iteration} iterations, before its end, and another one "
                 "begins; let every pass end (limit training by steps or epochs, not by a part of the data)"
@@ -57,11 +58,6 @@ class Passes:
     def is_last(self) -> bool:
         """Whether the batch at hand is the last of its pass."""
         return self.run is not None and self.run.is_last_batch
-
-    @property
-    def is_placed(self) -> bool:
-        """Whether training begins or has begun at a place that a checkpoint names."""
-        return self._saved is not None
 
     def end_pass(self) -> None:
         """The last batch of the pass is done, although nobody has asked for the one behind it."""
