@@ -14,11 +14,10 @@ from worker_hooks.settings import Settings
 
 
 class Passes:
-    """In place of the script's DataLoader: each loop is one pass over the data, in batches of this worker's sizes. A loop
-    after one that was left goes on with the rest of its pass.
+    """In place of the script's DataLoader: each loop is one pass over the data, in batches of this worker's sizes.
 
-    Its length is that of a pass if the plan stays as it is. Sizes change, so a loop may give more or fewer batches;
-    `is_last` says which is the last one.
+    A loop after one that was left goes on with the rest of its pass. The length is that of a pass if the plan stays as
+    it is; sizes change, so a loop may give more or fewer batches, and `is_last` says which is the last one.
     """
 
     def __init__(self, loader: DataLoader[Any], workers: int, begin: Callable[[DataLoader[Any]], Run]) -> None:
