@@ -46,6 +46,17 @@ def recovered(rank: int, what: str, after_s: float) -> dict[str, Any]:
     return {"kind": "recovered", "rank": rank, "time_s": START_S + after_s, "what": what}
 
 
+def test_graphs_of_torch_compile_are_told_where_there_are_any(folder: RunFolder) -> None:
+    append(folder.worker_file(0), started(0), finished(0, 60, 3000, 12.0))
+    write_summary(folder, config(2), GOOD)
+    assert "torch.compile" not in folder.summary_md.read_text()
+    compiled = {"kind": "compiled", "rank": 1, "time_s": START_S, "graphs": 3, "later": 2}
+    append(folder.worker_file(1), started(1), compiled, compiled)  # of two trainings
+    summary = write_summary(folder, config(2), GOOD)
+    assert (summary["compiled_graphs"], summary["compiled_graphs_later"]) == ([0, 6], [0, 4])
+    assert "| graphs by torch.compile | 0/6, after the first iteration 0/4 |" in folder.summary_md.read_text()
+
+
 def test_units_per_second_are_told_where_the_script_weighs_by_them(folder: RunFolder) -> None:
     for rank in (0, 1):
         append(

@@ -96,6 +96,20 @@ def test_evaluations_are_recorded_under_the_names_and_directions_of_the_script(t
     assert [line["higher_is_better"] for line in told] == [{}, {}, {"wer": False}]
 
 
+def test_what_the_script_has_measured_itself_is_recorded_like_an_evaluation(tmp_path):
+    run = make_run(tmp_path)
+    train(run, iterations=3)
+    run.record({"accuracy": torch.tensor(0.5), "wer": 0.25}, lower_is_better="wer")
+    with pytest.raises(TrainingError, match="a direction is declared for"):
+        run.record({"accuracy": 0.5}, lower_is_better="wer")
+    run.close()
+    (told,) = [line for line in lines(tmp_path) if line["kind"] == "evaluation"]
+    assert told["values"] == {"accuracy": 0.5, "wer": 0.25}
+    assert told["higher_is_better"] == {"accuracy": True, "wer": False}
+    assert (told["iteration"], told["samples"], told["trained_samples"]) == (3, None, 24)
+    assert state_of(read_told(RunFolder(tmp_path)), 1).evaluations[0].values["accuracy"] == 0.5
+
+
 def test_evaluation_is_exact_and_leaves_records_and_mode_alone(tmp_path, monkeypatch):
     clock = {"now_s": 0.0}
     monkeypatch.setattr("time.perf_counter", lambda: clock["now_s"])
