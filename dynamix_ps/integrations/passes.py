@@ -49,7 +49,7 @@ class Passes:
                 f"a pass over the data was left after {run.iteration} iterations, before its end, and another one "
                 "begins; let every pass end (limit training by steps or epochs, not by a part of the data)"
             )
-        self._batches = run.batches() if next(self._numbers, None) is not None else run.batches(epochs=1)
+        self._batches = run.batches() if next(self._numbers, None) is not None else run.batches(epochs=run.epoch + 1)
         self._may_begin_inside = False
         yield from self._batches
 
