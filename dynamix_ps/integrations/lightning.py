@@ -69,15 +69,20 @@ class DynamixStrategy(ParallelStrategy):
 
     @property
     def is_distributed(self) -> bool:
-        """False, so that Lightning puts no DistributedSampler into loaders."""
-        return False
+        """Whether metrics with `sync_dist` are of all workers."""
+        return self._workers.size > 1
+
+    def setup_environment(self) -> None:
+        super().setup_environment()
+        # A DistributedSampler would give each worker a part of the data a second time, and repeat samples.
+        self._trainer._accelerator_connector.use_distributed_sampler = False
 
     def set_world_ranks(self) -> None:
         rank_zero_only.rank = fabric_rank_zero_only.rank = self._workers.rank
 
     @property
     def root_device(self) -> torch.device:
-        devices = self.parallel_devices or [torch.device("cpu")]
+        devices: list[torch.device] = self.parallel_devices or [torch.device("cpu")]
         if len(devices) > 1:
             raise TrainingError(
                 f"Trainer found {len(devices)} devices, and a worker trains on one; say Trainer(devices=1) or "
@@ -182,13 +187,14 @@ class DynamixStrategy(ParallelStrategy):
         run, told = self._workers.run, self._told
         assert run is not None and self.lightning_module is not None
         if self._adds and "weight" not in told:
-            return super().backward(closure_loss, optimizer, *args, **kwargs)
+            added: torch.Tensor = super().backward(closure_loss, optimizer, *args, **kwargs)
+            return added
         if args or kwargs:
             raise TrainingError(
                 "manual_backward(loss) takes no further arguments here: run.backward() has none of them"
             )
         self.pre_backward(closure_loss)
-        loss = self.precision_plugin.pre_backward(closure_loss, self.lightning_module)
+        loss: torch.Tensor = self.precision_plugin.pre_backward(closure_loss, self.lightning_module)
         run.backward(loss, **told)
         loss = self.precision_plugin.post_backward(loss, self.lightning_module)
         self.post_backward(loss)

@@ -105,8 +105,7 @@ def in_lightning(job: dict[str, Any]) -> dict[str, Any]:
         "epochs": trainer.current_epoch,
         "validated": validated,
         "seen": seen,
-        "loss": float(trainer.callback_metrics["loss"]),
-        "accuracy": float(trainer.callback_metrics["accuracy"]),
+        **{name: float(value) for name, value in trainer.callback_metrics.items()},
         "kept": sorted(map(str, Path("kept").resolve().glob("*.ckpt"))),
     }
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from dynamix_ps.errors import TrainingError
 from tests.forked import ForkServer, Worker
 
 pytest.importorskip("lightning", reason="the extra `lightning` is not installed")
@@ -41,7 +42,7 @@ def train(server: ForkServer, tmp_path: Path) -> Any:
 def refusal(server: ForkServer, folder: Path, **job: Any) -> str:
     """What the workers say, which have all stopped with one error."""
     workers: list[Worker] = server.run(CALL, job, folder, mode="observe")
-    assert {worker.code for worker in workers} == {1} or {worker.code for worker in workers} == {3}, workers[0].output
+    assert {worker.code for worker in workers} == {TrainingError.exit_code}, workers[0].output
     last = {worker.output.strip().splitlines()[-1] for worker in workers}
     assert len(last) == 1
     return last.pop()
