@@ -44,9 +44,9 @@ setup(
     ],
     extras_require={
         "torch": ["torch>=2.3", "setuptools>=68", "wheel"],  # the last two build BytePS's plugin
-        "lightning": ["lightning>=2.4,<2.7"],  # each with torch
-        "accelerate": ["accelerate>=1.4,<1.16"],
-        "transformers": ["transformers>=5.0,<5.25", "accelerate>=1.4,<1.16"],
+        "lightning": ["lightning>=2.6,<2.7"],  # each with torch
+        "accelerate": ["accelerate>=1.15,<1.16"],
+        "transformers": ["transformers>=5.24,<5.25", "accelerate>=1.15,<1.16"],
         "mxnet": ["mxnet>=1.9,<2", "numpy<2", "setuptools>=68", "wheel"],
         "plots": ["matplotlib>=3.8", "tensorboardX>=2.6"],
         "gpu": ["nvidia-ml-py>=12"],

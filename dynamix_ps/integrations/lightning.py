@@ -131,6 +131,11 @@ class DynamixStrategy(ParallelStrategy):
                 f"Trainer(val_check_interval={trainer.val_check_interval}): the number of batches in a pass changes "
                 "with their sizes; say after how many batches, as an integer"
             )
+        if isinstance(trainer.limit_train_batches, float) and trainer.limit_train_batches < 1:
+            raise TrainingError(
+                f"Trainer(limit_train_batches={trainer.limit_train_batches}): the number of batches in a pass changes "
+                "with their sizes; give it a loader of fewer samples"
+            )
         assert self._passes is not None
         if trainer.max_epochs and trainer.max_epochs > 0:
             self._passes.epochs = trainer.max_epochs
@@ -168,6 +173,7 @@ class DynamixStrategy(ParallelStrategy):
         return limit if isinstance(limit, int) else None
 
     def training_step(self, *args: Any, **kwargs: Any) -> Any:
+        self._told = {}  # of the batch before
         output = super().training_step(*args, **kwargs)
         self._told = {name: output[name] for name in _TOLD if name in output} if isinstance(output, Mapping) else {}
         return output
@@ -184,15 +190,16 @@ class DynamixStrategy(ParallelStrategy):
     def backward(
         self, closure_loss: torch.Tensor, optimizer: torch.optim.Optimizer | None, *args: Any, **kwargs: Any
     ) -> torch.Tensor:
-        run, told = self._workers.run, self._told
+        run, told = self._workers.run, self._told | kwargs
         assert run is not None and self.lightning_module is not None
-        if self._adds and "weight" not in told:
-            added: torch.Tensor = super().backward(closure_loss, optimizer, *args, **kwargs)
-            return added
-        if args or kwargs:
+        if args or not told.keys() <= set(_TOLD):
             raise TrainingError(
-                "manual_backward(loss) takes no further arguments here: run.backward() has none of them"
+                f"manual_backward(loss, ...) got {[*args, *kwargs]}, expected nothing but {' and '.join(_TOLD)}, the "
+                "arguments of run.backward()"
             )
+        if self._adds and "weight" not in told:
+            added: torch.Tensor = super().backward(closure_loss, optimizer)
+            return added
         self.pre_backward(closure_loss)
         loss: torch.Tensor = self.precision_plugin.pre_backward(closure_loss, self.lightning_module)
         run.backward(loss, **told)

@@ -24,6 +24,13 @@ from dynamix_ps.integrations.accelerate import Accelerator, PreparedLoader
 _OF_MACHINE = ("_runtime", "_per_second", "_time")  # values of an evaluation that are not of the model
 _PLACE = "dynamix.pt"  # in a checkpoint of the Trainer: the place in the data, and the plan
 
+_OVERRIDDEN = ("create_accelerator_and_postprocess", "_init_training_state", "_run_epoch")
+if not all(hasattr(transformers.Trainer, name) for name in _OVERRIDDEN):
+    raise ImportError(
+        f"transformers {transformers.__version__} has another Trainer than this module knows; "
+        "pip install 'dynamix-ps[transformers]'"
+    )
+
 
 class Trainer(transformers.Trainer):
     """`transformers.Trainer` for the workers that `dynamix launch` has started; the arguments are the same."""

@@ -93,6 +93,7 @@ def test_a_few_steps_are_enough(train):
     ("trainer", "said"),
     [
         ({"limit_train_batches": 2}, "let every pass end"),
+        ({"limit_train_batches": 0.5}, "a loader of fewer samples"),
         ({"val_check_interval": 0.5}, "as an integer"),
         ({"reload_dataloaders_every_n_epochs": 1}, "a second loader for training"),
         ({"devices": 2}, "a worker trains on one"),
