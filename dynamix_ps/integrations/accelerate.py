@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import accelerate
@@ -67,8 +68,9 @@ class Accelerator(accelerate.Accelerator):
     def prepare_data_loader(self, data_loader: Any, *args: Any, **kwargs: Any) -> Any:
         if isinstance(data_loader, PreparedLoader):
             return data_loader
-        prepared = PreparedLoader(self, data_loader, super().prepare_data_loader(data_loader, *args, **kwargs))
-        self._dataloaders[-1] = prepared
+        shard = partial(super().prepare_data_loader, data_loader, *args, **kwargs)
+        prepared = PreparedLoader(self, data_loader, shard)
+        self._dataloaders.append(prepared)
         return prepared
 
     def takes(self, loader: PreparedLoader) -> bool:
@@ -206,15 +208,17 @@ class _Place:
 class PreparedLoader(DataLoaderStateMixin):
     """A DataLoader that `Accelerator.prepare` returns: passes over the data while the model trains."""
 
-    def __init__(self, accelerator: Accelerator, loader: DataLoader[Any], shard: Any) -> None:
-        """`shard`: what accelerate makes of `loader`, for evaluations."""
-        self._accelerator, self._shard = accelerator, shard
+    def __init__(self, accelerator: Accelerator, loader: DataLoader[Any], shard: Callable[[], Any]) -> None:
+        """`shard` makes what accelerate does of `loader`, for evaluations. It changes the generator of its sampler."""
+        self._accelerator, self._make_shard, self._shard = accelerator, shard, None
         self.passes = Passes(loader, accelerator.num_processes, accelerator.attach)
         self.loader, self.dataset, self.gradient_state = loader, loader.dataset, GradientState()
 
     def __iter__(self) -> Iterator[Any]:
         accelerator = self._accelerator
         if not accelerator.takes(self):
+            if self._shard is None:
+                self._shard = self._make_shard()
             yield from self._shard
             return
         self.begin()
@@ -236,4 +240,4 @@ class PreparedLoader(DataLoaderStateMixin):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
-        return getattr(self._shard, name)
+        return getattr(self.loader, name)

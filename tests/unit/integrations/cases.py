@@ -53,6 +53,7 @@ def weights_of(model: nn.Module) -> list[float]:
 def in_lightning(job: dict[str, Any]) -> dict[str, Any]:
     """Train by Lightning. `trainer`: arguments of the Trainer; `checkpoint`: to go on from."""
     import lightning.pytorch as pl
+    import torchmetrics
     from lightning.pytorch.callbacks import ModelCheckpoint
 
     from dynamix_ps.integrations.lightning import DynamixStrategy
@@ -64,12 +65,21 @@ def in_lightning(job: dict[str, Any]) -> dict[str, Any]:
         def __init__(self) -> None:
             super().__init__()
             self.net = net()
+            self.automatic_optimization = not job.get("manual")
+            self.batches = torchmetrics.MeanMetric()
 
         def training_step(self, batch: Any, batch_idx: int) -> Any:
             inputs, targets = batch
             seen.append(len(targets))
             loss = cross_entropy(self.net(inputs), targets)
             self.log("loss", loss, on_epoch=True, on_step=False, sync_dist=True)
+            self.batches.update(loss, weight=len(targets))
+            self.log("mean_loss", self.batches, on_epoch=True, on_step=False)
+            if job.get("manual"):
+                optimizer = self.optimizers()
+                optimizer.zero_grad()
+                self.manual_backward(loss, correct=0)
+                optimizer.step()
             return {"loss": loss, **({"weight": len(targets)} if job.get("weighted") else {})}
 
         def validation_step(self, batch: Any, batch_idx: int) -> None:

@@ -48,9 +48,13 @@ def refusal(server: ForkServer, folder: Path, **job: Any) -> str:
     return last.pop()
 
 
-@pytest.mark.parametrize("trainer", [{}, {"accumulate_grad_batches": 2}, {"gradient_clip_val": 0.1}])
-def test_two_workers_are_one_process(train, trainer):
-    two, (one,) = train(plans=PLANS, trainer=trainer), train((32,), trainer=trainer)
+@pytest.mark.parametrize(
+    "job",
+    [{}, {"trainer": {"accumulate_grad_batches": 2}}, {"trainer": {"gradient_clip_val": 0.1}}, {"manual": True}],
+    ids=["automatic", "accumulated", "clipped", "manual"],
+)
+def test_two_workers_are_one_process(train, job):
+    two, (one,) = train(plans=PLANS, **job), train((32,), **job)
     assert two[0]["weights"] == two[1]["weights"]
     assert two[0]["weights"] == pytest.approx(one["weights"], abs=1e-5)
     for name in ("steps", "epochs", "validated"):
@@ -61,6 +65,7 @@ def test_two_workers_are_one_process(train, trainer):
 def test_metrics_of_all_workers_are_weighted_by_their_batches(train):
     two, (one,) = train(plans=PLANS[:2]), train((32,))
     assert two[0]["loss"] == two[1]["loss"] == pytest.approx(one["loss"], abs=1e-5)
+    assert two[0]["mean_loss"] == two[1]["mean_loss"] == pytest.approx(one["loss"], abs=1e-5)  # of torchmetrics
 
 
 def test_a_pass_ends_where_the_data_end_however_many_batches_that_are(train):
