@@ -46,7 +46,7 @@ class DynamixStrategy(ParallelStrategy):
         self._told: dict[str, Any] = {}
         self._adds = False  # this batch's gradients wait for those of further batches
         self._pause: AbstractContextManager[None] | None = None
-        self._of_training: set[str] | None = None  # names of metrics that were there before the first validation
+        self._metrics_before: dict[str, torch.Tensor] = {}  # this validation
         self._has_failed = False
 
     # -- this worker among the others ---------------------------------------------------------------------------------
@@ -210,8 +210,7 @@ class DynamixStrategy(ParallelStrategy):
     def on_validation_start(self) -> None:
         if self._workers.run is not None and self._passes is not None:
             self._passes.end_pass()
-            if self._of_training is None:
-                self._of_training = set(self._trainer.callback_metrics)
+            self._metrics_before = dict(self._trainer.callback_metrics)
             self._pause = self._workers.run.paused()
             self._pause.__enter__()
 
@@ -222,13 +221,13 @@ class DynamixStrategy(ParallelStrategy):
             self._record()
 
     def _record(self) -> None:
-        """What the validation has logged: `val_accuracy` as `accuracy`."""
-        run, of_training = self._workers.run, self._of_training
-        assert run is not None and of_training is not None
-        found = {
-            name: float(value) for name, value in self._trainer.callback_metrics.items() if name not in of_training
+        """What this validation has logged: `val_accuracy` as `accuracy`."""
+        run, before = self._workers.run, self._metrics_before
+        assert run is not None
+        logged = {
+            name: value for name, value in self._trainer.callback_metrics.items() if value is not before.get(name)
         }
-        run.record({name.removeprefix("val_").replace("/", "_"): value for name, value in found.items()})
+        run.record({name.removeprefix("val_").replace("/", "_"): float(value) for name, value in logged.items()})
 
     def on_train_end(self) -> None:
         if self._passes is not None:
