@@ -210,7 +210,8 @@ class PreparedLoader(DataLoaderStateMixin):
 
     def __init__(self, accelerator: Accelerator, loader: DataLoader[Any], shard: Callable[[], Any]) -> None:
         """`shard` makes what accelerate does of `loader`, for evaluations. It changes the generator of its sampler."""
-        self._accelerator, self._make_shard, self._shard = accelerator, shard, None
+        self._accelerator, self._make_shard = accelerator, shard
+        self._shard: Any = None
         self.passes = Passes(loader, accelerator.num_processes, accelerator.attach)
         self.loader, self.dataset, self.gradient_state = loader, loader.dataset, GradientState()
 
