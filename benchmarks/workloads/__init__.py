@@ -4,6 +4,7 @@ train             the script of torch workloads
 train_mxnet       the script of MXNet workloads
 plain_byteps      the same training without the hook
 tiny_regression   a training of seconds, for the study of faults
+frameworks        scripts in Lightning, accelerate and transformers
 
 What they share
 arguments         their command line

@@ -7,22 +7,24 @@
 The loop stays: `for batch in loader`, `accelerator.backward(loss)`, `optimizer.step()`. The first prepared loader that
 is looped over while the model is in training mode has the data of the training (passes.py); its first batch attaches.
 Other loops, after `model.eval()`, are accelerate's own: each worker has a part, and `gather_for_metrics` joins them.
+
+For accelerate the workers are processes without a connection. Whatever it asks of all of them is overridden here.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 import accelerate
 import numpy as np
 import torch
-from accelerate.data_loader import DataLoaderStateMixin
+from accelerate.data_loader import DataLoaderStateMixin, SeedableRandomSampler, get_sampler
 from accelerate.state import GradientState, PartialState
 from accelerate.utils import DistributedType, recursively_apply, send_to_device
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset, SequentialSampler
 
 from dynamix_ps.errors import TrainingError
 from dynamix_ps.integrations.passes import Passes
@@ -36,7 +38,8 @@ class Accelerator(accelerate.Accelerator):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """Joins the other workers.
 
-        Raises TrainingError where accelerate's own launcher has started several processes.
+        Raises TrainingError where accelerate's own launcher has started several processes, and for arguments that
+        batch sizes of our own rule out.
         """
         self._workers = Workers()
         state = PartialState(cpu=bool(kwargs.get("cpu")))
@@ -48,6 +51,11 @@ class Accelerator(accelerate.Accelerator):
         state.process_index = state.local_process_index = self._workers.rank
         state.num_processes = self._workers.size
         super().__init__(*args, **kwargs)
+        if self.split_batches or self.dispatch_batches:
+            raise TrainingError(
+                "DataLoaderConfiguration(split_batches=..., dispatch_batches=...): every worker reads its own part "
+                "here, whose size the plan says; leave both out"
+            )
         if self._workers.settings.resume is not None:
             raise TrainingError(
                 "dynamix launch --resume does not know where the script is; resume by accelerator.load_state(), or "
@@ -73,6 +81,10 @@ class Accelerator(accelerate.Accelerator):
         self._dataloaders.append(prepared)
         return prepared
 
+    def is_other(self, loader: PreparedLoader) -> bool:
+        """Whether another loader than this one has the data of the training."""
+        return self._training is not None and self._training is not loader
+
     def takes(self, loader: PreparedLoader) -> bool:
         """Whether a loop over `loader`, which begins now, is one of the training."""
         if not self._optimizers or not any(model.training for model in self._models):
@@ -80,7 +92,7 @@ class Accelerator(accelerate.Accelerator):
         if self._training is None:
             self._training = loader
             self._place.belongs_to(loader.passes)
-        if loader is not self._training:
+        if self.is_other(loader):
             raise TrainingError(
                 "a loop over a second loader while the model is in training mode; a training has one loader, and an "
                 "evaluation begins with model.eval()"
@@ -142,6 +154,17 @@ class Accelerator(accelerate.Accelerator):
     def wait_for_everyone(self) -> None:
         self._workers.meet("accelerator.wait_for_everyone()")
 
+    @contextmanager
+    def main_process_first(self) -> Iterator[None]:
+        """Worker 0 does what is inside first, then all others."""
+        if not self.is_main_process:
+            self.wait_for_everyone()
+        yield
+        if self.is_main_process:
+            self.wait_for_everyone()
+
+    local_main_process_first = main_process_first  # each worker may be on a machine of its own
+
     def gather(self, tensor: Any) -> Any:
         """Tensors of all workers, joined in the order of ranks along the first dimension, whose size may differ."""
 
@@ -151,9 +174,11 @@ class Accelerator(accelerate.Accelerator):
         return recursively_apply(joined, tensor, error_on_other_type=True)
 
     def gather_for_metrics(self, input_data: Any, use_gather_object: bool = False) -> Any:
-        if use_gather_object:
-            raise TrainingError("gather_for_metrics(use_gather_object=True): only tensors travel between workers")
-        return super().gather_for_metrics(input_data)
+        if self.num_processes > 1 and (use_gather_object or not _has_only_tensors(input_data)):
+            raise TrainingError(
+                "gather_for_metrics() of other things than tensors: only tensors travel between workers"
+            )
+        return super().gather_for_metrics(input_data, use_gather_object)
 
     def reduce(self, tensor: Any, reduction: str = "sum", scale: float = 1.0) -> Any:
         def reduced(one: torch.Tensor) -> torch.Tensor:
@@ -173,6 +198,14 @@ class Accelerator(accelerate.Accelerator):
             return torch.nn.functional.pad(one, sides, value=pad_index)
 
         return recursively_apply(padded, tensor, error_on_other_type=True)
+
+
+def _has_only_tensors(data: Any) -> bool:
+    try:
+        recursively_apply(lambda tensor: tensor, data, error_on_other_type=True)
+    except TypeError:
+        return False
+    return True
 
 
 class _Place:
@@ -211,16 +244,18 @@ class PreparedLoader(DataLoaderStateMixin):
     def __init__(self, accelerator: Accelerator, loader: DataLoader[Any], shard: Callable[[], Any]) -> None:
         """`shard` makes what accelerate does of `loader`, for evaluations. It changes the generator of its sampler."""
         self._accelerator, self._make_shard = accelerator, shard
-        self._shard: Any = None
+        self._made: Any = None  # by it, when first needed
+        self._evaluations = 0
         self.passes = Passes(loader, accelerator.num_processes, accelerator.attach)
         self.loader, self.dataset, self.gradient_state = loader, loader.dataset, GradientState()
 
     def __iter__(self) -> Iterator[Any]:
         accelerator = self._accelerator
         if not accelerator.takes(self):
-            if self._shard is None:
-                self._shard = self._make_shard()
-            yield from self._shard
+            shard = self._shard
+            if accelerator.num_processes > 1:
+                self._draw_alike()
+            yield from shard
             return
         self.begin()
         try:
@@ -230,13 +265,35 @@ class PreparedLoader(DataLoaderStateMixin):
         finally:
             self.end()
 
-    def __len__(self) -> int:
-        return len(self.passes)
-
     @property
-    def total_batch_size(self) -> int:
-        """As accelerate counts it: of all workers, at first."""
-        return math.ceil(len(self.dataset) / max(len(self), 1))  # type: ignore[arg-type]  # checked by attach
+    def _shard(self) -> Any:
+        """This worker's part of the data, for evaluations."""
+        if self._made is None:
+            if isinstance(self.dataset, IterableDataset) and self._accelerator.num_processes > 1:
+                raise TrainingError(
+                    f"an evaluation over a stream ({type(self.dataset).__name__}) on several workers; prepare a loader "
+                    "of a data set with len(d) and d[i], of which each takes a part"
+                )
+            self._made = self._make_shard()
+        return self._made
+
+    def _draw_alike(self) -> None:
+        """Evaluations take their parts of one order, so all workers must draw the same one."""
+        sampler = get_sampler(self.loader)
+        self._evaluations += 1
+        if isinstance(sampler, SeedableRandomSampler):
+            sampler.initial_seed = 0  # its epoch is added
+        elif isinstance(getattr(sampler, "generator", None), torch.Generator):
+            sampler.generator.manual_seed(self._evaluations)
+        elif not isinstance(sampler, SequentialSampler):
+            raise TrainingError(
+                f"an evaluation in an order that {type(sampler or self.loader.batch_sampler).__name__} decides, which "
+                "may differ between workers; leave it out, or give it a `generator` that it draws from"
+            )
+
+    def __len__(self) -> int:
+        evaluates = self._accelerator.is_other(self) or (self._made is not None and self.passes.run is None)
+        return len(self._shard if evaluates else self.passes)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):

@@ -124,6 +124,11 @@ class DynamixStrategy(ParallelStrategy):
 
     def on_train_start(self) -> None:
         trainer = self._trainer
+        if (interval_s := trainer._val_check_time_interval) is not None:
+            raise TrainingError(
+                f"Trainer(val_check_interval=...) of {interval_s:g} s: by their own clocks the workers would validate "
+                "after different batches; say after how many batches, as an integer"
+            )
         if trainer.val_check_interval == 1.0:
             trainer.val_check_batch = float("inf")  # after the last batch, whatever its number is
         elif isinstance(trainer.val_check_interval, float):
@@ -227,7 +232,7 @@ class DynamixStrategy(ParallelStrategy):
         logged = {
             name: value for name, value in self._trainer.callback_metrics.items() if value is not before.get(name)
         }
-        run.record({name.removeprefix("val_").replace("/", "_"): float(value) for name, value in logged.items()})
+        run.record({name.replace("/", "_").removeprefix("val_"): float(value) for name, value in logged.items()})
 
     def on_train_end(self) -> None:
         if self._passes is not None:

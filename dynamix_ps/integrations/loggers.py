@@ -2,9 +2,8 @@
 
     run.listen(wandb_listener())          # or mlflow_listener(); accelerator.listen(...), strategy.listen(...)
 
-Call it on worker 0, or on every worker that has a logger: a worker logs what it measures, and worker 0 what holds for
-all.
-`listener_for(log)` serves any other logger.
+Call it on worker 0, or on every worker that has a logger: a worker logs what it measures, and worker 0 also what holds
+for all. `listener_for(log)` serves any other logger.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset
 
 from dynamix_ps.errors import TrainingError
 from dynamix_ps.torch import Run
@@ -32,8 +32,16 @@ class Passes:
         self._may_begin_inside = True  # only the first pass, after a resume
 
     def attach(self) -> Run:
-        """The training, attached by the first call."""
+        """The training, attached by the first call.
+
+        Raises TrainingError for a stream: where a pass over it ends is known too late for a framework.
+        """
         if self.run is None:
+            if isinstance(self.dataset, IterableDataset):
+                raise TrainingError(
+                    f"the training data is a stream ({type(self.dataset).__name__}); a framework needs a data set with "
+                    "len(d) and d[i]. For streams write the loop yourself: `for batch in run.batches()`"
+                )
             self.run = self._begin(self.loader)
             if self._saved is not None:
                 self.run.load_state_dict(self._saved)
@@ -66,8 +74,14 @@ class Passes:
     def __len__(self) -> int:
         if self.run is not None:
             return self.run.batches_per_pass
-        plan = Settings.from_environment().first_plan(self._workers, self.loader.batch_size or FIRST_SIZE)
+        plan = Settings.from_environment().first_plan((self.loader.batch_size or FIRST_SIZE,) * self._workers)
         return max(-(-len(self.loader.sampler) // plan.global_batch), 1)  # type: ignore[arg-type]  # a sampler with len
+
+    @property
+    def done(self) -> float:
+        """Passes that are complete, with the part of the present one."""
+        run = self.run
+        return 0.0 if run is None else run.epoch + run.position_in_pass / run.samples_per_pass
 
     @property
     def batches_left(self) -> int:

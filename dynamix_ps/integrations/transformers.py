@@ -24,7 +24,13 @@ from dynamix_ps.integrations.accelerate import Accelerator, PreparedLoader
 _OF_MACHINE = ("_runtime", "_per_second", "_time")  # values of an evaluation that are not of the model
 _PLACE = "dynamix.pt"  # in a checkpoint of the Trainer: the place in the data, and the plan
 
-_OVERRIDDEN = ("create_accelerator_and_postprocess", "_init_training_state", "_run_epoch")
+_OVERRIDDEN = (
+    "create_accelerator_and_postprocess",
+    "set_initial_training_values",
+    "_init_training_state",
+    "_run_epoch",
+    "get_batch_samples",
+)
 if not all(hasattr(transformers.Trainer, name) for name in _OVERRIDDEN):
     raise ImportError(
         f"transformers {transformers.__version__} has another Trainer than this module knows; "
@@ -52,8 +58,14 @@ class Trainer(transformers.Trainer):
 
     @property
     def by_epochs(self) -> bool:
-        """Whether training ends after whole passes over the data."""
-        return self.args.max_steps <= 0 and float(self.args.num_train_epochs).is_integer()
+        """Whether training ends after passes over the data, and not after steps."""
+        return bool(self.args.max_steps <= 0)
+
+    @property
+    def _losses_are_of_items(self) -> bool:
+        """Whether losses are means over the items of a batch, such as tokens, as far as the Trainer knows."""
+        told = self.loss_is_scaled_for_ga  # by a class with a compute_loss of its own
+        return bool(self.model_accepts_loss_kwargs or self.compute_loss_func) if told is None else bool(told)
 
     def get_train_dataloader(self) -> PreparedLoader:
         loader = super().get_train_dataloader()
@@ -62,6 +74,10 @@ class Trainer(transformers.Trainer):
         loader.passes.epochs = int(self.args.num_train_epochs) if self.by_epochs else None
         self._loader = loader
         return loader
+
+    def set_initial_training_values(self, *args: Any, **kwargs: Any) -> Any:
+        epochs, *others = super().set_initial_training_values(*args, **kwargs)
+        return (epochs if self.by_epochs else sys.maxsize, *others)  # as many passes as the steps need
 
     def _init_training_state(
         self, max_steps: int, num_update_steps_per_epoch: int, num_train_epochs: int, checkpoint: Any, trial: Any
@@ -84,8 +100,7 @@ class Trainer(transformers.Trainer):
 
     def get_batch_samples(self, epoch_iterator: Any, num_batches: int, device: torch.device) -> tuple[list[Any], Any]:
         batches, items = super().get_batch_samples(epoch_iterator, num_batches, device)
-        is_mean_of_items = self.model_accepts_loss_kwargs or self.compute_loss_func is not None
-        self.accelerator.weight = items if is_mean_of_items else None
+        self.accelerator.weight = items if self._losses_are_of_items else None
         return batches, items
 
     def evaluate(self, *args: Any, **kwargs: Any) -> Any:
@@ -136,6 +151,7 @@ class _PassesDecide(transformers.TrainerCallback):
             scheduler.last_epoch = round(run.progress * self._steps) - 1
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
+        state.epoch = self._loader.passes.done
         control.should_epoch_stop |= self._loader.passes.is_last
         return control
 
@@ -150,6 +166,16 @@ class _PassesDecide(transformers.TrainerCallback):
 
 def check_arguments(args: transformers.TrainingArguments) -> None:
     """Raises TrainingError, which says what to do instead, for what batch sizes of our own rule out."""
+    if args.n_gpu > 1:
+        raise TrainingError(
+            f"the Trainer found {args.n_gpu} GPUs, and a worker trains on one; start a worker per GPU, and let each "
+            "see but its own (CUDA_VISIBLE_DEVICES)"
+        )
+    if args.max_steps <= 0 and not float(args.num_train_epochs).is_integer():
+        raise TrainingError(
+            f"TrainingArguments: num_train_epochs={args.num_train_epochs}: the number of steps in a part of a pass "
+            "changes with the batch sizes; say a whole number, or max_steps"
+        )
     if args.gradient_accumulation_steps > 1:
         what, instead = "gradient_accumulation_steps", "batches are as large as the plan says"
     elif args.auto_find_batch_size:

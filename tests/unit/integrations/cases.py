@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
-from torch.utils.data import DataLoader, Dataset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler, TensorDataset
 
+from benchmarks.workloads.frameworks.shared import padded
+from dynamix_ps.errors import TrainingError
 from dynamix_ps.messages import Plan
 from worker_hooks.session import Session
 from worker_hooks.torch.run import Run
@@ -46,6 +49,26 @@ def net() -> nn.Sequential:
     return nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 3))
 
 
+class Stream(IterableDataset[Any]):
+    """The same rows without numbers."""
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(data())
+
+
+def refusals(trainings: Sequence[Callable[[], object]]) -> list[str]:
+    """What each of them, none of which can be right, is refused with."""
+    said = []
+    for train in trainings:
+        try:
+            train()
+        except TrainingError as error:
+            said.append(str(error))
+        else:
+            said.append("nothing")
+    return said
+
+
 def weights_of(model: nn.Module) -> list[float]:
     return [number for parameter in model.parameters() for number in parameter.detach().flatten().tolist()]
 
@@ -68,10 +91,13 @@ def in_lightning(job: dict[str, Any]) -> dict[str, Any]:
             self.automatic_optimization = not job.get("manual")
             self.batches = torchmetrics.MeanMetric()
 
+        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+            return self.net(inputs)
+
         def training_step(self, batch: Any, batch_idx: int) -> Any:
             inputs, targets = batch
             seen.append(len(targets))
-            loss = cross_entropy(self.net(inputs), targets)
+            loss = cross_entropy(self(inputs), targets)
             self.log("loss", loss, on_epoch=True, on_step=False, sync_dist=True)
             self.batches.update(loss, weight=len(targets))
             self.log("mean_loss", self.batches, on_epoch=True, on_step=False)
@@ -84,7 +110,7 @@ def in_lightning(job: dict[str, Any]) -> dict[str, Any]:
 
         def validation_step(self, batch: Any, batch_idx: int) -> None:
             inputs, targets = batch
-            self.log("accuracy", (self.net(inputs).argmax(1) == targets).float().mean())
+            self.log("accuracy", (self(inputs).argmax(1) == targets).float().mean())
 
         def configure_optimizers(self) -> Any:
             optimizer = torch.optim.SGD(self.parameters(), lr=0.2, momentum=0.9)
@@ -107,7 +133,7 @@ def in_lightning(job: dict[str, Any]) -> dict[str, Any]:
         callbacks=[Count(), saving],
         **{"max_epochs": 3, "num_sanity_val_steps": 1, **job.get("trainer", {})},
     )
-    loader = DataLoader(data(), BATCH, shuffle=True)
+    loader = DataLoader(Stream(), BATCH) if job.get("stream") else DataLoader(data(), BATCH, shuffle=True)
     trainer.fit(module, loader, DataLoader(data(), 100), ckpt_path=job.get("checkpoint"))
     return {
         "weights": weights_of(module),
@@ -120,6 +146,10 @@ def in_lightning(job: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def refused_in_lightning(jobs: Sequence[dict[str, Any]]) -> list[str]:
+    return refusals([partial(in_lightning, job) for job in jobs])
+
+
 def in_accelerate(job: dict[str, Any]) -> dict[str, Any]:
     """Train by accelerate. `accumulated`: batches in one step; `save_after`, `state`: steps, folder to go on from."""
     from dynamix_ps.integrations.accelerate import Accelerator
@@ -129,12 +159,12 @@ def in_accelerate(job: dict[str, Any]) -> dict[str, Any]:
     model, rows = net(), data()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.2, momentum=0.9)
     model, optimizer, loader, test = accelerator.prepare(
-        model, optimizer, DataLoader(rows, BATCH, shuffle=True), DataLoader(rows, 100)
+        model, optimizer, DataLoader(rows, BATCH, shuffle=True), DataLoader(rows, 100, shuffle=True)
     )
     if "state" in job:
         accelerator.load_state(job["state"])
-    seen, steps, counted, right, epochs = [], 0, 0, 0, job.get("epochs", 3)
-    for _ in range(epochs):
+    seen, steps, right, evaluated, loops = [], 0, 0, [], 0
+    for _ in range(job.get("epochs", 3)):
         model.train()
         for inputs, targets in loader:
             with accelerator.accumulate(model):
@@ -146,21 +176,59 @@ def in_accelerate(job: dict[str, Any]) -> dict[str, Any]:
             if steps == job.get("save_after"):
                 accelerator.save_state("state")
         model.eval()
+        evaluated, right, loops = [], 0, 0
         for inputs, targets in test:
-            found = accelerator.gather_for_metrics((model(inputs).argmax(1), targets))
-            right, counted = right + int((found[0] == found[1]).sum()), counted + len(found[1])
+            found = accelerator.gather_for_metrics((model(inputs).argmax(1), targets, inputs[:, 0]))
+            right, loops = right + int((found[0] == found[1]).sum()), loops + 1
+            evaluated += found[2].tolist()
+    with accelerator.main_process_first():
+        late = Path("first").exists()
+        Path("first").touch()
     sizes = accelerator.gather(torch.arange(accelerator.process_index + 1)).tolist()
     mean = accelerator.reduce(torch.tensor(float(accelerator.process_index)), "mean").item()
     return {
         "weights": weights_of(model),
         "steps": steps,
         "seen": seen,
-        "accuracy": right / counted,
-        "counted": counted,
+        "accuracy": right / len(evaluated),
+        "evaluated": evaluated,
+        "evaluations": [len(test), loops],
         "gathered": sizes,
         "mean": mean,
         "is_main": accelerator.is_main_process,
+        "late": late,
+        "state": str(Path("state").resolve()),
     }
+
+
+def refused_in_accelerate(_: None) -> list[str]:
+    """What several workers would get wrong: other cuts of batches, streams, orders that differ, things not tensors."""
+    from accelerate import DataLoaderConfiguration
+
+    from dynamix_ps.integrations.accelerate import Accelerator
+
+    def loop(dataset: Dataset[Any], *, trains: bool, sampler: Any = None) -> None:
+        model = net().train(trains)
+        prepared = accelerator.prepare(
+            model, torch.optim.SGD(model.parameters(), lr=0.2), DataLoader(dataset, BATCH, sampler=sampler)
+        )
+        next(iter(prepared[-1]))
+
+    class Anyhow(Sampler[int]):
+        def __iter__(self) -> Iterator[int]:
+            return iter(range(ROWS))
+
+    splitting = DataLoaderConfiguration(split_batches=True)
+    first = refusals([lambda: Accelerator(cpu=True, dataloader_config=splitting)])
+    accelerator = Accelerator(cpu=True)
+    return first + refusals(
+        [
+            lambda: accelerator.gather_for_metrics(["words"]),
+            lambda: loop(Stream(), trains=False),
+            lambda: loop(data(), trains=False, sampler=Anyhow()),
+            lambda: loop(Stream(), trains=True),
+        ]
+    )
 
 
 class Lines(Dataset[bytes]):
@@ -175,15 +243,6 @@ class Lines(Dataset[bytes]):
 
     def __getitem__(self, number: int) -> bytes:
         return self._lines[number]
-
-
-def padded(lines: Sequence[bytes]) -> dict[str, torch.Tensor]:
-    length = max(map(len, lines))
-    labels = torch.full((len(lines), length), -100)
-    for row, line in enumerate(lines):
-        labels[row, : len(line)] = torch.tensor(list(line))
-    codes = labels.clamp(min=0)
-    return {"input_ids": codes, "labels": labels, "attention_mask": (labels >= 0).long()}
 
 
 def in_transformers(job: dict[str, Any]) -> dict[str, Any]:
@@ -207,7 +266,7 @@ def in_transformers(job: dict[str, Any]) -> dict[str, Any]:
             return super().training_step(*args, **kwargs)
 
     arguments = {
-        "output_dir": "out", "num_train_epochs": 3, "per_device_train_batch_size": 16, "learning_rate": 1e-2,
+        "output_dir": "out", "num_train_epochs": 2, "per_device_train_batch_size": 16, "learning_rate": 1e-2,
         "use_cpu": True, "report_to": [], "disable_tqdm": True, "save_strategy": "epoch", "eval_strategy": "epoch",
         "dataloader_pin_memory": False, "seed": 3,
     }  # fmt: skip
@@ -222,7 +281,11 @@ def in_transformers(job: dict[str, Any]) -> dict[str, Any]:
     return {
         "weights": weights_of(model),
         "steps": output.global_step,
-        "evaluated": [one["eval_loss"] for one in trainer.state.log_history if "eval_loss" in one],
+        "evaluated": [one["epoch"] for one in trainer.state.log_history if "eval_loss" in one],
         "rates": rates,
         "kept": sorted(map(str, Path("out").resolve().glob("checkpoint-*"))),
     }
+
+
+def refused_in_transformers(jobs: Sequence[dict[str, Any]]) -> list[str]:
+    return refusals([partial(in_transformers, job) for job in jobs])

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.forked import ForkServer
+from tests.unit.integrations.cases import ROWS
+from tests.unit.integrations.conftest import Train
 
 pytest.importorskip("accelerate", reason="the extra `accelerate` is not installed")
 
 PLANS = [[1, [8, 24]], [4, [28, 4]], [9, [0, 32]]]  # B stays
+SAVED = 10  # steps; 8 are a pass
 
 
 @pytest.fixture(scope="module")
@@ -21,46 +23,55 @@ def server() -> Iterator[ForkServer]:
         yield running
 
 
-@pytest.fixture
-def train(server: ForkServer, tmp_path: Path) -> Any:
-    """Returns the results of the workers, which have all ended well."""
-    numbers = iter(range(10))
-
-    def train(sizes: tuple[int, ...] = (24, 8), **job: Any) -> list[dict[str, Any]]:
-        folder = tmp_path / str(next(numbers))
-        folder.mkdir()
-        workers = server.run("tests.unit.integrations.cases:in_accelerate", job, folder, sizes, mode="observe")
-        assert [worker.code for worker in workers] == [0] * len(sizes), workers[0].output
-        return [worker.result | {"folder": folder} for worker in workers]
-
-    return train
+@pytest.fixture(scope="module")
+def two(train: Train) -> list[dict[str, Any]]:
+    return train("in_accelerate", (24, 8), {"plans": PLANS, "save_after": SAVED})
 
 
-@pytest.mark.parametrize("accumulated", [1, 3])
-def test_two_workers_are_one_process(train, accumulated):
-    two, (one,) = train(plans=PLANS, accumulated=accumulated), train((32,), accumulated=accumulated)
+@pytest.fixture(scope="module")
+def one(train: Train) -> dict[str, Any]:
+    (only,) = train("in_accelerate", (32,), {})
+    return only
+
+
+def test_two_workers_are_one_process(two, one):
     assert two[0]["weights"] == two[1]["weights"]
     assert two[0]["weights"] == pytest.approx(one["weights"], abs=1e-5)
     assert two[0]["steps"] == two[1]["steps"] == one["steps"]
-    assert two[0]["accuracy"] == pytest.approx(one["accuracy"])
 
 
-def test_evaluations_are_shared_and_every_sample_counts_once(train):
-    two = train(epochs=1)
-    assert [worker["counted"] for worker in two] == [250, 250]
-    assert two[0]["accuracy"] == two[1]["accuracy"]
+def test_sums_of_several_batches_are_those_of_one_process(train):
+    job = {"accumulated": 3, "epochs": 2}
+    two, (one,) = train("in_accelerate", (24, 8), job | {"plans": PLANS}), train("in_accelerate", (32,), job)
+    assert two[0]["weights"] == two[1]["weights"]
+    assert two[0]["weights"] == pytest.approx(one["weights"], abs=1e-5)
+    assert two[0]["steps"] == two[1]["steps"] == one["steps"]
 
 
-def test_workers_know_each_other(train):
-    two = train(epochs=1)
+def test_a_shuffled_evaluation_has_every_sample_once(two, one):
+    for worker in two:
+        assert sorted(worker["evaluated"]) == sorted(one["evaluated"])
+        assert worker["accuracy"] == pytest.approx(one["accuracy"])
+        assert worker["evaluations"] == [2, 2]  # 250 samples, a hundred at once in each of two workers
+    assert len(one["evaluated"]) == ROWS
+
+
+def test_workers_know_each_other(two):
     assert [worker["is_main"] for worker in two] == [True, False]
+    assert [worker["late"] for worker in two] == [False, True]  # inside of main_process_first()
     assert [worker["gathered"] for worker in two] == [[0, 0, 1]] * 2  # of different lengths
     assert [worker["mean"] for worker in two] == [0.5] * 2
 
 
-def test_a_state_in_mid_pass_goes_on_where_it_was(train):
-    whole = train(plans=PLANS[:2], save_after=10)
-    state = str(whole[0]["folder"] / "state")
-    rest = train(plans=PLANS[:2], state=state, epochs=2)
-    assert rest[0]["weights"] == pytest.approx(whole[0]["weights"], abs=1e-6)
-    assert len(rest[0]["seen"]) == whole[0]["steps"] - 10
+def test_a_state_in_mid_pass_goes_on_where_it_was(train, two):
+    rest = train("in_accelerate", (24, 8), {"plans": PLANS, "state": two[0]["state"], "epochs": 2})
+    assert rest[0]["weights"] == pytest.approx(two[0]["weights"], abs=1e-6)
+    assert len(rest[0]["seen"]) == two[0]["steps"] - SAVED
+
+
+def test_what_cannot_be_right_is_refused(train):
+    said = train("refused_in_accelerate", (24, 8))
+    assert said[0] == said[1]
+    parts = ("whose size the plan says", "only tensors travel", "of which each takes a part", "Anyhow", "is a stream")
+    for sentence, part in zip(said[0], parts, strict=True):
+        assert part in sentence

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.forked import ForkServer
+from tests.unit.integrations.conftest import Train
 
 pytest.importorskip("transformers", reason="the extra `transformers` is not installed")
 
-CALL = "tests.unit.integrations.cases:in_transformers"
 PLANS = [[1, [4, 12]], [4, [14, 2]]]  # B stays
 GROWING = [[2, [12, 20]], [5, [5, 6]]]
+HUGE = [[1, [60, 60]]]  # a pass is one step
 
 
 @pytest.fixture(scope="module")
@@ -23,51 +23,50 @@ def server() -> Iterator[ForkServer]:
         yield running
 
 
-@pytest.fixture
-def train(server: ForkServer, tmp_path: Path) -> Any:
-    """Returns the results of the workers, which have all ended well."""
-    numbers = iter(range(10))
-
-    def train(sizes: tuple[int, ...] = (12, 4), **job: Any) -> list[dict[str, Any]]:
-        folder = tmp_path / str(next(numbers))
-        folder.mkdir()
-        workers = server.run(CALL, job, folder, sizes, mode="observe")
-        assert [worker.code for worker in workers] == [0] * len(sizes), workers[0].output
-        return [worker.result for worker in workers]
-
-    return train
+@pytest.fixture(scope="module")
+def two(train: Train) -> list[dict[str, Any]]:
+    return train("in_transformers", (12, 4), {"plans": PLANS})
 
 
-def test_two_workers_are_one_process(train):
-    two, (one,) = train(plans=PLANS), train((16,))
+@pytest.fixture(scope="module")
+def one(train: Train) -> dict[str, Any]:
+    (only,) = train("in_transformers", (16,), {})
+    return only
+
+
+def test_two_workers_are_one_process(two, one):
     assert two[0]["weights"] == two[1]["weights"]
     assert two[0]["weights"] == pytest.approx(one["weights"], abs=1e-4)
     assert two[0]["steps"] == two[1]["steps"] == one["steps"]
     assert two[0]["rates"] == pytest.approx(one["rates"])
 
 
-def test_passes_end_where_the_data_end_and_the_schedule_with_them(train):
-    steady, growing = train(), train(plans=GROWING)
-    assert growing[0]["steps"] > steady[0]["steps"]
-    assert len(growing[0]["evaluated"]) == 3
+def test_a_checkpoint_goes_on_where_it_was(train, two):
+    kept = next(folder for folder in two[0]["kept"] if folder.endswith("checkpoint-8"))
+    rest = train("in_transformers", (12, 4), {"plans": PLANS, "checkpoint": kept})
+    assert rest[0]["weights"] == pytest.approx(two[0]["weights"], abs=1e-5)
+    assert rest[0]["steps"] == two[0]["steps"]
+
+
+def test_passes_end_where_the_data_end_and_the_schedule_with_them(train, one):
+    growing = train("in_transformers", (12, 4), {"plans": GROWING})
+    assert growing[0]["steps"] > one["steps"]
+    assert growing[0]["evaluated"] == one["evaluated"] == [1.0, 2.0]  # passes
     assert growing[0]["rates"][-1] < 0.1 * growing[0]["rates"][0]
     assert growing[0]["rates"] == sorted(growing[0]["rates"], reverse=True)
 
 
-def test_a_checkpoint_goes_on_where_it_was(train):
-    whole = train(plans=PLANS)
-    kept = next(folder for folder in whole[0]["kept"] if folder.endswith("checkpoint-8"))
-    rest = train(plans=PLANS, checkpoint=kept)
-    assert rest[0]["weights"] == pytest.approx(whole[0]["weights"], abs=1e-5)
-    assert rest[0]["steps"] == whole[0]["steps"]
+def test_a_number_of_steps_is_a_number_of_steps_however_many_passes_that_are(train):
+    job = {"plans": HUGE, "arguments": {"max_steps": 12, "eval_strategy": "no", "save_strategy": "no"}}
+    assert train("in_transformers", (12, 4), job)[0]["steps"] == 12  # two passes at first
 
 
-def test_a_number_of_steps_is_a_number_of_steps(train):
-    assert train(plans=GROWING, arguments={"max_steps": 5})[0]["steps"] == 5
-
-
-@pytest.mark.parametrize("arguments", [{"gradient_accumulation_steps": 2}, {"auto_find_batch_size": True}])
-def test_what_cannot_be_right_is_refused(server, tmp_path, arguments):
-    workers = server.run(CALL, {"arguments": arguments}, tmp_path, (12, 4), mode="observe")
-    assert all(worker.code for worker in workers)
-    assert all("has no place here" in worker.output.strip().splitlines()[-1] for worker in workers)
+def test_what_cannot_be_right_is_refused(train):
+    cases = [
+        ({"gradient_accumulation_steps": 2}, "has no place here"),
+        ({"auto_find_batch_size": True}, "has no place here"),
+        ({"num_train_epochs": 1.5}, "say a whole number"),
+    ]
+    (said,) = train("refused_in_transformers", (16,), [{"arguments": arguments} for arguments, _ in cases])
+    for sentence, (_, part) in zip(said, cases, strict=True):
+        assert part in sentence

@@ -1,4 +1,4 @@
-"""Fashion-MNIST in Lightning."""
+"""Images in Lightning."""
 
 from typing import Any
 
@@ -6,8 +6,8 @@ import lightning.pytorch as pl
 import torch
 from torch.nn.functional import cross_entropy
 
+from benchmarks.workloads.frameworks.shared import arguments, loaders, net
 from dynamix_ps.integrations.lightning import DynamixStrategy
-from tests.integration.frameworks.images import loaders, net
 
 
 class Images(pl.LightningModule):
@@ -27,7 +27,13 @@ class Images(pl.LightningModule):
         return torch.optim.SGD(self.parameters(), lr=0.05, momentum=0.9)
 
 
+args = arguments(__doc__)
 trainer = pl.Trainer(
-    max_epochs=4, strategy=DynamixStrategy(), accelerator="cpu", logger=False, enable_progress_bar=False
+    max_epochs=args.epochs,
+    strategy=DynamixStrategy(),
+    accelerator="cpu",
+    logger=False,
+    enable_checkpointing=False,
+    enable_progress_bar=False,
 )
-trainer.fit(Images(), *loaders())
+trainer.fit(Images(), *loaders(args.images, args.samples))

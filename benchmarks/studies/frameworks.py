@@ -1,0 +1,128 @@
+"""Whether trainings in Lightning, accelerate and transformers reach their bars on three uneven workers of real BytePS.
+
+    python -m benchmarks.studies.frameworks [--only FRAMEWORK] [--json FILE]
+
+The scripts are those of benchmarks/workloads/frameworks. Bars: 85 % on Fashion-MNIST (12,000 images, four passes), 2.5
+nats per byte on lines of source code (log(256) = 5.5 if all bytes were alike), and three changes of the batch sizes.
+The exit code is 1 if one is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.report.page import markdown
+from dynamix_ps.config.load import dump_config
+from dynamix_ps.config.schema import BatchBounds, Cluster, Config, Metrics, Policy, Worker
+
+WORKERS = (Worker(batch=32), Worker(batch=32, speed=0.7), Worker(batch=16, speed=0.4))
+PLANS = 3
+_LIMIT_S = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """What a training must reach."""
+
+    metric: str
+    value: float
+    higher_is_better: bool
+
+    def is_met(self, value: float) -> bool:
+        return value >= self.value if self.higher_is_better else value <= self.value
+
+
+IMAGES, TEXT = Bar("accuracy", 0.85, True), Bar("loss", 2.5, False)
+BARS = {"lightning": IMAGES, "accelerate": IMAGES, "transformers": TEXT}
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a training has reached."""
+
+    framework: str
+    metric: str
+    value: float
+    bar: float
+    plans: int
+    seconds: float
+    is_met: bool
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", choices=tuple(BARS), help="this framework alone")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here")
+    args = parser.parse_args()
+    outcomes = [outcome_of(framework) for framework in BARS if args.only in (None, framework)]
+    print(markdown([row(outcome) for outcome in outcomes]))
+    if args.json:
+        args.json.write_text(json.dumps([asdict(outcome) for outcome in outcomes], indent=2) + "\n")
+    return int(not all(outcome.is_met for outcome in outcomes))
+
+
+def outcome_of(framework: str) -> Outcome:
+    with tempfile.TemporaryDirectory(prefix="dx-frameworks-") as folder:
+        summary = launched(framework, Path(folder))
+    bar, plans = BARS[framework], summary["plans_applied"]
+    value = summary["metrics"][bar.metric]["last"]
+    met = bar.is_met(value) and plans >= PLANS
+    return Outcome(framework, bar.metric, value, bar.value, plans, summary["train_s"], met)
+
+
+def launched(framework: str, folder: Path, *options: str, window: int = 10) -> dict[str, Any]:
+    """The summary of the script of `framework` on three workers.
+
+    Raises SystemExit, with the output, if the run fails.
+    """
+    config = Config(
+        name=framework,
+        run_dir=str(folder / "runs"),
+        comm="byteps",
+        seed=1,
+        cluster=Cluster(workers=WORKERS),
+        batch=BatchBounds(min=4, max=96),
+        window=window,
+        policy=Policy(name="ppo"),
+        metrics=Metrics(tensorboard=False),
+    )
+    file = folder / "cluster.yaml"
+    file.write_text(dump_config(config))
+    script = ("python", "-m", f"benchmarks.workloads.frameworks.with_{framework}", *options)
+    command = [sys.executable, "-m", "dynamix_ps", "launch", "-c", str(file), "--", *script]
+    done = subprocess.run(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        timeout=_LIMIT_S,
+        cwd=folder,
+        check=False,
+    )
+    if done.returncode:
+        raise SystemExit(f"{framework}: dynamix launch ended with {done.returncode}:\n{done.stdout[-3000:]}")
+    summary: dict[str, Any] = json.loads((folder / "runs" / "latest" / "summary.json").read_text())
+    return summary
+
+
+def row(outcome: Outcome) -> Mapping[str, str]:
+    return {
+        "framework": outcome.framework,
+        "reached": f"{outcome.metric} {outcome.value:.3f}",
+        "bar": f"{outcome.bar}, {PLANS} changes" + ("" if outcome.is_met else ": missed"),
+        "changes of sizes": str(outcome.plans),
+        "seconds": f"{outcome.seconds:.0f}",
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())

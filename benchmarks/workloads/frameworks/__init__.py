@@ -1,0 +1,1 @@
+"""Scripts in Lightning, accelerate and transformers, as people write them: `python -m NAME` under `dynamix launch`."""

@@ -1,1 +1,0 @@
-"""Scripts in Lightning, accelerate and transformers, as people write them; test_frameworks.py launches them."""
