@@ -25,6 +25,7 @@ from dynamix_ps.config.schema import BatchBounds, Cluster, Config, Metrics, Poli
 
 WORKERS = (Worker(batch=32), Worker(batch=32, speed=0.7), Worker(batch=16, speed=0.4))
 PLANS = 3
+SCRIPTS = "benchmarks.workloads.frameworks"
 _LIMIT_S = 600.0
 
 
@@ -71,20 +72,17 @@ def main() -> int:
 
 def outcome_of(framework: str) -> Outcome:
     with tempfile.TemporaryDirectory(prefix="dx-frameworks-") as folder:
-        summary = launched(framework, Path(folder))
+        summary = launched(Path(folder), "python", "-m", f"{SCRIPTS}.with_{framework}")
     bar, plans = BARS[framework], summary["plans_applied"]
     value = summary["metrics"][bar.metric]["last"]
     met = bar.is_met(value) and plans >= PLANS
     return Outcome(framework, bar.metric, value, bar.value, plans, summary["train_s"], met)
 
 
-def launched(framework: str, folder: Path, *options: str, window: int = 10) -> dict[str, Any]:
-    """The summary of the script of `framework` on three workers.
-
-    Raises SystemExit, with the output, if the run fails.
-    """
+def launched(folder: Path, *script: str, window: int = 10) -> dict[str, Any]:
+    """The summary of a script on three workers. Raises SystemExit, with its output, if the run fails."""
     config = Config(
-        name=framework,
+        name="frameworks",
         run_dir=str(folder / "runs"),
         comm="byteps",
         seed=1,
@@ -96,7 +94,6 @@ def launched(framework: str, folder: Path, *options: str, window: int = 10) -> d
     )
     file = folder / "cluster.yaml"
     file.write_text(dump_config(config))
-    script = ("python", "-m", f"benchmarks.workloads.frameworks.with_{framework}", *options)
     command = [sys.executable, "-m", "dynamix_ps", "launch", "-c", str(file), "--", *script]
     done = subprocess.run(
         command,
@@ -109,7 +106,7 @@ def launched(framework: str, folder: Path, *options: str, window: int = 10) -> d
         check=False,
     )
     if done.returncode:
-        raise SystemExit(f"{framework}: dynamix launch ended with {done.returncode}:\n{done.stdout[-3000:]}")
+        raise SystemExit(f"{' '.join(script)}: dynamix launch ended with {done.returncode}:\n{done.stdout[-3000:]}")
     summary: dict[str, Any] = json.loads((folder / "runs" / "latest" / "summary.json").read_text())
     return summary
 

@@ -15,7 +15,7 @@ from torch.utils.data import TensorDataset
 
 import worker_hooks.session
 from dynamix_ps.integrations.loggers import listener_for, mlflow_listener, numbers_in, wandb_listener
-from tests.unit.worker_hooks.test_torch import settings_for
+from tests.unit.worker_hooks.local_run import settings_for
 from worker_hooks.session import Session
 from worker_hooks.torch.run import Run
 

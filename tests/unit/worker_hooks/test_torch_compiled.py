@@ -15,7 +15,7 @@ import worker_hooks.session
 from dynamix_ps.messages import Plan
 from dynamix_ps.report.summary import read_told, state_of
 from dynamix_ps.run_record.run_folder import RunFolder
-from tests.unit.worker_hooks.test_torch import settings_for
+from tests.unit.worker_hooks.local_run import settings_for
 from worker_hooks.session import Session
 from worker_hooks.torch.compiled import mark_sizes
 from worker_hooks.torch.run import Run

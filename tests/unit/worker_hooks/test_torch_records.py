@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from dynamix_ps.comm import Comm
+from dynamix_ps.errors import TrainingError
 from dynamix_ps.messages import Plan
 from dynamix_ps.report.summary import read_told, state_of
 from dynamix_ps.run_record.run_folder import RunFolder

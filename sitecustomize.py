@@ -1,2 +1,0 @@
-import sys
-sys.path += ["/tmp/work/fw-site", "/tmp/work/fw-lit-site"]
