@@ -11,6 +11,7 @@ and with what is registered at exit.
 from __future__ import annotations
 
 import atexit
+import gc
 import importlib
 import json
 import os
@@ -163,6 +164,7 @@ def serve(imports: str) -> None:
     """Read jobs from standard input, one JSON object a line; answer each with the list of exit codes."""
     for name in imports.split(","):
         importlib.import_module(name)
+    gc.freeze()  # else collections in the workers would visit, and so copy, all that was imported
     for line in sys.stdin:
         job = json.loads(line)
         pids = [fork_worker(rank, job) for rank in range(len(job["environment"]))]

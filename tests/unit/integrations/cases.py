@@ -267,7 +267,7 @@ def in_transformers(job: dict[str, Any]) -> dict[str, Any]:
 
     arguments = {
         "output_dir": "out", "num_train_epochs": 2, "per_device_train_batch_size": 16, "learning_rate": 1e-2,
-        "use_cpu": True, "report_to": [], "disable_tqdm": True, "save_strategy": "epoch", "eval_strategy": "epoch",
+        "use_cpu": True, "report_to": [], "disable_tqdm": True, "save_strategy": "no", "eval_strategy": "epoch",
         "dataloader_pin_memory": False, "seed": 3,
     }  # fmt: skip
     trainer = Rates(

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from tests.forked import ForkServer
 from tests.unit.integrations.cases import ROWS
 from tests.unit.integrations.conftest import Train
 
@@ -15,12 +13,6 @@ pytest.importorskip("accelerate", reason="the extra `accelerate` is not installe
 
 PLANS = [[1, [8, 24]], [4, [28, 4]], [9, [0, 32]]]  # B stays
 SAVED = 10  # steps; 8 are a pass
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[ForkServer]:
-    with ForkServer("dynamix_ps.integrations.accelerate,torch._dynamo") as running:
-        yield running
 
 
 @pytest.fixture(scope="module")

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from dynamix_ps.errors import TrainingError
-from tests.forked import ForkServer
 from tests.unit.integrations.conftest import Train
 
 pytest.importorskip("lightning", reason="the extra `lightning` is not installed")
@@ -16,12 +14,6 @@ pytest.importorskip("lightning", reason="the extra `lightning` is not installed"
 PLANS = [[1, [8, 24]], [4, [28, 4]]]  # B stays
 EMPTY = [*PLANS, [9, [0, 32]]]
 GROWING = [[2, [24, 40]], [5, [10, 12]]]
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[ForkServer]:
-    with ForkServer("dynamix_ps.integrations.lightning,torch._dynamo") as running:
-        yield running
 
 
 @pytest.fixture(scope="module")

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from tests.forked import ForkServer
 from tests.unit.integrations.conftest import Train
 
 pytest.importorskip("transformers", reason="the extra `transformers` is not installed")
@@ -18,14 +16,8 @@ HUGE = [[1, [60, 60]]]  # a pass is one step
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[ForkServer]:
-    with ForkServer("dynamix_ps.integrations.transformers,transformers.models.gpt2,torch._dynamo") as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
 def two(train: Train) -> list[dict[str, Any]]:
-    return train("in_transformers", (12, 4), {"plans": PLANS})
+    return train("in_transformers", (12, 4), {"plans": PLANS, "arguments": {"save_strategy": "epoch"}})
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +35,8 @@ def test_two_workers_are_one_process(two, one):
 
 def test_a_checkpoint_goes_on_where_it_was(train, two):
     kept = next(folder for folder in two[0]["kept"] if folder.endswith("checkpoint-8"))
-    rest = train("in_transformers", (12, 4), {"plans": PLANS, "checkpoint": kept})
+    job = {"plans": PLANS, "checkpoint": kept, "arguments": {"eval_strategy": "no"}}
+    rest = train("in_transformers", (12, 4), job)
     assert rest[0]["weights"] == pytest.approx(two[0]["weights"], abs=1e-5)
     assert rest[0]["steps"] == two[0]["steps"]
 
@@ -57,7 +50,7 @@ def test_passes_end_where_the_data_end_and_the_schedule_with_them(train, one):
 
 
 def test_a_number_of_steps_is_a_number_of_steps_however_many_passes_that_are(train):
-    job = {"plans": HUGE, "arguments": {"max_steps": 12, "eval_strategy": "no", "save_strategy": "no"}}
+    job = {"plans": HUGE, "arguments": {"max_steps": 12, "eval_strategy": "no"}}
     assert train("in_transformers", (12, 4), job)[0]["steps"] == 12  # two passes at first
 
 
