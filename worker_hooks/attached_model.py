@@ -280,7 +280,7 @@ class AttachedModel(ReplicatedModel):
 
     @property
     def samples_per_pass(self) -> int:
-        """Samples of all workers in a pass over the data."""
+        """Samples of all workers in a pass over the data; 0 in the first pass over a stream."""
         return self._stream.length
 
     @property
@@ -290,8 +290,8 @@ class AttachedModel(ReplicatedModel):
 
     @property
     def batches_per_pass(self) -> int:
-        """Batches in a pass over the data if the plan stays as it is."""
-        return self._sampler.batches_per_pass(self.planned_sizes)
+        """Batches in a pass over the data if the plan stays as it is; 0 in the first pass over a stream."""
+        return self._stream.batches_per_pass(self.planned_sizes)
 
     @property
     def _plan(self) -> Plan:

@@ -90,6 +90,10 @@ class Batches(ABC):
         """Passes over the data up to `cursor`, the part of the last one too."""
         return cursor.epoch + (cursor.position / self.length if self.length else 0.0)
 
+    def batches_per_pass(self, sizes: Sequence[int]) -> int:
+        """About how many iterations a pass has under the planned `sizes`; 0 while that is not known."""
+        return -(-self.length // sum(sizes))
+
     def samples_before(self, cursor: Cursor) -> int:
         """Samples of all workers up to `cursor`."""
         return cursor.epoch * self.length + cursor.position
@@ -130,6 +134,9 @@ class BatchStream(Batches):
         self._rank = rank
         self._plan_at = plan_at
         self.length, self.seed = sampler.length, sampler.seed
+
+    def batches_per_pass(self, sizes: Sequence[int]) -> int:
+        return self._sampler.batches_per_pass(sizes)
 
     def run(
         self, cursor: Cursor, iteration: int, last_epoch: int | None, last_iteration: int | None
