@@ -24,4 +24,5 @@ for _ in range(args.epochs):
         with torch.no_grad():
             found = accelerator.gather_for_metrics((model(inputs).argmax(1), targets))
         right, counted = right + int((found[0] == found[1]).sum()), counted + len(found[1])
-    accelerator.run.record({"accuracy": right / counted})
+    if run := accelerator.run:
+        run.record({"accuracy": right / counted})
