@@ -157,6 +157,7 @@ def in_accelerate(job: dict[str, Any]) -> dict[str, Any]:
     hand_out(job.get("plans", ()))
     accelerator = Accelerator(gradient_accumulation_steps=job.get("accumulated", 1), cpu=True)
     model, rows = net(), data()
+    torch.manual_seed(accelerator.process_index)  # workers draw other numbers, as in a script that seeds nothing
     optimizer = torch.optim.SGD(model.parameters(), lr=0.2, momentum=0.9)
     model, optimizer, loader, test = accelerator.prepare(
         model, optimizer, DataLoader(rows, BATCH, shuffle=True), DataLoader(rows, 100, shuffle=True)
