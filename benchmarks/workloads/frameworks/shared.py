@@ -16,10 +16,10 @@ from benchmarks.workloads.torch_images import ImageSet
 SIZE = 32  # first batch size of every worker that the cluster file gives none
 
 
-def arguments(about: str | None) -> argparse.Namespace:
+def arguments(about: str | None, epochs: int) -> argparse.Namespace:
     """`epochs`, `samples` and `images` of the command line."""
     parser = argparse.ArgumentParser(description=about)
-    parser.add_argument("--epochs", type=int, default=4)
+    parser.add_argument("--epochs", type=int, default=epochs)
     parser.add_argument("--samples", type=int, default=12_000, help="at most so many to train on, a sixth to evaluate")
     parser.add_argument("--images", choices=data.NAMES, default="fashion-mnist")
     return parser.parse_args()

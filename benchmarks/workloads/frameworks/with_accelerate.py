@@ -6,7 +6,7 @@ from torch.nn.functional import cross_entropy
 from benchmarks.workloads.frameworks.shared import arguments, loaders, net
 from dynamix_ps.integrations.accelerate import Accelerator
 
-args = arguments(__doc__)
+args = arguments(__doc__, epochs=4)
 accelerator = Accelerator(cpu=True)
 model = net()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)

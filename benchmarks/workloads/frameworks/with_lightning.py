@@ -27,7 +27,7 @@ class Images(pl.LightningModule):
         return torch.optim.SGD(self.parameters(), lr=0.05, momentum=0.9)
 
 
-args = arguments(__doc__)
+args = arguments(__doc__, epochs=4)
 trainer = pl.Trainer(
     max_epochs=args.epochs,
     strategy=DynamixStrategy(),

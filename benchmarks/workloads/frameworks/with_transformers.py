@@ -11,7 +11,7 @@ from dynamix_ps.integrations.transformers import Trainer
 
 LENGTH = 64  # bytes of a line, at most
 
-args = arguments(__doc__)
+args = arguments(__doc__, epochs=8)
 source = Path(argparse.__file__).read_bytes().splitlines(keepends=True)
 lines = [line[:LENGTH] for line in source if len(line) > 1][: args.samples]
 
