@@ -8,7 +8,8 @@
   token_sampler    the same where sizes are budgets of tokens
   batches          from sample numbers to batches, prepared ahead
   data_source      where the samples of a batch come from: a data set, or a loader of the script
-  loader_source    what loaders of all frameworks share; drawn_order: the order that a sampler of the script draws
+  loader_source    what loaders of all frameworks share
+  drawn_order      the order that a sampler of the script draws
   stream_source    data without sample numbers: shards and streams
   shards           which worker reads which shard next, decided by all alike
   shard_list       what a script says about its shards
@@ -20,7 +21,8 @@
   plan_switch      all workers change plans at the same iteration
   units            what sizes are worth where losses are means over tokens
   learning_rate    how the learning rate follows the global batch
-  memory_ceiling   how many samples a worker computes at once; worker_memory: the same for the models of a training
+  memory_ceiling   how many samples a worker computes at once
+  worker_memory    the same for the models of a training
   divided_call     what must hold for micro-batches to be exact
 
 Before, between and after the iterations
