@@ -27,6 +27,8 @@ from worker_hooks.global_generators import derived_seed
 from worker_hooks.loader_source import LoaderSource, end_with_parent, gives_a_part, refused
 from worker_hooks.sampler import Order, Permutation
 
+_ENDING_S = 2.0  # a process has lost its connections, and is not gone yet
+
 
 class GluonLoader(LoaderSource):
     """A `gluon.data.DataLoader`. One with `num_workers=0` loads in a thread, `prefetch` batches ahead."""
@@ -100,12 +102,16 @@ class GluonLoader(LoaderSource):
             return self._pinned(found)
         try:
             return self._pinned(pickle.loads(found))
-        except OSError as error:  # the shared memory of a batch is with the process until now
-            raise self._ended() or error from error
+        except (OSError, EOFError) as error:  # the shared memory of a batch is with the process until now
+            raise self._ended(_ENDING_S) or error from error
 
-    def _ended(self) -> TrainingError | None:
-        """The error for a batch that is lost, if a process has ended."""
-        if all(process.is_alive() for process in self._processes):
+    def _ended(self, within_s: float = 0.0) -> TrainingError | None:
+        """The error for a batch that is lost, if a process has ended or does so in this time."""
+        for process in self._processes:
+            process.join(within_s)
+            if not process.is_alive():
+                break
+        else:
             return None
         return TrainingError(
             f"a process of this {type(self.loader).__name__} has ended, and a batch with it: with fewer samples at "

@@ -408,6 +408,18 @@ def test_a_batch_that_does_not_come_is_an_error(dataset, told):
     assert len(loader._worker_pool._pool) == 1  # nothing was forked beside the training
 
 
+def test_a_process_that_is_ending_has_ended(monkeypatch):
+    run = attached(loader := DataLoader(Rows(), 8, num_workers=1))
+
+    def lost(found):
+        loader._worker_pool._pool[0].kill()
+        raise ConnectionResetError
+
+    monkeypatch.setattr("worker_hooks.mxnet.loader.pickle.loads", lost)
+    with pytest.raises(TrainingError, match="a process of this DataLoader has ended"):
+        next(iter(run.batches(epochs=1)))
+
+
 class Broken(Rows):
     def __getitem__(self, number: int) -> Any:
         if number == 30:
