@@ -78,11 +78,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--limit-s", type=float, default=LIMIT_S, help="start no check after this (default: %(default)s)"
     )
-    parser.add_argument("--only", metavar="WORD", default="", help="only checks with this word in their name")
+    parser.add_argument(
+        "--only", metavar="WORD", nargs="+", default=[""], help="only checks with one of these words in their name"
+    )
     parser.add_argument("--rehearse", action="store_true", help="on the CPU: shows that the script works")
     args = parser.parse_args(arguments)
     console = Console()
-    checks = [check for check in CHECKS if args.only in check.name]
+    checks = [check for check in CHECKS if any(word in check.name for word in args.only)]
     gpus, name = (0, "CPU") if args.rehearse else found_gpus()
     machine = None
 

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks.parts.gpu_run import (
+    MEMORY_SIZES,
     SIZES,
     Check,
     CheckFailed,
@@ -98,6 +99,30 @@ def equal_to_one_process(plane: str, mode: str, tolerance: float) -> Callable[[M
         return figures
 
     return run
+
+
+def too_little_memory(plane: str) -> Callable[[Machine], Figures]:
+    """The second worker has memory for a small part of its batch."""
+
+    def run(machine: Machine) -> Figures:
+        settings = {"sizes": MEMORY_SIZES, "settings": "memory: auto\n"}
+        workers = trained(machine, plane, "memory", **settings)
+        figures = {"difference": workers[0]["difference"], "at_once": [one["at_once"] for one in workers]}
+        if len({one["digest"] for one in workers}) > 1 or not figures["difference"] <= EXACT:
+            raise CheckFailed(f"expected the weights of one process, within {EXACT:g}", figures)
+        if machine.gpus and not workers[1]["at_once"] < MEMORY_SIZES[1]:
+            raise CheckFailed("expected micro-batches on worker 1", figures)
+        return figures
+
+    return run
+
+
+def different_devices(machine: Machine) -> Figures:
+    """The second worker computes on the CPU."""
+    code, output, _ = launch(machine, "byteps", "devices-differ")
+    if code == 0 or "is not the same on all workers" not in output:
+        raise CheckFailed(f"expected an error that names the devices, got exit code {code}: {output}")
+    return {"exit_code": code}
 
 
 def several_devices(machine: Machine) -> Figures:
@@ -205,6 +230,23 @@ CHECKS: tuple[Check, ...] = (
         "mixed precision",
         "autocast and GradScaler give the weights of one process; all skip a step that one worker spoils.",
         lambda plane: equal_to_one_process(plane, "amp", MIXED),
+    ),
+    *_on_both(
+        "loader",
+        "Batches of a DataLoader with processes and pinned memory give the weights of one process.",
+        lambda plane: equal_to_one_process(plane, "loader", EXACT),
+    ),
+    *_on_both(
+        "memory",
+        "A batch that does not fit into the memory of one worker gives the weights of one process.",
+        too_little_memory,
+    ),
+    Check(
+        "different devices",
+        "Workers on a GPU and on a CPU are refused.",
+        different_devices,
+        needs=("build",),
+        least_gpus=1,
     ),
     Check(
         "several devices",

@@ -19,6 +19,7 @@ from typing import Any, Literal
 CHECK_LIMIT_S = 90.0
 STALL_FAIL_S = 8.0
 SIZES = (24, 40)  # batch sizes of the two workers
+MEMORY_SIZES = (64, 448)  # those where the second worker lacks memory
 
 Figures = dict[str, Any]
 State = Literal["ok", "failed", "untried"]
@@ -145,13 +146,19 @@ def _end(output: str) -> str:
     return "\n".join(errors[:5])[:2000] if errors else output.strip()[-2000:]
 
 
-def launch(machine: Machine, plane: str, mode: str, *options: str) -> tuple[int, str, list[Figures]]:
-    """Run two workers in this mode of gpu_worker: exit code, errors or end of output, figures of each worker."""
+def launch(
+    machine: Machine, plane: str, mode: str, *options: str, sizes: tuple[int, int] = SIZES, settings: str = ""
+) -> tuple[int, str, list[Figures]]:
+    """Run two workers in this mode of gpu_worker: exit code, errors or end of output, figures of each worker.
+
+    `settings`: further lines of the cluster file.
+    """
     folder = Path(tempfile.mkdtemp(prefix=f"{plane}-{mode}-", dir=machine.folder))
     config = folder / "cluster.yaml"
     config.write_text(
         f"name: gpu-check\nmode: off\ncomm: {plane}\nemulation: none\nbatch: {{min: 1}}\n"
-        f"cluster: {{workers: [{', '.join(f'{{batch: {size}}}' for size in SIZES)}]}}\n"
+        f"cluster: {{workers: [{', '.join(f'{{batch: {size}}}' for size in sizes)}]}}\n"
+        f"{settings}"
         f"timeouts: {{rpc_s: 0.5, lease_s: 1.0, stall_warn_s: 2.0, stall_fail_s: {STALL_FAIL_S}}}\n"
     )
     worker = ["python", "-m", "benchmarks.parts.gpu_worker", mode, "--device", machine.device, "--out", str(folder)]
@@ -167,9 +174,11 @@ def figures_in(folder: Path) -> list[Figures]:
     return [json.loads(file.read_text()) for file in sorted(folder.glob("worker-*.json"))]
 
 
-def trained(machine: Machine, plane: str, mode: str, *options: str) -> list[Figures]:
+def trained(
+    machine: Machine, plane: str, mode: str, *options: str, sizes: tuple[int, int] = SIZES, settings: str = ""
+) -> list[Figures]:
     """The figures of both workers. Raises CheckFailed if one of them failed."""
-    code, output, figures = launch(machine, plane, mode, *options)
+    code, output, figures = launch(machine, plane, mode, *options, sizes=sizes, settings=settings)
     if code != 0 or len(figures) != len(SIZES):
         raise CheckFailed(f"exit code {code}: {output}", {"workers": figures})
     return figures

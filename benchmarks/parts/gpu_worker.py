@@ -13,7 +13,7 @@ import os
 import signal
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch.nn.functional import cross_entropy
 
-from benchmarks.parts.gpu_run import SIZES
+from benchmarks.parts.gpu_run import MEMORY_SIZES, SIZES
 from benchmarks.workloads import models
 from dynamix_ps.comm import Comm, open_comm
 from worker_hooks.sampler import Cursor, GlobalSampler
@@ -39,12 +39,14 @@ TYPES = (torch.float16, torch.float32, torch.float64, torch.int32, torch.int64)
 WARM_UP, TIMED = 10, 40
 PATIENCE_S = 60.0
 
+MODES = ("sums", "devices", "late", "stopped", "train", "amp", "loader", "memory", "devices-differ", "times", "ddp")
+
 Figures = dict[str, Any]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("mode", choices=["sums", "devices", "late", "stopped", "train", "amp", "times", "ddp"])
+    parser.add_argument("mode", choices=MODES)
     parser.add_argument("--model", default="cnn", help="of times and ddp")
     parser.add_argument("--device", required=True)
     parser.add_argument("--out", type=Path, required=True)
@@ -53,7 +55,7 @@ def main() -> None:
     args = parser.parse_args()
     rank = int(os.environ[{"devices": "BYTEPS_LOCAL_RANK", "ddp": "RANK"}.get(args.mode, "DMLC_WORKER_ID")])
     choose_device(args.mode, args.shared, rank)
-    device = torch.device(args.device)
+    device = torch.device("cpu" if args.mode == "devices-differ" and rank == 1 else args.device)
     figures: Figures
     if args.mode == "sums":
         figures = sums(joined(), device)
@@ -68,10 +70,10 @@ def main() -> None:
         figures = timed(with_ddp(args.model, args.backend, device), device)
     elif args.mode == "times":
         figures = timed(with_hook(args.model, device), device)
-    elif args.mode == "stopped":
-        figures = stopped(device)
+    elif args.mode in ("stopped", "devices-differ"):
+        figures = trains(device, stops=args.mode == "stopped")
     else:
-        figures = against_one_process(device, mixed=args.mode == "amp")
+        figures = against_one_process(device, args.mode)
     (args.out / f"worker-{rank}.json").write_text(json.dumps(figures))
 
 
@@ -159,7 +161,7 @@ def fresh(name: str, device: torch.device, dtype: torch.dtype = torch.float32) -
     return model, torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9), data_set(shape, dtype)
 
 
-def against_one_process(device: torch.device, mixed: bool) -> Figures:
+def against_one_process(device: torch.device, mode: str) -> Figures:
     """Train with the hook, then the same batches in this process alone, and compare the weights.
 
     With mixed precision the process alone computes the same slices as the workers, because rounding depends on them.
@@ -167,9 +169,18 @@ def against_one_process(device: torch.device, mixed: bool) -> Figures:
     import dynamix_ps.torch as dynamix
 
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    mixed, sizes = mode == "amp", MEMORY_SIZES if mode == "memory" else SIZES
     model, optimizer, data = fresh("cnn", device, torch.float32 if mixed else torch.float64)
     alone, before = copy.deepcopy(model), weights(model)
-    run = dynamix.attach(model, optimizer, data, seed=0)
+    loader = torch.utils.data.DataLoader(data, sum(SIZES), num_workers=2, pin_memory=device.type == "cuda")
+    run = (
+        dynamix.attach(model, optimizer, loader) if mode == "loader" else dynamix.attach(model, optimizer, data, seed=0)
+    )
+    at_once: list[int] = []
+    first = next(one for one in model.modules() if not list(one.children()))
+    first.register_forward_pre_hook(lambda _, inputs: at_once.append(len(inputs[0])))
+    if mode == "memory" and run.rank == 1:
+        limit_memory(alone, data, sizes[1], device)
     scaler = GradScaler(device, mixed)
     for number, batch in enumerate(run.batches(iterations=ITERATIONS)):
         optimizer.zero_grad()
@@ -177,7 +188,10 @@ def against_one_process(device: torch.device, mixed: bool) -> Figures:
         scaler.step(optimizer)
     with_hook = weights(model)
     run.close()
-    skipped_alone = train_alone(alone, data, device, mixed)
+    if device.type == "cuda":
+        torch.cuda.set_per_process_memory_fraction(1.0)
+    batches = passes(loader) if mode == "loader" else slices_of(data, sizes, whole=not mixed)
+    skipped_alone = train_alone(alone, batches, device, mixed)
     reference = weights(alone)
     scale = (reference - before).norm() if mixed else reference.abs().max()
     distance = (with_hook - reference).norm() if mixed else (with_hook - reference).abs().max()
@@ -185,8 +199,23 @@ def against_one_process(device: torch.device, mixed: bool) -> Figures:
         "difference": float(distance / scale),
         "skipped_steps": scaler.skipped,
         "skipped_alone": skipped_alone,
+        "at_once": at_once[-1],
         "digest": hashlib.sha256(with_hook.cpu().numpy().tobytes()).hexdigest()[:12],
     }
+
+
+def limit_memory(model: Any, data: Any, samples: int, device: torch.device) -> None:
+    """Leave this process an eighth of the GPU memory that so many samples need at once. Does nothing on the CPU."""
+    if device.type != "cuda":
+        return
+    before = torch.cuda.memory_allocated()
+    loss = loss_of(model, fetch(data, np.arange(samples)), device, mixed=False, spoiled=False)
+    torch.autograd.grad(loss, list(model.parameters()))
+    needed = torch.cuda.max_memory_allocated() - before
+    del loss
+    torch.cuda.empty_cache()
+    total = torch.cuda.get_device_properties(0).total_memory
+    torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + needed / 8) / total)
 
 
 class GradScaler(torch.amp.GradScaler):
@@ -214,26 +243,40 @@ def loss_of(model: Any, batch: Any, device: torch.device, mixed: bool, spoiled: 
         return cross_entropy(logits, targets.to(device))
 
 
-def train_alone(model: Any, data: Any, device: torch.device, mixed: bool) -> int:
-    """The same training in one process: sum(b_i * g_i) / B over the slices, or the whole batch at once.
+def slices_of(data: Any, sizes: tuple[int, int], whole: bool) -> Iterator[list[Any]]:
+    """Every iteration's batches: those of the workers, or the `whole` global batch as one."""
+    sampler, cursor = GlobalSampler(len(data), seed=0), Cursor()
+    while True:
+        step = sampler.plan_step(cursor, sizes)
+        cursor = step.next
+        slices = [sampler.indices(step, rank) for rank in range(len(sizes))]
+        yield [fetch(data, indices) for indices in ([np.concatenate(slices)] if whole else slices)]
+
+
+def passes(loader: Iterable[Any]) -> Iterator[list[Any]]:
+    """Every iteration's batch of a loader, pass after pass."""
+    while True:
+        for batch in loader:
+            yield [batch]
+
+
+def train_alone(model: Any, batches: Iterator[list[Any]], device: torch.device, mixed: bool) -> int:
+    """The same training in one process: sum(b_i * g_i) / B over the batches of an iteration.
 
     Returns how many steps the scaler skipped.
     """
     optimizer = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9)
     scaler, parameters = GradScaler(device, mixed), list(model.parameters())
-    sampler, cursor = GlobalSampler(len(data), seed=0), Cursor()
-    for number in range(ITERATIONS):
-        step = sampler.plan_step(cursor, SIZES)
-        cursor = step.next
-        slices = [sampler.indices(step, rank) for rank in range(len(SIZES))]
+    for number, parts in zip(range(ITERATIONS), batches, strict=False):
+        samples = sum(len(targets) for _, targets in parts)
         for parameter in parameters:
             parameter.grad = torch.zeros_like(parameter)
-        for indices in slices if mixed else [np.concatenate(slices)]:
-            loss = loss_of(model, fetch(data, indices), device, mixed, number == SPOILED)
+        for batch in parts:
+            loss = loss_of(model, batch, device, mixed, number == SPOILED)
             for parameter, gradient in zip(
                 parameters, torch.autograd.grad(scaler.scale(loss), parameters), strict=True
             ):
-                parameter.grad.add_(gradient, alpha=len(indices) / sum(SIZES))
+                parameter.grad.add_(gradient, alpha=len(batch[1]) / samples)
         scaler.step(optimizer)
     return scaler.skipped
 
@@ -242,8 +285,8 @@ def weights(model: torch.nn.Module) -> torch.Tensor:
     return torch.cat([parameter.detach().double().flatten() for parameter in model.parameters()])
 
 
-def stopped(device: torch.device) -> Figures:
-    """Worker 1 stops for ever after some iterations."""
+def trains(device: torch.device, stops: bool) -> Figures:
+    """A training in which worker 1, if it `stops`, stops for ever after some iterations."""
     import dynamix_ps.torch as dynamix
 
     model, optimizer, data = fresh("cnn", device)
@@ -251,7 +294,7 @@ def stopped(device: torch.device) -> Figures:
     for inputs, targets in run.batches(iterations=ITERATIONS):
         optimizer.zero_grad()
         loss = cross_entropy(model(inputs.to(device)), targets.to(device))
-        if run.rank == 1 and run.iteration == ITERATIONS // 2:
+        if stops and run.rank == 1 and run.iteration == ITERATIONS // 2:
             os.kill(os.getpid(), signal.SIGSTOP)
         run.backward(loss)
         optimizer.step()

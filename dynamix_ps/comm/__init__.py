@@ -7,6 +7,7 @@ In reading order:
     torch_buffers      what data planes for torch share: buffers are torch tensors
     gloo               ring all-reduce by torch.distributed
     byteps             what BytePS's plugins for all frameworks share
+    device_buffers     buffers on a GPU: copied to the host, summed there, copied back
     byteps_torch       BytePS for torch
     byteps_mxnet       BytePS for MXNet
     links              how fast the hosts' links are, measured at the start

@@ -60,6 +60,13 @@ class Comm(ABC):
     def release(self, memory: NDArray[Any]) -> None:  # noqa: B027  # ordinary memory needs nothing
         """Memory from `allocate` is in no sum any more; it is freed when nothing uses it."""
 
+    def sums_on(self, device: str) -> bool:
+        """Whether buffers on such a device ("cpu", "cuda") are summed where they are."""
+        return True
+
+    def travels_through(self, name: str, memory: NDArray[Any]) -> None:  # noqa: B027  # others know no such buffers
+        """The buffer `name` is on a device for which `sums_on` is false. `memory`, from `allocate`, is as large."""
+
     @abstractmethod
     def push_pull(self, name: str, buffer: Any, begin: int = 0) -> int:
         """Start the in-place sum of `buffer` over all workers and return a handle. Does not block.

@@ -41,11 +41,15 @@ class TorchBucket(Bucket):
         gradients = sum(p.numel() for p in parameters)
         values = gradients + sum(s.numel() for s in statistics)
         dtype = _SUMMED_AS.get(first.dtype, first.dtype)
-        if first.device.type == "cpu":
-            self.memory = comm.allocate(values + trailer_values, str(dtype).removeprefix("torch."))
+        device, values_in_all = first.device, values + trailer_values
+        if device.type == "cpu" or not comm.sums_on(device.type):
+            self.memory = comm.allocate(values_in_all, str(dtype).removeprefix("torch."))
+        if device.type == "cpu":
             buffer = torch.from_numpy(self.memory)
         else:
-            buffer = torch.zeros(values + trailer_values, dtype=dtype, device=first.device)
+            buffer = torch.zeros(values_in_all, dtype=dtype, device=device)
+            if self.memory is not None:
+                comm.travels_through(name, self.memory)
         self.buffer = buffer
         self.size_bytes = buffer.numel() * buffer.element_size()
         places = [
