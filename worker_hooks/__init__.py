@@ -16,6 +16,7 @@
   shard_reader     reads the shards of one worker in a thread
   shard_stream     batches out of shards
   common_stream    batches out of a stream that every worker reads alike
+  workers          which workers this process computes for: one, in a rehearsal all
   exchange         the exact global gradient: weighted buckets, summed while backward runs
   trailer          the values after the gradients, from which all workers learn the same
   plan_switch      all workers change plans at the same iteration

@@ -29,6 +29,7 @@ from worker_hooks.iteration import IterationInFlight
 from worker_hooks.learning_rate import LearningRate
 from worker_hooks.memory_ceiling import MemoryCeiling
 from worker_hooks.observe.stall import StallWatch
+from worker_hooks.observe.stopwatch import NewestSum
 from worker_hooks.observe.training_observer import TrainingObserver
 from worker_hooks.out_of_memory import first_line, is_out_of_memory
 from worker_hooks.plan_switch import PlanSwitch
@@ -71,7 +72,8 @@ class AttachedModel(ReplicatedModel):
         self, data: Any, session: Session, batch_size: int | None, seed: int | None, lengths: Any = None
     ) -> None:
         comm, settings = session.comm, session.settings
-        self.rank, self.size = comm.rank, comm.size
+        self._workers = session.workers
+        self.rank, self.size = self._workers.here.start, self._workers.count
         self._session, self._comm, self._settings = session, comm, settings
         self._adaptive = settings.mode != "off"
         own_seed = settings.seed if seed is None else seed
@@ -81,19 +83,10 @@ class AttachedModel(ReplicatedModel):
         self._closed = False
         failure.exit_on_failure(self)
 
-        if settings.memory == "auto" and not self.survives_lack_of_memory:
-            raise TrainingError(
-                f"the cluster file has memory: auto, which finds out by trial what fits; {self.framework} may hang or "
-                "crash where an allocation fails, so say at_once: for the workers instead"
-            )
+        self._check_possible()
         self._prefix = prefix = f"dynamix.{next(_attached)}"
         check_frameworks(comm, f"{prefix}.frameworks", self.framework)
         check_data_sets(comm, f"{prefix}.data", self._source)
-        if isinstance(self._source, StreamSource) and settings.unit != "samples":
-            raise TrainingError(
-                f"batch.unit is {settings.unit} in the cluster file, which needs the length of every sample ahead; a "
-                "stream has none, so remove batch.unit"
-            )
         self._lengths = agreed_lengths(comm, f"{prefix}.lengths", lengths, self._source, settings.unit)
         self._lag = max(of_every_worker(comm, f"{prefix}.depth", self._source.depth))
         self._loaders = 1  # so far
@@ -104,7 +97,8 @@ class AttachedModel(ReplicatedModel):
         comm.declare(self._evaluation_key)
 
         size = batch_size or self._source.batch_size or FIRST_SIZE
-        first_plan = settings.first_plan(of_every_worker(comm, f"{prefix}.size", size))
+        own_sizes = of_every_worker(comm, f"{prefix}.size", size) * len(self._workers.here)
+        first_plan = settings.first_plan(own_sizes)
         self._reference_batch = settings.reference_batch or first_plan.global_batch
         cut = first_plan.global_batch if self._lengths is None else 1  # with tokens there is no last incomplete batch
         self._samples = self._source.samples_per_pass(cut)  # in one pass
@@ -116,7 +110,7 @@ class AttachedModel(ReplicatedModel):
             logger.warning("worker %d: seed %d is not used, %s is: %d", self.rank, own_seed, whose, start.seed)
         self._place(start)
 
-        session.start(self.batch_size, start.iteration, f"{self.framework} {self.framework_version}")
+        session.start(self._sizes_here, start.iteration, f"{self.framework} {self.framework_version}")
         if detail := getattr(self._source.dataset, "degraded", None):  # it says that it is not what was asked for
             session.reporter.event("degraded", what="data", detail=detail)
         if self._adaptive and self._lag >= settings.window and self.rank == 0:
@@ -130,6 +124,30 @@ class AttachedModel(ReplicatedModel):
         self._memory = self._make_memory(ceiling, partial(self._degraded, "memory"))
         atexit.register(self.close)
 
+    def _check_possible(self) -> None:
+        """Raises TrainingError if the settings, the data and the framework do not go together."""
+        settings = self._settings
+        if len(self._workers.here) > 1 and not self.computes_for_several:
+            raise TrainingError(
+                f"this process computes for {len(self._workers.here)} workers, which is not possible in "
+                f"{self.framework}: `dynamix rehearse` needs a script in torch"
+            )
+        if settings.memory == "auto" and not self.survives_lack_of_memory:
+            raise TrainingError(
+                f"the cluster file has memory: auto, which finds out by trial what fits; {self.framework} may hang or "
+                "crash where an allocation fails, so say at_once: for the workers instead"
+            )
+        if isinstance(self._source, StreamSource) and len(self._workers.here) > 1:
+            raise TrainingError(
+                f"this process computes for {len(self._workers.here)} workers, each of which would read its own part "
+                "of a stream; `dynamix rehearse` needs a data set with len(d) and d[i]"
+            )
+        if isinstance(self._source, StreamSource) and settings.unit != "samples":
+            raise TrainingError(
+                f"batch.unit is {settings.unit} in the cluster file, which needs the length of every sample ahead; a "
+                "stream has none, so remove batch.unit"
+            )
+
     def _source_of(self, data: Any, seed: int = 0) -> DataSource:
         """Where batches of `data`, which the script passes, come from. `seed`: of their order."""
         return DataSetSource(data, self._fetch, self._settings.prefetch)
@@ -139,6 +157,10 @@ class AttachedModel(ReplicatedModel):
         if lengths is None:
             return GlobalSampler(samples, seed, smallest, order)
         return TokenSampler(lengths, samples, seed, smallest, order, self._settings.unit == "padded_tokens")
+
+    def _make_stream(self) -> BatchStream:
+        load, here = self._loading.load, self._workers.here
+        return BatchStream(self._source, load, self._sampler, here, self._switch.plan_at)
 
     def _load_with(self, source: DataSource) -> None:
         """From the next loop on, `source` loads the batches; the samples and their order stay. Collective.
@@ -151,7 +173,7 @@ class AttachedModel(ReplicatedModel):
         key = f"{self._prefix}.depth{self._loaders}"
         self._switch.lag = self._lag = max(of_every_worker(self._comm, key, source.depth))
         self._loaders += 1
-        self._stream = BatchStream(self._source, source.load, self._sampler, self.rank, self._switch.plan_at)
+        self._stream = self._make_stream()
 
     def _same_start(self, prefix: str, fresh: Position) -> Position:
         """Give every worker rank 0's weights and optimizer, from a checkpoint if one is named; return its position.
@@ -206,22 +228,24 @@ class AttachedModel(ReplicatedModel):
         self._asked = ScriptLimits()
         self._applied_version = start.plan.version
         self._stall = StallWatch(self.rank, reporter, settings.timeouts)
-        self._observer = TrainingObserver(self.rank, reporter, self._session.account, settings, start)
-        self._watch = self._observer.watch
+        self._watch = self._session.make_watch(self._newest_sum)
+        here, account = self._workers.here, self._session.account
+        self._observer = TrainingObserver(here, reporter, account, settings, start, self._watch)
         self._unclaimed = dict(start.registered)  # states of objects that the script has not registered yet
         self._start_hyperparameters = self._hyperparameters()
 
     def _batches_from(self, start: Position) -> Batches:
         """Raises TrainingError if `start` is no place in this data."""
-        source, smallest, plan_at = self._source, self._smallest_share(), self._switch.plan_at
+        source = self._source
         if isinstance(source, StreamSource):
+            smallest, plan_at = self._smallest_share(), self._switch.plan_at
             return source.batches(start, StreamWorker(self.rank, self.size, smallest, plan_at, self._report_reading))
         amount = self._samples if self._lengths is None else int(self._lengths.sum())
         check_enough(amount, start.plan, self._settings.unit)
         check_place(start, self._samples)
         check_order(start, source)
         self._sampler = self._make_sampler(start.seed)
-        return BatchStream(source, self._loading.load, self._sampler, self.rank, plan_at)
+        return self._make_stream()
 
     def _report_reading(self) -> None:
         """All workers tell what they have read of a stream. Collective."""
@@ -230,6 +254,10 @@ class AttachedModel(ReplicatedModel):
         else:
             with self._watch.blocked():
                 self._announce("for the next batch of a stream")
+
+    def _newest_sum(self) -> NewestSum:
+        passes, pushed = self._stream.passes(self._cursor), self._exchange.bytes_per_iteration
+        return NewestSum(self._now.spent, passes, pushed)
 
     def _begin(self) -> None:
         """The script begins its loop over batches: from now on the place is what the iterations make it."""
@@ -266,7 +294,12 @@ class AttachedModel(ReplicatedModel):
     @property
     def batch_size(self) -> int:
         """Planned batch size of this worker in the present iteration."""
-        return self._plan.batch_sizes[self.rank]
+        return sum(self._sizes_here)
+
+    @property
+    def _sizes_here(self) -> tuple[int, ...]:
+        here = self._workers.here
+        return self._plan.batch_sizes[here.start : here.stop]
 
     @property
     def is_last_batch(self) -> bool:
@@ -376,15 +409,15 @@ class AttachedModel(ReplicatedModel):
         source.check()
         size = batch_size or source.batch_size or EVALUATED_AT_ONCE
         # Parts are in proportion to the batch sizes, so that fast and slow workers finish together.
-        length, batches = source.part(self._switch.newest_scheduled.batch_sizes, self.rank, size)
+        length, batches = source.part(self._switch.newest_scheduled.batch_sizes, self._workers.here, size)
         self._announce(f"run.evaluate(){source.list_of_parts}")
         with self.paused():
             with self._inference():
                 share = evaluate_share(length, batches, score, self._number)
             source.close()
             known = directions(share.sums, higher_is_better, lower_is_better)
-            total = self._comm.total(self._evaluation_key, packed(share, self.rank, self.size))
-        values = means(total, share, self.size)
+            total = self._comm.total(self._evaluation_key, packed(share, self._comm.rank, self._comm.size))
+        values = means(total, share, self._comm.size)
         if self.rank == 0:
             samples = samples_of(total)
             self._observer.evaluated(self.iteration, self.epoch, values, known, samples, self._trained_samples)

@@ -1,4 +1,4 @@
-"""Batches of one worker. From a data set: the samples that the sampler names, loaded by the data source, some ahead."""
+"""Batches of one process. From a data set: samples that the sampler names, loaded by the data source, some ahead."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from worker_hooks.sampler import Cursor, GlobalSampler, Step
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """One worker's data for one iteration."""
+    """The data of one process for one iteration: of its worker, or of all its workers."""
 
     iteration: int
     plan: Plan
@@ -114,7 +114,7 @@ class Batches(ABC):
 
 
 class BatchStream(Batches):
-    """Batches of one worker, some of them prepared ahead.
+    """Batches of one process, some of them prepared ahead.
 
     The sizes of a batch are fixed when its preparation starts, some iterations before its use. A new
     plan takes effect with this lag, or with that of the worker that prepares the most.
@@ -125,13 +125,13 @@ class BatchStream(Batches):
         source: DataSource,
         load: Callable[[Iterator[NDArray[np.int64]], int], Generator[Any, None, None]],
         sampler: GlobalSampler,
-        rank: int,
+        here: range,
         plan_at: Callable[[int], Plan],
     ) -> None:
-        """`load`: of `source`, or of another source of the same samples."""
+        """`load`: of `source`, or of another source of the same samples. `here`: the workers of this process."""
         self._source, self._load = source, load
         self._sampler = sampler
-        self._rank = rank
+        self._here = here
         self._plan_at = plan_at
         self.length, self.seed = sampler.length, sampler.seed
 
@@ -150,15 +150,16 @@ class BatchStream(Batches):
                 plan = self._plan_at(number)
                 step = self._sampler.plan_step(place, plan.batch_sizes)
                 try:
-                    mine = self._sampler.indices(step, self._rank)
+                    mine = self._sampler.indices(step, self._here.start, len(self._here))
                 except TrainingError as error:
                     refused.append(error)
                     return
-                planned.append(Batch(number, plan, step, len(mine), step.spent[self._rank], None))
+                size = sum(step.spent[self._here.start : self._here.stop])
+                planned.append(Batch(number, plan, step, len(mine), size, None))
                 yield mine
                 place, number = step.next, number + 1
 
-        with closing(self._load(numbers(), derived_seed(self.seed, self._rank, iteration))) as loaded:
+        with closing(self._load(numbers(), derived_seed(self.seed, self._here.start, iteration))) as loaded:
             for data in loaded:
                 batch = planned.popleft()
                 self.pass_code = self._source.code_of_pass(self.seed, batch.step.cursor.epoch)

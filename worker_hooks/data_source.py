@@ -63,10 +63,10 @@ class DataSource(ABC):
         """The samples of one pass, for an evaluation. Call `check` before."""
         return np.arange(len(self.dataset), dtype=np.int64)
 
-    def part(self, shares: Sequence[int], rank: int, batch_size: int) -> tuple[int, Iterator[tuple[int, Any]]]:
-        """What this worker scores in an evaluation. Call `check` before.
+    def part(self, shares: Sequence[int], here: range, batch_size: int) -> tuple[int, Iterator[tuple[int, Any]]]:
+        """What the workers `here` of this process score in an evaluation. Call `check` before.
 
-        The parts of the workers are in proportion to `shares`. A worker without a part gets a batch that counts for
+        The parts of the workers are in proportion to `shares`. A process without a part gets a batch that counts for
         nothing, so that it learns what is scored.
 
         Returns the samples of all parts, 0 if that is not known, and the batches, each with its number of samples.
@@ -77,7 +77,7 @@ class DataSource(ABC):
         if not len(rows):
             raise TrainingError("run.evaluate() got an empty data set, expected at least one sample")
         parts = apportion(len(rows), shares)
-        mine = rows[sum(parts[:rank]) : sum(parts[: rank + 1])]
+        mine = rows[sum(parts[: here.start]) : sum(parts[: here.stop])]
         batches = [mine[start : start + batch_size] for start in range(0, max(len(mine), 1), batch_size)]
         return len(rows), zip(map(len, batches), self.load(iter(batches), seed=0), strict=True)
 

@@ -39,7 +39,7 @@ def evaluate_share(
     score: Callable[..., Any],
     number: Callable[[Any], float],
 ) -> Share:
-    """Sums of `score` over this worker's part of the data, whose whole has this length (0: not known).
+    """Sums of `score` over this process's part of the data, whose whole has this length (0: not known).
 
     Args:
         batches: with their numbers of samples. One of 0 samples counts for nothing: from it the worker learns the

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from dynamix_ps.comm import Comm
 from dynamix_ps.errors import TrainingError
 from worker_hooks import trailer
+from worker_hooks.workers import Workers
 
 WAIT_SLICE_S = 1.0  # a wait returns this often, so that a stall is noticed
 
@@ -110,13 +111,13 @@ class GradientExchange:
     begin -> (backward fills buckets, full ones leave by `send_full`) -> send_rest -> receive -> deliver
     """
 
-    def __init__(self, comm: Comm, buckets: Sequence[Bucket]) -> None:
+    def __init__(self, comm: Comm, buckets: Sequence[Bucket], workers: Workers) -> None:
         """The last of `buckets` has room for the trailer."""
-        self._comm = comm
+        self._comm, self._workers = comm, workers
         self.buckets = buckets
         self._parameters = sum(len(bucket.parameters) for bucket in buckets)
-        self._trailer = np.zeros(trailer.length(comm.size, self._parameters))
-        self._weight = self._share = 0.0
+        self._trailer = np.zeros(trailer.length(workers.count, self._parameters))
+        self.weight = self._share = 0.0
         self._measure = False
         self._weighted_sq = 0.0
         self._next = 0  # bucket to send; all workers send in one order, because a ring matches buffers by order
@@ -135,7 +136,7 @@ class GradientExchange:
 
         `share`: the weight of its running statistics, if that is another one.
         """
-        self._weight, self._measure, self._weighted_sq = weight, measure_norm, 0.0
+        self.weight, self._measure, self._weighted_sq = weight, measure_norm, 0.0
         self._share = weight if share is None else share
         for bucket in self.buckets:
             bucket.open(weight, self._share > 0)
@@ -154,11 +155,11 @@ class GradientExchange:
         if self._measure:
             self._weighted_sq += bucket.squared()
 
-    def send_rest(self, contribute: Callable[[float], trailer.Contribution]) -> None:
+    def send_rest(self, contribute: Callable[[float], Sequence[trailer.Contribution]]) -> None:
         """Send all other buckets, and then the last one with the trailer.
 
-        `contribute` gets |g_i|^2, the squared norm of this worker's mean gradient (NaN if not measured or if it
-        has no samples), and returns what goes into the trailer.
+        `contribute` gets the squared norm of this process's mean gradient (NaN if not measured or if it has no
+        samples), and returns what goes into the trailer, for each of its workers.
         """
         self._open = False
         last = self.buckets[-1]
@@ -166,9 +167,9 @@ class GradientExchange:
             bucket.fill_gaps()
         self.send_full()
         self._add_square(last)
-        grad_sq = self._weighted_sq / self._weight**2 if self._measure and self._weight else float("nan")
+        grad_sq = self._weighted_sq / self.weight**2 if self._measure and self.weight else float("nan")
         present = np.concatenate([bucket.present for bucket in self.buckets])
-        trailer.encode(contribute(grad_sq), self._comm.rank, self._comm.size, present, self._trailer)
+        trailer.encode(contribute(grad_sq), self._workers.here.start, self._workers.count, present, self._trailer)
         last.write_trailer(self._trailer)
         last.handle = self._comm.push_pull(last.name, last.buffer)
 
@@ -179,7 +180,7 @@ class GradientExchange:
         """
         self._wait([bucket.handle for bucket in self.buckets], on_slow)
         self._received = self.buckets[-1].read_trailer()
-        return trailer.decode(self._received, self._comm.size)
+        return trailer.decode(self._received, self._workers.count)
 
     def _wait(self, handles: Sequence[int | None], on_slow: Callable[[float], None]) -> None:
         began_s = time.monotonic()
@@ -193,7 +194,7 @@ class GradientExchange:
         if factor != 1.0:
             for bucket in self.buckets:
                 bucket.scale(factor)
-        present, begin = trailer.present(self._received, self._comm.size), 0
+        present, begin = trailer.present(self._received, self._workers.count), 0
         for bucket in self.buckets:
             end = begin + len(bucket.parameters)
             bucket.deliver(present[begin:end])
@@ -205,11 +206,11 @@ class GradientExchange:
         It uses the same keys in the same order, so that it meets whatever sum the other workers are in.
         """
         none = np.zeros(self._parameters, dtype=np.bool_)
-        trailer.encode(mine, self._comm.rank, self._comm.size, none, self._trailer)
+        trailer.encode((mine,), self._workers.here.start, self._workers.count, none, self._trailer)
         self.buckets[-1].write_trailer(self._trailer)
         handles = [self._comm.push_pull(each.name, each.buffer, each.trailer_begin) for each in self.buckets]
         self._wait(handles, on_slow)
-        return trailer.decode(self.buckets[-1].read_trailer(), self._comm.size)
+        return trailer.decode(self.buckets[-1].read_trailer(), self._workers.count)
 
     def squared_norm(self) -> float:
         """|g|^2 of the global gradient, after `deliver`."""

@@ -7,7 +7,7 @@ call `Training._before_step` and `_after_step` around every step.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, ClassVar
 
@@ -27,6 +27,7 @@ class Framework(ABC):
     framework_version: ClassVar[str]
     checkpoint_suffix: ClassVar[str]
     survives_lack_of_memory: ClassVar[bool] = False  # an allocation that fails is an error like others
+    computes_for_several: ClassVar[bool] = False  # workers in one process
 
     @abstractmethod
     def _lay_out(self) -> list[str]:
@@ -83,6 +84,10 @@ class Framework(ABC):
     @abstractmethod
     def _make_memory(self, ceiling: MemoryCeiling, tell: Callable[[str], None]) -> WorkerMemory:
         """What keeps the batches of the models to `ceiling` from now on. `tell` gets sentences for people."""
+
+    def _squared_norms(self, whole: float) -> Sequence[float]:
+        """|g_i|^2 of every worker of this process, before the sum. `whole`: that of the gradient of the process."""
+        return (whole,)
 
     @abstractmethod
     def _pack(self, position: Position) -> bytes:

@@ -10,6 +10,7 @@ the training script: they raise TrainingError, which says what to call.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -37,17 +38,38 @@ class GradientSum(NamedTuple):
     sizes: tuple[float, ...]  # what the part of every worker is worth, in the plan's unit (units.py)
 
 
+class WorkerPart(NamedTuple):
+    """What one worker of this process has in a sum.
+
+    Sizes are its own. Of the losses, units and correct samples of a process with several workers only the sum is known:
+    each worker has its share of it.
+    """
+
+    samples: int
+    size: int  # of these samples, in the plan's unit
+    weighted_loss: float
+    correct: float  # NaN: the script does not tell
+    judged: float  # samples or units that `correct` is of
+    units: float | None  # that the losses are a mean over; none: samples
+    grad_sq: float  # |g_i|^2; NaN where it was not measured
+
+    @property
+    def loss_weight(self) -> float:
+        """What its loss is a mean over: units where the script gives them, samples otherwise."""
+        return self.samples if self.units is None else self.units
+
+
 class IterationInFlight:
     """One object for all iterations of a training, one after the other.
 
-    `batch` is there from BEGUN on, `correct` and `grad_sq` from SENT on, `sum` after the first sum.
+    `batch` is there from BEGUN on, `correct` and `parts` from SENT on, `sum` after the first sum.
     """
 
-    loss: float = math.nan  # of the last sum: mean over this worker's samples, added up over its batches
-    weighted_loss: float = math.nan  # the same, each batch times this worker's share of it; or times its `units`
+    loss: float = math.nan  # of the last sum: mean over this process's samples, added up over its batches
+    weighted_loss: float = math.nan  # the same, each batch times this process's share of it; or times its `units`
     units: float | None = None  # that the losses of the sum are a mean over; none: samples
     correct: float = math.nan  # NaN: the script does not tell
-    grad_sq: float = math.nan  # |g_i|^2; NaN where it was not measured
+    parts: tuple[WorkerPart, ...] = ()  # of the workers of this process in the last sum
     sum: GradientSum | None = None  # the last one
 
     def __init__(self) -> None:
@@ -55,8 +77,7 @@ class IterationInFlight:
         self._batch: Batch | None = None
         self._due: list[Batch] = []  # batches that are in no sum yet, the present one too
         self._losses = self._weighted_losses = 0.0  # since the last sum
-        self.samples = self.size = 0  # of this worker in the last sum: its samples, and these in the plan's unit
-        self.global_size = 0  # of all workers
+        self.spent: tuple[int, ...] = ()  # by every worker in the last sum, in the plan's unit
         self.is_counted = False  # the iteration is complete
         self._stepped: set[int] = set()  # optimizers that have used the last sum
 
@@ -71,18 +92,13 @@ class IterationInFlight:
 
     @property
     def weight(self) -> float:
-        """This worker's share of the present batch."""
+        """This process's share of the present batch."""
         return self.batch.samples / self.global_samples
 
     @property
     def global_samples(self) -> int:
         """Samples of all workers in the present batch."""
         return sum(self.batch.step.sizes)
-
-    @property
-    def loss_weight(self) -> float:
-        """What the loss of the last sum is a mean over: units where the script gives them, samples otherwise."""
-        return self.samples if self.units is None else self.units
 
     @property
     def is_summed(self) -> bool:
@@ -96,7 +112,7 @@ class IterationInFlight:
 
     @property
     def samples_due(self) -> int:
-        """Samples of this worker that the next sum is of."""
+        """Samples of this process that the next sum is of."""
         return sum(batch.samples for batch in self._due or [self.batch])
 
     @property
@@ -139,13 +155,42 @@ class IterationInFlight:
             self.weighted_loss = self._losses * self.units if self.units > 0 else 0.0  # a mean over nothing may be NaN
         self._losses = self._weighted_losses = 0.0
 
+    def divide(self, here: range, grad_sq: Sequence[float]) -> None:
+        """The workers of this process, `here`, have these squared norms of their gradients in the coming sum."""
+        judged = self.batch.samples if self.units is None else max(self.units, 0.0)
+        if len(here) == 1:
+            size = sum(batch.size for batch in self._due or [self.batch])
+            whole = (self.samples_due, size, self.weighted_loss, self.correct, judged, self.units)
+            self.parts = (WorkerPart(*whole, grad_sq[0]),)
+            return
+        sizes, spent = (due[here.start : here.stop] for due in (self.sizes_due, self.spent_due))
+        self.parts = tuple(
+            WorkerPart(
+                samples=samples,
+                size=size,
+                weighted_loss=self.weighted_loss * share,
+                correct=self.correct * share,
+                judged=judged * share,
+                units=None if self.units is None else self.units * share,
+                grad_sq=squared,
+            )
+            for samples, size, share, squared in zip(sizes, spent, self.shares(here), grad_sq, strict=True)
+        )
+
+    def shares(self, here: range) -> list[float]:
+        """The part of each of these workers in what all of them give to the next sum; they add up to 1.
+
+        Where losses are means over units, their numbers of units are not known one by one: sizes stand for them.
+        """
+        sizes = (self.sizes_due if self.units is None else self.spent_due)[here.start : here.stop]
+        return [size / sum(sizes) for size in sizes]
+
     def sent(self) -> None:
         self._phase = Phase.SENT
 
     def summed(self, view: GlobalView, squared_norm: float, sizes: tuple[float, ...]) -> None:
         self.sum = GradientSum(view, squared_norm, self.batches_due, sizes)
-        self.samples, self.global_size = self.samples_due, sum(self.spent_due)
-        self.size = sum(batch.size for batch in self._due or [self.batch])
+        self.spent = self.spent_due
         self._due.clear()
         self._stepped.clear()
         self._phase = Phase.SUMMED

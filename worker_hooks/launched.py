@@ -27,6 +27,8 @@ _LAUNCHERS = (
     _Launcher("srun", "SLURM_NTASKS", ("SLURM_PROCID",)),
     _Launcher("mpirun", "PMI_SIZE", ("PMI_RANK",)),
 )
+# A process that one of them has started passes these on to what it starts itself.
+LAUNCHER_VARIABLES = frozenset(name for launcher in _LAUNCHERS for name in (launcher.size, *launcher.ranks))
 
 
 def check_connected(environ: Mapping[str, str]) -> None:

@@ -57,7 +57,7 @@ class ReplicatedModel(Framework):
 
         Raises TrainingError, on every worker, if another one does something else, be it the sum of its gradients.
         """
-        if self.size == 1:
+        if self._comm.size == 1:
             return
         mine = Contribution(
             samples=0,

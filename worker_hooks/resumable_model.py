@@ -176,7 +176,8 @@ class ResumableModel(AttachedModel):
 
     def _end_when_told(self) -> None:
         """An iteration is complete: save it if a worker leaves here by SIGTERM, and end if it is this one."""
-        leaving = TERMINATION.requested if self.size == 1 else self._now.sum is not None and self._now.sum.view.leaving
+        told = self._now.sum is not None and self._now.sum.view.leaving
+        leaving = TERMINATION.requested if self._comm.size == 1 else told
         known = self._others_left and not TERMINATION.requested
         if not leaving or known or self._has_local:
             return

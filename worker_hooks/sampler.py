@@ -83,10 +83,10 @@ class GlobalSampler:
         """About how many iterations a pass has under the planned `sizes`."""
         return -(-self.length // sum(sizes))
 
-    def indices(self, step: Step, rank: int) -> NDArray[np.int64]:
-        """Sample numbers of worker `rank` in this iteration, int64, possibly empty."""
+    def indices(self, step: Step, rank: int, count: int = 1) -> NDArray[np.int64]:
+        """Sample numbers of `count` workers from `rank` on in this iteration, int64, possibly empty."""
         start = step.cursor.position + sum(step.sizes[:rank])
-        return self._order(self.seed, step.cursor.epoch)[start : start + step.sizes[rank]]
+        return self._order(self.seed, step.cursor.epoch)[start : start + sum(step.sizes[rank : rank + count])]
 
 
 class Permutation:

@@ -2,20 +2,25 @@
 
 A process joins the data plane once, and leaves it when it ends. Its trainings come and go: one after the other (folds,
 phases) or several at once. They share one account of iterations, windows and plans, so that records go on counting.
+
+Everything that a training knows of its cluster comes from here: which workers it computes for, their clock, where
+records go and plans come from. A rehearsal (dynamix_ps/rehearsal/) has a session of its own, and nothing else differs.
 """
 
 from __future__ import annotations
 
 import atexit
+import importlib
 import logging
 import os
 import socket
 import sys
 import threading
+import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from dynamix_ps.comm import Comm, open_comm
 from dynamix_ps.messages import Plan, Registration
@@ -27,11 +32,14 @@ from dynamix_ps.run_record.run_folder import RunFolder
 from worker_hooks.failure import leave
 from worker_hooks.launched import fixed_sizes_note, waiting_note
 from worker_hooks.observe.account import RunAccount
-from worker_hooks.observe.reporter import Reporter
+from worker_hooks.observe.reporter import Reporter, Reporting
+from worker_hooks.observe.stopwatch import NewestSum, Stopwatch, Watch
 from worker_hooks.observe.telemetry import Telemetry
 from worker_hooks.settings import Settings
+from worker_hooks.workers import Workers
 
 logger = logging.getLogger("dynamix")
+_REHEARSED = ("dynamix_ps.rehearsal.session", "RehearsedSession")  # imported where the environment asks for it
 
 
 class DataPlane(NamedTuple):
@@ -55,56 +63,80 @@ class Session:
         self.comm = self._plane.comm
         self.settings = settings
         self.folder = RunFolder(settings.run_dir) if settings.run_dir else None
-        self.reporter = Reporter(self.comm.rank, self.folder)
+        self.workers = Workers.one_per_process(self.comm)
+        self.reporter: Reporting = self._open_records()
         for sentence in self.comm.degradations:
             self._data_plane_degraded(sentence)
         self.comm.on_degraded = self._data_plane_degraded
-        self.account = _accounts.setdefault(settings, RunAccount())
+        self.account = _accounts.setdefault(settings, RunAccount(self.now_s))
         self._trainings = 0
         self._connected = False
 
-    @classmethod
-    def join(cls, settings: Settings, framework: str) -> Session:
+    @staticmethod
+    def join(settings: Settings, framework: str) -> Session:
         """The session of a new training: the one that is open, or a new one."""
         if settings not in _open:
-            _open[settings] = cls(settings, framework)
+            kind = Session
+            if settings.rehearsal:
+                module, name = _REHEARSED
+                kind = getattr(importlib.import_module(module), name)
+            _open[settings] = kind(settings, framework)
         return _open[settings]
 
-    def start(self, batch_size: int, iteration: int, framework: str) -> None:
-        """A training begins at `iteration`. The first one announces this worker and its batch size."""
+    def _open_records(self) -> Reporting:
+        """Open the records of the workers of this process."""
+        self._reporter = Reporter(self.comm.rank, self.folder)
+        return self._reporter
+
+    def now_s(self) -> float:
+        """The clock of this run: seconds since some moment."""
+        return time.perf_counter()
+
+    def make_watch(self, newest: Callable[[], NewestSum]) -> Watch:
+        """The watch of a training, of which `newest` tells the newest sum."""
+        return Stopwatch()
+
+    def start(self, batch_sizes: Sequence[int], iteration: int, framework: str) -> None:
+        """A training begins at `iteration`. The first one announces the workers of this process and their sizes."""
         self._trainings += 1
         self.account.trainings += 1
         if self._trainings > 1:
             return
-        self.reporter.event(
-            "started",
+        self._started(
+            batch_sizes,
             comm=self.comm.name,
             comm_version=self.comm.version(),
             framework=framework,
             pid=os.getpid(),
-            batch_size=batch_size,
             iteration=self.account.iterations or iteration,
         )
+
+    def _started(self, batch_sizes: Sequence[int], **fields: Any) -> None:
+        """The first training of this process begins."""
+        self.reporter.event("started", batch_size=batch_sizes[0], **fields)
         settings = self.settings
         if settings.mode == "off":
             return
         wanted = settings.network if self.comm.size > 1 else "off"
         network = NetworkMonitor(wanted, self.reporter.tell, self._plane.has)
-        self.reporter.measure(Telemetry(self.comm.rank, network, SystemSampler().sample))
+        self._reporter.measure(Telemetry(self.comm.rank, network, SystemSampler().sample))
 
     def connect(self, plan: Plan) -> None:
         """Register at the arbitrator with the plan that training begins with, and start listening for plans.
 
         A training that begins while another one is connected follows the same plans.
         """
-        settings = self.settings
-        if settings.mode == "off" or self._connected:
+        if self.settings.mode == "off" or self._connected:
             return
         self._connected = True
+        self._connect(plan)
+
+    def _connect(self, plan: Plan) -> None:
+        settings = self.settings
         if settings.arbitrator:
             me = Registration(self.comm.rank, uuid.uuid4().hex, socket.gethostname(), os.getpid(), plan)
             run, timeouts, bounds = (settings.run_id, settings.token), settings.timeouts, settings.bounds or ()
-            self.reporter.connect(settings.arbitrator, *run, me, timeouts, bounds)
+            self._reporter.connect(settings.arbitrator, *run, me, timeouts, bounds)
         else:
             self.reporter.event("degraded", what="arbitrator", detail="no address given; batch sizes stay as they are")
             logger.warning("mode %s but no arbitrator address: batch sizes stay as they are", settings.mode)

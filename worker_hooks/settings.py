@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dynamix_ps.config import variables
@@ -44,6 +44,7 @@ class Settings:
     slowdown: float
     at_once: tuple[int | None, ...] = ()  # samples that each worker computes at once; empty: no cluster file
     memory: str = "fixed"
+    rehearsal: Path | None = None  # what a rehearsal goes by; none: the cluster is real
 
     @classmethod
     def from_environment(cls) -> Settings:
@@ -60,7 +61,7 @@ class Settings:
             check_connected(os.environ)
         run_dir, resume = variables.get(variables.RUN_DIR), variables.get(variables.RESUME)
         defaults = Config.model_fields
-        return cls(
+        settings = cls(
             comm=comm,
             mode=config.mode if config else "off",
             sizes=_first_sizes(config) if config else None,
@@ -85,6 +86,16 @@ class Settings:
             at_once=tuple(map(config.at_once, range(len(config.cluster.workers)))) if config else (),
             memory=config.memory if config else defaults["memory"].default,
         )
+        rehearsal = variables.get(variables.REHEARSAL)
+        return settings.rehearsed(Path(rehearsal)) if rehearsal else settings
+
+    def rehearsed(self, rehearsal: Path) -> Settings:
+        """The same for a process that stands for all workers. Its memory and its speed are not theirs.
+
+        Raises UsageError if several processes were started: each would rehearse all of the cluster.
+        """
+        check_connected(os.environ)
+        return replace(self, rehearsal=rehearsal, comm="local", network="off", slowdown=1.0, at_once=(), memory="fixed")
 
     def first_plan(self, own: tuple[int, ...]) -> Plan:
         """Plan 0: the sizes of the cluster file; without one, each worker's `own`.

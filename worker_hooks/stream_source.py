@@ -61,11 +61,10 @@ class ShardSource(StreamSource):
     def batches(self, start: Position, me: StreamWorker) -> Batches:
         return ShardStream(self.dataset, self.collate, start, me)
 
-    def part(self, shares: Sequence[int], rank: int, batch_size: int) -> tuple[int, Iterator[tuple[int, Any]]]:
+    def part(self, shares: Sequence[int], here: range, batch_size: int) -> tuple[int, Iterator[tuple[int, Any]]]:
         """Neighbours of the list are one part."""
         parts = apportion(len(self.dataset), shares)
-        begin = sum(parts[:rank])
-        return 0, self._batches_of(range(begin, begin + parts[rank]), batch_size)
+        return 0, self._batches_of(range(sum(parts[: here.start]), sum(parts[: here.stop])), batch_size)
 
     def _batches_of(self, numbers: Iterable[int], batch_size: int) -> Iterator[tuple[int, Any]]:
         shards: Shards = self.dataset

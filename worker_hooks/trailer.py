@@ -27,6 +27,7 @@ Counts and codes stay exact in float32 up to 2^24.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -91,30 +92,44 @@ def length(workers: int, parameters: int) -> int:
 
 
 def encode(
-    mine: Contribution, rank: int, workers: int, present: NDArray[np.bool_], out: NDArray[np.floating[Any]]
+    mine: Sequence[Contribution],
+    rank: int,
+    workers: int,
+    present: NDArray[np.bool_],
+    out: NDArray[np.floating[Any]],
 ) -> None:
-    """Write the trailer of worker `rank` to `out`, shape (length(workers, len(present)),).
+    """Write the trailer of one process to `out`, shape (length(workers, len(present)),).
 
-    `present` tells for every parameter whether this worker has a gradient. A broken loss becomes a 1 in `broken`.
+    A broken loss becomes a 1 in `broken`.
+
+    Args:
+        mine: of the workers of this process, from worker `rank` on. They hold the same plan.
+        present: for every parameter whether this process has a gradient.
     """
-    finite = math.isfinite(mine.loss)
-    told = not math.isnan(mine.correct)
-    global_sq = mine.global_sq if rank == 0 and math.isfinite(mine.global_sq) else 0.0
-    grad_sq = mine.grad_sq if math.isfinite(mine.grad_sq) else 0.0
+    first = mine[0]
+    global_sq = first.global_sq if rank == 0 and math.isfinite(first.global_sq) else 0.0
     slots = [0.0] * (_PARTS * workers)
-    broken = 0.0 if finite else 1.0
-    told_by_all = (mine.samples, grad_sq, mine.waited_s, broken, mine.doing, *mine.weights, mine.units, *mine.stream)
-    slots[rank::workers] = told_by_all
+    loss = correct = judged = 0.0
+    for place, one in enumerate(mine, start=rank):
+        finite = math.isfinite(one.loss)
+        loss += one.loss if finite else 0.0
+        if not math.isnan(one.correct):
+            correct, judged = correct + one.correct, judged + one.judged
+        grad_sq = one.grad_sq if math.isfinite(one.grad_sq) else 0.0
+        broken = 0.0 if finite else 1.0
+        told = (one.samples, grad_sq, one.waited_s, broken, one.doing, *one.weights, one.units, *one.stream)
+        slots[place::workers] = told
+    votes = version_bits(first.plan_version)
     begin = _SLOTS + _PARTS * workers
     out[:begin] = [
-        mine.loss if finite else 0.0,
-        mine.correct if told else 0.0,
-        mine.judged if told else 0.0,
+        loss,
+        correct,
+        judged,
         global_sq,
-        mine.lasted_s,
-        1.0 if mine.leaving else 0.0,
-        1.0 if mine.saves and rank == 0 else 0.0,
-        *version_bits(mine.plan_version),
+        sum(one.lasted_s for one in mine),
+        1.0 if first.leaving else 0.0,
+        1.0 if first.saves and rank == 0 else 0.0,
+        *(votes if len(mine) == 1 else (len(mine) * vote for vote in votes)),
         *slots,
     ]
     out[begin:] = present

@@ -159,7 +159,7 @@ class Training(ResumableModel):
         now.check_backward()
         self._follow_parameters(before_forward=False)
         batch = now.batch
-        measured = self._measures_norms(batch.iteration) and now.batches_due == 1
+        measured = self._measures
         now.units = units = None if weight is None else self._units(weight)
         counts = batch.samples > 0 if units is None else units > 0
         before_sum = now.weight if units is None else weight_before_sum(units, now.global_samples, self.size)
@@ -198,28 +198,34 @@ class Training(ResumableModel):
     def _kind(self) -> str:
         return GRADIENTS if self._now.units is None else WEIGHTED_GRADIENTS
 
-    def _contribute(self, grad_sq: float) -> Contribution:
-        """What this worker puts into the trailer. `grad_sq`: squared norm of its gradient."""
-        now = self._now
-        now.grad_sq = grad_sq / self._scale**2
-        return Contribution(
-            samples=now.samples_due,
-            loss=now.weighted_loss if self._scale == 1 or math.isfinite(now.weighted_loss) else 0.0,
-            correct=now.correct,
-            judged=now.batch.samples if now.units is None else max(now.units, 0.0),
-            grad_sq=now.grad_sq,
-            plan_version=self._switch.vote(self._session.newest_plan()).version,
-            # The clock still shows the iteration before.
-            waited_s=self._watch.blocked_before_s,
-            global_sq=math.nan if now.sum is None else now.sum.squared_norm,
-            lasted_s=self._watch.lasted_s,
-            doing=self._doing(self._kind).code(),
-            weights=self._sample_weights(self._sums),
-            leaving=TERMINATION.requested,
-            saves=self._saves_at_term,
-            units=now.units or 0.0,
-            stream=self._stream.report(used=True),
-        )
+    def _contribute(self, grad_sq: float) -> list[Contribution]:
+        """What the workers of this process put into the trailer. `grad_sq`: squared norm of its gradient."""
+        now, watch = self._now, self._watch
+        now.divide(self._workers.here, [one / self._scale**2 for one in self._squared_norms(grad_sq)])
+        plan_version = self._switch.vote(self._session.newest_plan()).version
+        doing, weights = self._doing(self._kind).code(), self._sample_weights(self._sums)
+        global_sq = math.nan if now.sum is None else now.sum.squared_norm
+        stream = self._stream.report(used=True)
+        return [
+            Contribution(
+                samples=part.samples,
+                loss=part.weighted_loss if self._scale == 1 or math.isfinite(part.weighted_loss) else 0.0,
+                correct=part.correct,
+                judged=part.judged,
+                grad_sq=part.grad_sq,
+                plan_version=plan_version,
+                waited_s=waited_s,  # the clock still shows the iteration before
+                global_sq=global_sq,
+                lasted_s=watch.lasted_s,
+                doing=doing,
+                weights=weights,
+                leaving=TERMINATION.requested,
+                saves=self._saves_at_term,
+                units=part.units or 0.0,
+                stream=stream,
+            )
+            for part, waited_s in zip(now.parts, watch.waited_s, strict=True)
+        ]
 
     def _receive(self, measured: bool) -> None:
         """Wait for the sum, and make it the gradients of the model if all is right."""
@@ -256,9 +262,12 @@ class Training(ResumableModel):
         """Does nothing but check: gradients are global when `run.backward()` returns. For scripts that call it."""
         self._now.check_summed()
 
-    def _measures_norms(self, iteration: int) -> bool:
-        every = self._norm_every
-        return self._adaptive and iteration % every == 1 % every  # so that the first window knows them
+    @property
+    def _measures(self) -> bool:
+        """Whether gradient norms are measured in the coming sum."""
+        every, now = self._norm_every, self._now
+        due = now.batch.iteration % every == 1 % every  # so that the first window knows them
+        return self._adaptive and due and now.batches_due == 1
 
     @property
     def _norm_every(self) -> int:

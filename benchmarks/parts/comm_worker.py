@@ -126,7 +126,9 @@ def make_ours(
         loss.backward()  # type: ignore[no-untyped-call]
         mean_loss = float(loss.detach()) / comm.size
         exchange.send_rest(
-            lambda grad_sq: Contribution(len(inputs), mean_loss, math.nan, grad_sq, 0, 0.0, doing=0, weights=(0.0, 0.0))
+            lambda grad_sq: [
+                Contribution(len(inputs), mean_loss, math.nan, grad_sq, 0, 0.0, doing=0, weights=(0.0, 0.0))
+            ]
         )
         exchange.receive(lambda waited_s: None)
         exchange.deliver()

@@ -94,7 +94,7 @@ def choose_device(mode: str, shared: bool, rank: int) -> None:
 def joined() -> Comm:
     """The data plane of this worker, as the hook joins it."""
     session = Session.join(Settings.from_environment(), "torch")
-    session.start(batch_size=1, iteration=0, framework="torch")
+    session.start(batch_sizes=(1,), iteration=0, framework="torch")
     return session.comm
 
 

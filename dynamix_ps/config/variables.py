@@ -12,6 +12,7 @@ ARBITRATOR = "DYNAMIX_ARBITRATOR"
 TOKEN = "DYNAMIX_TOKEN"
 RESUME = "DYNAMIX_RESUME"
 SLOWDOWN = "DYNAMIX_SLOWDOWN"
+REHEARSAL = "DYNAMIX_REHEARSAL"
 DATA = "DYNAMIX_DATA"
 PROBE = "DYNAMIX_PROBE"
 ROLE_NAME = "DYNAMIX_ROLE_NAME"
@@ -72,6 +73,11 @@ VARIABLES: tuple[Variable, ...] = (
     _of_run(RESUME, "Checkpoint from which a worker goes on.", "worker_hooks"),
     _of_run(
         SLOWDOWN, "Factor of at least 1 by which the hook stretches compute time, to emulate a speed.", "worker_hooks"
+    ),
+    _of_run(
+        REHEARSAL,
+        "Scenario file that gives the time in a rehearsal: the process stands for all workers.",
+        "worker_hooks, rehearsal",
     ),
     _of_run(
         ROLE_NAME, "Name of the role in reports, e.g. worker-0.", "worker_hooks, server_hooks, metrics.network.owner"

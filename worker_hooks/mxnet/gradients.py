@@ -19,6 +19,7 @@ from dynamix_ps.comm import Comm
 from dynamix_ps.errors import TrainingError
 from worker_hooks import trailer
 from worker_hooks.exchange import Bucket, GradientExchange, group_parameters
+from worker_hooks.workers import Workers
 
 
 class MXNetBucket(Bucket):
@@ -158,14 +159,14 @@ class MXNetExchange(GradientExchange):
             )
             for index, group in enumerate(groups)
         ]
-        super().__init__(comm, self._buckets)
+        super().__init__(comm, self._buckets, Workers.one_per_process(comm))
 
     def backward(self, loss: Any, repetitions: Iterator[None] | None = None) -> None:
         """Run backward of the mean loss, and send full buckets meanwhile. Returns when the last gradient is there.
 
         `repetitions`: further backward passes, whose gradients are added; each step runs one of them.
         """
-        loss.backward(mx.nd.full(loss.shape, self._weight, ctx=loss.context, dtype=loss.dtype))
+        loss.backward(mx.nd.full(loss.shape, self.weight, ctx=loss.context, dtype=loss.dtype))
         if repetitions is not None:
             self._add_up()
             for _ in repetitions:
@@ -179,7 +180,7 @@ class MXNetExchange(GradientExchange):
         for bucket in self._buckets:
             bucket.add_up()
 
-    def send_rest(self, contribute: Callable[[float], trailer.Contribution]) -> None:
+    def send_rest(self, contribute: Callable[[float], Sequence[trailer.Contribution]]) -> None:
         self._buckets[-1].write_statistics(self._share)
         super().send_rest(contribute)
 

@@ -162,7 +162,7 @@ class Run(Training):
         return f"learning rate {self.trainer.learning_rate}, weight decay {self.trainer._optimizer.wd}"
 
     def _sample_weights(self, number: int) -> tuple[float, float]:
-        return self._parameters.samples.part(number) if self.size > 1 else (0.0, 0.0)
+        return self._parameters.samples.part(number) if self._comm.size > 1 else (0.0, 0.0)
 
     def _all_weights(self) -> dict[str, tuple[float, float]]:
         return self._parameters.samples.each(self._sums - 1)

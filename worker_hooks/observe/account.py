@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from dynamix_ps.messages import Plan
-from worker_hooks.observe.reporter import Reporter
+from worker_hooks.observe.reporter import Reporting
 
 
 class RunAccount:
     """Records count on from one training to the next. One training at a time has the turn to record windows: the one
     whose loop began first, as its iterations are the run's; others that train meanwhile follow its plans."""
 
-    def __init__(self) -> None:
+    def __init__(self, now_s: Callable[[], float] = time.perf_counter) -> None:
+        self._now_s = now_s
         self.trainings = 0  # that have begun
         self.iterations = 0  # complete ones, of the trainings that had the turn
         self.samples = 0  # of this worker
@@ -24,7 +26,7 @@ class RunAccount:
     def take_turn(self, training: object) -> bool:
         """A loop of `training` begins. Returns whether it has the turn."""
         if self._began_s is None:
-            self._began_s = time.perf_counter()
+            self._began_s = self._now_s()
         if self._turn is None:
             self._turn = training
         return self._turn is training
@@ -36,8 +38,8 @@ class RunAccount:
 
     def since_begin_s(self) -> float:
         """Seconds since the first loop began; 0 before."""
-        return 0.0 if self._began_s is None else time.perf_counter() - self._began_s
+        return 0.0 if self._began_s is None else self._now_s() - self._began_s
 
-    def finished(self, reporter: Reporter) -> None:
+    def finished(self, reporter: Reporting) -> None:
         """The last training is over."""
         reporter.event("finished", iterations=self.iterations, samples=self.samples, train_s=self.since_begin_s())

@@ -11,7 +11,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from dynamix_ps.config.schema import Timeouts
 from dynamix_ps.messages import PeerStatus, Plan, Registration, RoleReport, WindowRecord
@@ -34,6 +34,39 @@ class Missing(NamedTuple):
     ranks: tuple[int, ...]
     servers: tuple[str, ...]
     sentence: str
+
+
+class Reporting(Protocol):
+    """Where a training tells what happens, and learns the newest plan. No call blocks or raises, but for `close`."""
+
+    def listen(self, listener: Callable[[Line], object]) -> None:
+        """Give `listener` every line from now on."""
+
+    def begin_window(self) -> None:
+        """A window begins here: what was counted so far is in none."""
+
+    def event(self, kind: str, **fields: Any) -> None:
+        """Record an event."""
+
+    def window(self, record: WindowRecord) -> None:
+        """Hand over a window record."""
+
+    def newest_plan(self) -> Plan | None: ...
+
+    def progress(self, iteration: int) -> None:
+        """Report in how many iterations the gradients are sent."""
+
+    def completed(self, iterations: int) -> None:
+        """So many iterations are complete."""
+
+    def missing(self, iteration: int) -> Missing:
+        """Who keeps the sum of `iteration` from being complete, as far as known."""
+
+    def tell(self, kind: str, fields: dict[str, Any]) -> None:
+        """Record a `degraded` or `recovered` event; log the former as a warning."""
+
+    def close(self) -> None:
+        """Write all that is left, and leave the arbitrator."""
 
 
 class Reporter:

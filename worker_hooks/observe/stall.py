@@ -6,7 +6,7 @@ import logging
 
 from dynamix_ps.config.schema import Timeouts
 from dynamix_ps.errors import StallError
-from worker_hooks.observe.reporter import Reporter
+from worker_hooks.observe.reporter import Reporting
 
 logger = logging.getLogger("dynamix")
 
@@ -15,7 +15,7 @@ class StallWatch:
     """Sees every long wait: names who is missing after stall_warn_s and again each time the wait has doubled, and
     raises StallError after stall_fail_s."""
 
-    def __init__(self, rank: int, reporter: Reporter, timeouts: Timeouts) -> None:
+    def __init__(self, rank: int, reporter: Reporting, timeouts: Timeouts) -> None:
         self._rank = rank
         self._reporter = reporter
         self._timeouts = timeouts

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from worker_hooks.observe.garbage import garbage_s
 
@@ -21,24 +21,65 @@ class Times(NamedTuple):
     gc_s: float  # garbage collections, which lie in the times above
 
 
+class NewestSum(NamedTuple):
+    """What a watch may want to know of the newest sum."""
+
+    spent: tuple[int, ...]  # by every worker, in the unit of the plan
+    epochs: float  # passes over the data, this iteration included
+    bytes_pushed: int  # by each worker
+
+
+class Watch(Protocol):
+    """Times of the workers of this process."""
+
+    waited_s: tuple[float, ...]  # in the gradient sum of the iteration before, by worker
+    lasted_s: float  # the iteration before
+    pauses_s: float  # all pauses so far
+
+    def now_s(self) -> float:
+        """Seconds since some moment."""
+
+    def begin(self) -> None:
+        """An iteration begins."""
+
+    def batch_ready(self) -> None: ...
+
+    def compute_so_far_s(self) -> float:
+        """Seconds of computing since the batch was ready."""
+
+    def paused(self) -> contextlib.AbstractContextManager[None]:
+        """Time in here belongs to no iteration."""
+
+    def blocked(self) -> contextlib.AbstractContextManager[None]:
+        """Time in here is spent waiting for the sum."""
+
+    def end(self) -> tuple[Times, ...]:
+        """Close the iteration, and begin the next one at the same instant. The times of every worker."""
+
+
 class Stopwatch:
-    """begin -> batch_ready -> blocked (in the gradient sum) -> end, with pauses and more sums anywhere in between."""
+    """The watch of a process that is one worker.
+
+    begin -> batch_ready -> blocked (in the gradient sum) -> end, with pauses and more sums anywhere in between.
+    """
 
     def __init__(self, garbage_s: Callable[[], float] = garbage_s) -> None:
         """`garbage_s` returns the seconds of garbage collection so far."""
         self._garbage_s = garbage_s
         self.blocked_s = 0.0  # so far in the present iteration
-        self.blocked_before_s = 0.0  # in the one before
-        self.lasted_s = 0.0  # the iteration before
-        self.pauses_s = 0.0  # all pauses so far
+        self.waited_s: tuple[float, ...] = (0.0,)
+        self.lasted_s = self.pauses_s = 0.0
         self.begin()
+
+    def now_s(self) -> float:
+        return time.perf_counter()
 
     def begin(self) -> None:
         self._begin_at(time.perf_counter(), time.process_time(), self._garbage_s())
 
     def _begin_at(self, now_s: float, now_cpu_s: float, now_gc_s: float) -> None:
         self._began_s = self._ready_s = now_s
-        self.blocked_before_s, self.blocked_s = self.blocked_s, 0.0
+        self.waited_s, self.blocked_s = (self.blocked_s,), 0.0
         self._began_cpu_s = now_cpu_s
         self._began_gc_s = now_gc_s
         self._paused_s = self._paused_cpu_s = self._paused_gc_s = 0.0
@@ -49,12 +90,10 @@ class Stopwatch:
         self._paused_before_ready_s, self._blocked_before_ready_s = self._paused_s, self.blocked_s
 
     def compute_so_far_s(self) -> float:
-        """Seconds of computing since the batch was ready."""
         return time.perf_counter() - self._ready_s - (self._paused_s - self._paused_before_ready_s)
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """Time in here belongs to no iteration."""
         began_s, began_cpu_s, began_gc_s = time.perf_counter(), time.process_time(), self._garbage_s()
         try:
             yield
@@ -67,15 +106,13 @@ class Stopwatch:
 
     @contextlib.contextmanager
     def blocked(self) -> Iterator[None]:
-        """Time in here is spent waiting for the sum."""
         began_s = time.perf_counter()
         try:
             yield
         finally:
             self.blocked_s += time.perf_counter() - began_s
 
-    def end(self) -> Times:
-        """Close the iteration and begin the next one at the same instant."""
+    def end(self) -> tuple[Times, ...]:
         ended_s, ended_cpu_s, ended_gc_s = time.perf_counter(), time.process_time(), self._garbage_s()
         input_s = self._ready_s - self._began_s - self._paused_before_ready_s - self._blocked_before_ready_s
         self.lasted_s = ended_s - self._began_s - self._paused_s
@@ -83,4 +120,4 @@ class Stopwatch:
         gc_s = ended_gc_s - self._began_gc_s - self._paused_gc_s
         times = Times(input_s, self.lasted_s - input_s - self.blocked_s, self.blocked_s, self.lasted_s, cpu_s, gc_s)
         self._begin_at(ended_s, ended_cpu_s, ended_gc_s)
-        return times
+        return (times,)

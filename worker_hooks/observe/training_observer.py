@@ -1,11 +1,11 @@
-"""What a training tells about itself: its events, and one record per window. It all leaves through the reporter.
+"""What a training tells about itself: its events, and one record per window and worker. It all leaves through the
+reporter.
 
 Its methods run in the training thread, so they only read clocks and put values into the reporter's queue.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
@@ -13,26 +13,35 @@ from dynamix_ps.messages import Plan
 from worker_hooks.checkpoint import Position
 from worker_hooks.iteration import IterationInFlight
 from worker_hooks.observe.account import RunAccount
-from worker_hooks.observe.reporter import Reporter
-from worker_hooks.observe.stopwatch import Stopwatch
+from worker_hooks.observe.reporter import Reporting
+from worker_hooks.observe.stopwatch import Watch
 from worker_hooks.observe.training_progress import TrainingProgress
 from worker_hooks.observe.window import IterationRecord, WindowMeter
 from worker_hooks.settings import Settings
 
 
 class TrainingObserver:
-    """Observes one training of worker `rank` from the position `start` on. With mode off it records no windows."""
+    """Observes one training from the position `start` on. With mode off it records no windows."""
 
-    def __init__(self, rank: int, reporter: Reporter, account: RunAccount, settings: Settings, start: Position) -> None:
-        self.watch = Stopwatch()
+    def __init__(
+        self,
+        here: range,
+        reporter: Reporting,
+        account: RunAccount,
+        settings: Settings,
+        start: Position,
+        watch: Watch,
+    ) -> None:
+        """`here`: the workers of this process."""
+        self.watch = watch
         self.progress = TrainingProgress(start.largest_lr, start.progress)
-        self._rank = rank
         self._reporter = reporter
         self._account = account
         self._before = 0  # iterations of earlier trainings of this process
         self._records_windows = settings.mode != "off"
         self._stalled_after_s = settings.timeouts.stall_warn_s
-        self._meter = WindowMeter(rank, settings.window)
+        self._meters = [WindowMeter(rank, settings.window) for rank in here]
+        self._here = here
         self._warm_up = start.iteration  # slow, as much happens only once; it is in no window
         self._has_turn = False
         self._began_s: float | None = None
@@ -40,7 +49,7 @@ class TrainingObserver:
     def training_asked(self, epochs: int | None, iterations: int | None) -> None:
         """The script calls `batches()` with these limits."""
         if self._began_s is None:
-            self._began_s = time.perf_counter()
+            self._began_s = self.watch.now_s()
         self.progress.ask(epochs, iterations)
         self.watch.begin()
 
@@ -49,13 +58,14 @@ class TrainingObserver:
         self._has_turn = self._account.take_turn(self)
         if self._has_turn:
             self._before = max(self._account.iterations - iteration, 0)
-            self._meter.continue_from(self._account.windows)
+            for meter in self._meters:
+                meter.continue_from(self._account.windows)
 
     def loop_ended(self, iteration: int) -> None:
         """It is over."""
         if self._has_turn:
             self._account.iterations = self._before + iteration
-            self._account.windows = self._meter.next_window
+            self._account.windows = self._meters[0].next_window
         self._account.give_turn_back(self)
         self._has_turn = False
 
@@ -92,44 +102,47 @@ class TrainingObserver:
         """The script asks for the next batch, after a sum.
 
         Args:
-            bytes_pushed: by this worker in the sum.
+            bytes_pushed: by a worker in the sum.
             epochs: passes over the data set so far.
             script_lr: the learning rate as the script has set it.
             at_once: samples that fit into this worker's memory at once; NaN: no ceiling is known.
         """
-        times = self.watch.end()
+        of_workers = self.watch.end()
         if not self._records_windows or not self._has_turn or now.sum is None:
             return
         batch = now.batch
         if batch.iteration == self._warm_up:
             self._reporter.begin_window()
             return
-        record = self._meter.add(
-            IterationRecord(
-                number=self.reported(batch.iteration),
-                plan_version=batch.plan.version,
-                batch_size=batch.plan.batch_sizes[self._rank],
-                samples=now.size,
-                global_samples=now.global_size,
-                times=times,
-                loss=now.loss,
-                correct=now.correct,
-                grad_sq=now.grad_sq,
-                global_grad_sq=now.sum.squared_norm,
-                view=now.sum.view,
-                loss_weight=now.loss_weight,
-                sizes=now.sum.sizes,
-                epoch=epochs,
-                trained_ratio=self.progress.trained_ratio(epochs, batch.iteration + 1),
-                lr_ratio=self.progress.lr_ratio(script_lr),
-                bytes_pushed=bytes_pushed,
-                is_short=batch.is_short,
-                stalled=times.blocked_s >= self._stalled_after_s,
-                at_once=at_once,
+        trained_ratio = self.progress.trained_ratio(epochs, batch.iteration + 1)
+        lr_ratio = self.progress.lr_ratio(script_lr)
+        for rank, meter, part, times in zip(self._here, self._meters, now.parts, of_workers, strict=True):
+            record = meter.add(
+                IterationRecord(
+                    number=self.reported(batch.iteration),
+                    plan_version=batch.plan.version,
+                    batch_size=batch.plan.batch_sizes[rank],
+                    samples=part.size,
+                    global_samples=sum(now.spent),
+                    times=times,
+                    loss=now.loss,
+                    correct=part.correct,
+                    grad_sq=part.grad_sq,
+                    global_grad_sq=now.sum.squared_norm,
+                    view=now.sum.view,
+                    loss_weight=part.loss_weight,
+                    sizes=now.sum.sizes,
+                    epoch=epochs,
+                    trained_ratio=trained_ratio,
+                    lr_ratio=lr_ratio,
+                    bytes_pushed=bytes_pushed,
+                    is_short=batch.is_short,
+                    stalled=times.blocked_s >= self._stalled_after_s,
+                    at_once=at_once,
+                )
             )
-        )
-        if record is not None:
-            self._reporter.window(record)
+            if record is not None:
+                self._reporter.window(record)
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -163,4 +176,4 @@ class TrainingObserver:
 
     def _since_begin_s(self) -> float:
         """Seconds since training began, pauses included."""
-        return 0.0 if self._began_s is None else time.perf_counter() - self._began_s
+        return 0.0 if self._began_s is None else self.watch.now_s() - self._began_s

@@ -14,6 +14,7 @@ from dynamix_ps.comm import Comm
 from dynamix_ps.errors import TrainingError
 from worker_hooks import trailer
 from worker_hooks.exchange import Bucket, GradientExchange, group_parameters
+from worker_hooks.workers import Workers
 
 _SUMMED_AS = {torch.float16: torch.float32, torch.bfloat16: torch.float32}  # halves would lose the small gradients
 
@@ -190,16 +191,18 @@ class TorchExchange(GradientExchange):
         comm: Comm,
         bucket_bytes: int,
         prefix: str,
+        workers: Workers | None = None,
     ) -> None:
-        """`norms`: layers whose running statistics travel too."""
+        """`norms`: layers whose running statistics travel too. `workers`: without it, every process is one."""
+        workers = workers or Workers.one_per_process(comm)
         trained = list(parameters.values())
         check_types(parameters)
         self._norms = norms
         self._kept: dict[torch.nn.Parameter, torch.Tensor] = {}  # global gradients of parameters frozen after the sum
         self.touched: dict[torch.nn.Parameter, tuple[int, int]] = {}  # identity and version of what was accumulated
         self.additions = 0
-        buckets = layout_buckets(trained, statistics_of(norms), bucket_bytes, comm, prefix)
-        super().__init__(comm, buckets)
+        buckets = layout_buckets(trained, statistics_of(norms), bucket_bytes, comm, prefix, workers.count)
+        super().__init__(comm, buckets, workers)
         self._buckets, self._last = buckets, buckets[-1]
         self._bucket_of = {parameter: bucket for bucket in buckets for parameter in bucket.views}
         self._names = {parameter: name for name, parameter in parameters.items()}
@@ -234,6 +237,10 @@ class TorchExchange(GradientExchange):
                     "where it is that of this worker alone; change gradients after run.backward(), which makes "
                     "them global"
                 )
+
+    def gradient(self) -> dict[torch.nn.Parameter, torch.Tensor]:
+        """Of this process, times its weight, before the sum: in the `contribute` of `send_rest`."""
+        return {parameter: place for bucket in self._buckets for parameter, place in bucket.views.items()}
 
     def send_rest(self, contribute: Any) -> None:
         self._active = [norm.training for norm in self._norms for _ in statistics_of([norm])]
@@ -319,8 +326,9 @@ def layout_buckets(
     bucket_bytes: int,
     comm: Comm,
     prefix: str,
+    workers: int,
 ) -> list[TorchBucket]:
-    """Buckets of about `bucket_bytes`; the last one has `statistics` and the trailer too."""
+    """Buckets of about `bucket_bytes`; the last one has `statistics` and the trailer too, of so many workers."""
     groups = group_parameters(
         [p.numel() * p.element_size() for p in parameters],
         [(_SUMMED_AS.get(p.dtype, p.dtype), p.device) for p in parameters],
@@ -332,7 +340,7 @@ def layout_buckets(
             comm,
             [parameters[number] for number in group],
             statistics if group is groups[-1] else (),
-            trailer.length(comm.size, len(parameters)) if group is groups[-1] else 0,
+            trailer.length(workers, len(parameters)) if group is groups[-1] else 0,
         )
         for index, group in enumerate(groups)
     ]

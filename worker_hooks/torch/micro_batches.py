@@ -16,7 +16,7 @@ from __future__ import annotations
 import contextlib
 import gc
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch.utils import _pytree as pytree
@@ -102,6 +102,7 @@ class MicroBatchedForward:
 class DividedBatch(DividedCall):
     """One call of a model with a batch."""
 
+    keeps_graphs: ClassVar[bool] = False  # of all micro-batches: nothing is repeated, and nothing saved
     model: torch.nn.Module
     array = torch.Tensor
 
@@ -130,7 +131,7 @@ class DividedBatch(DividedCall):
         self._autocast = _autocast_of({"cpu", *(tensor.device.type for tensor in (*tensors, *parameters))})
         self._pieces: list[tuple[int, int, State]] = []
         self._versions: list[int] = []  # of the parameters in the first forward pass
-        self._graph: tuple[list[Any], list[Any]] | None = None  # arguments and outputs of the last micro-batch
+        self._graphs: list[tuple[list[Any], list[Any]]] = []  # arguments and outputs of the last micro-batches
         self._kept: list[tuple[torch.Tensor, int]] = []  # outputs of the first forward pass, and their versions
 
     def whole(self) -> Any:
@@ -153,12 +154,12 @@ class DividedBatch(DividedCall):
         self._pieces, self._versions = [], self._parameter_versions()
         for begin, end in parts:
             self._pieces.append((begin, end, State(self.model, buffers=False)))
-            with _guarded(self._memory), self._as_in_script(), torch.set_grad_enabled(end == self._samples):
-                leaves = self._leaves_of(begin, end)
-                outputs, form = self._outputs(leaves)
+            has_graph = self.keeps_graphs or end == self._samples
+            leaves, outputs, form = self._first_pass(begin, end, has_graph)
             self._check_rows(outputs, end - begin)
             found.append([one.detach() if _is_tensor(one) else one for one in outputs])
-        self._graph = leaves, outputs
+            if has_graph:
+                self._graphs.append((leaves, outputs))
         joined = [self._join(parts_of_one) for parts_of_one in zip(*found, strict=True)]
         tensors = [number for number, one in enumerate(joined) if _is_tensor(one)]
         given = [joined[number] for number in tensors]
@@ -169,13 +170,19 @@ class DividedBatch(DividedCall):
                 joined[number] = one
         return pytree.tree_unflatten(joined, form)
 
+    def _first_pass(self, begin: int, end: int, has_graph: bool) -> tuple[list[Any], list[Any], Any]:
+        """Arguments and outputs of a micro-batch, and the form of the outputs."""
+        with _guarded(self._memory), self._as_in_script(), torch.set_grad_enabled(has_graph):
+            leaves = self._leaves_of(begin, end)
+            return leaves, *self._outputs(leaves)
+
     def gradients(self, wanted: Sequence[torch.Tensor | None]) -> list[torch.Tensor | None]:
         """Of `inputs`, for the gradients of the outputs."""
         if self._versions != self._parameter_versions():
             raise self._weights_changed("optimizer.step()")
         sums: list[torch.Tensor | None] = [None] * len(self.inputs)
         with State(self.model).restored():
-            for begin, end, state in reversed(self._pieces):  # the last one has a graph, and frees it
+            for begin, end, state in reversed(self._pieces):  # the last one has a graph, or all have; it is freed here
                 self._add(begin, end, state, wanted, sums)
         self._memory.tell_failures()
         return sums
@@ -240,9 +247,8 @@ class DividedBatch(DividedCall):
 
     def _again(self, begin: int, end: int, state: State | None) -> tuple[list[Any], list[Any]]:
         """Arguments and outputs of a micro-batch, with their graph."""
-        if self._graph is not None:
-            graph, self._graph = self._graph, None
-            return graph
+        if self._graphs:
+            return self._graphs.pop()
         if state is not None:
             state.restore()
         with _guarded(self._memory), self._as_in_script(), torch.enable_grad():

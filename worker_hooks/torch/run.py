@@ -17,6 +17,7 @@ scale the learning rate for each step.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -49,6 +50,7 @@ from worker_hooks.torch.memory import TorchMemory
 from worker_hooks.torch.micro_batches import MicroBatchedForward
 from worker_hooks.torch.parameters import TrainedParameters
 from worker_hooks.torch.shard_processes import GroupedShards
+from worker_hooks.torch.worker_batches import ForwardOfWorkers, WorkerBatches
 from worker_hooks.training import Training
 
 __all__ = ["Run", "attach", "shards"]
@@ -146,6 +148,7 @@ class Run(Training):
     framework_version = torch.__version__
     checkpoint_suffix = ".pt"
     survives_lack_of_memory = True
+    computes_for_several = True
     _exchange: TorchExchange
     _memory: TorchMemory
     _forwards: Sequence[MicroBatchedForward] = ()
@@ -318,7 +321,7 @@ class Run(Training):
         return ", ".join(told)
 
     def _sample_weights(self, number: int) -> tuple[float, float]:
-        return self._parameters.samples.part(number) if self.size > 1 else (0.0, 0.0)
+        return self._parameters.samples.part(number) if self._comm.size > 1 else (0.0, 0.0)
 
     def _all_weights(self) -> dict[str, tuple[float, float]]:
         return self._parameters.samples.each(self._sums - 1)
@@ -337,9 +340,21 @@ class Run(Training):
 
     def _make_exchange(self, prefix: str) -> TorchExchange:
         parameters, bucket_bytes = self._parameters, self._settings.bucket_bytes
-        return TorchExchange(parameters.trained, parameters.norms, self._comm, bucket_bytes, prefix)
+        return TorchExchange(parameters.trained, parameters.norms, self._comm, bucket_bytes, prefix, self._workers)
+
+    def _squared_norms(self, whole: float) -> Sequence[float]:
+        if not isinstance(self._memory, WorkerBatches):
+            return (whole,)
+        if math.isnan(whole):
+            return (whole,) * len(self._workers.here)
+        return self._memory.squared_norms(self._exchange.gradient(), self._exchange.weight)
 
     def _make_memory(self, ceiling: MemoryCeiling, tell: Callable[[str], None]) -> TorchMemory:
+        here = self._workers.here
+        if len(here) > 1:
+            batches = WorkerBatches(self._parameters, lambda: self._now, here, lambda: self._measures)
+            self._forwards = [ForwardOfWorkers(batches, model) for model in self.models]
+            return batches
         memory = TorchMemory(ceiling, self._parameters, lambda: self._now, tell)
         self._forwards = [MicroBatchedForward(memory, model) for model in self.models] if ceiling.is_needed else []
         return memory

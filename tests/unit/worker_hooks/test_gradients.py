@@ -86,7 +86,7 @@ def exchange_all(
         exchange.begin(len(x) / total, measure_norm=True)
         if len(x):
             nn.functional.cross_entropy(net(x), y).backward()
-        exchange.send_rest(lambda grad_sq, n=len(x): mine(n, grad_sq))
+        exchange.send_rest(lambda grad_sq, n=len(x): [mine(n, grad_sq)])
     views = [exchange.receive(lambda waited_s: None) for exchange in exchanges]
     for exchange in exchanges:
         exchange.deliver()
@@ -136,7 +136,7 @@ def test_weighted_by_units_it_is_that_of_one_process_too(counts, bucket_bytes):
         exchange.begin(weight, measure_norm=True, share=len(of_worker) / samples)
         ((net(x).square().sum(1) * units).sum() / units.sum()).backward()
         own = mine(len(of_worker))._replace(units=float(units.sum()))
-        exchange.send_rest(lambda grad_sq, own=own: own._replace(grad_sq=grad_sq))
+        exchange.send_rest(lambda grad_sq, own=own: [own._replace(grad_sq=grad_sq)])
     views = [exchange.receive(lambda waited_s: None) for exchange in exchanges]
     for exchange, view in zip(exchanges, views, strict=True):
         exchange.deliver(factor_after_sum(view, samples, iteration=0))
@@ -166,7 +166,7 @@ def test_full_buckets_leave_while_backward_runs_and_the_trailer_leaves_last():
     exchange.begin(1.0, measure_norm=False)
     net(torch.randn(4, 6, dtype=torch.float64)).sum().backward()
     assert comm.order == [b.name for b in exchange.buckets[:-1]]
-    exchange.send_rest(lambda grad_sq: mine(4))
+    exchange.send_rest(lambda grad_sq: [mine(4)])
     assert comm.order[-1] == exchange.buckets[-1].name
 
 
@@ -180,7 +180,7 @@ def test_every_worker_sends_in_the_same_order_whatever_its_model_does_first():
         exchange.begin(weight, measure_norm=False)
         for name in used:
             net[name](torch.ones(4, 2, dtype=torch.float64)).mean().backward()
-        exchange.send_rest(lambda grad_sq: mine(4))
+        exchange.send_rest(lambda grad_sq: [mine(4)])
         orders.append(comm.order)
     comm = alone()
     exchange = exchange_of(net, comm, 1)
@@ -195,7 +195,7 @@ def test_a_parameter_that_nobody_has_a_gradient_of_keeps_none(bucket_bytes):
     exchange.buckets[0].buffer.fill_(7.0)
     exchange.begin(1.0, measure_norm=False)
     net["used"](torch.ones(3, 2)).mean().backward()
-    exchange.send_rest(lambda grad_sq: mine(3))
+    exchange.send_rest(lambda grad_sq: [mine(3)])
     exchange.receive(lambda waited_s: None)
     exchange.deliver()
     assert net["unused"].weight.grad is None
@@ -207,7 +207,7 @@ def test_a_gradient_of_a_worker_without_samples_is_dropped():
     exchange = exchange_of(net, comm, 4_000_000)
     net(torch.ones(2, 2)).mean().backward()  # of samples that count for nothing
     exchange.begin(0.0, measure_norm=False)
-    exchange.send_rest(lambda grad_sq: mine(0))
+    exchange.send_rest(lambda grad_sq: [mine(0)])
     exchange.receive(lambda waited_s: None)
     exchange.deliver()
     assert net.weight.grad is None
@@ -221,7 +221,7 @@ def test_an_announcement_leaves_gradients_alone():
     for net, exchange in zip(nets, exchanges, strict=True):
         exchange.begin(0.5, measure_norm=False)
         net(torch.randn(4, 6, dtype=torch.float64)).sum().backward()
-        exchange.send_rest(lambda grad_sq: mine(4))
+        exchange.send_rest(lambda grad_sq: [mine(4)])
     for exchange in exchanges:
         exchange.receive(lambda waited_s: None)
         exchange.deliver()
@@ -244,7 +244,7 @@ def test_batches_of_several_weights_add_up():
     assert exchange.has_local
     exchange.begin(0.5, measure_norm=False)
     net(10 * x).mean().backward()
-    exchange.send_rest(lambda grad_sq: mine(1))
+    exchange.send_rest(lambda grad_sq: [mine(1)])
     exchange.receive(lambda waited_s: None)
     exchange.deliver()
     assert torch.allclose(net.weight.grad, 0.25 * x + 0.5 * 10 * x)
@@ -274,7 +274,7 @@ def test_running_statistics_become_the_weighted_mean():
     exchanges = [exchange_of(net, comm, 4_000_000) for net, comm in zip(nets, comms, strict=True)]
     for exchange, (x, _) in zip(exchanges, data, strict=True):
         exchange.begin(len(x) / 4, measure_norm=False)
-        exchange.send_rest(lambda grad_sq: mine(1))
+        exchange.send_rest(lambda grad_sq: [mine(1)])
     for exchange in exchanges:
         exchange.receive(lambda waited_s: None)
         exchange.deliver()
@@ -288,7 +288,7 @@ def test_buckets_keep_reverse_order_size_and_type():
     ]
     comms: list[SumInMemory] = []
     comms += [SumInMemory(rank, comms) for rank in range(2)]
-    buckets = layout_buckets(parameters, [], 16, comms[0], "p")
+    buckets = layout_buckets(parameters, [], 16, comms[0], "p", workers=2)
     assert [sum(view.numel() for view in b.views.values()) for b in buckets] == [2, 4, 4]
     assert [b.buffer.numel() for b in buckets] == [2, 4, 4 + trailer.length(2, 3)]
     assert buckets[0].buffer.dtype == torch.float64
@@ -301,7 +301,7 @@ def test_halves_are_summed_in_float32(dtype):
     assert exchange.buckets[0].buffer.dtype == torch.float32
     exchange.begin(1.0, measure_norm=False)
     net(torch.ones(1, 2, dtype=dtype)).sum().backward()
-    exchange.send_rest(lambda grad_sq: mine(1))
+    exchange.send_rest(lambda grad_sq: [mine(1)])
     exchange.receive(lambda waited_s: None)
     exchange.deliver()
     assert net.weight.grad.dtype == dtype
@@ -320,7 +320,7 @@ def test_what_was_accumulated_before_counts_even_if_the_last_backward_does_not_t
     net["first"](torch.ones(3, 2)).mean().backward()
     exchange.begin(1.0, measure_norm=False)
     net["second"](torch.ones(3, 2)).mean().backward()
-    exchange.send_rest(lambda grad_sq: mine(3))
+    exchange.send_rest(lambda grad_sq: [mine(3)])
     exchange.receive(lambda waited_s: None)
     exchange.deliver()
     assert net["first"].bias.grad.item() == pytest.approx(1.0)

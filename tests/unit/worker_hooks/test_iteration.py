@@ -72,12 +72,30 @@ def test_a_sum_is_of_all_batches_since_the_one_before() -> None:
     assert (now.batches_due, now.samples_due, now.sizes_due, now.spent_due) == (2, 5, (5, 7), (50, 70))
     now.close_losses()
     assert (now.loss, now.weighted_loss) == (3.0, 1.0 * 2 / 8 + 2.0 * 3 / 4)
+    now.divide(range(1), [0.5])
     now.summed(VIEW, 2.0, VIEW.worker_samples)
-    assert now.samples == 5
+    assert (now.parts[0].samples, now.parts[0].size, now.spent) == (5, 50, (50, 70))
     assert now.sum is not None
     assert now.sum.batches == 2
     now.begin(batch(2, 6))
     assert (now.batches_due, now.sizes_due) == (1, (2, 6))
+
+
+def test_workers_of_one_process_share_its_loss_by_their_samples() -> None:
+    now = IterationInFlight()
+    step = Step(Cursor(), (2, 6, 0), Cursor(0, 8), (20, 20, 0))
+    now.begin(Batch(0, Plan(0, (2, 6, 0)), step, 8, 40, data=None))
+    now.add_loss(1.0)
+    now.close_losses()
+    now.correct = 4.0
+    now.divide(range(3), [0.1, 0.2, math.nan])
+    assert [part.samples for part in now.parts] == [2, 6, 0]
+    assert [part.size for part in now.parts] == [20, 20, 0]
+    assert [part.weighted_loss for part in now.parts] == [0.25, 0.75, 0.0]
+    assert [part.correct for part in now.parts] == [1.0, 3.0, 0.0]
+    now.units = 30.0  # of tokens only the sum is known: the plan's sizes stand for the parts
+    now.divide(range(3), [0.1, 0.2, math.nan])
+    assert [part.units for part in now.parts] == [15.0, 15.0, 0.0]
 
 
 def test_a_batch_that_the_script_leaves_out_is_in_no_sum() -> None:

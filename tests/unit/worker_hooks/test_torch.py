@@ -115,7 +115,7 @@ def test_a_batch_whose_gradients_are_of_a_layer_just_thawed_counts(leaves):
             if leaves:
                 break
     assert not torch.equal(seen[0], seen[1])
-    assert run._now.samples == sum(map(len, seen))
+    assert run._now.parts[0].samples == sum(map(len, seen))
     assert run._now.loss == pytest.approx(sum(losses))
     run.close()
 

@@ -304,7 +304,7 @@ def test_an_evaluation_over_shards_scores_every_sample_once(tmp_path):
 @pytest.mark.parametrize("shares", [(1,), (3, 2), (1, 0, 1), (5, 1, 1, 1, 1, 1, 1)])
 def test_every_shard_is_in_one_part(shares):
     source = ShardSource(numbered(), torch.tensor)
-    parts = [list(source.part(shares, rank, 8)[1]) for rank in range(len(shares))]
+    parts = [list(source.part(shares, range(rank, rank + 1), 8)[1]) for rank in range(len(shares))]
     assert sorted(row for part in parts for size, rows in part for row in rows.tolist()[:size]) == list(range(59))
     for part in parts:
         assert all(0 < size == len(rows) <= 8 for size, rows in part) or [size for size, _ in part] == [0]

@@ -36,7 +36,7 @@ def summed(parts: list[Contribution], present: list[list[bool]], dtype: type = n
     length = trailer.length(len(parts), len(present[0]))
     rows = np.full((len(parts), length), 7.0, dtype=dtype)  # left over from the iteration before
     for rank, part in enumerate(parts):
-        trailer.encode(part, rank, len(parts), np.array(present[rank], dtype=bool), out=rows[rank])
+        trailer.encode([part], rank, len(parts), np.array(present[rank], dtype=bool), out=rows[rank])
     return np.sum(rows, axis=0, dtype=dtype)
 
 
@@ -91,3 +91,21 @@ def test_a_parameter_is_present_where_any_worker_has_a_gradient(present):
     parts = [Contribution(1, 1.0, 1.0, 1.0, 0, 0.0, 0, (0.0, 0.0)) for _ in present]
     found = trailer.present(summed(parts, present), len(parts))
     assert found.tolist() == [any(column) for column in zip(*present, strict=True)]
+
+
+@given(st.lists(contribution, min_size=2, max_size=5))
+def test_a_process_of_several_workers_sends_the_sum_of_theirs(parts):
+    first = parts[0]
+    common = {name: getattr(first, name) for name in ("plan_version", "leaving", "saves")}
+    parts = [part._replace(**common) for part in parts]
+    together = np.full(trailer.length(len(parts), 1), 7.0)
+    trailer.encode(parts, 0, len(parts), np.array([True]), out=together)
+    view, expected = (
+        trailer.decode(together, len(parts)),
+        trailer.decode(summed(parts, [[True]] * len(parts), float), len(parts)),
+    )
+    for name, value in expected._asdict().items():
+        for one, other in (
+            zip(view.weights, value, strict=True) if name == "weights" else [(getattr(view, name), value)]
+        ):
+            assert one == pytest.approx(other, nan_ok=True), name

@@ -142,9 +142,9 @@ def test_cpu_time_and_garbage_collection_leave_pauses_out_and_a_window_has_those
     with watch.paused():
         clock.update(wall=110.0, cpu=105.0, gc=54.0)
     clock.update(wall=120.0, cpu=110.0, gc=54.5)
-    assert watch.end() == Times(0.0, 20.0, 0.0, 20.0, 10.0, 1.5)
+    assert watch.end() == (Times(0.0, 20.0, 0.0, 20.0, 10.0, 1.5),)
     clock.update(wall=121.0, cpu=111.0)
-    assert watch.end() == Times(0.0, 1.0, 0.0, 1.0, 1.0, 0.0)
+    assert watch.end() == (Times(0.0, 1.0, 0.0, 1.0, 1.0, 0.0),)
     (record,) = records([iteration(i) for i in range(4)])
     assert record.cpu_ratio == pytest.approx(0.5 / 1.25)
     assert record.gc_s == pytest.approx(3 * 0.125)
@@ -164,7 +164,7 @@ def test_a_pause_before_the_batch_is_neither_input_nor_computing(monkeypatch: py
     with watch.paused():
         clock["wall"] = 207.0
     assert watch.compute_so_far_s() == 4.0
-    assert watch.end()[:4] == (3.0, 4.0, 0.0, 7.0)
+    assert watch.end()[0][:4] == (3.0, 4.0, 0.0, 7.0)
 
 
 def test_waiting_for_a_sum_before_the_batch_is_no_input(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,10 +179,10 @@ def test_waiting_for_a_sum_before_the_batch_is_no_input(monkeypatch: pytest.Monk
     clock["wall"] = 10.0
     with watch.blocked():
         clock["wall"] = 11.0
-    assert watch.end()[:4] == (2.0, 3.0, 6.0, 11.0)
+    assert watch.end()[0][:4] == (2.0, 3.0, 6.0, 11.0)
     watch.batch_ready()
     clock["wall"] = 12.0
-    assert watch.end()[:4] == (0.0, 1.0, 0.0, 1.0)
+    assert watch.end()[0][:4] == (0.0, 1.0, 0.0, 1.0)
 
 
 SLOW = 6  # iteration from which on worker 1 is slow and worker 0 waits for it

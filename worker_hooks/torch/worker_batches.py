@@ -1,0 +1,204 @@
+"""The batches of several workers in one process: computed as one, and worker by worker where that makes a difference.
+
+It makes one in two cases. Where gradient norms are measured, every worker needs its own. And batch norm compares the
+samples of a batch, so each worker's must stay among themselves. Then the model's forward runs for one worker after the
+other, as it does for micro-batches, and the script sees the outputs of all. All graphs are kept, so nothing is computed
+twice.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.utils import _pytree as pytree
+
+from dynamix_ps.errors import TrainingError
+from worker_hooks.memory_ceiling import MemoryCeiling
+from worker_hooks.torch.memory import TorchMemory
+from worker_hooks.torch.micro_batches import DividedBatch, MicroBatchedForward
+from worker_hooks.torch.repeatable import State
+
+if TYPE_CHECKING:
+    from worker_hooks.iteration import IterationInFlight
+    from worker_hooks.torch.parameters import TrainedParameters
+
+Gradients = dict[torch.nn.Parameter, torch.Tensor]
+
+
+class WorkerBatches(TorchMemory):
+    """Divides the batches of a process among its workers. The memory is that of one process, without a ceiling."""
+
+    def __init__(
+        self,
+        parameters: TrainedParameters,
+        in_flight: Callable[[], IterationInFlight],
+        here: range,
+        measures: Callable[[], bool],
+    ) -> None:
+        """`here`: ranks of the workers. `measures`: whether the coming sum measures gradient norms."""
+        super().__init__(MemoryCeiling(None, searches=False), parameters, in_flight, lambda sentence: None)
+        self._here, self._measures = here, measures
+        self._gradients: dict[int, Gradients] = {}  # of each worker by its place, as far as models have computed them
+        self._of_iteration = -1  # those gradients
+
+    def divides(self, model: torch.nn.Module) -> bool:
+        """Whether a forward pass of `model` now is to run worker by worker."""
+        if not self.samples_in_flight():
+            return False
+        return self.measures_norms or any(norm.training for norm in _batch_norms(model))
+
+    @property
+    def measures_norms(self) -> bool:
+        """Whether every worker's gradient of a forward pass now is wanted."""
+        return torch.is_grad_enabled() and self._measures()
+
+    @property
+    def bounds(self) -> dict[int, tuple[int, int]]:
+        """Begin and end in the batch at hand, by place of the worker; only of workers that have samples."""
+        sizes = self._in_flight().batch.step.sizes[self._here.start : self._here.stop]
+        ends = np.cumsum([0, *sizes]).tolist()
+        return {place: (begin, end) for place, (begin, end) in enumerate(pairwise(ends)) if begin < end}
+
+    def add(self, place: int, parameters: Sequence[torch.nn.Parameter], found: Sequence[torch.Tensor | None]) -> None:
+        """The backward pass of a model has found these gradients for a worker."""
+        if not self._measures():
+            return
+        iteration = self._in_flight().batch.iteration
+        if iteration != self._of_iteration:
+            self._gradients, self._of_iteration = {}, iteration
+        mine = self._gradients.setdefault(place, {})
+        for parameter, gradient in zip(parameters, found, strict=True):
+            if gradient is not None:
+                mine[parameter] = mine[parameter] + gradient if parameter in mine else gradient
+
+    def check_called(self) -> None:
+        """Raises TrainingError if the present batch was to be divided and went past the models."""
+        if self._called_in == self._in_flight().batch.iteration:
+            return
+        if self._measures() or self._parameters.has_batch_norm:
+            raise TrainingError(
+                "the script has not called a model that it gave to attach(), so its batch cannot be divided among the "
+                f"{len(self._here)} workers of this rehearsal; call model(inputs) itself"
+            )
+
+    def squared_norms(self, gradient: Mapping[torch.nn.Parameter, torch.Tensor], weight: float) -> list[float]:
+        """|g_i|^2 of every worker; NaN for one without samples.
+
+        What models have computed is c_i for worker i, its share s_i of the batch times its gradient. The rest of the
+        gradient, r = g - sum(c_i), comes from what does not depend on samples, such as a penalty on weights, and is the
+        same on every worker: g_i = c_i / s_i + r.
+
+        Args:
+            gradient: `weight` times g, of all trained parameters.
+        """
+        found, self._gradients = self._gradients, {}
+        shares = {place: share for place, share in enumerate(self._in_flight().shares(self._here)) if share}
+        squares = dict.fromkeys(shares, 0.0)
+        for parameter, weighted in gradient.items():
+            known = {place: mine[parameter] for place, mine in found.items() if parameter in mine}
+            parts = {place: one.to(weighted.dtype) for place, one in known.items()}
+            rest = weighted / weight - sum(parts.values())
+            for place, share in shares.items():
+                own = rest + parts[place] / share if place in parts else rest
+                squares[place] += float(torch.linalg.vector_norm(own)) ** 2
+        return [squares.get(place, math.nan) for place in range(len(self._here))]
+
+
+class ForwardOfWorkers(MicroBatchedForward):
+    """Takes the place of `model.forward`."""
+
+    _memory: WorkerBatches
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if MicroBatchedForward._busy or not self._memory.divides(self._model):
+            return self._plain(*args, **kwargs)
+        samples = self._memory.samples_in_flight()
+        batch = _BatchOfWorkers(self._memory, self._model, self._plain, args, kwargs, samples)
+        if not batch.is_divisible:
+            raise TrainingError(
+                f"none of the tensors that the script gives to {type(self._model).__name__} has the {samples} rows of "
+                "this batch, so it cannot be divided among the workers of this rehearsal; call the model with the "
+                "whole batch in the first dimension"
+            )
+        MicroBatchedForward._busy = True
+        try:
+            return batch.forward(list(self._memory.bounds.values()))
+        finally:
+            MicroBatchedForward._busy = False
+
+
+class _BatchOfWorkers(DividedBatch):
+    """One call of a model, with a micro-batch for every worker."""
+
+    keeps_graphs = True
+    _memory: WorkerBatches
+
+    def forward(self, parts: Sequence[tuple[int, int]]) -> Any:
+        self._places = {begin: place for place, (begin, _) in self._memory.bounds.items()}
+        self._statistics = _RunningStatistics(_batch_norms(self.model))
+        joined = super().forward(parts) if self._memory.measures_norms else self._in_one_graph(parts)
+        self._statistics.deliver()
+        return joined
+
+    def _in_one_graph(self, parts: Sequence[tuple[int, int]]) -> Any:
+        """The outputs of all workers, where nobody asks for the gradient of one."""
+        found: list[list[Any]] = []
+        for begin, end in parts:
+            pairs = zip(self._leaves, self._rows, strict=True)
+            self._statistics.restart()
+            outputs, form = self._outputs([leaf[begin:end] if has_rows else leaf for leaf, has_rows in pairs])
+            self._statistics.take((end - begin) / self._samples)
+            self._check_rows(outputs, end - begin)
+            found.append(outputs)
+        joined = [self._join(parts_of_one) for parts_of_one in zip(*found, strict=True)]
+        return pytree.tree_unflatten(joined, form)
+
+    def _first_pass(self, begin: int, end: int, has_graph: bool) -> tuple[list[Any], list[Any], Any]:
+        self._statistics.restart()
+        passed = super()._first_pass(begin, end, has_graph)
+        self._statistics.take((end - begin) / self._samples)
+        return passed
+
+    def _gradients_of(
+        self, begin: int, end: int, state: State | None, wanted: Sequence[torch.Tensor | None]
+    ) -> Sequence[torch.Tensor | None]:
+        found = super()._gradients_of(begin, end, state, wanted)
+        self._memory.add(self._places[begin], self._parameters, found[len(self._asking) :])
+        return found
+
+
+class _RunningStatistics:
+    """Those of batch norm: every worker's forward pass begins with the same, and their weighted mean stays."""
+
+    def __init__(self, norms: Sequence[torch.nn.Module]) -> None:
+        buffers = [buffer for norm in norms if norm.training for buffer in norm.buffers()]
+        self._before = [(buffer, buffer.clone()) for buffer in buffers]
+        self._sums = [torch.zeros_like(buffer) for buffer in buffers]
+
+    def restart(self) -> None:
+        """The forward pass of the next worker begins."""
+        for buffer, value in self._before:
+            buffer.data.copy_(value)  # not seen by autograd
+
+    def take(self, share: float) -> None:
+        """That of a worker with this share of the samples is over."""
+        for (buffer, _), total in zip(self._before, self._sums, strict=True):
+            if buffer.is_floating_point():
+                total.add_(buffer, alpha=share)
+            else:
+                total.copy_(buffer)  # the number of forward passes, the same on every worker
+
+    def deliver(self) -> None:
+        """That of the last worker is over."""
+        for (buffer, _), total in zip(self._before, self._sums, strict=True):
+            buffer.data.copy_(total)
+
+
+def _batch_norms(model: torch.nn.Module) -> list[torch.nn.Module]:
+    return [module for module in model.modules() if isinstance(module, _BatchNorm)]
