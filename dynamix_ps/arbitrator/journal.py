@@ -10,7 +10,7 @@ import json
 import logging
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,8 +38,9 @@ class Resumed:
 class Journal:
     """An append-only file. Writing never raises: a full disk is logged once, and the service goes on."""
 
-    def __init__(self, file: Path) -> None:
-        """Raises OSError if the file cannot be opened."""
+    def __init__(self, file: Path, now_s: Callable[[], float] = time.time) -> None:
+        """`now_s`: unix time. Raises OSError if the file cannot be opened."""
+        self._now_s = now_s
         file.parent.mkdir(parents=True, exist_ok=True)
         self._file = file
         self._torn = file.exists() and file.read_bytes()[-1:] not in (b"", b"\n")
@@ -48,7 +49,7 @@ class Journal:
 
     def write(self, kind: str, *, sync: bool = False, **fields: Any) -> None:
         """Append one line. With `sync`, wait until it is on disk. NaN is written as null."""
-        text = _as_json({"kind": kind, "time_s": time.time(), **fields})
+        text = _as_json({"kind": kind, "time_s": self._now_s(), **fields})
         line = ("\n" if self._torn else "").encode() + text.encode() + b"\n"  # ends a torn line; readers skip it
         try:
             written = os.write(self._descriptor, line)

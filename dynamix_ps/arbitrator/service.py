@@ -104,6 +104,11 @@ class Arbitrator:
         self._streams: Counter[int] = Counter()  # open streams of plans by rank
         self._restarts = resumed.starts
 
+    @property
+    def plan(self) -> Plan:
+        """The newest plan."""
+        return self._plan
+
     # Calls of workers and other roles
 
     def register(self, registration: Registration) -> Plan:
@@ -237,6 +242,11 @@ class Arbitrator:
         if closed is not None:
             await self._decide(closed)
             self._begin_learning()
+
+    async def settled(self) -> None:
+        """Wait until an update that is under way is complete."""
+        if self._learning is not None:
+            await self._learning
 
     def close(self) -> None:
         """Journal the end. The caller closes the journal."""

@@ -24,7 +24,12 @@ NEARLY = 0.98  # the target is this part of the lowest best accuracy of all runs
 
 def calibrate(scenario: Scenario, runs: Sequence[Series]) -> Scenario:
     """The scenario with workers, links and training as in these runs of its cluster."""
-    return fit_training(_with_warm_up(fit_cost(scenario, runs), runs), runs)
+    return fit_training(calibrate_times(scenario, runs), runs)
+
+
+def calibrate_times(scenario: Scenario, runs: Sequence[Series]) -> Scenario:
+    """The scenario with workers and links as in these runs of its cluster."""
+    return _with_warm_up(fit_cost(scenario, runs), runs)
 
 
 def scenario_of(name: str, runs: Sequence[RecordedRun], series: Sequence[Series]) -> Scenario:
@@ -33,6 +38,23 @@ def scenario_of(name: str, runs: Sequence[RecordedRun], series: Sequence[Series]
     Raises:
         UsageError: the runs differ in their cluster, or in a learning rate that the simulator cannot convert.
     """
+    cluster = cluster_of(name, runs)
+    training = Training(data_samples=_data_samples(runs[0]), best_accuracy=1.0)
+    reached = [float(run.test_accuracy.max(initial=0)) for run in series]
+    target = runs[0].config.target_accuracy or NEARLY * min(reached)
+    if not training.chance < target <= max(reached):
+        raise UsageError(
+            f"target accuracy {target:.3g}: the runs reached {max(reached):.3g} at best, expected one of them to reach "
+            "it; evaluate more often, train longer, or configure a lower target_accuracy"
+        )
+    return cluster.model_copy(update={"training": training, "target_accuracy": target})
+
+
+def cluster_of(name: str, runs: Sequence[RecordedRun]) -> Scenario:
+    """The same without the training, which is that of a scenario that does not tell it.
+
+    Raises UsageError if the runs differ in their cluster, or in a learning rate that the simulator cannot convert.
+    """
     first = runs[0]
     for run in runs[1:]:
         _check_alike(first, run)
@@ -40,14 +62,6 @@ def scenario_of(name: str, runs: Sequence[RecordedRun], series: Sequence[Series]
     records = [record for run in runs for view in run.complete for record in view.reported]
     bounds = [config.bounds(rank) for rank in ranks]
     initial = first.decided[0].view.plan.batch_sizes
-    training = Training(data_samples=_data_samples(first))
-    reached = [float(run.test_accuracy.max(initial=0)) for run in series]
-    target = config.target_accuracy or NEARLY * min(reached)
-    if not training.chance < target <= max(reached):
-        raise UsageError(
-            f"target accuracy {target:.3g}: the runs reached {max(reached):.3g} at best, expected one of them to reach "
-            "it; evaluate more often, train longer, or configure a lower target_accuracy"
-        )
     cores = _cores(records)
     return Scenario(
         name=name,
@@ -63,8 +77,6 @@ def scenario_of(name: str, runs: Sequence[RecordedRun], series: Sequence[Series]
         batch=Bounds(min=min(low for low, _ in bounds), max=max(high for _, high in bounds)),
         window=config.window,
         lr_rule=config.lr_rule,
-        training=training.model_copy(update={"best_accuracy": 1.0}),
-        target_accuracy=target,
     )
 
 

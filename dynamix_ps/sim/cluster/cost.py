@@ -18,6 +18,7 @@ three workers (u from 0.3 to 1). Formulas without a source are chosen by us.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,6 +36,7 @@ TIMEOUT_S = np.float32(0.2)  # smallest retransmission timeout of Linux
 TAIL_SEGMENTS = np.float32(3.0)  # last segments of a transfer: only a timeout repairs their loss
 THROTTLED_POWER = np.float32(3.0)  # the power of u
 TINY = np.float32(1e-6)  # for shares of 0
+EULER_GAMMA = np.float32(np.euler_gamma)  # mean of the standard Gumbel distribution
 _GUMBEL = np.float32(np.sqrt(6) / np.pi)  # scale over standard deviation
 
 
@@ -62,14 +64,46 @@ def iteration_times(parameters: Parameters, conditions: Conditions, sizes: Reals
     mean_s = compute_s(parameters, conditions, sizes)
     relative_jitter = unit_noise * (parameters.jitter / np.sqrt(parameters.iterations))[:, None]
     computing_s = mean_s * np.maximum(1 + relative_jitter, 0.1)
-    bytes_, transfer_s, served_bytes_per_s = transfers(parameters, conditions)
-    exposed_s = exposed(parameters, conditions, computing_s, transfer_s)
     spread_s = np.maximum(_GUMBEL * parameters.jitter, 1e-6) * computing_s.max(axis=-1)
-    chain_s = computing_s + exposed_s
-    iteration_s = _mean_of_largest(chain_s, chain_s.max(axis=-1), spread_s)
+
+    def largest(seconds: Reals) -> Reals:
+        return _mean_of_largest(seconds, seconds.max(axis=-1), spread_s)
+
+    return _times(parameters, conditions, computing_s, computing_s, largest)
+
+
+def drawn_times(parameters: Parameters, conditions: Conditions, sizes: Reals, draws: Reals) -> Times:
+    """Times of a single iteration, whose means over many are those of `iteration_times`.
+
+    Args:
+        sizes: (E, W), b_i.
+        draws: (E, W), from the standard Gumbel distribution: random part of the workers' compute times.
+    """
+    mean_s = compute_s(parameters, conditions, sizes)
+    spread_s = _GUMBEL * parameters.jitter * mean_s.max(axis=-1)
+    computing_s = np.maximum(mean_s + spread_s[:, None] * (draws - EULER_GAMMA), np.float32(0.1) * mean_s)
+    return _times(parameters, conditions, computing_s, mean_s, lambda seconds: seconds.max(axis=-1))
+
+
+def _times(
+    parameters: Parameters,
+    conditions: Conditions,
+    computing_s: Reals,
+    hiding_s: Reals,
+    largest: Callable[[Reals], Reals],
+) -> Times:
+    """Times where workers compute for `computing_s`, (E, W).
+
+    Args:
+        hiding_s: (E, W), compute times behind which the network hides.
+        largest: of the seconds of all workers, (E, W) -> (E,).
+    """
+    bytes_, transfer_s, served_bytes_per_s = transfers(parameters, conditions)
+    chain_s = computing_s + exposed(parameters, conditions, hiding_s, transfer_s)
+    iteration_s = largest(chain_s)
     busy = chain_s / chain_s.max(axis=-1, keepdims=True)
     seen_s = computing_s * (parameters.quota + (1 - parameters.quota) * busy**THROTTLED_POWER)
-    last_s = _mean_of_largest(seen_s, seen_s.max(axis=-1), spread_s)
+    last_s = largest(seen_s)
     push_pull_s, wait_s = iteration_s - last_s, last_s[:, None] - seen_s
     return Times(seen_s, computing_s, push_pull_s, wait_s, iteration_s, transfer_s, bytes_, served_bytes_per_s)
 
