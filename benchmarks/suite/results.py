@@ -16,6 +16,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+from dynamix_ps.run_record.evaluations import Reached, first_reached
+
 Ended = Literal["done", "timed out", "diverged", "failed"]
 
 
@@ -114,23 +116,10 @@ class CellResult:
         found = self.arrival(accuracy)
         return None if found is None else found[0]
 
-    def arrival(self, accuracy: float) -> tuple[float, float] | None:
-        """Seconds and samples until the test accuracy was first at least this, on the line between two evaluations.
-
-        The accuracy at an evaluation is the mean of it and its neighbours: single ones scatter by about half a
-        point, and the luckiest would be the one that counts.
-        """
+    def arrival(self, accuracy: float) -> Reached | None:
+        """Seconds and samples until the test accuracy was first at least this; see `first_reached`."""
         points = [now for before, now in zip((None, *self.curve), self.curve, strict=False) if now.is_after(before)]
-        before: tuple[float, float, float] | None = None
-        for index, point in enumerate(points):
-            around = points[max(index - 1, 0) : index + 2]
-            mean = sum(one.accuracy for one in around) / len(around)
-            if mean >= accuracy:
-                time_s, samples, below = before or (point.time_s, float(point.samples), 0.0)
-                part = (accuracy - below) / (mean - below) if before else 1.0
-                return time_s + part * (point.time_s - time_s), samples + part * (point.samples - samples)
-            before = (point.time_s, point.samples, mean)
-        return None
+        return first_reached([(one.time_s, float(one.samples), one.accuracy) for one in points], accuracy)
 
 
 def without_run(cell: CellName, ended: Ended, reason: str, workload: Judged) -> CellResult:

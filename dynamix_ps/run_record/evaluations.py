@@ -9,6 +9,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from dynamix_ps.run_record.json_lines import Line
 from dynamix_ps.run_record.values import number
@@ -53,6 +54,35 @@ def evaluation_of(line: Line, began_s: float) -> Evaluation:
     values = {str(name): number(value) for name, value in named.items()}
     directions = line["higher_is_better"] if "values" in line else {ACCURACY: True, "loss": False}
     return Evaluation(line["iteration"], line["epoch"], line["time_s"] - began_s, values, directions)
+
+
+class Reached(NamedTuple):
+    """Where a value was first as good as a target."""
+
+    time_s: float
+    samples: float
+
+
+def first_reached(points: Sequence[tuple[float, float, float]], target: float) -> Reached | None:
+    """Where the value was first at least `target`, on the line between two evaluations; None: never.
+
+    The value at an evaluation is the mean of it and its neighbours: single ones scatter (accuracies by about half a
+    point), and the luckiest would be the one that counts.
+
+    Args:
+        points: (seconds, samples, value) of every evaluation.
+    """
+    before: tuple[float, float, float] | None = None
+    for index, (time_s, samples, _) in enumerate(points):
+        around = [value for _, _, value in points[max(index - 1, 0) : index + 2]]
+        mean = sum(around) / len(around)
+        if mean >= target:
+            if before is None:
+                return Reached(time_s, samples)
+            part = (target - before[2]) / (mean - before[2])
+            return Reached(before[0] + part * (time_s - before[0]), before[1] + part * (samples - before[1]))
+        before = (time_s, samples, mean)
+    return None
 
 
 @dataclass(slots=True)
