@@ -6,6 +6,7 @@ cli              the command `dynamix`, one module per sub-command; __main__ is 
 launch           one run on this machine: start all roles, watch them, stop them, clean up
 arbitrator       the service that receives window records and answers with plans
 policy           the policies, which make a plan out of window records
+rehearsal        one process trains a script's model as all workers would, with simulated times
 sim              a simulated cluster, to train and compare policies; replay of recorded runs
 report           what a person sees of a run: live view, summary, plots, TensorBoard, Prometheus
 run_record       what a run writes into its folder, and how it is read back

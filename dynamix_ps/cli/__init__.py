@@ -12,6 +12,7 @@ probe         shows the traffic between the processes of this host
 report        summary, tables and plots of a run
 replay        another policy on the windows of a recorded run
 
+rehearse      compares policies with a training script, in simulated time
 policy        trains, compares, inspects and exports policies
 policy_train  one training of a policy
 policy_name   the name of a policy as an option

@@ -22,6 +22,7 @@ _OURS = {
     "doctor": ("dynamix_ps.cli.doctor", "Check what this machine has, and say how to get what is missing."),
     "policy": ("dynamix_ps.cli.policy", "Train a policy in the simulator, compare policies, inspect their files."),
     "sim": ("dynamix_ps.cli.sim", "Make the simulator resemble a recorded run."),
+    "rehearse": ("dynamix_ps.cli.rehearse", "Compare policies with your own script, in simulated time."),
     "replay": ("dynamix_ps.cli.replay", "Show what another policy would have decided in a recorded run."),
     "probe": ("dynamix_ps.cli.probe", "Show who talks to whom on this host, as the kernel counts it."),
     "build-byteps": ("dynamix_ps.cli.build_byteps", "Build BytePS from its source package and install it."),

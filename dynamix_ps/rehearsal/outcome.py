@@ -1,0 +1,85 @@
+"""What a run folder tells of one rehearsed run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from dynamix_ps.errors import DIVERGED
+from dynamix_ps.run_record.evaluations import Reached, first_reached
+from dynamix_ps.run_record.json_lines import JsonLinesTail, Line
+from dynamix_ps.run_record.run_folder import RunFolder
+from dynamix_ps.run_record.values import number
+
+
+class Evaluated(NamedTuple):
+    """One evaluation. Seconds are simulated, without evaluations."""
+
+    time_s: float
+    samples: int
+    values: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One run that is over. `diverged`: its loss became infinite."""
+
+    train_s: float  # simulated
+    iterations: int
+    plans: int  # that were applied
+    diverged: bool
+    curve: tuple[Evaluated, ...]
+    higher_is_better: Mapping[str, bool]  # as far as it is known
+
+    def reached(self, target: Target) -> Reached | None:
+        """When the value was first as good as this; None: never. See `first_reached`."""
+        sign = 1.0 if target.higher_is_better else -1.0
+        points = [
+            (one.time_s, float(one.samples), sign * one.values[target.name])
+            for one in self.curve
+            if target.name in one.values
+        ]
+        return first_reached(points, sign * target.value)
+
+
+class Target(NamedTuple):
+    """A value of the evaluations, and how good it is to be."""
+
+    name: str
+    value: float
+    higher_is_better: bool
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.value:.4g}"
+
+
+def read_outcome(folder: RunFolder) -> Outcome | None:
+    """The outcome of a run; None if it has not ended, or has failed in another way than by an infinite loss."""
+    began_s = train_s = 0.0
+    iterations = plans = 0
+    ended = diverged = False
+    curve: list[Evaluated] = []
+    directions: dict[str, bool] = {}
+    for line in JsonLinesTail(folder.worker_file(0)).read():
+        kind = line["kind"]
+        if kind == "started":
+            began_s = line["time_s"]
+        elif kind == "evaluation":
+            curve.append(_evaluated(line))
+            directions |= line["higher_is_better"]
+        elif kind == "plan_applied":
+            plans += 1
+        elif kind == "finished":
+            ended, iterations, train_s = True, line["iterations"], line["train_s"]
+        elif kind == "failed":
+            ended = diverged = DIVERGED in line["error"]
+            iterations, train_s = line["iteration"], line["time_s"] - began_s
+    if not ended:
+        return None
+    return Outcome(train_s, iterations, plans, diverged, tuple(curve), directions)
+
+
+def _evaluated(line: Line) -> Evaluated:
+    values = {name: number(value) for name, value in line["values"].items()}
+    return Evaluated(line["trained_s"], line["trained_samples"], values)

@@ -1,0 +1,189 @@
+"""The runs of `dynamix rehearse`: every policy on every scenario with every seed, each a process of its own.
+
+A run leaves a run folder like that of a real job. A study that is started again in its folder goes on: runs that are
+over are not repeated.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dynamix_ps.config import variables
+from dynamix_ps.config.load import dump_config
+from dynamix_ps.config.schema import Config, Policy
+from dynamix_ps.errors import EnvironmentNotReady, JobFailed, UsageError
+from dynamix_ps.one_thread import ONE_THREAD
+from dynamix_ps.rehearsal.outcome import Outcome, read_outcome
+from dynamix_ps.run_record.json_lines import JsonLinesTail
+from dynamix_ps.run_record.run_folder import RunFolder
+from dynamix_ps.sim.scenario.load import Scenario, dump_scenario
+from worker_hooks.launched import LAUNCHER_VARIABLES
+
+SEED = "{seed}"  # in the script's command: the seed of the run
+_LOOK_EVERY_S = 0.2
+_LAST_LINES = 12
+_TERM_S = 5.0
+
+OnProgress = Callable[[float], None]  # runs that are over, parts of runs included
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run of a study."""
+
+    scenario: str
+    policy: str
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Study:
+    """What is to be run, in which folder. `command` is the script's."""
+
+    folder: Path
+    config: Config
+    scenarios: Sequence[Scenario]
+    policies: Sequence[str]
+    seeds: Sequence[int]
+    command: Sequence[str]
+
+    @property
+    def runs(self) -> list[Run]:
+        """Seed by seed, so that a study that is cut off can compare what it has."""
+        return [
+            Run(scenario.name, policy, seed)
+            for seed in self.seeds
+            for scenario in self.scenarios
+            for policy in self.policies
+        ]
+
+    def folder_of(self, run: Run) -> RunFolder:
+        return RunFolder(self.folder / run.scenario / run.policy.replace(":", ".") / f"seed-{run.seed}")
+
+    def outcomes(self) -> dict[Run, Outcome]:
+        """Of the runs that are over."""
+        found = {run: read_outcome(self.folder_of(run)) for run in self.runs}
+        return {run: outcome for run, outcome in found.items() if outcome is not None}
+
+    def check_settings(self) -> None:
+        """Keep what decides the runs in the folder; policies and seeds may be added later.
+
+        Raises:
+            UsageError: the folder is of another study.
+            EnvironmentNotReady: it cannot be written.
+        """
+        file = self.folder / "study.yaml"
+        config = self.config.model_copy(update={"command": tuple(self.command)})
+        text = "---\n".join([dump_config(config), *map(dump_scenario, self.scenarios)])
+        try:
+            if file.exists() and file.read_text(encoding="utf-8") != text:
+                raise UsageError(
+                    f"{self.folder} is of another study: cluster file, scenarios or command have changed since; "
+                    "give another folder with --out"
+                )
+            self.folder.mkdir(parents=True, exist_ok=True)
+            file.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise EnvironmentNotReady(
+                f"cannot write {self.folder}: {error.strerror or error}; give another folder with --out"
+            ) from error
+
+    def _config_of(self, policy: str, seed: int) -> Config:
+        chosen = self.config.policy if policy == self.config.policy.name else Policy(name=policy)
+        return self.config.model_copy(update={"policy": chosen, "seed": seed, "command": tuple(self.command)})
+
+    def start(self, run: Run) -> subprocess.Popen[bytes]:
+        """Start the process of a run. What an earlier attempt has left is removed."""
+        folder = self.folder_of(run)
+        shutil.rmtree(folder.path, ignore_errors=True)
+        for part in (folder.logs_dir, folder.workers_dir, folder.roles_dir, folder.arbitrator_dir):
+            part.mkdir(parents=True)
+        folder.checkpoints_dir.mkdir()
+        config = self._config_of(run.policy, run.seed)
+        folder.write_config(config)
+        scenario = next(one for one in self.scenarios if one.name == run.scenario)
+        scenario_file = folder.path / "scenario.yaml"
+        scenario_file.write_text(dump_scenario(scenario), encoding="utf-8")
+        argv = [word.replace(SEED, str(run.seed)) for word in self.command]
+        if argv[0] == "python":
+            argv[0] = sys.executable
+        foreign = variables.OF_ONE_RUN | LAUNCHER_VARIABLES
+        environ = {name: value for name, value in os.environ.items() if name not in foreign}
+        environ = {**ONE_THREAD, **environ, **config.env, "PYTHONUNBUFFERED": "1"}
+        environ["PYTHONPATH"] = os.pathsep.join(filter(None, (os.getcwd(), environ.get("PYTHONPATH", ""))))
+        environ[variables.CONFIG] = str(folder.config_file)
+        environ[variables.RUN_DIR] = str(folder.path)
+        environ[variables.RUN_ID] = secrets.token_hex(4)
+        environ[variables.REHEARSAL] = str(scenario_file)
+        with folder.log_file("worker-0").open("wb") as log:
+            return subprocess.Popen(argv, env=environ, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
+
+    def run_missing(self, jobs: int, on_progress: OnProgress) -> None:
+        """Make all runs that are not over, `jobs` at a time.
+
+        Raises JobFailed if one of them fails in another way than by an infinite loss; the others are stopped.
+        """
+        over = set(self.outcomes())
+        waiting = [run for run in self.runs if run not in over]
+        done = float(len(over))
+        running: dict[Run, _Running] = {}
+        try:
+            while waiting or running:
+                while waiting and len(running) < jobs:
+                    run = waiting.pop(0)
+                    running[run] = _Running(self.start(run), self.folder_of(run))
+                time.sleep(_LOOK_EVERY_S)
+                for run in [run for run, one in running.items() if one.process.poll() is not None]:
+                    self._check(run, running.pop(run).process.returncode)
+                    done += 1
+                on_progress(done + sum(one.trained_part() for one in running.values()))
+        finally:
+            _stop([one.process for one in running.values()])
+
+    def _check(self, run: Run, exit_code: int) -> None:
+        folder = self.folder_of(run)
+        if read_outcome(folder) is not None:
+            return
+        log = folder.log_file("worker-0")
+        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()[-_LAST_LINES:]
+        why = f"exit code {exit_code}" if exit_code else "its script has trained nothing with dynamix.attach()"
+        told = "".join(f"\n  {line}" for line in lines) or " nothing"
+        raise JobFailed(
+            f"the rehearsed run of policy {run.policy}, scenario {run.scenario}, seed {run.seed} failed, {why}; "
+            f"the end of {log}:{told}"
+        )
+
+
+class _Running:
+    """A run under way."""
+
+    def __init__(self, process: subprocess.Popen[bytes], folder: RunFolder) -> None:
+        self.process = process
+        self._lines = JsonLinesTail(folder.worker_file(0))
+        self._part = 0.0
+
+    def trained_part(self) -> float:
+        """How much of the training is done, as its newest window tells; 0 where it does not."""
+        for line in self._lines.read():
+            if line["kind"] == "window":
+                self._part = line["trained_ratio"] or 0.0
+        return self._part
+
+
+def _stop(processes: Collection[subprocess.Popen[bytes]]) -> None:
+    for process in processes:
+        process.terminate()
+    for process in processes:
+        try:
+            process.wait(_TERM_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()

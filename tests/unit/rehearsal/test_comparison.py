@@ -1,0 +1,80 @@
+"""Policies over paired seeds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dynamix_ps.errors import UsageError
+from dynamix_ps.rehearsal.comparison import Comparison, choose_target, seeds_that_change_nothing
+from dynamix_ps.rehearsal.outcome import Evaluated, Outcome, Target
+from dynamix_ps.rehearsal.report import sentence
+from dynamix_ps.rehearsal.study import Run
+
+TARGET = Target("accuracy", 0.8, higher_is_better=True)
+
+
+def outcome(samples_per_s: float, luck: float = 1.0, best: float = 0.95, **values: Any) -> Outcome:
+    """Accuracy grows in 20 steps of 100 samples, `luck` times as fast, to at most `best`."""
+    curve = tuple(
+        Evaluated(100 * step / samples_per_s, 100 * step, {"accuracy": min(0.05 * step * luck, best)})
+        for step in range(1, 21)
+    )
+    given = {"train_s": curve[-1].time_s, "iterations": 100, "plans": 3, "diverged": False}
+    return Outcome(**(given | values), curve=curve, higher_is_better={"accuracy": True})
+
+
+def outcomes(speeds: dict[str, float], lucks: list[float], **best: float) -> dict[Run, Outcome]:
+    return {
+        Run("any", policy, seed): outcome(speed, luck, best.get(policy, 0.95))
+        for policy, speed in speeds.items()
+        for seed, luck in enumerate(lucks)
+    }
+
+
+def test_pairs_take_the_luck_of_the_seed_out():
+    found = outcomes({"quick": 200.0, "slow": 150.0}, [1.2, 1.0, 1.3, 0.9])
+    (quick, slow) = Comparison(found, TARGET, "slow").standings("any", ("quick", "slow"))
+    assert (quick.time.value, quick.time.low, quick.time.high) == pytest.approx((0.75, 0.75, 0.75))
+    assert quick.samples is not None and quick.samples.value == pytest.approx(1.0)
+    assert quick.seconds_per_sample is not None and quick.seconds_per_sample.value == pytest.approx(0.75)
+    assert (quick.quicker, quick.seeds, slow.time.value) == (4, 4, 1.0)
+    assert sentence(quick, "slow").startswith("quick against slow: 25.0 % less time")
+
+
+def test_who_does_not_arrive_never_looks_quicker():
+    found = outcomes({"dead": 1000.0, "slow": 150.0}, [1.0, 1.1, 0.9], dead=0.5)
+    (dead, slow) = Comparison(found, TARGET, "slow").standings("any", ("dead", "slow"))
+    assert (dead.reached, slow.reached, dead.samples) == (0, 3, None)
+    assert dead.time.low >= 1
+
+
+def test_only_seeds_that_both_have_are_compared():
+    found = outcomes({"quick": 200.0, "slow": 150.0}, [0.8, 1.0, 1.3])
+    del found[Run("any", "slow", 2)]
+    (quick, _) = Comparison(found, TARGET, "slow").standings("any", ("quick", "slow"))
+    assert quick.seeds == 2
+
+
+def test_without_a_target_it_is_what_every_run_reaches():
+    known = [outcome(100.0, best=0.9), outcome(100.0, best=0.7), outcome(100.0, best=0.3, diverged=True)]
+    target = choose_target(known, None, None)
+    assert (target.name, target.higher_is_better, target.value) == ("accuracy", True, pytest.approx(0.7))
+    assert known[1].reached(target) is not None
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("loss", "the script evaluates accuracy, got 'loss'"), (None, "evaluates nothing")]
+)
+def test_a_target_that_cannot_be_is_refused(name: str | None, text: str):
+    known = [outcome(100.0)] if name else []
+    with pytest.raises(UsageError, match=text):
+        choose_target(known, name, 0.5)
+
+
+def test_seeds_that_change_nothing_are_found():
+    found = outcomes({"quick": 200.0}, [0.8, 1.0])
+    assert seeds_that_change_nothing(found) is None
+    found = outcomes({"quick": 200.0}, [0.8, 0.8])
+    assert seeds_that_change_nothing(found) == (Run("any", "quick", 0), Run("any", "quick", 1))

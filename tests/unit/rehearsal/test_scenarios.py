@@ -1,0 +1,88 @@
+"""The cluster that a cluster file and a scenario describe together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dynamix_ps.config.schema import Config
+from dynamix_ps.errors import ConfigError
+from dynamix_ps.rehearsal.scenarios import scenario_for
+from dynamix_ps.rehearsal.simulated_cluster import SimulatedCluster
+from dynamix_ps.sim.cluster.cost import drawn_times, iteration_times
+from dynamix_ps.sim.cluster.parameters import parameters_of
+from dynamix_ps.sim.cluster.traces import Conditions
+from dynamix_ps.sim.scenario.load import Scenario, load_scenario
+from worker_hooks.observe.stopwatch import NewestSum
+
+
+def config(*workers: dict[str, Any], **settings: Any) -> Config:
+    return Config.model_validate({"cluster": {"workers": workers}, **settings})
+
+
+def test_without_a_scenario_speeds_are_those_of_the_cluster_file():
+    scenario = scenario_for(config({}, {"speed": 0.25}), None)
+    fast, slow = scenario.each_worker
+    assert slow.per_sample_s == pytest.approx(4 * fast.per_sample_s)
+    assert scenario.architecture == "ps"
+
+
+def test_a_scenario_gets_the_workers_and_the_data_plane_of_the_cluster_file():
+    scenario = scenario_for(config({}, {}, {}, comm="gloo"), "hl-schedule")
+    assert (scenario.n_workers, scenario.architecture) == (3, "ring")
+    assert len(scenario.trace) == len(load_scenario("hl-schedule").trace)
+
+
+def test_an_unknown_scenario_is_refused():
+    with pytest.raises(ConfigError, match="nowhere"):
+        scenario_for(config({}), "nowhere")
+
+
+def test_single_iterations_have_the_mean_of_the_cost_model():
+    scenario = Scenario.model_validate({"name": "t", "workers": ({"count": 4}, {"per_sample_s": 3e-4}), "jitter": 0.1})
+    parameters = parameters_of((scenario,))
+    conditions = Conditions(parameters, np.random.default_rng(0))
+    sizes = np.full((1, 5), 64, dtype=np.float32)
+    expected = iteration_times(parameters, conditions, sizes, np.zeros((1, 5), dtype=np.float32))
+    rng = np.random.default_rng(1)
+    drawn = [
+        drawn_times(parameters, conditions, sizes, rng.gumbel(size=(1, 5)).astype(np.float32)) for _ in range(4000)
+    ]
+    assert np.mean([one.iteration_s for one in drawn]) == pytest.approx(float(expected.iteration_s[0]), rel=0.01)
+    compute_s = np.mean([one.compute_s[0] for one in drawn], axis=0)
+    assert compute_s == pytest.approx(expected.compute_s[0], rel=0.01)
+
+
+def test_events_come_at_their_epoch_and_bytes_are_those_of_the_model():
+    trace = ({"at_epoch": 1.0, "what": "compute", "workers": (1,), "value": 5.0},)
+    scenario = Scenario.model_validate({"name": "t", "workers": ({"count": 2},), "jitter": 0.0, "trace": trace})
+    cluster = SimulatedCluster(scenario, 20, np.random.default_rng(0))
+    before = cluster.iteration(NewestSum((32, 32), 0.9, 10_000))
+    assert before[0].blocked_s == pytest.approx(before[1].blocked_s)
+    cluster.iteration(NewestSum((32, 32), 1.0, 10_000))
+    after = cluster.iteration(NewestSum((32, 32), 1.1, 10_000))
+    assert after[1].compute_s == pytest.approx(5 * before[1].compute_s, rel=1e-4)
+    assert after[0].blocked_s > after[1].blocked_s
+    large = SimulatedCluster(scenario, 20, np.random.default_rng(0)).iteration(NewestSum((32, 32), 0.9, 10**9))
+    assert large[0].duration_s > 0.8 > before[0].duration_s
+    assert cluster.spent.tolist() == [96, 96]
+
+
+def test_runs_of_one_seed_have_the_same_bursts_whatever_their_sizes():
+    bursts = ({"what": "compute", "every_s": 4.0, "for_s": 2.0, "workers": (0,), "value": 10.0},)
+    scenario = Scenario.model_validate({"name": "t", "workers": ({"count": 2},), "jitter": 0.0, "bursts": bursts})
+
+    def slow_at(size: int) -> list[bool]:
+        """Whether the worker is slow, every tenth of a second."""
+        cluster = SimulatedCluster(scenario, 20, np.random.default_rng(0))
+        found: list[bool] = []
+        while len(found) < 400:
+            times = cluster.iteration(NewestSum((size, size), 0.5, 10_000))
+            found += [times[0].compute_s > 2 * times[1].compute_s] * (int(10 * cluster.time_s) - len(found))
+        return found[:400]
+
+    small, large = slow_at(16), slow_at(512)
+    assert 0.1 < np.mean(small) < 0.6
+    assert np.mean(np.array(small) == np.array(large)) > 0.85, "an iteration is up to a second long"
