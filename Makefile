@@ -113,6 +113,7 @@ bench-parts: setup
 	$(BIN)/python -m benchmarks.parts.loader --json bench-loader.json
 	$(BIN)/python -m benchmarks.parts.probe --json bench-probe.json  # as root
 	$(BIN)/python -m benchmarks.parts.decision --json bench-decision.json
+	$(BIN)/python -m benchmarks.parts.rehearsal --json bench-rehearsal.json
 	$(BIN)/python -m benchmarks.parts.sim_speed --json bench-sim-speed.json
 	$(BIN)/python -m benchmarks.parts.ppo_reference --json bench-ppo-reference.json
 	$(BIN)/python -m benchmarks.studies.calibration --json bench-calibration.json

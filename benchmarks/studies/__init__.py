@@ -14,6 +14,8 @@ In the simulator:
 
 Real training in one process:
 
+    rehearsal           rehearsed runs against recorded ones
+    rehearsal_bed       rehearsed runs against the cells of the published grid
     epoch_end           the effect of a last batch of a few samples
     growth              when the global batch may grow
     wire_precision      the accuracy that half precision on the wire costs

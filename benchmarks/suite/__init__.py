@@ -4,6 +4,7 @@ What there is to run:
 
     grid                scenarios x workloads x contenders x seeds, in order
     scenario            emulated cores and links, and how they change
+    simulated           the same cluster in the simulator
     workloads           data set, model, optimizer, target (workloads.yaml)
     contenders          policies by name, their origin and tuning
 

@@ -1,0 +1,112 @@
+"""Whether rehearsals come to the times of the bed: cells of the published grid, rehearsed with their own seeds.
+
+    python -m benchmarks.studies.rehearsal_bed --json FILE [--scenario NAME ...] [--contender NAME ...] [--seeds N]
+
+The cluster's times come from the grid's cells with fixed sizes on equal workers alone. A rehearsal takes some 40 s of
+one core. `ratio` is the median over seeds of the rehearsed time to the target over the median of the measured one;
+within TIME_BAR of 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.suite.cell import config_of
+from benchmarks.suite.placement import Scheduled
+from benchmarks.suite.results import CellName, CellResult
+from benchmarks.suite.scenario import load_scenario
+from benchmarks.suite.simulated import CoreTimes, core_times, simulated
+from benchmarks.suite.tables import read_tables
+from benchmarks.suite.workloads import load_workload
+from dynamix_ps.rehearsal.outcome import Target
+from dynamix_ps.rehearsal.study import Run, Study
+from dynamix_ps.run_record.evaluations import ACCURACY
+
+GRID = Path(__file__).parents[1] / "results" / "proof"
+WORKLOAD, EQUAL = "fashion-cnn-short", "homogeneous"
+SCENARIOS, CONTENDERS = ("h-level-4", "hl-schedule", "slow-link"), ("ppo", "goodput")
+TIME_BAR = 0.1
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here")
+    parser.add_argument("--scenario", action="append", help=f"default: {', '.join(SCENARIOS)}")
+    parser.add_argument("--contender", action="append", help=f"default: {', '.join(CONTENDERS)}")
+    parser.add_argument("--seeds", type=int, default=5, help="at most so many of the grid's")
+    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="rehearsals at a time")
+    args = parser.parse_args()
+    cells = [cell for cell in read_tables(GRID) if cell.name.workload == WORKLOAD]
+    core = core_of(cells)
+    figures = [
+        measure(scenario, contender, cells, core, args.seeds, args.jobs)
+        for scenario in args.scenario or SCENARIOS
+        for contender in args.contender or CONTENDERS
+    ]
+    table = Table(title=f"time to the target, medians; a core needs {core.fixed_s:.4f} s + {core.per_sample_s:.6f} s b")
+    for column in ("scenario", "contender", "seeds", "measured s", "rehearsed s", "ratio"):
+        table.add_column(column, justify="right")
+    for one in figures:
+        shown = (f"{one['measured_s']:.1f}", f"{one['rehearsed_s']:.1f}", f"{one['ratio']:.3f}")
+        table.add_row(one["scenario"], one["contender"], str(len(one["seeds"])), *shown)
+    Console().print(table)
+    if args.json:
+        args.json.write_text(json.dumps({"core": core._asdict(), "cells": figures, "bar": TIME_BAR}, indent=2) + "\n")
+
+
+def core_of(cells: Sequence[CellResult]) -> CoreTimes:
+    """From the fixed sizes on equal workers, over the seeds that all sizes have."""
+    equal = [cell for cell in cells if cell.name.scenario == EQUAL and cell.name.contender.startswith("static-")]
+    names = {cell.name.contender for cell in equal}
+    shared = set.intersection(*({cell.name.seed for cell in equal if cell.name.contender == name} for name in names))
+    cores = load_scenario(EQUAL).cores
+    return core_times([cell for cell in equal if cell.name.seed in shared], cores[0], len(cores))
+
+
+def measure(
+    scenario: str, contender: str, cells: list[CellResult], core: CoreTimes, seeds: int, jobs: int
+) -> dict[str, Any]:
+    """The seeds of one contender in one scenario, measured and rehearsed."""
+    workload, bed = load_workload(WORKLOAD), load_scenario(scenario)
+    target = Target(ACCURACY, workload.thresholds[-1], higher_is_better=True)
+    measured = {
+        cell.name.seed: time_s
+        for cell in cells
+        if (cell.name.scenario, cell.name.contender) == (scenario, contender)
+        and (time_s := cell.time_to_s(target.value)) is not None
+    }
+    chosen = sorted(measured)[:seeds]
+    with tempfile.TemporaryDirectory(prefix="dynamix-") as folder:
+        name = CellName(scenario, WORKLOAD, contender, 0)
+        config = config_of(name, bed, workload, Path(folder), Scheduled(bed, workload.limit_s))
+        command = (*workload.command, "--seed", "{seed}")
+        cluster = simulated(bed, core, workload.limit_s)
+        study = Study(Path(folder), config, [cluster], [config.policy.name], chosen, command)
+        study.run_missing(jobs, lambda done: None)
+        outcomes = study.outcomes()
+        reached = [outcomes[Run(cluster.name, config.policy.name, seed)].reached(target) for seed in chosen]
+    rehearsed = [one.time_s if one else workload.limit_s for one in reached]
+    measured_s, rehearsed_s = statistics.median(measured[seed] for seed in chosen), statistics.median(rehearsed)
+    return {
+        "scenario": scenario,
+        "contender": contender,
+        "seeds": chosen,
+        "measured_s": measured_s,
+        "rehearsed_s": rehearsed_s,
+        "ratio": rehearsed_s / measured_s,
+        "of_seeds": [mine / measured[seed] for seed, mine in zip(chosen, rehearsed, strict=True)],
+    }
+
+
+if __name__ == "__main__":
+    main()

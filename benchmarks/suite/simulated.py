@@ -1,0 +1,83 @@
+"""A scenario of the bed as the simulator has it: cores become seconds, and the schedule becomes events.
+
+A worker with c cores of CPU time per second needs 1/c of the time of a whole core. What a whole core needs is fitted to
+cells with fixed sizes on equal workers; their exchange is in the fixed part.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from benchmarks.suite.results import CellResult
+from benchmarks.suite.scenario import Scenario as BedScenario
+from dynamix_ps.config.schema import OWN_HOST
+from dynamix_ps.sim.scenario.load import Scenario
+
+_BYTES_PER_MBIT = 125_000.0
+
+
+class CoreTimes(NamedTuple):
+    """Seconds that a whole core computes: per iteration, and per sample."""
+
+    fixed_s: float
+    per_sample_s: float
+
+
+def core_times(cells: Iterable[CellResult], cores: float, workers: int) -> CoreTimes:
+    """Fitted to cells in which so many workers with so many cores each had sizes that did not change.
+
+    Raises ValueError if they are all of one size.
+    """
+    sizes, times_s = [], []
+    for cell in cells:
+        last = cell.curve[-1]
+        size = sum(cell.sizes[-1].sizes)
+        sizes.append(size / workers)
+        times_s.append(cores * last.time_s * size / last.samples)
+    if len(set(sizes)) < 2:
+        raise ValueError(f"got cells of the sizes {sorted(set(sizes))}, expected at least two sizes")
+    per_sample_s, fixed_s = np.polyfit(sizes, times_s, 1)
+    return CoreTimes(max(float(fixed_s), 0.0), float(per_sample_s))
+
+
+def simulated(bed: BedScenario, core: CoreTimes, lasting_s: float) -> Scenario:
+    """The same cluster in the simulator, for trainings of at most `lasting_s` seconds."""
+    links = [bed.links.get(f"worker-{rank}") for rank in range(len(bed.cores))]
+    workers: list[dict[str, Any]] = []
+    for cores, link in zip(bed.cores, links, strict=True):
+        worker: dict[str, Any] = {"fixed_s": core.fixed_s / cores, "per_sample_s": core.per_sample_s / cores}
+        if link is not None:
+            rates = [rate for rate in (link.up_mbit, link.down_mbit) if rate is not None]
+            worker |= {"bytes_per_s": min(rates) * _BYTES_PER_MBIT} if rates else {}
+            worker["loss"] = max(link.up_loss, link.down_loss)
+        workers.append(worker)
+    own_hosts = sum(server.host == OWN_HOST for server in bed.placed_servers)
+    return Scenario.model_validate(
+        {
+            "name": bed.name,
+            "workers": tuple(workers),
+            "servers": {"count": own_hosts, "beside_workers": own_hosts < len(bed.placed_servers)},
+            "jitter": 0.1,
+            "trace": tuple(_events(bed, lasting_s)),
+        }
+    )
+
+
+def _events(bed: BedScenario, lasting_s: float) -> Iterable[dict[str, Any]]:
+    """One per span of time in which cores differ from those at the beginning."""
+    period_s = bed.repeat_s or math.inf
+    starts = [0.0, *(change.at_s for change in bed.schedule)]
+    rounds = range(math.ceil(lasting_s / period_s)) if bed.repeat_s else range(1)
+    begins_s = sorted({start + number * (bed.repeat_s or 0.0) for number in rounds for start in starts})
+    ends_s = [*begins_s[1:], max(lasting_s, begins_s[-1] + 1.0)]
+    for begin_s, end_s in zip(begins_s, ends_s, strict=True):
+        factors = [first / now for first, now in zip(bed.cores, bed.at(begin_s).cores or bed.cores, strict=True)]
+        if any(abs(factor - 1) > 1e-9 for factor in factors) and begin_s < lasting_s:
+            yield {
+                "at_s": begin_s, "until_s": end_s, "what": "compute",
+                "workers": tuple(range(len(factors))), "value": tuple(factors),
+            }  # fmt: skip
