@@ -105,7 +105,6 @@ def test_a_process_of_several_workers_sends_the_sum_of_theirs(parts):
         trailer.decode(summed(parts, [[True]] * len(parts), float), len(parts)),
     )
     for name, value in expected._asdict().items():
-        for one, other in (
-            zip(view.weights, value, strict=True) if name == "weights" else [(getattr(view, name), value)]
-        ):
+        nested = name in ("weights", "stream")
+        for one, other in zip(getattr(view, name), value, strict=True) if nested else [(getattr(view, name), value)]:
             assert one == pytest.approx(other, nan_ok=True), name
