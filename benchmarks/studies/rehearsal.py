@@ -7,6 +7,7 @@ is rehearsed with its own cluster file, seed and command, on a cluster whose tim
 
 - `accuracy_difference`: largest difference of the test accuracy between rehearsal and real run after the same number of
   iterations. Under the same plans only rounding differs.
+- `clock_error`: |rehearsed - measured| / measured training time of as many iterations as both have.
 - `time_error`: |rehearsed - measured| / measured training time until the test accuracy first reaches the target
   (dynamix_ps/sim/calibration/series.py says how), evaluations left out; at most TIME_BAR.
 """
@@ -44,11 +45,17 @@ def main() -> None:
     recorded = {name: read_run(FOLDER / f"{name}{SUFFIX}") for name in names}
     figures = [figures_of(recorded[name], rehearse(name, recorded, args.jobs)) for name in args.run or names]
     table = Table(title="real runs and their rehearsals")
-    for column in ("run", "s to target, measured", "rehearsed", "off by", "accuracy differs by"):
+    for column in ("run", "s to target, measured", "rehearsed", "off by", "clock off by", "accuracy off by"):
         table.add_column(column, justify="right")
     for one in figures:
         seconds = (f"{one[key]:.1f}" for key in ("measured_s", "rehearsed_s"))
-        table.add_row(one["run"], *seconds, f"{one['time_error']:.1%}", f"{one['accuracy_difference']:.4f}")
+        table.add_row(
+            one["run"],
+            *seconds,
+            f"{one['time_error']:.1%}",
+            f"{one['clock_error']:.1%}",
+            f"{one['accuracy_difference']:.4f}",
+        )
     Console().print(table)
     if args.json:
         args.json.write_text(json.dumps({"runs": figures, "time_bar": TIME_BAR}, indent=2) + "\n")
@@ -74,9 +81,16 @@ def figures_of(real: RecordedRun, rehearsed: RecordedRun) -> dict[str, Any]:
         "run": real.name,
         "measured_s": measured_s,
         "rehearsed_s": rehearsed_s,
+        "clock_error": clock_error(ours, theirs),
         "time_error": abs(rehearsed_s / measured_s - 1),
         "accuracy_difference": accuracy_difference(ours, theirs),
     }
+
+
+def clock_error(one: Series, other: Series) -> float:
+    """Relative difference of the time of the iterations that both have."""
+    last = min(len(one.clock_s), len(other.clock_s)) - 1
+    return float(abs(one.clock_s[last] / other.clock_s[last] - 1))
 
 
 def accuracy_difference(one: Series, other: Series) -> float:
