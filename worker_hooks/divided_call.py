@@ -18,8 +18,12 @@ class DividedCall(ABC):
     Attributes:
         model: that the script calls.
         array: type of the framework's arrays.
+        parts: what the batch is divided into, and
+        or_else: what else a user may do about an error; the end of a sentence.
     """
 
+    parts: ClassVar[str] = "micro-batches"
+    or_else: ClassVar[str] = ", or raise at_once"
     model: object
     array: ClassVar[type[Any]]
 
@@ -60,9 +64,9 @@ class DividedCall(ABC):
                 continue
             got = f"an output of shape {tuple(one.shape)}" if is_array else type(one).__name__
             raise TrainingError(
-                f"{self._name} returned {got} for {samples} samples, and micro-batches can only be put together where "
+                f"{self._name} returned {got} for {samples} samples, and {self.parts} can only be put together where "
                 "every output has one row per sample; return the outputs and compute the loss of the whole batch in "
-                "the script, or raise at_once"
+                f"the script{self.or_else}"
             )
 
     def _join(self, parts: Sequence[Any]) -> Any:
@@ -71,13 +75,14 @@ class DividedCall(ABC):
             if any(one.shape[1:] != parts[0].shape[1:] for one in parts):
                 raise TrainingError(
                     f"{self._name} returned outputs of the shapes {', '.join(str(tuple(one.shape)) for one in parts)} "
-                    "for the micro-batches of one batch; only the first dimension may follow the samples. Raise "
-                    "at_once, so that this batch is computed at once"
+                    f"for the {self.parts} of one batch; only the first dimension may follow the samples: pad the "
+                    f"others{self.or_else}"
                 )
             return self._concatenated(parts)
         if any(one != parts[0] for one in parts):
             raise TrainingError(
-                f"{self._name} returned different values for the micro-batches of one batch "
-                f"({', '.join(map(repr, parts))}), and only arrays can be put together; raise at_once"
+                f"{self._name} returned different values for the {self.parts} of one batch "
+                f"({', '.join(map(repr, parts))}), and only arrays can be put together; return an array with one row "
+                f"per sample{self.or_else}"
             )
         return parts[0]

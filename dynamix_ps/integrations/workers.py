@@ -33,7 +33,14 @@ class Workers:
     """All workers of the job; creating it joins them. Its methods are collective."""
 
     def __init__(self) -> None:
+        """Raises TrainingError in a rehearsal."""
         self.settings = Settings.from_environment()
+        if self.settings.rehearsal is not None:
+            raise TrainingError(
+                "dynamix rehearse: the loop of this script belongs to a framework (Lightning, accelerate, or the "
+                "Trainer of transformers), which computes for one worker, and a rehearsal computes for all; rehearse "
+                "a script that calls dynamix.attach() and loops over run.batches() itself"
+            )
         self._comm = join(self.settings, Run.framework).comm
         self.rank, self.size = self._comm.rank, self._comm.size
         self.run: Run | None = None  # while a training is attached: its sums prove that all workers do the same

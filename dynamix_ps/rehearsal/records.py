@@ -12,6 +12,7 @@ from dynamix_ps.rehearsal.simulated_cluster import SimulatedCluster
 from dynamix_ps.run_record.iteration_mark import IterationMark
 from dynamix_ps.run_record.json_lines import JsonLines, fields_of
 from dynamix_ps.run_record.run_folder import RunFolder
+from worker_hooks.observe.listeners import Listener, Listeners
 from worker_hooks.observe.reporter import Missing
 
 logger = logging.getLogger("dynamix")
@@ -27,6 +28,7 @@ class Records:
         self._folder, self._cluster, self._began_s = folder, cluster, began_s
         self._lines = [JsonLines(folder.worker_file(rank)) for rank in range(n_workers)]
         self._role_lines: dict[str, JsonLines] = {}
+        self._listeners = Listeners(self.tell)  # of worker 0
         self._mark = IterationMark(folder.iteration_file(0))
         self._arbitrator: LocalArbitrator | None = None
         self._window: list[WindowRecord] = []
@@ -45,6 +47,9 @@ class Records:
         """Training begins with these sizes."""
         for rank, size in enumerate(batch_sizes):
             self._write(rank, "started", {"batch_size": size, **fields})
+
+    def listen(self, listener: Listener) -> None:
+        self._listeners.add(listener)
 
     def begin_window(self) -> None:
         """What kernel and machine count is computed for the iterations of a window alone."""
@@ -92,4 +97,7 @@ class Records:
             self._arbitrator = None
 
     def _write(self, rank: int, kind: str, fields: dict[str, Any]) -> None:
-        self._lines[rank].write({"kind": kind, "time_s": self.unix_s(), "rank": rank, **fields})
+        line = {"kind": kind, "time_s": self.unix_s(), "rank": rank, **fields}
+        self._lines[rank].write(line)
+        if rank == 0:
+            self._listeners.hear(line)

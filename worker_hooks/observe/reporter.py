@@ -10,7 +10,6 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 from dynamix_ps.config.schema import Timeouts
@@ -18,10 +17,11 @@ from dynamix_ps.messages import PeerStatus, Plan, Registration, RoleReport, Wind
 from dynamix_ps.rpc.client import ArbitratorClient
 from dynamix_ps.rpc.plan_rules import Bounds
 from dynamix_ps.run_record.iteration_mark import IterationMark
-from dynamix_ps.run_record.json_lines import JsonLines, Line, fields_of
+from dynamix_ps.run_record.json_lines import JsonLines, fields_of
 from dynamix_ps.run_record.role_files import DEGRADED
 from dynamix_ps.run_record.run_folder import RunFolder
 from dynamix_ps.run_record.silent_roles import silent_servers
+from worker_hooks.observe.listeners import Listener, Listeners
 from worker_hooks.observe.telemetry import Telemetry
 
 logger = logging.getLogger("dynamix")
@@ -39,7 +39,7 @@ class Missing(NamedTuple):
 class Reporting(Protocol):
     """Where a training tells what happens, and learns the newest plan. No call blocks or raises, but for `close`."""
 
-    def listen(self, listener: Callable[[Line], object]) -> None:
+    def listen(self, listener: Listener) -> None:
         """Give `listener` every line from now on."""
 
     def begin_window(self) -> None:
@@ -80,7 +80,7 @@ class Reporter:
         self._role_lines: JsonLines | None = None
         self._client: ArbitratorClient | None = None
         self._telemetry: Telemetry | None = None
-        self._listeners: list[Callable[[Line], object]] = []
+        self._listeners = Listeners(self.tell)
         self._queue: queue.SimpleQueue[tuple[str, float, dict[str, Any] | WindowRecord] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="dynamix-reporter", daemon=True)
         self._thread.start()
@@ -91,9 +91,9 @@ class Reporter:
         self._role_lines = JsonLines(self._folder.role_file(telemetry.name)) if self._folder else None
         self.begin_window()
 
-    def listen(self, listener: Callable[[Line], object]) -> None:
+    def listen(self, listener: Listener) -> None:
         """Give `listener` every line from now on, in the reporter's thread. Its first error is told and ends it."""
-        self._listeners.append(listener)
+        self._listeners.add(listener)
 
     def begin_window(self) -> None:
         """A window begins here: what the kernel has counted so far is in none. Never blocks."""
@@ -181,13 +181,7 @@ class Reporter:
         line = {"kind": kind, "time_s": time_s, "rank": self._rank, **content}
         if self._lines:
             self._lines.write(line)
-        for listener in tuple(self._listeners):
-            try:
-                listener(line)
-            except Exception as error:  # whatever a logger of the script raises
-                self._listeners.remove(listener)
-                name = getattr(listener, "__name__", type(listener).__name__)
-                self.tell("degraded", {"what": "listener", "detail": f"{name}: {type(error).__name__}: {error}"})
+        self._listeners.hear(line)
 
     def _complete(self, record: WindowRecord) -> WindowRecord:
         """Add the measurements of kernel and machine, and send the record to the arbitrator."""

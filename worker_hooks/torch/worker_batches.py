@@ -3,7 +3,7 @@
 It makes one in two cases. Where gradient norms are measured, every worker needs its own. And batch norm compares the
 samples of a batch, so each worker's must stay among themselves. Then the model's forward runs for one worker after the
 other, as it does for micro-batches, and the script sees the outputs of all. All graphs are kept, so nothing is computed
-twice.
+twice. The first batch is divided too: a model that cannot be divided is refused before a weight changes.
 """
 
 from __future__ import annotations
@@ -47,11 +47,12 @@ class WorkerBatches(TorchMemory):
         self._gradients: dict[int, Gradients] = {}  # of each worker by its place, as far as models have computed them
         self._of_iteration = -1  # those gradients
 
-    def divides(self, model: torch.nn.Module) -> bool:
-        """Whether a forward pass of `model` now is to run worker by worker."""
+    def divides(self, model: torch.nn.Module, is_proven: bool) -> bool:
+        """Whether a forward pass of `model` now is to run worker by worker. `is_proven`: it has done so before."""
         if not self.samples_in_flight():
             return False
-        return self.measures_norms or any(norm.training for norm in _batch_norms(model))
+        is_first = not is_proven and torch.is_grad_enabled()
+        return is_first or self.measures_norms or any(norm.training for norm in _batch_norms(model))
 
     @property
     def measures_norms(self) -> bool:
@@ -81,7 +82,7 @@ class WorkerBatches(TorchMemory):
         """Raises TrainingError if the present batch was to be divided and went past the models."""
         if self._called_in == self._in_flight().batch.iteration:
             return
-        if self._measures() or self._parameters.has_batch_norm:
+        if self._called_in < 0 or self._measures() or self._parameters.has_batch_norm:
             raise TrainingError(
                 "the script has not called a model that it gave to attach(), so its batch cannot be divided among the "
                 f"{len(self._here)} workers of this rehearsal; call model(inputs) itself"
@@ -114,9 +115,19 @@ class ForwardOfWorkers(MicroBatchedForward):
     """Takes the place of `model.forward`."""
 
     _memory: WorkerBatches
+    _is_proven = False  # the model can be divided
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if MicroBatchedForward._busy or not self._memory.divides(self._model):
+        if torch.compiler.is_compiling():  # a model that was attached first and compiled later
+            return self._outside_of_graphs(*args, **kwargs)
+        return self._of_workers(*args, **kwargs)
+
+    @torch.compiler.disable
+    def _outside_of_graphs(self, *args: Any, **kwargs: Any) -> Any:
+        return self._of_workers(*args, **kwargs)
+
+    def _of_workers(self, *args: Any, **kwargs: Any) -> Any:
+        if MicroBatchedForward._busy or not self._memory.divides(self._model, self._is_proven):
             return self._plain(*args, **kwargs)
         samples = self._memory.samples_in_flight()
         batch = _BatchOfWorkers(self._memory, self._model, self._plain, args, kwargs, samples)
@@ -128,15 +139,18 @@ class ForwardOfWorkers(MicroBatchedForward):
             )
         MicroBatchedForward._busy = True
         try:
-            return batch.forward(list(self._memory.bounds.values()))
+            outputs = batch.forward(list(self._memory.bounds.values()))
         finally:
             MicroBatchedForward._busy = False
+        self._is_proven = True
+        return outputs
 
 
 class _BatchOfWorkers(DividedBatch):
     """One call of a model, with a micro-batch for every worker."""
 
     keeps_graphs = True
+    parts, or_else = "workers' parts", ""
     _memory: WorkerBatches
 
     def forward(self, parts: Sequence[tuple[int, int]]) -> Any:

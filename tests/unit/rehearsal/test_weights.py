@@ -12,7 +12,6 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 import dynamix_ps.torch as dynamix
-from dynamix_ps.errors import TrainingError
 from dynamix_ps.metrics.noise import estimate
 from tests.unit.rehearsal.conftest import Rehearse, lines_of
 
@@ -193,46 +192,26 @@ def test_every_sample_comes_once_and_sizes_are_the_plan_s(rehearse: Rehearse):
         assert [line["batch_size"] for line in of_workers] == plans[of_workers[0]["plan_version"]]
 
 
-def test_a_script_that_goes_past_its_model_is_refused(rehearse: Rehearse):
-    rehearse()
+@pytest.mark.parametrize("first", ["compiled, then attached", "attached, then compiled"])
+def test_compiled_models_train_as_others_do(first: str, rehearse: Rehearse):
+    folder = rehearse(policy={"name": "random"}, batch={"min": 4, "max": 20})
+    torch._dynamo.reset()
+    torch.manual_seed(0)
     model = plain_model()
-    optimizer = torch.optim.SGD(model.parameters(), lr=LR)
-    run = dynamix.attach(model, optimizer, make_data())
-    with pytest.raises(TrainingError, match="has not called a model that it gave to attach"):
-        for inputs, targets in run.batches(epochs=1):
-            run.backward(cross_entropy(model[2](model[1](model[0](inputs))), targets))
-            optimizer.step()
-            optimizer.zero_grad()
-
-
-def test_a_stream_is_refused(rehearse: Rehearse):
-    rehearse()
-
-    class Stream(torch.utils.data.IterableDataset[torch.Tensor]):
-        def __iter__(self) -> Any:
-            return iter(torch.zeros(50, 6))
-
-    model = plain_model()
-    with pytest.raises(TrainingError, match="each of which would read its own part"):
-        dynamix.attach(model, torch.optim.SGD(model.parameters(), lr=LR), Stream())
-
-
-def test_outputs_without_a_row_per_sample_are_refused(rehearse: Rehearse):
-    rehearse()
-
-    class WithLoss(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.inner = plain_model()
-
-        def forward(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-            return cross_entropy(self.inner(inputs), targets)
-
-    model = WithLoss()
-    optimizer = torch.optim.SGD(model.parameters(), lr=LR)
-    run = dynamix.attach(model, optimizer, make_data())
-    with pytest.raises(TrainingError, match="one row per sample"):
-        for inputs, targets in run.batches(epochs=1):
-            run.backward(model(inputs, targets))
-            optimizer.step()
-            optimizer.zero_grad()
+    alone = copy.deepcopy(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=LR, momentum=MOMENTUM)
+    compiled: Any = torch.compile(model, backend="aot_eager")
+    run = dynamix.attach(compiled if first.startswith("compiled") else model, optimizer, make_data())
+    batches, plans = [], []
+    for inputs, targets in run.batches(iterations=14):
+        batches.append((inputs, targets))
+        plans.append(run._now.batch.step.sizes)
+        optimizer.zero_grad()
+        run.backward(cross_entropy(compiled(inputs), targets))
+        optimizer.step()
+    run.close()
+    noise = as_processes(alone, batches, plans, penalised=False)
+    for one, other in zip(model.parameters(), alone.parameters(), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
+    first_window = next(line for line in lines_of(folder, 0, "window") if line["first_iteration"] == 1)
+    assert first_window["noise_variance"] == pytest.approx(noise[1].variance, rel=1e-4)

@@ -22,7 +22,9 @@ def fetch(dataset: Any, rows: Any) -> Any:
 def evaluate(score: Any, shares: tuple[int, ...] = (3, 2), data: Any = NUMBERS, fetch: Any = fetch) -> list[Any]:
     """What every worker gets."""
     source = DataSetSource(data, fetch, 0)
-    parts = [evaluate_share(*source.part(shares, range(rank, rank + 1), 4), score, float) for rank in range(len(shares))]
+    parts = [
+        evaluate_share(*source.part(shares, range(rank, rank + 1), 4), score, float) for rank in range(len(shares))
+    ]
     total = sum(packed(part, rank, len(shares)) for rank, part in enumerate(parts))
     return [in_form_of(part.scores, means(total, part, len(shares))) for part in parts]
 
