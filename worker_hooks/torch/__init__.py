@@ -18,6 +18,7 @@ Data
 Memory
   micro_batches    a batch that does not fit is computed in parts, exactly
   worker_batches   the batches of several workers in one process
+  running_statistics  those of batch norm, of several workers in one process
   repeatable       what a repeated forward pass must find as it was
   memory           what fits into the memory of a worker
 """

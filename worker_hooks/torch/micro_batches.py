@@ -235,7 +235,7 @@ class DividedBatch(DividedCall):
     ) -> Sequence[torch.Tensor | None]:
         leaves, outputs = self._again(begin, end, state)
         asked = [
-            (one, gradient[begin:end])
+            (one, self._part_of(gradient, begin, end))
             for one, gradient in zip(filter(_is_tensor, outputs), wanted, strict=True)
             if gradient is not None and one.requires_grad
         ]
@@ -244,6 +244,10 @@ class DividedBatch(DividedCall):
         ends, gradients = zip(*asked, strict=True)
         with _guarded(self._memory):
             return torch.autograd.grad(ends, self._targets(leaves), gradients, allow_unused=True)
+
+    def _part_of(self, gradient: torch.Tensor, begin: int, end: int) -> torch.Tensor:
+        """What the gradient of a joined output is for that of one micro-batch."""
+        return gradient[begin:end]
 
     def _again(self, begin: int, end: int, state: State | None) -> tuple[list[Any], list[Any]]:
         """Arguments and outputs of a micro-batch, with their graph."""

@@ -4,6 +4,9 @@ It makes one in two cases. Where gradient norms are measured, every worker needs
 samples of a batch, so each worker's must stay among themselves. Then the model's forward runs for one worker after the
 other, as it does for micro-batches, and the script sees the outputs of all. All graphs are kept, so nothing is computed
 twice. The first batch is divided too: a model that cannot be divided is refused before a weight changes.
+
+A number that a model returns, such as its loss, is taken for a mean over the samples. Each worker's own counts by its
+share of the batch, as in a real run, so such a model always runs worker by worker.
 """
 
 from __future__ import annotations
@@ -15,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils import _pytree as pytree
 
 from dynamix_ps.errors import TrainingError
@@ -23,6 +25,7 @@ from worker_hooks.memory_ceiling import MemoryCeiling
 from worker_hooks.torch.memory import TorchMemory
 from worker_hooks.torch.micro_batches import DividedBatch, MicroBatchedForward
 from worker_hooks.torch.repeatable import State
+from worker_hooks.torch.running_statistics import RunningStatistics, batch_norms
 
 if TYPE_CHECKING:
     from worker_hooks.iteration import IterationInFlight
@@ -46,13 +49,14 @@ class WorkerBatches(TorchMemory):
         self._here, self._measures = here, measures
         self._gradients: dict[int, Gradients] = {}  # of each worker by its place, as far as models have computed them
         self._of_iteration = -1  # those gradients
+        self.joins_means = False  # a model returns numbers
 
-    def divides(self, model: torch.nn.Module, is_proven: bool) -> bool:
-        """Whether a forward pass of `model` now is to run worker by worker. `is_proven`: it has done so before."""
+    def divides(self, model: torch.nn.Module, always: bool) -> bool:
+        """Whether a forward pass of `model` now is to run worker by worker. `always`: wherever gradients are wanted."""
         if not self.samples_in_flight():
             return False
-        is_first = not is_proven and torch.is_grad_enabled()
-        return is_first or self.measures_norms or any(norm.training for norm in _batch_norms(model))
+        wanted = always and torch.is_grad_enabled()
+        return wanted or self.measures_norms or any(norm.training for norm in batch_norms(model))
 
     @property
     def measures_norms(self) -> bool:
@@ -79,7 +83,13 @@ class WorkerBatches(TorchMemory):
                 mine[parameter] = mine[parameter] + gradient if parameter in mine else gradient
 
     def check_called(self) -> None:
-        """Raises TrainingError if the present batch was to be divided and went past the models."""
+        """Raises TrainingError if the present batch was to be divided and went past the models, or cannot be."""
+        if self.joins_means and self._in_flight().units is not None:
+            raise TrainingError(
+                "run.backward(loss, weight=...) with a model that returns its loss: the weight of each worker's part "
+                "is not known, so a rehearsal cannot join their losses; call the model without its targets, and "
+                "compute the loss of the whole batch in the script"
+            )
         if self._called_in == self._in_flight().batch.iteration:
             return
         if self._called_in < 0 or self._measures() or self._parameters.has_batch_norm:
@@ -115,7 +125,8 @@ class ForwardOfWorkers(MicroBatchedForward):
     """Takes the place of `model.forward`."""
 
     _memory: WorkerBatches
-    _is_proven = False  # the model can be divided
+    _is_first = True
+    _always = True  # divided; unless the first batch shows that all outputs are rows
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_compiling():  # a model that was attached first and compiled later
@@ -127,7 +138,7 @@ class ForwardOfWorkers(MicroBatchedForward):
         return self._of_workers(*args, **kwargs)
 
     def _of_workers(self, *args: Any, **kwargs: Any) -> Any:
-        if MicroBatchedForward._busy or not self._memory.divides(self._model, self._is_proven):
+        if MicroBatchedForward._busy or not self._memory.divides(self._model, self._always):
             return self._plain(*args, **kwargs)
         samples = self._memory.samples_in_flight()
         batch = _BatchOfWorkers(self._memory, self._model, self._plain, args, kwargs, samples)
@@ -140,9 +151,12 @@ class ForwardOfWorkers(MicroBatchedForward):
         MicroBatchedForward._busy = True
         try:
             outputs = batch.forward(list(self._memory.bounds.values()))
+            if self._is_first:
+                batch.check_means(outputs)
+                self._is_first, self._always = False, batch.has_means
         finally:
             MicroBatchedForward._busy = False
-        self._is_proven = True
+        self._memory.joins_means |= batch.has_means
         return outputs
 
 
@@ -154,8 +168,10 @@ class _BatchOfWorkers(DividedBatch):
     _memory: WorkerBatches
 
     def forward(self, parts: Sequence[tuple[int, int]]) -> Any:
+        self._shares = [(end - begin) / self._samples for begin, end in parts]
+        self._totals: list[torch.Tensor] = []  # of the workers' numbers
         self._places = {begin: place for place, (begin, _) in self._memory.bounds.items()}
-        self._statistics = _RunningStatistics(_batch_norms(self.model))
+        self._statistics = RunningStatistics(batch_norms(self.model))
         joined = super().forward(parts) if self._memory.measures_norms else self._in_one_graph(parts)
         self._statistics.deliver()
         return joined
@@ -173,6 +189,37 @@ class _BatchOfWorkers(DividedBatch):
         joined = [self._join(parts_of_one) for parts_of_one in zip(*found, strict=True)]
         return pytree.tree_unflatten(joined, form)
 
+    @property
+    def has_means(self) -> bool:
+        """Whether the model has returned numbers for the batch."""
+        return bool(self._totals)
+
+    def check_means(self, joined: Any) -> None:
+        """Raises TrainingError if a number of the model is a sum over the samples rather than a mean."""
+        if not self.has_means:
+            return
+        with State(self.model).restored(), torch.no_grad():
+            whole, _ = self._outputs(self._leaves)
+        means = [(of_all, one) for of_all, one in zip(whole, pytree.tree_leaves(joined), strict=True) if _is_mean(one)]
+        for (of_all, mean), total in zip(means, self._totals, strict=True):
+            if abs(of_all - total) < abs(of_all - mean):
+                raise TrainingError(
+                    f"{self._name} returned a number that is a sum over the samples ({float(of_all):.4g} for "
+                    f"{self._samples}), and a rehearsal can only join means of workers; return the mean, or the outputs"
+                )
+
+    def _check_rows(self, outputs: Sequence[Any], samples: int) -> None:
+        super()._check_rows([one for one in outputs if not _is_mean(one)], samples)
+
+    def _join(self, parts: Sequence[Any]) -> Any:
+        if not _is_mean(parts[0]):
+            return super()._join(parts)
+        self._totals.append(torch.stack([one.detach() for one in parts]).sum())
+        return sum(share * one for share, one in zip(self._shares, parts, strict=True))
+
+    def _part_of(self, gradient: torch.Tensor, begin: int, end: int) -> torch.Tensor:
+        return gradient * ((end - begin) / self._samples) if _is_mean(gradient) else gradient[begin:end]
+
     def _first_pass(self, begin: int, end: int, has_graph: bool) -> tuple[list[Any], list[Any], Any]:
         self._statistics.restart()
         passed = super()._first_pass(begin, end, has_graph)
@@ -187,32 +234,5 @@ class _BatchOfWorkers(DividedBatch):
         return found
 
 
-class _RunningStatistics:
-    """Those of batch norm: every worker's forward pass begins with the same, and their weighted mean stays."""
-
-    def __init__(self, norms: Sequence[torch.nn.Module]) -> None:
-        buffers = [buffer for norm in norms if norm.training for buffer in norm.buffers()]
-        self._before = [(buffer, buffer.clone()) for buffer in buffers]
-        self._sums = [torch.zeros_like(buffer) for buffer in buffers]
-
-    def restart(self) -> None:
-        """The forward pass of the next worker begins."""
-        for buffer, value in self._before:
-            buffer.data.copy_(value)  # not seen by autograd
-
-    def take(self, share: float) -> None:
-        """That of a worker with this share of the samples is over."""
-        for (buffer, _), total in zip(self._before, self._sums, strict=True):
-            if buffer.is_floating_point():
-                total.add_(buffer, alpha=share)
-            else:
-                total.copy_(buffer)  # the number of forward passes, the same on every worker
-
-    def deliver(self) -> None:
-        """That of the last worker is over."""
-        for (buffer, _), total in zip(self._before, self._sums, strict=True):
-            buffer.data.copy_(total)
-
-
-def _batch_norms(model: torch.nn.Module) -> list[torch.nn.Module]:
-    return [module for module in model.modules() if isinstance(module, _BatchNorm)]
+def _is_mean(output: Any) -> bool:
+    return isinstance(output, torch.Tensor) and not output.dim() and output.is_floating_point()

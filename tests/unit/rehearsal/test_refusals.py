@@ -17,7 +17,7 @@ import dynamix_ps.torch as dynamix
 from dynamix_ps.errors import TrainingError
 from dynamix_ps.integrations.workers import Workers
 from tests.unit.rehearsal.conftest import Rehearse
-from tests.unit.rehearsal.test_weights import LR, make_data, plain_model
+from tests.unit.rehearsal.test_weights import LR, WithLoss, make_data, plain_model
 
 
 class Stream(torch.utils.data.IterableDataset[torch.Tensor]):
@@ -36,12 +36,23 @@ class Mean(nn.Module):
         return self.inner(inputs).mean(0, keepdim=True)
 
 
+class Sum(WithLoss):
+    """Returns a loss that is a sum."""
+
+    def forward(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return cross_entropy(self.inner(inputs), targets, reduction="sum")
+
+
 def past_its_model(model: nn.Module, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     return cross_entropy(model[2](model[1](model[0](inputs))), targets)
 
 
 def sample_by_sample(model: nn.Module, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     return cross_entropy(torch.stack([model(one) for one in inputs]), targets)
+
+
+def mean_of_sum(model: nn.Module, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    return model(inputs, targets) / len(inputs)
 
 
 def one_row(model: nn.Module, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -53,6 +64,7 @@ def one_row(model: nn.Module, inputs: torch.Tensor, targets: torch.Tensor) -> to
     [
         (plain_model, past_its_model, "has not called a model that it gave to attach"),
         (plain_model, sample_by_sample, "call the model with the whole batch in the first dimension"),
+        (Sum, mean_of_sum, "Sum returned a number that is a sum over the samples"),
         (Mean, one_row, "Mean returned an output of shape \\(1, 3\\) for 8 samples"),
     ],
 )
@@ -70,6 +82,15 @@ def test_scripts_whose_batches_cannot_be_divided(
             run.backward(loss_of(model, inputs, targets))
             optimizer.step()
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def test_weights_of_losses_that_the_model_returns(rehearse: Rehearse):
+    rehearse()
+    model = WithLoss()
+    run = dynamix.attach(model, torch.optim.SGD(model.parameters(), lr=LR), make_data())
+    with pytest.raises(TrainingError, match="the weight of each worker's part is not known"):
+        for inputs, targets in run.batches(epochs=1):
+            run.backward(model(inputs, targets)["loss"], weight=int((targets != 1).sum()))
 
 
 @pytest.mark.parametrize("make", [Stream, lambda: dynamix.shards(["a", "b"], lambda name: torch.zeros(9, 6))])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from dynamix_ps.metrics.noise import estimate
 from tests.unit.rehearsal.conftest import Rehearse, lines_of
 
 SAMPLES, LR, MOMENTUM = 211, 0.05, 0.9
+Loss = Callable[[Any, torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 def make_data() -> torch.utils.data.TensorDataset:
@@ -32,11 +34,39 @@ def normalised_model() -> nn.Module:
     return nn.Sequential(nn.Linear(6, 9), nn.BatchNorm1d(9), nn.Tanh(), nn.Linear(9, 3)).double()
 
 
+class WithLoss(nn.Module):
+    """Returns its outputs and a loss over the samples that count, whose number differs from worker to worker."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = plain_model()
+
+    def forward(self, inputs: torch.Tensor, targets: torch.Tensor) -> dict[str, torch.Tensor]:
+        outputs, counts = self.inner(inputs), targets != 2
+        return {"outputs": outputs, "loss": cross_entropy(outputs[counts], targets[counts])}
+
+
+def returned_loss(model: nn.Module, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    found = model(inputs, targets)
+    assert len(found["outputs"]) == len(targets)
+    return found["loss"] + 0.01 * found["outputs"].square().mean()
+
+
 def penalty(model: nn.Module) -> torch.Tensor:
     return 0.01 * sum(p.square().sum() for p in model.parameters())
 
 
-def as_processes(model: nn.Module, batches: list[tuple[torch.Tensor, torch.Tensor]], plans: list[Any], penalised: bool):
+def loss_of(model: nn.Module, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    return cross_entropy(model(inputs), targets)
+
+
+def penalised_loss(model: nn.Module, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    return loss_of(model, inputs, targets) + penalty(model)
+
+
+def as_processes(
+    model: nn.Module, batches: list[tuple[torch.Tensor, torch.Tensor]], plans: list[Any], loss_of: Loss = loss_of
+) -> list[Any]:
     """What that many processes come to: weights, running statistics, and the noise of every iteration."""
     optimizer = torch.optim.SGD(model.parameters(), lr=LR, momentum=MOMENTUM)
     noise = []
@@ -49,8 +79,7 @@ def as_processes(model: nn.Module, batches: list[tuple[torch.Tensor, torch.Tenso
                 continue
             worker = copy.deepcopy(model)
             part = slice(begin, begin + size)
-            loss = cross_entropy(worker(inputs[part]), targets[part]) + (penalty(worker) if penalised else 0)
-            gradient = torch.autograd.grad(loss, list(worker.parameters()))
+            gradient = torch.autograd.grad(loss_of(worker, inputs[part], targets[part]), list(worker.parameters()))
             squares.append(sum(float(g.square().sum()) for g in gradient))
             sums = [one + g * size / total for one, g in zip(sums, gradient, strict=True)]
             states.append((size / total, worker.state_dict()))
@@ -68,9 +97,17 @@ def as_processes(model: nn.Module, batches: list[tuple[torch.Tensor, torch.Tenso
     return noise
 
 
-@pytest.mark.parametrize("penalised", [False, True], ids=["loss of samples", "with a penalty on weights"])
-@pytest.mark.parametrize("make", [plain_model, normalised_model])
-def test_weights_statistics_and_noise_are_those_of_several_processes(make: Any, penalised: bool, rehearse: Rehearse):
+@pytest.mark.parametrize(
+    ("make", "loss_of"),
+    [
+        (plain_model, loss_of),
+        (plain_model, penalised_loss),
+        (normalised_model, loss_of),
+        (normalised_model, penalised_loss),
+        (WithLoss, returned_loss),
+    ],
+)
+def test_weights_statistics_and_noise_are_those_of_several_processes(make: Any, loss_of: Loss, rehearse: Rehearse):
     folder = rehearse(policy={"name": "random"}, batch={"min": 4, "max": 20})
     torch.manual_seed(0)
     model = make()
@@ -83,11 +120,11 @@ def test_weights_statistics_and_noise_are_those_of_several_processes(make: Any, 
         batches.append((inputs, targets))
         plans.append(run._now.batch.step.sizes)
         optimizer.zero_grad()
-        run.backward(cross_entropy(model(inputs), targets) + (penalty(model) if penalised else 0))
+        run.backward(loss_of(model, inputs, targets))
         optimizer.step()
     run.close()
     assert len(set(plans)) > 3, "the plan changes"
-    noise = as_processes(alone, batches, plans, penalised)
+    noise = as_processes(alone, batches, plans, loss_of)
     for name, value in alone.state_dict().items():
         torch.testing.assert_close(model.state_dict()[name], value, rtol=1e-9, atol=1e-9, msg=name)
     measured = [line for line in lines_of(folder, 1, "window") if line["noise_variance"] is not None]
@@ -114,7 +151,7 @@ def test_models_that_call_one_another_are_divided_each(rehearse: Rehearse):
         run.backward(cross_entropy(second(first(inputs)), targets))
         optimizer.step()
     run.close()
-    noise = as_processes(alone, batches, plans, penalised=False)
+    noise = as_processes(alone, batches, plans)
     torch.testing.assert_close(second.weight, alone[1].weight, rtol=1e-9, atol=1e-9)
     (line,) = (line for line in lines_of(folder, 0, "window") if line["first_iteration"] == 1)
     assert line["noise_variance"] == pytest.approx(noise[1].variance, rel=1e-4)
@@ -210,7 +247,7 @@ def test_compiled_models_train_as_others_do(first: str, rehearse: Rehearse):
         run.backward(cross_entropy(compiled(inputs), targets))
         optimizer.step()
     run.close()
-    noise = as_processes(alone, batches, plans, penalised=False)
+    noise = as_processes(alone, batches, plans)
     for one, other in zip(model.parameters(), alone.parameters(), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
     first_window = next(line for line in lines_of(folder, 0, "window") if line["first_iteration"] == 1)
