@@ -2,9 +2,9 @@
 
     python -m benchmarks.studies.rehearsal_bed --json FILE [--scenario NAME ...] [--contender NAME ...] [--seeds N]
 
-The cluster's times come from the grid's cells with fixed sizes on equal workers alone. A rehearsal takes some 40 s of
-one core. `ratio` is the median over seeds of the rehearsed time to the target over the median of the measured one;
-within TIME_BAR of 1.
+The cluster's times come from the grid's cells with fixed sizes on equal workers alone, converted to the speed that the
+machine had in the cells to compare with. A rehearsal takes some 40 s of one core. `ratio` is the median over seeds of
+the rehearsed time to the target over the median of the measured one; within TIME_BAR of 1.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from benchmarks.suite.cell import config_of
 from benchmarks.suite.placement import Scheduled
 from benchmarks.suite.results import CellName, CellResult
 from benchmarks.suite.scenario import load_scenario
-from benchmarks.suite.simulated import CoreTimes, core_times, simulated
+from benchmarks.suite.simulated import CoreTimes, core_times, median_speed, simulated
 from benchmarks.suite.tables import read_tables
 from benchmarks.suite.workloads import load_workload
 from dynamix_ps.rehearsal.outcome import Target
@@ -53,7 +53,8 @@ def main() -> None:
         for scenario in args.scenario or SCENARIOS
         for contender in args.contender or CONTENDERS
     ]
-    table = Table(title=f"time to the target, medians; a core needs {core.fixed_s:.4f} s + {core.per_sample_s:.6f} s b")
+    needs = f"at {core.gflop_per_s:.0f} GFLOP/s a core needs {core.fixed_s:.4f} s + {core.per_sample_s:.6f} s b"
+    table = Table(title=f"time to the target, medians; {needs}")
     for column in ("scenario", "contender", "seeds", "measured s", "rehearsed s", "ratio"):
         table.add_column(column, justify="right")
     for one in figures:
@@ -79,24 +80,26 @@ def measure(
     """The seeds of one contender in one scenario, measured and rehearsed."""
     workload, bed = load_workload(WORKLOAD), load_scenario(scenario)
     target = Target(ACCURACY, workload.thresholds[-1], higher_is_better=True)
-    measured = {
-        cell.name.seed: time_s
+    compared = {
+        cell.name.seed: (cell, time_s)
         for cell in cells
         if (cell.name.scenario, cell.name.contender) == (scenario, contender)
         and (time_s := cell.time_to_s(target.value)) is not None
     }
-    chosen = sorted(measured)[:seeds]
+    chosen = sorted(compared)[:seeds]
+    measured = {seed: compared[seed][1] for seed in chosen}
+    gflop_per_s = median_speed(compared[seed][0] for seed in chosen)
     with tempfile.TemporaryDirectory(prefix="dynamix-") as folder:
         name = CellName(scenario, WORKLOAD, contender, 0)
         config = config_of(name, bed, workload, Path(folder), Scheduled(bed, workload.limit_s))
         command = (*workload.command, "--seed", "{seed}")
-        cluster = simulated(bed, core, workload.limit_s)
+        cluster = simulated(bed, core.at(gflop_per_s), workload.limit_s)
         study = Study(Path(folder), config, [cluster], [config.policy.name], chosen, command)
         study.run_missing(jobs, lambda done: None)
         outcomes = study.outcomes()
         reached = [outcomes[Run(cluster.name, config.policy.name, seed)].reached(target) for seed in chosen]
     rehearsed = [one.time_s if one else workload.limit_s for one in reached]
-    measured_s, rehearsed_s = statistics.median(measured[seed] for seed in chosen), statistics.median(rehearsed)
+    measured_s, rehearsed_s = statistics.median(measured.values()), statistics.median(rehearsed)
     return {
         "scenario": scenario,
         "contender": contender,
@@ -104,6 +107,7 @@ def measure(
         "measured_s": measured_s,
         "rehearsed_s": rehearsed_s,
         "ratio": rehearsed_s / measured_s,
+        "machine_gflop_per_s": gflop_per_s,
         "of_seeds": [mine / measured[seed] for seed, mine in zip(chosen, rehearsed, strict=True)],
     }
 

@@ -1,12 +1,14 @@
 """A scenario of the bed as the simulator has it: cores become seconds, and the schedule becomes events.
 
 A worker with c cores of CPU time per second needs 1/c of the time of a whole core. What a whole core needs is fitted to
-cells with fixed sizes on equal workers; their exchange is in the fixed part.
+cells with fixed sizes on equal workers; their exchange is in the fixed part. The machine was faster and slower from
+cell to cell, so times are converted by the speed that each cell measured before it began (machine_speed.py).
 """
 
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -21,27 +23,47 @@ _BYTES_PER_MBIT = 125_000.0
 
 
 class CoreTimes(NamedTuple):
-    """Seconds that a whole core computes: per iteration, and per sample."""
+    """Seconds that a whole core computes, per iteration and per sample, while the machine has this speed."""
 
     fixed_s: float
     per_sample_s: float
+    gflop_per_s: float
+
+    def at(self, gflop_per_s: float) -> CoreTimes:
+        """The same while the machine has another speed."""
+        factor = self.gflop_per_s / gflop_per_s
+        return CoreTimes(self.fixed_s * factor, self.per_sample_s * factor, gflop_per_s)
 
 
 def core_times(cells: Iterable[CellResult], cores: float, workers: int) -> CoreTimes:
     """Fitted to cells in which so many workers with so many cores each had sizes that did not change.
 
-    Raises ValueError if they are all of one size.
+    Raises ValueError if they are all of one size, or the machine's speed is not known of one of them.
     """
+    known = list(cells)
+    gflop_per_s = median_speed(known)
     sizes, times_s = [], []
-    for cell in cells:
+    for cell in known:
         last = cell.curve[-1]
         size = sum(cell.sizes[-1].sizes)
         sizes.append(size / workers)
-        times_s.append(cores * last.time_s * size / last.samples)
+        times_s.append(cores * last.time_s * size / last.samples * speed_of(cell) / gflop_per_s)
     if len(set(sizes)) < 2:
         raise ValueError(f"got cells of the sizes {sorted(set(sizes))}, expected at least two sizes")
     per_sample_s, fixed_s = np.polyfit(sizes, times_s, 1)
-    return CoreTimes(max(float(fixed_s), 0.0), float(per_sample_s))
+    return CoreTimes(max(float(fixed_s), 0.0), float(per_sample_s), gflop_per_s)
+
+
+def speed_of(cell: CellResult) -> float:
+    """GFLOP/s of the machine just before this cell. Raises ValueError if it is not known."""
+    if cell.machine_gflop_per_s is None:
+        raise ValueError(f"{cell.name}: the speed of the machine is not known, so its times cannot be converted")
+    return cell.machine_gflop_per_s
+
+
+def median_speed(cells: Iterable[CellResult]) -> float:
+    """Of these cells. Raises ValueError if one of them does not know it."""
+    return statistics.median(map(speed_of, cells))
 
 
 def simulated(bed: BedScenario, core: CoreTimes, lasting_s: float) -> Scenario:

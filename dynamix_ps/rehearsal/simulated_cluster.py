@@ -25,9 +25,11 @@ from dynamix_ps.sim.cluster.traces import Conditions
 from dynamix_ps.sim.cluster.views import SOURCE
 from dynamix_ps.sim.scenario.load import Scenario
 from worker_hooks.observe.stopwatch import NewestSum, Times
+from worker_hooks.observe.window import FIRST_WINDOW
 
 _PARTS = 20  # steps within the shortest time in which the cluster changes at random (chosen by us)
 _REMEMBERED = 2  # iterations beyond those of a window: it closes one iteration after its last
+_WARM_UP = 1 + FIRST_WINDOW  # iterations until the first window is over; the first one is in no window
 _NOT_NAMED = "model_bytes"  # in a scenario: then the model's real size counts
 
 
@@ -47,6 +49,7 @@ class SimulatedCluster:
         self._step_s = _shortest_s(self._parameters) / _PARTS
         self._advanced_s = 0.0
         self._longest = longest_window + _REMEMBERED
+        self._warm_up_left = _WARM_UP if scenario.warm_up > 1 else 0  # iterations
         self._recent: list[ModelTimes] = []
         self._sizes: Reals = np.zeros(self._parameters.initial.shape, dtype=np.float32)
         self.time_s = 0.0
@@ -65,7 +68,9 @@ class SimulatedCluster:
         lasted_s = float(times.iteration_s[0])
         self.time_s += lasted_s
         self.spent += newest.spent
-        self._advance(newest.epochs)
+        self._warm_up_left -= 1
+        if self._warm_up_left <= 0:
+            self._advance(newest.epochs)
         return tuple(
             Times(0.0, computing_s, lasted_s - computing_s, lasted_s, NAN, 0.0)
             for computing_s in times.compute_s[0].tolist()

@@ -70,6 +70,13 @@ def test_events_come_at_their_epoch_and_bytes_are_those_of_the_model():
     assert cluster.spent.tolist() == [96, 96]
 
 
+def test_warm_up_lasts_until_the_first_window_is_over():
+    scenario = Scenario.model_validate({"name": "t", "workers": ({"count": 2},), "jitter": 0.0, "warm_up": 3.0})
+    cluster = SimulatedCluster(scenario, 20, np.random.default_rng(0))
+    compute_s = [cluster.iteration(NewestSum((32, 32), 0.1, 10_000))[0].compute_s for _ in range(6)]
+    assert compute_s == pytest.approx([3 * compute_s[-1]] * 4 + [compute_s[-1]] * 2, rel=1e-4)
+
+
 def test_runs_of_one_seed_have_the_same_bursts_whatever_their_sizes():
     bursts = ({"what": "compute", "every_s": 4.0, "for_s": 2.0, "workers": (0,), "value": 10.0},)
     scenario = Scenario.model_validate({"name": "t", "workers": ({"count": 2},), "jitter": 0.0, "bursts": bursts})
