@@ -148,15 +148,28 @@ def command(
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that its runs end, too
     console = make_console()
     console.print(f"study: {study.folder}", highlight=False, soft_wrap=True)
-    with progress_bar(console) as bar:
-        task = bar.add_task("rehearsed runs", total=len(study.runs))
-        study.run_missing(jobs or _usable_cores(), lambda done: bar.update(task, completed=done))
+    _run_missing(console, study, jobs or _usable_cores())
     outcomes = study.outcomes()
     name, value = target or (None, config.target_accuracy)
     comparison = Comparison(outcomes, choose_target(outcomes.values(), name, value), reference)
     _tell(console, study, comparison)
     console.print(f"report: {write_report(study, comparison)}", highlight=False, soft_wrap=True)
     return 0
+
+
+def _run_missing(console: Console, study: Study, jobs: int) -> None:
+    try:
+        with progress_bar(console) as bar:
+            task = bar.add_task("rehearsed runs", total=len(study.runs), completed=len(study.outcomes()))
+            study.run_missing(jobs, lambda done: bar.update(task, completed=done))
+    except BaseException:  # Ctrl-C too
+        console.print(
+            f"{len(study.outcomes())} of {len(study.runs)} runs are over and kept; to go on, give the same command "
+            f"with --out {study.folder}",
+            markup=False,
+            soft_wrap=True,
+        )
+        raise
 
 
 def _tell(console: Console, study: Study, comparison: Comparison) -> None:
