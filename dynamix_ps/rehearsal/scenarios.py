@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from dynamix_ps.config.schema import Config
+from dynamix_ps.errors import UsageError
 from dynamix_ps.sim.calibration import calibrate
 from dynamix_ps.sim.calibration.series import series_of
 from dynamix_ps.sim.recorded import SUFFIX, read_run
@@ -27,9 +28,9 @@ def scenario_for(config: Config, name: str | None) -> Scenario:
 
     Raises:
         ConfigError: there is no such scenario, or its file is wrong.
-        UsageError: the recorded run does not tell enough.
+        UsageError: the recorded run does not tell enough, or counts in another unit.
     """
-    found = _of_cluster_file(config) if name is None else _named(name)
+    found = _of_cluster_file(config) if name is None else _named(config, name)
     workers = len(config.cluster.workers)
     if found.n_workers != workers:
         found = found.with_workers(workers)
@@ -54,9 +55,14 @@ def _of_cluster_file(config: Config) -> Scenario:
     return Scenario(name=OF_CLUSTER_FILE, workers=workers)
 
 
-def _named(name: str) -> Scenario:
+def _named(config: Config, name: str) -> Scenario:
     path = Path(name)
     if not (path.is_dir() or name.endswith(SUFFIX)):
         return load_scenario(name)
     run = read_run(path)
+    if run.config.batch.unit != config.batch.unit:
+        raise UsageError(
+            f"--scenario {name}: the sizes of this run count {run.config.batch.unit}, those of the cluster file "
+            f"{config.batch.unit}; give a run whose batch.unit is that of the cluster file"
+        )
     return calibrate.calibrate_times(calibrate.cluster_of(run.name[:64], [run]), [series_of(run)])

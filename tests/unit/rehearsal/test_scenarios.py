@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+import benchmarks
 from dynamix_ps.config.schema import Config
-from dynamix_ps.errors import ConfigError
+from dynamix_ps.errors import ConfigError, UsageError
 from dynamix_ps.rehearsal.scenarios import scenario_for
 from dynamix_ps.rehearsal.simulated_cluster import SimulatedCluster
 from dynamix_ps.sim.cluster.cost import drawn_times, iteration_times
@@ -16,6 +18,8 @@ from dynamix_ps.sim.cluster.parameters import parameters_of
 from dynamix_ps.sim.cluster.traces import Conditions
 from dynamix_ps.sim.scenario.load import Scenario, load_scenario
 from worker_hooks.observe.stopwatch import NewestSum
+
+RECORDED = Path(benchmarks.__file__).parent / "recorded" / "uneven-448.jsonl.gz"
 
 
 def config(*workers: dict[str, Any], **settings: Any) -> Config:
@@ -33,6 +37,18 @@ def test_a_scenario_gets_the_workers_and_the_data_plane_of_the_cluster_file():
     scenario = scenario_for(config({}, {}, {}, comm="gloo"), "hl-schedule")
     assert (scenario.n_workers, scenario.architecture) == (3, "ring")
     assert len(scenario.trace) == len(load_scenario("hl-schedule").trace)
+
+
+def test_a_recorded_run_gives_the_speeds_of_its_workers():
+    scenario = scenario_for(config({}, {}, {}), str(RECORDED))
+    first, *_, last = (worker.per_sample_s for worker in scenario.each_worker)
+    assert scenario.name == "uneven-448"
+    assert last > 1.5 * first > 0
+
+
+def test_a_recorded_run_that_counts_something_else_is_refused():
+    with pytest.raises(UsageError, match="sizes of this run count samples, those of the cluster file tokens"):
+        scenario_for(config({}, {}, {}, batch={"unit": "tokens"}), str(RECORDED))
 
 
 def test_an_unknown_scenario_is_refused():
