@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator, Sequence
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from dynamix_ps.sim.contest.pictures import dots
 from dynamix_ps.sim.scenario.load import Scenario
 
 FEW_SEEDS = 5  # with fewer, an interval means little
+REFERENCE_COLOUR = "#000000"
 _COLUMNS = (
     "policy",
     "time to target (s)",
@@ -137,15 +139,18 @@ def _draw_times(file: Path, comparison: Comparison, standings: dict[str, list[St
 
 
 def _draw_curves(file: Path, study: Study, comparison: Comparison) -> None:
-    """The value of the target over simulated time: a thin line per run, and the median of each policy."""
+    """The value of the target over simulated time: a thin line per run, and the median of each policy.
+
+    Policies have the colours of the other picture, the reference is black.
+    """
     from matplotlib.figure import Figure
 
     figure = Figure(layout="constrained", dpi=DOTS_PER_INCH)
     figure.set_size_inches(6.5, 3.6 * len(study.scenarios))
-    name = comparison.target.name
+    name, others = comparison.target.name, [one for one in study.policies if one != comparison.reference]
+    colours = dict(zip(others, cycle(WORKER_COLOURS), strict=False)) | {comparison.reference: REFERENCE_COLOUR}
     for axes, scenario in zip(np.atleast_1d(figure.subplots(len(study.scenarios), 1)), study.scenarios, strict=True):
-        for index, policy in enumerate(study.policies):
-            colour = WORKER_COLOURS[index % len(WORKER_COLOURS)]
+        for policy, colour in colours.items():
             runs = [
                 outcome
                 for run, outcome in comparison.outcomes.items()

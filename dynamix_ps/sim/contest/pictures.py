@@ -61,7 +61,8 @@ def dots(figure: Any, rows: Sequence[str], columns: Mapping[str, Sequence[Estima
         offset = 0.6 * ((index + 0.5) / len(columns) - 0.5)
         values = np.array([one.value for one in estimates])
         spread = np.array([[one.value - one.low, one.high - one.value] for one in estimates]).T
-        look = {"color": WORKER_COLOURS[index], "marker": MARKS[index], "markersize": 5, "linestyle": "none"}
+        colour, mark = WORKER_COLOURS[index % len(WORKER_COLOURS)], MARKS[index % len(MARKS)]
+        look = {"color": colour, "marker": mark, "markersize": 5, "linestyle": "none"}
         axes.errorbar(values, places - offset, xerr=np.maximum(spread, 0), label=name, linewidth=1.2, **look)
     axes.axvline(1.0, color="#777777", linewidth=1)
     _log_axis(axes)
