@@ -105,8 +105,7 @@ def too_little_memory(plane: str) -> Callable[[Machine], Figures]:
     """The second worker has memory for a small part of its batch."""
 
     def run(machine: Machine) -> Figures:
-        settings = {"sizes": MEMORY_SIZES, "settings": "memory: auto\n"}
-        workers = trained(machine, plane, "memory", **settings)
+        workers = trained(machine, plane, "memory", sizes=MEMORY_SIZES, settings="memory: auto\n")
         figures = {"difference": workers[0]["difference"], "at_once": [one["at_once"] for one in workers]}
         if len({one["digest"] for one in workers}) > 1 or not figures["difference"] <= EXACT:
             raise CheckFailed(f"expected the weights of one process, within {EXACT:g}", figures)

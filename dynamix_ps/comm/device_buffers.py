@@ -120,7 +120,7 @@ class CudaCopier:
         address = host.data_ptr()
         if address % mmap.PAGESIZE and host.nbytes < _WORTH_LOCKING_BYTES:
             return ""
-        status = int(self._torch.cuda.cudart().cudaHostRegister(address, host.nbytes, 0))
+        status = int(self._torch.cuda.cudart().cudaHostRegister(address, host.nbytes, 0))  # type: ignore[no-untyped-call]
         if status != 0:
             with contextlib.suppress(RuntimeError):
                 self._torch.zeros(1, device="cuda")  # the next kernel gets the driver's error
@@ -133,7 +133,7 @@ class CudaCopier:
         if address in self._pinned:
             self._pinned.discard(address)
             self._torch.cuda.synchronize()
-            self._torch.cuda.cudart().cudaHostUnregister(address)
+            self._torch.cuda.cudart().cudaHostUnregister(address)  # type: ignore[no-untyped-call]
 
     def to_host(self, buffer: Any, host: Any) -> Ready:
         cuda = self._torch.cuda

@@ -133,7 +133,7 @@ class ForwardOfWorkers(MicroBatchedForward):
             return self._outside_of_graphs(*args, **kwargs)
         return self._of_workers(*args, **kwargs)
 
-    @torch.compiler.disable
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _outside_of_graphs(self, *args: Any, **kwargs: Any) -> Any:
         return self._of_workers(*args, **kwargs)
 
