@@ -30,7 +30,9 @@ Before, between and after the iterations
   replicated_model  all replicas do the same, or all workers stop
   weight_samples   a few numbers that show whether weights differ
   agreement        what is compared for that, and in which words workers are told
-  attached_model   how a model joins the other workers, where it is, how it leaves
+  positioned_model  where it is: passes, batch sizes, progress
+  attached_model   how it joins the other workers, and how it leaves
+  evaluated_model  what is measured beside the iterations
   resumable_model  how its state is saved and comes back
   framework        what a hook for another framework implements
   settings         what the environment tells a worker

@@ -1,7 +1,7 @@
-"""A training that several workers take part in: how it joins them, where it is, how it leaves.
+"""A training that several workers take part in: how it joins them, and how it leaves.
 
-resumable_model.py tells how its state is saved and comes back, training.py what happens between joining and leaving:
-the iterations.
+positioned_model.py says where it is, evaluated_model.py what is measured beside the iterations, resumable_model.py how
+its state is saved and comes back. training.py tells what happens between joining and leaving: the iterations.
 """
 
 from __future__ import annotations
@@ -9,22 +9,17 @@ from __future__ import annotations
 import atexit
 import itertools
 import logging
-import math
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from dynamix_ps.errors import CheckpointError, DynamixError, TrainingError
-from dynamix_ps.messages import Plan
 from worker_hooks import failure
 from worker_hooks.batches import Batches, BatchStream, StreamWorker
 from worker_hooks.checkpoint import Position, newest_valid_checkpoint
 from worker_hooks.data_source import DataSetSource, DataSource
-from worker_hooks.evaluation import directions, evaluate_share, in_form_of, means, packed, samples_of
 from worker_hooks.iteration import IterationInFlight
 from worker_hooks.learning_rate import LearningRate
 from worker_hooks.memory_ceiling import MemoryCeiling
@@ -33,7 +28,7 @@ from worker_hooks.observe.stopwatch import NewestSum
 from worker_hooks.observe.training_observer import TrainingObserver
 from worker_hooks.out_of_memory import first_line, is_out_of_memory
 from worker_hooks.plan_switch import PlanSwitch
-from worker_hooks.replicated_model import ReplicatedModel
+from worker_hooks.positioned_model import PositionedModel
 from worker_hooks.sampler import Cursor, GlobalSampler
 from worker_hooks.script_limits import ScriptLimits
 from worker_hooks.session import Session
@@ -57,13 +52,12 @@ from worker_hooks.units import SizeWorth
 
 logger = logging.getLogger("dynamix")
 FIRST_SIZE = 64  # of a worker, where neither cluster file nor script names one
-EVALUATED_AT_ONCE = 256  # samples
 _attached = itertools.count()  # several models in one process get keys of their own
 _REFUSED = b"refused: "  # what rank 0 sends in place of a state when its checkpoint is unusable
 
 
-class AttachedModel(ReplicatedModel):
-    """`epoch`, `batch_size` and `progress` may be read at any time."""
+class AttachedModel(PositionedModel):
+    """A model in training, from joining the other workers to leaving them."""
 
     _samples_in_hand = 0  # of the batch that the script has, or had when it left the loop
     _largest_batch = 0  # samples of this worker that have fitted so far
@@ -274,172 +268,6 @@ class AttachedModel(ReplicatedModel):
 
     def _degraded(self, what: str, detail: str) -> None:
         self._session.reporter.tell("degraded", {"what": what, "detail": detail})
-
-    def listen(self, listener: Callable[[dict[str, Any]], object]) -> None:
-        """Give `listener` every event and every window record of this worker from now on, as in its file of the run
-        folder.
-
-        It is called in a thread of its own, so it costs the training no time. Its first error ends it, and the summary
-        says so. Loggers: `dynamix_ps.integrations.loggers`.
-        """
-        self._session.reporter.listen(listener)
-
-    # -- where training is --------------------------------------------------------------------------------------------
-
-    @property
-    def epoch(self) -> int:
-        """Complete passes over the data set."""
-        return self._cursor.epoch
-
-    @property
-    def batch_size(self) -> int:
-        """Planned batch size of this worker in the present iteration."""
-        return sum(self._sizes_here)
-
-    @property
-    def _sizes_here(self) -> tuple[int, ...]:
-        here = self._workers.here
-        return self._plan.batch_sizes[here.start : here.stop]
-
-    @property
-    def is_last_batch(self) -> bool:
-        """Whether the present batch is the last one of its pass over the data."""
-        return self._now.has_batch and self._now.batch.step.next.epoch > self._now.batch.step.cursor.epoch
-
-    @property
-    def position_in_pass(self) -> int:
-        """Samples of all workers that the present pass over the data has had."""
-        return self._cursor.position
-
-    @property
-    def samples_per_pass(self) -> int:
-        """Samples of all workers in a pass over the data; 0 in the first pass over a stream."""
-        return self._stream.length
-
-    @property
-    def planned_sizes(self) -> tuple[int, ...]:
-        """Planned batch size of every worker in the present iteration."""
-        return self._plan.batch_sizes
-
-    @property
-    def batches_per_pass(self) -> int:
-        """Batches in a pass over the data if the plan stays as it is; 0 in the first pass over a stream."""
-        return self._stream.batches_per_pass(self.planned_sizes)
-
-    @property
-    def _plan(self) -> Plan:
-        """In force in the present iteration."""
-        return self._now.batch.plan if self._now.has_batch else self._switch.newest_scheduled
-
-    @property
-    def _trained_samples(self) -> int:
-        """Samples of all workers so far."""
-        return self._stream.samples_before(self._cursor)
-
-    @property
-    def progress(self) -> float:
-        """Part of the training that is done, 0 to 1, for schedules. `run.batches()` says what the whole training is.
-
-        Before `run.batches()` it is what it was when the checkpoint was saved, 0 without one. Raises TrainingError when
-        the end of training is not known.
-        """
-        ratio = self._trained_ratio
-        if math.isnan(ratio):
-            raise TrainingError(
-                "run.progress is not known, because run.batches() was called more than once; "
-                "name the end of the whole training in one call"
-            )
-        return ratio
-
-    @property
-    def _trained_ratio(self) -> float:
-        return self._observer.progress.trained_ratio(self._stream.passes(self._cursor), self.iteration)
-
-    def every(self, iterations: int) -> bool:
-        """True when the number of complete iterations is a multiple of `iterations` (the same on all workers)."""
-        return self.iteration > 0 and self.iteration % iterations == 0
-
-    def every_samples(self, samples: int) -> bool:
-        """True after the iteration in which the samples of all workers pass a multiple of `samples`.
-
-        Unlike `every`, this comes as often with large batches as with small ones.
-        """
-        if not self._now.has_batch:
-            return False
-        before = self._stream.samples_before(self._now.batch.step.cursor)
-        return before // samples < self._trained_samples // samples
-
-    # -- beside the iterations ----------------------------------------------------------------------------------------
-
-    @contextmanager
-    def paused(self) -> Iterator[None]:
-        """`with run.paused():` around what is not training, so that it does not count as training time."""
-        with self._observer.paused():
-            yield
-
-    def evaluate(
-        self,
-        data: Any,
-        score: Callable[..., Any],
-        batch_size: int | None = None,
-        *,
-        higher_is_better: str | Sequence[str] = (),
-        lower_is_better: str | Sequence[str] = (),
-    ) -> Any:
-        """Means per sample over `data`, computed by all workers together, each on its share. Collective.
-
-        Does not count as training time.
-
-        Args:
-            data: a map-style data set or a DataLoader, in torch also `shards(...)`; the same on every worker.
-            score: returns sums over the batch that it gets, best as a dict: `{"accuracy": ..., "loss": ...}`. One
-                number or a tuple of numbers is recorded as `value`, or as `value_1`, `value_2` and so on. A batch that
-                is a tuple comes as positional arguments, a dict as keyword arguments, all else as one argument.
-            batch_size: samples that `score` gets at once; without it, the loader's, or 256.
-            higher_is_better: names of values whose direction their name does not tell.
-            lower_is_better: likewise.
-
-        Returns:
-            The means, in the form in which `score` returns its sums.
-
-        Raises:
-            TrainingError: the data set is empty or differs between workers, or `score` does not return named sums.
-        """
-        source = self._source_of(data)
-        source.check()
-        size = batch_size or source.batch_size or EVALUATED_AT_ONCE
-        # Parts are in proportion to the batch sizes, so that fast and slow workers finish together.
-        length, batches = source.part(self._switch.newest_scheduled.batch_sizes, self._workers.here, size)
-        self._announce(f"run.evaluate(){source.list_of_parts}")
-        with self.paused():
-            with self._inference():
-                share = evaluate_share(length, batches, score, self._number)
-            source.close()
-            known = directions(share.sums, higher_is_better, lower_is_better)
-            total = self._comm.total(self._evaluation_key, packed(share, self._comm.rank, self._comm.size))
-        values = means(total, share, self._comm.size)
-        if self.rank == 0:
-            samples = samples_of(total)
-            self._observer.evaluated(self.iteration, self.epoch, values, known, samples, self._trained_samples)
-        return in_form_of(share.scores, values)
-
-    def record(
-        self,
-        values: Mapping[str, float],
-        *,
-        higher_is_better: str | Sequence[str] = (),
-        lower_is_better: str | Sequence[str] = (),
-    ) -> None:
-        """Record what the script has measured by itself of the model as it is, as `evaluate` does with its means.
-
-        What worker 0 says counts. Names and directions are those of `evaluate`.
-
-        Raises TrainingError for a direction of a name that is not in `values`.
-        """
-        known = directions(values, higher_is_better, lower_is_better)
-        if self.rank == 0 and values:
-            numbers = {name: float(value) for name, value in values.items()}
-            self._observer.evaluated(self.iteration, self.epoch, numbers, known, None, self._trained_samples)
 
     def close(self) -> None:
         """End this training: its hooks leave model and optimizers. Also runs at exit. Collective.

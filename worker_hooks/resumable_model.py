@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from dynamix_ps.errors import CheckpointError, TrainingError
-from worker_hooks.attached_model import AttachedModel
 from worker_hooks.checkpoint import FORMAT, KEPT, Position, check_format, save_checkpoint
+from worker_hooks.evaluated_model import EvaluatedModel
 from worker_hooks.saved_fields import read_table
 from worker_hooks.session import Session
 from worker_hooks.termination import TERMINATION
 
 
-class ResumableModel(AttachedModel):
+class ResumableModel(EvaluatedModel):
     """An attached model with `register`, `state_dict`, `load_state_dict` and `save`."""
 
     def __init__(

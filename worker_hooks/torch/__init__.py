@@ -1,6 +1,8 @@
 """The hook for torch. Scripts import it as `dynamix_ps.torch`. In reading order:
 
-  run              attach() and Run
+  join             attach() and shards(): how a script joins the other workers
+  run              Run, which its loop uses
+  step_hooks       around every step of an optimizer
   watched_calls    what the script calls in torch itself
   gradients        buckets of gradients, filled while backward runs
   parameters       what a training changes, watched from batch to batch
@@ -23,6 +25,7 @@ Memory
   memory           what fits into the memory of a worker
 """
 
-from worker_hooks.torch.run import Run, attach, shards
+from worker_hooks.torch.join import attach, shards
+from worker_hooks.torch.run import Run
 
 __all__ = ["Run", "attach", "shards"]

@@ -11,15 +11,16 @@
 Several models and optimizers are one training: `attach([g, d], [g_optimizer, d_optimizer], train_set)`.
 
 This module has only what is special to torch; training.py tells the story. Gradients are sent while backward still
-computes (gradients.py), and they are global when `run.backward()` returns. Hooks of the optimizers check this, and
-scale the learning rate for each step.
+computes (gradients.py), and they are global when `run.backward()` returns. Hooks of the optimizers (step_hooks.py)
+check this, and scale the learning rate for each step.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -28,15 +29,11 @@ from numpy.typing import NDArray
 from torch.utils.data import DataLoader, IterableDataset
 
 from dynamix_ps.errors import TrainingError
-from worker_hooks import failure
-from worker_hooks.attached_model import FIRST_SIZE
 from worker_hooks.batches import Batch
 from worker_hooks.checkpoint import Position
-from worker_hooks.data_set import check_map_style
 from worker_hooks.data_source import DataSource
 from worker_hooks.memory_ceiling import MemoryCeiling
 from worker_hooks.session import Session
-from worker_hooks.settings import Settings
 from worker_hooks.shard_list import Shards
 from worker_hooks.stream_source import ShardSource, StreamSource
 from worker_hooks.torch import state as torch_state
@@ -49,96 +46,11 @@ from worker_hooks.torch.loader import CLOSED, RunBatchSampler, TorchLoader, chec
 from worker_hooks.torch.memory import TorchMemory
 from worker_hooks.torch.micro_batches import MicroBatchedForward
 from worker_hooks.torch.parameters import TrainedParameters
-from worker_hooks.torch.shard_processes import GroupedShards
+from worker_hooks.torch.step_hooks import StepHooks
 from worker_hooks.torch.worker_batches import ForwardOfWorkers, WorkerBatches
 from worker_hooks.training import Training
 
-__all__ = ["Run", "attach", "shards"]
-
-failure.install()
-
-
-def attach(
-    model: torch.nn.Module | Sequence[torch.nn.Module],
-    optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer],
-    data: Any,
-    *,
-    batch_size: int | None = None,
-    seed: int | None = None,
-    collate_fn: Callable[[list[Any]], Any] | None = None,
-    num_workers: int = 0,
-    lengths: Any = None,
-) -> Run:
-    """Join the other workers and take over batches, gradients and records of this training.
-
-    A training that is still attached to one of these models or optimizers ends.
-
-    Args:
-        model: one or several. Their parameters and buffers become rank 0's on every worker.
-        optimizer: one or several. Every parameter they step is summed; their state becomes rank 0's too.
-        data: a DataLoader of the script, a map-style data set (`len`, `[i]`), an IterableDataset, or `shards(...)`;
-            the same on every worker.
-        batch_size: of each worker where no cluster file says otherwise. Without it, the loader's, or 64.
-        seed: of the data order where no cluster file says otherwise.
-        collate_fn: makes a batch of the list of its samples, for data without a loader.
-        num_workers: processes that load the samples of data without a loader.
-        lengths: tokens of every sample of the data set, whole numbers, where `batch.unit` in the cluster file says so.
-
-    Raises:
-        ConfigError: the cluster file or a variable is wrong.
-        TrainingError: data, model, optimizer or number of workers do not fit together.
-        CheckpointError: the checkpoint to resume from is unusable.
-    """
-    settings = Settings.from_environment()
-    models = [model] if isinstance(model, torch.nn.Module) else list(model)
-    optimizers = [optimizer] if isinstance(optimizer, torch.optim.Optimizer) else list(optimizer)
-    check_optimizers(optimizers)
-    data = _with_loading(data, batch_size, collate_fn, num_workers)
-    for run in [run for run in _open if run.shares(models, optimizers)]:
-        run.close()
-    session = Session.join(settings, Run.framework)
-    return Run(models, optimizers, data, session, batch_size, seed, lengths)
-
-
-def shards(shards: Sequence[Any], open_shard: Callable[[Any], Iterable[Any]], *, shuffle: bool = True) -> Shards:
-    """A list of shards, such as files, for `attach` in the place of a data set. Each worker reads some of them.
-
-    Args:
-        shards: names of files or URLs, numbers of row groups, or whatever else `open_shard` understands; the same list
-            on every worker.
-        open_shard: returns the samples of one shard, in the same order every time. It runs in a thread of its own, on
-            the worker that reads the shard.
-        shuffle: whether the shards come in another order in every pass. The samples of a shard stay in its order.
-
-    Raises TrainingError if there is no shard, or if `open_shard` cannot be called.
-    """
-    return Shards(shards, open_shard, shuffle)
-
-
-def _with_loading(
-    data: Any, batch_size: int | None, collate_fn: Callable[[list[Any]], Any] | None, num_workers: int
-) -> Any:
-    """`data`, in a DataLoader where one of these options needs it.
-
-    Raises TrainingError where `data` is a loader, which has these options itself.
-    """
-    if isinstance(data, DataLoader):
-        for name, value in (("batch_size", batch_size), ("collate_fn", collate_fn), ("num_workers", num_workers)):
-            if value:
-                raise TrainingError(f"attach() got a DataLoader and {name}=...; give {name} to the DataLoader")
-        return data
-    if isinstance(data, Shards):
-        return ShardSource(GroupedShards(data, num_workers) if num_workers else data, collate_fn or stack)
-    if collate_fn is None and not num_workers:
-        return data
-    if isinstance(data, IterableDataset):
-        return DataLoader(data, batch_size or FIRST_SIZE, num_workers=num_workers, collate_fn=collate_fn)
-    check_map_style(data)
-    return DataLoader(data, batch_size or FIRST_SIZE, shuffle=True, num_workers=num_workers, collate_fn=collate_fn)
-
-
-_open: list[Run] = []
-_AVERAGING_PACKAGES = ("byteps", "horovod")  # whose optimizers sum gradients themselves
+open_runs: list[Run] = []
 
 
 class Run(Training):
@@ -175,7 +87,7 @@ class Run(Training):
         for optimizer in optimizers:
             self.hook_steps(optimizer)
         watched_calls.watch(self)
-        _open.append(self)
+        open_runs.append(self)
 
     def shares(self, models: Sequence[torch.nn.Module], optimizers: Sequence[torch.optim.Optimizer]) -> bool:
         """Whether this training has one of these models or optimizers."""
@@ -244,12 +156,12 @@ class Run(Training):
 
         Raises TrainingError, before it steps, if they are not.
         """
-        if any(optimizer in run.stepped_by for run in _open):
+        if any(optimizer in run.stepped_by for run in open_runs):
             return
         stepped = [p for group in optimizer.param_groups for p in group["params"] if isinstance(p, torch.nn.Parameter)]
         if not any(p.requires_grad for p in stepped):
             return  # frozen layers belong to every training and to none
-        if summed := next((run for run in _open if run.sums(stepped)), None):
+        if summed := next((run for run in open_runs if run.sums(stepped)), None):
             summed.hook_steps(optimizer)
         elif self.size > 1:
             raise TrainingError(
@@ -265,9 +177,15 @@ class Run(Training):
     def hook_steps(self, optimizer: torch.optim.Optimizer) -> None:
         """From now on steps of `optimizer` belong to this training."""
         self.stepped_by.append(optimizer)
-        self._hooks += StepHooks(self, optimizer, len(self.stepped_by)).install()
+        number = len(self.stepped_by)
 
-    def check_global(self, optimizer: torch.optim.Optimizer) -> None:
+        def before_step() -> float:
+            self._check_global(optimizer)
+            return self._before_step(number)
+
+        self._hooks += StepHooks(optimizer, before_step, partial(self._after_step, number)).install()
+
+    def _check_global(self, optimizer: torch.optim.Optimizer) -> None:
         """Raises TrainingError if a gradient that `optimizer` would step is of this worker alone."""
         touched = self._exchange.touched
         if touched and any(p in touched for group in optimizer.param_groups for p in group["params"]):
@@ -365,7 +283,7 @@ class Run(Training):
         watched_calls.unwatch(self)
         for forward in self._forwards:
             forward.remove()
-        _open.remove(self)
+        open_runs.remove(self)
         if made := self._compiled.made:
             self._session.reporter.event("compiled", graphs=made, later=self._compiled.made_later)
 
@@ -433,65 +351,3 @@ class Run(Training):
         finally:
             for module in modules:
                 module.training = True
-
-
-def check_optimizers(optimizers: Sequence[torch.optim.Optimizer]) -> None:
-    """Raises TrainingError for optimizers whose steps would differ between workers."""
-    for optimizer in optimizers:
-        if isinstance(optimizer, torch.optim.LBFGS):
-            raise TrainingError(
-                "LBFGS calls its closure many times per step and decides by the loss of this worker alone; "
-                "use an optimizer that takes one gradient per step"
-            )
-        if type(optimizer).__module__.partition(".")[0] in _AVERAGING_PACKAGES:
-            raise TrainingError(
-                "the optimizer is wrapped in DistributedOptimizer, which averages gradients itself without regard to "
-                "batch sizes; give attach() the optimizer inside of it"
-            )
-        if isinstance(optimizer, torch.optim.SparseAdam):
-            raise TrainingError("SparseAdam needs sparse gradients, which are summed as dense ones here; use Adam")
-
-
-class StepHooks:
-    """The hooks of one optimizer: its steps use global gradients, and a learning rate for their samples."""
-
-    def __init__(self, run: Run, optimizer: torch.optim.Optimizer, number: int) -> None:
-        self._run, self._optimizer, self._number = run, optimizer, number
-        self._rates: list[Any] | None = None  # of the script, during a step
-
-    def install(self) -> list[Any]:
-        """The handles, to remove them."""
-        return [
-            self._optimizer.register_step_pre_hook(self._before),
-            self._optimizer.register_step_post_hook(self._after),
-        ]
-
-    def _before(self, _: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]] | None:
-        closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
-        if closure is None:
-            self._set_rates()
-            return None
-
-        def closure_and_check() -> Any:
-            loss = closure()
-            self._set_rates()  # the closure has called run.backward()
-            return loss
-
-        return args[:1], {**kwargs, "closure": closure_and_check}
-
-    def _set_rates(self) -> None:
-        if self._rates is not None:
-            raise TrainingError("an optimizer called its closure twice in one step; call run.backward() before step()")
-        self._run.check_global(self._optimizer)
-        factor = self._run._before_step(self._number)
-        self._rates = [group["lr"] for group in self._optimizer.param_groups]
-        if factor != 1.0:
-            for group in self._optimizer.param_groups:
-                group["lr"] = group["lr"] * factor  # for this step; a scheduler never sees it
-
-    def _after(self, *_: Any) -> None:
-        assert self._rates is not None, "the closure was not called"
-        for group, rate in zip(self._optimizer.param_groups, self._rates, strict=True):
-            group["lr"] = rate
-        self._rates = None
-        self._run._after_step(self._number)

@@ -22,7 +22,7 @@ Rehearse = Callable[..., Path]
 @pytest.fixture(autouse=True)
 def trainings_end() -> Iterator[None]:
     yield
-    for run in list(torch_run._open):
+    for run in list(torch_run.open_runs):
         run.close()
     session._accounts.clear()
 

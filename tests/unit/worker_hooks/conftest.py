@@ -12,5 +12,5 @@ from worker_hooks.torch import run as torch_run
 @pytest.fixture(autouse=True)
 def trainings_end() -> Iterator[None]:
     yield
-    for run in list(torch_run._open):
+    for run in list(torch_run.open_runs):
         run.close()

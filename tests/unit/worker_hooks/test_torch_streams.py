@@ -28,7 +28,8 @@ from worker_hooks.fingerprint import look_of
 from worker_hooks.sampler import Cursor
 from worker_hooks.session import Session
 from worker_hooks.stream_source import ShardSource
-from worker_hooks.torch.run import Run, _with_loading
+from worker_hooks.torch.join import with_loading
+from worker_hooks.torch.run import Run
 
 LENGTHS = (20, 0, 7, 31, 1)
 
@@ -50,7 +51,7 @@ def numbered(lengths=LENGTHS, **options) -> Any:
 def attached(data: Any, folder: Path | None = None, processes: int = 0, collate: Any = None, **settings: Any) -> Run:
     model = nn.Linear(1, 1)
     session = Session(settings_for(folder, **{"sizes": (8,), **settings}), "torch")
-    data = _with_loading(data, None, collate, processes)
+    data = with_loading(data, None, collate, processes)
     return Run([model], [torch.optim.SGD(model.parameters(), lr=1e-6)], data, session)
 
 
@@ -173,7 +174,7 @@ def test_random_numbers_in_processes_follow_seed_epoch_and_shard():
 
 
 def test_a_group_is_read_in_the_same_order_whatever_was_read_before():
-    shards = _with_loading(with_processes((20, 0, 37, 31, 1)), None, None, 2).dataset
+    shards = with_loading(with_processes((20, 0, 37, 31, 1)), None, None, 2).dataset
 
     def numbers(group):
         return [number for number, _ in shards.open(group)]
@@ -216,7 +217,7 @@ def test_a_resume_in_a_pass_needs_the_same_list_of_shards():
 def test_lists_of_shards_are_told_apart(other, same):
     shards = dynamix.shards(["/a/0.tar", "/a/1.tar"], iter)
     assert (dynamix.shards(other, iter).code() == shards.code()) == same
-    assert _with_loading(shards, None, None, 2).dataset.code() != shards.code()
+    assert with_loading(shards, None, None, 2).dataset.code() != shards.code()
 
 
 def test_batches_whose_gradients_are_in_no_sum_come_again_after_a_resume():

@@ -1,0 +1,95 @@
+"""What a script measures beside the iterations, and who is told of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from worker_hooks.attached_model import AttachedModel
+from worker_hooks.evaluation import directions, evaluate_share, in_form_of, means, packed, samples_of
+
+EVALUATED_AT_ONCE = 256  # samples
+
+
+class EvaluatedModel(AttachedModel):
+    """An attached model with `evaluate`, `record`, `paused` and `listen`."""
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """`with run.paused():` around what is not training, so that it does not count as training time."""
+        with self._observer.paused():
+            yield
+
+    def evaluate(
+        self,
+        data: Any,
+        score: Callable[..., Any],
+        batch_size: int | None = None,
+        *,
+        higher_is_better: str | Sequence[str] = (),
+        lower_is_better: str | Sequence[str] = (),
+    ) -> Any:
+        """Means per sample over `data`, computed by all workers together, each on its share. Collective.
+
+        Does not count as training time.
+
+        Args:
+            data: a map-style data set or a DataLoader, in torch also `shards(...)`; the same on every worker.
+            score: returns sums over the batch that it gets, best as a dict: `{"accuracy": ..., "loss": ...}`. One
+                number or a tuple of numbers is recorded as `value`, or as `value_1`, `value_2` and so on. A batch that
+                is a tuple comes as positional arguments, a dict as keyword arguments, all else as one argument.
+            batch_size: samples that `score` gets at once; without it, the loader's, or 256.
+            higher_is_better: names of values whose direction their name does not tell.
+            lower_is_better: likewise.
+
+        Returns:
+            The means, in the form in which `score` returns its sums.
+
+        Raises:
+            TrainingError: the data set is empty or differs between workers, or `score` does not return named sums.
+        """
+        source = self._source_of(data)
+        source.check()
+        size = batch_size or source.batch_size or EVALUATED_AT_ONCE
+        # Parts are in proportion to the batch sizes, so that fast and slow workers finish together.
+        length, batches = source.part(self._switch.newest_scheduled.batch_sizes, self._workers.here, size)
+        self._announce(f"run.evaluate(){source.list_of_parts}")
+        with self.paused():
+            with self._inference():
+                share = evaluate_share(length, batches, score, self._number)
+            source.close()
+            known = directions(share.sums, higher_is_better, lower_is_better)
+            total = self._comm.total(self._evaluation_key, packed(share, self._comm.rank, self._comm.size))
+        values = means(total, share, self._comm.size)
+        if self.rank == 0:
+            samples = samples_of(total)
+            self._observer.evaluated(self.iteration, self.epoch, values, known, samples, self._trained_samples)
+        return in_form_of(share.scores, values)
+
+    def record(
+        self,
+        values: Mapping[str, float],
+        *,
+        higher_is_better: str | Sequence[str] = (),
+        lower_is_better: str | Sequence[str] = (),
+    ) -> None:
+        """Record what the script has measured by itself of the model as it is, as `evaluate` does with its means.
+
+        What worker 0 says counts. Names and directions are those of `evaluate`.
+
+        Raises TrainingError for a direction of a name that is not in `values`.
+        """
+        known = directions(values, higher_is_better, lower_is_better)
+        if self.rank == 0 and values:
+            numbers = {name: float(value) for name, value in values.items()}
+            self._observer.evaluated(self.iteration, self.epoch, numbers, known, None, self._trained_samples)
+
+    def listen(self, listener: Callable[[dict[str, Any]], object]) -> None:
+        """Give `listener` every event and every window record of this worker from now on, as in its file of the run
+        folder.
+
+        It is called in a thread of its own, so it costs the training no time. Its first error ends it, and the summary
+        says so. Loggers: `dynamix_ps.integrations.loggers`.
+        """
+        self._session.reporter.listen(listener)

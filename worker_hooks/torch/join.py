@@ -1,0 +1,120 @@
+"""How a training script joins the other workers: `attach`, and what it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, IterableDataset
+
+from dynamix_ps.errors import TrainingError
+from worker_hooks import failure
+from worker_hooks.attached_model import FIRST_SIZE
+from worker_hooks.data_set import check_map_style
+from worker_hooks.session import Session
+from worker_hooks.settings import Settings
+from worker_hooks.shard_list import Shards
+from worker_hooks.stream_source import ShardSource
+from worker_hooks.torch.batches import stack
+from worker_hooks.torch.run import Run, open_runs
+from worker_hooks.torch.shard_processes import GroupedShards
+
+failure.install()
+_AVERAGING_PACKAGES = ("byteps", "horovod")  # whose optimizers sum gradients themselves
+
+
+def attach(
+    model: torch.nn.Module | Sequence[torch.nn.Module],
+    optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer],
+    data: Any,
+    *,
+    batch_size: int | None = None,
+    seed: int | None = None,
+    collate_fn: Callable[[list[Any]], Any] | None = None,
+    num_workers: int = 0,
+    lengths: Any = None,
+) -> Run:
+    """Join the other workers and take over batches, gradients and records of this training.
+
+    A training that is still attached to one of these models or optimizers ends.
+
+    Args:
+        model: one or several. Their parameters and buffers become rank 0's on every worker.
+        optimizer: one or several. Every parameter they step is summed; their state becomes rank 0's too.
+        data: a DataLoader of the script, a map-style data set (`len`, `[i]`), an IterableDataset, or `shards(...)`;
+            the same on every worker.
+        batch_size: of each worker where no cluster file says otherwise. Without it, the loader's, or 64.
+        seed: of the data order where no cluster file says otherwise.
+        collate_fn: makes a batch of the list of its samples, for data without a loader.
+        num_workers: processes that load the samples of data without a loader.
+        lengths: tokens of every sample of the data set, whole numbers, where `batch.unit` in the cluster file says so.
+
+    Raises:
+        ConfigError: the cluster file or a variable is wrong.
+        TrainingError: data, model, optimizer or number of workers do not fit together.
+        CheckpointError: the checkpoint to resume from is unusable.
+    """
+    settings = Settings.from_environment()
+    models = [model] if isinstance(model, torch.nn.Module) else list(model)
+    optimizers = [optimizer] if isinstance(optimizer, torch.optim.Optimizer) else list(optimizer)
+    check_optimizers(optimizers)
+    data = with_loading(data, batch_size, collate_fn, num_workers)
+    for run in [run for run in open_runs if run.shares(models, optimizers)]:
+        run.close()
+    session = Session.join(settings, Run.framework)
+    return Run(models, optimizers, data, session, batch_size, seed, lengths)
+
+
+def shards(shards: Sequence[Any], open_shard: Callable[[Any], Iterable[Any]], *, shuffle: bool = True) -> Shards:
+    """A list of shards, such as files, for `attach` in the place of a data set. Each worker reads some of them.
+
+    Args:
+        shards: names of files or URLs, numbers of row groups, or whatever else `open_shard` understands; the same list
+            on every worker.
+        open_shard: returns the samples of one shard, in the same order every time. It runs in a thread of its own, on
+            the worker that reads the shard.
+        shuffle: whether the shards come in another order in every pass. The samples of a shard stay in its order.
+
+    Raises TrainingError if there is no shard, or if `open_shard` cannot be called.
+    """
+    return Shards(shards, open_shard, shuffle)
+
+
+def with_loading(
+    data: Any, batch_size: int | None, collate_fn: Callable[[list[Any]], Any] | None, num_workers: int
+) -> Any:
+    """`data`, in a DataLoader where one of these options needs it.
+
+    Raises TrainingError where `data` is a loader, which has these options itself.
+    """
+    if isinstance(data, DataLoader):
+        for name, value in (("batch_size", batch_size), ("collate_fn", collate_fn), ("num_workers", num_workers)):
+            if value:
+                raise TrainingError(f"attach() got a DataLoader and {name}=...; give {name} to the DataLoader")
+        return data
+    if isinstance(data, Shards):
+        return ShardSource(GroupedShards(data, num_workers) if num_workers else data, collate_fn or stack)
+    if collate_fn is None and not num_workers:
+        return data
+    if isinstance(data, IterableDataset):
+        return DataLoader(data, batch_size or FIRST_SIZE, num_workers=num_workers, collate_fn=collate_fn)
+    check_map_style(data)
+    return DataLoader(data, batch_size or FIRST_SIZE, shuffle=True, num_workers=num_workers, collate_fn=collate_fn)
+
+
+def check_optimizers(optimizers: Sequence[torch.optim.Optimizer]) -> None:
+    """Raises TrainingError for optimizers whose steps would differ between workers."""
+    for optimizer in optimizers:
+        if isinstance(optimizer, torch.optim.LBFGS):
+            raise TrainingError(
+                "LBFGS calls its closure many times per step and decides by the loss of this worker alone; "
+                "use an optimizer that takes one gradient per step"
+            )
+        if type(optimizer).__module__.partition(".")[0] in _AVERAGING_PACKAGES:
+            raise TrainingError(
+                "the optimizer is wrapped in DistributedOptimizer, which averages gradients itself without regard to "
+                "batch sizes; give attach() the optimizer inside of it"
+            )
+        if isinstance(optimizer, torch.optim.SparseAdam):
+            raise TrainingError("SparseAdam needs sparse gradients, which are summed as dense ones here; use Adam")
