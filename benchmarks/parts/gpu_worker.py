@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import copy
 import hashlib
+import itertools
 import json
 import os
 import signal
@@ -31,6 +32,7 @@ from worker_hooks.torch.batches import fetch
 
 SAMPLES = 1024
 ITERATIONS = 20
+MEMORY_ITERATIONS = 4  # of larger batches
 SPOILED = 3  # the iteration in which worker 1 has an infinite gradient, with mixed precision
 LATE_S = 3.0
 LENGTHS = (1, 1000, 1_000_003)
@@ -182,7 +184,8 @@ def against_one_process(device: torch.device, mode: str) -> Figures:
     if mode == "memory" and run.rank == 1:
         limit_memory(alone, data, sizes[1], device)
     scaler = GradScaler(device, mixed)
-    for number, batch in enumerate(run.batches(iterations=ITERATIONS)):
+    iterations = MEMORY_ITERATIONS if mode == "memory" else ITERATIONS
+    for number, batch in enumerate(run.batches(iterations=iterations)):
         optimizer.zero_grad()
         run.backward(scaler.scale(loss_of(model, batch, device, mixed, run.rank == 1 and number == SPOILED)))
         scaler.step(optimizer)
@@ -191,7 +194,7 @@ def against_one_process(device: torch.device, mode: str) -> Figures:
     if device.type == "cuda":
         torch.cuda.set_per_process_memory_fraction(1.0)
     batches = passes(loader) if mode == "loader" else slices_of(data, sizes, whole=not mixed)
-    skipped_alone = train_alone(alone, batches, device, mixed)
+    skipped_alone = train_alone(alone, itertools.islice(batches, iterations), device, mixed)
     reference = weights(alone)
     scale = (reference - before).norm() if mixed else reference.abs().max()
     distance = (with_hook - reference).norm() if mixed else (with_hook - reference).abs().max()
@@ -267,7 +270,7 @@ def train_alone(model: Any, batches: Iterator[list[Any]], device: torch.device, 
     """
     optimizer = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9)
     scaler, parameters = GradScaler(device, mixed), list(model.parameters())
-    for number, parts in zip(range(ITERATIONS), batches, strict=False):
+    for number, parts in enumerate(batches):
         samples = sum(len(targets) for _, targets in parts)
         for parameter in parameters:
             parameter.grad = torch.zeros_like(parameter)
