@@ -23,6 +23,7 @@ pytestmark = pytest.mark.timeout(240)
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 PROOF = "benchmarks/results/proof"
+NETWORK = "benchmarks/results/network"
 LAUNCH = "dynamix launch -c examples/cluster.yaml -- python"
 
 
@@ -66,14 +67,22 @@ def test_every_command_of_the_readme_is_run_here(tmp_path: Path) -> None:
 
 def test_the_results_of_the_readme_are_what_their_command_computes(tmp_path: Path) -> None:
     inline = re.findall(r"`((?:python -m|dynamix|make) [^`]+)`", README)
-    assert inline == ["make demo", f"python -m benchmarks.report.proof {PROOF} --out benchmarks/results"]
-    shutil.copy(ROOT / "benchmarks" / "results" / "proof.md", tmp_path)
-    command = [sys.executable, "-m", "benchmarks.report.proof", PROOF, "--out", str(tmp_path)]
-    subprocess.run(command, cwd=ROOT, env=environment(), check=True)
-    computed = {row[1:4] for row in figures((tmp_path / "proof.md").read_text(), columns=(0, 2, 3, 4))}
+    commands = [
+        f"python -m benchmarks.report.proof {PROOF} --out benchmarks/results",
+        f"python -m benchmarks.report.network {NETWORK} --before {PROOF} --out benchmarks/results",
+    ]
+    assert inline == ["make demo", *commands]
     shown = [row[1:4] for row in figures(README, columns=(0, 1, 2, 3))]
     assert len(shown) == 11
-    assert set(shown) <= computed
+    for command, page, first in zip(commands, ("proof.md", "network.md"), (2, 3), strict=True):
+        shutil.copy(ROOT / "benchmarks" / "results" / page, tmp_path)
+        words = [sys.executable, *command.split()[1:-1], str(tmp_path)]
+        subprocess.run(words, cwd=ROOT, env=environment(), check=True)
+        computed = {
+            row[1:4] for row in figures((tmp_path / page).read_text(), columns=(0, first, first + 1, first + 2))
+        }
+        own = shown[:8] if page == "proof.md" else shown[8:]
+        assert set(own) <= computed, page
 
 
 def figures(page: str, columns: tuple[int, ...]) -> list[tuple[str, ...]]:
