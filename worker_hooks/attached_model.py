@@ -262,7 +262,7 @@ class AttachedModel(PositionedModel):
             names = ", ".join(self._unclaimed)
             self._degraded(
                 "checkpoint",
-                f"it has the state of {names}, which the script has not given to run.register(); they begin anew",
+                f"it has the state of {names}, which neither run.register() nor ema_decay asks for; it is not used",
             )
         self._session.connect(self._switch.newest_scheduled)
 

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from dynamix_ps.errors import TrainingError
+from dynamix_ps.run_record.evaluations import AVERAGED
 from worker_hooks.attached_model import AttachedModel
 from worker_hooks.evaluation import directions, evaluate_share, in_form_of, means, packed, samples_of
 
@@ -13,7 +15,9 @@ EVALUATED_AT_ONCE = 256  # samples
 
 
 class EvaluatedModel(AttachedModel):
-    """An attached model with `evaluate`, `record`, `paused` and `listen`."""
+    """An attached model with `evaluate`, `averaged`, `record`, `paused` and `listen`."""
+
+    _averages_are_in_place = False
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -21,12 +25,38 @@ class EvaluatedModel(AttachedModel):
         with self._observer.paused():
             yield
 
+    @contextmanager
+    def averaged(self) -> Iterator[None]:
+        """`with run.averaged():` around what is done with the averaged weights: saving, exporting, drawing samples.
+
+        In here they are the weights of the models; afterwards these have their own back, bit for bit. Any worker may
+        do it. Does not count as training time.
+
+        Raises TrainingError where no weights are averaged: `attach(..., ema_decay=...)`, in torch.
+        """
+        self._check_own_weights("run.averaged()")
+        with self.paused(), self._averages_in_place():
+            self._averages_are_in_place = True
+            try:
+                yield
+            finally:
+                self._averages_are_in_place = False
+
+    def _check_own_weights(self, what: str) -> None:
+        """Raises TrainingError for `what` inside of `with run.averaged():`."""
+        if self._averages_are_in_place:
+            raise TrainingError(
+                f"{what} inside of `with run.averaged():`, where the models have averages in place of their weights; "
+                "do it before or after the block"
+            )
+
     def evaluate(
         self,
         data: Any,
         score: Callable[..., Any],
         batch_size: int | None = None,
         *,
+        averaged: bool = False,
         higher_is_better: str | Sequence[str] = (),
         lower_is_better: str | Sequence[str] = (),
     ) -> Any:
@@ -40,6 +70,8 @@ class EvaluatedModel(AttachedModel):
                 number or a tuple of numbers is recorded as `value`, or as `value_1`, `value_2` and so on. A batch that
                 is a tuple comes as positional arguments, a dict as keyword arguments, all else as one argument.
             batch_size: samples that `score` gets at once; without it, the loader's, or 256.
+            averaged: with the averaged weights of `attach(..., ema_decay=...)`. Recorded as `averaged_accuracy` and so
+                on, beside the values of the weights themselves.
             higher_is_better: names of values whose direction their name does not tell.
             lower_is_better: likewise.
 
@@ -47,15 +79,17 @@ class EvaluatedModel(AttachedModel):
             The means, in the form in which `score` returns its sums.
 
         Raises:
-            TrainingError: the data set is empty or differs between workers, or `score` does not return named sums.
+            TrainingError: the data set is empty or differs between workers, `score` does not return named sums, or no
+                weights are averaged.
         """
+        self._check_own_weights("run.evaluate()")
         source = self._source_of(data)
         source.check()
         size = batch_size or source.batch_size or EVALUATED_AT_ONCE
         # Parts are in proportion to the batch sizes, so that fast and slow workers finish together.
         length, batches = source.part(self._switch.newest_scheduled.batch_sizes, self._workers.here, size)
-        self._announce(f"run.evaluate(){source.list_of_parts}")
-        with self.paused():
+        self._announce(f"run.evaluate({'averaged=True' if averaged else ''}){source.list_of_parts}")
+        with self.averaged() if averaged else self.paused():
             with self._inference():
                 share = evaluate_share(length, batches, score, self._number)
             source.close()
@@ -63,8 +97,10 @@ class EvaluatedModel(AttachedModel):
             total = self._comm.total(self._evaluation_key, packed(share, self._comm.rank, self._comm.size))
         values = means(total, share, self._comm.size)
         if self.rank == 0:
-            samples = samples_of(total)
-            self._observer.evaluated(self.iteration, self.epoch, values, known, samples, self._trained_samples)
+            samples, label = samples_of(total), AVERAGED if averaged else ""
+            told = {label + name: value for name, value in values.items()}
+            ways = {label + name: higher for name, higher in known.items()}
+            self._observer.evaluated(self.iteration, self.epoch, told, ways, samples, self._trained_samples)
         return in_form_of(share.scores, values)
 
     def record(

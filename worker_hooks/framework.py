@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from dynamix_ps.errors import TrainingError
 from worker_hooks.checkpoint import Position
 from worker_hooks.exchange import GradientExchange
 from worker_hooks.memory_ceiling import MemoryCeiling
@@ -128,6 +129,13 @@ class Framework(ABC):
     @abstractmethod
     def _script_lr(self) -> float:
         """The learning rate as the script has set it, without our factor."""
+
+    def _averages_in_place(self) -> AbstractContextManager[None]:
+        """Within it the models have averages in place of their weights. Raises TrainingError where there are none."""
+        raise TrainingError(
+            f"{self.framework} has no averages of the weights here; torch has, so leave averaged=True and "
+            "run.averaged() out"
+        )
 
     @abstractmethod
     def _inference(self) -> AbstractContextManager[None]:

@@ -37,6 +37,12 @@ class GradientSum(NamedTuple):
     batches: int  # that are in it
     sizes: tuple[float, ...]  # what the part of every worker is worth, in the plan's unit (units.py)
 
+    @property
+    def batch_size(self) -> float:
+        """What one of its batches is worth: of all workers, the mean of the batches."""
+        total = sum(self.sizes)
+        return max(total if self.batches == 1 else total // self.batches, 1)
+
 
 class WorkerPart(NamedTuple):
     """What one worker of this process has in a sum.

@@ -126,6 +126,7 @@ class ResumableModel(EvaluatedModel):
         is complete or absent. If it cannot be written, training goes on; a warning and the summary say so. Does not
         count as training time.
         """
+        self._check_own_weights("run.save()")
         if self.rank != 0:
             return
         if path is None and self._session.folder is None:

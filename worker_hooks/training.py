@@ -102,6 +102,7 @@ class Training(ResumableModel):
 
     def _begin_batch(self, batch: Batch) -> None:
         """Everything before the script gets `batch`."""
+        self._check_own_weights("a loop over batches")
         if batch.plan.version != self._applied_version:
             self._applied_version = batch.plan.version
             self._observer.plan_applied(batch.plan, self.iteration, self._rate.factor(batch.plan.global_batch))
@@ -155,6 +156,7 @@ class Training(ResumableModel):
         Raises TrainingError, on all workers and before a weight changes, if a loss is not finite, if workers do not do
         the same, if their weights differ, or if no worker has a unit.
         """
+        self._check_own_weights("run.backward()")
         now = self._now
         now.check_backward()
         self._follow_parameters(before_forward=False)
@@ -286,9 +288,8 @@ class Training(ResumableModel):
         The factor is for the samples that were really summed. There are fewer at the end of an epoch, and a step of
         full length along their noisier gradient would do harm.
         """
-        total = self._now.check_step(optimizer)
-        size = sum(total.sizes) if total.batches == 1 else sum(total.sizes) // total.batches
-        return self._rate.factor(max(size, 1))
+        self._check_own_weights("optimizer.step()")
+        return self._rate.factor(self._now.check_step(optimizer).batch_size)
 
     def _after_step(self, optimizer: int = 0) -> None:
         """Optimizer number `optimizer` has taken its step."""

@@ -1,6 +1,7 @@
 """Evaluations of a model: named values, each a mean over a data set, and in which direction each is better.
 
-Accuracy is only what the script calls `accuracy`. A value whose direction is not known is shown, but never ranked.
+Accuracy is only what the script calls `accuracy`, of the weights themselves: values of averaged weights have names of
+their own, `averaged_accuracy` and so on. A value whose direction is not known is shown, but never ranked.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from dynamix_ps.run_record.json_lines import Line
 from dynamix_ps.run_record.values import number
 
 ACCURACY = "accuracy"
+AVERAGED = "averaged_"  # begins the names of values of averaged weights
 _HIGHER = frozenset({ACCURACY, "acc", "precision", "recall", "f1", "auc", "auroc", "iou", "dice", "r2"})
 _LOWER = frozenset({"loss", "error", "mae", "mse", "rmse", "mape", "nll", "perplexity", "ppl"})
 MAIN_NAMES = 3

@@ -6,6 +6,7 @@
   watched_calls    what the script calls in torch itself
   gradients        buckets of gradients, filled while backward runs
   parameters       what a training changes, watched from batch to batch
+  averages         moving averages of the weights
   compiled         torch.compile with batch sizes that change
   glance           a quick look at models and optimizers, twice in every iteration
   state            the complete state, for the other workers and for checkpoints

@@ -34,6 +34,7 @@ def attach(
     collate_fn: Callable[[list[Any]], Any] | None = None,
     num_workers: int = 0,
     lengths: Any = None,
+    ema_decay: float | None = None,
 ) -> Run:
     """Join the other workers and take over batches, gradients and records of this training.
 
@@ -49,6 +50,9 @@ def attach(
         collate_fn: makes a batch of the list of its samples, for data without a loader.
         num_workers: processes that load the samples of data without a loader.
         lengths: tokens of every sample of the data set, whole numbers, where `batch.unit` in the cluster file says so.
+        ema_decay: keep an exponential moving average of the weights, for `run.evaluate(averaged=True)` and
+            `run.averaged()`. An iteration of B samples keeps `ema_decay ** (B / B0)` of it, where B0 is the global
+            batch of the first sizes. Without it no weights are averaged.
 
     Raises:
         ConfigError: the cluster file or a variable is wrong.
@@ -63,7 +67,7 @@ def attach(
     for run in [run for run in open_runs if run.shares(models, optimizers)]:
         run.close()
     session = Session.join(settings, Run.framework)
-    return Run(models, optimizers, data, session, batch_size, seed, lengths)
+    return Run(models, optimizers, data, session, batch_size, seed, lengths, ema_decay)
 
 
 def shards(shards: Sequence[Any], open_shard: Callable[[Any], Iterable[Any]], *, shuffle: bool = True) -> Shards:

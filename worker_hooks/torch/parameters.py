@@ -16,7 +16,7 @@ from worker_hooks.torch.glance import Glance
 from worker_hooks.weight_samples import WeightSamples, part_of
 
 _DISTRIBUTED = ("DistributedDataParallel", "FullyShardedDataParallel")
-_HALVES = (torch.float16, torch.bfloat16)
+HALVES = (torch.float16, torch.bfloat16)
 
 
 class TrainedParameters:
@@ -38,7 +38,7 @@ class TrainedParameters:
 
         Raises TrainingError where nothing can be trained, or a layer cannot be distributed.
         """
-        named = named_parameters(self.models, self.optimizers)
+        named = self.named()
         self.trained = {name: p for name, p in named.items() if p.requires_grad}
         self.frozen = {name: p for name, p in named.items() if not p.requires_grad}
         if not self.trained:
@@ -50,23 +50,33 @@ class TrainedParameters:
         _check_modules(modules)
         _check_hooks(self.trained)
         self.norms = [m for m in modules if isinstance(m, _NormBase)]
-        self.samples = WeightSamples({**named, **dict(self._buffers())}, total_and_norm)
+        self.samples = WeightSamples({**named, **self._compared_buffers()}, total_and_norm)
         added = [name for name, parameter in named.items() if parameter not in self._ever]
         self._ever.update(named.values())
         return added
 
+    def named(self) -> dict[str, nn.Parameter]:
+        """All of them once, trained or not."""
+        return named_parameters(self.models, self.optimizers)
+
     def with_gradient(self) -> list[nn.Parameter]:
         """Every parameter that a step would change, also one that was frozen after the sum."""
-        return [p for p in named_parameters(self.models, self.optimizers).values() if p.grad is not None]
+        return [p for p in self.named().values() if p.grad is not None]
 
-    def _buffers(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """Buffers with floating-point values that checkpoints keep, without running statistics: those are summed."""
-        statistics = {id(buffer) for norm in self.norms for buffer in norm.buffers()}
+    def buffers(self) -> Iterator[tuple[str, nn.Module, str]]:
+        """Buffers with floating-point values that checkpoints keep: name, module, and name within the module."""
         for number, model in enumerate(self.models):
             kept = model.state_dict(keep_vars=True)
             for name, buffer in model.named_buffers():
-                if name in kept and buffer.dtype.is_floating_point and id(buffer) not in statistics:
-                    yield (f"{number}.{name}" if len(self.models) > 1 else name), buffer
+                if name in kept and buffer.dtype.is_floating_point:
+                    path, _, own_name = name.rpartition(".")
+                    yield (f"{number}.{name}" if len(self.models) > 1 else name), model.get_submodule(path), own_name
+
+    def _compared_buffers(self) -> dict[str, torch.Tensor]:
+        """All of these but running statistics, which are summed."""
+        statistics = {id(buffer) for norm in self.norms for buffer in norm.buffers()}
+        found = {name: module.get_buffer(own_name) for name, module, own_name in self.buffers()}
+        return {name: buffer for name, buffer in found.items() if id(buffer) not in statistics}
 
     def _present(self) -> list[tuple[object, ...]]:
         """All that `changed` compares."""
@@ -100,19 +110,19 @@ class TrainedParameters:
     @property
     def tolerance(self) -> float:
         """Two processors may round each step differently; halves show it at once."""
-        return 0.05 if any(p.dtype in _HALVES for p in self.trained.values()) else 2e-4
+        return 0.05 if any(p.dtype in HALVES for p in self.trained.values()) else 2e-4
 
     # -- new parameters -----------------------------------------------------------------------------------------------
 
     def pack(self, names: Sequence[str]) -> bytes:
         """The values of these parameters."""
-        everything, packed = named_parameters(self.models, self.optimizers), io.BytesIO()
+        everything, packed = self.named(), io.BytesIO()
         torch.save({name: everything[name].detach().cpu() for name in names}, packed)
         return packed.getvalue()
 
     def unpack(self, values: bytes) -> None:
         """Give parameters the values that `pack` made."""
-        everything = named_parameters(self.models, self.optimizers)
+        everything = self.named()
         try:
             loaded = torch.load(io.BytesIO(values), map_location="cpu", weights_only=True)
             with torch.no_grad():
@@ -178,5 +188,5 @@ def parameters_of_no_model(
 def total_and_norm(tensor: torch.Tensor, offset: int) -> tuple[float, float]:
     """Sum and norm of a regular sample of the values."""
     flat = tensor.detach().reshape(-1)[part_of(tensor.numel(), offset)]
-    flat = flat.float() if flat.dtype in _HALVES else flat
+    flat = flat.float() if flat.dtype in HALVES else flat
     return float(flat.sum()), float(torch.linalg.vector_norm(flat))

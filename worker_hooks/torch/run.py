@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any
 
@@ -38,6 +38,7 @@ from worker_hooks.shard_list import Shards
 from worker_hooks.stream_source import ShardSource, StreamSource
 from worker_hooks.torch import state as torch_state
 from worker_hooks.torch import watched_calls
+from worker_hooks.torch.averages import AVERAGES, WeightAverages
 from worker_hooks.torch.batches import fetch, stack
 from worker_hooks.torch.compiled import CompiledGraphs, mark_sizes
 from worker_hooks.torch.gradients import TorchExchange
@@ -46,7 +47,7 @@ from worker_hooks.torch.loader import CLOSED, RunBatchSampler, TorchLoader, chec
 from worker_hooks.torch.memory import TorchMemory
 from worker_hooks.torch.micro_batches import MicroBatchedForward
 from worker_hooks.torch.parameters import TrainedParameters
-from worker_hooks.torch.step_hooks import StepHooks
+from worker_hooks.torch.step_hooks import StepHooks, is_left_out
 from worker_hooks.torch.worker_batches import ForwardOfWorkers, WorkerBatches
 from worker_hooks.training import Training
 
@@ -66,6 +67,7 @@ class Run(Training):
     _forwards: Sequence[MicroBatchedForward] = ()
     _in_backward = False
     _loader: DataLoader[Any] | None = None  # with `batch_sampler()`, that the batches come from
+    _averages: WeightAverages | None = None
     _additions = 0  # gradients that were added outside run.backward(), as far as their losses are known
 
     def __init__(
@@ -77,6 +79,7 @@ class Run(Training):
         batch_size: int | None = None,
         seed: int | None = None,
         lengths: Any = None,
+        ema_decay: float | None = None,
     ) -> None:
         self.models, self.optimizers = models, optimizers
         self._compiled = CompiledGraphs()
@@ -88,6 +91,9 @@ class Run(Training):
             self.hook_steps(optimizer)
         watched_calls.watch(self)
         open_runs.append(self)
+        if ema_decay is not None:
+            self._averages = WeightAverages(self._parameters, ema_decay, self._reference_batch)
+            self.register(**{AVERAGES: self._averages})
 
     def shares(self, models: Sequence[torch.nn.Module], optimizers: Sequence[torch.optim.Optimizer]) -> bool:
         """Whether this training has one of these models or optimizers."""
@@ -206,6 +212,8 @@ class Run(Training):
 
     def _begin_batch(self, batch: Batch) -> None:
         super()._begin_batch(batch)
+        if self._averages is not None:
+            self._averages.end_iteration()  # the one before, with all that the script has done in it
         mark_sizes(batch.data, batch.samples)
 
     def _finish_batch(self) -> None:
@@ -215,7 +223,10 @@ class Run(Training):
     # -- what training.py needs of torch ------------------------------------------------------------------------------
 
     def _lay_out(self) -> list[str]:
-        return self._parameters.look_up()
+        added = self._parameters.look_up()
+        if self._averages is not None:
+            self._averages.follow()
+        return added
 
     def _parameters_changed(self) -> bool:
         return self._parameters.changed()
@@ -236,6 +247,8 @@ class Run(Training):
         ]
         if any(not norm.training for norm in self._parameters.norms):
             told.append("batch norm " + "".join("t" if norm.training else "e" for norm in self._parameters.norms))
+        if self._averages is not None:
+            told.append(f"ema_decay {self._averages.decay}")
         return ", ".join(told)
 
     def _sample_weights(self, number: int) -> tuple[float, float]:
@@ -318,6 +331,9 @@ class Run(Training):
 
     def _after_step(self, optimizer: int = 0) -> None:
         super()._after_step(optimizer)
+        if self._averages is not None and not is_left_out(self.stepped_by[optimizer - 1]):
+            assert self._now.sum is not None
+            self._averages.stepped(self._now.sum.batch_size)
         if self._steps <= len(self.stepped_by):  # the first steps have made the optimizers' states
             self._memory.ceiling.prove_anew()
 
@@ -339,6 +355,11 @@ class Run(Training):
 
     def _script_lr(self) -> float:
         return float(self.optimizers[0].param_groups[0]["lr"])
+
+    def _averages_in_place(self) -> AbstractContextManager[None]:
+        if self._averages is None:
+            raise TrainingError("no weights are averaged; attach(..., ema_decay=0.999) averages them")
+        return self._averages.in_place()
 
     @contextmanager
     def _inference(self) -> Iterator[None]:

@@ -10,6 +10,12 @@ import torch
 from dynamix_ps.errors import TrainingError
 
 
+def is_left_out(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether a GradScaler has let a fused optimizer step only to leave the weights as they are, for an overflow."""
+    overflow = getattr(optimizer, "found_inf", None)  # there during such a step
+    return overflow is not None and bool(overflow)
+
+
 class StepHooks:
     """The hooks of one optimizer."""
 

@@ -291,7 +291,7 @@ def test_a_state_that_its_object_refuses_or_nobody_takes_is_told(tmp_path):
     said = [line["detail"] for line in lines(tmp_path) if line["kind"] == "degraded"]
     assert said == [
         "it has no state of more, which begins anew",
-        "it has the state of scaler, which the script has not given to run.register(); they begin anew",
+        "it has the state of scaler, which neither run.register() nor ema_decay asks for; it is not used",
     ]
 
 
