@@ -146,6 +146,7 @@ def _measured(rows: list[dict[str, Any]], within_one_host: bool) -> str:
 def _evaluations(points: list[dict[str, Any]], metrics: dict[str, Any]) -> str:
     if not points:
         return "No evaluation was recorded."
+    points = _joined(points)
     apart = -(-len(points) // EVALUATION_ROWS)
     kept = points[::-apart][::-1]  # counted from the last one, which is the result
     note = f"\n\n{len(kept)} of {len(points)} evaluations; `summary.json` has all of them." if apart > 1 else ""
@@ -160,6 +161,18 @@ def _evaluations(points: list[dict[str, Any]], metrics: dict[str, Any]) -> str:
     )
     heads = [titled(name, metric["higher_is_better"]) for name, metric in metrics.items()]
     return _table(("iteration", "epoch", "time", *heads), rows) + note
+
+
+def _joined(points: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One point for evaluations of other values after the same iteration, such as those of averaged weights."""
+    joined: list[dict[str, Any]] = []
+    for point in points:
+        before = joined[-1] if joined else None
+        if before and before["iteration"] == point["iteration"] and not before["values"].keys() & point["values"]:
+            joined[-1] = before | {"values": before["values"] | point["values"]}
+        else:
+            joined.append(point)
+    return joined
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

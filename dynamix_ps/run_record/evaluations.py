@@ -136,9 +136,12 @@ def _accuracy_first(names: Sequence[str]) -> list[str]:
 
 
 def main_names(names: Iterable[str]) -> list[str]:
-    """Which values to show where there is little room: the accuracy if there is one, otherwise the first few."""
+    """Which values to show where there is little room: the accuracy if there is one, otherwise the first few.
+
+    Beside the accuracy, that of averaged weights.
+    """
     known = list(names)
-    return [ACCURACY] if ACCURACY in known else known[:MAIN_NAMES]
+    return [name for name in (ACCURACY, AVERAGED + ACCURACY) if name in known] or known[:MAIN_NAMES]
 
 
 def shown(name: str, value: float | None) -> str:

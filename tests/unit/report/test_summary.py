@@ -163,6 +163,23 @@ def test_an_error_is_never_shown_as_accuracy(folder: RunFolder) -> None:
     assert "accuracy of 1.00 %" in page and "final accuracy" not in page
 
 
+def test_averaged_weights_stand_beside_the_weights_themselves(folder: RunFolder) -> None:
+    """A column of their own in the same row; the target is about the accuracy of the weights themselves."""
+    own = [evaluation(5 * n, 0.6 + n / 100, iteration=10 * n) for n in range(1, 17)]
+    averaged = [
+        line | {"values": {"averaged_accuracy": 0.7 + n / 100}, "higher_is_better": {"averaged_accuracy": True}}
+        for n, line in enumerate(own, 1)
+    ]
+    append(folder.worker_file(0), started(0), *(line for pair in zip(own, averaged, strict=True) for line in pair))
+    summary = write_summary(folder, config(1, target_accuracy=0.8), GOOD)
+    assert (summary["final_accuracy"], summary["time_to_accuracy_s"]) == (pytest.approx(0.76), None)
+    assert summary["metrics"]["averaged_accuracy"]["best"] == pytest.approx(0.86)
+    assert "test accuracy 76.00 %, test averaged_accuracy 86.00 %" in headline(summary)[1]
+    page = folder.summary_md.read_text()
+    assert "8 of 16 evaluations" in page
+    assert "| 76.00 % | 0.24 | 86.00 % |" in page
+
+
 def test_runs_of_before_are_read(folder: RunFolder) -> None:
     line = evaluation(5, 0.7)
     del line["values"], line["higher_is_better"]

@@ -51,4 +51,5 @@ def test_values_for_people() -> None:
         "-",
     ]
     assert main_names(["mae", "accuracy"]) == ["accuracy"]
+    assert main_names(["averaged_loss", "averaged_accuracy", "accuracy"]) == ["accuracy", "averaged_accuracy"]
     assert main_names("abcd") == ["a", "b", "c"]
