@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from lightning.fabric.utilities.rank_zero import rank_zero_only as fabric_rank_zero_only
 from lightning.pytorch import Trainer
+from lightning.pytorch.callbacks import WeightAveraging
 from lightning.pytorch.strategies import ParallelStrategy
 from lightning.pytorch.utilities import rank_zero_only
 from lightning.pytorch.utilities.model_helpers import is_overridden
@@ -28,6 +29,7 @@ from torchmetrics import Metric
 from dynamix_ps.errors import TrainingError
 from dynamix_ps.integrations.passes import Passes
 from dynamix_ps.integrations.workers import Workers
+from dynamix_ps.run_record.evaluations import AVERAGED
 from dynamix_ps.torch import Run, attach
 
 _TOLD = ("correct", "weight")  # what `training_step` may return beside the loss
@@ -226,13 +228,15 @@ class DynamixStrategy(ParallelStrategy):
             self._record()
 
     def _record(self) -> None:
-        """What this validation has logged: `val_accuracy` as `accuracy`."""
+        """What this validation has logged: `val_accuracy` as `accuracy`, or `averaged_accuracy` under a callback that
+        has put averages in place of the weights."""
         run, before = self._workers.run, self._metrics_before
         assert run is not None
         logged = {
             name: value for name, value in self._trainer.callback_metrics.items() if value is not before.get(name)
         }
-        run.record({name.replace("/", "_").removeprefix("val_"): float(value) for name, value in logged.items()})
+        label = AVERAGED if any(isinstance(one, WeightAveraging) for one in self._trainer.callbacks) else ""
+        run.record({label + name.replace("/", "_").removeprefix("val_"): float(one) for name, one in logged.items()})
 
     def on_train_end(self) -> None:
         if self._passes is not None:

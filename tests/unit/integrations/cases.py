@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -69,6 +71,13 @@ def refusals(trainings: Sequence[Callable[[], object]]) -> list[str]:
     return said
 
 
+def recorded() -> list[dict[str, Any]]:
+    """The evaluations that this worker has written into the run folder."""
+    file = Path(f"run/workers/worker-{os.environ['DMLC_WORKER_ID']}.jsonl")
+    lines = map(json.loads, file.read_text().splitlines())
+    return [line for line in lines if line["kind"] == "evaluation"]
+
+
 def weights_of(model: nn.Module) -> list[float]:
     return [number for parameter in model.parameters() for number in parameter.detach().flatten().tolist()]
 
@@ -77,7 +86,7 @@ def in_lightning(job: dict[str, Any]) -> dict[str, Any]:
     """Train by Lightning. `trainer`: arguments of the Trainer; `checkpoint`: to go on from."""
     import lightning.pytorch as pl
     import torchmetrics
-    from lightning.pytorch.callbacks import ModelCheckpoint
+    from lightning.pytorch.callbacks import EMAWeightAveraging, ModelCheckpoint
 
     from dynamix_ps.integrations.lightning import DynamixStrategy
 
@@ -130,7 +139,7 @@ def in_lightning(job: dict[str, Any]) -> dict[str, Any]:
         logger=False,
         enable_progress_bar=False,
         enable_model_summary=False,
-        callbacks=[Count(), saving],
+        callbacks=[Count(), saving, *([EMAWeightAveraging(decay=0.5)] if job.get("averaged") else [])],
         **{"max_epochs": 3, "num_sanity_val_steps": 1, **job.get("trainer", {})},
     )
     loader = DataLoader(Stream(), BATCH) if job.get("stream") else DataLoader(data(), BATCH, shuffle=True)
@@ -143,6 +152,7 @@ def in_lightning(job: dict[str, Any]) -> dict[str, Any]:
         "seen": seen,
         **{name: float(value) for name, value in trainer.callback_metrics.items()},
         "kept": sorted(map(str, Path("kept").resolve().glob("*.ckpt"))),
+        "recorded": sorted({name for line in recorded() for name in line["values"]}),
     }
 
 

@@ -40,6 +40,12 @@ def test_metrics_of_all_workers_are_weighted_by_their_batches(two, one):
     assert two[0]["mean_loss"] == two[1]["mean_loss"] == pytest.approx(one["loss"], abs=1e-5)  # of torchmetrics
 
 
+def test_averages_of_a_callback_are_the_same_on_all_workers_and_recorded_as_such(train, two):
+    averaged = train("in_lightning", (24, 8), {"plans": PLANS, "averaged": True})
+    assert averaged[0]["weights"] == averaged[1]["weights"] != two[0]["weights"]
+    assert (two[0]["recorded"], averaged[0]["recorded"]) == (["accuracy"], ["averaged_accuracy"])
+
+
 def test_a_checkpoint_in_mid_pass_goes_on_where_it_was(train, two):
     kept = next(file for file in two[0]["kept"] if "step=12" in file)  # 8 steps are a pass
     rest = train("in_lightning", (24, 8), {"plans": PLANS, "checkpoint": kept})

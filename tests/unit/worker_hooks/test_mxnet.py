@@ -111,6 +111,8 @@ def test_records_tell_framework_loss_and_accuracy(tmp_path):
         "loss": cross_entropy(run.net(inputs), targets).sum(),
     }
     found = run.evaluate(make_data(), score, batch_size=7)
+    with pytest.raises(TrainingError, match="mxnet has no averages of the weights here; torch has"):
+        run.evaluate(make_data(), score, averaged=True)
     run.close()
     recorded = lines(tmp_path)
     assert next(line for line in recorded if line["kind"] == "started")["framework"] == f"mxnet {mx.__version__}"
