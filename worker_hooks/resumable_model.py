@@ -115,8 +115,11 @@ class ResumableModel(EvaluatedModel):
         found = read_table(state, "state of the run", ("format", "position"))
         check_format(found["format"])
         self._place(self._within_bounds(Position.unpack(found["position"])))
-        for name in [name for name in self._registered if name in self._unclaimed]:
-            self._restore_registered(name)
+        for name in self._registered:
+            if name in self._unclaimed:
+                self._restore_registered(name)
+            elif self.rank == 0:
+                self._degraded("checkpoint", f"it has no state of {name}, which begins anew")
 
     def save(self, path: Path | str | None = None) -> None:
         """Write a checkpoint (rank 0; others return at once): model, optimizer, registered objects, place, plan.

@@ -41,6 +41,8 @@ CASES = {
     "weight_over_batches": r"after loss.backward\(\) in an earlier batch, whose number of units is not known; call run",
     "perturbed_weights": "the weights differ between workers before the step of iteration .*2.weight of worker 1",
     "learning_rate_of_one_worker": r"settings of the training differ .*worker 0: lr \S+ .*worker 1: lr",
+    "ema_decay_of_one_worker": r"settings of the training differ .*worker 0: .*ema_decay 0.9\b.*worker 1: .*0.99\b",
+    "averaged_on_one_worker": r"worker 0 calls run.evaluate\(averaged=True\) .*worker 1 calls run.evaluate\(\)",
     "shards_differ": "data set",
     "other_samples": "data set",
     "sampler_without_a_seed": "sampler has drawn another order on some workers .*seed its generator alike",

@@ -18,7 +18,7 @@ for nothing, and the average after the first iteration is its weights.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -39,7 +39,7 @@ Key = torch.Tensor | tuple[nn.Module, str]  # a parameter; a buffer by its modul
 class Average:
     """Of one parameter or buffer."""
 
-    mean: torch.Tensor  # of halves in float32, which small changes are not lost in
+    mean: torch.Tensor  # of halves in float32, so that small changes are not lost
     samples: float  # that it is over; in the unit of the batch sizes
 
 
@@ -63,14 +63,14 @@ class WeightAverages:
         self._parameters = parameters
         self._averages: dict[Key, Average] = {}
         self._due = 0.0  # samples of the iteration whose weights are in no average yet
-        self._stepped: Collection[torch.Tensor] = ()  # what was trained in it
+        self._trained: Sequence[Key] = ()  # in it, with the buffers that there were
         self.follow()
 
     def follow(self) -> None:
         """The script has changed what is trained: leave what is gone, and go along to other types and devices."""
         self._buffers = [(module, name) for _, module, name in self._parameters.buffers()]
         present = {*self._parameters.named().values(), *self._buffers}
-        self._stepped = [parameter for parameter in self._stepped if parameter in present]
+        self._trained = [key for key in self._trained if key in present]
         for key, one in list(self._averages.items()):
             if key in present and _fits(one, tensor := _tensor(key)):
                 one.mean = one.mean.to(tensor.device, _precise(tensor))
@@ -79,13 +79,13 @@ class WeightAverages:
 
     def stepped(self, samples: float) -> None:
         """An optimizer has changed weights, in an iteration of so many samples. Once more for a second optimizer."""
-        self._due, self._stepped = samples, self._parameters.trained.values()
+        self._due, self._trained = samples, [*self._parameters.trained.values(), *self._buffers]
 
     def end_iteration(self) -> None:
         """Take in the weights as they are. Before the next iteration, and only there, so on all workers alike."""
         if not self._due:
             return
-        for key in (*self._stepped, *self._buffers):
+        for key in self._trained:
             tensor = _tensor(key)
             if key not in self._averages or not _fits(self._averages[key], tensor):
                 self._averages[key] = Average(tensor.detach().to(_precise(tensor), copy=True), 0.0)
@@ -167,7 +167,9 @@ def _tensor(key: Key) -> torch.Tensor:
     if isinstance(key, torch.Tensor):
         return key
     module, name = key
-    return module.get_buffer(name)
+    tensor = module._buffers[name]
+    assert tensor is not None, f"buffer {name} was there when the parameters were looked up"
+    return tensor
 
 
 def _precise(tensor: torch.Tensor) -> torch.dtype:

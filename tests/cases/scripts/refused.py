@@ -211,6 +211,24 @@ def perturbed_weights(attach: Any) -> None:
         optimizer.step()
 
 
+def _averaged(attach: Any, decays: tuple[float, float]) -> Any:
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    rank = int(os.environ["DMLC_WORKER_ID"])
+    return model, optimizer, attach(model, optimizer, data(), ema_decay=decays[rank])
+
+
+def ema_decay_of_one_worker(attach: Any) -> None:
+    model, optimizer, run = _averaged(attach, (0.9, 0.99))
+    _train(run, model, optimizer, iterations=4)
+
+
+def averaged_on_one_worker(attach: Any) -> None:
+    model, optimizer, run = _averaged(attach, (0.9, 0.9))
+    _train(run, model, optimizer, iterations=4)
+    run.evaluate(data(), lambda _, x, y: mse_loss(model(x), y, reduction="sum"), averaged=run.rank == 0)
+
+
 def learning_rate_of_one_worker(attach: Any) -> None:
     """A schedule that depends on the rank: the replicas drift apart."""
     model, optimizer, run = _start(attach)

@@ -344,10 +344,12 @@ def test_a_checkpoint_without_averages_begins_them_anew_and_says_so(tmp_path):
     run = make_run(tmp_path, resume=tmp_path / "x.pt")
     train(run, iterations=5)
     assert set(run._averages.state_dict()["samples"].values()) == {8.0}, "of the iteration after the resume"
-    for one in (plain, run):
+    own = make_run(tmp_path)
+    own.load_state_dict(plain.state_dict())
+    for one in (plain, run, own):
         one.close()
     said = [line["detail"] for line in lines(tmp_path) if line["kind"] == "degraded"]
-    assert said == ["it has no state of averaged weights, which begins anew"]
+    assert said == 2 * ["it has no state of averaged weights, which begins anew"]
 
 
 def test_averages_of_a_checkpoint_that_nobody_asks_for_are_told(tmp_path):
