@@ -35,7 +35,7 @@ def test_all_workers_have_the_average_of_the_formula(server: ForkServer, tmp_pat
     first, second = (worker.result["values"] for worker in whole)
     assert first == second, "bit for bit"
     sizes = [sum(map(len, parts)) for parts in zip(*(worker.result["recorded"][0][0] for worker in whole), strict=True)]
-    assert {FIRST, 12} < set(sizes)
+    assert set(sizes) == {FIRST, 12}
     per_sample = DECAY ** (1 / FIRST)
     for last, one in enumerate(first["found"]):
         ends = np.cumsum(sizes[: last + 1])

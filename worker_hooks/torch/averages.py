@@ -103,7 +103,7 @@ class WeightAverages:
         """Torch's own, for an average that is over so many samples so far."""
         new = math.expm1(self._log_per_sample * self._due)
         everything = math.expm1(self._log_per_sample * (samples + self._due))
-        function: Callable[..., None] = get_ema_multi_avg_fn(1 - new / everything)
+        function: Callable[..., None] = get_ema_multi_avg_fn(1 - new / everything)  # type: ignore[no-untyped-call]
         return function
 
     @contextmanager
