@@ -301,6 +301,7 @@ def test_averages_follow_what_is_trained():
     state = run._averages.state_dict()
     assert state["samples"] == {"0.weight": 66.0, "0.bias": 66.0, "1.weight": 26.0, "1.bias": 26.0}
     assert all(mean.dtype == torch.float64 for mean in state["means"].values())
+    assert len(run._averages._averages) == 4, "nothing is kept of the layer that is gone"
     own = model[0].weight.detach().clone()
     with run.averaged():
         difference = float((model[0].weight - own).abs().max())
