@@ -90,7 +90,7 @@ class _Target(click.ParamType[tuple[str | None, float | None]]):
     "--target",
     type=_Target(),
     help="Value of run.evaluate() to reach, such as 0.85 or loss=0.4.  [default: target_accuracy of the cluster file, "
-    "else what every run reaches]",
+    "else nearly what every run reaches]",
 )
 @click.option(
     "--against", help="Policy to compare the others with.  [default: static, if it takes part; else the last]"
@@ -180,11 +180,11 @@ def _tell(console: Console, study: Study, comparison: Comparison) -> None:
         standings = comparison.standings(scenario.name, study.policies)
         table = Table(title=f"{scenario.name}: simulated time to {comparison.target}")
         for place, column in enumerate(columns(comparison.reference)):
-            table.add_column(column, justify="right" if place else "left")
+            table.add_column(column, justify="right" if place else "left", no_wrap=not place)
         for row in table_rows(standings):
             table.add_row(*row)
         console.print(table)
-        console.print(about(study, scenario), highlight=False, soft_wrap=True)
+        console.print(about(study, scenario, comparison), highlight=False, soft_wrap=True)
         for one in standings:
             if one.policy != comparison.reference:
                 console.print(sentence(one, comparison.reference), highlight=False, soft_wrap=True)

@@ -21,6 +21,7 @@ from dynamix_ps.rehearsal.study import Run
 from dynamix_ps.run_record.evaluations import main_names
 from dynamix_ps.sim.contest.comparison import Array, Estimate, estimate
 
+NEARLY = 0.98  # of the way from the first evaluation (chosen by us)
 _LEAST_S = 1e-6  # a training may break in its first iteration
 
 
@@ -105,7 +106,7 @@ def ratio(ours: Array, theirs: Array) -> Estimate:
 
 
 def choose_target(outcomes: Iterable[Outcome], name: str | None, value: float | None) -> Target:
-    """The target of a comparison. Without a value it is the best one that every run reaches.
+    """The target of a comparison. Without a value it is NEARLY the best one that every run reaches.
 
     Raises UsageError if the script does not evaluate such a value, or the direction of the value is not known.
     """
@@ -125,18 +126,22 @@ def choose_target(outcomes: Iterable[Outcome], name: str | None, value: float | 
             f"higher_is_better={name!r} or lower_is_better={name!r}"
         )
     if value is None:
-        value = _reached_by_all([one for one in known if not one.diverged], name, higher)
+        value = _nearly_reached_by_all([one for one in known if not one.diverged], name, higher)
     return Target(name, value, higher)
 
 
-def _reached_by_all(outcomes: Sequence[Outcome], name: str, higher: bool) -> float:
-    best = []
+def _nearly_reached_by_all(outcomes: Sequence[Outcome], name: str, higher: bool) -> float:
+    """On the way from the first evaluation to the best one. The best itself is often on a plateau, where luck decides
+    when it is reached."""
+    first, best = [], []
     for outcome in outcomes:
         values = [point.values[name] for point in outcome.curve if name in point.values]
         smooth = [float(np.mean(values[max(place - 1, 0) : place + 2])) for place in range(len(values))]
         if smooth:
+            first.append(values[0])
             best.append(max(smooth) if higher else min(smooth))
-    return min(best) if higher else max(best)
+    begin = float(np.median(first))
+    return begin + NEARLY * ((min(best) if higher else max(best)) - begin)
 
 
 def seeds_that_change_nothing(outcomes: Mapping[Run, Outcome]) -> tuple[Run, Run] | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from dynamix_ps.errors import DIVERGED
-from dynamix_ps.run_record.evaluations import Reached, first_reached
+from dynamix_ps.run_record.evaluations import Reached, first_reached, shown
 from dynamix_ps.run_record.json_lines import JsonLinesTail, Line
 from dynamix_ps.run_record.run_folder import RunFolder
 from dynamix_ps.run_record.values import number
@@ -28,6 +28,7 @@ class Outcome:
     train_s: float  # simulated
     iterations: int
     plans: int  # that were applied
+    passes: int  # over the data at the last evaluation, the one at hand too
     diverged: bool
     curve: tuple[Evaluated, ...]
     higher_is_better: Mapping[str, bool]  # as far as it is known
@@ -51,13 +52,13 @@ class Target(NamedTuple):
     higher_is_better: bool
 
     def __str__(self) -> str:
-        return f"{self.name} {self.value:.4g}"
+        return f"{self.name} {shown(self.name, self.value)}"
 
 
 def read_outcome(folder: RunFolder) -> Outcome | None:
     """The outcome of a run; None if it has not ended, or has failed in another way than by an infinite loss."""
     began_s = train_s = 0.0
-    iterations = plans = 0
+    iterations = plans = passes = 0
     ended = diverged = False
     curve: list[Evaluated] = []
     directions: dict[str, bool] = {}
@@ -68,6 +69,7 @@ def read_outcome(folder: RunFolder) -> Outcome | None:
         elif kind == "evaluation":
             curve.append(_evaluated(line))
             directions |= line["higher_is_better"]
+            passes = line["epoch"] + 1
         elif kind == "plan_applied":
             plans += 1
         elif kind == "finished":
@@ -77,7 +79,7 @@ def read_outcome(folder: RunFolder) -> Outcome | None:
             iterations, train_s = line["iteration"], line["time_s"] - began_s
     if not ended:
         return None
-    return Outcome(train_s, iterations, plans, diverged, tuple(curve), directions)
+    return Outcome(train_s, iterations, plans, passes, diverged, tuple(curve), directions)
 
 
 def _evaluated(line: Line) -> Evaluated:

@@ -16,10 +16,10 @@ from dynamix_ps.rehearsal.scenarios import first_compute_s
 from dynamix_ps.rehearsal.study import Study
 from dynamix_ps.report.plots.plots import DOTS_PER_INCH
 from dynamix_ps.report.plots.style import WORKER_COLOURS
-from dynamix_ps.run_record.evaluations import shown
 from dynamix_ps.sim.contest.comparison import Estimate
 from dynamix_ps.sim.contest.pictures import dots
 from dynamix_ps.sim.scenario.load import Scenario
+from dynamix_ps.sim.scenario.parts import Event
 
 FEW_SEEDS = 5  # with fewer, an interval means little
 REFERENCE_COLOUR = "#000000"
@@ -50,6 +50,8 @@ def sentence(standing: Standing, reference: str) -> str:
     time = standing.time
     if not standing.reached and not standing.reference_reached:
         return f"{standing.policy} against {reference}: neither reaches the target"
+    if time.low == 1 == time.high:
+        return f"{standing.policy} against {reference}: the same time in every seed"
     if time.low <= 1 <= time.high:
         told = "no difference that these seeds can show"
     else:
@@ -78,13 +80,25 @@ def table_rows(standings: Sequence[Standing]) -> list[list[str]]:
     ]
 
 
-def about(study: Study, scenario: Scenario) -> str:
-    """What the scenario says of the first batches, which people can compare with their machines."""
+def about(study: Study, scenario: Scenario, comparison: Comparison) -> str:
+    """What the scenario says of the first batches, which people can compare with their machines, and of changes that
+    come too late."""
     fastest_s, slowest_s = first_compute_s(study.config, scenario)
-    return (
+    told = (
         f"The fastest of {scenario.n_workers} workers computes {1000 * fastest_s:.3g} ms for its first batch, the "
         f"slowest {1000 * slowest_s:.3g} ms."
     )
+    outcomes = [outcome for run, outcome in comparison.outcomes.items() if run.scenario == scenario.name]
+    if not scenario.trace or any(_comes(event, outcome) for event in scenario.trace for outcome in outcomes):
+        return told
+    return f"{told} None of the {len(scenario.trace)} changes of this scenario comes before training ends."
+
+
+def _comes(event: Event, outcome: Outcome) -> bool:
+    """Whether the change comes while training runs."""
+    if event.at_epoch is not None:
+        return event.at_epoch < outcome.passes
+    return event.at_s is not None and event.at_s < outcome.train_s
 
 
 def columns(reference: str) -> list[str]:
@@ -92,15 +106,15 @@ def columns(reference: str) -> list[str]:
 
 
 def _parts(study: Study, comparison: Comparison, standings: dict[str, list[Standing]]) -> Iterator[str]:
-    reference, target = comparison.reference, comparison.target
-    yield f"# Rehearsal of {study.config.name}: time to {target.name} {shown(target.name, target.value)}"
+    reference = comparison.reference
+    yield f"# Rehearsal of {study.config.name}: time to {comparison.target}"
     yield (
         "Gradients are real: one process trained the script's own model on the samples of all workers. Seconds are "
         "simulated, and evaluations take none. Ratios are geometric means over paired seeds with 95 % intervals."
     )
     for scenario in study.scenarios:
         rows = standings[scenario.name]
-        yield f"## {scenario.name}\n\n{about(study, scenario)}"
+        yield f"## {scenario.name}\n\n{about(study, scenario, comparison)}"
         yield "\n".join(f"- {sentence(one, reference)}" for one in rows if one.policy != reference)
         header = columns(reference)
         lines = [header, ["---"] * len(header), *table_rows(rows)]
@@ -148,7 +162,7 @@ def _draw_curves(file: Path, study: Study, comparison: Comparison) -> None:
     figure = Figure(layout="constrained", dpi=DOTS_PER_INCH)
     figure.set_size_inches(6.5, 3.6 * len(study.scenarios))
     name, others = comparison.target.name, [one for one in study.policies if one != comparison.reference]
-    colours = dict(zip(others, cycle(WORKER_COLOURS), strict=False)) | {comparison.reference: REFERENCE_COLOUR}
+    colours = {comparison.reference: REFERENCE_COLOUR} | dict(zip(others, cycle(WORKER_COLOURS), strict=False))
     for axes, scenario in zip(np.atleast_1d(figure.subplots(len(study.scenarios), 1)), study.scenarios, strict=True):
         for policy, colour in colours.items():
             runs = [

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from dynamix_ps.config.schema import Config
 from dynamix_ps.errors import UsageError
 from dynamix_ps.rehearsal.comparison import Comparison, choose_target, seeds_that_change_nothing
 from dynamix_ps.rehearsal.outcome import Evaluated, Outcome, Target
-from dynamix_ps.rehearsal.report import sentence
-from dynamix_ps.rehearsal.study import Run
+from dynamix_ps.rehearsal.report import about, sentence
+from dynamix_ps.rehearsal.study import Run, Study
+from dynamix_ps.sim.scenario.load import Scenario
 
 TARGET = Target("accuracy", 0.8, higher_is_better=True)
 
@@ -21,7 +24,7 @@ def outcome(samples_per_s: float, luck: float = 1.0, best: float = 0.95, **value
         Evaluated(100 * step / samples_per_s, 100 * step, {"accuracy": min(0.05 * step * luck, best)})
         for step in range(1, 21)
     )
-    given = {"train_s": curve[-1].time_s, "iterations": 100, "plans": 3, "diverged": False}
+    given = {"train_s": curve[-1].time_s, "iterations": 100, "plans": 3, "passes": 2, "diverged": False}
     return Outcome(**(given | values), curve=curve, higher_is_better={"accuracy": True})
 
 
@@ -43,6 +46,26 @@ def test_pairs_take_the_luck_of_the_seed_out():
     assert sentence(quick, "slow").startswith("quick against slow: 25.0 % less time")
 
 
+def test_policies_that_decide_the_same_take_the_same_time():
+    found = outcomes({"same": 150.0, "slow": 150.0}, [1.2, 1.0])
+    (same, _) = Comparison(found, TARGET, "slow").standings("any", ("same", "slow"))
+    assert sentence(same, "slow") == "same against slow: the same time in every seed"
+
+
+@pytest.mark.parametrize(
+    ("event", "comes"),
+    [({"at_epoch": 1}, True), ({"at_epoch": 2}, False), ({"at_s": 9.0}, True), ({"at_s": 11.0}, False)],
+)
+def test_changes_that_come_after_training_are_told(event: dict[str, float], comes: bool, tmp_path: Path):
+    """A run trains two passes in ten seconds."""
+    config = Config.model_validate({"cluster": {"workers": ({}, {})}})
+    trace = ({**event, "what": "compute", "value": 2.0},)
+    scenario = Scenario.model_validate({"name": "any", "workers": ({"count": 2},), "trace": trace})
+    study = Study(tmp_path, config, [scenario], ["slow"], [0], ["python"])
+    told = about(study, scenario, Comparison(outcomes({"slow": 200.0}, [1.0]), TARGET, "slow"))
+    assert ("None of the 1 changes" in told) == (not comes)
+
+
 def test_who_does_not_arrive_never_looks_quicker():
     found = outcomes({"dead": 1000.0, "slow": 150.0}, [1.0, 1.1, 0.9], dead=0.5)
     (dead, slow) = Comparison(found, TARGET, "slow").standings("any", ("dead", "slow"))
@@ -57,10 +80,12 @@ def test_only_seeds_that_both_have_are_compared():
     assert quick.seeds == 2
 
 
-def test_without_a_target_it_is_what_every_run_reaches():
+def test_without_a_target_it_is_nearly_what_every_run_reaches():
     known = [outcome(100.0, best=0.9), outcome(100.0, best=0.7), outcome(100.0, best=0.3, diverged=True)]
     target = choose_target(known, None, None)
-    assert (target.name, target.higher_is_better, target.value) == ("accuracy", True, pytest.approx(0.7))
+    first = 0.05
+    expected = pytest.approx(first + 0.98 * (0.7 - first))
+    assert (target.name, target.higher_is_better, target.value) == ("accuracy", True, expected)
     assert known[1].reached(target) is not None
 
 

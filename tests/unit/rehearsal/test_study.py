@@ -23,8 +23,8 @@ names = ("DYNAMIX_CONFIG", "DYNAMIX_REHEARSAL", "DYNAMIX_ARBITRATOR", "WORLD_SIZ
 told = {name: os.environ.get(name) for name in names}
 file = pathlib.Path(os.environ["DYNAMIX_RUN_DIR"]) / "workers" / "worker-0.jsonl"
 lines = [{"kind": "started", "time_s": 5.0}]
-evaluation = {"kind": "evaluation", "time_s": 8.0, "trained_s": 3.0, "trained_samples": 640, "values": {"loss": 0.5}}
-lines.append({**evaluation, "higher_is_better": {"loss": False}})
+evaluation = {"kind": "evaluation", "time_s": 8.0, "trained_s": 3.0, "trained_samples": 640, "epoch": 1}
+lines.append({**evaluation, "values": {"loss": 0.5}, "higher_is_better": {"loss": False}})
 if sys.argv[1] == "diverges":
     lines.append({"kind": "failed", "time_s": 9.0, "iteration": 7, "error": "the loss IS_NOT_FINITE 7"})
 elif sys.argv[1] != "2":
