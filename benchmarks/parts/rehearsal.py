@@ -7,6 +7,7 @@ a convolutional network without batch norm, whose batch is computed as one in ni
 norm, whose batch is computed worker by worker. Both ways, each a process of its own, train for PASS_ITERATIONS
 iterations in turns, in the order plain, rehearsed, rehearsed, plain. `ratio` is the time per sample of the rehearsal
 over that of plain torch, from the means over all rounds; at most RATIO_LIMIT for the model without batch norm.
+`cpu_ratio` is the same of CPU time, which other work on the machine hardly changes.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from contextlib import ExitStack, contextmanager
 from itertools import islice
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from statistics import mean
+from typing import Any, NamedTuple
 
 import torch
 from rich.console import Console
@@ -42,6 +44,13 @@ RATIO_LIMIT = 1.3
 WORKERS, BATCH = 8, 32
 PASS_ITERATIONS = 20
 SAMPLES = 8192
+
+
+class Seconds(NamedTuple):
+    """Per sample: that passed, and of CPU time."""
+
+    wall_s: float
+    cpu_s: float
 
 
 def with_batch_norm() -> nn.Module:
@@ -65,10 +74,11 @@ def main() -> None:
     args = parser.parse_args()
     figures = {name: measure(name, args.rounds) for name in MODELS}
     table = Table(title=f"rehearsal of {WORKERS} workers, \u00b5s per sample")
-    for column in ("model", "plain", "rehearsed", "ratio"):
+    for column in ("model", "plain", "rehearsed", "ratio", "CPU ratio"):
         table.add_column(column, justify="right")
     for name, one in figures.items():
-        table.add_row(name, f"{one['plain_us']:.1f}", f"{one['rehearsed_us']:.1f}", f"{one['ratio']:.3f}")
+        ratios = (f"{one[ratio]:.3f}" for ratio in ("ratio", "cpu_ratio"))
+        table.add_row(name, f"{one['plain_us']:.1f}", f"{one['rehearsed_us']:.1f}", *ratios)
     Console().print(table)
     print(f"cnn {figures['cnn']['ratio']:.3f} (at most {RATIO_LIMIT})")
     if args.json:
@@ -77,7 +87,7 @@ def main() -> None:
 
 def measure(model: str, rounds: int) -> dict[str, float]:
     """Microseconds per sample of both ways."""
-    seconds: dict[str, list[float]] = {way: [] for way in WAYS}
+    seconds: dict[str, list[Seconds]] = {way: [] for way in WAYS}
     with ExitStack() as stack:
         passes = {way: stack.enter_context(passes_in_process(way, model)) for way in WAYS}
         for one_pass in passes.values():
@@ -85,12 +95,16 @@ def measure(model: str, rounds: int) -> dict[str, float]:
         for _ in range(rounds):
             for way in ("plain", "rehearsed", "rehearsed", "plain"):
                 seconds[way].append(passes[way]())
-    us = {way: 1e6 * sum(each) / len(each) for way, each in seconds.items()}
-    return {"plain_us": us["plain"], "rehearsed_us": us["rehearsed"], "ratio": us["rehearsed"] / us["plain"]}
+    us, cpu_us = (
+        {way: 1e6 * mean(getattr(one, kind) for one in each) for way, each in seconds.items()}
+        for kind in Seconds._fields
+    )
+    ratio, cpu_ratio = (one["rehearsed"] / one["plain"] for one in (us, cpu_us))
+    return {"plain_us": us["plain"], "rehearsed_us": us["rehearsed"], "ratio": ratio, "cpu_ratio": cpu_ratio}
 
 
 @contextmanager
-def passes_in_process(way: str, model: str) -> Iterator[Callable[[], float]]:
+def passes_in_process(way: str, model: str) -> Iterator[Callable[[], Seconds]]:
     """A process of its own; each call makes one pass there and returns its seconds per sample."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
@@ -98,9 +112,9 @@ def passes_in_process(way: str, model: str) -> Iterator[Callable[[], float]]:
     process.start()
     theirs.close()
 
-    def one_pass() -> float:
+    def one_pass() -> Seconds:
         ours.send(True)
-        seconds: float = ours.recv()
+        seconds: Seconds = ours.recv()
         return seconds
 
     try:
@@ -126,7 +140,7 @@ def make_data() -> TensorDataset:
     )
 
 
-def plain_passes(model: nn.Module) -> Generator[float, None, None]:
+def plain_passes(model: nn.Module) -> Generator[Seconds, None, None]:
     """Seconds per sample of each pass in plain torch."""
     data, optimizer = make_data(), torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
 
@@ -141,7 +155,7 @@ def plain_passes(model: nn.Module) -> Generator[float, None, None]:
         yield seconds_of(islice(endless, PASS_ITERATIONS), model, optimizer, lambda loss: loss.backward())
 
 
-def rehearsed_passes(model: nn.Module) -> Generator[float, None, None]:
+def rehearsed_passes(model: nn.Module) -> Generator[Seconds, None, None]:
     """Seconds per sample of each pass of a rehearsal."""
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
     with tempfile.TemporaryDirectory(prefix="dynamix-") as folder:
@@ -175,15 +189,15 @@ def prepare(folder: RunFolder) -> None:
     os.environ[variables.REHEARSAL] = str(scenario)
 
 
-def seconds_of(batches: Iterable[Any], model: nn.Module, optimizer: torch.optim.Optimizer, backward: Any) -> float:
-    begun_s, iterations, samples = time.perf_counter(), 0, 0
+def seconds_of(batches: Iterable[Any], model: nn.Module, optimizer: torch.optim.Optimizer, backward: Any) -> Seconds:
+    begun_s, begun_cpu_s, iterations, samples = time.perf_counter(), time.process_time(), 0, 0
     for inputs, targets in batches:
         optimizer.zero_grad()
         backward(cross_entropy(model(inputs), targets))
         optimizer.step()
         iterations, samples = iterations + 1, samples + len(inputs)
     assert iterations == PASS_ITERATIONS, f"a pass had {iterations} iterations, expected {PASS_ITERATIONS}"
-    return (time.perf_counter() - begun_s) / samples
+    return Seconds((time.perf_counter() - begun_s) / samples, (time.process_time() - begun_cpu_s) / samples)
 
 
 WAYS = {"plain": plain_passes, "rehearsed": rehearsed_passes}
