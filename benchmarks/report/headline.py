@@ -57,8 +57,8 @@ def _row(one: Comparison) -> dict[str, str]:
 
 
 def _target(all_races: Sequence[Race]) -> str:
-    targets = {race.target for race in all_races}
-    return f"{100 * targets.pop():g} % test accuracy" if len(targets) == 1 else "the target accuracy"
+    targets = {race.metric.in_words(race.target) for race in all_races}
+    return targets.pop() if len(targets) == 1 else "the target"
 
 
 def _how_many(all_races: Sequence[Race], one: Comparison) -> str:

@@ -10,22 +10,23 @@ from benchmarks.report.page import markdown
 from benchmarks.suite.results import CellResult
 from benchmarks.suite.statistics import (
     STATIC,
+    Figure,
     Race,
-    accuracy_at_samples,
-    accuracy_at_time,
     difference,
-    final_accuracy,
+    final_value,
     global_batch,
     improvement,
     relative_time,
     samples_per_s,
     samples_to,
+    value_at_samples,
+    value_at_time,
 )
 from dynamix_ps.sim.contest.comparison import Estimate
 
 UNKNOWN = "n/a"
 PICTURES: Mapping[str, tuple[str, Callable[[Any, Race], None]]] = {
-    "accuracy": ("Test accuracy over time", pictures.accuracy),
+    "accuracy": ("Test results over time", pictures.test_results),
     "batch-sizes": ("Batch sizes over time", pictures.batch_sizes),
     "step-time": ("Where the workers' time went", pictures.step_time),
 }
@@ -37,9 +38,9 @@ def picture_name(race: Race, kind: str) -> str:
 
 
 def race_section(race: Race) -> str:
-    """Time to accuracy, accuracy after equal time and equal samples, and what the time was spent on."""
+    """Times to the thresholds, results after equal time and equal samples, and what the time was spent on."""
     images = {kind: f"![{what}: {race.name}]({picture_name(race, kind)})" for kind, (what, _) in PICTURES.items()}
-    parts = [f"## {race.name}", _tuning(race), images["accuracy"], _times(race), _accuracies(race)]
+    parts = [f"## {race.name}", _tuning(race), images["accuracy"], _times(race), _values(race)]
     return "\n\n".join(part for part in (*parts, images["step-time"], _costs(race), images["batch-sizes"]) if part)
 
 
@@ -73,9 +74,9 @@ def _times(race: Race) -> str:
 
 def _time_row(race: Race, name: str) -> dict[str, str]:
     row = {"contender": f"`{name}`"}
-    for accuracy in race.thresholds:
-        target = " (target)" if accuracy == race.target else ""
-        row[f"s to {100 * accuracy:g} %{target}"] = interval(race.time_s(name, accuracy), "{:.1f}")
+    for threshold in race.thresholds:
+        target = " (target)" if threshold == race.target else ""
+        row[f"s to {race.metric.in_short(threshold)}{target}"] = interval(race.time_s(name, threshold), "{:.1f}")
     row["reached target"] = f"{race.arrived(name)} of {len(race.entries[name])}"
     if race.tuned:
         itself = name == STATIC
@@ -86,20 +87,24 @@ def _time_row(race: Race, name: str) -> dict[str, str]:
     return row
 
 
-def _accuracies(race: Race) -> str:
+def _values(race: Race) -> str:
+    """The metric at the end, and on equal terms."""
     time_s, samples = race.first_arrival()
+    metric = race.metric
+
+    def over_seeds(name: str, figure: Figure) -> str:
+        return interval(race.over_seeds(name, figure), metric.form, metric.scale)
 
     def row(name: str) -> dict[str, str]:
-        gain = difference(race, name, STATIC, final_accuracy) if race.tuned and name != STATIC else None
+        gain = difference(race, name, STATIC, final_value) if race.tuned and name != STATIC else None
+        signed = metric.form.replace(":", ":+")
         return {
             "contender": f"`{name}`",
-            "final accuracy (%)": interval(race.over_seeds(name, final_accuracy), scale=100),
-            f"points above {STATIC}": "" if name == STATIC else interval(gain, "{:+.2f}", scale=100),
-            f"accuracy (%) after {time_s:.1f} s": interval(
-                race.over_seeds(name, lambda cell: accuracy_at_time(cell, time_s)), scale=100
-            ),
-            f"accuracy (%) after {samples:,.0f} samples": interval(
-                race.over_seeds(name, lambda cell: accuracy_at_samples(cell, samples)), scale=100
+            f"final {metric.title}": over_seeds(name, final_value),
+            f"{metric.above} {STATIC}": "" if name == STATIC else interval(gain, signed, metric.scale),
+            f"{metric.title} after {time_s:.1f} s": over_seeds(name, lambda cell: value_at_time(cell, time_s)),
+            f"{metric.title} after {samples:,.0f} samples": over_seeds(
+                name, lambda cell: value_at_samples(cell, samples)
             ),
         }
 

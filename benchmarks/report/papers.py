@@ -18,7 +18,7 @@ from benchmarks.suite.statistics import (
     STATIC,
     Race,
     difference,
-    final_accuracy,
+    final_value,
     relative_time,
 )
 
@@ -89,7 +89,7 @@ def _measured(among: Sequence[Race], contender: str) -> Iterator[Row]:
             "t / t_static": interval(found),
             "faster, 1 - t / t_static": f"{100 * (1 - found.value):.0f} %",
             "times as fast": f"{1 / found.value:.1f}",
-            "accuracy, points": interval(difference(race, contender, STATIC, final_accuracy), "{:+.1f}", scale=100),
+            "accuracy, points": interval(difference(race, contender, STATIC, final_value), "{:+.1f}", scale=100),
         }
 
 

@@ -34,35 +34,41 @@ def contender_style(name: str) -> dict[str, Any]:
     return {"color": colours[colour], "linestyle": WORKER_STYLES[style % len(WORKER_STYLES)], "linewidth": 1.5}
 
 
-def accuracy(figure: Any, race: Race) -> None:
-    """Test accuracy over time: mean over seeds, with the band from the lowest to the highest seed."""
+def test_results(figure: Any, race: Race) -> None:
+    """The metric on the test data over time: mean over seeds, with the band from the lowest to the highest seed."""
     figure.set_size_inches(8, 4.2)
     axes = figure.subplots()
-    axes.set_title(f"Test accuracy over time: {race.name}", loc="left", fontsize="medium")
-    lowest = []
+    metric = race.metric
+    axes.set_title(f"Test {metric.title} over time: {race.name}", loc="left", fontsize="medium")
+    worst = []
     for name in race.ranking():
-        curves = [cell.curve for cell in race.entries[name].values() if cell.curve]
-        if not curves:
+        cells = [cell for cell in race.entries[name].values() if cell.curve]
+        if not cells:
             continue
+        curves = [cell.curve for cell in cells]
         times = np.linspace(
             max(curve[0].time_s for curve in curves), min(curve[-1].time_s for curve in curves), CURVE_POINTS
         )
-        values = 100 * np.array([_interpolated(times, curve) for curve in curves])
+        values = metric.scale * np.array([_interpolated(times, cell) for cell in cells])
         line = contender_style(name)
         axes.plot(times, values.mean(axis=0), label=name, **line)
         axes.fill_between(times, values.min(axis=0), values.max(axis=0), color=line["color"], alpha=0.12, linewidth=0)
-        lowest.append(values.min())
-    if not lowest:
+        worst.append(values.min() if metric.higher_is_better else values.max())
+    if not worst:
         nothing(axes)
         return
     for threshold in race.thresholds:
-        axes.axhline(100 * threshold, color="#777777", linestyle=":", linewidth=1)
+        axes.axhline(metric.scale * threshold, color="#777777", linestyle=":", linewidth=1)
     axes.set_xlabel("time since training began (s)")
-    axes.set_ylabel("test accuracy (%)")
+    axes.set_ylabel(f"test {metric.title}")
     axes.set_xlim(left=0)
-    axes.set_ylim(bottom=max(min(lowest), 100 * race.thresholds[0] - 15))
+    first = metric.scale * race.thresholds[0]
+    if metric.higher_is_better:
+        axes.set_ylim(bottom=max(min(worst), first - metric.room))
+    else:
+        axes.set_ylim(top=min(max(worst), first + metric.room))
     axes.grid(color="#e5e5e5")
-    axes.legend(fontsize="small", loc="lower right", ncols=2)
+    axes.legend(fontsize="small", loc="lower right" if metric.higher_is_better else "upper right", ncols=2)
 
 
 def batch_sizes(figure: Any, race: Race) -> None:
@@ -208,5 +214,5 @@ def _split(cells: Sequence[CellResult]) -> dict[str, float]:
     return parts | {"other": max(100 - sum(parts.values()), 0.0)}
 
 
-def _interpolated(times: Any, curve: Any) -> Any:
-    return np.interp(times, [point.time_s for point in curve], [point.accuracy for point in curve])
+def _interpolated(times: Any, cell: CellResult) -> Any:
+    return np.interp(times, [point.time_s for point in cell.curve], [cell.value(point) for point in cell.curve])

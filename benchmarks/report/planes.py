@@ -20,7 +20,7 @@ from benchmarks.suite.statistics import (
     STATIC,
     Race,
     difference,
-    final_accuracy,
+    final_value,
     relative_time,
     samples_per_s,
 )
@@ -55,7 +55,7 @@ def _gains(among: Sequence[Race]) -> Iterator[Row]:
             "`ppo`, s to target": interval(race.time_s(OURS, race.target), "{:.1f}"),
             "t / t_static": interval(relative_time([race], OURS, STATIC)),
             "samples/s": " -> ".join(UNKNOWN if rate is None else f"{rate.value:,.0f}" for rate in rates),
-            "accuracy, points": interval(difference(race, OURS, STATIC, final_accuracy), "{:+.1f}", scale=100),
+            "accuracy, points": interval(difference(race, OURS, STATIC, final_value), "{:+.1f}", scale=100),
         }
 
 

@@ -25,7 +25,7 @@ from benchmarks.suite.statistics import (
     Race,
     contenders_of,
     difference,
-    final_accuracy,
+    final_value,
     global_batch_until,
     relative_time,
     samples_per_s,
@@ -69,7 +69,7 @@ def against_rivals(title: str, some: Sequence[Race]) -> Row:
     """Our agent against its strongest rivals, over several races or in a single one, of which there is more to say."""
     against = {f"t / t_{rival}": interval(relative_time(some, OURS, rival)) for rival in RIVALS}
     race = some[0] if len(some) == 1 else None
-    points = difference(race, OURS, STATIC, final_accuracy) if race else None
+    points = difference(race, OURS, STATIC, final_value) if race else None
     return {
         "scenario": title,
         f"s to target, `{OURS}`": interval(race.time_s(OURS, race.target), "{:.1f}") if race else "",
@@ -104,7 +104,7 @@ def where_time_goes(title: str, race: Race) -> Row:
     first, *others = shown = (STATIC, "goodput", OURS)
     return {
         "scenario": title,
-        f"`{first}`: samples to {100 * race.target:g} % / samples per s": samples_and_rate(first),
+        f"`{first}`: samples to {race.metric.in_short(race.target)} / samples per s": samples_and_rate(first),
         **{f"`{name}`: the same": samples_and_rate(name) for name in others},
         "global batch until then, of the latter two": " / ".join(whole(name, batch) for name in others),
         "waiting of the three, % of the time": " / ".join(whole(name, waiting) for name in shown),
@@ -158,7 +158,7 @@ def _verdict(hard: Sequence[Race], titles: Titles) -> str:
     lower = [
         titles[race.name]
         for race in hard
-        if (points := difference(race, OURS, STATIC, final_accuracy)) and points.value < -LOWER
+        if (points := difference(race, OURS, STATIC, final_value)) and points.value < -LOWER
     ]
     lines = [f"Of these {len(hard)}, at most {HALF} of `{STATIC}`: {_named(half)}."]
     lines += [f"Slower than `{rival}`: {_named([n for n, v in found[rival].items() if v > 1])}." for rival in RIVALS]

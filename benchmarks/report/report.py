@@ -29,11 +29,11 @@ TITLE = "Controllers side by side on real BytePS"
 
 READING = f"""## How to read this
 
-- **Time to an accuracy** is the training time until the test accuracy first reaches it, without the evaluations. The
-  accuracy at an evaluation is the mean of it and its two neighbours, and a line joins two evaluations: single ones
-  scatter by about half a point. A cell that never gets there counts with the limit of its workload, or with the
-  longest time that any cell of the same scenario and workload needs, where that is more. "Reached target" says how
-  many cells did.
+- **Time to a target** is the training time until the test accuracy, or for a language model the bits per byte, first
+  reaches it, without the evaluations. The value at an evaluation is the mean of it and its two neighbours, and a line
+  joins two evaluations: single accuracies scatter by about half a point. A cell that never gets there counts with the
+  limit of its workload, or with the longest time that any cell of the same scenario and workload needs, where that is
+  more. "Reached target" says how many cells did.
 - **Every figure is an interquartile mean over seeds** (of three seeds or fewer, the mean). The brackets hold the 95 %
   interval of a bootstrap stratified by scenario. With three seeds of one scenario its ends are about the smallest and
   the largest value seen, which covers less than 95 %. There is no interval where a scenario has a single seed, or where
@@ -46,9 +46,9 @@ READING = f"""## How to read this
 - **`{STATIC}` is tuned afterwards**: it is the best of the fixed sizes tried, chosen by the cells that are reported.
   That is in its favour, and the cost of trying the other sizes does not count. Where a grid tries sizes with some of
   its seeds only (`static_seeds`), the best of those runs with the other seeds.
-- **Accuracy after a time and after some samples** takes what the first contender to arrive needs for the target, so
-  that all are compared on equal terms. A training that has ended keeps its last accuracy. **Final accuracy** is the
-  accuracy after as many samples as everybody trains on. {UNKNOWN} stands for a time before the first evaluation, for a
+- **Values after a time and after some samples** take what the first contender to arrive needs for the target, so
+  that all are compared on equal terms. A training that has ended keeps its last value. The **final value** is that
+  after as many samples as everybody trains on. {UNKNOWN} stands for a time before the first evaluation, for a
   training that was cut off earlier, and for anything else that is not known.
 - **Samples to target** counts the cells that get there. The time to the target is about these divided by the samples
   per second: a contender wins by needing fewer samples (small global batch) or by training faster (large one).

@@ -23,6 +23,7 @@ from torch.nn.functional import cross_entropy
 from benchmarks.studies.growth import FIRST, MOMENTUM, RATE
 from benchmarks.studies.study import Study, run_study
 from benchmarks.workloads import data, models
+from benchmarks.workloads.data_set import DataSet
 from worker_hooks.sampler import Cursor, GlobalSampler
 
 BEFORE = 250  # iterations
@@ -57,7 +58,7 @@ WAYS = {"a batch of their own": on_their_own, "shared by the last two": shared}
 class Trained:
     """A model in the middle of training, with a state to return to."""
 
-    def __init__(self, images: data.DataSet, seed: int, iterations: int) -> None:
+    def __init__(self, images: DataSet, seed: int, iterations: int) -> None:
         torch.manual_seed(seed)
         self._inputs, self._labels = torch.from_numpy(images.train.inputs), torch.from_numpy(images.train.labels)
         self._tests = tuple(torch.from_numpy(part[:TESTED]) for part in (images.test.inputs, images.test.labels))

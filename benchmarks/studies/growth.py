@@ -21,6 +21,7 @@ from torch.nn.functional import cross_entropy
 
 from benchmarks.studies.study import Study, run_study
 from benchmarks.workloads import data, models
+from benchmarks.workloads.data_set import DataSet
 from worker_hooks.sampler import Cursor, GlobalSampler
 
 FIRST, RATE, MOMENTUM = 192, 0.045, 0.9
@@ -60,7 +61,7 @@ class Point:
     accuracy: float
 
 
-def train(growth: Growth, images: data.DataSet, seed: int, samples: int) -> Iterator[Point]:
+def train(growth: Growth, images: DataSet, seed: int, samples: int) -> Iterator[Point]:
     """Train `samples` samples; yields the evaluations on the way."""
     torch.manual_seed(seed)
     inputs, labels = torch.from_numpy(images.train.inputs), torch.from_numpy(images.train.labels)
@@ -84,7 +85,7 @@ def train(growth: Growth, images: data.DataSet, seed: int, samples: int) -> Iter
 
 
 @torch.no_grad()
-def accuracy(model: torch.nn.Module, images: data.DataSet) -> float:
+def accuracy(model: torch.nn.Module, images: DataSet) -> float:
     """Accuracy on all test data."""
     inputs, labels = torch.from_numpy(images.test.inputs), torch.from_numpy(images.test.labels)
     parts = zip(torch.split(inputs, 1000), torch.split(labels, 1000), strict=True)

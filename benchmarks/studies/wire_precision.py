@@ -39,6 +39,7 @@ from torch.nn.functional import cross_entropy
 
 from benchmarks.report.page import RESULTS, draw, markdown, update_page, where, write_csv
 from benchmarks.workloads import data, models
+from benchmarks.workloads.data_set import DataSet
 from dynamix_ps.errors import UsageError
 from worker_hooks.sampler import Cursor, GlobalSampler
 
@@ -118,7 +119,7 @@ WIRES: dict[str, Callable[[], Exchange]] = {
 }
 
 
-def train(task: Task, images: data.DataSet, exchange: Exchange, seed: int) -> dict[str, float]:
+def train(task: Task, images: DataSet, exchange: Exchange, seed: int) -> dict[str, float]:
     """Train once. Returns test accuracy, test loss, and the mean relative error of the exchanged gradient."""
     torch.manual_seed(seed)
     inputs, labels = torch.from_numpy(images.train.inputs), torch.from_numpy(images.train.labels)
@@ -149,7 +150,7 @@ def train(task: Task, images: data.DataSet, exchange: Exchange, seed: int) -> di
 
 
 @torch.no_grad()
-def tested(model: torch.nn.Module, images: data.DataSet) -> tuple[float, float]:
+def tested(model: torch.nn.Module, images: DataSet) -> tuple[float, float]:
     """Accuracy and mean loss on all test data."""
     inputs, labels = torch.from_numpy(images.test.inputs), torch.from_numpy(images.test.labels)
     right, loss = 0, 0.0
@@ -277,7 +278,7 @@ def main(arguments: Sequence[str] | None = None, tasks: Mapping[str, Task] = TAS
     args.out.mkdir(parents=True, exist_ok=True)
     file = args.out / "wire-precision.csv"
     found, began_s = read(file, tasks), time.monotonic()
-    loaded: dict[str, data.DataSet] = {}
+    loaded: dict[str, DataSet] = {}
     for task, wire, seed in missing(found, tasks, range(1, args.seeds + 1)):
         if (started_s := time.monotonic()) - began_s > args.limit_s:
             break

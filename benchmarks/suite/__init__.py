@@ -21,6 +21,7 @@ What it leaves:
 
     result_of_run       run folder -> result of the cell
     results             the result of one cell as JSON
+    metric              how pages speak of what a workload is judged by
     grid_folder         the folder of a grid: results, logs, lock
     tables              all results as CSV, from which the report is made
     tuning              fixed sizes that need no further seeds

@@ -89,7 +89,6 @@ def config_of(name: CellName, scenario: Scenario, workload: Workload, base: Path
     chosen, n_workers = contender(name.contender), len(scenario.cores)
     # The learning rate is for the first sizes, whatever the policy: its rule applies to a fixed size as well.
     sizes = {"sizes": (chosen.batch,) * n_workers} if chosen.batch else {}
-    trained = workload.model_copy(update={"lr": workload.lr * chosen.lr_factor})
     return Config(
         name=str(name)[:64],
         run_dir=str(base),
@@ -104,11 +103,11 @@ def config_of(name: CellName, scenario: Scenario, workload: Workload, base: Path
         window=workload.window,
         lr_rule=workload.lr_rule,
         emulation="cgroup" if scenario.schedule or find_controller().usable else "auto",
-        target_accuracy=workload.thresholds[-1],
+        target_accuracy=workload.thresholds[-1] if workload.metric == "accuracy" else None,
         policy=chosen.policy.model_copy(update=sizes),
         metrics=Metrics(tensorboard=False, prometheus_port=None),
         timeouts=Timeouts(),
-        command=(*trained.command, "--seed", str(name.seed)),
+        command=(*workload.command, "--lr-factor", str(chosen.lr_factor), "--seed", str(name.seed)),
         env=ENVIRONMENT,
     )
 

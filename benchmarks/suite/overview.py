@@ -12,6 +12,7 @@ from benchmarks.suite import scenario as scenarios
 from benchmarks.suite.contenders import CONTENDERS
 from benchmarks.suite.grid import Grid
 from benchmarks.suite.grid_folder import GridFolder
+from benchmarks.suite.metric import METRICS
 from benchmarks.suite.results import CellName, CellResult, Ended
 from benchmarks.suite.tuning import beaten
 from benchmarks.suite.workloads import load_workloads
@@ -21,9 +22,9 @@ def outcome(result: CellResult) -> str:
     """How a cell ended, in a few words."""
     if result.ended != "done":
         return result.ended
-    target = result.thresholds[-1]
-    reached_s = result.time_to_s(target)
-    return f"{target:.1%} not reached" if reached_s is None else f"{target:.1%} after {reached_s:.1f} s"
+    target = METRICS[result.metric].in_short(result.thresholds[-1])
+    reached_s = result.time_to_s(result.thresholds[-1])
+    return f"{target} not reached" if reached_s is None else f"{target} after {reached_s:.1f} s"
 
 
 def shipped_tables() -> Iterator[Table]:

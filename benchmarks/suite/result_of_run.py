@@ -62,6 +62,7 @@ def measured(
             WorkerTimes(row["rank"], *(_rounded(row[f"{part}_fraction"] or 0.0) for part in TIME_PARTS))
             for row in summary["per_worker"]
         ),
+        metric=workload.metric,
     )
 
 

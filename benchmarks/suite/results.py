@@ -4,7 +4,7 @@ A cell is one training: scenario x workload x contender x seed. Its result is on
 grid into CSV tables, which are all that the report reads:
 
     cells.csv       a line per cell: how it ended and its figures
-    curves.csv      test accuracy over time, samples and epochs
+    curves.csv      test accuracy and loss over time, samples and epochs
     plans.csv       batch sizes over time, plan 0 included
     workers.csv     where every worker's time went
 """
@@ -12,11 +12,13 @@ grid into CSV tables, which are all that the report reads:
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from dynamix_ps.run_record.evaluations import Reached, first_reached
+from benchmarks.workloads.goal import MetricName
+from dynamix_ps.run_record.evaluations import Reached, first_reached, higher_is_better
 
 Ended = Literal["done", "timed out", "diverged", "failed"]
 
@@ -73,6 +75,9 @@ class Judged(Protocol):
     """What the result of a cell without a run needs; a workload has it."""
 
     @property
+    def metric(self) -> MetricName: ...
+
+    @property
     def thresholds(self) -> tuple[float, ...]: ...
 
     @property
@@ -91,7 +96,7 @@ class CellResult:
     reason: str  # empty when done
     network: str  # "namespaces" or "loopback"
     emulation: str  # how speeds differed
-    thresholds: tuple[float, ...]  # accuracies whose times count; the last is the target
+    thresholds: tuple[float, ...]  # values of `metric` whose times count; the last is the target
     limit_s: float  # of training
     epochs: int  # that every training of its kind makes; one that has not reached the target by then may make more
     machine: str | None  # processor and cores
@@ -110,16 +115,25 @@ class CellResult:
     curve: tuple[CurvePoint, ...]
     sizes: tuple[PlanPoint, ...]
     workers: tuple[WorkerTimes, ...]
+    metric: MetricName = "accuracy"  # that decides when a cell arrives; tables from before it was written have this
 
-    def time_to_s(self, accuracy: float) -> float | None:
-        """Seconds until the test accuracy was first at least this; None: never."""
-        found = self.arrival(accuracy)
+    def value(self, point: CurvePoint) -> float:
+        """What counts of an evaluation."""
+        if self.metric == "accuracy":
+            return point.accuracy
+        loss = math.inf if point.loss is None else point.loss
+        return loss if self.metric == "loss" else loss / math.log(2)
+
+    def time_to_s(self, threshold: float) -> float | None:
+        """Seconds until the metric was first at least as good as this; None: never."""
+        found = self.arrival(threshold)
         return None if found is None else found[0]
 
-    def arrival(self, accuracy: float) -> Reached | None:
-        """Seconds and samples until the test accuracy was first at least this; see `first_reached`."""
+    def arrival(self, threshold: float) -> Reached | None:
+        """Seconds and samples until the metric was first at least as good as this; see `first_reached`."""
         points = [now for before, now in zip((None, *self.curve), self.curve, strict=False) if now.is_after(before)]
-        return first_reached([(one.time_s, float(one.samples), one.accuracy) for one in points], accuracy)
+        values = [(one.time_s, float(one.samples), self.value(one)) for one in points]
+        return first_reached(values, threshold, bool(higher_is_better(self.metric)))
 
 
 def without_run(cell: CellName, ended: Ended, reason: str, workload: Judged) -> CellResult:
@@ -149,6 +163,7 @@ def without_run(cell: CellName, ended: Ended, reason: str, workload: Judged) -> 
         curve=(),
         sizes=(),
         workers=(),
+        metric=workload.metric,
     )
 
 

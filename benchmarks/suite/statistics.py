@@ -2,9 +2,10 @@
 
 Definitions, all chosen by us:
 
-- Time to an accuracy: seconds of training until the test accuracy, as the mean of three evaluations in a row, is first
-  at least this (results.py). A cell that never gets there counts with its limit, or with the longest time that any
-  cell of the race needed where that is more: not arriving never looks better than arriving.
+- Time to a threshold: seconds of training until the workload's metric on the test data, as the mean of three
+  evaluations in a row, is first at least as good as this (results.py). The metric is the accuracy, or for a language
+  model bits per byte. A cell that never gets there counts with its limit, or with the longest time that any cell of the
+  race needed where that is more: not arriving never looks better than arriving.
 - A training whose loss became infinite has not arrived. Cells that failed otherwise count nowhere: a crash tells
   nothing about speed. Contenders are compared in every race over the seeds that both have there.
 - `static` is the best of the fixed sizes that were tried in the race: of those with the most seeds (a grid may try the
@@ -27,6 +28,7 @@ import numpy as np
 from scipy.stats import gmean
 
 from benchmarks.suite.contenders import CONTENDERS
+from benchmarks.suite.metric import METRICS, Metric
 from benchmarks.suite.results import CellResult
 from dynamix_ps.sim.contest.comparison import Array, Estimate, estimate, interquartile_mean, probability_of_improvement
 
@@ -55,25 +57,30 @@ class Race:
 
     @property
     def thresholds(self) -> tuple[float, ...]:
-        """Accuracies whose times count; the last is the target."""
+        """Values of the metric whose times count; the last is the target."""
         return next(iter(self._cells())).thresholds
 
     @property
     def target(self) -> float:
         return self.thresholds[-1]
 
-    def counted_s(self, contender: str, accuracy: float, seeds: Iterable[int] | None = None) -> Array:
+    @property
+    def metric(self) -> Metric:
+        """What the thresholds are about."""
+        return METRICS[next(iter(self._cells())).metric]
+
+    def counted_s(self, contender: str, threshold: float, seeds: Iterable[int] | None = None) -> Array:
         """Seconds that count (see the module), one per seed."""
         entry = self.entries[contender]
-        return self._counted_s([entry[seed] for seed in (entry if seeds is None else seeds)], accuracy)
+        return self._counted_s([entry[seed] for seed in (entry if seeds is None else seeds)], threshold)
 
-    def time_s(self, contender: str, accuracy: float) -> Estimate:
+    def time_s(self, contender: str, threshold: float) -> Estimate:
         """Interquartile mean over seeds."""
-        return _estimate(interquartile_mean, self.counted_s(contender, accuracy)[None])
+        return _estimate(interquartile_mean, self.counted_s(contender, threshold)[None])
 
-    def size_s(self, size: str, accuracy: float) -> float:
+    def size_s(self, size: str, threshold: float) -> float:
         """Time of one of the fixed sizes that were tried, over the seeds that all of them have, or its own."""
-        return self._mean_s(self.tried(size), accuracy)
+        return self._mean_s(self.tried(size), threshold)
 
     def tried(self, size: str) -> list[CellResult]:
         """The cells by which a fixed size is compared with the others."""
@@ -121,14 +128,14 @@ class Race:
         for entry in (*self.entries.values(), *self.sizes.values()):
             yield from entry.values()
 
-    def _counted_s(self, cells: Iterable[CellResult], accuracy: float) -> Array:
-        arrivals = [time for cell in self._cells() if (time := cell.time_to_s(accuracy)) is not None]
+    def _counted_s(self, cells: Iterable[CellResult], threshold: float) -> Array:
+        arrivals = [time for cell in self._cells() if (time := cell.time_to_s(threshold)) is not None]
         longest_s = max(arrivals, default=0.0)
-        times = [(cell.time_to_s(accuracy), max(cell.limit_s, longest_s)) for cell in cells]
+        times = [(cell.time_to_s(threshold), max(cell.limit_s, longest_s)) for cell in cells]
         return np.array([missed if time is None else time for time, missed in times])
 
-    def _mean_s(self, cells: Iterable[CellResult], accuracy: float) -> float:
-        return float(interquartile_mean(self._counted_s(cells, accuracy)[None]))
+    def _mean_s(self, cells: Iterable[CellResult], threshold: float) -> float:
+        return float(interquartile_mean(self._counted_s(cells, threshold)[None]))
 
 
 def races(results: Iterable[CellResult]) -> tuple[Race, ...]:
@@ -172,14 +179,14 @@ def difference(race: Race, contender: str, reference: str, figure: Figure) -> Es
     return _estimate(_difference_of_means, *np.array(known).T[:, None, :]) if known else None
 
 
-def final_accuracy(cell: CellResult) -> float | None:
-    """Of the last evaluation after the same samples, None for a training that did not get so far in its time.
+def final_value(cell: CellResult) -> float | None:
+    """The metric at the last evaluation after the same samples; None where a training did not get so far in its time.
 
     What a training goes on for to arrive does not count.
     """
     points = [point for point in cell.curve if point.epoch <= cell.epochs]
     cut_off = cell.ended != "done" and cell.curve and cell.curve[-1].epoch < cell.epochs
-    return points[-1].accuracy if points and not cut_off else None
+    return cell.value(points[-1]) if points and not cut_off else None
 
 
 def samples_per_s(cell: CellResult) -> float | None:
@@ -193,18 +200,18 @@ def global_batch(cell: CellResult) -> float | None:
     return cell.samples / cell.iterations if cell.iterations else None
 
 
-def samples_to(cell: CellResult, accuracy: float) -> float | None:
-    """How many samples had been trained on when the test accuracy was first at least this."""
-    found = cell.arrival(accuracy)
+def samples_to(cell: CellResult, threshold: float) -> float | None:
+    """How many samples had been trained on when the metric was first at least as good as this."""
+    found = cell.arrival(threshold)
     return None if found is None else found[1]
 
 
-def global_batch_until(cell: CellResult, accuracy: float) -> float | None:
-    """Samples per iteration, mean over the time from the first plan until the test accuracy was first at least this.
+def global_batch_until(cell: CellResult, threshold: float) -> float | None:
+    """Samples per iteration, mean over the time from the first plan until the metric was first as good as this.
 
     None where it never was, or before any plan.
     """
-    arrival_s = cell.time_to_s(accuracy)
+    arrival_s = cell.time_to_s(threshold)
     if arrival_s is None or not cell.sizes or cell.sizes[0].time_s >= arrival_s:
         return None
     begins_s = [plan.time_s for plan in cell.sizes if plan.time_s < arrival_s]
@@ -212,12 +219,12 @@ def global_batch_until(cell: CellResult, accuracy: float) -> float | None:
     return float(np.average([sum(plan.sizes) for plan in cell.sizes[: len(begins_s)]], weights=lasting_s))
 
 
-def accuracy_at_time(cell: CellResult, time_s: float) -> float | None:
-    """Between two evaluations on the line between them; a training that has ended keeps its last accuracy."""
+def value_at_time(cell: CellResult, time_s: float) -> float | None:
+    """Between two evaluations on the line between them; a training that has ended keeps its last value."""
     return _between(time_s, [point.time_s for point in cell.curve], cell)
 
 
-def accuracy_at_samples(cell: CellResult, samples: float) -> float | None:
+def value_at_samples(cell: CellResult, samples: float) -> float | None:
     """The same over samples trained on; None for a training that was cut off before."""
     if cell.ended != "done" and samples > cell.samples:
         return None
@@ -280,11 +287,11 @@ def _difference_of_means(ours: Array, theirs: Array) -> Array:
     return np.asarray(interquartile_mean(ours) - interquartile_mean(theirs))
 
 
-def _arrived(cells: Iterable[CellResult], accuracy: float) -> int:
-    return sum(cell.time_to_s(accuracy) is not None for cell in cells)
+def _arrived(cells: Iterable[CellResult], threshold: float) -> int:
+    return sum(cell.time_to_s(threshold) is not None for cell in cells)
 
 
 def _between(at: float, places: Sequence[float], cell: CellResult) -> float | None:
     if not places or at < places[0]:
         return None
-    return float(np.interp(at, places, [point.accuracy for point in cell.curve]))
+    return float(np.interp(at, places, [cell.value(point) for point in cell.curve]))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ CELLS, CURVES, PLANS, WORKERS = "cells.csv", "curves.csv", "plans.csv", "workers
 PARTS = {"curve": (CURVES, CurvePoint), "sizes": (PLANS, PlanPoint), "workers": (WORKERS, WorkerTimes)}
 NAME = ("scenario", "workload", "contender", "seed")  # the first columns of every table
 SINGLE = tuple(field.name for field in fields(CellResult) if field.name not in ("name", *PARTS))
+OPTIONAL = tuple(field.name for field in fields(CellResult) if field.default is not MISSING)  # older tables lack them
 LISTS = ("thresholds", "sizes")
 MAY_BE_UNKNOWN = tuple(field.name for field in fields(CellResult) if str(field.type).endswith("| None"))
 
@@ -61,7 +62,7 @@ def read_tables(folder: Path) -> tuple[CellResult, ...]:
     """
     cells: dict[tuple[str, ...], Row] = {}
     for where, line in _read(folder / CELLS, SINGLE):
-        row: Row = {name: line[name] for name in SINGLE} | {part: [] for part in PARTS}
+        row: Row = {name: line[name] for name in SINGLE if name in line} | {part: [] for part in PARTS}
         row |= {"name": {name: line[name] for name in NAME}, "thresholds": _split("thresholds", line["thresholds"])}
         row |= {name: None for name in MAY_BE_UNKNOWN if line[name] == ""}
         if cells.setdefault(_key(line), row) is not row:
@@ -100,7 +101,7 @@ def _read(file: Path, columns: Sequence[str]) -> Iterator[tuple[str, Row]]:
     try:
         with file.open(newline="", encoding="utf-8") as source:
             reader = csv.DictReader(source, strict=True)
-            lacking = [name for name in (*NAME, *columns) if name not in (reader.fieldnames or ())]
+            lacking = [name for name in (*NAME, *columns) if name not in (*(reader.fieldnames or ()), *OPTIONAL)]
             if lacking:
                 raise UsageError(f"{file}:1: no column {', '.join(lacking)}; make the tables anew with this version")
             for line in reader:

@@ -8,11 +8,15 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from benchmarks.workloads import models
+from benchmarks.workloads import data, models
+from benchmarks.workloads.arguments import DATA_SETS, OPTIMIZERS, Framework
+from benchmarks.workloads.goal import MetricName
+from benchmarks.workloads.schedule import ScheduleName
 from dynamix_ps.config.schema import DataPlaneName
 from dynamix_ps.config.validate import Finding, load_model
 from dynamix_ps.data_planes import planes_for
 from dynamix_ps.errors import ConfigError
+from dynamix_ps.run_record.evaluations import higher_is_better
 
 FILE = Path(__file__).with_name("workloads.yaml")
 
@@ -21,7 +25,7 @@ _SCRIPTS = {"torch": "benchmarks.workloads.train", "mxnet": "benchmarks.workload
 
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(gt=0)]
-Accuracy = Annotated[float, Field(gt=0, lt=1)]
+Optimizer = Literal["sgd", "adam", "adamw"]  # sgd with momentum 0.9
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._]*(-[A-Za-z0-9._]+)*$", max_length=64)]
 
 
@@ -30,20 +34,22 @@ class _Section(BaseModel):
 
 
 class Workload(_Section):
-    """`lr` belongs to the global batch of the first sizes; `lr_rule` says how it follows another one.
+    """`lr` has a learning rate for each optimizer that was tried, and the training uses that of `optimizer`. It belongs
+    to the global batch of the first sizes; `lr_rule` says how it follows another one.
 
     Training ends after `epochs`, the same samples for every contender, or at `limit_s`. One that has not reached the
     target by then goes on until it does, up to `most_epochs`.
     """
 
     about: str
-    framework: Literal["torch", "mxnet"] = "torch"
+    framework: Framework = "torch"
     comm: DataPlaneName = "byteps"
-    data: Literal["fashion-mnist", "cifar-10", "digits"]
+    data: Literal["fashion-mnist", "cifar-10", "digits", "text"]
     train_samples: Count  # one epoch
     model: str
-    optimizer: Literal["sgd", "adam"]  # sgd with momentum 0.9
-    lr: Positive
+    optimizer: Optimizer
+    lr: dict[Optimizer, Positive]
+    schedule: ScheduleName = "constant"  # of the rate over the training
     lr_rule: Literal["none", "linear", "sqrt", "adascale"]
     epochs: Count
     most_epochs: Count | None = None  # none: no more than `epochs`
@@ -52,7 +58,8 @@ class Workload(_Section):
     min: Count
     max: Count
     window: Count  # iterations per decision
-    thresholds: Annotated[tuple[Accuracy, ...], Field(min_length=1)]  # the last is the target
+    metric: MetricName = "accuracy"  # on the test data
+    thresholds: Annotated[tuple[Positive, ...], Field(min_length=1)]  # of the metric; the last is the target
     limit_s: Positive  # of training
 
     @property
@@ -63,13 +70,23 @@ class Workload(_Section):
             "--model": self.model,
             "--epochs": self.epochs,
             "--most-epochs": self.most_epochs or self.epochs,
+            "--metric": self.metric,
             "--target": self.thresholds[-1],
             "--optimizer": self.optimizer,
-            "--lr": self.lr,
+            "--lr": self.lr[self.optimizer],
+            "--schedule": self.schedule,
             "--eval-samples": self.eval_samples,
         }
         words = (str(word) for pair in options.items() for word in pair)
         return ("python", "-m", _SCRIPTS[self.framework], *words)
+
+    def with_optimizer(self, optimizer: Optimizer) -> Workload:
+        """The same with another optimizer, at its own rate. Raises ConfigError where no rate is known for it."""
+        if optimizer not in self.lr:
+            raise ConfigError(
+                f"no learning rate of {optimizer} is known for {self.about}; there are {', '.join(self.lr)}"
+            )
+        return self.model_copy(update={"optimizer": optimizer})
 
 
 class _File(_Section):
@@ -102,14 +119,26 @@ def _broken(one: Workload) -> Iterator[tuple[str, ...]]:
     known = MXNET_MODELS if one.framework == "mxnet" else tuple(sorted(models.MODELS))
     if one.model not in known:
         yield "model", f"must be one of {', '.join(known)}", "framework"
+    for key, choices in (("data", DATA_SETS[one.framework]), ("optimizer", OPTIMIZERS[one.framework])):
+        if getattr(one, key) not in choices:
+            yield key, f"must be one of {', '.join(choices)} for {one.framework}", "framework"
     if one.comm not in planes_for(one.framework):
         yield "comm", f"must be {' or '.join(planes_for(one.framework))} for {one.framework}", "framework"
+    if one.optimizer not in one.lr:
+        yield "lr", f"must have a rate of {one.optimizer}", "optimizer"
+    if one.schedule == "cosine" and one.most_epochs not in (None, one.epochs):
+        yield "schedule", "must be constant where the end is not known; remove most_epochs", "most_epochs"
     if not one.min <= one.batch <= one.max:
         yield "batch", f"must lie within {one.min}..{one.max}", "min", "max"
     if (one.most_epochs or one.epochs) < one.epochs:
         yield "most_epochs", f"must be {one.epochs}, the epochs of every training, or more", "epochs"
-    if list(one.thresholds) != sorted(set(one.thresholds)):
-        yield "thresholds", "must grow from one to the next"
+    if one.metric == "bpb" and one.data != data.TEXT:
+        yield "metric", f"must be accuracy or loss for {one.data}; bits per byte are of a text", "data"
+    if one.metric == "accuracy" and max(one.thresholds) >= 1:
+        yield "thresholds", "must be accuracies below 1", "metric"
+    grow = bool(higher_is_better(one.metric))
+    if list(one.thresholds) != sorted(set(one.thresholds), reverse=not grow):
+        yield "thresholds", f"must {'grow' if grow else 'fall'} from one to the next", "metric"
     samples = one.epochs * one.train_samples
     if one.eval_samples > samples:
         yield "eval_samples", f"must not exceed the {samples} samples of the training", "epochs", "train_samples"

@@ -9,11 +9,16 @@ frameworks        scripts in Lightning, accelerate and transformers
 What they share
 arguments         their command line
 data              data sets by name
-download          where they come from
-formats           how files of data sets are read
-torch_images      images for torch
+data_set          what a data set is
+download          where images come from
+formats           how files of images are read
+text              a text, from Python's standard library or a file
+torch_samples     samples for torch
 mxnet_images      images for MXNet
 models            models by name
+transformers      two of them
 mxnet_models      models for MXNet
+objective         what torch workloads minimise and report
+schedule          the learning rate over a training
 goal              decides when a training ends
 """

@@ -1,9 +1,9 @@
-"""Image data sets for the workloads: found on disk, downloaded, or replaced by small digits as a last resort.
+"""Data sets for the workloads: images found on disk, downloaded, or replaced by small digits, and a text (text.py).
 
-Search order: the given path; $DYNAMIX_DATA; <cache>/data; the data set's home page (kept in <cache>/data, checked);
-scikit-learn's bundled digits. The digits are not the requested data set, so stderr and `DataSet.degraded` say so.
-A damaged file is an error, never a reason to try the next place. A whole file with another sha256 than the published
-one is used, as somebody has put it there, but stderr and `DataSet.degraded` say so.
+Search order of images: the given path; $DYNAMIX_DATA; <cache>/data; the data set's home page (kept in <cache>/data,
+checked); as a last resort scikit-learn's bundled digits. The digits are not the requested data set, so stderr and
+`DataSet.degraded` say so. A damaged file is an error, never a reason to try the next place. A whole file with another
+sha256 than the published one is used, as somebody has put it there, but stderr and `DataSet.degraded` say so.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.workloads import text
+from benchmarks.workloads.data_set import DataSet, Samples
 from benchmarks.workloads.download import RemoteFile, fetch, sha256_of
 from benchmarks.workloads.formats import IDX_FILES, RawImages, read_cifar_archive, read_idx, read_npz
 from dynamix_ps.config import variables
@@ -73,42 +75,9 @@ _KNOWN = {
         lambda folder, shape: read_cifar_archive(folder / "cifar-10-python.tar.gz", shape),
     ),
 }
-NAMES = (*_KNOWN, "digits")
-
-
-@dataclass(frozen=True, slots=True)
-class Images:
-    """Images as float32 (samples, channels, height, width) with mean 0 and deviation 1, labels as int64.
-
-    The set keeps `source` and `degraded`, so that a run records what it really trains on. Each framework wraps these
-    images in its own kind of data set (torch_images.py, mxnet_images.py).
-    """
-
-    inputs: NDArray[np.float32]
-    labels: NDArray[np.int64]
-    source: str
-    degraded: str | None
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-
-@dataclass(frozen=True, slots=True)
-class DataSet:
-    """A training and a test set. `degraded` says why this is not the requested data set."""
-
-    name: str
-    source: str
-    train: Images
-    test: Images
-    degraded: str | None = None
-    classes: int = 10
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """Channels, height, width of one sample."""
-        channels, height, width = self.train.inputs.shape[1:]
-        return channels, height, width
+TEXT = "text"
+IMAGES = (*_KNOWN, "digits")
+NAMES = (*IMAGES, TEXT)
 
 
 def load(name: str, path: Path | None = None) -> DataSet:
@@ -117,6 +86,8 @@ def load(name: str, path: Path | None = None) -> DataSet:
     Raises UsageError for an unknown name, and DataError for a missing `path`, for a damaged file, or if not even the
     bundled digits are available.
     """
+    if name == TEXT:
+        return text.load(path)
     if name == "digits":
         return _digits((28, 28, 1), "scikit-learn's digits", shifts=0)
     known = _KNOWN.get(name)
@@ -195,7 +166,7 @@ def _data_set(known: _Known, raw: RawImages, where: str, degraded: str | None = 
     subset = ", a subset" if known.title == "CIFAR-10" and len(raw.x_train) < 50_000 else ""
     source = f"{known.title} from {where} ({samples}{subset})"
     parts = [
-        Images(_normalised(pixels, known.mean, known.std), labels, source, degraded)
+        Samples(_normalised(pixels, known.mean, known.std), labels, source, degraded)
         for pixels, labels in ((raw.x_train, raw.y_train), (raw.x_test, raw.y_test))
     ]
     return DataSet(known.title, source, parts[0], parts[1], degraded)

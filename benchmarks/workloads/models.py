@@ -13,19 +13,25 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from benchmarks.workloads.text import CONTEXT
+from benchmarks.workloads.transformers import ByteGPT, PatchTransformer
 from dynamix_ps.errors import UsageError
 
-Shape = tuple[int, int, int]  # channels, height, width
+Shape = tuple[int, ...]  # channels, height, width of an image; bytes of a text
 _CIFAR: Shape = (3, 32, 32)
+_TEXT: Shape = (CONTEXT,)
 
 
 @dataclass(frozen=True, slots=True)
 class ModelEntry:
-    """A builder, called with (input shape, classes), the input shapes it supports (empty: any), and a description."""
+    """A builder, called with (input shape, classes), the shapes it supports (empty: any image), and a description."""
 
     build: Callable[[Shape, int], nn.Module]
     shapes: tuple[Shape, ...]
     about: str
+
+    def fits(self, shape: Shape) -> bool:
+        return shape in self.shapes if self.shapes else len(shape) == 3
 
 
 def make_model(name: str, shape: Shape, classes: int) -> nn.Module:
@@ -33,10 +39,10 @@ def make_model(name: str, shape: Shape, classes: int) -> nn.Module:
     entry = MODELS.get(name)
     if entry is None:
         raise UsageError(f"unknown model {name!r}; known models: {', '.join(sorted(MODELS))}")
-    if entry.shapes and shape not in entry.shapes:
-        fitting = sorted(other for other, candidate in MODELS.items() if shape in (candidate.shapes or (shape,)))
+    if not entry.fits(shape):
+        fitting = sorted(other for other, candidate in MODELS.items() if candidate.fits(shape))
         raise UsageError(
-            f"model {name!r} takes inputs of {' or '.join(map(_text, entry.shapes))}, got {_text(shape)}; "
+            f"model {name!r} takes inputs of {' or '.join(map(_text, entry.shapes)) or 'images'}, got {_text(shape)}; "
             f"models that fit: {', '.join(fitting)}"
         )
     return entry.build(shape, classes)
@@ -163,27 +169,6 @@ def _group_norm(width: int) -> nn.GroupNorm:
     return nn.GroupNorm(width // 8, width)
 
 
-class PatchTransformer(nn.Module):
-    """Classifier on 4x4 patches (arXiv 2010.11929), normalised before each part, mean over patches at the end."""
-
-    def __init__(self, shape: Shape, classes: int, width: int = 48, heads: int = 3, depth: int = 2) -> None:
-        super().__init__()
-        channels, height, image_width = shape
-        patches = (height // 4) * (image_width // 4)
-        self.patches = nn.Conv2d(channels, width, kernel_size=4, stride=4)
-        self.position = nn.Parameter(0.02 * torch.randn(patches, width))
-        layer = nn.TransformerEncoderLayer(
-            width, heads, 2 * width, dropout=0.0, activation="gelu", batch_first=True, norm_first=True
-        )
-        self.encoder = nn.TransformerEncoder(layer, depth, nn.LayerNorm(width), enable_nested_tensor=False)
-        self.head = nn.Linear(width, classes)
-
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        tokens = self.patches(inputs).flatten(2).transpose(1, 2) + self.position
-        logits: torch.Tensor = self.head(self.encoder(tokens).mean(1))
-        return logits
-
-
 MODELS = {
     "cnn": ModelEntry(_cnn, ((1, 28, 28),), "two 5x5 convolutions, 215,370 parameters with 10 classes"),
     "mlp": ModelEntry(_mlp, (), "three dense layers on inputs halved in size, 17,418 parameters for 1x28x28"),
@@ -192,6 +177,7 @@ MODELS = {
     "vgg11-slim": ModelEntry(_vgg11(4), (_CIFAR,), "VGG11 of a quarter of the width, 578,410 parameters"),
     "resnet8": ModelEntry(_resnet8, (_CIFAR,), "three residual blocks, 308,650 parameters with 10 classes"),
     "patch-transformer": ModelEntry(PatchTransformer, (_CIFAR,), "two layers on 64 patches, 43,930 parameters"),
+    "gpt": ModelEntry(ByteGPT, (_TEXT,), "two layers on 64 bytes, 279,424 parameters"),
 }
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import mxnet as mx
 from mxnet.gluon import nn
 
-Shape = tuple[int, int, int]  # channels, height, width
+Shape = tuple[int, ...]  # channels, height, width
 
 # the default first weights of torch: uniform within 1 / sqrt(inputs)
 _LIKE_TORCH = mx.init.Xavier(rnd_type="uniform", factor_type="in", magnitude=1)

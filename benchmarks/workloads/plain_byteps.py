@@ -12,7 +12,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from benchmarks.workloads import data, models
-from benchmarks.workloads.torch_images import ImageSet
+from benchmarks.workloads.torch_samples import SampleSet
 
 
 def main() -> None:
@@ -25,7 +25,7 @@ def main() -> None:
     bps.init()
     torch.manual_seed(bps.rank())  # different first weights, so that the broadcast matters
     digits = data.load("digits")
-    images, labels = ImageSet(digits.train).tensors
+    images, labels = SampleSet(digits.train).tensors
     model = models.make_model("mlp", digits.shape, digits.classes)
     optimizer = bps.DistributedOptimizer(
         torch.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9), named_parameters=model.named_parameters()
@@ -44,7 +44,7 @@ def main() -> None:
 
     weights = torch.cat([parameter.detach().flatten() for parameter in model.parameters()]).double()
     with torch.no_grad():
-        test_images, test_labels = ImageSet(digits.test).tensors
+        test_images, test_labels = SampleSet(digits.test).tensors
         accuracy = (model(test_images).argmax(1) == test_labels).float().mean()
     checksum = f"{weights.sum():.12e} {weights.square().sum():.12e}"
     line = f"rank {bps.rank()} of {bps.size()} loss {loss:.4f} accuracy {accuracy:.4f} weights {checksum}\n"

@@ -11,51 +11,53 @@ import argparse
 import sys
 
 import torch
-from torch.nn.functional import cross_entropy
 
 import dynamix_ps.torch as dynamix  # 1
-from benchmarks.workloads import data, models
+from benchmarks.workloads import data, models, objective
 from benchmarks.workloads.arguments import parse_arguments
 from benchmarks.workloads.goal import Goal
-from benchmarks.workloads.torch_images import ImageSet
+from benchmarks.workloads.schedule import scheduled
+from benchmarks.workloads.torch_samples import SampleSet
 
 
 def main() -> None:
-    args = parse_arguments(__doc__, models.MODELS)
+    args = parse_arguments(__doc__, "torch", models.MODELS)
     torch.manual_seed(args.seed)
-    images = data.load(args.data, args.path)
-    print(f"data: {images.source}", file=sys.stderr, flush=True)
-    model = models.make_model(args.model, images.shape, images.classes)
+    found = data.load(args.data, args.path)
+    print(f"data: {found.source}", file=sys.stderr, flush=True)
+    model = models.make_model(args.model, found.shape, found.classes)
     optimizer = make_optimizer(model, args)
-    train_set, test_set = ImageSet(images.train), ImageSet(images.test)
+    train_set, test_set = SampleSet(found.train), SampleSet(found.test)
 
-    run = dynamix.attach(model, optimizer, train_set)  # 2
+    run = dynamix.attach(model, optimizer, train_set, lengths=found.lengths)  # 2
 
     def score(inputs: torch.Tensor, targets: torch.Tensor) -> dict[str, torch.Tensor]:
-        logits = model(inputs)
-        loss = cross_entropy(logits, targets, reduction="sum")
-        return {"accuracy": (logits.argmax(1) == targets).sum(), "loss": loss}
+        return objective.scores(model(inputs), targets)
 
-    goal = Goal(args.epochs, args.most_epochs, args.target)
+    goal = Goal(args.epochs, args.most_epochs, args.metric, args.target)
     for inputs, targets in goal.batches(run):  # 3, run.batches(epochs=...) without a target
+        for group in optimizer.param_groups:
+            group["lr"] = scheduled(args.schedule, args.lr, run)
         optimizer.zero_grad()
         logits = model(inputs)
-        loss = cross_entropy(logits, targets)
-        run.backward(loss, correct=(logits.argmax(1) == targets).sum())  # 4, instead of loss.backward()
+        loss, correct = objective.mean_loss(logits, targets), objective.correct(logits, targets)
+        run.backward(loss, correct, objective.weight(targets))  # 4, instead of loss.backward()
         optimizer.step()
         if run.every_samples(args.eval_samples) if args.eval_samples else run.every(args.eval_every):
-            goal.see(run.evaluate(test_set, score)["accuracy"])  # 5
+            goal.see(run.evaluate(test_set, score))  # 5
 
     final = run.evaluate(test_set, score)
     if run.rank == 0:
-        found = f"test accuracy {final['accuracy']:.4f}, test loss {final['loss']:.4f}"
-        print(f"final: iteration {run.iteration}, {found}", flush=True)
+        values = ", ".join(f"test {name} {value:.4f}" for name, value in final.items())
+        print(f"final: iteration {run.iteration}, {values}", flush=True)
     run.close()
 
 
 def make_optimizer(model: torch.nn.Module, args: argparse.Namespace) -> torch.optim.Optimizer:
     if args.optimizer == "adam":
         return torch.optim.Adam(model.parameters(), lr=args.lr)
+    if args.optimizer == "adamw":
+        return torch.optim.AdamW(model.parameters(), lr=args.lr)
     return torch.optim.SGD(model.parameters(), lr=args.lr, momentum=args.momentum)
 
 

@@ -22,12 +22,13 @@ from benchmarks.workloads import data, mxnet_models
 from benchmarks.workloads.arguments import parse_arguments
 from benchmarks.workloads.goal import Goal
 from benchmarks.workloads.mxnet_images import ImageSet
+from benchmarks.workloads.schedule import scheduled
 
 cross_entropy = gluon.loss.SoftmaxCrossEntropyLoss()
 
 
 def main() -> None:
-    args = parse_arguments(__doc__, mxnet_models.MODELS)
+    args = parse_arguments(__doc__, "mxnet", mxnet_models.MODELS)
     mx.random.seed(args.seed)
     images = data.load(args.data, args.path)
     print(f"data: {images.source}", file=sys.stderr, flush=True)
@@ -41,15 +42,16 @@ def main() -> None:
         logits = net(inputs)
         return {"accuracy": correct(logits, targets), "loss": cross_entropy(logits, targets).sum()}
 
-    goal = Goal(args.epochs, args.most_epochs, args.target)
+    goal = Goal(args.epochs, args.most_epochs, args.metric, args.target)
     for inputs, targets in goal.batches(run):  # 3, run.batches(epochs=...) without a target
+        trainer.set_learning_rate(scheduled(args.schedule, args.lr, run))
         with autograd.record():
             logits = net(inputs)
             loss = cross_entropy(logits, targets).mean()
         run.backward(loss, correct=correct(logits, targets))  # 4, instead of loss.backward()
         trainer.step(1)  # 5, because the gradient is already a mean
         if run.every_samples(args.eval_samples) if args.eval_samples else run.every(args.eval_every):
-            goal.see(run.evaluate(test_set, score)["accuracy"])  # 6
+            goal.see(run.evaluate(test_set, score))  # 6
 
     final = run.evaluate(test_set, score)
     if run.rank == 0:

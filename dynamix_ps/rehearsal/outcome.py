@@ -35,13 +35,10 @@ class Outcome:
 
     def reached(self, target: Target) -> Reached | None:
         """When the value was first as good as this; None: never. See `first_reached`."""
-        sign = 1.0 if target.higher_is_better else -1.0
         points = [
-            (one.time_s, float(one.samples), sign * one.values[target.name])
-            for one in self.curve
-            if target.name in one.values
+            (one.time_s, float(one.samples), one.values[target.name]) for one in self.curve if target.name in one.values
         ]
-        return first_reached(points, sign * target.value)
+        return first_reached(points, target.value, target.higher_is_better)
 
 
 class Target(NamedTuple):

@@ -18,7 +18,7 @@ from dynamix_ps.run_record.values import number
 ACCURACY = "accuracy"
 AVERAGED = "averaged_"  # begins the names of values of averaged weights
 _HIGHER = frozenset({ACCURACY, "acc", "precision", "recall", "f1", "auc", "auroc", "iou", "dice", "r2"})
-_LOWER = frozenset({"loss", "error", "mae", "mse", "rmse", "mape", "nll", "perplexity", "ppl"})
+_LOWER = frozenset({"loss", "error", "mae", "mse", "rmse", "mape", "nll", "perplexity", "ppl", "bpb"})
 MAIN_NAMES = 3
 _WORD = re.compile(r"[a-z0-9]+")
 _OF_OLD_RUNS = (ACCURACY, "loss")  # stood in the line itself
@@ -65,8 +65,10 @@ class Reached(NamedTuple):
     samples: float
 
 
-def first_reached(points: Sequence[tuple[float, float, float]], target: float) -> Reached | None:
-    """Where the value was first at least `target`, on the line between two evaluations; None: never.
+def first_reached(
+    points: Sequence[tuple[float, float, float]], target: float, higher_is_better: bool
+) -> Reached | None:
+    """Where the value was first at least as good as `target`, on the line between two evaluations; None: never.
 
     The value at an evaluation is the mean of it and its neighbours: single ones scatter (accuracies by about half a
     point), and the luckiest would be the one that counts.
@@ -78,8 +80,8 @@ def first_reached(points: Sequence[tuple[float, float, float]], target: float) -
     for index, (time_s, samples, _) in enumerate(points):
         around = [value for _, _, value in points[max(index - 1, 0) : index + 2]]
         mean = sum(around) / len(around)
-        if mean >= target:
-            if before is None:
+        if mean >= target if higher_is_better else mean <= target:
+            if before is None or not math.isfinite(before[2]):
                 return Reached(time_s, samples)
             part = (target - before[2]) / (mean - before[2])
             return Reached(before[0] + part * (time_s - before[0]), before[1] + part * (samples - before[1]))

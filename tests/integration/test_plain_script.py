@@ -15,7 +15,7 @@ from torch.nn.functional import cross_entropy
 
 from benchmarks.testbed.ports import free_port
 from benchmarks.workloads import data, models
-from benchmarks.workloads.torch_images import ImageSet
+from benchmarks.workloads.torch_samples import SampleSet
 from tests.launching import ROOT
 
 WORKERS, STEPS, BATCH, RATE = 2, 60, 32, 0.05
@@ -25,7 +25,7 @@ def expected_checksum() -> tuple[float, float]:
     """One process on the concatenated batches: what the mean of the workers' gradients must lead to."""
     torch.manual_seed(0)
     digits = data.load("digits")
-    images, labels = ImageSet(digits.train).tensors
+    images, labels = SampleSet(digits.train).tensors
     model = models.make_model("mlp", digits.shape, digits.classes)
     optimizer = torch.optim.SGD(model.parameters(), lr=RATE, momentum=0.9)
     for step in range(STEPS):

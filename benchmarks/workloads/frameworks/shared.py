@@ -11,7 +11,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Subset
 
 from benchmarks.workloads import data
-from benchmarks.workloads.torch_images import ImageSet
+from benchmarks.workloads.torch_samples import SampleSet
 
 SIZE = 32  # first batch size of every worker that the cluster file gives none
 
@@ -21,15 +21,15 @@ def arguments(about: str | None, epochs: int) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=about)
     parser.add_argument("--epochs", type=int, default=epochs)
     parser.add_argument("--samples", type=int, default=12_000, help="at most so many to train on, a sixth to evaluate")
-    parser.add_argument("--images", choices=data.NAMES, default="fashion-mnist")
+    parser.add_argument("--images", choices=data.IMAGES, default="fashion-mnist")
     return parser.parse_args()
 
 
 def loaders(images: str, samples: int) -> tuple[DataLoader[Any], DataLoader[Any]]:
     """To train on, and to evaluate on."""
     found = data.load(images)
-    train = Subset(ImageSet(found.train), range(min(samples, len(found.train))))
-    test = Subset(ImageSet(found.test), range(min(samples // 6, len(found.test))))
+    train = Subset(SampleSet(found.train), range(min(samples, len(found.train))))
+    test = Subset(SampleSet(found.test), range(min(samples // 6, len(found.test))))
     return DataLoader(train, batch_size=SIZE, shuffle=True), DataLoader(test, batch_size=250)
 
 

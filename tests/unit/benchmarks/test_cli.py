@@ -80,7 +80,7 @@ def test_a_whole_grid_runs_once_and_is_reported(suite: Bench) -> None:
     assert (code, suite.reports) == (0, 1)
     assert suite.ran == ["pid", "ppo", "lbb", "ppo", "lbb", "pid"]
     assert "6 cells, 0 done, 6 to run" in output
-    assert "[6/6] homogeneous--fashion-cnn--pid--s2: 80.0% after 12.0 s" in output
+    assert "[6/6] homogeneous--fashion-cnn--pid--s2: 80 % after 12.0 s" in output
     code, output = suite.run()
     assert (code, suite.ran, suite.reports) == (0, [], 2)
     assert "6 cells, 6 done, 0 to run" in output

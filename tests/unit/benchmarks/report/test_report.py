@@ -47,6 +47,15 @@ class TestText:
         assert (static["t / t_rival"], static["faster"], static["ratio above 1 in"]) == ("0.75", "25 %", "none")
         assert pid["ratio above 1 in"] == "h-level-4 (3.00)"
 
+    def test_a_race_for_bits_per_byte(self) -> None:
+        cells = [replace(cell, metric="bpb", thresholds=(0.2, 0.1)) for cell in RESULTS]
+        text = report_text(cells, [])
+        found = row(text, "\n## h-level-4, fashion-cnn", "ppo")
+        assert found["s to 0.1 bits per byte (target)"].startswith("14.")
+        assert row(text, "step-time.png", "ppo")["samples to target"].startswith("14,")
+        assert "| final bits per byte | above static | bits per byte after 14." in text
+        assert "0.1 bits per byte of the test text" in text and "accuracy (%)" not in text
+
     def test_a_race(self) -> None:
         heading = "\n## h-level-4, fashion-cnn"
         text = report_text(RESULTS, [])

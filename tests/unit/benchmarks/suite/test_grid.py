@@ -204,7 +204,7 @@ def test_how_far_a_grid_has_come(tmp_path: Path) -> None:
     text = console.export_text()
     assert "30 cells, 1 done, 1 timed out, 1 failed, 27 to come" in " ".join(text.split())
     (pid,) = (line for line in text.splitlines() if "h-level-4" in line and "pid" in line)
-    assert [cell.strip() for cell in pid.strip("│ ").split("│")][3:] == ["-", "80.0% after 12.0 s", "-"]
+    assert [cell.strip() for cell in pid.strip("│ ").split("│")][3:] == ["-", "80 % after 12.0 s", "-"]
 
 
 def test_a_seed_that_a_contender_does_not_run_with_stays_empty(tmp_path: Path) -> None:
@@ -217,7 +217,7 @@ def test_a_seed_that_a_contender_does_not_run_with_stays_empty(tmp_path: Path) -
 
 def test_an_outcome_says_whether_the_target_was_reached() -> None:
     cell = CellName("calm", "small", "pid", 1)
-    assert outcome(result(cell)) == "80.0% after 12.0 s"
+    assert outcome(result(cell)) == "80 % after 12.0 s"
     assert outcome(result(cell, "timed out")) == "timed out"
 
 

@@ -14,6 +14,7 @@ import pytest
 from benchmarks.suite.grid_folder import GridFolder
 from benchmarks.suite.results import CellName, read_result
 from benchmarks.suite.runner import CellRunner, tail
+from benchmarks.workloads.goal import MetricName
 from dynamix_ps.launch.interrupts import Interrupts
 from tests.launching import ROOT, wait_for
 from tests.unit.benchmarks.suite import fake_cell
@@ -26,6 +27,7 @@ class Workload:
     thresholds: tuple[float, ...] = (0.7, 0.8)
     limit_s: float = 1000.0
     epochs: int = 1
+    metric: MetricName = "accuracy"
 
 
 def fake_command(cell: CellName, out: Path) -> Sequence[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 
 import pytest
@@ -11,11 +12,9 @@ from benchmarks.suite.results import CellResult, CurvePoint, PlanPoint
 from benchmarks.suite.statistics import (
     STATIC,
     Race,
-    accuracy_at_samples,
-    accuracy_at_time,
     contenders_of,
     difference,
-    final_accuracy,
+    final_value,
     global_batch,
     global_batch_until,
     improvement,
@@ -23,6 +22,8 @@ from benchmarks.suite.statistics import (
     relative_time,
     samples_per_s,
     samples_to,
+    value_at_samples,
+    value_at_time,
     with_static,
 )
 from tests.unit.benchmarks.suite.made_up_cells import HIGHEST, LIMIT_S, TARGET, TRAIN_S, made_up
@@ -163,18 +164,18 @@ class TestRelativeTime:
 
 class TestFigures:
     def test_the_final_accuracy_is_that_after_the_same_samples_for_all(self) -> None:
-        assert final_accuracy(made_up("ppo", 45, epochs=3)) == pytest.approx(TARGET * 30 / 45)
-        assert final_accuracy(made_up("ppo", 45, epochs=5)) == HIGHEST
+        assert final_value(made_up("ppo", 45, epochs=3)) == pytest.approx(TARGET * 30 / 45)
+        assert final_value(made_up("ppo", 45, epochs=5)) == HIGHEST
 
     def test_who_was_cut_off_has_no_accuracy_after_samples_it_never_saw(self) -> None:
         late = made_up("static-64", 45, epochs=8, ended="timed out")
-        assert final_accuracy(late) is None
-        assert accuracy_at_samples(late, 50_000) == HIGHEST
-        assert accuracy_at_samples(late, 50_001) is None
+        assert final_value(late) is None
+        assert value_at_samples(late, 50_000) == HIGHEST
+        assert value_at_samples(late, 50_001) is None
         race = only([made_up("ppo", 20, epochs=5), late])
-        assert difference(race, "ppo", STATIC, final_accuracy) is None
+        assert difference(race, "ppo", STATIC, final_value) is None
         beyond = made_up("static-64", 45, epochs=4, ended="timed out")
-        assert final_accuracy(beyond) == pytest.approx(TARGET * 40 / 45)
+        assert final_value(beyond) == pytest.approx(TARGET * 40 / 45)
 
     def test_who_diverged_never_arrives(self) -> None:
         race = only([made_up("ppo", 20), made_up("ppo", MISSED, seed=2, ended="diverged")])
@@ -182,7 +183,7 @@ class TestFigures:
 
     def test_of_one_cell(self) -> None:
         cell = made_up("ppo", 20)
-        assert final_accuracy(cell) == HIGHEST
+        assert final_value(cell) == HIGHEST
         assert samples_per_s(cell) == 1000
         assert samples_per_s(dataclasses.replace(cell, train_s=2 * TRAIN_S)) == 1000, "the evaluations count"
         assert samples_per_s(made_up("ppo", 20, ended="failed")) is None
@@ -209,12 +210,28 @@ class TestFigures:
         expected = None if arrival_s is None else pytest.approx((arrival_s, 1000 * arrival_s))
         assert cell.arrival(0.90) == expected
 
+    def test_bits_per_byte_arrive_from_above(self) -> None:
+        """Its loss is 1 / t, so its bits per byte are 1 / (t ln 2), and slightly more as means of three."""
+        cell = dataclasses.replace(made_up("ppo", 20), metric="bpb", thresholds=(0.2, 0.1))
+        reached_s = cell.time_to_s(0.1)
+        assert reached_s is not None and 14.4 < reached_s < 14.6
+        assert cell.time_to_s(0.01) is None
+        assert final_value(cell) == pytest.approx(1 / (TRAIN_S * math.log(2)))
+        assert value_at_time(cell, 20.0) == pytest.approx(1 / (20 * math.log(2)))
+
+    def test_an_infinite_loss_is_far_from_every_target(self) -> None:
+        cell = dataclasses.replace(made_up("ppo", 20), metric="loss", thresholds=(0.2, 0.1))
+        lost = tuple(dataclasses.replace(point, loss=None) for point in cell.curve[:5])
+        assert dataclasses.replace(cell, curve=lost).time_to_s(100.0) is None
+        later = dataclasses.replace(cell, curve=lost + cell.curve[5:])
+        assert later.time_to_s(1.0) == 7.0, "the mean of three is finite there for the first time"
+
     def test_accuracy_on_equal_terms(self) -> None:
         cell = made_up("ppo", 20, samples_per_s=2000)
-        assert accuracy_at_time(cell, 10.5) == pytest.approx(TARGET * 10.5 / 20)
-        assert accuracy_at_samples(cell, 21_000) == pytest.approx(TARGET * 10.5 / 20)
-        assert accuracy_at_time(cell, 1e6) == HIGHEST  # it keeps its last one
-        assert accuracy_at_time(cell, 0.5) is None  # nobody knows
+        assert value_at_time(cell, 10.5) == pytest.approx(TARGET * 10.5 / 20)
+        assert value_at_samples(cell, 21_000) == pytest.approx(TARGET * 10.5 / 20)
+        assert value_at_time(cell, 1e6) == HIGHEST  # it keeps its last one
+        assert value_at_time(cell, 0.5) is None  # nobody knows
 
     def test_the_global_batch_is_that_until_the_target_weighted_by_time(self) -> None:
         plans = ((0.0, (64, 64)), (5.0, (100, 156)), (25.0, (500, 500)))
@@ -239,7 +256,7 @@ class TestFigures:
 
     def test_difference_of_accuracies(self) -> None:
         race = only(seeds("ppo", [20, 20]) + seeds("static-64", [100, 100]))
-        found = difference(race, "ppo", STATIC, final_accuracy)
+        found = difference(race, "ppo", STATIC, final_value)
         assert found is not None and found.value == pytest.approx(HIGHEST - TARGET / 2)
 
     def test_the_first_arrival_gives_the_terms(self) -> None:

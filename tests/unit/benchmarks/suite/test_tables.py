@@ -39,6 +39,15 @@ def test_an_infinite_loss_comes_back_as_unknown(tmp_path: Path) -> None:
     assert read_tables(tmp_path)[0].curve == (dataclasses.replace(last, accuracy=pytest.approx(last.accuracy)),)
 
 
+def test_what_a_cell_is_judged_by_comes_back_and_is_the_accuracy_in_tables_without_it(tmp_path: Path) -> None:
+    write_tables(tmp_path, [dataclasses.replace(made_up("pid", 30), metric="bpb")])
+    assert read_tables(tmp_path)[0].metric == "bpb"
+    lines = (tmp_path / CELLS).read_text().splitlines()
+    assert lines[0].endswith(",metric") and lines[1].endswith(",bpb")
+    (tmp_path / CELLS).write_text("".join(f"{line.rpartition(',')[0]}\n" for line in lines))
+    assert read_tables(tmp_path)[0].metric == "accuracy"
+
+
 def test_the_bytes_depend_on_nothing_but_the_results(tmp_path: Path) -> None:
     """Neither on their order nor on whether they went through the tables before."""
     first, second = tmp_path / "first", tmp_path / "second"

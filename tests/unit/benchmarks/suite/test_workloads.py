@@ -10,15 +10,16 @@ from benchmarks.workloads import models, train
 from benchmarks.workloads.arguments import parse_arguments
 from dynamix_ps.errors import ConfigError
 
-SHAPES = {"fashion-mnist": (1, 28, 28), "cifar-10": (3, 32, 32), "digits": (1, 28, 28)}
+SHAPES = {"fashion-mnist": (1, 28, 28), "cifar-10": (3, 32, 32), "digits": (1, 28, 28), "text": (64,)}
 SHIPPED = load_workloads()
+KINDS = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
 
 
-def test_every_kind_of_model_and_both_optimizers_take_part() -> None:
+def test_every_kind_of_model_and_all_optimizers_take_part() -> None:
     expected = {"fashion-cnn", "fashion-cnn-quick", "fashion-cnn-short", "fashion-cnn-ring", "fashion-cnn-mxnet"}
-    expected |= {"fashion-cnn-adam", "cifar-vgg11", "cifar-resnet", "cifar-transformer", "digits-mlp"}
+    expected |= {"fashion-cnn-adam", "cifar-vgg11", "cifar-resnet", "cifar-transformer", "digits-mlp", "text-gpt"}
     assert expected == set(SHIPPED)
-    assert {one.optimizer for one in SHIPPED.values()} == {"sgd", "adam"}
+    assert {one.optimizer for one in SHIPPED.values()} == {"sgd", "adam", "adamw"}
 
 
 @pytest.mark.parametrize("name", SHIPPED)
@@ -35,12 +36,13 @@ def test_script_understands_the_command(name: str, monkeypatch: pytest.MonkeyPat
     wanted = train.__name__ + ("_mxnet" if workload.framework == "mxnet" else "")
     assert (python, module, script) == ("python", "-m", wanted)
     monkeypatch.setattr("sys.argv", ["train", *options, "--seed", "7"])
-    args = parse_arguments("", models.MODELS if workload.framework == "torch" else workloads.MXNET_MODELS)
+    known = models.MODELS if workload.framework == "torch" else workloads.MXNET_MODELS
+    args = parse_arguments("", workload.framework, known)
     assert (args.data, args.model, args.epochs, args.seed) == (workload.data, workload.model, workload.epochs, 7)
     assert (args.most_epochs, args.target) == (workload.most_epochs or workload.epochs, workload.thresholds[-1])
-    assert (args.lr, args.eval_samples) == (workload.lr, workload.eval_samples)
-    optimizer = train.make_optimizer(torch.nn.Linear(1, 1), args)
-    assert isinstance(optimizer, torch.optim.Adam if workload.optimizer == "adam" else torch.optim.SGD)
+    assert (args.lr, args.eval_samples) == (workload.lr[workload.optimizer], workload.eval_samples)
+    assert (args.metric, args.schedule) == (workload.metric, workload.schedule)
+    assert type(train.make_optimizer(torch.nn.Linear(1, 1), args)) is KINDS[workload.optimizer]
 
 
 @pytest.mark.parametrize("name", SHIPPED)
@@ -72,11 +74,29 @@ def changed(tmp_path: Path, old: str, new: str) -> Path:
         ("    framework: mxnet", "    comm: gloo\n    framework: mxnet", r"comm: must be byteps for mxnet"),
         ("    batch: 64", "    batch: 8", r"\.batch: must lie within 16\.\.512 \(got 8\)"),
         (r"thresholds: \[0\.\d+", "thresholds: [0.99", r"\.thresholds: must grow"),
+        (r"thresholds: \[0\.80, 0\.85, 0\.88", "thresholds: [0.8, 85", r"\.thresholds: must be accuracies below 1"),
+        (
+            r"    thresholds: \[0\.8",
+            "    metric: bpb\n    thresholds: [0.8",
+            r"\.metric: must be accuracy or loss for",
+        ),
+        (r"    thresholds: ", "    metric: loss\n    thresholds: ", r"\.thresholds: must fall"),
+        (
+            "    epochs: 3",
+            "    epochs: 3\n    most_epochs: 4\n    schedule: cosine",
+            r"\.schedule: must be constant",
+        ),
+        ("    optimizer: sgd", "    optimizer: adamw", r"\.lr: must have a rate of adamw"),
+        (
+            "    optimizer: sgd",
+            "    framework: mxnet\n    optimizer: adamw",
+            r"\.optimizer: must be one of sgd, adam for mxnet",
+        ),
         (r"eval_samples: \d+", "eval_samples: 1000000", r"\.eval_samples: must not exceed the 180000 samples"),
         ("    epochs: 3", "    epochs: 3\n    most_epochs: 2", r"\.most_epochs: must be 3, .*, or more \(got 2"),
         ("    model: cnn", "    modle: cnn", r"workloads\.fashion-cnn\.modle: .*did you mean 'model'"),
         ("    data: fashion-mnist", "    data: mnist", r"workloads\.fashion-cnn\.data: "),
-        ("lr: ", "lr: -", r"workloads\.fashion-cnn\.lr: "),
+        ("sgd: ", "sgd: -", r"workloads\.fashion-cnn\.lr\.sgd: "),
     ],
 )
 def test_mistakes_are_told_with_their_line(tmp_path: Path, old: str, new: str, message: str) -> None:
@@ -84,6 +104,15 @@ def test_mistakes_are_told_with_their_line(tmp_path: Path, old: str, new: str, m
     with pytest.raises(ConfigError, match=message) as caught:
         load_workloads(file)
     assert re.match(rf"{re.escape(str(file))}:\d+: workloads\.fashion-cnn", str(caught.value))
+
+
+def test_another_optimizer_comes_with_its_rate() -> None:
+    gpt = load_workload("text-gpt")
+    other = gpt.model_copy(update={"lr": {**gpt.lr, "sgd": 0.25}}).with_optimizer("sgd")
+    words = dict(zip(other.command[3::2], other.command[4::2], strict=True))
+    assert (words["--optimizer"], words["--lr"]) == ("sgd", "0.25")
+    with pytest.raises(ConfigError, match=r"no learning rate of adam is known for byte-level GPT"):
+        gpt.with_optimizer("adam")
 
 
 def test_command_holds_no_seed() -> None:

@@ -17,7 +17,7 @@ import torch
 from benchmarks.workloads import data, download
 from benchmarks.workloads.download import RemoteFile, fetch
 from benchmarks.workloads.formats import IDX_FILES
-from benchmarks.workloads.torch_images import ImageSet
+from benchmarks.workloads.torch_samples import SampleSet
 from dynamix_ps.errors import DataError, UsageError
 
 FASHION = (28, 28, 1)
@@ -84,7 +84,7 @@ class TestFormats:
     def test_npz_is_normalised_planar_and_typed(self, tmp_path: Path) -> None:
         path = write_npz(tmp_path / "mine.npz", FASHION)
         found = data.load("fashion-mnist", path)
-        inputs, targets = ImageSet(found.train).tensors
+        inputs, targets = SampleSet(found.train).tensors
         assert inputs.dtype == torch.float32 and targets.dtype == torch.int64
         assert found.shape == (1, 28, 28) and len(found.train) == 30 and len(found.test) == 10
         raw = torch.from_numpy(pixels(30, FASHION, 1)).permute(0, 3, 1, 2) / 255

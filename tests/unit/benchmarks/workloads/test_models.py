@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks.workloads import models, train
+from benchmarks.workloads import models, objective, train
 from dynamix_ps.errors import UsageError
 
 PARAMETERS = {  # with 10 classes, on the shape a model is made for
@@ -15,21 +15,34 @@ PARAMETERS = {  # with 10 classes, on the shape a model is made for
     "vgg11-slim": 578_410,
     "resnet8": 308_650,
     "patch-transformer": 43_930,
+    "gpt": 279_424,  # with 256 classes
 }
 SHAPES = {name: (entry.shapes or ((1, 28, 28),))[0] for name, entry in models.MODELS.items()}
 
 
+def classes_of(name: str) -> int:
+    return 256 if name == "gpt" else 10
+
+
+def samples(shape: models.Shape, classes: int, number: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Inputs and targets: images with their labels, or bytes with those that follow."""
+    if len(shape) == 3:
+        return torch.randn(number, *shape), torch.randint(classes, (number,))
+    return torch.randint(classes, (number, *shape)), torch.randint(classes, (number, *shape))
+
+
 @pytest.mark.parametrize("name", models.MODELS)
 def test_sizes_are_those_of_the_description(name: str) -> None:
-    assert models.count_parameters(models.make_model(name, SHAPES[name], 10)) == PARAMETERS[name]
+    assert models.count_parameters(models.make_model(name, SHAPES[name], classes_of(name))) == PARAMETERS[name]
     assert f"{PARAMETERS[name]:,}" in models.MODELS[name].about
 
 
 @pytest.mark.parametrize(("name", "shape"), [*SHAPES.items(), ("mlp", (3, 32, 32))])
 def test_gradients_reach_every_parameter_and_lie_flat(name: str, shape: models.Shape) -> None:
     model = models.make_model(name, shape, 7)
-    logits = model(torch.randn(5, *shape))
-    assert logits.shape == (5, 7)
+    inputs, targets = samples(shape, 7, 5)
+    logits = model(inputs)
+    assert logits.shape == (*targets.shape, 7)
     logits.square().sum().backward()
     for parameter in model.parameters():
         assert parameter.grad is not None and parameter.grad.abs().sum() > 0
@@ -38,7 +51,7 @@ def test_gradients_reach_every_parameter_and_lie_flat(name: str, shape: models.S
 
 def gradients(model: torch.nn.Module, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     model.zero_grad()
-    torch.nn.functional.cross_entropy(model(inputs), targets).backward()
+    objective.mean_loss(model(inputs), targets).backward()
     return torch.cat([parameter.grad.flatten() for parameter in model.parameters() if parameter.grad is not None])
 
 
@@ -46,7 +59,8 @@ def gradients(model: torch.nn.Module, inputs: torch.Tensor, targets: torch.Tenso
 def test_split_of_a_batch_changes_no_gradient(name: str) -> None:
     torch.manual_seed(0)
     model = models.make_model(name, SHAPES[name], 10).double()
-    inputs, targets = torch.randn(8, *SHAPES[name], dtype=torch.float64), torch.arange(8)
+    inputs, targets = samples(SHAPES[name], 10, 8)
+    inputs = inputs.double() if inputs.is_floating_point() else inputs
     whole = gradients(model, inputs, targets)
     parts = [gradients(model, inputs[rows], targets[rows]) * n / 8 for rows, n in ((slice(3), 3), (slice(3, 8), 5))]
     torch.testing.assert_close(sum(parts), whole)
@@ -55,7 +69,7 @@ def test_split_of_a_batch_changes_no_gradient(name: str) -> None:
 @pytest.mark.parametrize("name", models.MODELS)
 def test_training_and_evaluation_compute_the_same(name: str) -> None:
     model = models.make_model(name, SHAPES[name], 10)
-    inputs = torch.randn(3, *SHAPES[name])
+    inputs, _ = samples(SHAPES[name], 10, 3)
     training = model(inputs)
     torch.testing.assert_close(model.eval()(inputs), training)
 
@@ -75,6 +89,17 @@ def test_transformer_sees_where_a_patch_is() -> None:
     assert not torch.allclose(model(inputs), model(inputs.roll(4, dims=-1)), atol=1e-4)
 
 
+def test_gpt_sees_what_comes_before_a_byte_and_nothing_after_it() -> None:
+    torch.manual_seed(0)
+    model = models.make_model("gpt", SHAPES["gpt"], 256)
+    codes, _ = samples(SHAPES["gpt"], 256, 2)
+    changed = codes.clone()
+    changed[:, 40] = (changed[:, 40] + 1) % 256
+    before, after = model(codes), model(changed)
+    torch.testing.assert_close(before[:, :40], after[:, :40])
+    assert not torch.allclose(before[:, -1], after[:, -1], atol=1e-4)
+
+
 def test_channels_last_changes_no_number() -> None:
     torch.manual_seed(0)
     model = models.make_model("cnn", (1, 28, 28), 10)
@@ -84,10 +109,12 @@ def test_channels_last_changes_no_number() -> None:
 
 
 def test_unknown_and_unfitting_models_name_what_fits() -> None:
-    with pytest.raises(UsageError, match=r"'cn'.*cifar-cnn, cnn, mlp, "):
+    with pytest.raises(UsageError, match=r"'cn'.*cifar-cnn, cnn, gpt, mlp, "):
         models.make_model("cn", (1, 28, 28), 10)
     with pytest.raises(UsageError, match=r"1x28x28, got 3x32x32.*: cifar-cnn, mlp, patch-transformer, resnet8, vgg11"):
         models.make_model("cnn", (3, 32, 32), 10)
+    with pytest.raises(UsageError, match=r"'mlp' takes inputs of images, got 64; models that fit: gpt$"):
+        models.make_model("mlp", (64,), 256)
 
 
 def test_example_script_needs_five_lines() -> None:

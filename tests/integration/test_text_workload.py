@@ -1,0 +1,81 @@
+"""The language model of the benchmarks on two uneven workers, with sizes in tokens, and in one process."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks.workloads.text import CONTEXT
+from tests.launching import dynamix
+
+pytestmark = pytest.mark.timeout(180)
+
+CLUSTER = """\
+name: t
+seed: 3
+run_dir: {folder}/runs
+comm: {comm}
+cluster: {{workers: {workers}}}
+batch: {{unit: tokens, min: {least}, max: 4096}}
+window: 5
+lr_rule: none
+policy: {{name: {policy}}}
+"""
+LEAST = 4 * CONTEXT
+TWO, ONE = "[{batch: 1024}, {batch: 1024, speed: 0.5}]", "[{batch: 2048}]"
+# The workload's own script; it keeps the model to write its weights.
+SCRIPT = """
+import os, sys
+import numpy as np
+import torch
+from benchmarks.workloads import models, train
+kept = []
+make_model = models.make_model
+models.make_model = lambda *arguments: kept.append(make_model(*arguments)) or kept[0]
+train.main()
+weights = torch.cat([parameter.detach().flatten() for parameter in kept[0].parameters()])
+np.save(f"weights-{os.environ.get('DMLC_WORKER_ID', 0)}.npy", weights.numpy())
+"""
+OPTIONS = "--data text --model gpt --epochs 1 --optimizer adamw --lr 0.003 --schedule cosine --metric bpb"
+
+
+def trained(folder: Path, comm: str, workers: str, policy: str) -> tuple[dict[str, Any], list[np.ndarray]]:
+    """The summary and every worker's weights."""
+    folder.mkdir()
+    cluster = CLUSTER.format(folder=folder, comm=comm, workers=workers, policy=policy, least=LEAST)
+    (folder / "cluster.yaml").write_text(cluster)
+    (folder / "script.py").write_text(SCRIPT)
+    options = [*OPTIONS.split(), "--path", argparse.__file__, "--eval-samples", "400"]
+    process = dynamix("launch", "-c", "cluster.yaml", "--", "python", "script.py", *options, cwd=folder)
+    output, _ = process.communicate(timeout=150)
+    assert process.returncode == 0, output[-3000:]
+    summary = json.loads((folder / "runs" / "latest" / "summary.json").read_text())
+    return summary, [np.load(file) for file in sorted(folder.glob("weights-*.npy"))]
+
+
+@pytest.mark.parametrize("comm", ["byteps", "gloo"])
+def test_two_workers_learn_the_same_weights(tmp_path: Path, comm: str) -> None:
+    summary, (first, second) = trained(tmp_path / "two", comm, TWO, "proportional")
+    assert (summary["exit_code"], summary["degraded"], summary["counted"]) == (0, [], "tokens")
+    assert summary["plans_applied"] >= 1
+    assert np.array_equal(first, second)
+    values = [one["values"] for one in summary["evaluations"]]
+    assert set(values[0]) == {"accuracy", "loss", "bpb"}
+    assert summary["metrics"]["bpb"]["higher_is_better"] is False
+    assert values[-1]["bpb"] < values[0]["bpb"] < 8, "8 bits if all bytes were alike"
+    assert values[-1]["bpb"] == pytest.approx(values[-1]["loss"] / np.log(2), rel=1e-6)
+
+
+def test_two_workers_learn_what_one_process_learns(tmp_path: Path) -> None:
+    """The same batches, summed in another order: Adam makes much of rounding errors where gradients are tiny."""
+    two, (weights, _) = trained(tmp_path / "two", "gloo", TWO, "static")
+    one, (alone,) = trained(tmp_path / "one", "local", ONE, "static")
+    assert two["iterations"] == one["iterations"]
+    assert np.linalg.norm(weights - alone) < 1e-3 * np.linalg.norm(alone)
+    bpb = [summary["evaluations"][-1]["values"]["bpb"] for summary in (two, one)]
+    assert bpb[0] == pytest.approx(bpb[1], abs=1e-3)
