@@ -18,6 +18,7 @@ Real training in one process:
     rehearsal_bed       rehearsed runs against the cells of the published grid
     epoch_end           the effect of a last batch of a few samples
     growth              when the global batch may grow
+    learning_rates      learning rates for the workloads of the suite, by optimizer
     wire_precision      the accuracy that half precision on the wire costs
     finish              a larger global batch towards the end of training
 
@@ -34,6 +35,7 @@ About our code and the machine:
 
 Shared:
 
+    launching           one training under `dynamix launch`
     study               command line, CSV, picture and page of a study
     fault_kinds         the faults of the campaign
     fault_job           one run that a fault hits

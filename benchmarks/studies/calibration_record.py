@@ -7,8 +7,6 @@ small file (dynamix_ps/sim/recorded.py).
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,9 +14,8 @@ from typing import Literal
 
 from rich.console import Console
 
-from dynamix_ps.config.load import dump_config
+from benchmarks.studies.launching import launched
 from dynamix_ps.config.schema import BatchBounds, Cluster, Config, Metrics, Policy, Worker
-from dynamix_ps.run_record.run_folder import RunFolder
 from dynamix_ps.sim.recorded import SUFFIX, write_recording
 
 SPEEDS = (1.0, 0.5, 0.25)
@@ -69,24 +66,12 @@ def record(folder: Path, console: Console) -> None:
     """
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="dx-calibration-") as temporary:
+        runs = Path(temporary)
         for number, run in enumerate(RUNS, start=1):
             console.print(f"recording {run.name}, {number} of {len(RUNS)}", highlight=False)
-            write_recording(launch(run, Path(temporary)), Path(temporary) / f"{run.name}{SUFFIX}")
+            write_recording(launched(config_of(run, runs), runs, LIMIT_S), runs / f"{run.name}{SUFFIX}")
         for run in RUNS:
-            shutil.copy(Path(temporary) / f"{run.name}{SUFFIX}", folder)
-
-
-def launch(run: Recorded, folder: Path) -> RunFolder:
-    """Run once with `dynamix launch`, in a folder below `folder`."""
-    cluster_file = folder / f"{run.name}.yaml"
-    cluster_file.write_text(dump_config(config_of(run, folder)))
-    command = [sys.executable, "-m", "dynamix_ps", "launch", "-c", str(cluster_file)]
-    done = subprocess.run(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=LIMIT_S, check=False
-    )
-    if done.returncode:
-        raise SystemExit(f"{run.name}: dynamix launch ended with {done.returncode}:\n{done.stdout[-3000:]}")
-    return RunFolder.open(folder / "latest")
+            shutil.copy(runs / f"{run.name}{SUFFIX}", folder)
 
 
 def config_of(run: Recorded, folder: Path) -> Config:

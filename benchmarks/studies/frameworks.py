@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -20,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.report.page import markdown
-from dynamix_ps.config.load import dump_config
+from benchmarks.studies.launching import launched
 from dynamix_ps.config.schema import BatchBounds, Cluster, Config, Metrics, Policy, Worker
 
 WORKERS = (Worker(batch=32), Worker(batch=32, speed=0.7), Worker(batch=16, speed=0.4))
@@ -72,14 +71,14 @@ def main() -> int:
 
 def outcome_of(framework: str) -> Outcome:
     with tempfile.TemporaryDirectory(prefix="dx-frameworks-") as folder:
-        summary = launched(Path(folder), "python", "-m", f"{SCRIPTS}.with_{framework}")
+        summary = summary_of(Path(folder), "python", "-m", f"{SCRIPTS}.with_{framework}")
     bar, plans = BARS[framework], summary["plans_applied"]
     value = summary["metrics"][bar.metric]["last"]
     met = bar.is_met(value) and plans >= PLANS
     return Outcome(framework, bar.metric, value, bar.value, plans, summary["train_s"], met)
 
 
-def launched(folder: Path, *script: str, window: int = 10) -> dict[str, Any]:
+def summary_of(folder: Path, *script: str, window: int = 10) -> dict[str, Any]:
     """The summary of a script on three workers. Raises SystemExit, with its output, if the run fails."""
     config = Config(
         name="frameworks",
@@ -91,23 +90,9 @@ def launched(folder: Path, *script: str, window: int = 10) -> dict[str, Any]:
         window=window,
         policy=Policy(name="ppo"),
         metrics=Metrics(tensorboard=False),
+        command=script,
     )
-    file = folder / "cluster.yaml"
-    file.write_text(dump_config(config))
-    command = [sys.executable, "-m", "dynamix_ps", "launch", "-c", str(file), "--", *script]
-    done = subprocess.run(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        timeout=_LIMIT_S,
-        cwd=folder,
-        check=False,
-    )
-    if done.returncode:
-        raise SystemExit(f"{' '.join(script)}: dynamix launch ended with {done.returncode}:\n{done.stdout[-3000:]}")
-    summary: dict[str, Any] = json.loads((folder / "runs" / "latest" / "summary.json").read_text())
+    summary: dict[str, Any] = json.loads(launched(config, folder, _LIMIT_S).summary_json.read_text())
     return summary
 
 

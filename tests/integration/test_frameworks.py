@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.studies.frameworks import SCRIPTS, launched
+from benchmarks.studies.frameworks import SCRIPTS, summary_of
 
 FRAMEWORKS = ("accelerate", "lightning", "transformers")
 SAMPLES = 1200  # of digits, and lines of text
@@ -22,7 +22,7 @@ for name in {FRAMEWORKS}:
 @pytest.mark.skipif(not all(map(find_spec, FRAMEWORKS)), reason="not all extras of the frameworks are installed")
 def test_a_script_in_each_framework_learns_on_three_workers(tmp_path: Path) -> None:
     """One after the other in the same processes, because starting them takes most of the time."""
-    summary = launched(tmp_path, "python", "-c", SCRIPT, window=5)
+    summary = summary_of(tmp_path, "python", "-c", SCRIPT, window=5)
     assert (summary["exit_code"], summary["degraded"]) == (0, [])
     assert summary["samples"] == len(FRAMEWORKS) * 3 * SAMPLES
     assert summary["plans_applied"] >= 1
