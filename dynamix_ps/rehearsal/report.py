@@ -164,7 +164,7 @@ def _draw_curves(file: Path, study: Study, comparison: Comparison) -> None:
     name, others = comparison.target.name, [one for one in study.policies if one != comparison.reference]
     colours = {comparison.reference: REFERENCE_COLOUR} | dict(zip(others, cycle(WORKER_COLOURS), strict=False))
     for axes, scenario in zip(np.atleast_1d(figure.subplots(len(study.scenarios), 1)), study.scenarios, strict=True):
-        for policy, colour in colours.items():
+        for covered, (policy, colour) in zip(reversed(range(len(colours))), colours.items(), strict=True):
             runs = [
                 outcome
                 for run, outcome in comparison.outcomes.items()
@@ -172,7 +172,8 @@ def _draw_curves(file: Path, study: Study, comparison: Comparison) -> None:
             ]
             for outcome in runs:
                 axes.plot(*_curve(outcome, name), color=colour, alpha=0.2, linewidth=0.7)
-            _draw_median(axes, [_curve(outcome, name) for outcome in runs], colour, policy)
+            look = {"color": colour, "linewidth": 1.4 + 0.7 * covered, "label": policy}  # seen below others, too
+            _draw_median(axes, [_curve(outcome, name) for outcome in runs], look)
         axes.axhline(comparison.target.value, color="#777777", linewidth=1, linestyle="--")
         axes.set_title(scenario.name, loc="left", fontsize="medium")
         axes.set_xlabel("simulated seconds of training")
@@ -187,7 +188,7 @@ def _curve(outcome: Outcome, name: str) -> tuple[list[float], list[float]]:
     return [point.time_s for point in points], [point.values[name] for point in points]
 
 
-def _draw_median(axes: Any, curves: Sequence[tuple[list[float], list[float]]], colour: str, policy: str) -> None:
+def _draw_median(axes: Any, curves: Sequence[tuple[list[float], list[float]]], look: dict[str, Any]) -> None:
     """Over the time that all of them cover."""
     known = [(times, values) for times, values in curves if times]
     if not known:
@@ -195,4 +196,4 @@ def _draw_median(axes: Any, curves: Sequence[tuple[list[float], list[float]]], c
     begin, end = max(times[0] for times, _ in known), min(times[-1] for times, _ in known)
     at = np.linspace(begin, end, 200) if begin < end else np.array([begin])
     middle = np.median([np.interp(at, times, values) for times, values in known], axis=0)
-    axes.plot(at, middle, color=colour, linewidth=1.8, label=policy)
+    axes.plot(at, middle, **look)

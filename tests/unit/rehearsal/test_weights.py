@@ -229,6 +229,24 @@ def test_every_sample_comes_once_and_sizes_are_the_plan_s(rehearse: Rehearse):
         assert [line["batch_size"] for line in of_workers] == plans[of_workers[0]["plan_version"]]
 
 
+def test_averages_of_weights_are_over_the_samples_of_all_workers(rehearse: Rehearse):
+    rehearse(policy={"name": "random"}, batch={"min": 4, "max": 20})
+    model, decay, first = plain_model(), 0.8, 24
+    optimizer = torch.optim.SGD(model.parameters(), lr=LR, momentum=MOMENTUM)
+    run = dynamix.attach(model, optimizer, make_data(), ema_decay=decay)
+    mean, trained = [torch.zeros_like(p) for p in model.parameters()], 0
+    for inputs, targets in run.batches(iterations=14):
+        optimizer.zero_grad()
+        run.backward(cross_entropy(model(inputs), targets))
+        optimizer.step()
+        trained += len(inputs)
+        part = (1 - decay ** (len(inputs) / first)) / (1 - decay ** (trained / first))
+        mean = [one + part * (p.detach() - one) for one, p in zip(mean, model.parameters(), strict=True)]
+    with run.averaged():
+        for one, parameter in zip(mean, model.parameters(), strict=True):
+            torch.testing.assert_close(parameter.detach(), one, rtol=1e-9, atol=1e-9)
+
+
 @pytest.mark.parametrize("first", ["compiled, then attached", "attached, then compiled"])
 def test_compiled_models_train_as_others_do(first: str, rehearse: Rehearse):
     folder = rehearse(policy={"name": "random"}, batch={"min": 4, "max": 20})
