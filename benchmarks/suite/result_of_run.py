@@ -17,7 +17,7 @@ from dynamix_ps.config.schema import Config
 from dynamix_ps.errors import DIVERGED
 from dynamix_ps.policy.registry import make_policy, policy_rng
 from dynamix_ps.report.plots.history import read_history
-from dynamix_ps.run_record.evaluations import evaluation_of
+from dynamix_ps.run_record.evaluations import ACCURACY, AVERAGED, evaluation_of
 from dynamix_ps.run_record.json_lines import JsonLinesTail
 from dynamix_ps.run_record.model import TIME_PARTS
 from dynamix_ps.run_record.run_folder import RunFolder
@@ -75,17 +75,19 @@ def divergence(run: Path) -> str:
 
 def _curve(folder: RunFolder, workload: Workload) -> tuple[CurvePoint, ...]:
     lines = [line for line in JsonLinesTail(folder.worker_file(0)).read() if line["kind"] == "evaluation"]
-    points = [(line, evaluation_of(line, 0.0)) for line in lines]
+    points = [(line, evaluation_of(line, 0.0).values) for line in lines]
+    label = "" if workload.ema_decay is None else AVERAGED
+    accuracy, loss = f"{label}{ACCURACY}", f"{label}loss"
     return tuple(
         CurvePoint(
             time_s=round(line["trained_s"], 3),
             samples=line["trained_samples"],
             epoch=_rounded(line["trained_samples"] / workload.train_samples),
-            accuracy=point.accuracy,
-            loss=loss if math.isfinite(loss := point.values.get("loss", math.nan)) else None,
+            accuracy=values[accuracy],
+            loss=found if math.isfinite(found := values.get(loss, math.nan)) else None,
         )
-        for line, point in points
-        if not math.isnan(point.accuracy)
+        for line, values in points
+        if not math.isnan(values.get(accuracy, math.nan))
     )
 
 

@@ -24,6 +24,7 @@ MXNET_MODELS = ("cnn", "mlp")  # models that are there in both frameworks
 _SCRIPTS = {"torch": "benchmarks.workloads.train", "mxnet": "benchmarks.workloads.train_mxnet"}
 
 Positive = Annotated[float, Field(gt=0)]
+Decay = Annotated[float, Field(gt=0, lt=1)]
 Count = Annotated[int, Field(gt=0)]
 Optimizer = Literal["sgd", "adam", "adamw"]  # sgd with momentum 0.9
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._]*(-[A-Za-z0-9._]+)*$", max_length=64)]
@@ -53,6 +54,7 @@ class Workload(_Section):
     lr_rule: Literal["none", "linear", "sqrt", "adascale"]
     epochs: Count
     most_epochs: Count | None = None  # none: no more than `epochs`
+    ema_decay: Decay | None = None  # of averaged weights, which are then what is judged; none: the weights themselves
     eval_samples: Count  # of all workers between evaluations, so that large and small batches pay for as many
     batch: Count  # first size of every worker
     min: Count
@@ -76,6 +78,7 @@ class Workload(_Section):
             "--lr": self.lr[self.optimizer],
             "--schedule": self.schedule,
             "--eval-samples": self.eval_samples,
+            **({} if self.ema_decay is None else {"--ema-decay": self.ema_decay}),
         }
         words = (str(word) for pair in options.items() for word in pair)
         return ("python", "-m", _SCRIPTS[self.framework], *words)
@@ -116,14 +119,7 @@ def _findings(file: _File) -> Iterator[Finding]:
 
 def _broken(one: Workload) -> Iterator[tuple[str, ...]]:
     """A key, what is wrong with it, and the other keys that this is about."""
-    known = MXNET_MODELS if one.framework == "mxnet" else tuple(sorted(models.MODELS))
-    if one.model not in known:
-        yield "model", f"must be one of {', '.join(known)}", "framework"
-    for key, choices in (("data", DATA_SETS[one.framework]), ("optimizer", OPTIMIZERS[one.framework])):
-        if getattr(one, key) not in choices:
-            yield key, f"must be one of {', '.join(choices)} for {one.framework}", "framework"
-    if one.comm not in planes_for(one.framework):
-        yield "comm", f"must be {' or '.join(planes_for(one.framework))} for {one.framework}", "framework"
+    yield from _of_no_framework(one)
     if one.optimizer not in one.lr:
         yield "lr", f"must have a rate of {one.optimizer}", "optimizer"
     if one.schedule == "cosine" and one.most_epochs not in (None, one.epochs):
@@ -142,3 +138,17 @@ def _broken(one: Workload) -> Iterator[tuple[str, ...]]:
     samples = one.epochs * one.train_samples
     if one.eval_samples > samples:
         yield "eval_samples", f"must not exceed the {samples} samples of the training", "epochs", "train_samples"
+
+
+def _of_no_framework(one: Workload) -> Iterator[tuple[str, ...]]:
+    """What the framework of the workload does not have."""
+    known = MXNET_MODELS if one.framework == "mxnet" else tuple(sorted(models.MODELS))
+    if one.model not in known:
+        yield "model", f"must be one of {', '.join(known)}", "framework"
+    for key, choices in (("data", DATA_SETS[one.framework]), ("optimizer", OPTIMIZERS[one.framework])):
+        if getattr(one, key) not in choices:
+            yield key, f"must be one of {', '.join(choices)} for {one.framework}", "framework"
+    if one.comm not in planes_for(one.framework):
+        yield "comm", f"must be {' or '.join(planes_for(one.framework))} for {one.framework}", "framework"
+    if one.ema_decay is not None and one.framework != "torch":
+        yield "ema_decay", "must be left out: averaged weights are torch's", "framework"

@@ -34,6 +34,8 @@ def parse_arguments(about: str | None, framework: Framework, models: Iterable[st
     parser.add_argument("--schedule", choices=SCHEDULES, default="constant", help="cosine: after a warm-up")
     parser.add_argument("--eval-every", type=int, default=100, metavar="N", help="iterations between evaluations")
     parser.add_argument("--eval-samples", type=int, metavar="N", help="samples between evaluations (not iterations)")
+    if framework == "torch":
+        parser.add_argument("--ema-decay", type=float, metavar="D", help="judge averaged weights, of this decay")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     args.most_epochs = max(args.most_epochs or 0, args.epochs)

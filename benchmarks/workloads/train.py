@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Mapping
 
 import torch
 
@@ -29,10 +30,15 @@ def main() -> None:
     optimizer = make_optimizer(model, args)
     train_set, test_set = SampleSet(found.train), SampleSet(found.test)
 
-    run = dynamix.attach(model, optimizer, train_set, lengths=found.lengths)  # 2
+    run = dynamix.attach(model, optimizer, train_set, lengths=found.lengths, ema_decay=args.ema_decay)  # 2
 
     def score(inputs: torch.Tensor, targets: torch.Tensor) -> dict[str, torch.Tensor]:
         return objective.scores(model(inputs), targets)
+
+    def evaluate() -> Mapping[str, float]:
+        """Of the weights; where they are averaged, of the averages too, which then count."""
+        values: Mapping[str, float] = run.evaluate(test_set, score)  # 5
+        return values if args.ema_decay is None else run.evaluate(test_set, score, averaged=True)
 
     goal = Goal(args.epochs, args.most_epochs, args.metric, args.target)
     for inputs, targets in goal.batches(run):  # 3, run.batches(epochs=...) without a target
@@ -44,9 +50,9 @@ def main() -> None:
         run.backward(loss, correct, objective.weight(targets))  # 4, instead of loss.backward()
         optimizer.step()
         if run.every_samples(args.eval_samples) if args.eval_samples else run.every(args.eval_every):
-            goal.see(run.evaluate(test_set, score))  # 5
+            goal.see(evaluate())
 
-    final = run.evaluate(test_set, score)
+    final = evaluate()
     if run.rank == 0:
         values = ", ".join(f"test {name} {value:.4f}" for name, value in final.items())
         print(f"final: iteration {run.iteration}, {values}", flush=True)

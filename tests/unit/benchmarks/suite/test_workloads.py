@@ -18,6 +18,7 @@ KINDS = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.
 def test_every_kind_of_model_and_all_optimizers_take_part() -> None:
     expected = {"fashion-cnn", "fashion-cnn-quick", "fashion-cnn-short", "fashion-cnn-ring", "fashion-cnn-mxnet"}
     expected |= {"fashion-cnn-adam", "cifar-vgg11", "cifar-resnet", "cifar-transformer", "digits-mlp", "text-gpt"}
+    expected |= {"fashion-cnn-averaged"}
     assert expected == set(SHIPPED)
     assert {one.optimizer for one in SHIPPED.values()} == {"sgd", "adam", "adamw"}
 
@@ -42,6 +43,7 @@ def test_script_understands_the_command(name: str, monkeypatch: pytest.MonkeyPat
     assert (args.most_epochs, args.target) == (workload.most_epochs or workload.epochs, workload.thresholds[-1])
     assert (args.lr, args.eval_samples) == (workload.lr[workload.optimizer], workload.eval_samples)
     assert (args.metric, args.schedule) == (workload.metric, workload.schedule)
+    assert getattr(args, "ema_decay", None) == workload.ema_decay
     assert type(train.make_optimizer(torch.nn.Linear(1, 1), args)) is KINDS[workload.optimizer]
 
 
@@ -72,6 +74,7 @@ def changed(tmp_path: Path, old: str, new: str) -> Path:
     [
         ("    model: cnn", "    model: cmm", r"\.model: must be one of cifar-cnn, cnn, .* \(got cmm\)"),
         ("    framework: mxnet", "    comm: gloo\n    framework: mxnet", r"comm: must be byteps for mxnet"),
+        ("    framework: mxnet", "    ema_decay: 0.9\n    framework: mxnet", r"ema_decay: must be left out: averaged"),
         ("    batch: 64", "    batch: 8", r"\.batch: must lie within 16\.\.512 \(got 8\)"),
         (r"thresholds: \[0\.\d+", "thresholds: [0.99", r"\.thresholds: must grow"),
         (r"thresholds: \[0\.80, 0\.85, 0\.88", "thresholds: [0.8, 85", r"\.thresholds: must be accuracies below 1"),
