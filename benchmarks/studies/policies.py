@@ -1,4 +1,4 @@
-"""Time to accuracy of all policies on all shipped scenarios (simulated).
+"""Time to accuracy of all policies on all shipped scenarios without effects of real machines (simulated).
 
     python -m benchmarks.studies.policies --json FILE --out benchmarks/results
 
@@ -42,6 +42,7 @@ from dynamix_ps.sim.contest.comparison import estimate, interquartile_mean
 from dynamix_ps.sim.contest.contest import TUNED, Contest, compare, compete
 from dynamix_ps.sim.contest.contest_report import contest_table, draw_contest, write_rows
 from dynamix_ps.sim.contest.evaluate import SEEDS
+from dynamix_ps.sim.scenario.effects import effects_of
 from dynamix_ps.sim.scenario.load import Scenario, load_scenario, shipped
 from dynamix_ps.terminal import make_console, progress_bar
 
@@ -67,10 +68,12 @@ def main() -> None:
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="write page, picture and one line per run here")
     parser.add_argument("--seeds", type=int, default=SEEDS)
     parser.add_argument("--seed", type=int, default=0, help="seed of all random numbers")
-    parser.add_argument("--scenario", action="append", help="only these (default: all that ship)")
+    parser.add_argument("--scenario", action="append", help="only these (default: all that ship without effects)")
     parser.add_argument("--rivals-only", action="store_true", help="leave the learned policies out")
     args = parser.parse_args()
     scenarios = [load_scenario(name) for name in args.scenario or shipped()]
+    if not args.scenario:
+        scenarios = [one for one in scenarios if not effects_of(one)]  # benchmarks/studies/clock.py runs the others
     console = make_console()
     began_s = time.monotonic()
     with TemporaryDirectory() as folder, progress_bar(console) as bar:

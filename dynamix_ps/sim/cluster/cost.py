@@ -1,5 +1,7 @@
 """How long an iteration takes, and how a worker's hook splits that time. Pure, shapes (E, W) and (E,).
 
+Sizes may have one more axis in front, (K, E, W), for K plans of every environment; so have the times then.
+
 An iteration is computing, then a sum over all workers. Worker i computes for c_i and then needs the network for n_i,
 the part that overlap does not hide. In steady state a synchronous iteration takes as long as the slowest chain,
 max (c_i + n_i). Compute times jitter independently, so the mean of that maximum exceeds the largest mean: for jitter
@@ -24,6 +26,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from dynamix_ps.comm.placement import link_traffic
+from dynamix_ps.sim.cluster.effects.cliffs import extra
+from dynamix_ps.sim.cluster.effects.contention import contended
+from dynamix_ps.sim.cluster.effects.tiles import padding
 from dynamix_ps.sim.cluster.parameters import Parameters, Reals
 from dynamix_ps.sim.cluster.traces import Conditions
 
@@ -104,16 +109,23 @@ def _times(
     busy = chain_s / chain_s.max(axis=-1, keepdims=True)
     seen_s = computing_s * (parameters.quota + (1 - parameters.quota) * busy**THROTTLED_POWER)
     last_s = largest(seen_s)
-    push_pull_s, wait_s = iteration_s - last_s, last_s[:, None] - seen_s
+    push_pull_s, wait_s = iteration_s - last_s, last_s[..., None] - seen_s
     return Times(seen_s, computing_s, push_pull_s, wait_s, iteration_s, transfer_s, bytes_, served_bytes_per_s)
 
 
 def compute_s(parameters: Parameters, conditions: Conditions, sizes: Reals) -> Reals:
-    """(fixed + per sample * b) * slow-down; samples beyond the memory limit take OVER_MEMORY times as long."""
-    beyond = np.maximum(sizes - parameters.memory_limit, 0)
-    samples = np.maximum(sizes, 1) + (OVER_MEMORY - 1) * beyond  # the hook runs at least one sample
-    seconds: Reals = (parameters.fixed_s + parameters.per_sample_s * samples) * conditions.slow
-    return seconds
+    """(fixed + per sample * b) * slow-down; samples beyond the memory limit take OVER_MEMORY times as long.
+
+    effects/ says how tiles, cliffs and workers of one host change this.
+    """
+    used = np.maximum(sizes, 1)  # the hook runs at least one sample
+    samples = used + extra(sizes, parameters.memory_limit, OVER_MEMORY)
+    if (parameters.tile_part > 0).any():
+        samples = samples + padding(used, parameters.tile_samples, parameters.tile_part)
+    if (parameters.cliff_slope > 1).any():
+        samples = samples + extra(sizes, parameters.cliff_samples, parameters.cliff_slope)
+    seconds: Reals = (parameters.fixed_s + parameters.per_sample_s * samples) * conditions.slow * conditions.heat
+    return contended(seconds, parameters.host, parameters.contention) if parameters.contention.any() else seconds
 
 
 def transfers(parameters: Parameters, conditions: Conditions) -> tuple[Reals, Reals, Reals]:
@@ -159,5 +171,5 @@ def exposed(parameters: Parameters, conditions: Conditions, computing_s: Reals, 
 
 def _mean_of_largest(mean_s: Reals, largest_s: Reals, spread_s: Reals) -> Reals:
     """E max of Gumbel variables with these means and one scale."""
-    weight = np.exp((mean_s - largest_s[:, None]) / spread_s[:, None])
+    weight = np.exp((mean_s - largest_s[..., None]) / spread_s[..., None])
     return np.asarray(largest_s + spread_s * np.log(weight.sum(axis=-1)))

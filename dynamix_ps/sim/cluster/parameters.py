@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from dynamix_ps.apportion import Whole
 from dynamix_ps.comm.placement import server_shares
 from dynamix_ps.policy.base import LR_RULES
+from dynamix_ps.sim.cluster.effects.fields import effect_fields
 from dynamix_ps.sim.scenario.load import Scenario
 from dynamix_ps.sim.scenario.parts import Burst, Event
 
@@ -56,6 +57,15 @@ class Parameters:
     low: Whole  # bounds of the batch size
     high: Whole
     initial: Whole  # first sizes; the learning rate is tuned for their sum
+    # effects of real machines, (E, W); effects/ explains them
+    tile_samples: Reals  # computed at once
+    tile_part: Reals  # of the time per sample that comes in whole tiles
+    cliff_samples: Reals  # beyond which every sample takes `cliff_slope` times as long
+    cliff_slope: Reals
+    host: Whole  # equal for workers of one host
+    heat_slow_down: Reals  # factor on the compute time of a hot machine under full load
+    heat_s: Reals  # time constant of warming and cooling
+    heat_load: Reals  # part of the time in which a machine can compute without becoming slower
     # random bursts, (E, len(BURST_KINDS), W), with exponential gaps and lengths
     burst_gap_s: Reals  # mean time between two bursts; infinite: none
     burst_length_s: Reals
@@ -65,6 +75,7 @@ class Parameters:
     event_by_epoch: Mask  # `event_from` and `event_until` are in epochs, else in seconds
     event_from: Reals
     event_until: Reals
+    event_every: Reals  # period with which the event comes back; infinite: once
     event_value: Reals  # neutral for other workers
     # the cluster, (E,)
     window: Whole  # iterations per window (k)
@@ -72,6 +83,7 @@ class Parameters:
     jitter: Reals  # of one iteration's compute time, standard deviation over mean
     drift: Reals  # of a worker's speed, standard deviation of its logarithm
     drift_s: Reals  # time constant of the drift
+    contention: Reals  # by what part one computing worker slows the others of its host down
     servers: Whole  # all of them
     server_bytes_per_s: Reals  # of those on hosts of their own together, in each direction; infinite: there are none
     ring: Mask  # ring all-reduce instead of parameter servers
@@ -139,7 +151,8 @@ class Parameters:
         more = count - self.event_kind.shape[1]
         if not more:
             return self
-        wide = {"event_kind": 0, "event_by_epoch": False, "event_from": np.inf, "event_until": np.inf, "event_value": 1}
+        wide = {"event_kind": 0, "event_by_epoch": False, "event_value": 1}
+        wide |= dict.fromkeys(("event_from", "event_until", "event_every"), np.inf)
         padded = {}
         for name, filler in wide.items():
             array = getattr(self, name)
@@ -189,6 +202,7 @@ def _one(scenario: Scenario) -> Parameters:
         latency_s=workers("latency_s"),
         loss=workers("loss"),
         server_share=_server_share(scenario)[None],
+        **effect_fields(scenario),
         low=np.full((1, n), scenario.batch.min, dtype=np.int64),
         high=np.full((1, n), scenario.batch.max, dtype=np.int64),
         initial=np.array([scenario.initial_sizes], dtype=np.int64),
@@ -238,11 +252,16 @@ def _events(trace: Sequence[Event], n: int) -> dict[str, Any]:
         row[slice(None) if event.workers is None else list(event.workers)] = event.value
     begins = [event.at_s if event.at_epoch is None else event.at_epoch for event in trace]
     ends = [event.until_s if event.at_epoch is None else event.until_epoch for event in trace]
+
+    def or_never(times: list[float | None]) -> Reals:
+        return np.array([[np.inf if time is None else time for time in times]], dtype=np.float32).reshape(1, -1)
+
     return {
         "event_kind": np.array([kinds], dtype=np.int8).reshape(1, -1),
         "event_by_epoch": np.array([[event.at_epoch is not None for event in trace]], dtype=bool).reshape(1, -1),
         "event_from": np.array([begins], dtype=np.float32).reshape(1, -1),
-        "event_until": np.array([[np.inf if end is None else end for end in ends]], dtype=np.float32).reshape(1, -1),
+        "event_until": or_never(ends),
+        "event_every": or_never([event.every_s for event in trace]),
         "event_value": value[None],
     }
 

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dynamix_ps.policy.base import LR_RULES
+from dynamix_ps.sim.cluster.effects.fields import no_effects
 from dynamix_ps.sim.cluster.parameters import BURST_KINDS, NEUTRAL, Kind, Parameters, Reals
 
 LOW, HIGH = 8, 4096  # bounds of every worker's size
@@ -84,6 +85,7 @@ def draw(rng: np.random.Generator, environments: int, n_workers: int, window: in
         latency_s=latency_s.astype(np.float32),
         loss=np.where(lossy, log_uniform(1e-5, 5e-3, all_), 0).astype(np.float32),
         server_share=np.zeros(all_, dtype=np.float32),
+        **no_effects(environments, n_workers),
         low=np.full(all_, LOW, dtype=np.int64),
         high=np.full(all_, HIGH, dtype=np.int64),
         initial=initial,
@@ -165,6 +167,7 @@ def _events(rng: np.random.Generator, window_s: Reals, all_: tuple[int, int]) ->
         "event_by_epoch": np.zeros(shape, dtype=bool),
         "event_from": np.where(there, start, np.inf).astype(np.float32),
         "event_until": until.astype(np.float32),
+        "event_every": np.full(shape, np.inf, dtype=np.float32),
         "event_value": np.where(hit, value, NEUTRAL[kind][..., None]).astype(np.float32),
     }
 

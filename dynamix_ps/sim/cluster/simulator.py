@@ -32,12 +32,13 @@ class Simulator:
         done: whether this run has reached the target accuracy.
         windows: closed so far; samples: processed so far.
         times: how the last window's iterations spent their time; None before the first window.
+        conditions: those of the coming window.
     """
 
     def __init__(self, parameters: Parameters, rng: np.random.Generator) -> None:
         self.parameters = parameters
         self._rng = rng
-        self._conditions = Conditions(parameters, rng)
+        self.conditions = Conditions(parameters, rng)
         shape = parameters.environments
         self.sizes: Whole = parameters.initial.copy()
         self.time_s = np.zeros(shape)
@@ -75,7 +76,7 @@ class Simulator:
         ):
             array[which] = 0
         self._smoothed_batch = np.where(which, self.parameters.reference_batch, self._smoothed_batch)
-        self._conditions.replace(self.parameters, which)
+        self.conditions.replace(self.parameters, which)
 
     def replace(self, which: Mask, others: Parameters) -> None:
         """Begin new runs on the clusters of `others`, one per environment in `which`, in order."""
@@ -98,7 +99,7 @@ class Simulator:
         real = sizes.astype(np.float32)
         draws = self._rng.standard_normal((measure.DRAWS, *sizes.shape), dtype=np.float32)
         unit_noise = self._rng.standard_normal((2, sizes.shape[0]), dtype=np.float32)
-        times = iteration_times(parameters, self._conditions, real, draws[measure.COMPUTE])
+        times = iteration_times(parameters, self.conditions, real, draws[measure.COMPUTE])
         training = self._train(real.sum(axis=-1), unit_noise[0])
         self._report = self._measure(times, training, real, draws, unit_noise[1])
         self._pass(times)
@@ -136,12 +137,13 @@ class Simulator:
         self.windows += 1
         self.times = times
         epoch = measure.epoch(self.parameters, self.samples)
-        self._conditions.advance(self.time_s.astype(np.float32), epoch, elapsed_s)
+        load = np.minimum(times.sustained_s / times.iteration_s[:, None], 1)
+        self.conditions.advance(self.time_s.astype(np.float32), epoch, elapsed_s, load)
 
     def _measure(
         self, times: Times, training: measure.Training, sizes: Reals, draws: Reals, unit_noise: Reals
     ) -> WindowArrays:
-        parameters, conditions = self.parameters, self._conditions
+        parameters, conditions = self.parameters, self.conditions
         iterations = parameters.iterations
         k = iterations[:, None]
         batch = np.maximum(sizes.sum(axis=-1), 1)

@@ -87,7 +87,7 @@ def compare(ours: Array, theirs: Array, rng: np.random.Generator) -> Comparison:
 
 def compete(
     scenarios: Sequence[Scenario],
-    policies: Mapping[str, Policy],
+    policies: Mapping[str, Policy | None],
     *,
     seeds: int,
     seed: int,
@@ -97,6 +97,7 @@ def compete(
     """Run every policy on every scenario. In each scenario the best of `uniform_sizes` takes the place of TUNED.
 
     Args:
+        policies: by name; None is the oracle (oracle.py).
         on_done: gets the number of finished cells and of all cells.
 
     Raises:

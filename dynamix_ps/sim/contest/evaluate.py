@@ -2,7 +2,7 @@
 
 The seeds of a cell (one policy on one scenario) are the environments of one Simulator. Each seed has its own policy
 object, which sees the same views as in a real run. Its answer passes the same guard and takes effect in the next
-window. A seed makes no more decisions once it has reached the target.
+window. A seed makes no more decisions once it has reached the target. The oracle (oracle.py) sees the simulator itself.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from dynamix_ps.policy.base import ask
 from dynamix_ps.policy.registry import make_policy
 from dynamix_ps.sim.cluster.parameters import parameters_of
 from dynamix_ps.sim.cluster.simulator import Simulator
+from dynamix_ps.sim.contest.oracle import oracle_sizes
 from dynamix_ps.sim.scenario.load import Scenario
 
 SEEDS = 20
@@ -25,10 +26,10 @@ SEEDS = 20
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One policy on one scenario. `seed` and the name of the scenario fix every random number."""
+    """One policy on one scenario. `seed` fixes every random number."""
 
     scenario: Scenario
-    policy: Policy
+    policy: Policy | None  # none: the oracle
     seeds: int = SEEDS
     seed: int = 0
 
@@ -54,7 +55,7 @@ def evaluate(cell: Cell) -> Outcome:
     scenario, seeds = cell.scenario, cell.seeds
     simulator_rng, *policy_rngs = np.random.default_rng(cell.seed).spawn(1 + seeds)
     simulator = Simulator(parameters_of((scenario,) * seeds), simulator_rng)
-    config = config_of(scenario, cell.policy)
+    config = config_of(scenario, cell.policy or Policy(name="static"))
     policies = [make_policy(config, len(config.cluster.workers), rng) for rng in policy_rngs]
     sizes = np.tile(np.array(config.initial_sizes(), dtype=np.int64), (seeds, 1))
     time_s, accuracy = np.zeros(seeds), np.zeros(seeds)
@@ -67,6 +68,9 @@ def evaluate(cell: Cell) -> Outcome:
         running &= ~simulator.done
         if not running.any():
             break
+        if cell.policy is None:
+            sizes = oracle_sizes(simulator)
+            continue
         if cell.policy.name == "static":  # its answer never changes
             continue
         views = simulator.views()

@@ -46,6 +46,7 @@ class Scenario(Section):
     jitter: NotNegative = 0.03
     drift: NotNegative = 0.0
     drift_s: Positive = 60.0
+    contention: NotNegative = 0.0  # by what part one computing worker slows the others of its host down
     gpu: bool = False
     cores: Positive = 4.0
     sees_network: bool = True  # whether workers and servers report their connections
@@ -61,8 +62,8 @@ class Scenario(Section):
 
     @property
     def constant(self) -> bool:
-        """Whether the cluster never changes: no events, no bursts, no drift."""
-        return not (self.trace or self.bursts or self.drift)
+        """Whether the cluster never changes: no events, no bursts, no drift, no heat."""
+        return not (self.trace or self.bursts or self.drift or any(worker.heat for worker in self.workers))
 
     @property
     def n_workers(self) -> int:
@@ -90,6 +91,8 @@ class Scenario(Section):
         for size in self.initial_sizes:
             if not self.batch.min <= size <= self.batch.max:
                 raise ValueError(f"initial size {size} is outside the bounds {self.batch.min} to {self.batch.max}")
+        if self.contention and not any(worker.host for worker in self.workers):
+            raise ValueError("contention slows workers of one host down, but no worker has the key host; name hosts")
         if not self.training.chance < self.target_accuracy < self.training.best_accuracy:
             raise ValueError("target_accuracy must lie between training.chance and training.best_accuracy")
         return self
@@ -98,20 +101,30 @@ class Scenario(Section):
         """The same cluster at another size.
 
         Worker i of n is like worker i * before // n. What all workers share (servers, noise scale, data) grows with
-        their number, so that every worker has as much work as before (weak scaling, chosen by us).
+        their number, so that every worker has as much work as before (weak scaling, chosen by us). So does the number
+        of hosts, so that as many workers share one.
         """
         before, each, training = self.n_workers, self.each_worker, self.training
         like = [rank * before // n for rank in range(n)]
         grown = {name: getattr(training, name) * n / before for name in ("noise_scale", "gap_batch", "data_samples")}
         return self.model_copy(
             update={
-                "workers": tuple(each[rank] for rank in like),
+                "workers": _on_more_hosts([each[rank] for rank in like], like),
                 "servers": self.servers.model_copy(update={"bytes_per_s": self.servers.bytes_per_s * n / before}),
                 "training": training.model_copy(update=grown),
                 "trace": _moved(self.trace, like, before),
                 "bursts": _moved(self.bursts, like, before),
             }
         )
+
+
+def _on_more_hosts(workers: list[Worker], like: list[int]) -> tuple[Worker, ...]:
+    """The workers, with the second of those that are like one worker on a second host like its host, and so on."""
+    result = []
+    for rank, worker in enumerate(workers):
+        copy = rank - like.index(like[rank])
+        result.append(worker.model_copy(update={"host": f"{worker.host}.{copy}"}) if worker.host and copy else worker)
+    return tuple(result)
 
 
 def _moved(changes: tuple[Any, ...], like: list[int], before: int) -> tuple[Any, ...]:

@@ -36,6 +36,28 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
 
+class Tiles(Section):
+    """Time over batch size as a staircase (cluster/effects/tiles.py)."""
+
+    samples: Annotated[int, Field(ge=2)]  # computed at once
+    part: Annotated[float, Field(gt=0, le=1)] = 1.0  # of the time per sample that comes in whole tiles
+
+
+class Cliff(Section):
+    """A batch beyond which the slope grows (cluster/effects/cliffs.py)."""
+
+    above_samples: Positive
+    slope: Annotated[float, Field(gt=1)]  # how many times as long each further sample takes
+
+
+class Heat(Section):
+    """Slower after sustained load (cluster/effects/heat.py)."""
+
+    slow_down: Annotated[float, Field(gt=1)]  # how many times as long a hot machine computes under full load
+    time_constant_s: Positive = 28.0
+    sustained_load: Annotated[float, Field(ge=0, lt=1)] = 0.6  # above it, it becomes slower
+
+
 class Worker(Section):
     """One worker, or `count` of them alike."""
 
@@ -48,6 +70,10 @@ class Worker(Section):
     latency_s: Positive = 5e-4
     loss: Annotated[float, Field(ge=0, lt=0.5)] = 0.0
     initial: Count | None = None  # none: the scenario's `initial_batch`
+    tiles: Tiles | None = None
+    cliff: Cliff | None = None
+    heat: Heat | None = None
+    host: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=64)] | None = None  # none: its own
 
 
 class Servers(Section):
@@ -100,12 +126,13 @@ class Training(Section):
 
 
 class Event(Section):
-    """A change at a given time or epoch."""
+    """A change at a given time or epoch, or one that comes back with a period."""
 
     at_s: NotNegative | None = None
     at_epoch: NotNegative | None = None
     until_s: Positive | None = None  # none: to the end
     until_epoch: Positive | None = None
+    every_s: Positive | None = None  # comes back so long after each begin; none: once
     what: What
     workers: tuple[Annotated[int, Field(ge=0)], ...] | None = None  # none: all
     value: NotNegative | tuple[NotNegative, ...]  # a factor, for loss an addend; several values: one per worker
@@ -116,6 +143,16 @@ class Event(Section):
             raise ValueError("needs either at_s or at_epoch")
         if (self.until_epoch if self.at_epoch is None else self.until_s) is not None:
             raise ValueError("needs one unit for begin and end: at_s with until_s, or at_epoch with until_epoch")
+        return self
+
+    @model_validator(mode="after")
+    def _ends_before_it_comes_back(self) -> Event:
+        if self.every_s is None:
+            return self
+        if self.at_s is None or self.until_s is None:
+            raise ValueError("every_s needs at_s and until_s, the first time that it happens")
+        if not 0 < self.until_s - self.at_s < self.every_s:
+            raise ValueError(f"lasts {self.until_s - self.at_s:g} s, expected more than 0 and less than every_s")
         return self
 
 

@@ -67,10 +67,11 @@ def test_the_best_global_batch_lies_between_the_bounds_and_moves(name: str):
     assert early[first] > 1.1 * early[last] or scenario.lr_rule == "none"
 
 
-def test_constant_clusters_are_those_without_events_bursts_or_drift():
+def test_constant_clusters_are_those_without_events_bursts_drift_or_heat():
     constant = {name for name in shipped() if load_scenario(name).constant}
     assert constant == {
         "homogeneous", "h-level-2", "h-level-4", "h-level-8", "h-level-10", "slow-link", "server-ingress",
+        "tile-steps", "cliffs", "shared-hosts",
     }  # fmt: skip
 
 
@@ -108,7 +109,7 @@ def slowdowns(scenario: Scenario, times_s: list[float], epochs: list[float] | No
     conditions = Conditions(parameters_of([scenario]), np.random.default_rng(0))
     seen = []
     for time_s, epoch in zip(times_s, epochs or [0.0] * len(times_s), strict=True):
-        conditions.advance(np.float32([time_s]), np.float32([epoch]), np.float32([1]))
+        conditions.advance(np.float32([time_s]), np.float32([epoch]), np.float32([1]), np.float32([[1]]))
         seen.append(conditions.slow[0].tolist())
     return seen
 
@@ -150,7 +151,7 @@ def test_bursts_are_on_as_often_and_as_long_as_they_say():
     conditions = Conditions(parameters_of([scenario] * 50), np.random.default_rng(0))
     on = []
     for _ in range(2000):
-        conditions.advance(np.zeros(50, np.float32), np.zeros(50, np.float32), np.ones(50, np.float32))
+        conditions.advance(*(np.float32([one] * 50) for one in (0, 0, 1)), np.ones((50, 3), np.float32))
         on.append(conditions.slow > 1)
     share, begun = np.mean(on, axis=(0, 1)), (np.diff(np.array(on).astype(int), axis=0) > 0).sum(axis=(0, 1))
     assert share == pytest.approx([0.25, 0.25, 0], abs=0.02)
@@ -181,6 +182,12 @@ def test_a_profile_gives_the_values_that_are_not_written(tmp_path: Path):
         ("name: t\ntrace: [{at_s: 1.0, what: compute, value: [2.0, 1.0]}]\n", "2 values for 8 workers"),
         ("name: t\ninitial_batch: 4\n", "initial size 4 is outside the bounds 8 to 4096"),
         ("name: t\ntarget_accuracy: 0.99\n", "target_accuracy must lie between"),
+        ("name: t\ntrace: [{at_s: 1.0, every_s: 5.0, what: compute, value: 2.0}]\n", "every_s needs at_s and until_s"),
+        ("name: t\ntrace: [{at_s: 1.0, until_s: 6.0, every_s: 5.0, what: compute, value: 2}]\n", "lasts 5 s, .* less"),
+        ("name: t\nworkers: [{tiles: {samples: 1}}]\n", r"s.yaml:2: workers.0.tiles.samples: .*greater"),
+        ("name: t\nworkers: [{cliff: {above_samples: 9, slope: 1}}]\n", r"workers.0.cliff.slope: .*greater than 1"),
+        ("name: t\nworkers: [{heat: {slow_down: 2, sustained_load: 1}}]\n", r"heat.sustained_load: .*less than 1"),
+        ("name: t\ncontention: 0.2\n", "no worker has the key host"),
         ("name: t\nservers: {count: 0}\n", r"s.yaml:2: servers: .*there must be a server"),
         ("name: t\nname: u\n", r"s.yaml:2: .*"),
         ("name: t\ntrace: missing.csv\n", r"missing.csv: cannot be read as a trace"),

@@ -1,0 +1,64 @@
+"""The oracle: sizes from perfect knowledge of the simulated cluster. No policy can be it; it says what can be won.
+
+It knows the cost model with all its effects, the conditions of the coming window and the true noise scale. In every
+window it takes the sizes with the largest progress per second. For a time t within which all workers must be done, the
+largest such sizes take the most samples; so it tries many t and takes the best. That ignores three things that lie
+beyond the window: what a large batch costs in test accuracy (learning.py), what heat today costs tomorrow, and changes
+within a window, which the simulator does not have. A policy may therefore be a little faster.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from dynamix_ps.apportion import Whole
+from dynamix_ps.sim.cluster import learning
+from dynamix_ps.sim.cluster.cost import compute_s, exposed, iteration_times, transfers
+from dynamix_ps.sim.cluster.parameters import Reals
+from dynamix_ps.sim.cluster.simulator import Simulator
+
+TIMES = 32  # tried at first, between the shortest and the longest iteration
+FINER = 9  # tried around the best, in each of ROUNDS rounds
+ROUNDS = 2
+
+
+def oracle_sizes(simulator: Simulator) -> Whole:
+    """Sizes of all environments for the coming window, (E, W)."""
+    parameters, conditions = simulator.parameters, simulator.conditions
+    noise_scale = learning.noise_scale(parameters, learning.excess_loss(parameters, simulator.progress))
+    _, transfer_s, _ = transfers(parameters, conditions)
+    calm = np.zeros(parameters.initial.shape, dtype=np.float32)
+
+    def own_s(sizes: Whole) -> Reals:
+        """How long every worker needs, (..., E, W)."""
+        computing_s = compute_s(parameters, conditions, sizes.astype(np.float32))
+        return computing_s + exposed(parameters, conditions, computing_s, transfer_s)
+
+    def largest(limit_s: Reals) -> Whole:
+        """The largest sizes with which every worker is done within `limit_s`, (K, E); (K, E, W)."""
+        shape = (*limit_s.shape, parameters.n_workers)
+        fits, beyond = np.broadcast_to(parameters.low, shape), np.broadcast_to(parameters.high + 1, shape)
+        for _ in range(math.ceil(math.log2((beyond - fits).max()))):
+            middle = (fits + beyond) // 2
+            done = own_s(middle) <= limit_s[..., None]
+            fits, beyond = np.where(done, middle, fits), np.where(done, beyond, middle)
+        return fits
+
+    def per_s(sizes: Whole) -> Reals:
+        """Progress per second, (K, E)."""
+        real = sizes.astype(np.float32)
+        duration_s = iteration_times(parameters, conditions, real, calm).iteration_s
+        return learning.step_progress(parameters, noise_scale, np.maximum(real.sum(axis=-1), 1)) / duration_s
+
+    shortest_s, longest_s = (own_s(sizes).max(axis=-1) for sizes in (parameters.low, parameters.high))
+    limits_s = np.geomspace(shortest_s, np.maximum(longest_s, shortest_s * 1.001), TIMES)
+    step = limits_s[1] / limits_s[0]
+    for _ in range(1 + ROUNDS):
+        tried = largest(limits_s)
+        best = per_s(tried).argmax(axis=0)[None]
+        middle_s = np.take_along_axis(limits_s, best, axis=0)[0]
+        sizes = np.take_along_axis(tried, best[..., None], axis=0)[0]
+        limits_s, step = np.geomspace(middle_s / step, middle_s * step, FINER), step ** (2 / (FINER - 1))
+    return sizes
