@@ -8,6 +8,7 @@
     probe               what watching the network costs
     decision            time of a decision of a policy
     sim_speed           simulated iterations per second
+    batch_times         time of a step over batch size on this machine: steps, cliffs, contention, heat
     ppo_reference       our PPO against a published one on a public task
     gpu_check           everything that needs a GPU
 
