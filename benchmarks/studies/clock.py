@@ -92,7 +92,9 @@ def pairs_of(scenarios: Sequence[Scenario]) -> list[Pair]:
     """Each with its cluster without effects; equal clusters run once, under the name of the first."""
     found: list[Pair] = []
     for scenario in scenarios:
-        plain = without_effects(scenario).model_copy(update={"about": "", "name": f"{scenario.name}-without"})
+        plain = without_effects(scenario)
+        alike = {"about": "", "name": f"{scenario.name}-without", "workers": plain.each_worker}
+        plain = plain.model_copy(update=alike)
         like = [one.without for one in found if one.without == plain.model_copy(update={"name": one.without.name})]
         found.append(Pair(scenario, like[0] if like else plain))
     return found

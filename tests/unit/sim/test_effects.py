@@ -133,7 +133,7 @@ class TestHeat:
     def test_a_new_run_begins_cold(self):
         simulator = Simulator(parameters_of([load_scenario("heat")] * 2), np.random.default_rng(0))
         for _ in range(40):
-            simulator.step(simulator.sizes)
+            simulator.step(np.full((2, 8), 1000))
         assert (simulator.conditions.heat.max(axis=-1) > 1.3).all()
         simulator.restart(np.array([True, False]))
         assert simulator.conditions.heat[0].tolist() == [1] * 8
@@ -168,14 +168,14 @@ class TestRecurrence:
     def test_scenarios_are_slow_for_the_part_of_the_time_that_they_say(self, name: str):
         scenario = load_scenario(name)
         conditions = Conditions(parameters_of([scenario]), np.random.default_rng(0))
-        on, times_s = [], np.arange(60, 2000, 0.1, dtype=np.float32)
+        on, times_s = [], np.arange(60, 700, 0.2, dtype=np.float32)
         for time_s in times_s:
-            conditions.advance(*np.float32([[time_s], [0], [0.1]]), np.ones((1, 8), np.float32))
+            conditions.advance(*np.float32([[time_s], [0], [0.2]]), np.ones((1, 8), np.float32))
             on.append((conditions.slow[0] > 1) | (conditions.bandwidth[0] < 1))
         for event in scenario.trace:
             assert event.workers is not None and event.every_s and event.at_s is not None and event.until_s
             part = (event.until_s - event.at_s) / event.every_s
-            assert np.mean(on, axis=0)[list(event.workers)] == pytest.approx([part] * len(event.workers), abs=0.02)
+            assert np.mean(on, axis=0)[list(event.workers)] == pytest.approx([part] * len(event.workers), abs=0.03)
 
 
 class TestScenarios:
@@ -217,7 +217,7 @@ def test_clusters_with_effects_take_the_place_of_others():
     simulator = Simulator(plain, np.random.default_rng(0))
     simulator.replace(np.array([False, True, False]), full)
     for _ in range(60):
-        simulator.step(np.full((3, 8), 200))
+        simulator.step(np.where(np.isfinite(simulator.parameters.heat_s), 2000, 100))
     parameters = simulator.parameters
     assert (parameters.tile_part > 0).any(axis=-1).tolist() == [False, True, False]
     assert np.isfinite(parameters.event_every).any(axis=-1).tolist() == [False, True, False]

@@ -18,4 +18,5 @@ def first_occurrence(now: Reals, begins: Reals, every: Reals) -> Reals:
     Times before `begins`, and those of changes that do not come back (`every` is infinite), stay as they are.
     """
     recurs = np.isfinite(every) & (now >= begins)
-    return np.where(recurs, begins + np.mod(now - begins, np.where(recurs, every, 1)), now)
+    since = np.mod(np.where(recurs, now - begins, 0), np.where(recurs, every, 1))
+    return np.where(recurs, begins + since, now)

@@ -15,11 +15,12 @@ SEEDS = 4
 
 
 def test_equal_clusters_without_effects_run_once() -> None:
-    scenarios = [load_scenario(name) for name in ("recurring", "tile-steps", "recurring-slowly", "cliffs")]
+    scenarios = [load_scenario(name) for name in ("recurring", "tile-steps", "heat", "shared-hosts", "all-effects")]
     pairs = clock.pairs_of(scenarios)
     assert [pair.scenario for pair in pairs] == scenarios
     names = [pair.without.name for pair in pairs]
-    assert names == ["recurring-without", "tile-steps-without", "recurring-without", "tile-steps-without"]
+    first, second, third = (f"{name}-without" for name in ("recurring", "tile-steps", "all-effects"))
+    assert names == [first, second, first, second, third]
     for pair in pairs:
         assert effects_of(pair.without) == ()
         assert [one.per_sample_s for one in pair.without.each_worker] == [
