@@ -2,9 +2,9 @@
 
     python -m benchmarks.parts.batch_times --json FILE
 
-One process with one thread computes forward and backward passes of models of the workloads, with batches from 8 to
-1,024 samples in turn; the shortest of several repetitions counts, because other programs can only slow it down. To the
-times, three shapes are fitted by least relative squares:
+One process with one thread computes forward and backward passes of models of the workloads, with batches from 8 to 960
+samples in turn. CPU time counts, and of several repetitions the shortest, because other programs can only slow it down.
+To the times, three shapes are fitted by least relative squares:
 
     line    t = fixed + per sample * b
     tiles   the part `part` of the time per sample counts whole tiles (dynamix_ps/sim/cluster/effects/tiles.py)
@@ -37,7 +37,7 @@ from dynamix_ps.sim.cluster.effects.cliffs import extra
 from dynamix_ps.sim.cluster.effects.tiles import padding
 
 NAMES = ("cnn", "resnet8", "vgg11-slim")
-SIZES = (*range(8, 65, 4), *range(80, 257, 16), *range(320, 1025, 64))
+SIZES = (*range(8, 65, 4), *range(80, 257, 16), *range(320, 1025, 128))
 TILES = (8, 16, 32, 64, 128)
 CONTENDED = 128  # samples per step where two processes compete, and where heat is looked for
 Array = NDArray[np.float64]
@@ -59,9 +59,10 @@ def step_of(name: str) -> Callable[[int], None]:
 
 
 def seconds_of(step: Callable[[int], None], size: int) -> float:
-    began_s = time.perf_counter()
+    """CPU seconds."""
+    began_s = time.process_time()
     step(size)
-    return time.perf_counter() - began_s
+    return time.process_time() - began_s
 
 
 def times_s(name: str, repetitions: int) -> Array:
@@ -138,9 +139,9 @@ def heat(name: str, seconds: float) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here")
-    parser.add_argument("--repetitions", type=int, default=5)
-    parser.add_argument("--contention-s", type=float, default=5, help="how long processes compete, for each model")
-    parser.add_argument("--heat-s", type=float, default=30, help="how long the load lasts that looks for heat")
+    parser.add_argument("--repetitions", type=int, default=3)
+    parser.add_argument("--contention-s", type=float, default=3, help="how long processes compete, for each model")
+    parser.add_argument("--heat-s", type=float, default=20, help="how long the load lasts that looks for heat")
     args = parser.parse_args()
     sizes = np.array(SIZES, dtype=np.float64)
     figures: dict[str, Any] = {"machine": where(), "sizes": list(SIZES), "models": {}}
@@ -150,10 +151,15 @@ def main() -> None:
         slowed = contention(name, args.contention_s)
         figures["models"][name] = {"time_s": time_s.tolist(), "shapes": found, "contention": slowed}
         Console().print(name, found, f"contention {slowed:.2f}", highlight=False)
+        _write(args.json, figures)
     figures["heat"] = heat(NAMES[0], args.heat_s)
     Console().print(f"heat {figures['heat']:.3f}", highlight=False)
-    if args.json:
-        args.json.write_text(json.dumps(figures, indent=2) + "\n")
+    _write(args.json, figures)
+
+
+def _write(file: Path | None, figures: dict[str, Any]) -> None:
+    if file:
+        file.write_text(json.dumps(figures, indent=2) + "\n")
 
 
 if __name__ == "__main__":
