@@ -27,7 +27,7 @@ from dynamix_ps.sim.scenario.load import Scenario
 from worker_hooks.observe.stopwatch import NewestSum, Times
 from worker_hooks.observe.window import FIRST_WINDOW
 
-_PARTS = 20  # steps within the shortest time in which the cluster changes at random (chosen by us)
+_PARTS = 20  # steps within the shortest time of `_shortest_s` (chosen by us)
 _REMEMBERED = 2  # iterations beyond those of a window: it closes one iteration after its last
 _WARM_UP = 1 + FIRST_WINDOW  # iterations until the first window is over; the first one is in no window
 _NOT_NAMED = "model_bytes"  # in a scenario: then the model's real size counts
@@ -70,14 +70,14 @@ class SimulatedCluster:
         self.spent += newest.spent
         self._warm_up_left -= 1
         if self._warm_up_left <= 0:
-            self._advance(newest.epochs)
+            self._advance(newest.epochs, times.load)
         return tuple(
             Times(0.0, computing_s, lasted_s - computing_s, lasted_s, NAN, 0.0)
             for computing_s in times.compute_s[0].tolist()
         )
 
-    def _advance(self, epochs: float) -> None:
-        """The cluster changes until now."""
+    def _advance(self, epochs: float, load: Reals) -> None:
+        """The cluster changes until now. `load` is that of the newest iteration."""
         while self._advanced_s < self.time_s:
             step_s = min(self._step_s, self.time_s - self._advanced_s)
             if step_s < self._step_s < math.inf:
@@ -86,7 +86,7 @@ class SimulatedCluster:
             now_s, epoch, elapsed_s = (
                 np.array([value], dtype=np.float32) for value in (self._advanced_s, epochs, step_s)
             )
-            self._conditions.advance(now_s, epoch, elapsed_s)
+            self._conditions.advance(now_s, epoch, elapsed_s, load)
 
     def complete(self, records: list[WindowRecord], unix_s: float) -> tuple[list[WindowRecord], list[RoleReport]]:
         """The records of a window that closes now, with what kernel and machine would have counted, and role reports.
@@ -215,10 +215,12 @@ def _report(
 
 
 def _shortest_s(parameters: Parameters) -> float:
-    """The shortest time in which the cluster changes at random; infinite where nothing is random."""
+    """The shortest time in which the cluster changes at random or again and again; infinite where it does neither."""
     bursty = np.isfinite(parameters.burst_gap_s)
     times_s = [parameters.burst_gap_s[bursty], parameters.burst_length_s[bursty]]
     times_s.append(parameters.drift_s[parameters.drift > 0])
+    recurs = np.isfinite(parameters.event_every)
+    times_s.append((parameters.event_until - parameters.event_from)[recurs])
     return float(np.concatenate(times_s).min(initial=np.inf))
 
 

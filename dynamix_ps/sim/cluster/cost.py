@@ -1,7 +1,5 @@
 """How long an iteration takes, and how a worker's hook splits that time. Pure, shapes (E, W) and (E,).
 
-Sizes may have one more axis in front, (K, E, W), for K plans of every environment; so have the times then.
-
 An iteration is computing, then a sum over all workers. Worker i computes for c_i and then needs the network for n_i,
 the part that overlap does not hide. In steady state a synchronous iteration takes as long as the slowest chain,
 max (c_i + n_i). Compute times jitter independently, so the mean of that maximum exceeds the largest mean: for jitter
@@ -58,12 +56,17 @@ class Times:
     bytes: Reals  # (E,), of a worker in one direction
     served_bytes_per_s: Reals  # (E,), that the servers can take in from all workers together
 
+    @property
+    def load(self) -> Reals:
+        """Part of the time in which each worker computes, (E, W)."""
+        return np.minimum(self.sustained_s / self.iteration_s[..., None], 1)
+
 
 def iteration_times(parameters: Parameters, conditions: Conditions, sizes: Reals, unit_noise: Reals) -> Times:
     """Times of one window with these sizes.
 
     Args:
-        sizes: (E, W), b_i.
+        sizes: (E, W), b_i; or (K, E, W) for K plans, and then all times have this axis too.
         unit_noise: (E, W), standard normal: random part of the workers' compute times in this window.
     """
     mean_s = compute_s(parameters, conditions, sizes)

@@ -137,8 +137,7 @@ class Simulator:
         self.windows += 1
         self.times = times
         epoch = measure.epoch(self.parameters, self.samples)
-        load = np.minimum(times.sustained_s / times.iteration_s[:, None], 1)
-        self.conditions.advance(self.time_s.astype(np.float32), epoch, elapsed_s, load)
+        self.conditions.advance(self.time_s.astype(np.float32), epoch, elapsed_s, times.load)
 
     def _measure(
         self, times: Times, training: measure.Training, sizes: Reals, draws: Reals, unit_noise: Reals

@@ -109,3 +109,28 @@ def test_runs_of_one_seed_have_the_same_bursts_whatever_their_sizes():
     small, large = slow_at(16), slow_at(512)
     assert 0.1 < np.mean(small) < 0.6
     assert np.mean(np.array(small) == np.array(large)) > 0.85, "an iteration is up to a second long"
+
+
+def test_a_worker_that_always_computes_becomes_hot_and_one_that_waits_does_not():
+    heat = {"slow_down": 2.0, "time_constant_s": 2.0, "sustained_load": 0.6}
+    workers = ({"count": 2, "fixed_s": 0.0, "heat": heat},)
+    scenario = Scenario.model_validate({"name": "t", "workers": workers, "jitter": 0.0})
+    cluster = SimulatedCluster(scenario, 20, np.random.default_rng(0))
+    first = cluster.iteration(NewestSum((100, 1000), 0.1, 10_000))
+    while cluster.time_s < 20:
+        last = cluster.iteration(NewestSum((100, 1000), 0.1, 10_000))
+    assert last[0].compute_s == pytest.approx(first[0].compute_s)
+    assert last[1].compute_s == pytest.approx(2 * first[1].compute_s, rel=0.02)
+
+
+def test_a_change_that_comes_back_is_there_for_its_part_of_the_time_beside_bursts_that_are_rare():
+    """Rare bursts alone would let the cluster change in steps of two seconds."""
+    trace = ({"at_s": 1.0, "until_s": 1.5, "every_s": 2.0, "what": "compute", "workers": (1,), "value": 5.0},)
+    bursts = ({"what": "loss", "every_s": 400.0, "for_s": 40.0, "value": 0.0},)
+    given = {"name": "t", "workers": ({"count": 2},), "jitter": 0.0, "trace": trace, "bursts": bursts}
+    cluster = SimulatedCluster(Scenario.model_validate(given), 20, np.random.default_rng(0))
+    slow_s = 0.0
+    while cluster.time_s < 60:
+        times = cluster.iteration(NewestSum((16, 16), 0.1, 10_000))
+        slow_s += times[0].duration_s * (times[1].compute_s > 2 * times[0].compute_s)
+    assert slow_s / cluster.time_s == pytest.approx(0.25, abs=0.05)
