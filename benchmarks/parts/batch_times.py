@@ -69,7 +69,7 @@ def times_s(name: str, repetitions: int) -> Array:
     """Shortest time for each of SIZES."""
     step = step_of(name)
     rounds = [[seconds_of(step, size) for size in SIZES] for _ in range(1 + repetitions)]
-    return np.min(rounds[1:], axis=0)  # the first one prepares the kernels
+    return np.array(rounds[1:]).min(axis=0)  # the first one prepares the kernels
 
 
 def shapes(sizes: Array, time_s: Array) -> dict[str, dict[str, float]]:
@@ -77,7 +77,7 @@ def shapes(sizes: Array, time_s: Array) -> dict[str, dict[str, float]]:
     line, off = _fitted(time_s, sizes)
     tiles = []
     for tile in TILES:
-        (_, slope, padded), error = _fitted(time_s, sizes, padding(sizes, np.float64(tile), np.float64(1)))
+        (_, slope, padded), error = _fitted(time_s, sizes, padding(sizes, np.array(float(tile)), np.ones(())))
         tiles.append((error, tile, padded / slope))
     cliffs = []
     for above in sizes[3:-3]:

@@ -151,7 +151,7 @@ class Parameters:
         more = count - self.event_kind.shape[1]
         if not more:
             return self
-        wide = {"event_kind": 0, "event_by_epoch": False, "event_value": 1}
+        wide: dict[str, float] = {"event_kind": 0, "event_by_epoch": False, "event_value": 1}
         wide |= dict.fromkeys(("event_from", "event_until", "event_every"), np.inf)
         padded = {}
         for name, filler in wide.items():

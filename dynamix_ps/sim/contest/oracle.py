@@ -55,6 +55,7 @@ def oracle_sizes(simulator: Simulator) -> Whole:
     shortest_s, longest_s = (own_s(sizes).max(axis=-1) for sizes in (parameters.low, parameters.high))
     limits_s = np.geomspace(shortest_s, np.maximum(longest_s, shortest_s * 1.001), TIMES)
     step = limits_s[1] / limits_s[0]
+    sizes: Whole = parameters.low
     for _ in range(1 + ROUNDS):
         tried = largest(limits_s)
         best = per_s(tried).argmax(axis=0)[None]
