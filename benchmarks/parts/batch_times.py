@@ -69,7 +69,8 @@ def times_s(name: str, repetitions: int) -> Array:
     """Shortest time for each of SIZES."""
     step = step_of(name)
     rounds = [[seconds_of(step, size) for size in SIZES] for _ in range(1 + repetitions)]
-    return np.array(rounds[1:]).min(axis=0)  # the first one prepares the kernels
+    shortest: Array = np.min(rounds[1:], axis=0)  # the first one prepares the kernels
+    return shortest
 
 
 def shapes(sizes: Array, time_s: Array) -> dict[str, dict[str, float]]:
