@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from dynamix_ps.apportion import Whole
 from dynamix_ps.comm.placement import server_shares
 from dynamix_ps.policy.base import LR_RULES
-from dynamix_ps.sim.cluster.effects.fields import effect_fields
+from dynamix_ps.sim.cluster.effect_fields import effect_fields
 from dynamix_ps.sim.scenario.load import Scenario
 from dynamix_ps.sim.scenario.parts import Burst, Event
 

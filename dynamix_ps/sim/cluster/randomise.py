@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dynamix_ps.policy.base import LR_RULES
-from dynamix_ps.sim.cluster.effects.fields import no_effects
+from dynamix_ps.sim.cluster.effect_fields import no_effects
 from dynamix_ps.sim.cluster.parameters import BURST_KINDS, NEUTRAL, Kind, Parameters, Reals
 
 LOW, HIGH = 8, 4096  # bounds of every worker's size

@@ -2,7 +2,6 @@
 
     t = fixed + per sample * samples    is what policies assume (policy/cluster_model/compute_times.py)
 
-fields      the fields of Parameters that describe effects
 tiles       steps: hardware computes whole tiles of samples
 cliffs      beyond some batch each further sample takes longer
 contention  workers of one host slow each other down
