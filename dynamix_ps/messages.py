@@ -42,10 +42,12 @@ NAN = math.nan
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One batch size per worker (index = rank), in force from one iteration on all workers."""
+    """One batch size per worker (index = rank) and a factor on the script's learning rate, in force from one iteration
+    on all workers."""
 
     version: int
     batch_sizes: tuple[int, ...]
+    lr_factor: float = 1.0  # on top of what `lr_rule` does
 
     @property
     def global_batch(self) -> int:
@@ -177,6 +179,33 @@ class WindowRecord:
     lr_ratio: Annotated[
         float, Metric("The script's own learning rate over the largest it had", FRACTION, scope="cluster")
     ] = NAN
+    lr_factor: Annotated[
+        float,
+        Metric(
+            "Factor on the script's learning rate in the last step: `lr_rule` times what was decided",
+            RATIO,
+            scope="cluster",
+            gauge="learning_rate_factor",
+        ),
+    ] = NAN
+    lr_decided: Annotated[
+        float,
+        Metric(
+            "What was decided of it: the plan's factor times what the guard leaves",
+            RATIO,
+            scope="cluster",
+            gauge="learning_rate_decided_factor",
+        ),
+    ] = NAN
+    lr_guard: Annotated[
+        float,
+        Metric(
+            "What the guard against a rising loss leaves: halved at every rollback",
+            FRACTION,
+            scope="cluster",
+            gauge="learning_rate_guard_ratio",
+        ),
+    ] = NAN
     gc_s: Annotated[float, Metric("Garbage collection, a part of the times above", SECONDS, gauge="gc_seconds")] = NAN
     summed_bytes_per_s: Annotated[
         float,
@@ -210,7 +239,7 @@ class WindowRecord:
     retransmits_per_s: float = NAN
     rtt_s: float = NAN
     push_busy: float = NAN
-    flagged: Annotated[bool, Metric("Contains a stall: not to be learned from", YES_OR_NO)] = False
+    flagged: Annotated[bool, Metric("Contains a stall or a rollback: not to be learned from", YES_OR_NO)] = False
 
 
 @dataclass(frozen=True, slots=True)

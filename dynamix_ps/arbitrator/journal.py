@@ -112,7 +112,8 @@ def replay(file: Path) -> Resumed:
 
 
 def _plan(line: Mapping[str, Any]) -> Plan:
-    return Plan(int(line["version"]), tuple(int(size) for size in line["batch_sizes"]))
+    sizes = tuple(int(size) for size in line["batch_sizes"])
+    return Plan(int(line["version"]), sizes, float(line.get("lr_factor", 1.0)))  # older journals have no factor
 
 
 def _lines(file: Path) -> list[Mapping[str, Any]]:

@@ -32,14 +32,15 @@ def guard(proposed: Sequence[float], current: Sequence[int], bounds: Bounds) -> 
     return Guarded(_within(current, bounds), corrected=True)
 
 
-def next_plan(sizes: tuple[int, ...], current: Plan, newest_version: int) -> Plan | None:
-    """A plan with a new version, or None if the sizes stay or no version is left.
+def next_plan(sizes: tuple[int, ...], lr_factor: float, current: Plan, newest_version: int) -> Plan | None:
+    """A plan with a new version, or None if sizes and factor stay or no version is left.
 
     Args:
         newest_version: the highest version in the journal and in registrations.
     """
     version = max(current.version, newest_version) + 1
-    return None if sizes == current.batch_sizes or version > LARGEST_VERSION else Plan(version, sizes)
+    stays = (sizes, lr_factor) == (current.batch_sizes, current.lr_factor)
+    return None if stays or version > LARGEST_VERSION else Plan(version, sizes, lr_factor)
 
 
 def _within(values: Iterable[float], bounds: Bounds) -> tuple[int, ...]:

@@ -35,7 +35,8 @@ from dynamix_ps.config.schema import Config
 from dynamix_ps.errors import EnvironmentNotReady
 from dynamix_ps.messages import PeerStatus, Plan, Registration, RoleReport, WindowRecord
 from dynamix_ps.policy.base import Decision, Learner, Policy, View, ask
-from dynamix_ps.rpc.plan_rules import LARGEST_VERSION, wrong_sizes, wrong_version
+from dynamix_ps.policy.rate.decider import RateDecider
+from dynamix_ps.rpc.plan_rules import LARGEST_VERSION, wrong_lr_factor, wrong_sizes, wrong_version
 from dynamix_ps.rpc.refusals import MalformedMessageError, TooManyStreamsError
 
 if TYPE_CHECKING:
@@ -95,6 +96,7 @@ class Arbitrator:
             )
         self._newest_version = max(resumed.newest_version, self._plan.version)
         self._holding = resumed.starts > 0  # after a restart, sizes stay for one complete window
+        self._rate = RateDecider(config.lr == "decide", self._holding)
         self._decisions = resumed.decisions
         self._refusals: Counter[str] = Counter()
         self._learning: asyncio.Task[None] | None = None
@@ -120,7 +122,11 @@ class Arbitrator:
             MalformedMessageError, StaleIncarnationError: no such worker, it was replaced, or no plan can be like that.
         """
         rank, held = registration.rank, registration.plan
-        problem = wrong_version(held.version, 0, LARGEST_VERSION) or wrong_sizes(held.batch_sizes, self._bounds)
+        problem = (
+            wrong_version(held.version, 0, LARGEST_VERSION)
+            or wrong_sizes(held.batch_sizes, self._bounds)
+            or wrong_lr_factor(held.lr_factor)
+        )
         if problem:
             raise MalformedMessageError(f"plan.{problem}")
         now_s = self._clock()
@@ -151,7 +157,7 @@ class Arbitrator:
             others = [plan.version for other, plan in self._held.items() if other != rank]
             known = max([self._newest_version, *others]) if self._n_workers > 1 else held.version
             if held.version <= known + 1:
-                self._journal.write("adopted", version=held.version, batch_sizes=held.batch_sizes)
+                self._journal.write("adopted", **dataclasses.asdict(held))
                 self._publish(held)
 
     def report(self, incarnation: str, record: WindowRecord) -> None:
@@ -258,17 +264,20 @@ class Arbitrator:
         view = self._view(closed)
         decision = self._ask(view, closed.timed_out)
         guarded = guard(decision.batch_sizes, self._plan.batch_sizes, view.bounds)
-        plan = next_plan(guarded.batch_sizes, self._plan, self._newest_version)
+        lr_factor = self._rate.factor(view, decision.lr_step)
+        plan = next_plan(guarded.batch_sizes, lr_factor, self._plan, self._newest_version)
         self._decisions += 1
         kind = "kept" if plan is None else ("plan" if self._config.mode == "adapt" else "observed")
         version = plan.version if plan is not None and kind == "plan" else self._plan.version
         line = {
             "version": version,
             "batch_sizes": guarded.batch_sizes,
+            "lr_factor": lr_factor,
             "window": closed.window,
             "reported": [record.rank for record in view.reported],  # later records were not known to this decision
             "timed_out": closed.timed_out,
             "proposed": decision.batch_sizes,
+            "proposed_lr_step": decision.lr_step,
             "corrected": guarded.corrected,
             "reward": decision.reward,
             "fallback": decision.fallback,
@@ -304,6 +313,7 @@ class Arbitrator:
             servers,
             self._config.lr_rule,
             reference_batch=self._reference_batch,
+            lr_steps=self._rate.observe(closed.records),
             ring=self._ring,
         )
 
@@ -322,11 +332,11 @@ class Arbitrator:
             self._degraded("prometheus", f"the endpoint shows no more windows: {error!r}")
 
     def _ask(self, view: View, timed_out: bool) -> Decision:
-        """The policy's answer; the present sizes right after a restart, or if the policy fails."""
+        """The policy's answer; the present plan right after a restart, the present sizes if the policy fails."""
         keep = Decision(view.plan.batch_sizes)
         if self._holding:
             self._holding = timed_out
-            return keep
+            return dataclasses.replace(keep, lr_step=1.0)
         try:
             return ask(self._policy, view)
         except Exception as error:  # any fault of a policy: sizes stay and training goes on

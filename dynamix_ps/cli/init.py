@@ -25,7 +25,7 @@ SLOWEST = 0.01  # as in the schema
 ROOM = 4  # the bounds let a size shrink and grow by this factor at least
 KEYS = (
     ("name", "run_dir", "comm", "mode"),
-    ("window", "lr_rule", "target_accuracy"),
+    ("window", "lr", "lr_rule", "target_accuracy"),
 )  # of the top level, before and behind cluster and batch
 
 Answer = TypeVar("Answer")

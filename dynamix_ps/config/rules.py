@@ -23,6 +23,7 @@ def findings(config: Config) -> Iterator[Finding]:
     yield from _policy(config)
     yield from _timeouts(config)
     yield from _cluster(config)
+    yield from _learning_rate(config)
     yield from _environment(config)
 
 
@@ -131,9 +132,6 @@ def _cluster(config: Config) -> Iterator[Finding]:
         message = f"needs a data plane with servers, comm is {config.comm}; remove it, or use comm: byteps"
         yield Finding(("cluster", "wire"), message, cluster.wire, (("comm",),))
     yield from _server_hosts(config)
-    if config.lr_rule == "adascale" and len(cluster.workers) == 1:
-        message = "needs two workers or more, whose gradients tell the noise that it follows; use linear or sqrt"
-        yield Finding(("lr_rule",), message, config.lr_rule, (_COUNT,))
     if config.prefetch >= config.window:
         message = f"must be below window = {config.window}, or a plan shows only after the next decision"
         yield Finding(("prefetch",), message, config.prefetch, (("window",),))
@@ -142,6 +140,18 @@ def _cluster(config: Config) -> Iterator[Finding]:
             if worker.speed < 1:
                 path: Path = ("cluster", "workers", rank, "speed")
                 yield Finding(path, "has no effect with emulation: none", worker.speed, (("emulation",),))
+
+
+def _learning_rate(config: Config) -> Iterator[Finding]:
+    if config.lr_rule == "adascale" and len(config.cluster.workers) == 1:
+        message = "needs two workers or more, whose gradients tell the noise that it follows; use linear or sqrt"
+        yield Finding(("lr_rule",), message, config.lr_rule, (_COUNT,))
+    if config.lr == "script" and config.lr_rule != "none":
+        message = "has no effect with lr: script; remove it, or use lr: follow"
+        yield Finding(("lr_rule",), message, config.lr_rule, (("lr",),))
+    if config.lr == "decide" and config.mode == "off":
+        message = "needs an arbitrator, which mode: off does without; use mode: adapt, or lr: follow"
+        yield Finding(("lr",), message, config.lr, (("mode",),))
 
 
 def _server_hosts(config: Config) -> Iterator[Finding]:

@@ -375,6 +375,12 @@ class Config(_Section):
     """
     window: Annotated[int, Field(gt=0, le=1_000_000)] = 20
     """Iterations per decision; k in the paper."""
+    lr: Literal["script", "follow", "decide"] = "follow"
+    """What happens to the script's learning rate; its schedulers go on in any case.
+
+    `script`: nothing. `follow`: it follows the global batch by `lr_rule`. `decide`: in addition a factor is decided on
+    while training runs, and a loss that rises takes the weights back and halves the rate.
+    """
     lr_rule: Literal["none", "linear", "sqrt", "adascale"] = "none"
     """How the script's learning rate follows the global batch B, relative to the sum of the first sizes.
 

@@ -43,6 +43,7 @@ class View:
     lr_rule: str = "none"  # how the learning rate follows B (LR_RULES)
     reference_batch: int = 0  # sum of the first sizes, for which the learning rate is tuned; 0: that of the newest plan
     ring: bool = False  # gradients go around a ring, where nobody is done before the slowest link is
+    lr_steps: tuple[float, ...] = (1.0,)  # that the next plan may multiply the learning rate by (rate/limits.py)
 
     @cached_property
     def reported(self) -> tuple[WindowRecord, ...]:
@@ -59,12 +60,17 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A policy's answer: one size per worker, and the reward of the plan that just ran if that was computed."""
+    """A policy's answer: one size per worker, and the reward of the plan that just ran if that was computed.
+
+    `lr_step` multiplies the learning rate, under `lr: decide`; the nearest of `View.lr_steps` counts. None: the rule
+    decides (policy/rate/decay.py).
+    """
 
     batch_sizes: tuple[int, ...]
     reward: float | None = None
     note: str = ""  # what people shall be told about it; empty: nothing
     fallback: bool = False  # made in place of the policy, which was doing worse (safety_net.py)
+    lr_step: float | None = None
 
 
 class Policy(Protocol):
@@ -80,9 +86,13 @@ class Policy(Protocol):
 def ask(policy: Policy, view: View) -> Decision:
     """The policy's answer. Raises PolicyError if it is not a Decision with numbers, or whatever the policy raises."""
     answer = policy.decide(view)
-    if isinstance(answer, Decision) and all(isinstance(size, int | float | np.number) for size in answer.batch_sizes):
+    if isinstance(answer, Decision) and all(map(_is_number, (*answer.batch_sizes, answer.lr_step or 1))):
         return answer
     raise PolicyError(f"{policy.name} answered {answer!r:.200}, expected a Decision with one batch size per worker")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float | np.number)
 
 
 @runtime_checkable

@@ -79,6 +79,8 @@ def _figures(summary: dict[str, Any]) -> Iterable[tuple[str, str]]:
     yield "plans in force / published", f"{summary['plans_applied']} / {summary['plans_published']}"
     if (net := summary["safety_net"])["times"]:
         yield "safety net", f"{safety_net_text(**net)} by proportional shares in place of the policy"
+    if (rate := summary["learning_rate"])["lr"] == "decide":
+        yield "learning rate", _decided(rate)
     yield "batch sizes", f"{_sizes(summary['batch_sizes_start'])} at start, {_sizes(summary['batch_sizes_end'])} at end"
     for name, metric in summary["metrics"].items():
         best = "" if metric["best"] is None else f" (best: {shown(name, metric['best'])})"
@@ -91,6 +93,15 @@ def _figures(summary: dict[str, Any]) -> Iterable[tuple[str, str]]:
         reached = summary["time_to_accuracy_s"]
         text = "not reached" if reached is None else f"after {reached:.1f} s"
         yield f"accuracy of {_percent(summary['target_accuracy'])}", text
+
+
+def _decided(rate: dict[str, Any]) -> str:
+    times = len(rate["rollbacks"])
+    text = f"decided factor {_unit(rate['decided'], '', 2)} at the end"
+    if times:
+        where = ", ".join(f"{iteration:,}" for iteration in rate["rollbacks"])
+        text += f"; weights taken back and rate halved in iteration{'s' if times > 1 else ''} {where}"
+    return text
 
 
 def _workers(rows: list[dict[str, Any]], counted: str) -> str:

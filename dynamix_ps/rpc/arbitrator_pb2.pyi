@@ -7,12 +7,14 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Plan(_message.Message):
-    __slots__ = ("version", "batch_sizes")
+    __slots__ = ("version", "batch_sizes", "lr_factor")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     BATCH_SIZES_FIELD_NUMBER: _ClassVar[int]
+    LR_FACTOR_FIELD_NUMBER: _ClassVar[int]
     version: int
     batch_sizes: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, version: _Optional[int] = ..., batch_sizes: _Optional[_Iterable[int]] = ...) -> None: ...
+    lr_factor: float
+    def __init__(self, version: _Optional[int] = ..., batch_sizes: _Optional[_Iterable[int]] = ..., lr_factor: _Optional[float] = ...) -> None: ...
 
 class Identity(_message.Message):
     __slots__ = ("rank", "incarnation")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from dynamix_ps.field_table import SECONDS, Quantity
+from dynamix_ps.field_table import RATIO, SECONDS, Quantity
 from dynamix_ps.messages import (
     FLOW,
     SYSTEM,
@@ -50,17 +50,18 @@ def identity_from_proto(identity: pb.Identity) -> tuple[int, str]:
 
 
 def plan_to_proto(plan: Plan) -> pb.Plan:
-    return pb.Plan(version=plan.version, batch_sizes=plan.batch_sizes)
+    return pb.Plan(version=plan.version, batch_sizes=plan.batch_sizes, lr_factor=plan.lr_factor)
 
 
 def plan_from_proto(plan: pb.Plan) -> Plan:
-    """Raises MalformedMessageError if the version or a size is negative, or all sizes are 0."""
+    """Raises MalformedMessageError if a number is negative or not finite, or all sizes are 0."""
     sizes = tuple(count("plan.batch_sizes", size) for size in plan.batch_sizes)
     if not sizes:
         raise MalformedMessageError("plan.batch_sizes: got none, expected one size per worker")
     if sum(sizes) == 0:
         raise MalformedMessageError(f"plan.batch_sizes: got {list(sizes)}, expected at least one sample in all")
-    return Plan(count("plan.version", plan.version), sizes)
+    factor = number("plan.lr_factor", plan.lr_factor if plan.HasField("lr_factor") else 1.0, RATIO)
+    return Plan(count("plan.version", plan.version), sizes, factor)
 
 
 def registration_to_proto(registration: Registration) -> pb.RegisterRequest:

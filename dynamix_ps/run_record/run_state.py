@@ -49,6 +49,8 @@ class RunState:
         self._pauses_s = 0.0  # those that are over
         self.fallbacks = 0  # times the safety net took over from the policy
         self.fallback_windows = 0  # decisions it made in the policy's place
+        self.lr_decided = 1.0  # newest, of rank 0: what was decided of the factor on the learning rate
+        self.rollbacks: list[int] = []  # iterations in which the guard of the learning rate took the weights back
         self.arbitrator_starts = 0
         self.arbitrator_restarts = 0
 
@@ -149,6 +151,8 @@ class RunState:
         if worker.rank == 0:
             noise = GradientNoise(number(line.get("noise_variance")), number(line.get("noise_signal")))
             self.noise.update(noise, number(line.get("grad_sq_global")))
+            if not math.isnan(decided := number(line.get("lr_decided"))):
+                self.lr_decided = decided
             if not math.isnan(trained := number(line.get("trained_ratio"))):
                 self._progress.append((line["time_s"], trained))
         worker.windows += 1
@@ -172,6 +176,10 @@ class RunState:
         plan.iteration = line["iteration"]
         plan.applied_by.add(worker.rank)
         plan.applied_s = max(plan.applied_s or 0.0, line["time_s"])
+
+    def _rollback(self, line: Line) -> None:
+        if line["rank"] == 0:  # all do at once
+            self.rollbacks.append(line["iteration"])
 
     def _paused(self, line: Line) -> None:
         if line["rank"] == 0:
@@ -272,6 +280,7 @@ _WORKER = {
     "started": RunState._started,
     "window": RunState._window,
     "plan_applied": RunState._plan_applied,
+    "rollback": RunState._rollback,
     "paused": RunState._paused,
     "resumed": RunState._resumed,
     "evaluation": RunState._evaluation,
@@ -299,6 +308,7 @@ def _published(line: Line) -> PlanState:
     return PlanState(
         version=line["version"],
         batch_sizes=tuple(line["batch_sizes"]),
+        lr_factor=number(line.get("lr_factor", 1.0)),  # older runs have none
         window=line.get("window"),
         proposed=None if proposed is None else tuple(proposed),
         reward=line.get("reward"),

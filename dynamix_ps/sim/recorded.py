@@ -20,6 +20,7 @@ from dynamix_ps.config.schema import Config
 from dynamix_ps.errors import UsageError
 from dynamix_ps.messages import LinkView, Plan, ServerView, WindowRecord
 from dynamix_ps.policy.base import View
+from dynamix_ps.policy.rate.decider import RateDecider
 from dynamix_ps.run_record.evaluations import Evaluation, evaluation_of
 from dynamix_ps.run_record.json_lines import Line
 from dynamix_ps.run_record.role_files import RoleFiles
@@ -158,6 +159,7 @@ def _decisions(config: Config, started: dict[int, Line], windows: dict[int, _Win
         return
     bounds = tuple(config.bounds(rank) for rank in ranks)
     plan = Plan(0, tuple(started[rank]["batch_size"] for rank in ranks))  # a static policy may set its own first sizes
+    rate = RateDecider(config.lr == "decide")
     for number_of, window in sorted(windows.items()):
         if window.decision is None:
             continue
@@ -173,7 +175,9 @@ def _decisions(config: Config, started: dict[int, Line], windows: dict[int, _Win
             config.lr_rule,
             sum(config.initial_sizes()),
             ring=config.data_plane.is_ring,
+            lr_steps=rate.observe(records),
         )
         if window.decision["kind"] == "plan":
-            plan = Plan(window.decision["version"], tuple(window.decision["batch_sizes"]))
+            sizes, factor = tuple(window.decision["batch_sizes"]), window.decision.get("lr_factor", 1.0)
+            plan = Plan(window.decision["version"], sizes, factor)
         yield Decided(view, plan.batch_sizes)

@@ -76,7 +76,7 @@ class LbBspGpuPolicy:
         self._halvings = 0  # of the step; also counts doublings of the watch window
         self._last: _Move | None = None
         self._in_a_row = 0  # moves from the same straggler
-        self._version = -1  # of the plan that the times belong to
+        self._planned: tuple[int, ...] = ()  # the sizes that the times belong to
         self._watched: list[tuple[float, ...]] = []  # computing seconds by rank, one entry per window of it
 
     def decide(self, view: View) -> Decision:
@@ -84,8 +84,8 @@ class LbBspGpuPolicy:
         keep = Decision(view.plan.batch_sizes)
         if not view.clean:
             return keep
-        if view.plan.version != self._version:
-            self._version, self._watched = view.plan.version, []
+        if view.plan.batch_sizes != self._planned:
+            self._planned, self._watched = view.plan.batch_sizes, []
         window = arrays_of(view)
         _, window_s = self._meter.per_iteration(window)
         self._watched.append(tuple(window_s.tolist()))

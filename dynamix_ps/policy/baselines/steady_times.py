@@ -36,8 +36,8 @@ class SteadyTimes:
         self._lines = ComputeTimes(n_workers, jump=JUMP)
         self._first_sizes: tuple[int, ...] | None = None
         self._sizes_vary = False
-        self._version: int | None = None
-        self.windows = 0  # clean ones under the newest plan
+        self._planned: tuple[int, ...] | None = None
+        self.windows = 0  # clean ones under the newest sizes
         self._wait = 0  # windows that this plan stays
 
     @property
@@ -47,10 +47,10 @@ class SteadyTimes:
 
     def observe(self, view: View) -> None:
         """Take in a clean window. Call once per window, in order."""
-        if view.plan.version != self._version:
-            if self._version is not None:
+        if view.plan.batch_sizes != self._planned:
+            if self._planned is not None:
                 self._wait = min(max(2 * self._wait, FIRST_WAIT), LONGEST_WAIT)
-            self._version, self.windows = view.plan.version, 0
+            self._planned, self.windows = view.plan.batch_sizes, 0
         self._first_sizes = self._first_sizes or view.plan.batch_sizes
         self._sizes_vary |= view.plan.batch_sizes != self._first_sizes
         self.sizes, self.times_s = self._meter.per_iteration(arrays_of(view))

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -52,7 +53,7 @@ class SafetyNet:
         """The policy's sizes, or proportional shares instead."""
         answer = self._policy.decide(view)
         if not view.clean:
-            return Decision(view.plan.batch_sizes, answer.reward, fallback=self._rest > 0)
+            return replace(answer, batch_sizes=view.plan.batch_sizes, note="", fallback=self._rest > 0)
         asked, self._asked = self._asked, None
         self._times.observe(self._model)
         self._rest = max(self._rest - 1, 0)
@@ -67,7 +68,7 @@ class SafetyNet:
             self._worse, self._rest = 0, self._safety.rest_windows
             return self._proportional_shares(view, answer, f"proportional shares for {self._rest} windows: {why}")
         self._asked = _guarded(answer.batch_sizes, self._model.window)
-        return Decision(self._asked, answer.reward, answer.note)
+        return replace(answer, batch_sizes=self._asked)
 
     @property
     def update_due(self) -> bool:
@@ -93,7 +94,7 @@ class SafetyNet:
         if model.compute.known.any():
             wanted = tuple(model.shares(int(model.window.reference_batch)).tolist())
             sizes = wanted if largest_change(sizes, wanted) > DEAD_BAND else sizes
-        return Decision(sizes, answer.reward, note, fallback=True)
+        return replace(answer, batch_sizes=sizes, note=note, fallback=True)
 
     def _shortfall(self) -> float:
         """Relative difference by which this window misses the reference goodput; NaN if unknown."""

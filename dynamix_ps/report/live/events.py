@@ -90,6 +90,11 @@ _WORDS: dict[str, Callable[[Line], str]] = {
     "arbitrator_exit": _arbitrator_exit,
     "plan_applied": lambda event: (
         f"plan {event['version']} applied at iteration {event['iteration']:,}: {sizes_text(event['batch_sizes'])}"
+        + (f", learning rate x{factor:.3g}" if (factor := event.get("lr_factor", 1.0)) != 1 else "")
+    ),
+    "rollback": lambda event: (
+        f"iteration {event['iteration']:,}: {event['reason']}; the weights of iteration {event['back_to']:,} are back, "
+        f"and the guard leaves {event['lr_guard']:g} of the learning rate"
     ),
     "failed": lambda event: f"{event['source']} failed in iteration {event['iteration']:,}: {event['error']}",
     "lease_lost": lambda event: f"worker-{event['rank']} is silent: the arbitrator hears nothing of it",

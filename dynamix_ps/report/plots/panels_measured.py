@@ -98,6 +98,25 @@ def gradient_std(axes: Any, history: History) -> None:
     _from_zero(axes, history, label, lambda worker: worker.measured["grad_norm_std"], legend=True)
 
 
+def learning_rate(axes: Any, history: History) -> None:
+    """Factor on the script's learning rate, and what was decided of it."""
+    axes.set_ylabel("factor on the learning rate")
+    first = next(iter(history.workers.values()), None)
+    shown = first is not None and has_factor(history)
+    if first is not None and shown:
+        for name, label, colour in (("lr_factor", "in all", 0), ("lr_decided", "decided", 5)):
+            style = {"color": WORKER_COLOURS[colour], "linewidth": 1.6} | point_style(len(first.window_s))
+            axes.plot(first.window_s, first.measured[name], label=label, **style)
+        log_scale(axes)
+    finish(axes, history, shown, legend=True)
+
+
+def has_factor(history: History) -> bool:
+    """Whether the learning rate was ever another one than the script's."""
+    factors = (factor for worker in history.workers.values() for factor in worker.measured["lr_factor"])
+    return any(factor > 0 and factor != 1 for factor in factors)
+
+
 def _from_zero(
     axes: Any,
     history: History,

@@ -116,7 +116,9 @@ def _system(figure: Any, history: History) -> None:
 
 def _gradients(figure: Any, history: History) -> None:
     figure.suptitle(f"Gradients: {history.title}")
-    _measured(figure, history, (measured.noise_scale, measured.gradient_std), columns=2, legend=False)
+    rate = (measured.learning_rate,) if measured.has_factor(history) else ()
+    panels = (measured.noise_scale, measured.gradient_std, *rate)
+    _measured(figure, history, panels, columns=len(panels), legend=False)
 
 
 def _measured(

@@ -58,6 +58,8 @@ def cluster_of(name: str, runs: Sequence[RecordedRun]) -> Scenario:
     first = runs[0]
     for run in runs[1:]:
         _check_alike(first, run)
+    for run in runs:
+        _check_rate(run)
     config, ranks = first.config, range(first.n_workers)
     records = [record for run in runs for view in run.complete for record in view.reported]
     bounds = [config.bounds(rank) for rank in ranks]
@@ -101,6 +103,16 @@ def _check_alike(first: RecordedRun, run: RecordedRun) -> None:
                 f"{run.name}: {what}: got {of_run}, expected {of_first} as in {first.name}; "
                 "calibrate with runs of one cluster and one training"
             )
+
+
+def _check_rate(run: RecordedRun) -> None:
+    """Raises UsageError if another factor than `lr_rule`'s was on the learning rate, which the simulator has not."""
+    decided = {record.lr_decided for view in run.complete for record in view.reported}
+    if other := sorted(factor for factor in decided if abs(factor - 1) > 0):
+        raise UsageError(
+            f"{run.name}: decided factor on the learning rate: got {other[0]:g}, expected 1 in all windows; "
+            "calibrate with runs that have `lr: script` or `lr: follow`"
+        )
 
 
 def _latency_s(records: Sequence[WindowRecord], rank: int) -> float:

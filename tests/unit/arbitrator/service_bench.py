@@ -16,7 +16,7 @@ from tests.control_plane import config, registration, run_under
 
 
 class Scripted:
-    """Answers with prepared sizes, or raises them; remembers what it was asked."""
+    """Answers with prepared sizes or decisions, or raises them; remembers what it was asked."""
 
     name = "scripted"
 
@@ -29,7 +29,7 @@ class Scripted:
         answer = self.answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
-        return Decision(answer)
+        return answer if isinstance(answer, Decision) else Decision(answer)
 
 
 class Bench:

@@ -121,6 +121,12 @@ env:
         (MINIMAL + "prefetch: 20\n", 2, "prefetch: must be below window = 20"),
         ("cluster: {workers: [{}]}\nlr_rule: adascale\n", 2, "lr_rule: needs two workers or more"),
         (
+            MINIMAL + "lr: script\nlr_rule: sqrt\n",
+            3,
+            "lr_rule: has no effect with lr: script; remove it, or use lr: fol",
+        ),
+        (MINIMAL + "mode: off\nlr: decide\n", 3, "lr: needs an arbitrator, which mode: off does without"),
+        (
             "cluster: {workers: [{}]}\nbatch:\n  max: 60\n",
             1,
             "workers[0].batch: must lie within 32..60, the bounds of worker 0 (got 64, t",

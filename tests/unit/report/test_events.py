@@ -31,6 +31,11 @@ EVENTS: dict[str, tuple[dict[str, Any], str]] = {
         {"version": 3, "iteration": 120, "batch_sizes": [64, 128, 256]},
         "plan 3 applied at iteration 120: 64 128 256",
     ),
+    "rollback": (
+        {"iteration": 1300, "back_to": 1280, "reason": "the loss rises", "lr_guard": 0.5},
+        "iteration 1,300: the loss rises; the weights of iteration 1,280 are back, "
+        "and the guard leaves 0.5 of the learning rate",
+    ),
     "failed": (
         {"source": "worker-1", "iteration": 7, "error": "loss is NaN"},
         "worker-1 failed in iteration 7: loss is NaN",
@@ -58,6 +63,11 @@ EVENTS: dict[str, tuple[dict[str, Any], str]] = {
 def test_every_kind_has_its_words(kind: str) -> None:
     fields, words = EVENTS[kind]
     assert describe({"kind": kind, "time_s": 1.0, **fields}) == words
+
+
+def test_a_plan_tells_the_factor_on_the_learning_rate_where_it_has_one() -> None:
+    event = {"kind": "plan_applied", "version": 1, "iteration": 3, "batch_sizes": [8, 8], "lr_factor": 0.70711}
+    assert describe(event) == "plan 1 applied at iteration 3: 8 8, learning rate x0.707"
 
 
 def test_many_sizes_are_a_range() -> None:

@@ -57,6 +57,20 @@ def test_graphs_of_torch_compile_are_told_where_there_are_any(folder: RunFolder)
     assert "| graphs by torch.compile | 0/6, after the first iteration 0/4 |" in folder.summary_md.read_text()
 
 
+def test_the_decided_learning_rate_is_told_and_where_weights_came_back(folder: RunFolder) -> None:
+    decides = config(2).model_copy(update={"lr": "decide"})
+    rollback = {"kind": "rollback", "time_s": START_S + 1, "iteration": 1040, "back_to": 1000, "lr_guard": 0.5}
+    for rank in (0, 1):
+        told = window(rank, 0, lr_decided=0.35355)
+        append(folder.worker_file(rank), started(rank), told, {**rollback, "rank": rank, "reason": "the loss rises"})
+    summary = write_summary(folder, decides, GOOD)
+    assert summary["learning_rate"] == {"lr": "decide", "decided": 0.35355, "rollbacks": [1040]}
+    told = "decided factor 0.35 at the end; weights taken back and rate halved in iteration 1,040"
+    assert f"| learning rate | {told} |" in folder.summary_md.read_text()
+    write_summary(folder, config(2), GOOD)
+    assert "| learning rate |" not in folder.summary_md.read_text()
+
+
 def test_units_per_second_are_told_where_the_script_weighs_by_them(folder: RunFolder) -> None:
     for rank in (0, 1):
         append(

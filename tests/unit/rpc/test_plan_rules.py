@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import math
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -9,7 +11,8 @@ from worker_hooks.plan_switch import VERSION_BITS, PlanSwitch, agreed_version, v
 
 BOUNDS = ((0, 64), (32, 1024))
 versions = st.one_of(st.integers(-3, 3), st.integers(), st.integers(LARGEST_VERSION - 2, LARGEST_VERSION + 2))
-plans = st.builds(Plan, versions, st.lists(st.one_of(st.integers(-1, 65), st.integers()), max_size=3).map(tuple))
+sizes = st.lists(st.one_of(st.integers(-1, 65), st.integers()), max_size=3).map(tuple)
+plans = st.builds(Plan, versions, sizes, st.one_of(st.just(1.0), st.floats()))
 
 
 @given(plans, st.integers(0, LARGEST_VERSION))
@@ -20,6 +23,7 @@ def test_every_plan_that_is_taken_can_be_voted_for_and_trained_with(plan: Plan, 
     voted = switch.vote(plan).version
     assert agreed_version([float(2 * bit) for bit in version_bits(voted)], 2) == voted
     assert len(plan.batch_sizes) == 2 and plan.global_batch > 0
+    assert 1 / 8 <= plan.lr_factor <= 8
     assert all(low <= size <= high for size, (low, high) in zip(plan.batch_sizes, BOUNDS, strict=True))
 
 
@@ -40,3 +44,11 @@ def test_sizes_are_those_of_the_cluster() -> None:
     ):
         assert problem in wrong_plan(Plan(1, sizes), Plan(0, (1, 32)), BOUNDS)
     assert "got 0 for all workers" in wrong_plan(Plan(1, (0, 0)), Plan(0, (1, 1)), ((0, 9), (0, 9)))
+
+
+def test_the_factor_on_the_learning_rate_is_an_eighth_to_eight() -> None:
+    for factor in (1 / 8, 1.0, 8.0):
+        assert wrong_plan(Plan(1, (1, 32), factor), Plan(0, (1, 32)), BOUNDS) == ""
+    for factor in (0.0, 0.12, 8.1, math.inf, math.nan, -1.0):
+        problem = wrong_plan(Plan(1, (1, 32), factor), Plan(0, (1, 32)), BOUNDS)
+        assert problem == f"lr_factor: got {factor:g}, expected 0.125..8"

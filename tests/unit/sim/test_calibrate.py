@@ -203,6 +203,17 @@ def test_learning_rates_that_count_from_different_batches_are_refused() -> None:
         scenario_of("x", runs, [series_of(run) for run in runs])
 
 
+def test_a_run_whose_learning_rate_was_decided_on_is_refused() -> None:
+    run = simulated_run("a", SIZES[0])
+    decided = []
+    for one in run.decided:
+        records = [record and dataclasses.replace(record, lr_decided=0.5) for record in one.view.records]
+        decided.append(dataclasses.replace(one, view=dataclasses.replace(one.view, records=tuple(records))))
+    decayed = dataclasses.replace(run, decided=tuple(decided))
+    with pytest.raises(UsageError, match=r"a: decided factor on the learning rate: got 0.5, expected 1"):
+        scenario_of("x", [decayed], [series_of(decayed)])
+
+
 # reading
 
 
