@@ -21,7 +21,9 @@
   trailer          the values after the gradients, from which all workers learn the same
   plan_switch      all workers change plans at the same iteration
   units            what sizes are worth where losses are means over tokens
-  learning_rate    how the learning rate follows the global batch
+  learning_rate    the factor on the learning rate: it follows the global batch, times what was decided
+  rate_guard       takes the weights back and halves the learning rate when the loss rises
+  loss_watch       whether the loss rises beyond its noise
   memory_ceiling   how many samples a worker computes at once
   worker_memory    the same for the models of a training
   divided_call     what must hold for micro-batches to be exact

@@ -29,6 +29,7 @@ from worker_hooks.observe.training_observer import TrainingObserver
 from worker_hooks.out_of_memory import first_line, is_out_of_memory
 from worker_hooks.plan_switch import PlanSwitch
 from worker_hooks.positioned_model import PositionedModel
+from worker_hooks.rate_guard import RateGuard
 from worker_hooks.sampler import Cursor, GlobalSampler
 from worker_hooks.script_limits import ScriptLimits
 from worker_hooks.session import Session
@@ -97,7 +98,7 @@ class AttachedModel(PositionedModel):
         cut = first_plan.global_batch if self._lengths is None else 1  # with tokens there is no last incomplete batch
         self._samples = self._source.samples_per_pass(cut)  # in one pass
         if settings.sizes:  # of the cluster file, whose arbitrator goes on from the training before
-            first_plan = session.account.plan or first_plan
+            first_plan = replace(session.account.plan or first_plan, lr_factor=1.0)  # which was of that training
         start = self._same_start(prefix, Position(0, Cursor(), first_plan, own_seed, self._samples, unit=settings.unit))
         if start.seed != own_seed:
             whose = "the checkpoint's" if settings.resume else "rank 0's"
@@ -198,14 +199,22 @@ class AttachedModel(PositionedModel):
             raise CheckpointError(f"{path}: {error}") from error
 
     def _within_bounds(self, start: Position) -> Position:
-        """`start` with its plan within the bounds of the cluster file of today."""
+        """`start` with its plan as the cluster file of today allows it."""
         plan = within_bounds(start.plan, self._settings.bounds)
         if plan != start.plan:
             logger.warning(
                 "the batch sizes %s of the checkpoint are outside of the bounds in the cluster file; they become %s",
                 *(" + ".join(map(str, sizes)) for sizes in (start.plan.batch_sizes, plan.batch_sizes)),
             )
-        return replace(start, plan=plan)
+        decided = start.plan.lr_factor * start.lr_guard
+        if self._settings.decides_rate or decided == 1:
+            return replace(start, plan=plan)
+        logger.warning(
+            "the checkpoint was trained with a decided factor %g on the learning rate, which is not used: the cluster "
+            "file has lr: %s in mode: %s",
+            *(decided, self._settings.lr, self._settings.mode),
+        )
+        return replace(start, plan=replace(plan, lr_factor=1.0), lr_guard=1.0)
 
     def _place(self, start: Position) -> None:
         """Let training begin at `start`. Raises TrainingError if that is no place in this training."""
@@ -216,7 +225,11 @@ class AttachedModel(PositionedModel):
         self.iteration, self._cursor = start.iteration, start.cursor
         self._switch = PlanSwitch(start.plan, self._lag)
         self._stream = self._batches_from(start)
-        self._rate = LearningRate(settings.lr_rule, self._reference_batch, self.size, start.noise)
+        self._rate = LearningRate(
+            settings.lr_rule, self._reference_batch, self.size, start.noise, settings.decides_rate, start.lr_guard
+        )
+        tell = partial(self._degraded, "learning rate")
+        self._guard = RateGuard(self._rate, tell) if settings.decides_rate else None
         self._worth = SizeWorth(start.units)
         self._now = IterationInFlight()
         self._asked = ScriptLimits()

@@ -20,6 +20,7 @@ from typing import Any, get_args
 from dynamix_ps.config.schema import Unit
 from dynamix_ps.errors import CheckpointError
 from dynamix_ps.messages import Plan
+from dynamix_ps.rpc.plan_rules import LARGEST_LR_FACTOR, SMALLEST_LR_FACTOR
 from worker_hooks.learning_rate import Noise
 from worker_hooks.plan_switch import VERSION_BITS
 from worker_hooks.sampler import Cursor
@@ -60,17 +61,23 @@ class Position:
     units: Seen = (0.0, 0)  # of units.py
     unit: str = "samples"  # of the plan's sizes
     left: ShardsLeft | None = None  # of the pass at hand, where it is over shards
+    lr_guard: float = 1.0  # what the guard has left of the learning rate
 
     def pack(self) -> dict[str, Any]:
         """The position as plain values, for a checkpoint; states of registered objects as they are."""
         return {
             "iteration": self.iteration,
             "cursor": asdict(self.cursor),
-            "plan": {"version": self.plan.version, "batch_sizes": list(self.plan.batch_sizes)},
+            "plan": {
+                "version": self.plan.version,
+                "batch_sizes": list(self.plan.batch_sizes),
+                "lr_factor": float(self.plan.lr_factor),
+            },
             "seed": self.seed,
             "epoch_samples": self.epoch_samples,
             "pass_code": self.pass_code,
             "noise": [float(part) for part in self.noise],
+            "lr_guard": float(self.lr_guard),
             "largest_lr": float(self.largest_lr),
             "progress": self.progress,
             "registered": dict(self.registered),
@@ -83,7 +90,7 @@ class Position:
     def unpack(cls, packed: object) -> Position:
         """The position that `pack` made plain. Raises CheckpointError, which names the first wrong field."""
         if isinstance(packed, dict):
-            added_later = {"pass_code": 0, "units": [0.0, 0], "unit": "samples", "left": None}
+            added_later = {"pass_code": 0, "units": [0.0, 0], "unit": "samples", "left": None, "lr_guard": 1.0}
             packed = {**added_later, **packed}
         found = read_table(packed, "position", tuple(cls.__dataclass_fields__))
         epoch_samples = read_whole(found["epoch_samples"], "position.epoch_samples")
@@ -98,6 +105,7 @@ class Position:
             epoch_samples=epoch_samples,
             pass_code=read_whole(found["pass_code"], "position.pass_code"),
             noise=(read_number(variance, "position.noise[0]"), read_number(signal, "position.noise[1]")),
+            lr_guard=read_number(found["lr_guard"], "position.lr_guard", SMALLEST_LR_FACTOR, 1.0),
             largest_lr=read_number(found["largest_lr"], "position.largest_lr", 0.0),
             progress=None if progress is None else read_number(progress, "position.progress", 0.0, 1.0),
             registered=_read_registered(found["registered"]),
@@ -131,12 +139,18 @@ def _read_cursor(packed: object, epoch_samples: int) -> Cursor:
 
 
 def _read_plan(packed: object) -> Plan:
-    found = read_table(packed, "position.plan", ("version", "batch_sizes"))
+    if isinstance(packed, dict):
+        packed = {"lr_factor": 1.0, **packed}  # which was added later
+    found = read_table(packed, "position.plan", ("version", "batch_sizes", "lr_factor"))
     where = "position.plan.batch_sizes"
     sizes = [read_whole(size, f"{where}[{rank}]") for rank, size in enumerate(read_list(found["batch_sizes"], where))]
     if not any(sizes):
         raise CheckpointError(f"{where}: got {sizes}, expected at least one sample per iteration")
-    return Plan(read_whole(found["version"], "position.plan.version", 0, 2**VERSION_BITS - 1), tuple(sizes))
+    return Plan(
+        read_whole(found["version"], "position.plan.version", 0, 2**VERSION_BITS - 1),
+        tuple(sizes),
+        read_number(found["lr_factor"], "position.plan.lr_factor", SMALLEST_LR_FACTOR, LARGEST_LR_FACTOR),
+    )
 
 
 def _read_registered(packed: object) -> dict[str, Any]:

@@ -90,6 +90,14 @@ class Bucket(ABC):
         """Squared norm of the gradients in the buffer."""
 
     @abstractmethod
+    def is_finite(self) -> bool:
+        """Whether all gradients in the buffer are finite numbers."""
+
+    @abstractmethod
+    def clear(self) -> None:
+        """Make the gradients that `deliver` has made those of the parameters zeros."""
+
+    @abstractmethod
     def write_trailer(self, values: NDArray[np.float64]) -> None: ...
 
     @abstractmethod
@@ -211,6 +219,15 @@ class GradientExchange:
         handles = [self._comm.push_pull(each.name, each.buffer, each.trailer_begin) for each in self.buckets]
         self._wait(handles, on_slow)
         return trailer.decode(self.buckets[-1].read_trailer(), self._workers.count)
+
+    def is_finite(self) -> bool:
+        """Whether the sums that were received are finite: the same on all workers."""
+        return all(bucket.is_finite() for bucket in self.buckets)
+
+    def clear(self) -> None:
+        """After `deliver`: the gradients of the model are zeros."""
+        for bucket in self.buckets:
+            bucket.clear()
 
     def squared_norm(self) -> float:
         """|g|^2 of the global gradient, after `deliver`."""

@@ -99,6 +99,11 @@ class Framework(ABC):
         """Put what `_pack` made into model and optimizer. Raises CheckpointError when it does not fit."""
 
     @abstractmethod
+    def _copy_state(self) -> Callable[[], None]:
+        """A copy of models and optimizers in memory. The function returned puts it back: all but what schedulers change
+        in the optimizers, which stays as it is then."""
+
+    @abstractmethod
     def _check_storable(self, state: object) -> None:
         """Raises CheckpointError unless `_pack` can hold this state of a registered object."""
 

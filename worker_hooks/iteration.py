@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from dynamix_ps.errors import TrainingError
 from worker_hooks.batches import Batch
+from worker_hooks.learning_rate import StepRate
 from worker_hooks.trailer import GlobalView
 
 
@@ -77,6 +78,8 @@ class IterationInFlight:
     correct: float = math.nan  # NaN: the script does not tell
     parts: tuple[WorkerPart, ...] = ()  # of the workers of this process in the last sum
     sum: GradientSum | None = None  # the last one
+    rate: StepRate = StepRate()  # of the last step
+    rolled_back = False  # the state is that of an earlier iteration again, and this one changes nothing
 
     def __init__(self) -> None:
         self._phase = Phase.NONE
@@ -137,7 +140,7 @@ class IterationInFlight:
         """The script gets this batch."""
         self._batch = batch
         self._due.append(batch)
-        self._phase, self.is_counted = Phase.BEGUN, False
+        self._phase, self.is_counted, self.rolled_back = Phase.BEGUN, False, False
 
     def leave_out(self) -> None:
         """The script has done nothing with this batch: it is in no sum."""

@@ -1,7 +1,13 @@
-"""How the learning rate follows the global batch: a factor on the script's own rate. Pure.
+"""The factor on the script's own learning rate: how it follows the global batch, times what was decided. Pure.
 
-B0 is the global batch that the script was tuned for (the first sizes in the cluster file), s = B / B0. Where losses
-are means over other units than samples, B is what the units of the iteration are worth in samples (units.py).
+    factor = rule(B) * decided          decided = plan's factor * what the guard leaves, within 1/8..8
+
+What was decided is 1 unless the cluster file says `lr: decide`. The plan's factor comes from the arbitrator, and takes
+effect at the same iteration on all workers, like its sizes. The guard (rate_guard.py) halves what it leaves when the
+loss rises. Every worker must compute the same factor, bit by bit.
+
+The rule: B0 is the global batch that the script was tuned for (the first sizes in the cluster file), s = B / B0. Where
+losses are means over other units than samples, B is what the units of the iteration are worth in samples (units.py).
 
     none      1
     linear    s          SGD with small batches
@@ -10,31 +16,52 @@ are means over other units than samples, B is what the units of the iteration ar
 
 V is the variance of one sample's gradient, S the squared norm of the true gradient (metrics/noise.py). Where noise
 dominates, r is near s; where there is little noise, it is near 1. V and S are exponential means with the paper's weight
-1 - n/1000 per iteration for n workers, cut off at 0 as in the paper. Before the first estimate r is 1. Every worker
-must compute the same factor, bit by bit, so all inputs come from the summed trailer.
+1 - n/1000 per iteration for n workers, cut off at 0 as in the paper. Before the first estimate r is 1. All inputs come
+from the summed trailer.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from dynamix_ps.metrics.noise import GradientNoise
+from dynamix_ps.rpc.plan_rules import LARGEST_LR_FACTOR, SMALLEST_LR_FACTOR
 
 Rule = Literal["none", "linear", "sqrt", "adascale"]
 Noise = tuple[float, float]  # means of V and S, up to a common factor
 
 
+class StepRate(NamedTuple):
+    """The factor on the script's learning rate in one step, and its parts; NaN: there was no step."""
+
+    factor: float = math.nan
+    decided: float = math.nan  # the plan's factor times `guard`
+    guard: float = math.nan
+
+
 class LearningRate:
-    """The rule of one run.
+    """The factor of one run.
 
     Args:
         reference_batch: B0.
         workers: number of gradients in one estimate.
         noise: of the run that this one resumes.
+        decides: whether plan and guard have a say.
+        guard: what the guard has left in the run that this one resumes.
     """
 
-    def __init__(self, rule: Rule, reference_batch: int, workers: int, noise: Noise = (0.0, 0.0)) -> None:
+    def __init__(
+        self,
+        rule: Rule,
+        reference_batch: int,
+        workers: int,
+        noise: Noise = (0.0, 0.0),
+        decides: bool = False,
+        guard: float = 1.0,
+    ) -> None:
+        self._decides = decides
+        self.guard = guard if decides else 1.0
         self._rule = rule
         self._reference_batch = reference_batch
         self._memory = max(0.0, 1 - workers / 1000)
@@ -50,8 +77,19 @@ class LearningRate:
                 kept * signal + (1 - kept) * estimate.signal,
             )
 
+    def step(self, global_batch: float, plan_factor: float) -> StepRate:
+        """The rate of a step at this B, under a plan with this factor."""
+        decided = self.decided(plan_factor)
+        return StepRate(self.factor(global_batch) * decided, decided, self.guard)
+
+    def decided(self, plan_factor: float) -> float:
+        """What plan and guard have decided."""
+        if not self._decides:
+            return 1.0
+        return min(max(plan_factor * self.guard, SMALLEST_LR_FACTOR), LARGEST_LR_FACTOR)
+
     def factor(self, global_batch: float) -> float:
-        """Factor on the script's own learning rate at this B."""
+        """The rule's factor at this B."""
         if self._rule == "adascale":
             return self._gain(global_batch)
         scale = global_batch / self._reference_batch

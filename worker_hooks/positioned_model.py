@@ -11,6 +11,7 @@ from worker_hooks.replicated_model import ReplicatedModel
 if TYPE_CHECKING:
     from dynamix_ps.messages import Plan
     from worker_hooks.iteration import IterationInFlight
+    from worker_hooks.learning_rate import LearningRate
     from worker_hooks.observe.training_observer import TrainingObserver
     from worker_hooks.workers import Workers
 
@@ -20,6 +21,7 @@ class PositionedModel(ReplicatedModel):
 
     _now: IterationInFlight
     _observer: TrainingObserver
+    _rate: LearningRate
     _workers: Workers
 
     @property
@@ -66,6 +68,10 @@ class PositionedModel(ReplicatedModel):
     def _plan(self) -> Plan:
         """In force in the present iteration."""
         return self._now.batch.plan if self._now.has_batch else self._switch.newest_scheduled
+
+    @property
+    def _decided_rate(self) -> float:
+        return self._rate.decided(self._plan.lr_factor)
 
     @property
     def _trained_samples(self) -> int:

@@ -41,12 +41,19 @@ class ReplicatedModel(Framework):
     _scale = 1.0  # of the loss, by a GradScaler
 
     @property
+    def _decided_rate(self) -> float:
+        """What plan and guard have decided on, as a factor on the script's learning rate."""
+        return 1.0
+
+    @property
     def _has_local(self) -> bool:
         """Whether the script has added gradients that are in no sum yet."""
         return self._exchange.has_local
 
     def _doing(self, kind: str) -> Doing:
         setting = self._setting() + (f" loss scale {self._scale:g}" if self._scale != 1 else "")
+        if self._decided_rate != 1:
+            setting += f" decided factor on the learning rate {self._decided_rate!r}"
         place = f"epoch {self._cursor.epoch}, sample {self._cursor.position}, seed {self._stream.seed}"
         if self._stream.pass_code:
             place += f", {DRAWN} {self._stream.pass_code:08x}"

@@ -85,6 +85,7 @@ class ResumableModel(EvaluatedModel):
             pass_code=self._stream.pass_code,
             left=left,
             noise=self._rate.noise,
+            lr_guard=self._rate.guard,
             units=self._worth.seen,
             unit=self._settings.unit,
             largest_lr=self._observer.progress.largest_lr,

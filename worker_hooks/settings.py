@@ -45,6 +45,12 @@ class Settings:
     at_once: tuple[int | None, ...] = ()  # samples that each worker computes at once; empty: no cluster file
     memory: str = "fixed"
     rehearsal: Path | None = None  # what a rehearsal goes by; none: the cluster is real
+    lr: str = "follow"  # what happens to the script's learning rate
+
+    @property
+    def decides_rate(self) -> bool:
+        """Whether a factor on the learning rate is decided on while training runs."""
+        return self.lr == "decide" and self.mode == "adapt"
 
     @classmethod
     def from_environment(cls) -> Settings:
@@ -85,6 +91,7 @@ class Settings:
             slowdown=_slowdown(),
             at_once=tuple(map(config.at_once, range(len(config.cluster.workers)))) if config else (),
             memory=config.memory if config else defaults["memory"].default,
+            lr=config.lr if config else defaults["lr"].default,
         )
         rehearsal = variables.get(variables.REHEARSAL)
         return settings.rehearsed(Path(rehearsal)) if rehearsal else settings

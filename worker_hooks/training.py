@@ -6,7 +6,7 @@ The story of one iteration:
 2. `backward` sends the weighted gradients (exchange.py) with a trailer behind them (trailer.py), and waits for the sum.
    The trailer proves that all workers do the same with the same weights (agreement.py). Its votes say which plan is
    next (plan_switch.py).
-3. The optimizer's step uses a learning rate that follows the samples in the sum (learning_rate.py).
+3. The optimizer's step uses a learning rate that follows the samples in the sum and the plan (learning_rate.py).
 4. Every few iterations a record of what happened goes to the reporter (observe/).
 
 iteration.py knows which of these steps may come next. The training thread waits for nothing but its batch and the sum.
@@ -105,13 +105,16 @@ class Training(ResumableModel):
         self._check_own_weights("a loop over batches")
         if batch.plan.version != self._applied_version:
             self._applied_version = batch.plan.version
-            self._observer.plan_applied(batch.plan, self.iteration, self._rate.factor(batch.plan.global_batch))
+            rate = self._rate.step(batch.plan.global_batch, batch.plan.lr_factor)
+            self._observer.plan_applied(batch.plan, self.iteration, rate.factor)
         self._follow_parameters(before_forward=True)
         now, before = self._now, self._weight
         now.begin(batch)
         self._samples_in_hand = batch.samples
         self._weight = now.weight
         self._has_earlier = self._exchange.has_local
+        if self._guard is not None and not self._has_earlier:
+            self._guard.before_batch(self.iteration, self._layouts, self._copy_state)
         if self._has_earlier and before != now.weight:
             self._exchange.carry(before, now.weight)
         self._watch.batch_ready()
@@ -245,7 +248,8 @@ class Training(ResumableModel):
                 f"the plan has {now.sizes_due}; batches must come from run.batches() of the same data on every worker"
             )
         self._stream.told(view.stream)
-        if view.broken_ranks:
+        reason = self._reason_to_roll_back(view)
+        if view.broken_ranks and not reason:
             raise TrainingError(
                 f"the loss of {name_workers(view.broken_ranks)} {DIVERGED} {iteration} (epoch {self.epoch}); "
                 "no weight was changed by it: lower the learning rate, or look at the data of that worker"
@@ -255,10 +259,32 @@ class Training(ResumableModel):
         squared_norm = math.nan
         if self._adaptive:
             self._observe_noise(view)
-            if measured:
+            if measured and not reason:
                 squared_norm = self._exchange.squared_norm() / self._scale**2
             self._switch.decide(iteration, view.agreed_version)
         now.summed(view, squared_norm, self._worth.sizes(view, now.spent_due))
+        if reason:
+            self._roll_back(reason)
+
+    def _reason_to_roll_back(self, view: GlobalView) -> str:
+        """Why the weights of an earlier iteration come back after this sum; empty: they do not."""
+        if self._guard is None:
+            return ""
+        broken = f"the loss of {name_workers(view.broken_ranks)} is not finite" if view.broken_ranks else ""
+        # a GradScaler looks for gradients that are not finite itself
+        return self._guard.reason(
+            view.loss, view.samples, broken, lambda: self._scale != 1 or self._exchange.is_finite()
+        )
+
+    def _roll_back(self, reason: str) -> None:
+        """The state of an earlier iteration comes back, with half the learning rate. A step to come changes nothing."""
+        assert self._guard is not None
+        now = self._now
+        now.rolled_back = True
+        self._exchange.clear()
+        loss, level = now.sum.view.loss if now.sum else math.nan, self._guard.level
+        back_to = self._guard.roll_back(now.batch.iteration)
+        self._observer.rolled_back(now.batch.iteration, back_to, reason, loss, level, self._rate.guard)
 
     def synchronize(self) -> None:
         """Does nothing but check: gradients are global when `run.backward()` returns. For scripts that call it."""
@@ -289,10 +315,14 @@ class Training(ResumableModel):
         full length along their noisier gradient would do harm.
         """
         self._check_own_weights("optimizer.step()")
-        return self._rate.factor(self._now.check_step(optimizer).batch_size)
+        now = self._now
+        now.rate = self._rate.step(now.check_step(optimizer).batch_size, now.batch.plan.lr_factor)
+        return now.rate.factor
 
     def _after_step(self, optimizer: int = 0) -> None:
         """Optimizer number `optimizer` has taken its step."""
+        if self._now.rolled_back and self._guard is not None:
+            self._guard.put_back()
         self._now.stepped(optimizer)
         self._steps += 1
         self._count_iteration()

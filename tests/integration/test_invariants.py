@@ -44,8 +44,8 @@ run = training.run
 taken.clear()  # attach() compares a few samples between workers
 first = training.weights()
 
-# The arbitrator's answers, delayed or lost as the test wants: deliveries[rank] = {iteration: [version, sizes]}
-deliveries = {int(i): Plan(v, tuple(s)) for i, (v, s) in job["deliveries"][rank].items()}
+# The arbitrator's answers, delayed or lost as the test wants: deliveries[rank] = {iteration: [version, sizes, factor]}
+deliveries = {int(i): Plan(v, tuple(s), *factor) for i, (v, s, *factor) in job["deliveries"][rank].items()}
 newest = [None]
 def newest_plan():
     newest[0] = deliveries.get(run.iteration, newest[0])
@@ -55,13 +55,14 @@ run._session.newest_plan = newest_plan
 history = []
 for inputs, targets in run.batches(epochs=job.get("epochs"), iterations=job.get("iterations")):
     history.append(run._now.batch.plan.version)
-    training.step(inputs, targets)
+    training.step(inputs * float("nan") if [rank, run.iteration] in job.get("broken", []) else inputs, targets)
     if run.iteration == job.get("save_at"):
         run.save(job["checkpoint"])
 weights = training.weights()
-sizes = run._switch.newest_scheduled.batch_sizes
+sizes, guard = run._switch.newest_scheduled.batch_sizes, run._rate.guard
 run.close()
-print(json.dumps({"history": history, "taken": taken, "first": first, "weights": weights, "sizes": sizes}))
+told = {"history": history, "taken": taken, "first": first, "weights": weights, "sizes": sizes, "guard": guard}
+print(json.dumps(told))
 """
 
 PLANES = [  # framework, comm, prefetch

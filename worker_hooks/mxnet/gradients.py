@@ -87,6 +87,12 @@ class MXNetBucket(Bucket):
     def squared(self) -> float:
         return float(mx.nd.dot(self._gradients, self._gradients).asscalar())
 
+    def is_finite(self) -> bool:
+        return float((0 * self._gradients).sum().asscalar()) == 0  # 0 times anything else is NaN
+
+    def clear(self) -> None:
+        self._gradients[:] = 0
+
     def scale(self, factor: float) -> None:
         self._gradients *= factor
 

@@ -202,6 +202,17 @@ class Run(Training):
     def _restore(self, packed: bytes) -> Position:
         return mxnet_state.restore(packed, [self.net], [self.trainer])
 
+    def _copy_state(self) -> Callable[[], None]:
+        packed, optimizer = self._pack(self._position()), self.trainer._optimizer
+
+        def put_back() -> None:
+            settings, updates = self._hyperparameters(), dict(optimizer._index_update_count)
+            self._restore(packed)
+            self._set_hyperparameters(settings)
+            optimizer._index_update_count.update(updates)  # by which schedulers count
+
+        return put_back
+
     def _check_storable(self, state: object) -> None:
         mxnet_state.check_storable(state)
 

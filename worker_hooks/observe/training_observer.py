@@ -6,6 +6,7 @@ Its methods run in the training thread, so they only read clocks and put values 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
@@ -96,6 +97,19 @@ class TrainingObserver:
             lr_factor=lr_factor,
         )
 
+    def rolled_back(self, iteration: int, back_to: int, reason: str, loss: float, level: float, guard: float) -> None:
+        """In `iteration` the weights of before `back_to` came back, and the guard has left `guard` of the rate."""
+        if self._has_turn:
+            self._reporter.event(
+                "rollback",
+                iteration=self.reported(iteration),
+                back_to=self.reported(back_to),
+                reason=reason,
+                loss=loss,
+                level=level,
+                lr_guard=guard,
+            )
+
     def iteration_complete(
         self, now: IterationInFlight, bytes_pushed: int, epochs: float, script_lr: float, at_once: float
     ) -> None:
@@ -125,9 +139,9 @@ class TrainingObserver:
                     samples=part.size,
                     global_samples=sum(now.spent),
                     times=times,
-                    loss=now.loss,
+                    loss=math.nan if now.rolled_back else now.loss,
                     correct=part.correct,
-                    grad_sq=part.grad_sq,
+                    grad_sq=math.nan if now.rolled_back else part.grad_sq,
                     global_grad_sq=now.sum.squared_norm,
                     view=now.sum.view,
                     loss_weight=part.loss_weight,
@@ -135,9 +149,10 @@ class TrainingObserver:
                     epoch=epochs,
                     trained_ratio=trained_ratio,
                     lr_ratio=lr_ratio,
+                    rate=now.rate,
                     bytes_pushed=bytes_pushed,
                     is_short=batch.is_short,
-                    stalled=times.blocked_s >= self._stalled_after_s,
+                    stalled=times.blocked_s >= self._stalled_after_s or now.rolled_back,
                     at_once=at_once,
                 )
             )

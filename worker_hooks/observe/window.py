@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from dynamix_ps.messages import WindowRecord
 from dynamix_ps.metrics.noise import estimate
+from worker_hooks.learning_rate import StepRate
 from worker_hooks.observe.change import LASTING, ChangeWatch
 from worker_hooks.observe.stopwatch import Times
 from worker_hooks.trailer import GlobalView
@@ -46,9 +47,10 @@ class IterationRecord(NamedTuple):
     epoch: float = math.nan  # passes over the data after it
     trained_ratio: float = math.nan  # training_progress.py
     lr_ratio: float = math.nan
+    rate: StepRate = StepRate()
     bytes_pushed: int = 0
     is_short: bool = False  # a worker has far fewer samples than planned
-    stalled: bool = False  # waited for longer than timeouts.stall_warn_s
+    stalled: bool = False  # waited for longer than timeouts.stall_warn_s, or the weights went back
     at_once: float = math.nan  # samples that fit at once; NaN: no ceiling is known
 
 
@@ -140,6 +142,9 @@ class WindowMeter:
             epoch=iterations[-1].epoch,
             trained_ratio=iterations[-1].trained_ratio,
             lr_ratio=iterations[-1].lr_ratio,
+            lr_factor=iterations[-1].rate.factor,
+            lr_decided=iterations[-1].rate.decided,
+            lr_guard=iterations[-1].rate.guard,
             gc_s=sum(i.times.gc_s for i in iterations),
             summed_bytes_per_s=bytes_pushed / duration_s if duration_s > 0 else math.nan,
             at_once=iterations[-1].at_once,

@@ -10,6 +10,7 @@
   compiled         torch.compile with batch sizes that change
   glance           a quick look at models and optimizers, twice in every iteration
   state            the complete state, for the other workers and for checkpoints
+  state_copy       a copy of it in memory, for the guard of the learning rate
 
 Data
   batches          samples to tensors

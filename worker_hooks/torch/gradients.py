@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -146,6 +147,14 @@ class TorchBucket(Bucket):
 
     def squared(self) -> float:
         return float(torch.dot(self._gradients, self._gradients))
+
+    def is_finite(self) -> bool:
+        return all(math.isfinite(float(end)) for end in torch.aminmax(self._gradients))
+
+    def clear(self) -> None:
+        for parameter in self.parameters:
+            if parameter.grad is not None:
+                parameter.grad.zero_()
 
     def scale(self, factor: float) -> None:
         self._gradients.mul_(factor)

@@ -63,6 +63,8 @@ def attach(
     models = [model] if isinstance(model, torch.nn.Module) else list(model)
     optimizers = [optimizer] if isinstance(optimizer, torch.optim.Optimizer) else list(optimizer)
     check_optimizers(optimizers)
+    if settings.decides_rate:
+        check_rates(optimizers)
     data = with_loading(data, batch_size, collate_fn, num_workers)
     for run in [run for run in open_runs if run.shares(models, optimizers)]:
         run.close()
@@ -122,3 +124,13 @@ def check_optimizers(optimizers: Sequence[torch.optim.Optimizer]) -> None:
             )
         if isinstance(optimizer, torch.optim.SparseAdam):
             raise TrainingError("SparseAdam needs sparse gradients, which are summed as dense ones here; use Adam")
+
+
+def check_rates(optimizers: Sequence[torch.optim.Optimizer]) -> None:
+    """Raises TrainingError for an optimizer without a learning rate that could be multiplied."""
+    for optimizer in optimizers:
+        if not all(isinstance(group.get("lr"), int | float | torch.Tensor) for group in optimizer.param_groups):
+            raise TrainingError(
+                f"the cluster file has lr: decide, and {type(optimizer).__name__} has a parameter group whose `lr` is "
+                "no number; give it one, or use lr: script"
+            )

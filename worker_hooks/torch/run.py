@@ -47,6 +47,7 @@ from worker_hooks.torch.loader import CLOSED, RunBatchSampler, TorchLoader, chec
 from worker_hooks.torch.memory import TorchMemory
 from worker_hooks.torch.micro_batches import MicroBatchedForward
 from worker_hooks.torch.parameters import TrainedParameters
+from worker_hooks.torch.state_copy import copy_state
 from worker_hooks.torch.step_hooks import StepHooks, is_left_out
 from worker_hooks.torch.worker_batches import ForwardOfWorkers, WorkerBatches
 from worker_hooks.training import Training
@@ -305,6 +306,11 @@ class Run(Training):
 
     def _restore(self, packed: bytes) -> Position:
         return torch_state.restore(packed, self.models, self.optimizers)
+
+    def _copy_state(self) -> Callable[[], None]:
+        averages = [one for one in self._registered.values() if isinstance(one, torch.nn.Module)]
+        own = () if self._averages is None else (self._averages,)
+        return copy_state([*self.models, *averages], tuple(self.stepped_by), own)
 
     def _check_storable(self, state: object) -> None:
         torch_state.check_storable(state)

@@ -26,7 +26,7 @@ from worker_hooks.shards import Piece
 POSITION = Position(
     12,
     Cursor(1, 30),
-    Plan(3, (8, 0)),
+    Plan(3, (8, 0), 0.5),
     5,
     100,
     (2.0, 1.0),
@@ -37,6 +37,7 @@ POSITION = Position(
     (9.5, 4),
     "tokens",
     ShardsLeft(9, 4_294_967_295, (Piece(3, 17), Piece(8))),
+    0.25,
 )
 
 
@@ -66,6 +67,8 @@ def test_a_position_comes_back() -> None:
         ("plan.batch_sizes", [0, 0], r"position.plan.batch_sizes: got \[0, 0\], expected at least one sample"),
         ("plan.batch_sizes", 8, "position.plan.batch_sizes: got 8, expected a list"),
         ("plan.version", 2**24, "position.plan.version: got 16777216, expected a whole number from 0 to 16777215"),
+        ("plan.lr_factor", 9.0, "position.plan.lr_factor: got 9.0, expected a number from 0.125 to 8"),
+        ("lr_guard", 2.0, "position.lr_guard: got 2.0, expected a number from 0.125 to 1"),
         ("plan.colour", 1, "position.plan: has the unknown field 'colour'"),
         ("seed", 1.5, "position.seed: got 1.5"),
         ("epoch_samples", -1, "position.epoch_samples: got -1, expected a whole number from 0"),
@@ -94,10 +97,11 @@ def test_a_missing_field_is_named() -> None:
         Position.unpack(packed)
 
 
-def test_a_position_of_an_earlier_version_has_no_code_of_its_pass() -> None:
+def test_a_position_of_an_earlier_version_has_no_code_of_its_pass_and_no_decided_rate() -> None:
     packed = POSITION.pack()
-    del packed["pass_code"]
-    assert Position.unpack(packed).pass_code == 0
+    del packed["pass_code"], packed["lr_guard"], packed["plan"]["lr_factor"]
+    found = Position.unpack(packed)
+    assert (found.pass_code, found.lr_guard, found.plan) == (0, 1.0, Plan(3, (8, 0), 1.0))
 
 
 def test_the_newest_three_are_kept_in_the_run_folder_and_one_elsewhere(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ mx = pytest.importorskip("mxnet", reason="MXNet was left out of this environment
 from mxnet import autograd, gluon  # noqa: E402
 
 from dynamix_ps.errors import CheckpointError, EnvironmentNotReady, TrainingError  # noqa: E402
+from dynamix_ps.messages import Plan  # noqa: E402
 from tests.unit.worker_hooks.local_run import SAMPLES, lines, settings_for  # noqa: E402
 from worker_hooks.iteration import IterationInFlight  # noqa: E402
 from worker_hooks.mxnet.batches import fetch  # noqa: E402
@@ -374,3 +375,45 @@ def test_an_array_data_set_with_samples_of_its_own_is_asked_for_them():
             return 2 * super().__getitem__(index)
 
     assert fetch(Doubled(np.arange(4.0)), np.array([1, 3])).asnumpy().tolist() == [2.0, 6.0]
+
+
+def test_the_plans_factor_counts_under_decide(monkeypatch):
+    run = make_run(mode="adapt", lr="decide", lr_rule="sqrt")
+    monkeypatch.setattr(run._session, "newest_plan", lambda: Plan(3, (2,), 4.0))
+    rates = []
+    update = run._update
+    run._update = lambda ignore: (rates.append(run.trainer._optimizer._get_lr(0)), update(ignore))
+    train(run, iterations=3)
+    run.close()
+    assert rates == pytest.approx([0.1, 0.2, 0.2])
+    assert run.trainer.learning_rate == 0.1
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_a_loss_that_is_not_finite_takes_the_state_back_and_the_schedule_goes_on(tmp_path, optimizer):
+    run = make_run(tmp_path, mode="adapt", lr="decide", optimizer=optimizer)
+    run.trainer._optimizer.lr_scheduler = mx.lr_scheduler.FactorScheduler(step=30, factor=0.5, base_lr=0.1)
+    states, rates = [], []
+    for inputs, targets in run.batches(iterations=60):
+        states.append((weights(run.net), optimizer_state(run)))
+        with autograd.record():
+            loss = cross_entropy(run.net(inputs), targets).mean() * (np.nan if run.iteration == 45 else 1)
+        run.backward(loss)
+        run.trainer.step(1)
+        rates.append(run.trainer.learning_rate)
+    run.close()
+    for found, copied in zip(states[46], states[40], strict=True):
+        assert np.array_equal(found, copied)
+    assert not np.array_equal(states[45][0], states[40][0])
+    assert np.isfinite(weights(run.net)).all()
+    assert [iteration for iteration, rate in enumerate(rates) if rate != rates[iteration - 1]] == [0, 30]
+    (told,) = [line for line in lines(tmp_path) if line["kind"] == "rollback"]
+    assert (told["iteration"], told["back_to"], told["lr_guard"]) == (45, 40, 0.5)
+
+
+def optimizer_state(run: Run) -> np.ndarray:
+    """All its arrays, one after the other."""
+    arrays = []
+    for state in run.trainer._updaters[0].states.values():
+        arrays += [one.asnumpy().ravel() for one in (state if isinstance(state, tuple) else (state,))]
+    return np.concatenate(arrays) if arrays else np.zeros(0)

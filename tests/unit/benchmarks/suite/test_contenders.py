@@ -30,8 +30,8 @@ def test_every_policy_takes_part() -> None:
 
 
 def test_no_two_contenders_are_the_same() -> None:
-    policies = [one.policy for one in CONTENDERS.values()]
-    assert all(one not in policies[:place] for place, one in enumerate(policies))
+    chosen = [(one.policy, one.decides_rate) for one in CONTENDERS.values()]
+    assert all(one not in chosen[:place] for place, one in enumerate(chosen))
 
 
 def test_only_our_own_learned_policy_has_a_safety_net() -> None:
