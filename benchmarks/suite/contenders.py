@@ -35,6 +35,7 @@ class Contender:
     tuning: str  # effort spent on it before its cells were run
     batch: int | None = None  # every worker's size from the first window on; None: the policy's
     lr_factor: float = 1.0  # on the workload's learning rate
+    decides_rate: bool = False  # on top: the rate decays to the end, and a guard halves it when the loss rises
 
 
 CONTENDERS = {
@@ -114,6 +115,13 @@ CONTENDERS = {
         "ours: corrections to a model's global batch and to each share, safety net",
         "none",
         OURS_TUNED,
+    ),
+    "goodput-decay": Contender(
+        Policy(name="goodput"),
+        "`goodput`; the learning rate decays linearly to the end of training, a guard halves it when the loss rises",
+        "Pollux, OSDI 2021; linear decay as in arXiv 2310.07831",
+        DEFAULTS,
+        decides_rate=True,
     ),
 }
 
