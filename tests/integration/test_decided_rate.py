@@ -15,7 +15,7 @@ import torch
 from tests.integration.small_training import LEARNING_RATE, MOMENTUM, SAMPLES, TorchTraining, make_data
 from tests.integration.test_invariants import PLANES, WORKERS, concatenated, run_workers
 
-SIZES = {0: (8, 8, 8), 1: (3, 0, 9), 2: (16, 5, 2)}  # that of plan 1 is below the first global batch
+SIZES = {0: (8, 8, 8), 1: (3, 2, 7), 2: (16, 5, 2)}  # that of plan 1 is below the first global batch
 FACTORS = {0: 1.0, 1: 2.0, 2: 0.5}
 ITERATIONS, BROKEN, RANK = 60, (30, 50), 1
 
