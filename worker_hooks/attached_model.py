@@ -207,7 +207,7 @@ class AttachedModel(PositionedModel):
                 *(" + ".join(map(str, sizes)) for sizes in (start.plan.batch_sizes, plan.batch_sizes)),
             )
         decided = start.plan.lr_factor * start.lr_guard
-        if self._settings.decides_rate or decided == 1:
+        if self._settings.decides_rate or (start.plan.lr_factor, start.lr_guard) == (1, 1):
             return replace(start, plan=plan)
         logger.warning(
             "the checkpoint was trained with a decided factor %g on the learning rate, which is not used: the cluster "

@@ -37,7 +37,7 @@ _LIMIT = 10.0
 _CALM = 2.0
 _LOST = 3.0  # standard deviations
 _LEAST_NOISE = 0.02  # of the level; a rise by less harms nobody
-_FIRST_NOISE = 0.2  # of the first loss, until differences are known
+_FIRST_NOISE = 0.3  # of the first loss, until differences are known
 _FIRST_WEIGHT = 10  # differences that it counts as
 _MEDIAN = 0.6745  # of the absolute values of a normal distribution, in standard deviations
 

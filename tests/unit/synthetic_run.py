@@ -86,9 +86,9 @@ def measured(rank: int, number: int, source: str = "ebpf") -> dict[str, Any]:
         "noise_variance": 800.0 + 100 * wave if rank == 0 else 800.0,
         "noise_signal": 4.0 / (1 + number / 10),
         "grad_norm_std": 0.1 + 0.02 * wave,
-        "lr_factor": 0.5 * 2 ** (wave / 4),
-        "lr_decided": 0.5,
-        "lr_guard": 0.5,
+        "lr_factor": 2 ** (wave / 4),
+        "lr_decided": 1.0,
+        "lr_guard": 1.0,
         "gc_s": 0.01,
         "epoch": number / 10,
     }

@@ -71,7 +71,7 @@ class RateLimits:
 
 def stepped(factor: float, step: float) -> float:
     """`factor` times one of STEPS, exactly a power of the root of 2: factors do not drift by rounding."""
-    return 2.0 ** (round(2 * math.log2(factor * step)) / 2)
+    return float(2.0 ** (round(2 * math.log2(factor * step)) / 2))
 
 
 def nearest(wanted: float, allowed: tuple[float, ...]) -> float:
