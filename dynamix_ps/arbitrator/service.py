@@ -31,6 +31,7 @@ from dynamix_ps.arbitrator.links import Links
 from dynamix_ps.arbitrator.planner import guard, next_plan
 from dynamix_ps.arbitrator.registry import Registry
 from dynamix_ps.arbitrator.windows import ClosedWindow, Windows
+from dynamix_ps.config.role_hosts import role_hosts
 from dynamix_ps.config.schema import Config
 from dynamix_ps.errors import EnvironmentNotReady
 from dynamix_ps.messages import PeerStatus, Plan, Registration, RoleReport, WindowRecord
@@ -86,7 +87,7 @@ class Arbitrator:
         self._reference_batch = sum(config.initial_sizes())
         self._ring = config.data_plane.is_ring
         self._registry = Registry(self._n_workers, config.timeouts.lease_s, resumed.retired)
-        self._links = Links(self._n_workers, n_servers or len(config.cluster.server_hosts))
+        self._links = Links(self._n_workers, n_servers or len(role_hosts(config.cluster).servers))
         self._windows = Windows(self._n_workers, closed=resumed.window)
         self._plan = resumed.plan or Plan(0, config.initial_sizes())
         if len(self._plan.batch_sizes) != self._n_workers:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 
 from dynamix_ps.cli.policy_name import POLICY_NAMES, PolicyName
+from dynamix_ps.config.host_list import chosen_hosts
 from dynamix_ps.config.load import check_rules, load_config
-from dynamix_ps.config.schema import Config, Policy
+from dynamix_ps.config.schema import Config, Host, Policy
 from dynamix_ps.launch.job import dry_run, run_job
 from dynamix_ps.launch.preflight import check_command
 from dynamix_ps.policy.registry import findings
@@ -29,6 +31,10 @@ _MODES = ("adapt", "observe", "off")
 @click.option("--run-dir", help="Folder for run folders, instead of run_dir in the file.")
 @click.option("--policy", type=PolicyName(), help=f"Policy, instead of the section policy in the file: {POLICY_NAMES}.")
 @click.option("--mode", type=click.Choice(_MODES), help="Mode, instead of mode in the file.")
+@click.option("-H", "listed", metavar="HOSTS", help="Hosts with slots, such as a:2,b:1, instead of cluster.hosts.")
+@click.option("--hostfile", type=click.Path(path_type=Path), help="File of hosts, such as `a slots=2`, instead of -H.")
+@click.option("--include", metavar="HOSTS", help="Use these hosts alone, or slots of them, such as a@b:0,1.")
+@click.option("--exclude", metavar="HOSTS", help="Do not use these hosts, or slots of them.")
 @click.argument("cmd", nargs=-1, type=click.UNPROCESSED)
 def command(
     config_file: Path,
@@ -37,6 +43,10 @@ def command(
     run_dir: str | None,
     policy: str | None,
     mode: str | None,
+    listed: str | None,
+    hostfile: Path | None,
+    include: str | None,
+    exclude: str | None,
     cmd: tuple[str, ...],
 ) -> int:
     """Run all roles of a cluster file on this machine.
@@ -48,7 +58,9 @@ def command(
     Example:
       dynamix launch -c configs/demo.yaml -- python train.py --epochs 3
     """
-    config = with_overrides(load_config(config_file, findings), run_dir, policy, mode, cmd)
+    config = load_config(config_file, findings)
+    hosts = chosen_hosts(config.cluster.hosts, listed, hostfile, include, exclude)
+    config = with_overrides(config, run_dir, policy, mode, cmd, hosts)
     console = make_console()
     if dry:
         check_command(config.command)
@@ -58,7 +70,12 @@ def command(
 
 
 def with_overrides(
-    config: Config, run_dir: str | None, policy: str | None, mode: str | None, cmd: tuple[str, ...]
+    config: Config,
+    run_dir: str | None,
+    policy: str | None,
+    mode: str | None,
+    cmd: tuple[str, ...],
+    hosts: Mapping[str, Host] | None = None,
 ) -> Config:
     """The config as the command line changes it. Another policy drops the section of the one in the file.
 
@@ -74,4 +91,6 @@ def with_overrides(
         changes["mode"] = mode
     if cmd:
         changes["command"] = cmd
+    if hosts is not None and hosts != config.cluster.hosts:
+        changes["cluster"] = config.cluster.model_copy(update={"hosts": hosts})
     return check_rules(config.model_copy(update=changes), f"command line ({shlex.join(sys.argv[1:])})")

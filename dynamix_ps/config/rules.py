@@ -6,8 +6,9 @@ import itertools
 import re
 from collections.abc import Iterator
 
+from dynamix_ps.config.host_rules import host_findings
 from dynamix_ps.config.policies import POLICIES
-from dynamix_ps.config.schema import MAX_GLOBAL_BATCH, OWN_HOST, Config, Policy
+from dynamix_ps.config.schema import MAX_GLOBAL_BATCH, Config, Policy
 from dynamix_ps.config.validate import Finding
 from dynamix_ps.config.variables import allowed_in_cluster_file
 from dynamix_ps.config.yaml_lines import Path
@@ -24,6 +25,7 @@ def findings(config: Config) -> Iterator[Finding]:
     yield from _timeouts(config)
     yield from _cluster(config)
     yield from _learning_rate(config)
+    yield from host_findings(config)
     yield from _environment(config)
 
 
@@ -131,7 +133,6 @@ def _cluster(config: Config) -> Iterator[Finding]:
     if cluster.wire != "float32" and not config.data_plane.has_servers:
         message = f"needs a data plane with servers, comm is {config.comm}; remove it, or use comm: byteps"
         yield Finding(("cluster", "wire"), message, cluster.wire, (("comm",),))
-    yield from _server_hosts(config)
     if config.prefetch >= config.window:
         message = f"must be below window = {config.window}, or a plan shows only after the next decision"
         yield Finding(("prefetch",), message, config.prefetch, (("window",),))
@@ -152,14 +153,6 @@ def _learning_rate(config: Config) -> Iterator[Finding]:
     if config.lr == "decide" and config.mode == "off":
         message = "needs an arbitrator, which mode: off does without; use mode: adapt, or lr: follow"
         yield Finding(("lr",), message, config.lr, (("mode",),))
-
-
-def _server_hosts(config: Config) -> Iterator[Finding]:
-    workers = len(config.cluster.workers)
-    for index, host in enumerate(config.cluster.server_hosts):
-        if host != OWN_HOST and int(host.removeprefix("worker-")) >= workers:
-            message = f"names a worker that is not there; the last one is worker-{workers - 1}"
-            yield Finding(("cluster", "servers", index, "host"), message, host, (_COUNT,))
 
 
 def _environment(config: Config) -> Iterator[Finding]:

@@ -25,6 +25,7 @@ MAX_GLOBAL_BATCH = 2**24
 MAX_WAIT_S = 1_000_000
 _YEAR_S = 366 * 86_400
 MAX_SERVERS = 64
+MAX_HOSTS = 1024
 OWN_HOST = "own"
 
 # Every number has two bounds: a value beyond them is a slip, on which a run would fail late or never end.
@@ -37,7 +38,10 @@ Seconds = Annotated[float, Field(ge=0.001, le=MAX_WAIT_S)]
 Part = Annotated[float, Field(ge=0, le=1)]
 Weight = Annotated[float, Field(ge=0, le=1000)]
 Port = Annotated[int, Field(ge=0, le=65535)]
-Host = Annotated[str, Field(pattern=r"^[A-Za-z0-9.:_-]+$")]
+Address = Annotated[str, Field(pattern=r"^[A-Za-z0-9:_][A-Za-z0-9.:_-]*$")]
+Speed = Annotated[float, Field(gt=0, le=1_000_000)]
+Slots = Annotated[int, Field(ge=0, le=1024)]
+Device = Annotated[int, Field(ge=0, le=1023)]
 
 
 def _plain_off(value: object) -> object:
@@ -54,9 +58,34 @@ class _Section(BaseModel):
     )
 
 
+class Host(_Section):
+    """One host."""
+
+    address: Annotated[Address | None, Field(examples=["10.0.0.1"])] = None
+    """Address or name under which the other hosts reach it. Unset: its name in `hosts`."""
+    slots: Annotated[Slots | None, Field(examples=[2])] = None
+    """How many workers it may run; with 0, servers alone. Unset: one per device, or 1 where `devices` is unset."""
+    devices: Annotated[
+        Annotated[tuple[Device, ...], Field(min_length=1, max_length=1024)] | None, Field(examples=[[0, 1]])
+    ] = None
+    """Numbers of the GPUs that its workers get, one each in turn. Unset: as NVIDIA_VISIBLE_DEVICES says there."""
+    speed: Speed = 1.0
+    """Expected speed of a worker here, relative to one elsewhere.
+
+    Workers for which the file sets no `batch` share their first sizes in this proportion.
+    """
+
+    @property
+    def room(self) -> int:
+        """How many workers it may run."""
+        return (len(self.devices) if self.devices else 1) if self.slots is None else self.slots
+
+
 class Worker(_Section):
     """One worker."""
 
+    host: Annotated[str | None, Field(examples=["node-1"])] = None
+    """Name in `cluster.hosts` of the host on which it runs. Unset: the first one that has a free slot."""
     batch: BatchSize = 64
     """Batch size of this worker until the first decision, in units of `batch.unit`."""
     speed: Annotated[float, Field(ge=0.01, le=1)] = 1.0
@@ -72,10 +101,11 @@ class Worker(_Section):
 class Server(_Section):
     """One parameter server."""
 
-    host: Annotated[str, Field(pattern=rf"^({OWN_HOST}|worker-(0|[1-9][0-9]{{0,3}}))$")] = OWN_HOST
+    host: str = OWN_HOST
     """Host on which it runs.
 
-    `worker-N`: that of worker N. `own`: one that runs no worker. On a single machine all servers run there.
+    A name in `cluster.hosts`, or `worker-N`: that of worker N, or `own`: one that runs no worker. Without
+    `cluster.hosts` all servers run on the one host there is.
     """
 
 
@@ -121,8 +151,15 @@ Servers = Annotated[
 class Cluster(_Section):
     """The processes of a job and where they listen."""
 
-    host: Host = "127.0.0.1"
-    """Address on which the scheduler and the arbitrator listen."""
+    hosts: Annotated[
+        dict[str, Host], Field(max_length=MAX_HOSTS, examples=[{"node-1": {"slots": 2}, "node-2": {}}])
+    ] = {}
+    """The hosts by name, in the order in which workers fill their slots. Unset: this machine alone."""
+    host: Address = "127.0.0.1"
+    """Address on which the scheduler and the arbitrator listen.
+
+    With `hosts`: the name of the host on which they run; unset, that of worker 0.
+    """
     port: Port = 0
     """Port of the BytePS scheduler; with `comm: gloo`, of worker 0. 0: the launcher picks a free one."""
     arbitrator_port: Port = 0
@@ -143,11 +180,6 @@ class Cluster(_Section):
         Field(min_length=1, max_length=1024, examples=[[{"batch": 128}, {"batch": 64, "speed": 0.5}]]),
     ]
     """One entry per worker, in the order of their ranks; `{}` is a worker with all defaults."""
-
-    @property
-    def server_hosts(self) -> tuple[str, ...]:
-        """`Server.host` of every server. With `auto` there is one, as all workers share a host."""
-        return ("worker-0",) if self.servers is None else tuple(server.host for server in self.servers)
 
 
 class BatchBounds(_Section):
@@ -338,7 +370,7 @@ class Metrics(_Section):
     """Source of network values. `auto`: the best one that works here; a name: that one alone; `off`: none."""
     interval_s: Annotated[float, Field(ge=0.01, le=3600)] = 1.0
     """Time between two reports of a server or the scheduler, in seconds."""
-    prometheus_host: Host = "127.0.0.1"
+    prometheus_host: Address = "127.0.0.1"
     """Address of the Prometheus endpoint. `0.0.0.0` opens it to other machines, without a password."""
     prometheus_port: Port | None = 0
     """Port of the Prometheus endpoint. 0: any free one, named in the arbitrator's log; null: no endpoint."""

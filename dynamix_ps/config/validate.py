@@ -69,7 +69,7 @@ def load_model(
         ConfigError: the file cannot be read, or has errors; the text has one line per error.
     """
     name = os.fspath(path)
-    document = read_yaml(_read_text(name, examples))
+    document = read_yaml(read_text(name, examples))
     problems = list(document.problems)
     loaded: _Model | None = None
     if document.data is None and not problems:
@@ -83,12 +83,13 @@ def load_model(
     return loaded
 
 
-def _read_text(name: str, examples: str) -> str:
+def read_text(name: str, examples: str = "") -> str:
+    """The text of a file of at most MAX_BYTES. Raises ConfigError, which says what to do."""
     try:
         with open(name, "rb") as file:
             raw = file.read(MAX_BYTES + 1)
     except IsADirectoryError as error:
-        raise ConfigError(f"{name}: is a directory; give the YAML file itself") from error
+        raise ConfigError(f"{name}: is a directory; give the file itself") from error
     except FileNotFoundError as error:
         raise ConfigError(f"{name}: no such file{examples and f'; {examples}'}") from error
     except (OSError, ValueError) as error:

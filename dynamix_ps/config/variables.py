@@ -16,6 +16,7 @@ REHEARSAL = "DYNAMIX_REHEARSAL"
 DATA = "DYNAMIX_DATA"
 PROBE = "DYNAMIX_PROBE"
 ROLE_NAME = "DYNAMIX_ROLE_NAME"
+HOST = "DYNAMIX_HOST"
 CACHE = "DYNAMIX_CACHE"
 SHARED_MEMORY = "DYNAMIX_SHARED_MEMORY"
 HOST_SUM = "DYNAMIX_HOST_SUM"
@@ -82,6 +83,7 @@ VARIABLES: tuple[Variable, ...] = (
     _of_run(
         ROLE_NAME, "Name of the role in reports, e.g. worker-0.", "worker_hooks, server_hooks, metrics.network.owner"
     ),
+    _of_run(HOST, "Name of the role's host in the cluster file; `localhost` where it names none.", "launch.cleanup"),
     _of_run(
         PROBE,
         "Socket of the network probe of the host; `none`: there is no probe. In the shell of `dynamix launch` and "

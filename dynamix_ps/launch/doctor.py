@@ -17,6 +17,7 @@ from typing import Literal
 from dynamix_ps.byteps_build.install import InstalledInfo, installed_info
 from dynamix_ps.cgroups import available_cores
 from dynamix_ps.config import variables
+from dynamix_ps.config.role_hosts import role_hosts
 from dynamix_ps.config.schema import Cluster, Config, Worker
 from dynamix_ps.errors import DynamixError
 from dynamix_ps.launch.cpu_quota import find_controller
@@ -205,7 +206,7 @@ def _cluster(config: Config) -> Check:
         return Check("cluster file", "blocker", str(error), "correct the cluster file")
     roles = f"{len(config.cluster.workers)} worker(s)"
     if config.data_plane.has_servers:
-        roles += f", {len(config.cluster.server_hosts)} server(s)"
+        roles += f", {len(role_hosts(config.cluster).servers)} server(s)"
     return Check("cluster file", "ok", f"{config.name}: {roles}, policy {config.policy.name}")
 
 

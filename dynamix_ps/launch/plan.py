@@ -1,24 +1,39 @@
-"""The processes of a cluster: name, command line and environment of every role. Pure."""
+"""The processes of a job: name, host, command line and environment of every role. Pure."""
 
 from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from dynamix_ps.addresses import host_port
 from dynamix_ps.config import variables
-from dynamix_ps.config.schema import OWN_HOST, Config
+from dynamix_ps.config.role_hosts import HERE, address_of, hosts_of, role_hosts, worker_beside
+from dynamix_ps.config.schema import Config, Server
 
 Role = Literal["scheduler", "server", "worker", "arbitrator"]
 
 
 @dataclass(frozen=True, slots=True)
+class JobRole:
+    """One role of a job.
+
+    `beside`: name of the role whose host it shares; none: it has a host of its own, where there is one.
+    """
+
+    name: str
+    role: Role
+    rank: int | None = None
+    host: str = HERE
+    beside: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class RunPlace:
-    """What one run gets on this machine, beside its configuration."""
+    """What one run gets on one host, beside its configuration."""
 
     run_id: str
     token: str
@@ -34,14 +49,13 @@ class RunPlace:
     speeds_emulated: bool = False
     resume: Path | None = None
     probe: str | None = None  # socket of the network probe, or "none"; none where nobody is to ask one
+    host: str = HERE
+    addresses: Mapping[str, str] = field(default_factory=dict)  # of the hosts, by name; others have that of the file
 
 
 @dataclass(frozen=True, slots=True)
 class RoleSpec:
-    """One process to start. `env` is what it gets on top of the launcher's own environment.
-
-    `beside`: name of the role whose host it shares; none: it has a host of its own, where there is one.
-    """
+    """One process to start. `env` is what it gets on top of the environment of who starts it."""
 
     name: str
     role: Role
@@ -51,44 +65,67 @@ class RoleSpec:
     beside: str | None = None
 
 
-def plan_roles(config: Config, place: RunPlace, environ: Mapping[str, str], python: str) -> tuple[RoleSpec, ...]:
-    """All roles of a cluster on this machine: scheduler and servers where the data plane has them, else an arbitrator.
+def job_roles(config: Config) -> tuple[JobRole, ...]:
+    """All roles of a job: scheduler and servers where the data plane has them, else an arbitrator, and the workers."""
+    return tuple(_job_roles(config))
 
-    `environ` is the launcher's environment; tuning variables that a user has set there keep their values.
+
+def _job_roles(config: Config) -> Iterator[JobRole]:
+    placed = role_hosts(config.cluster)
+    home = _known(placed.home)
+    if config.data_plane.has_servers:
+        yield JobRole("scheduler", "scheduler", host=home)
+        entries: Sequence[Server | None] = config.cluster.servers or (None,) * len(placed.servers)
+        for index, (entry, host) in enumerate(zip(entries, placed.servers, strict=True)):
+            beside = 0 if entry is None else worker_beside(entry)
+            name = None if beside is None else f"worker-{beside}"
+            yield JobRole(f"server-{index}", "server", host=_known(host), beside=name)
+    elif config.mode != "off":
+        yield JobRole("arbitrator", "arbitrator", host=home, beside=config.data_plane.home_role)
+    for rank, host in enumerate(placed.workers):
+        yield JobRole(f"worker-{rank}", "worker", rank, _known(host))
+
+
+def _known(host: str | None) -> str:
+    assert host is not None, "the rules of the cluster file place every role"
+    return host
+
+
+def plan_roles(config: Config, place: RunPlace, environ: Mapping[str, str], python: str) -> tuple[RoleSpec, ...]:
+    """The roles of one host.
+
+    `environ` is the environment there; tuning variables that a user has set in it keep their values.
     """
     common = _common_env(config, place, environ, python)
     launcher = (python, "-m", "dynamix_ps.cli.bpslaunch")
-    roles = _roles(config, place, environ, common, launcher)
-    return tuple(replace(role, env={**role.env, variables.ROLE_NAME: role.name}) for role in roles)
-
-
-def _roles(
-    config: Config, place: RunPlace, environ: Mapping[str, str], common: dict[str, str], launcher: tuple[str, ...]
-) -> Iterator[RoleSpec]:
-    if config.data_plane.has_servers:
-        yield RoleSpec("scheduler", "scheduler", launcher, {**common, "DMLC_ROLE": "scheduler"})
-        for index, host in enumerate(config.cluster.server_hosts):
-            env, beside = {**common, "DMLC_ROLE": "server"}, None if host == OWN_HOST else host
-            yield RoleSpec(f"server-{index}", "server", launcher, env, beside=beside)
-    elif config.mode != "off":
-        watch = (launcher[0], "-m", "server_hooks.arbitrator_watch")
-        yield RoleSpec("arbitrator", "arbitrator", watch, common, beside=config.data_plane.home_role)
-    for rank in range(len(config.cluster.workers)):
-        added = {**common, **_worker_env(config, place, environ, rank)}
-        yield RoleSpec(f"worker-{rank}", "worker", (*launcher, *config.command), added, rank)
+    here = [role for role in job_roles(config) if role.host == place.host]
+    ranks = [role.rank for role in here if role.rank is not None]
+    specs: list[RoleSpec] = []
+    for role in here:
+        argv, env = launcher, {**common, variables.ROLE_NAME: role.name}
+        if role.role == "arbitrator":
+            argv = (python, "-m", "server_hooks.arbitrator_watch")
+        else:
+            env["DMLC_ROLE"] = role.role
+        if role.rank is not None:
+            argv = (*launcher, *config.command)
+            env |= _worker_env(config, place, environ, role.rank, ranks)
+        specs.append(RoleSpec(role.name, role.role, argv, env, role.rank, role.beside))
+    return tuple(specs)
 
 
 def _common_env(config: Config, place: RunPlace, environ: Mapping[str, str], python: str) -> dict[str, str]:
-    cluster = config.cluster
+    cluster, placed = config.cluster, role_hosts(config.cluster)
+    home, here = _address(config, place, _known(placed.home)), _address(config, place, place.host)
     added = {
         "PATH": os.pathsep.join(filter(None, (os.path.dirname(python), environ.get("PATH", os.defpath)))),
         "PYTHONPATH": os.pathsep.join(filter(None, (str(place.cwd), environ.get("PYTHONPATH", "")))),
         "PYTHONUNBUFFERED": "1",
         "DMLC_NUM_WORKER": str(len(cluster.workers)),
-        "DMLC_NUM_SERVER": str(len(cluster.server_hosts) if config.data_plane.has_servers else 0),
-        "DMLC_PS_ROOT_URI": cluster.host,
+        "DMLC_NUM_SERVER": str(len(placed.servers) if config.data_plane.has_servers else 0),
+        "DMLC_PS_ROOT_URI": home,
         "DMLC_PS_ROOT_PORT": str(place.port),
-        "DMLC_NODE_HOST": cluster.host,
+        "DMLC_NODE_HOST": here,
         "BYTEPS_NUMA_ON": environ.get("BYTEPS_NUMA_ON", "0"),
         "BYTEPS_SERVER_ENGINE_THREAD": environ.get("BYTEPS_SERVER_ENGINE_THREAD", "1"),
         "BYTEPS_LOG_LEVEL": environ.get("BYTEPS_LOG_LEVEL", "WARNING"),
@@ -96,6 +133,7 @@ def _common_env(config: Config, place: RunPlace, environ: Mapping[str, str], pyt
         variables.RUN_DIR: str(place.run_dir),
         variables.RUN_ID: place.run_id,
         variables.TOKEN: place.token,
+        variables.HOST: place.host,
     }
     if config.data_plane.has_servers:
         added["BYTEPS_FORCE_DISTRIBUTED"] = "1"  # otherwise a single worker ignores scheduler and server
@@ -106,19 +144,26 @@ def _common_env(config: Config, place: RunPlace, environ: Mapping[str, str], pyt
     if place.probe is not None:
         added[variables.PROBE] = place.probe
     if config.mode != "off":
-        added[variables.ARBITRATOR] = host_port(cluster.host, place.arbitrator_port)
+        added[variables.ARBITRATOR] = host_port(home, place.arbitrator_port)
     return added
 
 
-def _worker_env(config: Config, place: RunPlace, environ: Mapping[str, str], rank: int) -> dict[str, str]:
-    workers = len(config.cluster.workers)
+def _address(config: Config, place: RunPlace, host: str) -> str:
+    return place.addresses.get(host) or address_of(config.cluster, host)
+
+
+def _worker_env(
+    config: Config, place: RunPlace, environ: Mapping[str, str], rank: int, ranks: list[int]
+) -> dict[str, str]:
+    """`ranks`: of all workers on this host."""
     devices = [device for device in environ.get("NVIDIA_VISIBLE_DEVICES", "").split(",") if device] or ["0"]
+    devices = [str(number) for number in hosts_of(config.cluster)[place.host].devices or ()] or devices
     added = {
-        "OMP_NUM_THREADS": environ.get("OMP_NUM_THREADS", str(max(1, place.cores // workers))),
+        "OMP_NUM_THREADS": environ.get("OMP_NUM_THREADS", str(max(1, place.cores // len(ranks)))),
         **config.env,
         "DMLC_ROLE": "worker",
         "DMLC_WORKER_ID": str(rank),
-        "NVIDIA_VISIBLE_DEVICES": devices[rank % len(devices)],
+        "NVIDIA_VISIBLE_DEVICES": devices[ranks.index(rank) % len(devices)],
         "BYTEPS_SOCKET_PATH": str(place.scratch / f"w{rank}"),
         variables.SHM_PREFIX: f"{place.shm_prefix}{rank}_",
     }

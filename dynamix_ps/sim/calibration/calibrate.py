@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from dynamix_ps.config.role_hosts import role_hosts
 from dynamix_ps.errors import UsageError
 from dynamix_ps.messages import WindowRecord
 from dynamix_ps.sim.calibration.fit_cost import fit_cost, predict_times
@@ -72,7 +73,7 @@ def cluster_of(name: str, runs: Sequence[RecordedRun]) -> Scenario:
             Worker(latency_s=_latency_s(records, rank), initial=initial[rank], quota=_quota(records, rank, cores))
             for rank in ranks
         ),
-        servers=Servers(count=len(config.cluster.server_hosts)),
+        servers=Servers(count=len(role_hosts(config.cluster).servers)),
         model_bytes=float(records[0].bytes_pushed / records[0].iterations),
         cores=cores,
         sees_network=any(record.network_source != "none" for record in records),

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from dynamix_ps.config.load import check_rules, dump_config, load_config, load_recorded_config
+from dynamix_ps.config.role_hosts import role_hosts
 from dynamix_ps.config.schema import MAX_WAIT_S, Cluster, Config, Policy, Ppo, Timeouts, Worker
 from dynamix_ps.config.yaml_lines import MAX_BYTES
 from dynamix_ps.errors import ConfigError
@@ -191,7 +192,11 @@ env:
             4,
             "cluster.servers[1].hots: unknown key; did you mean 'host'?",
         ),
-        ("cluster:\n  servers: [{host: worker-01}]\n  workers: [{}]\n", 2, "cluster.servers[0].host: must match"),
+        (
+            "cluster:\n  servers: [{host: worker-01}]\n  workers: [{}]\n",
+            2,
+            "cluster.servers[0].host: names a host, and cluster.hosts names none; add it there; or worker-N, or own",
+        ),
         (
             "cluster:\n  servers:\n    - {host: worker-0}\n    - {host: worker-2}\n  workers: [{}, {}]\n",
             4,
@@ -250,15 +255,16 @@ def test_number_forms_people_write_are_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "hosts"),
     [
-        ("", ("worker-0",)),
-        ("servers: auto, ", ("worker-0",)),
+        ("", ()),
+        ("servers: auto, ", ()),
         ("servers: 2, ", ("own", "own")),
         ("servers: [{host: worker-1}, {}, {host: own}, {host: worker-1}], ", ("worker-1", "own", "own", "worker-1")),
     ],
 )
 def test_servers_are_named_by_a_word_a_number_or_their_hosts(tmp_path: Path, text: str, hosts: tuple[str, ...]) -> None:
     config = load(tmp_path, f"cluster: {{{text}workers: [{{}}, {{}}]}}\n")
-    assert config.cluster.server_hosts == hosts
+    assert tuple(server.host for server in config.cluster.servers or ()) == hosts
+    assert role_hosts(config.cluster).servers == ("localhost",) * max(1, len(hosts))
     written = dump_config(config)
     assert load(tmp_path, written) == config
     assert ("servers: auto" in written) == (config.cluster.servers is None)

@@ -1,0 +1,124 @@
+"""On which host every role runs. Pure: the launcher and all hosts come to the same result from the same cluster file.
+
+Workers that name a host take a slot there. The others fill the free slots, host by host in the order of the file, so a
+worker's rank and host depend on the file alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dynamix_ps.apportion import apportion
+from dynamix_ps.config.schema import OWN_HOST, Cluster, Config, Host, Server
+
+HERE = "localhost"  # name of the only host of a job without `hosts`: the one on which it is launched
+
+_BESIDE = re.compile(r"worker-(0|[1-9][0-9]{0,3})")
+
+
+@dataclass(frozen=True, slots=True)
+class RoleHosts:
+    """The name of the host of every role; None where the cluster file has none for it."""
+
+    workers: tuple[str | None, ...]  # by rank
+    servers: tuple[str | None, ...]
+    home: str | None  # of the scheduler and of the arbitrator
+
+
+def hosts_of(cluster: Cluster) -> Mapping[str, Host]:
+    """The hosts by name; one that has room for all workers where the file names none."""
+    return cluster.hosts or {HERE: Host(address=cluster.host, slots=len(cluster.workers))}
+
+
+def address_of(cluster: Cluster, host: str) -> str:
+    """What the file calls the address of a host."""
+    return hosts_of(cluster)[host].address or host
+
+
+def role_hosts(cluster: Cluster) -> RoleHosts:
+    """Place all roles. Servers are placed also for data planes that have none."""
+    hosts = hosts_of(cluster)
+    workers = _worker_hosts(cluster, hosts)
+    if not cluster.hosts:
+        home: str | None = HERE
+    elif "host" in cluster.model_fields_set:
+        home = cluster.host if cluster.host in hosts else None
+    else:
+        home = workers[0]
+    return RoleHosts(workers, _server_hosts(cluster, hosts, workers), home)
+
+
+def worker_beside(server: Server) -> int | None:
+    """N of a server with `host: worker-N`; None for another host."""
+    found = _BESIDE.fullmatch(server.host)
+    return int(found.group(1)) if found else None
+
+
+def resolved(config: Config) -> Config:
+    """The same job with the host and the first size of every role written out; as it is if it names no hosts.
+
+    `config` must break no rule.
+    """
+    cluster = config.cluster
+    if not cluster.hosts:
+        return config
+    placed, sizes = role_hosts(cluster), first_sizes(config)
+    workers = tuple(
+        worker.model_copy(update={"host": host, "batch": size})
+        for worker, host, size in zip(cluster.workers, placed.workers, sizes, strict=True)
+    )
+    servers = tuple(Server.model_validate({"host": host}) for host in placed.servers)
+    changes = {"host": placed.home, "servers": servers, "workers": workers}
+    return config.model_copy(update={"cluster": cluster.model_copy(update=changes)})
+
+
+def first_sizes(config: Config) -> tuple[int, ...]:
+    """First batch size of every worker: its own, or its share of those that are not set, by the speed of its host."""
+    cluster = config.cluster
+    hosts, placed = hosts_of(cluster), role_hosts(cluster).workers
+    free = [rank for rank, worker in enumerate(cluster.workers) if "batch" not in worker.model_fields_set]
+    sizes = list(config.initial_sizes())
+    speeds = [hosts[name].speed for rank in free if (name := placed[rank]) is not None]
+    if len(set(speeds)) > 1:
+        bounds = [config.bounds(rank) for rank in free]
+        total = sum(sizes[rank] for rank in free)
+        parts = apportion(total, speeds, [max(1, low) for low, _ in bounds], [high for _, high in bounds])
+        for rank, part in zip(free, parts, strict=True):
+            sizes[rank] = part
+    return tuple(sizes)
+
+
+def _worker_hosts(cluster: Cluster, hosts: Mapping[str, Host]) -> tuple[str | None, ...]:
+    free = {name: host.room for name, host in hosts.items()}
+    placed: list[str | None] = [None] * len(cluster.workers)
+    for named in (True, False):  # those that name a host come first
+        for rank, worker in enumerate(cluster.workers):
+            if (worker.host is not None) == named:
+                wanted = [worker.host] if worker.host is not None else free
+                host = next((name for name in wanted if free.get(name, 0) > 0), None)
+                if host is not None:
+                    free[host] -= 1
+                placed[rank] = host
+    return tuple(placed)
+
+
+def _server_hosts(
+    cluster: Cluster, hosts: Mapping[str, Host], workers: tuple[str | None, ...]
+) -> tuple[str | None, ...]:
+    if cluster.servers is None:
+        return tuple(name for name in hosts if name in workers)
+    idle = [name for name in hosts if name not in workers] if cluster.hosts else list(hosts)
+    own = 0
+    placed: list[str | None] = []
+    for server in cluster.servers:
+        beside = worker_beside(server)
+        if beside is not None:
+            placed.append(workers[beside] if beside < len(workers) else None)
+        elif server.host == OWN_HOST:
+            placed.append(idle[own % len(idle)] if idle else None)
+            own += 1
+        else:
+            placed.append(server.host if server.host in cluster.hosts else None)
+    return tuple(placed)
