@@ -16,8 +16,7 @@ from benchmarks.testbed.link import Link
 from dynamix_ps.config.schema import Cluster
 from dynamix_ps.data_planes import DATA_PLANES
 from dynamix_ps.errors import EnvironmentNotReady, TimedOut
-from dynamix_ps.launch.emulate import Emulation
-from dynamix_ps.launch.placement import ThisMachine, inside
+from dynamix_ps.launch.placement import Speeds, ThisMachine, inside
 from dynamix_ps.launch.plan import RoleSpec
 
 SCHEDULER_PORT, ARBITRATOR_PORT = 23_000, 23_001  # nobody else is in that namespace
@@ -35,14 +34,14 @@ class Scheduled(ThisMachine):
         self.servers = scenario.servers  # for the cluster file
         self.out_of_time = False
 
-    def tick(self, trained_s: float, emulation: Emulation) -> None:
+    def tick(self, trained_s: float, speeds: Speeds) -> None:
         """Raises TimedOut at the limit, EnvironmentNotReady where speeds cannot change."""
         if trained_s > self._limit_s:
             self.out_of_time = True
             raise TimedOut(f"training did not end within the limit of {self._limit_s:g} s")
         cores = self._scenario.at(trained_s).cores
         if cores is not None and cores != self._cores:
-            emulation.change(cores)
+            speeds.change(cores)
             self._cores = cores
 
 
@@ -64,8 +63,8 @@ class OnHosts(Scheduled):
         host = role.beside or role.name
         return inside(role, self._bed.inside(host), self._bed.address(host))
 
-    def tick(self, trained_s: float, emulation: Emulation) -> None:
-        super().tick(trained_s, emulation)
+    def tick(self, trained_s: float, speeds: Speeds) -> None:
+        super().tick(trained_s, speeds)
         links = self._scenario.at(trained_s).links
         for host in self._scenario.hosts:
             link = link_of(links.get(host, LinkSettings()))

@@ -21,7 +21,7 @@ _KILL_PATIENCE_S = 5.0
 
 def release(holdings: Holdings, grace_s: float = 3.0) -> None:
     """End what still runs; remove shared-memory segments, control groups and sockets. May be called twice."""
-    end_processes(holdings.run_id, grace_s)
+    end_processes(holdings.run_id, grace_s, holdings.host)
     for group in map(Path, holdings.cgroups):
         if is_group_of(group, holdings.run_id):
             _remove_group(group)
@@ -39,24 +39,24 @@ def release_stale() -> list[str]:
     return released
 
 
-def processes_of(run_id: str) -> Iterator[int]:
-    """Processes that have this run's id in their environment, except the caller.
+def processes_of(run_id: str, host: str = "") -> Iterator[int]:
+    """Processes that have this run's id in their environment, and the host's name if one is given, except the caller.
 
     Where root asks, these may be processes of other users: a worker may change its user. Nobody can name the process
     of somebody else here, as a process is named by its own environment.
     """
     for entry in os.listdir("/proc"):
-        if entry.isdigit() and int(entry) != os.getpid() and _belongs_to(int(entry), run_id):
+        if entry.isdigit() and int(entry) != os.getpid() and _belongs_to(int(entry), run_id, host):
             yield int(entry)
 
 
-def end_processes(run_id: str, grace_s: float) -> None:
-    """TERM to all processes of the run, then KILL to those that still run after `grace_s`."""
+def end_processes(run_id: str, grace_s: float, host: str = "") -> None:
+    """TERM to all processes of the run on this host, then KILL to those that still run after `grace_s`."""
     for number, patience_s in ((signal.SIGTERM, grace_s), (signal.SIGKILL, _KILL_PATIENCE_S)):
-        for pid in processes_of(run_id):
-            _signal(pid, number, lambda pid=pid: _belongs_to(pid, run_id))  # type: ignore[misc]
+        for pid in processes_of(run_id, host):
+            _signal(pid, number, lambda pid=pid: _belongs_to(pid, run_id, host))  # type: ignore[misc]
         deadline = time.monotonic() + patience_s
-        while any(True for _ in processes_of(run_id)) and time.monotonic() < deadline:
+        while any(True for _ in processes_of(run_id, host)) and time.monotonic() < deadline:
             time.sleep(0.05)
 
 
@@ -67,12 +67,13 @@ def is_group_of(group: Path, run_id: str) -> bool:
     return mounted and re.fullmatch(rf"dynamix-{run_id}-w[0-9]+", real.name) is not None
 
 
-def _belongs_to(pid: int, run_id: str) -> bool:
+def _belongs_to(pid: int, run_id: str, host: str) -> bool:
     try:
         environ = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:
         return False  # it has ended, or belongs to another user
-    return bool(run_id) and f"{variables.RUN_ID}={run_id}".encode() in environ
+    wanted = [f"{variables.RUN_ID}={run_id}"] + ([f"{variables.HOST}={host}"] if host else [])
+    return bool(run_id) and all(entry.encode() in environ for entry in wanted)
 
 
 def _signal(pid: int, number: signal.Signals, is_meant: Callable[[], bool]) -> None:

@@ -136,7 +136,7 @@ def _plugin(framework: str, info: InstalledInfo, missing: Status) -> Check:
 
 
 def _ports(config: Config | None) -> Check:
-    cluster = config.cluster if config else Cluster(workers=(Worker(),))
+    cluster = config.cluster if config and not config.cluster.hosts else Cluster(workers=(Worker(),))
     try:
         ports = choose_ports(cluster, random.Random())
     except DynamixError as error:

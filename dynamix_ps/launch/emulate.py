@@ -24,18 +24,19 @@ _LEAST_CORES = 0.1  # for all workers together, on a machine smaller than the re
 
 @dataclass(frozen=True, slots=True)
 class Emulation:
-    """How one run makes its workers differ in speed."""
+    """How one run makes its workers differ in speed, on one host."""
 
     method: Literal["cgroup", "hook", "none"]
     description: str  # for the summary
-    speeds: tuple[float, ...]
-    cores: tuple[float, ...] = ()  # quota per worker, method cgroup
+    speeds: tuple[float, ...]  # of all workers of the job
+    cores: tuple[float, ...] = ()  # quota per worker of `ranks`, method cgroup
     controller: CpuController | None = None
-    groups: tuple[Path, ...] = ()  # per worker, method cgroup
+    groups: tuple[Path, ...] = ()  # per worker of `ranks`, method cgroup
+    ranks: tuple[int, ...] = ()  # of the workers on this host, method cgroup
 
     @property
     def slowdowns(self) -> tuple[float, ...] | None:
-        """Factor per worker by which the hook stretches compute time; none with another method."""
+        """Factor per worker of the job by which the hook stretches compute time; none with another method."""
         return tuple(1 / speed for speed in self.speeds) if self.method == "hook" else None
 
     def create(self) -> None:
@@ -61,7 +62,7 @@ class Emulation:
             self._limit(self.controller, self.cores)
 
     def change(self, speeds: Sequence[float]) -> None:
-        """Set other speeds, on the scale of the planned ones.
+        """Set other speeds, one per worker of the job, on the scale of the planned ones.
 
         Raises:
             EnvironmentNotReady: the kernel refused, or speeds do not come from quotas.
@@ -70,8 +71,8 @@ class Emulation:
             raise EnvironmentNotReady(
                 f"emulation: speeds that change while training runs need CPU quotas (root, cgroups), got {self.method}"
             )
-        now = zip(self.cores, speeds, self.speeds, strict=True)
-        self._limit(self.controller, [cores * speed / planned for cores, speed, planned in now])
+        now = zip(self.cores, self.ranks, strict=True)
+        self._limit(self.controller, [cores * speeds[rank] / self.speeds[rank] for cores, rank in now])
 
     def _limit(self, controller: CpuController, quotas: Sequence[float]) -> None:
         for group, cores in zip(self.groups, quotas, strict=True):
@@ -81,8 +82,12 @@ class Emulation:
                 raise EnvironmentNotReady(f"emulation: cannot limit {group}: {error.strerror}") from error
 
 
-def choose_emulation(config: Config, run_id: str, cores: float) -> Emulation:
+def choose_emulation(config: Config, run_id: str, cores: float, ranks: Sequence[int] | None = None) -> Emulation:
     """Choose the method. Creates nothing, apart from a short trial of what is permitted.
+
+    Args:
+        cores: of this host.
+        ranks: of the workers on this host; None: all of the job.
 
     Raises:
         EnvironmentNotReady: `emulation: cgroup` where control groups are not permitted.
@@ -95,7 +100,7 @@ def choose_emulation(config: Config, run_id: str, cores: float) -> Emulation:
     if asked != "hook":
         controller = find_controller()
         if controller.usable:
-            return by_quota(controller, speeds, run_id, cores)
+            return by_quota(controller, speeds, run_id, cores, ranks)
         why = f" (no cgroup: {controller.problem})"
         if asked == "cgroup":
             raise EnvironmentNotReady(
@@ -106,13 +111,16 @@ def choose_emulation(config: Config, run_id: str, cores: float) -> Emulation:
     return Emulation("hook", f"slow-down in the hook: {factors} compute time{why}", speeds)
 
 
-def by_quota(controller: CpuController, speeds: Sequence[float], run_id: str, cores: float) -> Emulation:
-    """CPU quotas for workers of these speeds on a machine with `cores` cores."""
-    quotas = core_quotas(speeds, cores)
-    groups = tuple(controller.parent / f"{GROUP_PREFIX}{run_id}-w{rank}" for rank in range(len(speeds)))
-    shown = ", ".join(f"{quota:.2f}" for quota in quotas)
+def by_quota(
+    controller: CpuController, speeds: Sequence[float], run_id: str, cores: float, ranks: Sequence[int] | None = None
+) -> Emulation:
+    """CPU quotas for the workers `ranks`, all if None, on a machine with `cores` cores. `speeds`: of all workers."""
+    here = tuple(range(len(speeds)) if ranks is None else ranks)
+    quotas = core_quotas([speeds[rank] for rank in here], cores) if here else ()
+    groups = tuple(controller.parent / f"{GROUP_PREFIX}{run_id}-w{rank}" for rank in here)
+    shown = ", ".join(f"{quota:.2f}" for quota in quotas) or "no"
     text = f"cgroup v{controller.version} CPU quota: {shown} cores"
-    return Emulation("cgroup", text, tuple(speeds), quotas, controller, groups)
+    return Emulation("cgroup", text, tuple(speeds), quotas, controller, groups, here)
 
 
 def core_quotas(speeds: Sequence[float], cores: float) -> tuple[float, ...]:

@@ -12,7 +12,7 @@ import re
 import secrets
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -26,7 +26,10 @@ _OWN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK  # a pipe in its place m
 
 @dataclass(frozen=True, slots=True)
 class Holdings:
-    """What one run holds. Its processes have `run_id` in their environment; an empty `run_id` means no processes."""
+    """What one run holds on one host.
+
+    Its processes have `run_id` and `host` in their environment; an empty `run_id` means no processes.
+    """
 
     run_id: str
     shm_prefix: str
@@ -34,6 +37,7 @@ class Holdings:
     cgroups: tuple[str, ...] = ()
     launcher_pid: int = 0
     launcher_start: str = ""
+    host: str = ""  # empty: of any
 
     def save(self) -> None:
         """Write a record into the scratch folder, so that a later run can clean up after this one. Raises OSError."""
@@ -73,9 +77,14 @@ def make_scratch(scratch: Path, sockets: int) -> Path:
     Raises OSError, also where something of this name is there already.
     """
     scratch.mkdir(mode=0o700)
-    for index in range(sockets):
-        (scratch / f"w{index}").mkdir(mode=0o700)
+    make_socket_folders(scratch, range(sockets))
     return scratch
+
+
+def make_socket_folders(scratch: Path, ranks: Iterable[int]) -> None:
+    """Make the folder for the sockets of each worker. Raises OSError."""
+    for rank in ranks:
+        (scratch / f"w{rank}").mkdir(mode=0o700)
 
 
 def own_scratch_folders() -> Iterator[Path]:

@@ -1,8 +1,9 @@
-"""One run from the cluster file to its summary. Reads top to bottom."""
+"""One run from the cluster file to its summary, as the launcher sees it. Reads top to bottom."""
 
 from __future__ import annotations
 
 import os
+import random
 import secrets
 import sys
 from collections.abc import Sequence
@@ -15,20 +16,23 @@ from rich.console import Console
 from rich.text import Text
 
 from dynamix_ps.cgroups import available_cores
+from dynamix_ps.config.host_rules import is_loopback
+from dynamix_ps.config.role_hosts import address_of, resolved
 from dynamix_ps.config.schema import Config
 from dynamix_ps.errors import DynamixError, EnvironmentNotReady
 from dynamix_ps.exit_codes import print_error
-from dynamix_ps.launch.cleanup import release, release_stale
+from dynamix_ps.launch.agent import LEASE_S
+from dynamix_ps.launch.agent_link import OwnProcess, Target
 from dynamix_ps.launch.emulate import Emulation, choose_emulation
-from dynamix_ps.launch.holdings import Holdings, make_scratch, new_scratch_path, new_shm_prefix, start_of
+from dynamix_ps.launch.holdings import new_scratch_path, new_shm_prefix
 from dynamix_ps.launch.interrupts import Interrupts
 from dynamix_ps.launch.logs import PrefixedOutput
-from dynamix_ps.launch.network_probe import network_probe
 from dynamix_ps.launch.observe import Observer
 from dynamix_ps.launch.placement import Placement, ThisMachine
-from dynamix_ps.launch.plan import RunPlace, as_shell, plan_roles
+from dynamix_ps.launch.plan import RunPlace, as_shell, job_roles, plan_roles
+from dynamix_ps.launch.ports import bind_error, choose_ports
 from dynamix_ps.launch.preflight import preflight
-from dynamix_ps.launch.reaper import Reaper
+from dynamix_ps.launch.run_hosts import RunHosts
 from dynamix_ps.launch.supervise import Supervisor
 from dynamix_ps.launch.verdict import Ending, Limits, interrupted
 from dynamix_ps.report.live.view import LiveView
@@ -44,25 +48,32 @@ ON_THIS_MACHINE = ThisMachine()
 
 
 def run_job(
-    config: Config, argv: Sequence[str], resume: Path | None, console: Console, placement: Placement = ON_THIS_MACHINE
+    config: Config,
+    argv: Sequence[str],
+    resume: Path | None,
+    console: Console,
+    placement: Placement = ON_THIS_MACHINE,
+    target: Target | None = None,
 ) -> int:
-    """Run all roles of `config` on this machine to their end; returns the launcher's exit code.
+    """Run all roles of `config` on their hosts to their end; returns the launcher's exit code.
 
-    `argv` is the command line, for the manifest. `placement` places the roles and changes what is around them.
-    Everything a run leaves is in its run folder.
+    `argv` is the command line, for the manifest. `placement` places the roles within this machine and changes what is
+    around them. `target` says how hosts are reached; by default there may be one, this machine. Everything a run leaves
+    is in its run folder.
 
     Raises:
         DynamixError: it could not even begin; there is no run folder then.
     """
     preflight(config, resume)
+    config = resolved(config)
+    target = target or _target_of(config, placement)
     resume = resume and resume.resolve()  # before `latest` in its path becomes this run
-    release_stale()
     run_id = secrets.token_hex(4)
     folder = _make_folder(config, run_id, argv)
     _say(console, f"run folder: {folder.path}")
     recorder = Recorder(folder, config)
     with Interrupts() as interrupts:
-        run = _Run(config, folder, recorder, run_id, resume, console, interrupts, placement)
+        run = _Run(config, folder, recorder, run_id, resume, console, interrupts, placement, target)
         try:
             ending = run.to_its_end()
         except DynamixError as error:
@@ -73,16 +84,35 @@ def run_job(
 def dry_run(config: Config, config_file: Path, resume: Path | None, console: Console) -> None:
     """Print the environment and the command line of every role, one line each, ready for a shell. Starts nothing."""
     run_id = secrets.token_hex(4)
-    ports = ON_THIS_MACHINE.ports(config.cluster)
+    config = resolved(config)
+    cluster = config.cluster
+    here = cluster.model_copy(update={"host": "127.0.0.1"}) if cluster.hosts else cluster  # ports are those of its home
+    ports = choose_ports(here, random.Random())
     run_dir = Path(config.run_dir).absolute() / "dry-run"
     place = _make_place(run_id, config_file.absolute(), run_dir, resume, ports)
     emulation = Emulation("none", "", ())
     if config.emulation == "hook":
         emulation = choose_emulation(config, run_id, available_cores())
-    place = _with_speeds(place, emulation)
-    for spec in plan_roles(config, place, os.environ, sys.executable):
-        print_line(console, Text(f"# {spec.name}"))
-        print_line(console, Text(as_shell(spec)))
+    place = replace(place, slowdowns=emulation.slowdowns, speeds_emulated=emulation.method != "none")
+    for host in _hosts_with_roles(config):
+        for spec in plan_roles(config, replace(place, host=host), os.environ, sys.executable):
+            print_line(console, Text(f"# {spec.name}{f' on {host}' if cluster.hosts else ''}"))
+            print_line(console, Text(as_shell(spec)))
+
+
+def _hosts_with_roles(config: Config) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(role.host for role in job_roles(config)))
+
+
+def _target_of(config: Config, placement: Placement) -> Target:
+    """Raises EnvironmentNotReady for hosts other than this machine."""
+    hosts = _hosts_with_roles(config)
+    address = address_of(config.cluster, hosts[0])
+    if config.cluster.hosts and (len(hosts) > 1 or not (is_loopback(address) or bind_error(address, 0) is None)):
+        raise EnvironmentNotReady(
+            f"cluster.hosts: got {', '.join(hosts)}: roles can be started on the launcher's machine alone; name only it"
+        )
+    return OwnProcess(os.environ, placement)
 
 
 def _make_folder(config: Config, run_id: str, argv: Sequence[str]) -> RunFolder:
@@ -113,10 +143,6 @@ def _make_place(run_id: str, config_file: Path, run_dir: Path, resume: Path | No
     )
 
 
-def _with_speeds(place: RunPlace, emulation: Emulation) -> RunPlace:
-    return replace(place, slowdowns=emulation.slowdowns, speeds_emulated=emulation.method != "none")
-
-
 class _Run:
     """One run in its folder: start, supervise, clean up, conclude."""
 
@@ -130,8 +156,10 @@ class _Run:
         console: Console,
         interrupts: Interrupts,
         placement: Placement,
+        target: Target,
     ) -> None:
         self._config, self._folder, self._recorder = config, folder, recorder
+        self._target = target
         self._run_id, self._resume = run_id, resume
         self._console, self._interrupts, self._placement = console, interrupts, placement
         self._heterogeneity = "none: the run did not begin"
@@ -140,54 +168,29 @@ class _Run:
 
     def to_its_end(self) -> Ending:
         """Raises DynamixError when the roles could not be started."""
-        config, folder = self._config, self._folder
-        ports = self._placement.ports(config.cluster)
-        place = _make_place(self._run_id, folder.config_file, folder.path, self._resume, ports)
-        emulation = choose_emulation(config, self._run_id, available_cores())
-        self._heterogeneity = emulation.description
-        place = _with_speeds(place, emulation)
-        holdings = Holdings(
-            run_id=place.run_id,
-            shm_prefix=place.shm_prefix,
-            scratch=str(place.scratch),
-            cgroups=tuple(map(str, emulation.groups)),
-            launcher_pid=os.getpid(),
-            launcher_start=start_of(os.getpid()),
-        )
-        reaper = Reaper(holdings, self._recorder)
+        show = PrefixedOutput(self._console, [role.name for role in job_roles(self._config)])
+        hosts = RunHosts(self._config, self._folder, self._target, self._recorder, show, self._interrupts)
         try:
-            make_scratch(place.scratch, sockets=len(config.cluster.workers))
-            holdings.save()
-            emulation.create()
-            return self._supervise(place, emulation, reaper)
+            return self._supervise(hosts, show)
         except OSError as error:
             raise EnvironmentNotReady(f"cannot prepare the run: {error}") from error
         finally:
-            release(holdings)
-            reaper.close()
+            hosts.finish()
+            if hosts.problem:
+                self._notes.append(hosts.problem)
+            if hosts.unconfirmed:
+                left = ", ".join(hosts.unconfirmed)
+                self._notes.append(f"host {left} ends what it runs by itself, {LEASE_S:g} s after it was lost")
 
-    def _supervise(self, place: RunPlace, emulation: Emulation, reaper: Reaper) -> Ending:
-        log_file = self._folder.log_file("probe")
-        with (
-            LiveView(self._recorder.state, self._console) as live,
-            network_probe(self._config, place.run_id, place.scratch, log_file, self._recorder) as probe,
-        ):
-            if self._interrupts.count:
+    def _supervise(self, hosts: RunHosts, show: PrefixedOutput) -> Ending:
+        with LiveView(self._recorder.state, self._console) as live:
+            if not hosts.prepare(self._run_id, secrets.token_hex(16), self._resume):
                 return interrupted(self._interrupts.first)
-            planned = plan_roles(self._config, replace(place, probe=probe), os.environ, sys.executable)
-            roles = tuple(map(self._placement.place, planned))
-            self._recorder.event("launch", roles=[role.name for role in roles], emulation=emulation.description)
-            observer = Observer(self._recorder, live, emulation, self._placement, reaper.check)
-            supervisor = Supervisor(
-                roles=roles,
-                environ=os.environ,
-                logs_dir=self._folder.logs_dir,
-                show=PrefixedOutput(self._console, [role.name for role in roles]),
-                observe=observer,
-                interrupts=self._interrupts,
-                limits=Limits.of(self._config.timeouts),
-                groups={f"worker-{rank}": group for rank, group in enumerate(emulation.groups)},
-            )
+            self._heterogeneity = hosts.emulation
+            self._recorder.event("launch", roles=list(hosts.roles), emulation=hosts.emulation)
+            observer = Observer(self._recorder, live, hosts, self._placement)
+            limits = Limits.of(self._config.timeouts, len(hosts.names))
+            supervisor = Supervisor(hosts, show, observer, self._interrupts, limits)
             ending = supervisor.run()
         self._last_lines = {name: supervisor.last_lines(name) for name in ending.culprits}
         if observer.problem:

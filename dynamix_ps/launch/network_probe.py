@@ -6,12 +6,13 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
 from dynamix_ps.config import variables
+from dynamix_ps.config.role_hosts import HERE
 from dynamix_ps.config.schema import Config
 from dynamix_ps.errors import EnvironmentNotReady
 from dynamix_ps.launch.process import tie_to_parent
@@ -35,7 +36,9 @@ class Events(Protocol):
 
 
 @contextmanager
-def network_probe(config: Config, run_id: str, scratch: Path, log_file: Path, events: Events) -> Iterator[str | None]:
+def network_probe(
+    config: Config, run_id: str, scratch: Path, log_file: Path, events: Events, host: str = HERE
+) -> Iterator[str | None]:
     """Yields the value of variables.PROBE for all roles, none where nothing would ask a probe; ends what it began.
 
     It uses a probe of the host that answers. Otherwise it starts one in the scratch folder. Where that is not
@@ -56,7 +59,7 @@ def network_probe(config: Config, run_id: str, scratch: Path, log_file: Path, ev
         yield hosts
         return
     ours = str(scratch / SOCKET_NAME)
-    process = _start(ours, run_id, log_file)
+    process = _start(ours, {variables.RUN_ID: run_id, variables.HOST: host}, log_file)
     try:
         reason = _wait_ready(process, ours, log_file)
         if not reason:
@@ -84,18 +87,18 @@ def _problem(path: str) -> str:
     return ""
 
 
-def _start(path: str, run_id: str, log_file: Path) -> subprocess.Popen[bytes]:
-    """Start a probe. It has the run's id in its environment, so that a clean-up of the run finds it."""
-    launcher = os.getpid()
+def _start(path: str, owner: Mapping[str, str], log_file: Path) -> subprocess.Popen[bytes]:
+    """Start a probe. It has the variables of its owner, so that a clean-up of the run finds it."""
+    parent = os.getpid()
     with log_file.open("ab") as log:
         return subprocess.Popen(
             [sys.executable, "-m", "dynamix_ps.metrics.network.probe", "--private", "--socket", path],
-            env={**os.environ, variables.RUN_ID: run_id, "PYTHONUNBUFFERED": "1"},
+            env={**os.environ, **owner, "PYTHONUNBUFFERED": "1"},
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            preexec_fn=lambda: tie_to_parent(launcher),  # noqa: PLW1509  safe: the launcher has one thread
+            preexec_fn=lambda: tie_to_parent(parent),  # noqa: PLW1509  safe: this process has one thread
         )
 
 

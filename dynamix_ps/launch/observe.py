@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from typing import Protocol
 
-from dynamix_ps.launch.emulate import Emulation
-from dynamix_ps.launch.placement import Placement
+from dynamix_ps.launch.placement import Placement, Speeds
 from dynamix_ps.launch.verdict import Progress
 from dynamix_ps.report.live.view import LiveView
 from dynamix_ps.report.recorder import Recorder
@@ -17,47 +16,49 @@ from dynamix_ps.run_record.model import WorkerState
 REFRESH_S = 0.5
 
 
-class Observer:
-    """Called by the supervisor. A recorder that cannot write (disk full) never ends the run; `problem` says so.
+class EmulatedSpeeds(Speeds, Protocol):
+    """The part of RunHosts that is used here."""
 
-    `check_reaper` is called regularly, and may start the reaper again.
-    """
+    def engage(self) -> None:
+        """Emulate the planned speeds from now on. Raises DynamixError on refusal."""
+        ...
+
+
+class Observer:
+    """Called by the supervisor. A recorder that cannot write (disk full) never ends the run; `problem` says so."""
 
     def __init__(
         self,
         recorder: Recorder,
         live: LiveView,
-        emulation: Emulation,
+        speeds: EmulatedSpeeds,
         placement: Placement,
-        check_reaper: Callable[[], None],
     ) -> None:
         self._recorder = recorder
         self._live = live
-        self._emulation = emulation
+        self._speeds = speeds
         self._placement = placement
-        self._check_reaper = check_reaper
         self._engaged_s: float | None = None
         self._watch = JsonLinesTail(recorder.folder.arbitrator_dir / "watch.jsonl")
         self._refreshed_s = 0.0
         self.problem: str | None = None
 
     def __call__(self) -> Progress:
-        """Take in news. Raises EnvironmentNotReady when speeds or links cannot be set."""
+        """Take in news. Raises DynamixError when speeds or links cannot be set."""
         try:
             self._recorder.poll()
             self._record_watch()
-            self._check_reaper()
         except OSError as error:
             self.problem = f"recording: {error.strerror or error}; part of the record is lost"
         progress = self._progress()
         now_s = time.time()  # the clock of the workers' lines
         if self._engaged_s is None and len(progress.started) == len(self._recorder.state.workers):
             # Not earlier: with a quota of a fifth of a core, the import of torch takes many seconds.
-            self._emulation.engage()
+            self._speeds.engage()
             self._engaged_s = now_s
         if self._engaged_s is not None and not progress.finished:
             trained_s = now_s - self._engaged_s - self._recorder.state.paused_s(now_s)
-            self._placement.tick(max(trained_s, 0.0), self._emulation)
+            self._placement.tick(max(trained_s, 0.0), self._speeds)
         if abs(now_s - self._refreshed_s) >= REFRESH_S:
             self._refreshed_s = now_s
             self._live.refresh()

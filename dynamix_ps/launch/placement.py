@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol
 
 from dynamix_ps.config.schema import Cluster
-from dynamix_ps.launch.emulate import Emulation
 from dynamix_ps.launch.plan import RoleSpec
 from dynamix_ps.launch.ports import choose_ports
+
+
+class Speeds(Protocol):
+    """The emulated speeds of a run's workers."""
+
+    def change(self, speeds: Sequence[float]) -> None:
+        """Set other speeds, one per worker, on the scale of the planned ones. Raises DynamixError on refusal."""
+        ...
 
 
 class Placement(Protocol):
@@ -23,7 +31,7 @@ class Placement(Protocol):
         """The role with a command line that starts it on its host, and with its address there."""
         ...
 
-    def tick(self, trained_s: float, emulation: Emulation) -> None:
+    def tick(self, trained_s: float, speeds: Speeds) -> None:
         """Called regularly while all workers train. `trained_s` is without evaluations and checkpoints.
 
         Raises EnvironmentNotReady when a change is refused.
@@ -40,7 +48,7 @@ class ThisMachine:
     def place(self, role: RoleSpec) -> RoleSpec:
         return role
 
-    def tick(self, trained_s: float, emulation: Emulation) -> None:
+    def tick(self, trained_s: float, speeds: Speeds) -> None:
         """Nothing changes."""
 
 

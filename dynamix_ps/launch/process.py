@@ -1,4 +1,4 @@
-"""One role as a process: in its own group, with its output in one pipe; it ends when the launcher dies."""
+"""One role as a process: in its own group, with its output in one pipe; it ends when its parent dies."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from dynamix_ps.errors import EnvironmentNotReady
-from dynamix_ps.launch.logs import RoleLog
 from dynamix_ps.launch.plan import RoleSpec
 
 _PR_SET_PDEATHSIG = 1
@@ -42,20 +41,19 @@ def state_of(pid: int) -> str:
 class RoleProcess:
     """A started role. `exit_code` follows subprocess: negative for a signal, none while it runs."""
 
-    def __init__(self, spec: RoleSpec, environ: Mapping[str, str], log: RoleLog, group: Path | None = None) -> None:
+    def __init__(self, spec: RoleSpec, environ: Mapping[str, str], group: Path | None = None) -> None:
         """Start it, inside the control group `group` if one is given.
 
         Raises:
             EnvironmentNotReady: the process could not be started.
         """
         self.spec = spec
-        self.log = log
         self.exit_code: int | None = None
         self.ended_s: float | None = None  # monotonic
-        launcher = os.getpid()
+        parent = os.getpid()
 
         def enter() -> None:
-            tie_to_parent(launcher)
+            tie_to_parent(parent)
             if group is not None:
                 (group / "cgroup.procs").write_text(f"{os.getpid()}")
 
@@ -67,7 +65,7 @@ class RoleProcess:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                preexec_fn=enter,  # noqa: PLW1509  safe: roles are started while the launcher has one thread
+                preexec_fn=enter,  # noqa: PLW1509  safe: this process has one thread
             )
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             raise EnvironmentNotReady(f"{spec.name}: cannot start {spec.argv[0]}: {error}") from error
@@ -83,26 +81,16 @@ class RoleProcess:
     def running(self) -> bool:
         return self.exit_code is None
 
-    def read(self) -> tuple[list[str], bool]:
-        """(lines that are now complete, whether more may come). Never blocks."""
-        data = self._take()
-        if data == b"":
-            return self.log.write(b"", final=True), False
-        return self.log.write(data or b""), True
-
-    def drain(self, show: Callable[[str, str], None]) -> None:
-        """Show what is left in the pipe after the end. Does not wait for a grandchild that keeps it open."""
+    def drain(self) -> Iterator[bytes]:
+        """What is left in the pipe after the end. Does not wait for a grandchild that keeps it open."""
         for _ in range(_MOST_READS):
-            if self.pipe.closed or not (data := self._take()):
-                break
-            for line in self.log.write(data):
-                show(self.spec.name, line)
-        for line in self.log.write(b"", final=True):
-            show(self.spec.name, line)
-        self.pipe.close()
+            data = self.read()
+            if not data:
+                return
+            yield data
 
-    def _take(self) -> bytes | None:
-        """Bytes from the pipe; empty at its end, none while it holds nothing."""
+    def read(self) -> bytes | None:
+        """Bytes from the pipe; empty at its end, none while it holds nothing. Never blocks."""
         try:
             return os.read(self.pipe.fileno(), _READ_BYTES)
         except BlockingIOError:

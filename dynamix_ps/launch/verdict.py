@@ -20,10 +20,12 @@ class Limits:
     end_grace_s: float = 15.0  # for servers and scheduler after the end of the last worker
     stop_grace_s: float = 20.0  # between TERM and KILL, enough for a checkpoint; for workers, servers and so on in turn
     fail_grace_s: float = 1.0  # between TERM and KILL, for all roles at once, when the job has failed
+    cause_s: float = 0.0  # how long the end of a worker that has lost others waits for news of those
 
     @classmethod
-    def of(cls, timeouts: Timeouts) -> Limits:
-        return cls(launch_s=timeouts.launch_s, job_s=timeouts.job_s)
+    def of(cls, timeouts: Timeouts, hosts: int = 1) -> Limits:
+        """`hosts`: how many the job has. What happens on one is known at once, news of others are on their way."""
+        return cls(launch_s=timeouts.launch_s, job_s=timeouts.job_s, cause_s=2.0 if hosts > 1 else 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +64,18 @@ def interrupted(by: str) -> Ending:
     return Ending(INTERRUPTED_EXIT_CODE, f"interrupted by {by}")
 
 
+def lost_hosts(lost: Mapping[str, str], roles: Mapping[str, Sequence[str]]) -> Ending:
+    """The job cannot go on without these hosts. `lost`: reasons by host; `roles`: what ran there."""
+    said = "; ".join(f"host {name} is lost: {why} (it ran {_names(roles[name])})" for name, why in lost.items())
+    return Ending(JobFailed.exit_code, said)
+
+
 def judge(roles: Sequence[RoleStatus], progress: Progress, now_s: float, limits: Limits) -> Ending | None:
     """How the run ended, or none while it goes on. `now_s` counts from the start of the roles."""
     workers = [role for role in roles if role.role == "worker"]
     servers = [role for role in roles if role.role in ("scheduler", "server")]
     ending = (
-        _crashed([*workers, *servers], progress)
+        _crashed([*workers, *servers], progress, now_s, limits)
         or _completed(workers, servers, progress, now_s, limits)
         or _left_early(workers, servers, progress, now_s, limits)
         or _late(workers, progress, now_s, limits)
@@ -79,10 +87,12 @@ def judge(roles: Sequence[RoleStatus], progress: Progress, now_s: float, limits:
     return replace(ending, reason=f"{cause}; {ending.reason}")
 
 
-def _crashed(roles: Sequence[RoleStatus], progress: Progress) -> Ending | None:
+def _crashed(roles: Sequence[RoleStatus], progress: Progress, now_s: float, limits: Limits) -> Ending | None:
     failed = [role for role in roles if role.exit_code not in (None, 0)]
     if not failed:
         return None
+    if all(role.exit_code == PeerLostError.exit_code and now_s - role.ended_s < limits.cause_s for role in failed):
+        return None  # who was lost has not been heard of yet
 
     # A worker that ended because another one was gone is never the reason. Of several that ended in the same moment,
     # one that has reported an error explains more than the others.

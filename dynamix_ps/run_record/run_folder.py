@@ -26,11 +26,7 @@ class RunFolder:
         stamp = now.astimezone(timezone.utc).strftime("%Y%m%dT%H%M%SZ")
         folder = cls(base.absolute() / f"{name}-{stamp}-{run_id}")
         try:
-            folder.path.mkdir(parents=True)
-            for part in (folder.logs_dir, folder.plots_dir, folder.workers_dir, folder.roles_dir):
-                part.mkdir()
-            for part in (folder.arbitrator_dir, folder.checkpoints_dir):
-                part.mkdir()
+            folder.make()
         except OSError as error:
             raise EnvironmentNotReady(
                 f"cannot create the run folder {folder.path}: {error.strerror or error}; "
@@ -46,6 +42,14 @@ class RunFolder:
         if not folder.workers_dir.is_dir():
             raise UsageError(f"{path}: not a run folder (no workers/ in it); give a folder such as runs/latest")
         return folder
+
+    def make(self) -> None:
+        """Make the folder, which must be new, with its sub-folders. Raises OSError."""
+        self.path.mkdir(parents=True)
+        for part in (self.logs_dir, self.plots_dir, self.workers_dir, self.roles_dir):
+            part.mkdir()
+        for part in (self.arbitrator_dir, self.checkpoints_dir):
+            part.mkdir()
 
     @property
     def config_file(self) -> Path:

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import os
+import selectors
 import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
-from dynamix_ps.errors import EnvironmentNotReady
+from dynamix_ps.config.schema import Cluster, Config, Worker
+from dynamix_ps.errors import DynamixError, EnvironmentNotReady
+from dynamix_ps.launch import run_hosts
+from dynamix_ps.launch.agent_link import Deliver
+from dynamix_ps.launch.agent_messages import Begin, Finish, Finished, Prepare, Ready, Refused, Signal, ToAgent
 from dynamix_ps.launch.interrupts import Interrupts
-from dynamix_ps.launch.plan import RoleSpec
+from dynamix_ps.launch.plan import JobRole, RoleSpec
+from dynamix_ps.launch.role_group import RoleGroup
 from dynamix_ps.launch.supervise import Supervisor
 from dynamix_ps.launch.verdict import Ending, Limits, Progress
+from tests.unit.synthetic_run import new_folder
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -31,7 +39,49 @@ while True: time.sleep(1)
 STUBBORN = (
     "import signal, time; signal.signal(15, signal.SIG_IGN); print('ready', flush=True)\nwhile True: time.sleep(1)"
 )
+
+
+class NoEvents:
+    def event(self, kind: str, **fields: object) -> None:
+        pytest.fail(f"{kind}: {fields}")
+
+
 PATIENT = Limits(stop_grace_s=1000, fail_grace_s=1000, end_grace_s=1000)
+
+
+class OneGroup:
+    """A target and a link: its agent starts the given processes, whatever the cluster file says."""
+
+    shares_run_folder, has_room, lost = True, True, ""
+
+    def __init__(self, roles: list[RoleSpec]) -> None:
+        self._roles = roles
+
+    def connect(self, host: str, selector: selectors.BaseSelector, deliver: Deliver) -> OneGroup:
+        self.group = RoleGroup(selector, lambda message: deliver(host, message), os.environ)
+        self._tell = lambda message: deliver(host, message)
+        return self
+
+    def send(self, message: ToAgent) -> None:
+        if isinstance(message, Prepare):
+            self._tell(Ready("127.0.0.1", 0, 0, ""))
+        elif isinstance(message, Signal):
+            self.group.signal(message.roles, message.number)
+        elif isinstance(message, Finish):
+            self.close()
+            self._tell(Finished())
+        elif isinstance(message, Begin):
+            try:
+                for spec in self._roles:
+                    self.group.start(spec)
+            except DynamixError as error:
+                self._tell(Refused(error.exit_code, str(error)))
+
+    def tick(self) -> None:
+        self.group.tick()
+
+    def close(self) -> None:
+        self.group.end(grace_s=1.0)
 
 
 class Rig:
@@ -59,11 +109,21 @@ class Rig:
             self.then()
             return Progress(started=frozenset(range(len(self.roles))))
 
-        self.supervisor = Supervisor(
-            self.roles, os.environ, self.folder, lambda *line: self.lines.append(line), observe, self.interrupts,
-            self.limits, {},
-        )  # fmt: skip
-        return self.supervisor.run()
+        def show(role: str, line: str) -> None:
+            self.lines.append((role, line))
+
+        self.target = OneGroup(self.roles)
+        roles = tuple(JobRole(spec.name, spec.role, spec.rank) for spec in self.roles)
+        config = Config(cluster=Cluster(workers=(Worker(),)))
+        with patch.object(run_hosts, "job_roles", lambda config: roles):
+            hosts = run_hosts.RunHosts(config, new_folder(self.folder), self.target, NoEvents(), show, self.interrupts)
+        self.supervisor = Supervisor(hosts, show, observe, self.interrupts, self.limits)
+        assert hosts.prepare("0badcafe", "secret", None)
+        try:
+            return self.supervisor.run()
+        finally:
+            self.left_running = self.target.group.running
+            hosts.finish()
 
     def interrupt_when_ready(self, times: int = 1) -> None:
         def then() -> None:
@@ -149,7 +209,7 @@ def test_if_one_role_cannot_be_started_those_that_were_are_stopped(tmp_path: Pat
     rig.roles.append(RoleSpec("worker-0", "worker", ("/no/such/program",), {}, 0))
     with pytest.raises(EnvironmentNotReady, match="worker-0: cannot start /no/such/program"):
         rig.run()
-    assert all(not process.running for process in rig.supervisor._processes)
+    assert rig.left_running == []
 
 
 def _environment(pid: str) -> bytes:

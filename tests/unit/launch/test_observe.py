@@ -11,7 +11,7 @@ from rich.console import Console
 from dynamix_ps.launch import observe
 from dynamix_ps.launch.emulate import Emulation
 from dynamix_ps.launch.observe import Observer
-from dynamix_ps.launch.placement import ThisMachine
+from dynamix_ps.launch.placement import Speeds, ThisMachine
 from dynamix_ps.report.live.view import LiveView
 from dynamix_ps.report.recorder import Recorder
 from tests.unit.synthetic_run import START_S, append, config, new_folder, started
@@ -21,7 +21,7 @@ class Recording(ThisMachine):
     def __init__(self) -> None:
         self.told_s: list[float] = []
 
-    def tick(self, trained_s: float, emulation: Emulation) -> None:
+    def tick(self, trained_s: float, speeds: Speeds) -> None:
         self.told_s.append(trained_s)
 
 
@@ -30,7 +30,7 @@ def test_a_pause_does_not_count_for_the_stage(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(observe.time, "time", lambda: now_s[0])
     recorder = Recorder(folder, config(2), clock=lambda: START_S)
     live = LiveView(recorder.state, Console(file=io.StringIO()))
-    observer = Observer(recorder, live, Emulation("none", "", (1.0, 1.0)), placement, lambda: None)
+    observer = Observer(recorder, live, Emulation("none", "", (1.0, 1.0)), placement)
 
     def look(after_s: float) -> None:
         now_s[0] = START_S + after_s

@@ -1,0 +1,288 @@
+"""What the launcher and the agents of the hosts tell each other, and its form on a stream. Pure; checks every value.
+
+A message is one JSON line with its kind and its fields. One that carries bytes says in the line how many follow it:
+
+    {"kind": "output", "role": "worker-0", "last": false, "data_bytes": 5}
+    hello
+
+The agent speaks first (`hello`). What a login shell prints before that is skipped.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import typing
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+PROTOCOL = 1
+MAX_LINE_BYTES = 4 << 20  # a cluster file has at most 1 MB, which JSON may write in four
+MAX_DATA_BYTES = 1 << 20
+_MAX_GREETING_BYTES = 64 << 10
+_HELLO = b'{"kind": "hello"'
+
+
+class StreamError(Exception):
+    """What came is no message."""
+
+
+# -- from the launcher to an agent ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Prepare:
+    """Get ready for a run: quotas, probe, ports. Answer: `Ready` or `Refused`."""
+
+    run_id: str
+    host: str  # this one's name in the cluster file
+    peers: tuple[str, ...]  # addresses of the other hosts that have roles
+    cwd: str
+    run_dir: str  # the launcher's run folder, if this is its machine; empty: the agent makes one of its own
+    config: str  # text of the cluster file with all hosts written out; empty where it is in `run_dir`
+    resume: str  # checkpoint to go on from: absolute, or a path in the agent's run folder that came before
+    token: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """Start the roles of this host."""
+
+    addresses: dict[str, str]  # by name of the host
+    port: int
+    arbitrator_port: int
+
+
+@dataclass(frozen=True, slots=True)
+class SetSpeeds:
+    """All workers train: emulate these speeds from now on. Empty: those of the cluster file."""
+
+    speeds: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """Send a signal to roles and to what they have started in their groups."""
+
+    roles: tuple[str, ...]
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """The run is over: send the rest of the files, remove everything, answer `Finished`."""
+
+
+# -- from an agent to the launcher ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """The first message, before which the launcher sends nothing."""
+
+    protocol: int
+    version: str  # of this package
+    python: str
+    hostname: str
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """Answer to `Prepare`."""
+
+    address: str  # under which the other hosts reach this one
+    port: int  # of the scheduler, free at this moment; 0 on hosts other than the home of the roles
+    arbitrator_port: int
+    emulation: str  # how speeds are emulated, in words
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A message could not be followed, so the run ends with this code and reason."""
+
+    exit_code: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A role runs."""
+
+    role: str
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What a role has printed. `last`: nothing follows."""
+
+    role: str
+    last: bool
+    data: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A role has ended, `ago_s` before this message was sent."""
+
+    role: str
+    exit_code: int  # negative for a signal
+    ago_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Suspended:
+    """SIGSTOP or a debugger holds a role, or no longer."""
+
+    role: str
+    suspended: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something for the events of the run."""
+
+    event: str
+    fields: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """Answer to `Finish`: nothing of the run is left on this host. No message follows."""
+
+
+# -- both ways --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class FilePart:
+    """Bytes of a file of the run folder.
+
+    A file that grows comes in parts that follow each other. One that was replaced comes whole: `total_bytes` says how
+    long it is, and it takes effect when its last part is there.
+    """
+
+    path: str  # relative to the run folder
+    offset: int
+    total_bytes: int  # -1: the file grows
+    data: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Alive:
+    """The sender is there. Sent regularly: who hears nothing for LEASE_S counts the other as lost."""
+
+
+ToAgent = Prepare | Begin | SetSpeeds | Signal | Finish | FilePart | Alive
+FromAgent = Hello | Ready | Refused | Started | Output | Ended | Suspended | Event | Finished | FilePart | Alive
+Message = ToAgent | FromAgent
+
+_KINDS: dict[str, type[Any]] = {kind.__name__.lower(): kind for kind in typing.get_args(Message)}
+_HINTS = {kind: typing.get_type_hints(kind) for kind in _KINDS.values()}
+
+
+def encode(message: Message) -> bytes:
+    """Raises ValueError for more bytes than a message may carry."""
+    line: dict[str, Any] = {"kind": type(message).__name__.lower()}
+    data = b""
+    for each in dataclasses.fields(message):
+        value = getattr(message, each.name)
+        if each.name == "data":
+            data, line["data_bytes"] = value, len(value)
+        else:
+            line[each.name] = value
+    encoded = json.dumps(line, allow_nan=False).encode() + b"\n" + data
+    if len(data) > MAX_DATA_BYTES or len(encoded) - len(data) > MAX_LINE_BYTES:
+        raise ValueError(f"{line['kind']} of {len(encoded)} bytes: at most {MAX_LINE_BYTES} and {MAX_DATA_BYTES} fit")
+    return encoded
+
+
+class Decoder:
+    """Cuts a stream into messages. With `greeting`, what stands before the first `hello` is skipped and kept."""
+
+    def __init__(self, greeting: bool = False) -> None:
+        self.greeting = b""  # what came before `hello`
+        self._skips = greeting
+        self._rest = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[Message]:
+        """The messages that are complete now.
+
+        Raises:
+            StreamError: something else came; the stream cannot be read on.
+        """
+        self._rest += data
+        while True:
+            if self._skips:
+                self._skip()
+            end = self._rest.find(b"\n")
+            if self._skips or end < 0:
+                if len(self._rest) > MAX_LINE_BYTES:
+                    raise StreamError(f"a line of more than {MAX_LINE_BYTES} bytes came")
+                return
+            line = _object(bytes(self._rest[:end]))
+            size = line.pop("data_bytes", 0)
+            if not isinstance(size, int) or not 0 <= size <= MAX_DATA_BYTES:
+                raise StreamError(f"data_bytes is {size!r}, expected 0 to {MAX_DATA_BYTES}")
+            if len(self._rest) < end + 1 + size:
+                return
+            payload = bytes(self._rest[end + 1 : end + 1 + size])
+            del self._rest[: end + 1 + size]
+            yield _message(line, payload)
+
+    def _skip(self) -> None:
+        """Drop complete lines before the one that begins with `hello`."""
+        while not self._rest.startswith(_HELLO):
+            end = self._rest.find(b"\n")
+            if end < 0:
+                return
+            self.greeting += bytes(self._rest[: end + 1])
+            del self._rest[: end + 1]
+            if len(self.greeting) > _MAX_GREETING_BYTES:
+                raise StreamError(f"more than {_MAX_GREETING_BYTES} bytes came that are no message of an agent")
+        self._skips = False
+
+
+def _object(line: bytes) -> dict[str, Any]:
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise StreamError(f"{_shown(line)} came, which is no message") from error
+    if not isinstance(value, dict):
+        raise StreamError(f"{_shown(line)} came, which is no message")
+    return value
+
+
+def _message(line: dict[str, Any], payload: bytes) -> Message:
+    kind = _KINDS.get(str(line.pop("kind", None)))
+    if kind is None:
+        raise StreamError(f"a message of an unknown kind came: {_shown(line)}")
+    hints = _HINTS[kind]
+    if "data" in hints:
+        line["data"] = payload
+    if line.keys() != hints.keys():
+        raise StreamError(f"{kind.__name__}: got the fields {', '.join(line)}, expected {', '.join(hints)}")
+    for name, hint in hints.items():
+        if isinstance(line[name], list):
+            line[name] = tuple(line[name])
+        if not _fits(line[name], hint):
+            raise StreamError(f"{kind.__name__}.{name} is {_shown(line[name])}, expected {hint}")
+    message: Message = kind(**line)
+    return message
+
+
+def _fits(value: object, hint: Any) -> bool:
+    origin, inner = typing.get_origin(hint), typing.get_args(hint)
+    if origin is tuple:
+        return isinstance(value, tuple) and all(_fits(item, inner[0]) for item in value)
+    if origin is dict:
+        return isinstance(value, dict) and all(_fits(k, inner[0]) and _fits(v, inner[1]) for k, v in value.items())
+    if hint is float:
+        return isinstance(value, (int, float)) and not isinstance(value, bool)
+    return type(value) is hint
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:80]}..."

@@ -1,0 +1,237 @@
+"""What a run has on one host: its roles, quotas, probe, ports and files. It does what the launcher's messages say.
+
+The same object serves the launcher's own host, within its process, and other hosts, in a process of its own (agent.py).
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import shutil
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from dynamix_ps.cgroups import available_cores
+from dynamix_ps.config.load import load_config
+from dynamix_ps.config.role_hosts import address_of, role_hosts
+from dynamix_ps.config.schema import Config
+from dynamix_ps.errors import DynamixError, EnvironmentNotReady
+from dynamix_ps.launch.agent_messages import (
+    Alive,
+    Begin,
+    Event,
+    FilePart,
+    Finish,
+    Finished,
+    FromAgent,
+    Prepare,
+    Ready,
+    Refused,
+    SetSpeeds,
+    Signal,
+    ToAgent,
+)
+from dynamix_ps.launch.cleanup import release, release_stale
+from dynamix_ps.launch.emulate import Emulation, choose_emulation
+from dynamix_ps.launch.folder_mirror import FolderReceiver, FolderSender
+from dynamix_ps.launch.holdings import (
+    Holdings,
+    make_scratch,
+    make_socket_folders,
+    new_scratch_path,
+    new_shm_prefix,
+    start_of,
+)
+from dynamix_ps.launch.network_probe import network_probe
+from dynamix_ps.launch.own_address import own_address
+from dynamix_ps.launch.placement import Placement, ThisMachine
+from dynamix_ps.launch.plan import RunPlace, plan_roles
+from dynamix_ps.launch.reaper import WHAT, Reaper
+from dynamix_ps.launch.role_group import RoleGroup
+from dynamix_ps.run_record.run_folder import RunFolder
+
+_END_GRACE_S = 1.0  # between TERM and KILL for roles that still run when the agent closes
+
+
+class _Prepared:
+    """What there is between `Prepare` and the end."""
+
+    def __init__(self, message: Prepare, config: Config, folder: RunFolder, scratch: Path, shm_prefix: str) -> None:
+        self.message, self.config, self.folder, self.scratch = message, config, folder, scratch
+        self.shm_prefix = shm_prefix
+        self.ranks = [rank for rank, host in enumerate(role_hosts(config.cluster).workers) if host == message.host]
+        self.emulation = Emulation("none", "", ())
+        self.address = ""
+        self.probe: str | None = None
+
+
+class HostAgent:
+    """Takes messages by `receive` and answers by `send`. One run, then `close`.
+
+    Args:
+        selector: of the loop that runs it; the data of each of its keys is a function to call when the key is ready.
+        send: called with every message for the launcher.
+        environ: the environment around the roles.
+        placement: where roles are within this host.
+        has_room: whether `send` can take messages that could wait.
+    """
+
+    def __init__(
+        self,
+        selector: selectors.BaseSelector,
+        send: Callable[[FromAgent], None],
+        environ: Mapping[str, str],
+        placement: Placement | None = None,
+        has_room: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self._send, self._environ, self._has_room = send, environ, has_room
+        self._placement = placement or ThisMachine()
+        self._roles = RoleGroup(selector, send, environ, has_room)
+        self._held = ExitStack()
+        self._run: _Prepared | None = None
+        self._reaper: Reaper | None = None
+        self._files: FolderSender | None = None  # none where the launcher has the same run folder
+        self._arriving: FolderReceiver | None = None
+        self._finishing = False
+        self.finished = False  # nothing follows
+
+    def receive(self, message: ToAgent) -> None:
+        """Do what a message says; what cannot be done is answered by `Refused`."""
+        try:
+            self._follow(message)
+        except DynamixError as error:
+            self._send(Refused(error.exit_code, str(error)))
+        except (OSError, ValueError) as error:
+            self._send(Refused(EnvironmentNotReady.exit_code, f"cannot prepare the run: {error}"))
+
+    def tick(self) -> None:
+        """Notice what no descriptor tells. Call it a few times per second."""
+        self._roles.tick()
+        if self._reaper is not None and not self._finishing:
+            self._check_reaper(self._reaper)
+        sent = self._files is None or self._files.send_news()
+        if self._finishing and sent and not self.finished:
+            self.close()
+            self.finished = True
+            self._send(Finished())
+
+    def close(self) -> None:
+        """End what still runs and remove everything. May be called twice."""
+        self._roles.end(_END_GRACE_S)
+        self._files = None
+        self._held.close()
+
+    def event(self, kind: str, **fields: object) -> None:
+        """Of the probe and of the reaper."""
+        self._send(Event(kind, {name: str(value) for name, value in fields.items()}))
+
+    def _check_reaper(self, reaper: Reaper) -> None:
+        try:
+            reaper.check()
+        except OSError as error:
+            self.event("degraded", what=WHAT, detail=f"the reaper cannot be started again: {error.strerror or error}")
+            self._reaper = None
+
+    def _follow(self, message: ToAgent) -> None:
+        if isinstance(message, Prepare):
+            self._prepare(message)
+        elif isinstance(message, FilePart):
+            self._run_at_hand()
+            assert self._arriving is not None
+            self._arriving.take(message)
+        elif isinstance(message, Begin):
+            self._begin(message, self._run_at_hand())
+        elif isinstance(message, SetSpeeds):
+            emulation = self._run_at_hand().emulation
+            if message.speeds:
+                emulation.change(message.speeds)
+            else:
+                emulation.engage()
+        elif isinstance(message, Signal):
+            self._roles.signal(message.roles, message.number)
+        elif isinstance(message, Finish):
+            self._finishing = True
+            self.tick()
+        else:
+            assert isinstance(message, Alive)
+
+    def _run_at_hand(self) -> _Prepared:
+        if self._run is None:
+            raise EnvironmentNotReady("the launcher sent a message before Prepare; use one version on all hosts")
+        return self._run
+
+    def _prepare(self, message: Prepare) -> None:
+        _enter(message)
+        release_stale()
+        scratch = make_scratch(new_scratch_path(message.run_id), sockets=0)
+        self._held.callback(shutil.rmtree, scratch, ignore_errors=True)
+        folder = RunFolder(Path(message.run_dir or scratch / "run"))
+        if not message.run_dir:
+            folder.make()
+            folder.config_file.write_text(message.config, encoding="utf-8")
+            self._files = FolderSender(folder.path, self._send, self._has_room)
+        self._arriving = FolderReceiver(folder.path)
+        config = load_config(folder.config_file)
+        run = _Prepared(message, config, folder, scratch, new_shm_prefix(message.run_id))
+        make_socket_folders(scratch, run.ranks)
+        run.emulation = choose_emulation(config, message.run_id, available_cores(), run.ranks)
+        holdings = Holdings(
+            run_id=message.run_id,
+            shm_prefix=run.shm_prefix,
+            scratch=str(scratch),
+            cgroups=tuple(map(str, run.emulation.groups)),
+            launcher_pid=os.getpid(),
+            launcher_start=start_of(os.getpid()),
+            host=message.host,
+        )
+        holdings.save()
+        self._reaper = Reaper(holdings, self)
+        self._held.callback(self._reaper.close)
+        self._held.callback(release, holdings)
+        run.emulation.create()
+        run.address = own_address(address_of(config.cluster, message.host), message.peers, message.host)
+        ports = (0, 0)
+        if message.host == role_hosts(config.cluster).home:
+            ports = self._placement.ports(config.cluster.model_copy(update={"host": run.address}))
+        log = "probe" if message.run_dir else f"probe-{message.host}"
+        probe = network_probe(config, message.run_id, scratch, folder.log_file(log), self, message.host)
+        run.probe = self._held.enter_context(probe)
+        self._run = run
+        self._send(Ready(run.address, *ports, run.emulation.description))
+
+    def _begin(self, message: Begin, run: _Prepared) -> None:
+        place = RunPlace(
+            run_id=run.message.run_id,
+            token=run.message.token,
+            config_file=run.folder.config_file,
+            run_dir=run.folder.path,
+            scratch=run.scratch,
+            shm_prefix=run.shm_prefix,
+            cwd=Path.cwd(),
+            port=message.port,
+            arbitrator_port=message.arbitrator_port,
+            cores=len(os.sched_getaffinity(0)),
+            slowdowns=run.emulation.slowdowns,
+            speeds_emulated=run.emulation.method != "none",
+            resume=run.folder.path / run.message.resume if run.message.resume else None,
+            probe=run.probe,
+            host=run.message.host,
+            addresses=message.addresses,
+        )
+        groups: dict[Any, Path] = dict(zip(run.emulation.ranks, run.emulation.groups, strict=True))
+        for spec in plan_roles(run.config, place, self._environ, sys.executable):
+            self._roles.start(self._placement.place(spec), groups.get(spec.rank))
+
+
+def _enter(message: Prepare) -> None:
+    """Go to the folder from which the job was launched, whose files the roles need."""
+    try:
+        os.chdir(message.cwd)
+    except OSError as error:
+        raise EnvironmentNotReady(
+            f"host {message.host} has no folder {message.cwd} ({error.strerror}); "
+            "have the job's files under the same path on all hosts"
+        ) from error

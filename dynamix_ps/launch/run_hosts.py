@@ -1,0 +1,269 @@
+"""The hosts of a run as one: the launcher prepares them, starts all roles, hears what happens, and ends all."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from dynamix_ps.config.load import dump_config
+from dynamix_ps.config.role_hosts import address_of, role_hosts
+from dynamix_ps.config.schema import Config
+from dynamix_ps.errors import DynamixError, EnvironmentNotReady
+from dynamix_ps.launch.agent_link import AgentLink, Target
+from dynamix_ps.launch.agent_messages import (
+    Begin,
+    Ended,
+    Event,
+    FilePart,
+    Finish,
+    Finished,
+    FromAgent,
+    Output,
+    Prepare,
+    Ready,
+    Refused,
+    SetSpeeds,
+    Signal,
+    Started,
+    Suspended,
+)
+from dynamix_ps.launch.folder_mirror import FolderReceiver, parts_of
+from dynamix_ps.launch.interrupts import Interrupts
+from dynamix_ps.launch.logs import RoleLog
+from dynamix_ps.launch.plan import JobRole, job_roles
+from dynamix_ps.run_record.run_folder import RunFolder
+
+PREPARE_S = 60.0  # until all hosts are ready
+_FINISH_S = 20.0  # for the rest of the files, and for removing what the run held
+_TICK_S = 0.05
+
+
+class HostRefused(DynamixError):
+    """A host cannot do its part; `exit_code` is that of its error."""
+
+    def __init__(self, exit_code: int, reason: str) -> None:
+        super().__init__(reason)
+        self.exit_code = exit_code
+
+
+class Events(Protocol):
+    """The part of a Recorder that is used here."""
+
+    def event(self, kind: str, **fields: object) -> None: ...
+
+
+class RoleState:
+    """A role of the run, as its agent has told it. `exit_code`: negative for a signal, none while it runs."""
+
+    def __init__(self, role: JobRole, log: RoleLog) -> None:
+        self.role, self.log = role, log
+        self.started = False
+        self.exit_code: int | None = None
+        self.ended_s: float | None = None  # monotonic
+        self.suspended = False
+
+    @property
+    def running(self) -> bool:
+        return self.started and self.exit_code is None
+
+
+class RunHosts:
+    """All hosts that have a role.
+
+    Args:
+        config: with all hosts written out.
+        folder: the launcher's run folder.
+        target: how hosts are reached.
+        events: gets what agents tell.
+        show: called with (role, line) for everything that roles print.
+        interrupts: signals to the launcher.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        folder: RunFolder,
+        target: Target,
+        events: Events,
+        show: Callable[[str, str], None],
+        interrupts: Interrupts,
+    ) -> None:
+        self._config, self._folder, self._target = config, folder, target
+        self._events, self._show, self._interrupts = events, show, interrupts
+        roles = job_roles(config)
+        self.names = tuple(dict.fromkeys(role.host for role in roles))
+        self.roles = {role.name: RoleState(role, RoleLog(folder.log_file(role.name))) for role in roles}
+        self._selector = selectors.DefaultSelector()
+        self._links: dict[str, AgentLink] = {}
+        self._ready: dict[str, Ready] = {}
+        self._finished: set[str] = set()
+        self._receiver = FolderReceiver(folder.path)
+        self._refusal: HostRefused | None = None  # the first one
+        self.problem: str | None = None  # why part of the record is lost
+
+    @property
+    def lost(self) -> dict[str, str]:
+        """Hosts of which nothing comes any more before they have finished, with the reason."""
+        return {name: link.lost for name, link in self._links.items() if link.lost and name not in self._finished}
+
+    @property
+    def emulation(self) -> str:
+        """How speeds are emulated, in words."""
+        told = {name: ready.emulation for name, ready in self._ready.items()}
+        return "; ".join(told.values() if len(told) == 1 else (f"{name}: {text}" for name, text in told.items()))
+
+    def prepare(self, run_id: str, token: str, resume: Path | None) -> bool:
+        """Reach all hosts and make them ready. Returns whether they are: not if a signal has come to the launcher.
+
+        Raises:
+            DynamixError: a host cannot be reached, or refuses; the text names it.
+        """
+        for name in self.names:
+            self._links[name] = self._target.connect(name, self._selector, self._receive)
+        for name, link in self._links.items():
+            link.send(self._preparation(name, run_id, token, resume))
+            if resume is not None and not self._target.shares_run_folder:
+                for part in parts_of(resume, f"checkpoints/{resume.name}"):
+                    link.send(part)
+        deadline_s = time.monotonic() + PREPARE_S
+        while len(self._ready) < len(self._links):
+            self.pump(_TICK_S)
+            self.check()
+            if self._interrupts.count:
+                return False
+            if self.lost:
+                raise EnvironmentNotReady("\n".join(f"host {name}: {reason}" for name, reason in self.lost.items()))
+            if time.monotonic() > deadline_s:
+                late = ", ".join(name for name in self._links if name not in self._ready)
+                raise EnvironmentNotReady(f"host {late}: not ready within {PREPARE_S:g} s; see its load and its disk")
+        return True
+
+    def begin(self) -> None:
+        """Start all roles. Raises DynamixError when one cannot be started."""
+        home = self._ready[role_hosts(self._config.cluster).home or ""]
+        addresses = {name: ready.address for name, ready in self._ready.items()}
+        for link in self._links.values():
+            link.send(Begin(addresses, home.port, home.arbitrator_port))
+        self.check()
+
+    def engage(self) -> None:
+        """All workers train: emulate their speeds from now on. Raises DynamixError if a host refuses."""
+        self.change(())
+
+    def change(self, speeds: Sequence[float]) -> None:
+        """Emulate other speeds, one per worker; none: those of the cluster file. Raises DynamixError on refusal."""
+        for link in self._links.values():
+            link.send(SetSpeeds(tuple(speeds)))
+        self.check()
+
+    def signal(self, names: Iterable[str], number: int) -> None:
+        """Send a signal to roles that run."""
+        wanted = set(names)
+        for host, link in self._links.items():
+            here = tuple(name for name in wanted if self.roles[name].role.host == host and self.roles[name].running)
+            if here and not link.lost:
+                link.send(Signal(here, number))
+
+    def pump(self, duration_s: float) -> None:
+        """Take in what comes for `duration_s`."""
+        deadline_s = time.monotonic() + duration_s
+        while (left_s := deadline_s - time.monotonic()) > 0:
+            if not self._selector.get_map():
+                time.sleep(left_s)
+                break
+            for key, _ in self._selector.select(left_s):
+                if key.fd in self._selector.get_map():  # not if one before it has closed it
+                    key.data()
+        for link in self._links.values():
+            link.tick()
+
+    @property
+    def unconfirmed(self) -> list[str]:
+        """Hosts that have not confirmed that nothing of the run is left on them."""
+        return [name for name in self._links if name not in self._finished]
+
+    def check(self) -> None:
+        """Raises DynamixError if a host has refused to do its part."""
+        if self._refusal is not None:
+            raise self._refusal
+
+    def finish(self) -> None:
+        """Let all hosts send the rest of their files and remove what the run held.
+
+        A lost host removes it by itself, by its lease.
+        """
+        for link in self._links.values():
+            if not link.lost:
+                link.send(Finish())
+        deadline_s = time.monotonic() + _FINISH_S
+        while any(name not in self._finished and not link.lost for name, link in self._links.items()):
+            self.pump(_TICK_S)
+            if time.monotonic() > deadline_s or self._interrupts.count >= 2:
+                break
+        for link in self._links.values():
+            link.close()
+        for state in self.roles.values():
+            state.log.write(b"", final=True)
+        self._selector.close()
+
+    def _preparation(self, name: str, run_id: str, token: str, resume: Path | None) -> Prepare:
+        shared = self._target.shares_run_folder
+        came = f"checkpoints/{resume.name}" if resume is not None and not shared else ""
+        return Prepare(
+            run_id=run_id,
+            host=name,
+            peers=tuple(address_of(self._config.cluster, other) for other in self.names if other != name),
+            cwd=os.getcwd(),
+            run_dir=str(self._folder.path) if shared else "",
+            config="" if shared else dump_config(self._config),
+            resume=str(resume) if resume is not None and shared else came,
+            token=token,
+        )
+
+    def _receive(self, host: str, message: FromAgent) -> None:
+        if isinstance(message, Output):
+            state = self._state(host, message.role)
+            for line in state.log.write(message.data, final=message.last):
+                self._show(message.role, line)
+        elif isinstance(message, Started):
+            self._state(host, message.role).started = True
+        elif isinstance(message, Ended):
+            state = self._state(host, message.role)
+            state.exit_code, state.ended_s = message.exit_code, time.monotonic() - message.ago_s
+        elif isinstance(message, Suspended):
+            self._state(host, message.role).suspended = message.suspended
+        elif isinstance(message, FilePart):
+            self._take(host, message)
+        elif isinstance(message, Event):
+            self._events.event(message.event, **self._named(host, message.fields))
+        elif isinstance(message, Ready):
+            self._ready[host] = message
+        elif isinstance(message, Finished):
+            self._finished.add(host)
+        elif isinstance(message, Refused):
+            reason = message.reason if len(self.names) == 1 else f"host {host}: {message.reason}"
+            self._refusal = self._refusal or HostRefused(message.exit_code, reason)
+
+    def _state(self, host: str, name: str) -> RoleState:
+        state = self.roles.get(name)
+        if state is None or state.role.host != host:
+            reason = f"host {host} told of {name!r}, which is none of its roles; use one version on all hosts"
+            self._refusal = self._refusal or HostRefused(EnvironmentNotReady.exit_code, reason)
+            return RoleState(JobRole(name, "worker", host=host), RoleLog(Path(os.devnull)))
+        return state
+
+    def _take(self, host: str, part: FilePart) -> None:
+        try:
+            self._receiver.take(part)
+        except (OSError, ValueError) as error:
+            self.problem = self.problem or f"files of host {host}: {error}; part of the record is lost"
+
+    def _named(self, host: str, fields: Mapping[str, str]) -> dict[str, str]:
+        """The fields of an event with the host in its detail, where there are several."""
+        if len(self.names) == 1 or "detail" not in fields:
+            return dict(fields)
+        return {**fields, "detail": f"host {host}: {fields['detail']}"}
