@@ -89,7 +89,7 @@ class HostAgent:
     ) -> None:
         self._send, self._environ, self._has_room = send, environ, has_room
         self._placement = placement or ThisMachine()
-        self._roles = RoleGroup(selector, send, environ, has_room)
+        self._roles = RoleGroup(selector, send, environ, has_room, before_end=self._send_files)
         self._held = ExitStack()
         self._run: _Prepared | None = None
         self._reaper: Reaper | None = None
@@ -112,7 +112,7 @@ class HostAgent:
         self._roles.tick()
         if self._reaper is not None and not self._finishing:
             self._check_reaper(self._reaper)
-        sent = self._files is None or self._files.send_news()
+        sent = self._send_files()
         if self._finishing and sent and not self.finished:
             self.close()
             self.finished = True
@@ -127,6 +127,10 @@ class HostAgent:
     def event(self, kind: str, **fields: object) -> None:
         """Of the probe and of the reaper."""
         self._send(Event(kind, {name: str(value) for name, value in fields.items()}))
+
+    def _send_files(self) -> bool:
+        """Send what is new in the run folder, as far as there is room. Returns whether all was sent."""
+        return self._files is None or self._files.send_news()
 
     def _check_reaper(self, reaper: Reaper) -> None:
         try:

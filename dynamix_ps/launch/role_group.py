@@ -23,6 +23,7 @@ class RoleGroup:
         send: called with Started, Output, Ended and Suspended.
         environ: the environment around the roles.
         has_room: whether output can be taken in now. While not, the roles wait with it.
+        before_end: called before the end of a role is told, to tell what it has left first.
     """
 
     def __init__(
@@ -31,8 +32,10 @@ class RoleGroup:
         send: Callable[[FromAgent], None],
         environ: Mapping[str, str],
         has_room: Callable[[], bool] = lambda: True,
+        before_end: Callable[[], object] = lambda: None,
     ) -> None:
-        self._selector, self._send, self._environ, self._has_room = selector, send, environ, has_room
+        self._selector, self._send, self._environ = selector, send, environ
+        self._has_room, self._before_end = has_room, before_end
         self._processes: dict[str, RoleProcess] = {}
         self._suspended: set[str] = set()
         self._listening = True
@@ -94,6 +97,7 @@ class RoleGroup:
                 self._send(Output(process.spec.name, False, data))
             process.pipe.close()
             self._send(Output(process.spec.name, True, b""))
+        self._before_end()
         assert process.exit_code is not None
         assert process.ended_s is not None
         self._send(Ended(process.spec.name, process.exit_code, time.monotonic() - process.ended_s))

@@ -1,0 +1,27 @@
+"""`dynamix launch` for hosts that are reached by commands.
+
+python -m tests.hosts.launcher FILE '{"a": ["nsenter", ...], "b": [...]}'
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from dynamix_ps.config.load import load_config
+from dynamix_ps.exit_codes import exit_code_of
+from dynamix_ps.launch.agent_link import Commands
+from dynamix_ps.launch.job import run_job
+from dynamix_ps.terminal import make_console
+
+AGENT = (sys.executable, "-m", "dynamix_ps.launch.agent")
+
+
+def main() -> int:
+    prefixes = json.loads(sys.argv[2])
+    target = Commands(lambda host: (*prefixes[host], *AGENT))
+    return run_job(load_config(sys.argv[1]), sys.argv, None, make_console(), target=target)
+
+
+if __name__ == "__main__":
+    sys.exit(exit_code_of(main))
