@@ -1,21 +1,35 @@
-"""One run on this machine, from the cluster file to its summary. In reading order:
+"""One run, from the cluster file to its summary. The launcher decides; on every host an agent does what it says.
+In reading order:
 
-  job             one run from top to bottom: prepare, supervise, clean up, conclude
+  job             one run from top to bottom, as the launcher sees it: prepare, supervise, conclude
 
 Before the start
   preflight       refuses what cannot work, before anything is started
   doctor          the checks of `dynamix doctor`
-  ports           fixed ports must be free, others are picked
-  plan            name, command line and environment of every role
-  placement       where roles run, and what changes around them: here, or on a test bed
+  plan            name, host, command line and environment of every role
 
-While it runs
-  supervise       starts the roles, shows their output, notices their ends, stops them in order
-  process         one role as a process
-  logs            what roles print: one file per role, and prefixed lines on the terminal
+The launcher, while the roles run
+  run_hosts       all hosts as one: prepares them, starts all roles, hears what happens
+  supervise       notices that the run is over, and stops the roles in order
   verdict         decides whether the run goes on, is complete or has failed
   observe         records and shows the run while it goes on
+  logs            what roles print: one file per role, and prefixed lines on the terminal
   interrupts      Ctrl-C and other signals to the launcher
+
+Between launcher and agents
+  agent_messages  what they tell each other
+  agent_link      how an agent is reached: within the launcher, or by the streams of a command
+  message_stream  messages over descriptors that never block
+  folder_mirror   files of the run folder, which come to the launcher while they grow
+
+On a host
+  agent           the process of an agent, and its lease
+  host_agent      what a run has on one host: roles, quotas, probe, ports, files
+  role_group      the started roles: output, ends, signals
+  process         one role as a process
+  placement       where roles run within this host, and what changes around them: here, or on a test bed
+  ports           fixed ports must be free, others are picked
+  own_address     the address under which the other hosts reach this one
   network_probe   finds or starts the network probe of the run
 
 Emulated speeds
@@ -27,8 +41,8 @@ One worker (`dynamix-bpslaunch`)
   affinity        cores of each process
 
 After the end, whatever the end was
-  holdings        the record of what a run holds outside its folder
+  holdings        the record of what a run holds on a host outside its folder
   cleanup         ends processes and removes what a run holds outside its folder
-  reaper          the process that cleans up when the launcher is killed
+  reaper          the process that cleans up when the launcher or agent is killed
   shared_memory   segments that BytePS leaves behind
 """

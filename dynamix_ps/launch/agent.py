@@ -59,7 +59,7 @@ class AgentProcess:
 
     def _wait(self, duration_s: float) -> None:
         for key, _ in self._selector.select(duration_s):
-            if key.fileobj in self._selector.get_map():  # not if one before it has closed it
+            if self._selector.get_map().get(key.fd) is key:  # not if one before it has closed it
                 key.data()
 
     def _keep_lease(self) -> None:

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from dynamix_ps.errors import EnvironmentNotReady
 from dynamix_ps.launch.agent import HEARTBEAT_S, LEASE_S, hello
-from dynamix_ps.launch.agent_messages import Alive, Decoder, FromAgent, Hello, Message, ToAgent
+from dynamix_ps.launch.agent_messages import Alive, Decoder, FromAgent, Hello, Message, Ready, ToAgent
 from dynamix_ps.launch.host_agent import HostAgent
 from dynamix_ps.launch.logs import LineSplitter
 from dynamix_ps.launch.message_stream import MessageStream
@@ -117,7 +117,7 @@ class CommandLink:
         """Raises EnvironmentNotReady if the command cannot be started."""
         self._host, self._deliver, self._selector = host, deliver, selector
         self.lost = ""
-        self._greeted = self._closed = False
+        self._greeted = self._ready = self._closed = False
         self._began_s = self._heard_s = self._said_s = time.monotonic()
         self._early: list[ToAgent] = []  # nothing is sent before the agent has spoken
         self._errors: deque[str] = deque(maxlen=_LAST_LINES)
@@ -169,7 +169,7 @@ class CommandLink:
         if now_s - self._said_s >= HEARTBEAT_S:
             self._said_s = now_s
             self._stream.send(Alive())
-        if now_s - self._heard_s > LEASE_S:
+        if self._ready and now_s - self._heard_s > LEASE_S:  # it says nothing while it gets ready
             self._lose(f"nothing has come from it for {LEASE_S:g} s: a cut link, a frozen host or one that is gone")
 
     def close(self) -> None:
@@ -196,6 +196,7 @@ class CommandLink:
         if isinstance(message, Hello):
             self._greet(message)
         elif isinstance(message, FromAgent):
+            self._ready |= isinstance(message, Ready)
             self._deliver(self._host, message)
         else:
             self._lose(f"its agent sent {type(message).__name__}, which is for agents")

@@ -17,7 +17,8 @@ from rich.text import Text
 
 from dynamix_ps.cgroups import available_cores
 from dynamix_ps.config.host_rules import is_loopback
-from dynamix_ps.config.role_hosts import address_of, resolved
+from dynamix_ps.config.resolve import resolved
+from dynamix_ps.config.role_hosts import address_of
 from dynamix_ps.config.schema import Config
 from dynamix_ps.errors import DynamixError, EnvironmentNotReady
 from dynamix_ps.exit_codes import print_error

@@ -176,7 +176,7 @@ class RunHosts:
                 time.sleep(left_s)
                 break
             for key, _ in self._selector.select(left_s):
-                if key.fd in self._selector.get_map():  # not if one before it has closed it
+                if self._selector.get_map().get(key.fd) is key:  # not if one before it has closed it
                     key.data()
         for link in self._links.values():
             link.tick()
@@ -184,7 +184,11 @@ class RunHosts:
     @property
     def unconfirmed(self) -> list[str]:
         """Hosts that have not confirmed that nothing of the run is left on them."""
-        return [name for name in self._links if name not in self._finished]
+        return [
+            name
+            for name, link in self._links.items()
+            if name not in self._finished and (link.lost or name in self._ready)
+        ]
 
     def check(self) -> None:
         """Raises DynamixError if a host has refused to do its part."""
@@ -194,13 +198,13 @@ class RunHosts:
     def finish(self) -> None:
         """Let all hosts send the rest of their files and remove what the run held.
 
-        A lost host removes it by itself, by its lease.
+        A lost host removes it by itself, by its lease; one that is not ready yet, when its stream closes.
         """
-        for link in self._links.values():
-            if not link.lost:
-                link.send(Finish())
+        ready = {name: link for name, link in self._links.items() if name in self._ready and not link.lost}
+        for link in ready.values():
+            link.send(Finish())
         deadline_s = time.monotonic() + _FINISH_S
-        while any(name not in self._finished and not link.lost for name, link in self._links.items()):
+        while any(name not in self._finished and not link.lost for name, link in ready.items()):
             self.pump(_TICK_S)
             if time.monotonic() > deadline_s or self._interrupts.count >= 2:
                 break

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dynamix_ps.config.load import check_rules, dump_config, load_config
-from dynamix_ps.config.role_hosts import RoleHosts, address_of, resolved, role_hosts
+from dynamix_ps.config.resolve import resolved
+from dynamix_ps.config.role_hosts import RoleHosts, address_of, role_hosts
 from dynamix_ps.config.schema import Cluster, Config, Host, Worker
 from dynamix_ps.errors import ConfigError
 
