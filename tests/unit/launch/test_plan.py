@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from dynamix_ps.config.load import load_config
 from dynamix_ps.config.schema import Config
 from dynamix_ps.errors import ConfigError
-from dynamix_ps.launch.plan import RoleSpec, RunPlace, as_shell, plan_roles, role_environment
+from dynamix_ps.launch.plan import RoleSpec, RunPlace, as_shell, job_roles, plan_roles, role_environment
 
 PLACE = RunPlace(
     run_id="0badcafe",
@@ -236,3 +236,49 @@ def test_every_role_is_told_of_the_network_probe_and_of_no_other_runs() -> None:
         assert {role_environment(spec, inherited)["DYNAMIX_PROBE"] for spec in specs.values()} == {probe}
     for spec in plan(inherited).values():
         assert "DYNAMIX_PROBE" not in role_environment(spec, inherited)
+
+
+HOSTS = {
+    "a": {"address": "10.0.0.1", "slots": 2, "devices": (4, 6)},
+    "b": {"address": "node-b", "slots": 1},
+    "s": {"slots": 0},
+}
+
+
+def plan_on(host: str, environ: dict[str, str] | None = None, **config: object) -> dict[str, RoleSpec]:
+    cluster = {"hosts": HOSTS, "workers": ({}, {}, {}), "servers": ({"host": "worker-2"}, {}), "host": "s"}
+    place = dataclasses.replace(PLACE, host=host, addresses={"s": "10.0.0.9", "b": "10.0.0.2"}, cores=4)
+    return plan(environ, place, **{"cluster": cluster, **config})
+
+
+def test_each_host_gets_its_own_roles_and_all_meet_at_the_home() -> None:
+    hosts = {name: plan_on(name) for name in HOSTS}
+    assert {name: list(specs) for name, specs in hosts.items()} == {
+        "a": ["worker-0", "worker-1"],
+        "b": ["server-0", "worker-2"],
+        "s": ["scheduler", "server-1"],
+    }
+    for name, own in (("a", "10.0.0.1"), ("b", "10.0.0.2"), ("s", "10.0.0.9")):
+        for spec in hosts[name].values():
+            assert spec.env["DMLC_PS_ROOT_URI"] == "10.0.0.9"
+            assert spec.env["DYNAMIX_ARBITRATOR"] == "10.0.0.9:20002"
+            assert spec.env["DMLC_NODE_HOST"] == own
+            assert spec.env["DYNAMIX_HOST"] == name
+            assert (spec.env["DMLC_NUM_WORKER"], spec.env["DMLC_NUM_SERVER"]) == ("3", "2")
+
+
+def test_devices_and_cores_are_those_of_the_host() -> None:
+    a, b = plan_on("a"), plan_on("b", {"NVIDIA_VISIBLE_DEVICES": "7"})
+    assert [spec.env["NVIDIA_VISIBLE_DEVICES"] for spec in a.values()] == ["4", "6"]
+    assert b["worker-2"].env["NVIDIA_VISIBLE_DEVICES"] == "7"
+    assert [a["worker-0"].env["OMP_NUM_THREADS"], b["worker-2"].env["OMP_NUM_THREADS"]] == ["2", "4"]
+
+
+def test_all_roles_of_a_job_are_known_without_its_places() -> None:
+    config = Config.model_validate({"cluster": {"hosts": HOSTS, "workers": ({}, {}, {})}, "comm": "gloo"})
+    assert [(role.name, role.host) for role in job_roles(config)] == [
+        ("arbitrator", "a"),
+        ("worker-0", "a"),
+        ("worker-1", "a"),
+        ("worker-2", "b"),
+    ]

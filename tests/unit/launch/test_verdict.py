@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from dynamix_ps.config.schema import Timeouts
-from dynamix_ps.launch.verdict import Limits, Progress, RoleStatus, how_it_ended, judge
+from dynamix_ps.launch.verdict import Limits, Progress, RoleStatus, how_it_ended, judge, lost_hosts
 
 LIMITS = Limits(launch_s=100, job_s=1000, early_exit_s=3, end_grace_s=15)
 TRAINING = Progress(frozenset({0, 1}), iterations={0: 70, 1: 69})
@@ -85,6 +85,25 @@ def test_who_lost_another_worker_is_not_the_one_to_look_at() -> None:
     ending = judge(roles(w0=(6, 8.0), w1=(-9, 9.0)), progress, 9.0, LIMITS)
     assert ending is not None
     assert ending.culprits == ("worker-1",)
+
+
+def test_on_several_hosts_the_end_of_who_lost_others_waits_for_their_cause() -> None:
+    limits = Limits.of(Timeouts(), hosts=2)
+    lost_only = roles(w0=(6, 50.0))
+    assert judge(lost_only, TRAINING, 51.0, limits) is None
+    late = judge(roles(w0=(6, 50.0), w1=(-9, 51.5)), TRAINING, 51.6, limits)
+    assert late is not None
+    assert late.reason.startswith("worker-1 was killed by SIGKILL")
+    never = judge(lost_only, TRAINING, 52.1, limits)
+    assert never is not None
+    assert never.culprits == ("worker-0",)
+    here = judge(lost_only, TRAINING, 50.0, Limits.of(Timeouts()))
+    assert here is not None, "on one host all is known at once"
+
+
+def test_a_lost_host_is_the_reason_with_what_ran_there() -> None:
+    ending = lost_hosts({"b": "its agent ended"}, {"b": ["server-1", "worker-1"]})
+    assert (ending.exit_code, ending.reason) == (4, "host b is lost: its agent ended (it ran server-1, worker-1)")
 
 
 def test_a_clean_end_needs_all_roles_to_leave_by_themselves() -> None:
