@@ -21,7 +21,9 @@ _UNIT_IN_TEXT = re.compile(r"^(Iterations|Windows|Batches|Passes)\b|\bin (sample
 class Key:
     """One key of the cluster file; texts are Markdown."""
 
-    path: str  # "policy.ppo.gamma"; a list of sections shows as "cluster.workers[]"
+    path: (
+        str  # "policy.ppo.gamma"; lists of sections show as "cluster.workers[]", sections by name as "cluster.hosts{}"
+    )
     value: str
     default: str
     unit: str
@@ -55,26 +57,27 @@ def _sections(node: Json, whole: Json, path: str) -> Iterator[Section]:
     keys: list[Key] = []
     for name, found in node["properties"].items():
         here = f"{path}.{name}" if path else name
-        section, is_list = _section_of(found, whole)
+        section, brackets = _section_of(found, whole)
         if section is None:
             keys.append(_key(here, name, found, name in required))
         else:
-            inner.append((section, f"{here}[]" if is_list else here))
+            inner.append((section, here + brackets))
             keys.append(_link(inner[-1][1], found, section, name in required))
     yield Section(path, _one_line(node.get("description", "")), tuple(keys))
     for section, here in inner:
         yield from _sections(section, whole, here)
 
 
-def _section_of(found: Json, whole: Json) -> tuple[Json | None, bool]:
-    """The section that a key holds, if it holds one, and whether it holds a list of them."""
+def _section_of(found: Json, whole: Json) -> tuple[Json | None, str]:
+    """The section that a key holds, if it holds one; brackets where it holds a list of them, or several by name."""
     for option in (found, *found.get("anyOf", ())):
-        for node, is_list in ((option, False), (option.get("items", {}), True)):
-            if "$ref" in node:
+        by_name = option.get("additionalProperties", {})
+        for node, brackets in ((option, ""), (option.get("items", {}), "[]"), (by_name, "{}")):
+            if isinstance(node, Mapping) and "$ref" in node:
                 section = whole["$defs"][node["$ref"].rpartition("/")[2]]
                 if "properties" in section:
-                    return section, is_list
-    return None, False
+                    return section, brackets
+    return None, ""
 
 
 def _key(path: str, name: str, found: Json, required: bool) -> Key:
@@ -90,12 +93,15 @@ def _key(path: str, name: str, found: Json, required: bool) -> Key:
 
 
 def _link(path: str, found: Json, section: Json, required: bool) -> Key:
-    link = f"[{'list of sections' if path.endswith('[]') else 'section'}](#{anchor(path)})"
+    link = f"[{_KINDS_OF_SECTIONS.get(path[-2:], 'section')}](#{anchor(path)})"
     short_forms = [_type(option) for option in found.get("anyOf", ()) if not _holds_section(option)]
     default = "required" if required else _code(found["default"]) if short_forms else ""
     about = _one_line(found.get("description") or section.get("description", ""))
     example = _yaml(found["examples"][0]) if found.get("examples") else ""
     return Key(path, " or ".join((*short_forms, link)), default, "", example, about)
+
+
+_KINDS_OF_SECTIONS = {"[]": "list of sections", "{}": "names with sections"}
 
 
 def _holds_section(option: Json) -> bool:
@@ -158,7 +164,7 @@ def _markdown(section: Section) -> str:
         lines += [section.about, ""]
     lines += ["| key | value | default | unit | example | meaning |", "| --- " * 6 + "|"]
     for key in section.keys:
-        name = key.path.removeprefix(section.path).lstrip(".").removesuffix("[]")
+        name = key.path.removeprefix(section.path).lstrip(".").rstrip("[]{}")
         example = f"`{name}: {key.example}`" if key.example else ""
         lines.append(f"| `{name}` | {key.value} | {key.default} | {key.unit} | {example} | {key.meaning} |")
     return "\n".join(lines)
@@ -166,7 +172,7 @@ def _markdown(section: Section) -> str:
 
 def anchor(path: str) -> str:
     """Of the heading of a section, as viewers of Markdown make it."""
-    return path.replace(".", "").removesuffix("[]") or "top-level"
+    return path.replace(".", "").rstrip("[]{}") or "top-level"
 
 
 def _one_line(text: str) -> str:

@@ -31,20 +31,20 @@ def _keys_of(model: type[BaseModel], path: str = "") -> Iterator[str]:
     """Every key by the fields of the models themselves, not by the JSON schema that the reference is made from."""
     for name, field in model.model_fields.items():
         here = f"{path}{name}"
-        inner, is_list = _model_in(field.annotation)
-        yield f"{here}[]" if is_list else here
+        inner, brackets = _model_in(field.annotation)
+        yield f"{here}{brackets}"
         if inner is not None:
-            yield from _keys_of(inner, f"{here}[]." if is_list else f"{here}.")
+            yield from _keys_of(inner, f"{here}{brackets}.")
 
 
-def _model_in(annotation: Any) -> tuple[type[BaseModel] | None, bool]:
+def _model_in(annotation: Any) -> tuple[type[BaseModel] | None, str]:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation, False
+        return annotation, ""
     for argument in get_args(annotation):
-        inner, is_list = _model_in(argument)
+        inner, brackets = _model_in(argument)
         if inner is not None:
-            return inner, is_list or getattr(annotation, "__origin__", None) is tuple
-    return None, False
+            return inner, brackets or {tuple: "[]", dict: "{}"}.get(getattr(annotation, "__origin__", None), "")
+    return None, ""
 
 
 def test_the_reference_lists_every_key_of_the_schema() -> None:
@@ -71,11 +71,12 @@ def test_a_quantity_has_its_unit(path: str, unit: str) -> None:
 
 
 def _nested(path: str, value: object) -> dict[str, Any]:
-    """{"policy": {"name": value}} for "policy.name"; sections stand in a list for "workers[]"."""
+    """{"policy": {"name": value}} for "policy.name"; sections stand in a list for "workers[]", have names for "hosts{}"."""
     *sections_above, name = path.split(".")
-    data: dict[str, Any] = {name.removesuffix("[]"): value}
+    data: dict[str, Any] = {name.rstrip("[]{}"): value}
     for part in reversed(sections_above):
-        data = {part.removesuffix("[]"): [data] if part.endswith("[]") else data}
+        inner = [data] if part.endswith("[]") else {"a": data} if part.endswith("{}") else data
+        data = {part.rstrip("[]{}"): inner}
     return data
 
 
