@@ -71,7 +71,7 @@ def test_a_quantity_has_its_unit(path: str, unit: str) -> None:
 
 
 def _nested(path: str, value: object) -> dict[str, Any]:
-    """{"policy": {"name": value}} for "policy.name"; sections stand in a list for "workers[]", have names for "hosts{}"."""
+    """{"policy": {"name": value}} for "policy.name"; "workers[]" is a list of sections, "hosts{}" has them by name."""
     *sections_above, name = path.split(".")
     data: dict[str, Any] = {name.rstrip("[]{}"): value}
     for part in reversed(sections_above):
