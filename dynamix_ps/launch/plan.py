@@ -97,7 +97,7 @@ def plan_roles(config: Config, place: RunPlace, environ: Mapping[str, str], pyth
     `environ` is the environment there; tuning variables that a user has set in it keep their values.
     """
     common = _common_env(config, place, environ, python)
-    launcher = (python, "-m", "dynamix_ps.cli.bpslaunch")
+    launcher: tuple[str, ...] = (python, "-m", "dynamix_ps.cli.bpslaunch")
     here = [role for role in job_roles(config) if role.host == place.host]
     ranks = [role.rank for role in here if role.rank is not None]
     specs: list[RoleSpec] = []

@@ -136,7 +136,7 @@ def test_a_part_of_the_hosts_as_deepspeed_takes_it() -> None:
 )
 def test_a_wrong_choice_is_refused(options: tuple[str | None, ...], error: str) -> None:
     with pytest.raises(UsageError, match=f"^{error}"):
-        chosen_hosts(KNOWN, *options)  # type: ignore[arg-type]
+        chosen_hosts(KNOWN, *options)
 
 
 def test_a_choice_needs_hosts() -> None:
