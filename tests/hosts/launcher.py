@@ -1,12 +1,13 @@
 """`dynamix launch` for hosts that are reached by commands.
 
-python -m tests.hosts.launcher FILE '{"a": ["nsenter", ...], "b": [...]}'
+python -m tests.hosts.launcher FILE '{"a": ["nsenter", ...], "b": [...]}' [CHECKPOINT]
 """
 
 from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 
 from dynamix_ps.config.load import load_config
 from dynamix_ps.exit_codes import exit_code_of
@@ -19,8 +20,9 @@ AGENT = (sys.executable, "-m", "dynamix_ps.launch.agent")
 
 def main() -> int:
     prefixes = json.loads(sys.argv[2])
+    resume = Path(sys.argv[3]) if len(sys.argv) > 3 else None
     target = Commands(lambda host: (*prefixes[host], *AGENT))
-    return run_job(load_config(sys.argv[1]), sys.argv, None, make_console(), target=target)
+    return run_job(load_config(sys.argv[1]), sys.argv, resume, make_console(), target=target)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,16 @@ import pytest
 from benchmarks.testbed import permitted
 from dynamix_ps.launch.cleanup import processes_of
 from tests.hosts.two_hosts import two_hosts
-from tests.launching import HOOK, assert_nothing_left, read_until, reapers_of, run_id_in, wait_for
+from tests.launching import (
+    HOOK,
+    assert_nothing_left,
+    cluster_file,
+    dynamix,
+    read_until,
+    reapers_of,
+    run_id_in,
+    wait_for,
+)
 
 pytestmark = [
     pytest.mark.timeout(90),
@@ -59,6 +68,23 @@ run.close()
 """
 
 
+CHATTY = """
+started()
+for line in range(60_000):
+    print(f"{rank} {line} " + "x" * 80)
+sys.stdout.flush()
+with open(os.path.join(os.environ["DYNAMIX_RUN_DIR"], "checkpoints", f"of-{rank}.pt"), "wb") as file:
+    file.write(b"w" * 9_000_000)
+finished()
+"""
+RESUMED = """
+started()
+file = os.environ["DYNAMIX_RESUME"]
+print("resumed from", os.path.basename(file), open(file).read(), flush=True)
+finished()
+"""
+
+
 def gone_within(run_id: str, limit_s: float) -> None:
     wait_for(lambda: not list(processes_of(run_id)) and not reapers_of(run_id), "the end of all processes", limit_s)
     assert_nothing_left(run_id)
@@ -85,7 +111,7 @@ def test_a_worker_that_fails_elsewhere_ends_the_job_with_its_cause(tmp_path: Pat
     with two_hosts(tmp_path, HOOK + FAILS) as job:
         output, _ = job.process.communicate(timeout=60)
         assert job.process.returncode == 4, output
-        assert "error: worker-1 ended with exit code 9 at iteration 7: loss is NaN" in output
+        assert "error: worker-1 ended with exit code 9 at iteration 0: loss is NaN" in output
         assert "  last words" in output.split("last lines of worker-1")[1]
         assert_nothing_left(run_id_in(output))
 
@@ -146,13 +172,49 @@ def test_a_host_that_refuses_is_named_and_nothing_is_started(tmp_path: Path) -> 
         assert_nothing_left(run_id_in(output))
 
 
-def test_a_real_training_adapts_over_two_hosts(tmp_path: Path) -> None:
-    extra = "batch: {min: 8, max: 256}\nwindow: 4\npolicy: {name: random}\nseed: 3\n"
-    with two_hosts(tmp_path, REAL, mode="adapt", extra=extra) as job:
+def test_much_output_and_large_files_arrive_whole(tmp_path: Path) -> None:
+    with two_hosts(tmp_path, HOOK + CHATTY) as job:
+        output, _ = job.process.communicate(timeout=80)
+        assert job.process.returncode == 0, output[-2000:]
+        for rank in (0, 1):
+            lines = (job.run_folder / "logs" / f"worker-{rank}.log").read_text().splitlines()
+            assert [line.split()[:2] for line in lines] == [[f"{rank}", f"{line}"] for line in range(60_000)]
+            assert (job.run_folder / "checkpoints" / f"of-{rank}.pt").stat().st_size == 9_000_000
+        assert_nothing_left(run_id_in(output))
+
+
+def test_a_checkpoint_reaches_all_hosts(tmp_path: Path) -> None:
+    checkpoint = tmp_path / "mine.pt"
+    checkpoint.write_text("the weights")
+    with two_hosts(tmp_path, HOOK + RESUMED, resume=checkpoint) as job:
+        output, _ = job.process.communicate(timeout=60)
+        assert job.process.returncode == 0, output
+        assert output.count("| resumed from mine.pt the weights") == 2
+
+
+def weights_in(output: str) -> set[str]:
+    return {line.split("weights ")[1] for line in output.splitlines() if "| weights" in line}
+
+
+def test_the_weights_are_those_of_one_host(tmp_path: Path) -> None:
+    with two_hosts(tmp_path, REAL) as job:
         output, _ = job.process.communicate(timeout=80)
         assert job.process.returncode == 0, output
-        weights = {line.split("weights ")[1] for line in output.splitlines() if "| weights" in line}
-        assert len(weights) == 1, output
+    file = cluster_file(tmp_path, workers="[{}, {}]", comm="gloo")
+    alone = dynamix("launch", "-c", str(file), "--", "python", "worker.py", cwd=tmp_path)
+    assert weights_in(alone.communicate(timeout=80)[0]) == weights_in(output)
+    assert len(weights_in(output)) == 1
+
+
+@pytest.mark.parametrize("comm", ["gloo", "byteps"])
+def test_a_real_training_adapts_over_two_hosts(tmp_path: Path, comm: str) -> None:
+    extra = "batch: {min: 8, max: 256}\nwindow: 4\npolicy: {name: random}\nseed: 3\n"
+    with two_hosts(tmp_path, REAL, comm=comm, mode="adapt", extra=extra) as job:
+        output, _ = job.process.communicate(timeout=80)
+        assert job.process.returncode == 0, output
+        assert len(weights_in(output)) == 1, output
+        for name in ("server-0", "server-1") if comm == "byteps" else ():
+            assert (job.run_folder / "roles" / f"{name}.jsonl").stat().st_size
         with (job.run_folder / "windows.csv").open() as file:
             assert {row["rank"] for row in csv.DictReader(file)} == {"0", "1"}
         with (job.run_folder / "plans.csv").open() as file:

@@ -21,7 +21,8 @@ HOSTS = ("a", "b")
 class TwoHosts:
     """A job with a worker on each host.
 
-    `extra`: further lines of the cluster file. `addresses`: in it, of hosts for which they are not right.
+    `extra`: further lines of the cluster file. `addresses`: in it, of hosts for which they are not right. `resume`: a
+    checkpoint.
     """
 
     def __init__(
@@ -29,9 +30,11 @@ class TwoHosts:
         bed: Bed,
         folder: Path,
         script: str,
+        comm: str = "gloo",
         mode: str = "'off'",
         extra: str = "",
         addresses: Mapping[str, str] | None = None,
+        resume: Path | None = None,
     ) -> None:
         self.folder = folder
         file = folder / "worker.py"
@@ -40,13 +43,13 @@ class TwoHosts:
         hosts = ", ".join(f"{name}: {{address: {address}}}" for name, address in known.items())
         cluster = folder / "cluster.yaml"
         cluster.write_text(
-            f"name: t\nrun_dir: {json.dumps(str(folder / 'runs'))}\ncomm: gloo\nmode: {mode}\n"
+            f"name: t\nrun_dir: {json.dumps(str(folder / 'runs'))}\ncomm: {comm}\nmode: {mode}\n"
             f"cluster: {{hosts: {{{hosts}}}, workers: [{{}}, {{}}]}}\n"
             f"command: [python, {json.dumps(str(file))}]\n{extra}"
         )
         prefixes = json.dumps({name: bed.inside(name) for name in HOSTS})
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.hosts.launcher", str(cluster), prefixes],
+            [sys.executable, "-m", "tests.hosts.launcher", str(cluster), prefixes, *([str(resume)] if resume else [])],
             cwd=folder,
             env=environment(),
             stdin=subprocess.DEVNULL,

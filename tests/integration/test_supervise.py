@@ -13,7 +13,7 @@ from unittest.mock import patch
 import pytest
 
 from dynamix_ps.config.schema import Cluster, Config, Worker
-from dynamix_ps.errors import DynamixError, EnvironmentNotReady
+from dynamix_ps.errors import DynamixError
 from dynamix_ps.launch import run_hosts
 from dynamix_ps.launch.agent_link import Deliver
 from dynamix_ps.launch.agent_messages import Begin, Finish, Finished, Prepare, Ready, Refused, Signal, ToAgent
@@ -207,7 +207,7 @@ def test_if_one_role_cannot_be_started_those_that_were_are_stopped(tmp_path: Pat
     rig = Rig(tmp_path, Limits(fail_grace_s=0.2))
     rig.role("scheduler", STUBBORN)
     rig.roles.append(RoleSpec("worker-0", "worker", ("/no/such/program",), {}, 0))
-    with pytest.raises(EnvironmentNotReady, match="worker-0: cannot start /no/such/program"):
+    with pytest.raises(run_hosts.HostRefused, match="worker-0: cannot start /no/such/program"):
         rig.run()
     assert rig.left_running == []
 
