@@ -70,8 +70,8 @@ run.close()
 
 CHATTY = """
 started()
-for line in range(60_000):
-    print(f"{rank} {line} " + "x" * 80)
+for line in range(6_000):
+    print(f"{rank} {line} " + "x" * 1000)
 sys.stdout.flush()
 with open(os.path.join(os.environ["DYNAMIX_RUN_DIR"], "checkpoints", f"of-{rank}.pt"), "wb") as file:
     file.write(b"w" * 9_000_000)
@@ -178,7 +178,7 @@ def test_much_output_and_large_files_arrive_whole(tmp_path: Path) -> None:
         assert job.process.returncode == 0, output[-2000:]
         for rank in (0, 1):
             lines = (job.run_folder / "logs" / f"worker-{rank}.log").read_text().splitlines()
-            assert [line.split()[:2] for line in lines] == [[f"{rank}", f"{line}"] for line in range(60_000)]
+            assert [line.split()[:2] for line in lines] == [[f"{rank}", f"{line}"] for line in range(6_000)]
             assert (job.run_folder / "checkpoints" / f"of-{rank}.pt").stat().st_size == 9_000_000
         assert_nothing_left(run_id_in(output))
 
