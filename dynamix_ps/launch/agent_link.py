@@ -47,8 +47,12 @@ class AgentLink(Protocol):
         """Call it a few times per second."""
         ...
 
+    def leave(self) -> None:
+        """Close the stream, at which the agent ends what it has started, if that still runs. Does not wait."""
+        ...
+
     def close(self) -> None:
-        """Leave it. It ends what it has started, if it still runs. Never raises."""
+        """Leave it, and wait a while for its end. Never raises."""
         ...
 
 
@@ -91,7 +95,7 @@ class LocalLink:
         self._agent = HostAgent(selector, lambda message: deliver(host, message), environ, placement)
         self.send = self._agent.receive
         self.tick = self._agent.tick
-        self.close = self._agent.close
+        self.leave = self.close = self._agent.close
 
 
 class Commands:
@@ -172,18 +176,22 @@ class CommandLink:
         if self._ready and now_s - self._heard_s > LEASE_S:  # it says nothing while it gets ready
             self._lose(f"nothing has come from it for {LEASE_S:g} s: a cut link, a frozen host or one that is gone")
 
-    def close(self) -> None:
+    def leave(self) -> None:
         if self._closed:
             return
         self._closed = True
+        self._left_s = time.monotonic()
         self._stream.close()
         if self._stderr in self._selector.get_map():
             self._selector.unregister(self._stderr)
         assert self._process.stdin is not None
         with suppress(OSError):
             self._process.stdin.close()  # the agent ends at that
+
+    def close(self) -> None:
+        self.leave()
         try:
-            self._process.wait(_CLOSE_S)
+            self._process.wait(max(0.0, self._left_s + _CLOSE_S - time.monotonic()))
         except subprocess.TimeoutExpired:
             os.killpg(self._process.pid, signal.SIGKILL)  # the command; a cut agent ends by its lease
             self._process.wait()

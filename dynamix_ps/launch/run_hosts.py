@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import selectors
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -126,19 +126,22 @@ class RunHosts:
             self._links[name] = self._target.connect(name, self._selector, self._receive)
         for name, link in self._links.items():
             link.send(self._preparation(name, run_id, token, resume))
-            if resume is not None and not self._target.shares_run_folder:
-                for part in parts_of(resume, f"checkpoints/{resume.name}"):
-                    link.send(part)
+        on_the_way: dict[str, Iterator[FilePart]] = {}  # the rest of the checkpoint, for each host
+        if resume is not None and not self._target.shares_run_folder:
+            on_the_way = {name: parts_of(resume, _arriving(resume)) for name in self.names}
         deadline_s = time.monotonic() + PREPARE_S
-        while len(self._ready) < len(self._links):
+        while len(self._ready) < len(self._links) or on_the_way:
             self.pump(_TICK_S)
+            for name, parts in list(on_the_way.items()):
+                if not _send_some(self._links[name], parts):
+                    del on_the_way[name]
             self.check()
             if self._interrupts.count:
                 return False
             if self.lost:
                 raise EnvironmentNotReady("\n".join(f"host {name}: {reason}" for name, reason in self.lost.items()))
-            if time.monotonic() > deadline_s:
-                late = ", ".join(name for name in self._links if name not in self._ready)
+            late = ", ".join(name for name in self._links if name not in self._ready)
+            if late and time.monotonic() > deadline_s:
                 raise EnvironmentNotReady(f"host {late}: not ready within {PREPARE_S:g} s; see its load and its disk")
         return True
 
@@ -209,6 +212,8 @@ class RunHosts:
             if time.monotonic() > deadline_s or self._interrupts.count >= 2:
                 break
         for link in self._links.values():
+            link.leave()
+        for link in self._links.values():
             link.close()
         for state in self.roles.values():
             state.log.write(b"", final=True)
@@ -216,7 +221,7 @@ class RunHosts:
 
     def _preparation(self, name: str, run_id: str, token: str, resume: Path | None) -> Prepare:
         shared = self._target.shares_run_folder
-        came = f"checkpoints/{resume.name}" if resume is not None and not shared else ""
+        came = _arriving(resume) if resume is not None and not shared else ""
         return Prepare(
             run_id=run_id,
             host=name,
@@ -271,3 +276,18 @@ class RunHosts:
         if len(self.names) == 1 or "detail" not in fields:
             return dict(fields)
         return {**fields, "detail": f"host {host}: {fields['detail']}"}
+
+
+def _arriving(checkpoint: Path) -> str:
+    """Where a checkpoint of the launcher's host stands in the run folder of another one."""
+    return f"checkpoints/{checkpoint.name}"
+
+
+def _send_some(link: AgentLink, parts: Iterator[FilePart]) -> bool:
+    """Send what the link takes now. Returns whether more may be left."""
+    while link.has_room:
+        part = next(parts, None)
+        if part is None:
+            return False
+        link.send(part)
+    return True

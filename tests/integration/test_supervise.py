@@ -80,6 +80,9 @@ class OneGroup:
     def tick(self) -> None:
         self.group.tick()
 
+    def leave(self) -> None:
+        self.close()
+
     def close(self) -> None:
         self.group.end(grace_s=1.0)
 
