@@ -58,7 +58,7 @@ def speaks(*messages: FromAgent, before: bytes = b"") -> tuple[str, ...]:
         (("sh", "-c", "echo 'Account expired'; exit 1"), "its agent ended with exit code 1 (Account expired)"),
         (("sh", "-c", "kill -9 $$"), "its agent was killed by SIGKILL"),
         (speaks(Hello(1, "0.0.0-other", "3", "h", 1)), "it has version 0.0.0-other of this package (protocol 1), the"),
-        (speaks(hello(), before=b"motd\n" * 30_000), "more than 65536 bytes came that are no message of an agent"),
+        (("yes", "message of the day"), "more than 65536 bytes came that are no message of an agent"),
         (
             speaks(hello(), Alive(), Prepare("", "", (), "", "", "", "", "")),
             "its agent sent Prepare, which is for agents",
