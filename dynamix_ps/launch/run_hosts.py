@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import selectors
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -248,7 +248,7 @@ class RunHosts:
         elif isinstance(message, FilePart):
             self._take(host, message)
         elif isinstance(message, Event):
-            self._events.event(message.event, **self._named(host, message.fields))
+            self._record(host, message)
         elif isinstance(message, Ready):
             self._ready[host] = message
         elif isinstance(message, Finished):
@@ -271,11 +271,15 @@ class RunHosts:
         except (OSError, ValueError) as error:
             self.problem = self.problem or f"files of host {host}: {error}; part of the record is lost"
 
-    def _named(self, host: str, fields: Mapping[str, str]) -> dict[str, str]:
-        """The fields of an event with the host in its detail, where there are several."""
-        if len(self.names) == 1 or "detail" not in fields:
-            return dict(fields)
-        return {**fields, "detail": f"host {host}: {fields['detail']}"}
+    def _record(self, host: str, event: Event) -> None:
+        """Record an event of an agent, with the host in its detail where there are several."""
+        fields = dict(event.fields)
+        if len(self.names) > 1 and "detail" in fields:
+            fields["detail"] = f"host {host}: {fields['detail']}"
+        try:
+            self._events.event(event.event, **fields)
+        except OSError as error:
+            self.problem = self.problem or f"recording: {error.strerror or error}; part of the record is lost"
 
 
 def _arriving(checkpoint: Path) -> str:

@@ -53,7 +53,7 @@ class Supervisor:
                 ending = self._judge()
             notes = (*ending.notes, *self._lost_arbitrator())
         finally:
-            self._stop(orderly=ending is not None and not ending.culprits)
+            self._stop(orderly=ending is not None and not ending.culprits and not self._hosts.lost)
         problems = tuple(state.log.problem for state in self._hosts.roles.values() if state.log.problem)
         return Ending(ending.exit_code, ending.reason, ending.culprits, (*notes, *problems))
 

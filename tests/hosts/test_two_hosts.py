@@ -152,10 +152,11 @@ def test_a_launcher_of_which_nothing_comes_is_lost_and_its_job_ends(tmp_path: Pa
     [(signal.SIGKILL, "its agent was killed by SIGKILL"), (signal.SIGSTOP, "nothing has come from it for 7 s")],
 )
 def test_a_lost_host_ends_the_job_and_is_named(tmp_path: Path, number: signal.Signals, reason: str) -> None:
-    with two_hosts(tmp_path, HOOK + TRAINS) as job:
+    stubborn = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+    with two_hosts(tmp_path, HOOK + stubborn + TRAINS) as job:
         seen = read_until(job.process, "training 1")
         os.kill(job.agents()["b"], number)
-        output = seen + job.process.communicate(timeout=60)[0]
+        output = seen + job.process.communicate(timeout=18)[0]  # less than the grace of an orderly end
         assert job.process.returncode == 4, output
         assert f"error: host b is lost: {reason}" in output
         assert "(it ran worker-1)" in output
