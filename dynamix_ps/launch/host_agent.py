@@ -157,6 +157,8 @@ class HostAgent:
         elif isinstance(message, Signal):
             self._roles.signal(message.roles, message.number)
         elif isinstance(message, Finish):
+            self._roles.tick()
+            self._roles.end(_END_GRACE_S)
             self._finishing = True
             self.tick()
         else:

@@ -15,6 +15,7 @@ from dynamix_ps.config.schema import Config
 from dynamix_ps.errors import DynamixError, EnvironmentNotReady
 from dynamix_ps.launch.agent_link import AgentLink, Target
 from dynamix_ps.launch.agent_messages import (
+    Alive,
     Begin,
     Ended,
     Event,
@@ -38,7 +39,7 @@ from dynamix_ps.launch.plan import JobRole, job_roles
 from dynamix_ps.run_record.run_folder import RunFolder
 
 PREPARE_S = 60.0  # until all hosts are ready
-_FINISH_S = 20.0  # for the rest of the files, and for removing what the run held
+_FINISH_S = 20.0  # without news: the rest of the files comes, and removing what the run held takes a while
 _TICK_S = 0.05
 
 
@@ -102,6 +103,7 @@ class RunHosts:
         self._ready: dict[str, Ready] = {}
         self._finished: set[str] = set()
         self._receiver = FolderReceiver(folder.path)
+        self._news_s = 0.0  # monotonic
         self._refusal: HostRefused | None = None  # the first one
         self.problem: str | None = None  # why part of the record is lost
 
@@ -206,10 +208,10 @@ class RunHosts:
         ready = {name: link for name, link in self._links.items() if name in self._ready and not link.lost}
         for link in ready.values():
             link.send(Finish())
-        deadline_s = time.monotonic() + _FINISH_S
+        self._news_s = time.monotonic()
         while any(name not in self._finished and not link.lost for name, link in ready.items()):
             self.pump(_TICK_S)
-            if time.monotonic() > deadline_s or self._interrupts.count >= 2:
+            if time.monotonic() - self._news_s > _FINISH_S or self._interrupts.count >= 2:
                 break
         for link in self._links.values():
             link.leave()
@@ -234,6 +236,8 @@ class RunHosts:
         )
 
     def _receive(self, host: str, message: FromAgent) -> None:
+        if not isinstance(message, Alive):
+            self._news_s = time.monotonic()
         if isinstance(message, Output):
             state = self._state(host, message.role)
             for line in state.log.write(message.data, final=message.last):
