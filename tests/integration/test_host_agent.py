@@ -1,0 +1,164 @@
+"""The agent of a host, told by messages: what it answers, in which order, and that it leaves nothing."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from dynamix_ps.config.load import dump_config
+from dynamix_ps.config.schema import Config
+from dynamix_ps.launch.agent_messages import (
+    Begin,
+    Ended,
+    FilePart,
+    Finish,
+    Finished,
+    FromAgent,
+    Output,
+    Prepare,
+    Ready,
+    Refused,
+    Signal,
+    Started,
+    Suspended,
+)
+from dynamix_ps.launch.cleanup import processes_of
+from dynamix_ps.launch.host_agent import HostAgent
+from tests.launching import HOOK, assert_nothing_left, environment, reapers_of, scratch_of, wait_for
+
+pytestmark = pytest.mark.timeout(60)
+
+RUN_ID = f"{os.getpid():08x}"
+TRAINS = HOOK + "started(); print('training', flush=True)\nwhile True: time.sleep(0.05)\n"
+ENDS = "started(); print('rank', rank, os.environ['DMLC_PS_ROOT_URI']); finished(); sys.exit(3)"
+
+
+class Rig:
+    """An agent in a loop of the test, with all its answers."""
+
+    def __init__(self, folder: Path, script: str) -> None:
+        self.folder, self.got = folder, list[FromAgent]()
+        (folder / "worker.py").write_text(script)
+        self.selector = selectors.DefaultSelector()
+        self.room = True
+        self.agent = HostAgent(self.selector, self.got.append, environment(), has_room=lambda: self.room)
+
+    def prepare(self, **changes: str) -> None:
+        hosts = {"a": {"slots": 1}, "b": {"slots": 1}}
+        data = {"cluster": {"hosts": hosts, "workers": ({}, {})}, "comm": "gloo", "mode": "off"}
+        config = Config.model_validate({**data, "command": ("python", "worker.py")})
+        wanted = {"run_id": RUN_ID, "host": "b", "cwd": str(self.folder), "run_dir": "", "config": dump_config(config)}
+        self.agent.receive(Prepare(**{**wanted, "peers": (), "resume": "", "token": "secret", **changes}))
+
+    def all(self, kind: type) -> list[FromAgent]:
+        return [message for message in self.got if isinstance(message, kind)]
+
+    def until(self, condition: Callable[[], object], what: str) -> None:
+        def step() -> object:
+            for key, _ in self.selector.select(0.02):
+                key.data()
+            self.agent.tick()
+            return condition()
+
+        wait_for(step, what)
+
+
+@pytest.fixture
+def at_home() -> Iterator[None]:
+    """The agent goes to the folder of the job."""
+    before = Path.cwd()
+    yield
+    os.chdir(before)
+
+
+def rig_of(folder: Path, script: str) -> Rig:
+    rig = Rig(folder, script)
+    rig.prepare()
+    assert rig.got == [Ready("b", 0, 0, "none: every worker runs as fast as the machine lets it")], rig.got
+    return rig
+
+
+@pytest.mark.usefixtures("at_home")
+def test_one_run_from_prepare_to_finished(tmp_path: Path) -> None:
+    rig = rig_of(
+        tmp_path, HOOK + "started(); print('rank', rank, os.environ['DMLC_PS_ROOT_URI']); finished(); sys.exit(3)"
+    )
+    rig.agent.receive(Begin({"a": "10.0.0.1", "b": "10.0.0.2"}, 20001, 20002))
+    rig.until(lambda: rig.all(Ended), "the end of the role")
+    told = [message for message in rig.got if not isinstance(message, (Ready, FilePart))]
+    assert told[0] == Started("worker-1")
+    assert b"".join(message.data for message in told if isinstance(message, Output)) == b"rank 1 10.0.0.1\n"
+    assert isinstance(told[-1], Ended)
+    assert (told[-1].role, told[-1].exit_code) == ("worker-1", 3)
+    parts = [message for message in rig.got[: rig.got.index(told[-1])] if isinstance(message, FilePart)]
+    content = b"".join(part.data for part in parts if part.path == "workers/worker-1.jsonl")
+    assert b'"started"' in content and b'"finished"' in content, "what a role has written comes before its end"
+    rig.agent.receive(Finish())
+    assert rig.got[-1] == Finished()
+    wait_for(lambda: not reapers_of(RUN_ID), "the reaper")
+    assert_nothing_left(RUN_ID)
+
+
+@pytest.mark.usefixtures("at_home")
+def test_roles_are_stopped_and_what_holds_them_is_told(tmp_path: Path) -> None:
+    rig = rig_of(tmp_path, TRAINS)
+    rig.agent.receive(Begin({}, 20001, 20002))
+    rig.until(lambda: rig.all(Output), "output")
+    for number, suspended in ((signal.SIGSTOP, True), (signal.SIGCONT, False)):
+        rig.agent.receive(Signal(("worker-1", "worker-0"), number))
+        rig.until(lambda: rig.got[-1] == Suspended("worker-1", suspended), "the state of the role")  # noqa: B023
+    rig.agent.receive(Signal(("worker-1",), signal.SIGKILL))
+    rig.until(lambda: rig.all(Ended), "the end of the role")
+    rig.agent.close()
+    assert_nothing_left(RUN_ID)
+
+
+@pytest.mark.usefixtures("at_home")
+def test_closing_ends_what_runs_and_removes_everything(tmp_path: Path) -> None:
+    rig = rig_of(tmp_path, TRAINS)
+    (scratch,) = scratch_of(RUN_ID)
+    assert scratch.stat().st_mode & 0o077 == 0
+    rig.agent.receive(Begin({}, 20001, 20002))
+    rig.until(lambda: rig.all(Output), "output")
+    assert list(processes_of(RUN_ID, "b"))
+    assert not list(processes_of(RUN_ID, "a")), "roles of another host are not touched"
+    rig.agent.close()
+    rig.agent.close()
+    wait_for(lambda: not reapers_of(RUN_ID), "the reaper")
+    assert_nothing_left(RUN_ID)
+
+
+@pytest.mark.usefixtures("at_home")
+def test_while_the_launcher_takes_nothing_a_role_waits_with_its_output(tmp_path: Path) -> None:
+    rig = rig_of(tmp_path, TRAINS)
+    rig.room = False
+    rig.agent.tick()
+    rig.agent.receive(Begin({}, 20001, 20002))
+    (scratch,) = scratch_of(RUN_ID)
+    rig.until((scratch / "run" / "workers" / "worker-1.jsonl").exists, "the first line of the role")
+    for _ in range(20):
+        rig.until(lambda: True, "a turn")
+    assert not rig.all(Output)
+    rig.room = True
+    rig.until(lambda: rig.all(Output), "output")
+    rig.agent.close()
+
+
+@pytest.mark.usefixtures("at_home")
+def test_what_cannot_be_done_is_refused(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, TRAINS)
+    rig.agent.receive(Begin({}, 1, 2))
+    assert rig.got[-1] == Refused(3, "the launcher sent a message before Prepare; use one version on all hosts")
+    rig.prepare(config="cluster: {workers: 3}\n")
+    assert isinstance(rig.got[-1], Refused)
+    assert rig.got[-1].exit_code == 2
+    assert "cluster.workers: must be a list" in rig.got[-1].reason
+    rig.agent.receive(FilePart("../x", 0, -1, b""))
+    assert isinstance(rig.got[-1], Refused)
+    rig.agent.close()
+    assert scratch_of(RUN_ID) == []
