@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import selectors
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -145,6 +145,7 @@ class RunHosts:
             late = ", ".join(name for name in self._links if name not in self._ready)
             if late and time.monotonic() > deadline_s:
                 raise EnvironmentNotReady(f"host {late}: not ready within {PREPARE_S:g} s; see its load and its disk")
+        _check_addresses({name: ready.address for name, ready in self._ready.items()})
         return True
 
     def begin(self) -> None:
@@ -284,6 +285,17 @@ class RunHosts:
             self._events.event(event.event, **fields)
         except OSError as error:
             self.problem = self.problem or f"recording: {error.strerror or error}; part of the record is lost"
+
+
+def _check_addresses(addresses: Mapping[str, str]) -> None:
+    """Raises EnvironmentNotReady if two hosts have found the same address for themselves."""
+    first: dict[str, str] = {}
+    for name, address in addresses.items():
+        if (other := first.setdefault(address, name)) != name:
+            raise EnvironmentNotReady(
+                f"cluster.hosts.{name}: by its routes its address is {address}, as that of {other} is; "
+                "give both the address under which the others reach it, or name one host if they are the same machine"
+            )
 
 
 def _arriving(checkpoint: Path) -> str:

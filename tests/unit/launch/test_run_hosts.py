@@ -1,0 +1,194 @@
+"""The hosts of a run as one, with agents that the test plays: what the launcher sends, and what it makes of answers."""
+
+from __future__ import annotations
+
+import selectors
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dynamix_ps.config.resolve import resolved
+from dynamix_ps.config.schema import Config
+from dynamix_ps.errors import DynamixError, EnvironmentNotReady
+from dynamix_ps.launch.agent_link import Deliver
+from dynamix_ps.launch.agent_messages import (
+    Begin,
+    Ended,
+    Event,
+    FilePart,
+    Finish,
+    Finished,
+    FromAgent,
+    Output,
+    Prepare,
+    Ready,
+    Refused,
+    SetSpeeds,
+    Signal,
+    Started,
+    ToAgent,
+)
+from dynamix_ps.launch.interrupts import Interrupts
+from dynamix_ps.launch.run_hosts import RunHosts
+from tests.unit.synthetic_run import new_folder
+
+CLUSTER = {"hosts": {"a": {"address": "10.0.0.1"}, "b": {"address": "10.0.0.2"}}, "workers": ({}, {})}
+CONFIG = resolved(Config.model_validate({"cluster": CLUSTER, "comm": "gloo", "mode": "off"}))
+
+
+class PlayedAgent:
+    """A link whose agent answers `Prepare` and `Finish` as told."""
+
+    lost, has_room = "", True
+
+    def __init__(self, host: str, deliver: Deliver, answers: list[FromAgent]) -> None:
+        self.host, self._deliver, self._answers = host, deliver, answers
+        self.sent: list[ToAgent] = []
+
+    def say(self, message: FromAgent) -> None:
+        self._deliver(self.host, message)
+
+    def send(self, message: ToAgent) -> None:
+        self.sent.append(message)
+        for answer in self._answers if isinstance(message, Prepare) else ():
+            self.say(answer)
+        if isinstance(message, Finish):
+            self.say(Finished())
+
+    def tick(self) -> None: ...
+
+    def leave(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Rig:
+    shares_run_folder = False
+
+    def __init__(self, folder: Path, **answers: list[FromAgent]) -> None:
+        self.answers = {
+            "a": [Ready("10.0.0.1", 5, 6, "none")],
+            "b": [Ready("10.0.0.2", 0, 0, "quota")],
+        } | answers
+        self.agents: dict[str, PlayedAgent] = {}
+        self.events: list[tuple[str, dict[str, Any]]] = []
+        self.lines: list[tuple[str, str]] = []
+        self.folder = new_folder(folder)
+        self.interrupts = Interrupts()
+
+        def show(role: str, line: str) -> None:
+            self.lines.append((role, line))
+
+        self.hosts = RunHosts(CONFIG, self.folder, self, self, show, self.interrupts)
+
+    def connect(self, host: str, selector: selectors.BaseSelector, deliver: Deliver) -> PlayedAgent:
+        self.agents[host] = PlayedAgent(host, deliver, self.answers[host])
+        return self.agents[host]
+
+    def event(self, kind: str, **fields: Any) -> None:
+        self.events.append((kind, fields))
+
+    def prepare(self, resume: Path | None = None) -> bool:
+        return self.hosts.prepare("0badcafe", "secret", resume)
+
+
+def test_all_hosts_get_ready_before_any_role_starts_at_the_addresses_they_told(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    assert rig.prepare()
+    (prepare,) = rig.agents["b"].sent
+    assert isinstance(prepare, Prepare)
+    assert (prepare.host, prepare.peers, prepare.token, prepare.run_dir) == ("b", ("10.0.0.1",), "secret", "")
+    assert "10.0.0.2" in prepare.config
+    assert "secret" not in prepare.config
+    rig.hosts.begin()
+    begin = Begin({"a": "10.0.0.1", "b": "10.0.0.2"}, 5, 6)
+    assert [agent.sent[-1] for agent in rig.agents.values()] == [begin, begin]
+    assert rig.hosts.emulation == "a: none; b: quota"
+    rig.hosts.change((0.5, 1.0))
+    assert rig.agents["b"].sent[-1] == SetSpeeds((0.5, 1.0))
+
+
+def test_signals_go_to_the_host_of_a_role_that_runs(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    rig.prepare()
+    rig.hosts.begin()
+    rig.agents["a"].say(Started("worker-0"))
+    rig.agents["b"].say(Started("worker-1"))
+    rig.agents["b"].say(Ended("worker-1", -9, 0.0))
+    rig.hosts.signal(("worker-0", "worker-1"), 15)
+    assert rig.agents["a"].sent[-1] == Signal(("worker-0",), 15)
+    assert isinstance(rig.agents["b"].sent[-1], Begin)
+    assert rig.hosts.roles["worker-1"].exit_code == -9
+
+
+def test_what_agents_tell_stands_in_the_run_folder_and_says_where_it_comes_from(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    rig.prepare()
+    rig.agents["b"].say(Output("worker-1", False, b"one\ntw"))
+    rig.agents["b"].say(Output("worker-1", True, b"o"))
+    assert rig.lines == [("worker-1", "one"), ("worker-1", "two")]
+    assert rig.folder.log_file("worker-1").read_bytes() == b"one\ntwo"
+    rig.agents["b"].say(Event("degraded", {"what": "network metrics", "detail": "no eBPF"}))
+    assert rig.events == [("degraded", {"what": "network metrics", "detail": "host b: no eBPF"})]
+    rig.agents["b"].say(FilePart("workers/worker-1.jsonl", 0, -1, b"{}\n"))
+    assert rig.folder.worker_file(1).read_bytes() == b"{}\n"
+    rig.agents["b"].say(FilePart("../escaped", 0, -1, b"x"))
+    assert rig.hosts.problem is not None
+    assert "'../escaped'" in rig.hosts.problem
+    assert not (rig.folder.path.parent / "escaped").exists()
+
+
+def test_a_refusal_ends_the_run_with_its_code_and_its_host(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, b=[Refused(3, "no cgroup")])
+    with pytest.raises(DynamixError, match=r"^host b: no cgroup$") as caught:
+        rig.prepare()
+    assert caught.value.exit_code == 3
+    rig.hosts.finish()
+    assert [type(agent.sent[-1]) for agent in rig.agents.values()] == [Finish, Prepare]
+
+
+def test_who_tells_of_a_role_that_is_not_on_its_host_is_refused(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    rig.prepare()
+    rig.agents["b"].say(Ended("worker-0", 1, 0.0))
+    with pytest.raises(DynamixError, match="host b told of 'worker-0', which is none of its roles"):
+        rig.hosts.check()
+    assert rig.hosts.roles["worker-0"].exit_code is None
+
+
+def test_two_hosts_with_one_address_are_refused(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, b=[Ready("10.0.0.1", 0, 0, "")])
+    with pytest.raises(
+        EnvironmentNotReady, match=r"hosts\.b: by its routes its address is 10\.0\.0\.1, as that of a is"
+    ):
+        rig.prepare()
+
+
+def test_a_signal_to_the_launcher_ends_the_waiting_for_hosts(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, b=[])
+    rig.interrupts.count = 1
+    assert not rig.prepare()
+
+
+def test_a_lost_host_is_told_with_its_reason_and_nobody_waits_for_it(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    rig.prepare()
+    rig.agents["b"].lost = "its agent was killed by SIGKILL"
+    assert rig.hosts.lost == {"b": "its agent was killed by SIGKILL"}
+    rig.hosts.finish()
+    assert rig.hosts.unconfirmed == ["b"]
+
+
+def test_a_checkpoint_goes_to_every_host_before_the_roles_start(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    checkpoint = tmp_path / "last.pt"
+    checkpoint.write_bytes(b"w" * (3 << 19))
+    rig.prepare(checkpoint)
+    prepare, *parts = rig.agents["b"].sent
+    assert isinstance(prepare, Prepare)
+    assert prepare.resume == "checkpoints/last.pt"
+    assert [(part.path, part.offset, len(part.data)) for part in parts if isinstance(part, FilePart)] == [
+        ("checkpoints/last.pt", 0, 1 << 20),
+        ("checkpoints/last.pt", 1 << 20, 1 << 19),
+    ]
