@@ -32,6 +32,11 @@ class AgentLink(Protocol):
     """The agent of one host, as the launcher sees it."""
 
     @property
+    def shares_run_folder(self) -> bool:
+        """Whether the agent and its roles write right into the launcher's run folder."""
+        ...
+
+    @property
     def lost(self) -> str:
         """Why nothing comes from it any more; empty while it is there."""
         ...
@@ -59,8 +64,6 @@ class AgentLink(Protocol):
 class Target(Protocol):
     """How the hosts of a job are reached."""
 
-    shares_run_folder: bool  # whether agents write right into the launcher's run folder
-
     def connect(self, host: str, selector: selectors.BaseSelector, deliver: Deliver) -> AgentLink:
         """Begin to reach the agent of a host; does not wait. Raises EnvironmentNotReady."""
         ...
@@ -68,8 +71,6 @@ class Target(Protocol):
 
 class OwnProcess:
     """The target for a job on one host, the launcher's: the agent is part of the launcher."""
-
-    shares_run_folder = True
 
     def __init__(self, environ: Mapping[str, str], placement: Placement | None = None) -> None:
         self._environ, self._placement = environ, placement
@@ -81,6 +82,7 @@ class OwnProcess:
 class LocalLink:
     """An agent within this process."""
 
+    shares_run_folder = True
     lost = ""
     has_room = True
 
@@ -105,8 +107,6 @@ class Commands:
         command_of: the command that becomes the agent of a host.
     """
 
-    shares_run_folder = False
-
     def __init__(self, command_of: Callable[[str], Sequence[str]]) -> None:
         self._command_of = command_of
 
@@ -116,6 +116,8 @@ class Commands:
 
 class CommandLink:
     """An agent at the other end of a command's standard streams."""
+
+    shares_run_folder = False
 
     def __init__(self, host: str, command: Sequence[str], selector: selectors.BaseSelector, deliver: Deliver) -> None:
         """Raises EnvironmentNotReady if the command cannot be started."""

@@ -127,10 +127,11 @@ class RunHosts:
         for name in self.names:
             self._links[name] = self._target.connect(name, self._selector, self._receive)
         for name, link in self._links.items():
-            link.send(self._preparation(name, run_id, token, resume))
-        on_the_way: dict[str, Iterator[FilePart]] = {}  # the rest of the checkpoint, for each host
-        if resume is not None and not self._target.shares_run_folder:
-            on_the_way = {name: parts_of(resume, _arriving(resume)) for name in self.names}
+            link.send(self._preparation(name, link.shares_run_folder, run_id, token, resume))
+        on_the_way: dict[str, Iterator[FilePart]] = {}  # the rest of the checkpoint, for each host that needs it
+        if resume is not None:
+            needing = [name for name, link in self._links.items() if not link.shares_run_folder]
+            on_the_way = {name: parts_of(resume, _arriving(resume)) for name in needing}
         deadline_s = time.monotonic() + PREPARE_S
         while len(self._ready) < len(self._links) or on_the_way:
             self.pump(_TICK_S)
@@ -222,8 +223,7 @@ class RunHosts:
             state.log.write(b"", final=True)
         self._selector.close()
 
-    def _preparation(self, name: str, run_id: str, token: str, resume: Path | None) -> Prepare:
-        shared = self._target.shares_run_folder
+    def _preparation(self, name: str, shared: bool, run_id: str, token: str, resume: Path | None) -> Prepare:
         came = _arriving(resume) if resume is not None and not shared else ""
         return Prepare(
             run_id=run_id,

@@ -40,7 +40,8 @@ CONFIG = resolved(Config.model_validate({"cluster": CLUSTER, "comm": "gloo", "mo
 class PlayedAgent:
     """A link whose agent answers `Prepare` and `Finish` as told."""
 
-    lost, has_room = "", True
+    shares_run_folder, has_room = False, True
+    lost = ""
 
     def __init__(self, host: str, deliver: Deliver, answers: list[FromAgent]) -> None:
         self.host, self._deliver, self._answers = host, deliver, answers
@@ -64,7 +65,7 @@ class PlayedAgent:
 
 
 class Rig:
-    shares_run_folder = False
+    """A target and the events of a run."""
 
     def __init__(self, folder: Path, **answers: list[FromAgent]) -> None:
         self.answers = {
