@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from dynamix_ps.config.load import dump_config
+from dynamix_ps.config.resolve import resolved
 from dynamix_ps.config.schema import Config
 from dynamix_ps.launch.agent_messages import (
     Begin,
@@ -51,8 +52,8 @@ class Rig:
     def prepare(self, **changes: str) -> None:
         hosts = {"a": {"slots": 1}, "b": {"slots": 1}}
         data = {"cluster": {"hosts": hosts, "workers": ({}, {})}, "comm": "gloo", "mode": "off"}
-        config = Config.model_validate({**data, "command": ("python", "worker.py")})
-        wanted = {"run_id": RUN_ID, "host": "b", "cwd": str(self.folder), "run_dir": "", "config": dump_config(config)}
+        config = dump_config(resolved(Config.model_validate({**data, "command": ("python", "worker.py")})))
+        wanted = {"run_id": RUN_ID, "host": "b", "cwd": str(self.folder), "run_dir": "", "config": config}
         self.agent.receive(Prepare(**{**wanted, "peers": (), "resume": "", "token": "secret", **changes}))
 
     def all(self, kind: type) -> list[FromAgent]:
@@ -69,25 +70,28 @@ class Rig:
 
 
 @pytest.fixture
-def at_home() -> Iterator[None]:
-    """The agent goes to the folder of the job."""
-    before = Path.cwd()
-    yield
+def new_rig(tmp_path: Path) -> Iterator[Callable[[str], Rig]]:
+    """Makes agents, which go to the folder of their job; closes them, and comes back."""
+    before, rigs = Path.cwd(), list[Rig]()
+
+    def make(script: str) -> Rig:
+        rigs.append(Rig(tmp_path, script))
+        return rigs[-1]
+
+    yield make
+    for rig in rigs:
+        rig.agent.close()
     os.chdir(before)
 
 
-def rig_of(folder: Path, script: str) -> Rig:
-    rig = Rig(folder, script)
+def prepared(rig: Rig) -> Rig:
     rig.prepare()
     assert rig.got == [Ready("b", 0, 0, "none: every worker runs as fast as the machine lets it")], rig.got
     return rig
 
 
-@pytest.mark.usefixtures("at_home")
-def test_one_run_from_prepare_to_finished(tmp_path: Path) -> None:
-    rig = rig_of(
-        tmp_path, HOOK + "started(); print('rank', rank, os.environ['DMLC_PS_ROOT_URI']); finished(); sys.exit(3)"
-    )
+def test_one_run_from_prepare_to_finished(new_rig: Callable[[str], Rig]) -> None:
+    rig = prepared(new_rig(HOOK + ENDS))
     rig.agent.receive(Begin({"a": "10.0.0.1", "b": "10.0.0.2"}, 20001, 20002))
     rig.until(lambda: rig.all(Ended), "the end of the role")
     told = [message for message in rig.got if not isinstance(message, (Ready, FilePart))]
@@ -104,9 +108,8 @@ def test_one_run_from_prepare_to_finished(tmp_path: Path) -> None:
     assert_nothing_left(RUN_ID)
 
 
-@pytest.mark.usefixtures("at_home")
-def test_roles_are_stopped_and_what_holds_them_is_told(tmp_path: Path) -> None:
-    rig = rig_of(tmp_path, TRAINS)
+def test_roles_are_stopped_and_what_holds_them_is_told(new_rig: Callable[[str], Rig]) -> None:
+    rig = prepared(new_rig(TRAINS))
     rig.agent.receive(Begin({}, 20001, 20002))
     rig.until(lambda: rig.all(Output), "output")
     for number, suspended in ((signal.SIGSTOP, True), (signal.SIGCONT, False)):
@@ -118,9 +121,8 @@ def test_roles_are_stopped_and_what_holds_them_is_told(tmp_path: Path) -> None:
     assert_nothing_left(RUN_ID)
 
 
-@pytest.mark.usefixtures("at_home")
-def test_closing_ends_what_runs_and_removes_everything(tmp_path: Path) -> None:
-    rig = rig_of(tmp_path, TRAINS)
+def test_closing_ends_what_runs_and_removes_everything(new_rig: Callable[[str], Rig]) -> None:
+    rig = prepared(new_rig(TRAINS))
     (scratch,) = scratch_of(RUN_ID)
     assert scratch.stat().st_mode & 0o077 == 0
     rig.agent.receive(Begin({}, 20001, 20002))
@@ -133,9 +135,8 @@ def test_closing_ends_what_runs_and_removes_everything(tmp_path: Path) -> None:
     assert_nothing_left(RUN_ID)
 
 
-@pytest.mark.usefixtures("at_home")
-def test_while_the_launcher_takes_nothing_a_role_waits_with_its_output(tmp_path: Path) -> None:
-    rig = rig_of(tmp_path, TRAINS)
+def test_while_the_launcher_takes_nothing_a_role_waits_with_its_output(new_rig: Callable[[str], Rig]) -> None:
+    rig = prepared(new_rig(TRAINS))
     rig.room = False
     rig.agent.tick()
     rig.agent.receive(Begin({}, 20001, 20002))
@@ -149,9 +150,8 @@ def test_while_the_launcher_takes_nothing_a_role_waits_with_its_output(tmp_path:
     rig.agent.close()
 
 
-@pytest.mark.usefixtures("at_home")
-def test_what_cannot_be_done_is_refused(tmp_path: Path) -> None:
-    rig = Rig(tmp_path, TRAINS)
+def test_what_cannot_be_done_is_refused(new_rig: Callable[[str], Rig]) -> None:
+    rig = new_rig(TRAINS)
     rig.agent.receive(Begin({}, 1, 2))
     assert rig.got[-1] == Refused(3, "the launcher sent a message before Prepare; use one version on all hosts")
     rig.prepare(config="cluster: {workers: 3}\n")
