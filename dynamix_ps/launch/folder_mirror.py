@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -129,6 +130,7 @@ class FolderReceiver:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._unfinished: set[Path] = set()
 
     def take(self, part: FilePart) -> None:
         """Raises OSError if it cannot be written, ValueError for a path that no agent has business with."""
@@ -140,9 +142,18 @@ class FolderReceiver:
         arriving = target.with_name(f".{target.name}.arriving")
         if part.offset == 0:
             arriving.unlink(missing_ok=True)
+            self._unfinished.add(arriving)
         _write(arriving, part.offset, part.data)
         if part.offset + len(part.data) == part.total_bytes:
             os.replace(arriving, target)
+            self._unfinished.discard(arriving)
+
+    def close(self) -> None:
+        """Remove what did not come to its end, as its host was lost on the way."""
+        for arriving in self._unfinished:
+            with suppress(OSError):
+                arriving.unlink(missing_ok=True)
+        self._unfinished.clear()
 
 
 def checked_path(path: str) -> PurePosixPath:

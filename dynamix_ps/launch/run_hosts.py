@@ -221,6 +221,7 @@ class RunHosts:
             link.close()
         for state in self.roles.values():
             state.log.write(b"", final=True)
+        self._receiver.close()
         self._selector.close()
 
     def _preparation(self, name: str, shared: bool, run_id: str, token: str, resume: Path | None) -> Prepare:

@@ -82,6 +82,14 @@ def test_a_replaced_file_takes_effect_when_it_is_whole(pair: Pair) -> None:
     assert sorted(path.name for path in pair.here.checkpoints_dir.iterdir()) == ["last.pt"]
 
 
+def test_half_a_file_of_a_lost_host_does_not_stay(pair: Pair) -> None:
+    receiver = FolderReceiver(pair.here.path)
+    receiver.take(FilePart("checkpoints/last.pt", 0, 100, b"x" * 50))
+    assert len(list(pair.here.checkpoints_dir.iterdir())) == 1
+    receiver.close()
+    assert list(pair.here.checkpoints_dir.iterdir()) == []
+
+
 def test_without_room_nothing_is_sent_and_nothing_forgotten(pair: Pair) -> None:
     pair.there.role_file("server-0").write_bytes(b"x" * 10)
     pair.room = 0
