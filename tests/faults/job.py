@@ -84,9 +84,14 @@ class Job:
         if target == "arbitrator-watch":
             (watch,) = self._with_command("server_hooks.arbitrator_watch")
             return watch
-        mark = f"{variables.ROLE_NAME}={target}\0".encode()
-        (role,) = [pid for pid in processes_of(self.run_id) if mark in Path(f"/proc/{pid}/environ").read_bytes()]
-        return role
+        role: list[int] = []
+
+        def is_one() -> bool:
+            role[:] = [pid for pid in processes_of(self.run_id) if _has(pid, f"{variables.ROLE_NAME}={target}\0")]
+            return len(role) == 1
+
+        wait_for(is_one, f"one process of {target}")  # one that replaces its program has no environment for a moment
+        return role[0]
 
     def _with_command(self, module: str) -> list[int]:
         return [pid for pid in processes_of(self.run_id) if module in command_line(f"{pid}").split("\0")]
@@ -124,6 +129,13 @@ def job(
             running.output += rest or ""
         if "run folder: " in running.output:
             kill_all(running.run_id)
+
+
+def _has(pid: int, variable: str) -> bool:
+    try:
+        return variable.encode() in Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return False
 
 
 def output_of(process: subprocess.Popen[str]) -> str:
