@@ -71,11 +71,11 @@ class AgentProcess:
             self._why_end = f"the launcher has not been heard of for {LEASE_S:g} s"
 
     def _receive(self, message: Message) -> None:
-        self._heard_s = time.monotonic()
-        if not isinstance(message, ToAgent):
+        if isinstance(message, ToAgent):
+            self._agent.receive(message)
+        else:
             self._why_end = f"the launcher sent {type(message).__name__}, which is for launchers"
-            return
-        self._agent.receive(message)
+        self._heard_s = time.monotonic()  # after the work, during which nothing is heard
 
     def _stream_ended(self, reason: str) -> None:
         self._why_end = f"the stream of the launcher has ended{reason and f': {reason}'}"

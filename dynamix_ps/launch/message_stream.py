@@ -95,6 +95,8 @@ class MessageStream:
                 del self._waiting[:written]
         except BlockingIOError:
             pass
+        except BrokenPipeError:
+            self._waiting.clear()  # the other end is gone; what it has sent before is still to be read, to its end
         except OSError as error:
             self._end(f"{error.strerror or error}")
             return
