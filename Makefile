@@ -34,7 +34,7 @@ LOCK ?=
 PACKAGES := -e '.[accelerate,bench,dev,docs,lightning,plots,sim,torch,transformers,workloads$(if $(filter no,$(MXNET)),,$(comma)mxnet)]'
 endif
 
-.PHONY: setup system demo docs test lint lock bench bench-parts clean
+.PHONY: setup system sshd demo docs test lint lock bench bench-parts clean
 
 setup: $(VENV)/.ready
 
@@ -49,6 +49,12 @@ system:
 	if [ "$$(id -u)" = 0 ]; then sudo=; elif command -v sudo >/dev/null; then sudo=sudo; else \
 	    echo "error: as root, run: apt-get install $$packages" >&2; exit 3; fi; \
 	$$sudo apt-get update -q && $$sudo apt-get install -y -q $$packages
+
+# For tests of jobs over ssh, which start it themselves. A machine with systemd would serve the network from now on, so
+# there they are skipped unless you install it.
+sshd:
+	@if test -x /usr/sbin/sshd || test -d /run/systemd/system || ! command -v apt-get >/dev/null || [ "$$(id -u)" != 0 ]; \
+	    then exit 0; fi; apt-get update -q && apt-get install -y -q openssh-server openssh-client
 
 $(VENV)/.ready: setup.py $(PINNED) $(LOCK) pyproject.toml | system
 	$(PYTHON) -m venv $(VENV)
@@ -96,7 +102,7 @@ docs: setup
 	$(BIN)/python -m docs.generate --check
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
-test: setup
+test: setup sshd
 	$(MAKE) --no-print-directory --jobs 2 --output-sync lint docs
 	$(BIN)/dynamix build-byteps  # from the cache, unless what goes into it has changed
 	$(BIN)/python -m pytest -m "not alone" --numprocesses 2 --dist worksteal

@@ -5,7 +5,7 @@ main          finds the sub-command and runs it
 init          writes an annotated cluster file
 build_byteps  builds and installs BytePS
 doctor        checks this machine
-launch        runs a cluster file on this machine
+launch        runs a cluster file on its hosts
 bpslaunch     `dynamix-bpslaunch`, which replaces BytePS's bpslaunch
 
 probe         shows the traffic between the processes of this host

@@ -1,4 +1,4 @@
-"""`dynamix launch`: all roles of a cluster file on this machine, supervised."""
+"""`dynamix launch`: all roles of a cluster file on their hosts, supervised."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def command(
     exclude: str | None,
     cmd: tuple[str, ...],
 ) -> int:
-    """Run all roles of a cluster file on this machine.
+    """Run all roles of a cluster file on its hosts.
 
     CMD is what every worker runs, instead of `command:` in the file. It is passed on exactly as given.
     `python` means the interpreter of this installation.

@@ -18,7 +18,10 @@ The launcher, while the roles run
 
 Between launcher and agents
   agent_messages  what they tell each other
-  agent_link      how an agent is reached: within the launcher, or by the streams of a command
+  targets         which way leads to the hosts of a job
+  agent_link      what a way to an agent is, and that within the launcher
+  command_link    the way by the streams of a command
+  ssh             that command for OpenSSH
   message_stream  messages over descriptors that never block
   folder_mirror   files of the run folder, which come to the launcher while they grow
 

@@ -1,29 +1,14 @@
-"""How the launcher reaches the agent of a host: within its own process, or by the streams of a command."""
+"""How the launcher reaches the agent of a host, and the way to one within its own process."""
 
 from __future__ import annotations
 
-import os
 import selectors
-import signal
-import subprocess
-import time
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from dynamix_ps.errors import EnvironmentNotReady
-from dynamix_ps.launch.agent import HEARTBEAT_S, LEASE_S, hello
-from dynamix_ps.launch.agent_messages import Alive, Decoder, FromAgent, Hello, Message, Ready, ToAgent
+from dynamix_ps.launch.agent_messages import FromAgent, ToAgent
 from dynamix_ps.launch.host_agent import HostAgent
-from dynamix_ps.launch.logs import LineSplitter
-from dynamix_ps.launch.message_stream import MessageStream
 from dynamix_ps.launch.placement import Placement
-from dynamix_ps.launch.verdict import how_it_ended
-
-CONNECT_S = 30.0  # to the first message of an agent: ssh, and the start of Python there
-_CLOSE_S = 3.0
-_LAST_LINES = 5
 
 Deliver = Callable[[str, FromAgent], None]  # (name of the host, message)
 
@@ -98,156 +83,3 @@ class LocalLink:
         self.send = self._agent.receive
         self.tick = self._agent.tick
         self.leave = self.close = self._agent.close
-
-
-class Commands:
-    """The target whose agents are started by commands: ssh, srun, or one that enters a namespace.
-
-    Args:
-        command_of: the command that becomes the agent of a host.
-    """
-
-    def __init__(self, command_of: Callable[[str], Sequence[str]]) -> None:
-        self._command_of = command_of
-
-    def connect(self, host: str, selector: selectors.BaseSelector, deliver: Deliver) -> AgentLink:
-        return CommandLink(host, self._command_of(host), selector, deliver)
-
-
-class CommandLink:
-    """An agent at the other end of a command's standard streams."""
-
-    shares_run_folder = False
-
-    def __init__(self, host: str, command: Sequence[str], selector: selectors.BaseSelector, deliver: Deliver) -> None:
-        """Raises EnvironmentNotReady if the command cannot be started."""
-        self._host, self._deliver, self._selector = host, deliver, selector
-        self.lost = ""
-        self._greeted = self._ready = self._closed = False
-        self._began_s = self._heard_s = self._said_s = time.monotonic()
-        self._early: list[ToAgent] = []  # nothing is sent before the agent has spoken
-        self._errors: deque[str] = deque(maxlen=_LAST_LINES)
-        self._splitter = LineSplitter()
-        try:
-            self._process = subprocess.Popen(
-                list(command),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                start_new_session=True,  # Ctrl-C is for the launcher, which tells the agents
-            )
-        except OSError as error:
-            raise EnvironmentNotReady(f"host {host}: cannot run {command[0]}: {error.strerror}") from error
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        assert self._process.stderr is not None
-        self._decoder = Decoder(greeting=True)
-        self._stream = MessageStream(
-            selector,
-            self._process.stdout.fileno(),
-            self._process.stdin.fileno(),
-            self._receive,
-            self._stream_ended,
-            self._decoder,
-        )
-        self._stderr = self._process.stderr
-        os.set_blocking(self._stderr.fileno(), False)
-        selector.register(self._stderr, selectors.EVENT_READ, self._read_errors)
-
-    @property
-    def has_room(self) -> bool:
-        return self._greeted and self._stream.has_room
-
-    def send(self, message: ToAgent) -> None:
-        if self._greeted:
-            self._stream.send(message)
-        else:
-            self._early.append(message)
-
-    def tick(self) -> None:
-        now_s = time.monotonic()
-        if self.lost or self._closed:
-            return
-        if not self._greeted:
-            if now_s - self._began_s > CONNECT_S:
-                self._lose(f"its agent has not answered for {CONNECT_S:g} s")
-            return
-        if now_s - self._said_s >= HEARTBEAT_S:
-            self._said_s = now_s
-            self._stream.send(Alive())
-        if self._ready and now_s - self._heard_s > LEASE_S:  # it says nothing while it gets ready
-            self._lose(f"nothing has come from it for {LEASE_S:g} s: a cut link, a frozen host or one that is gone")
-
-    def leave(self) -> None:
-        if self._closed:
-            return
-        self._closed = True
-        self._left_s = time.monotonic()
-        self._stream.close()
-        if self._stderr in self._selector.get_map():
-            self._selector.unregister(self._stderr)
-        assert self._process.stdin is not None
-        with suppress(OSError):
-            self._process.stdin.close()  # the agent ends at that
-
-    def close(self) -> None:
-        self.leave()
-        try:
-            self._process.wait(max(0.0, self._left_s + _CLOSE_S - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            os.killpg(self._process.pid, signal.SIGKILL)  # the command; a cut agent ends by its lease
-            self._process.wait()
-        for pipe in (self._process.stdout, self._stderr):
-            if pipe is not None:
-                pipe.close()
-
-    def _receive(self, message: Message) -> None:
-        self._heard_s = time.monotonic()
-        if isinstance(message, Hello):
-            self._greet(message)
-        elif isinstance(message, FromAgent):
-            self._ready |= isinstance(message, Ready)
-            self._deliver(self._host, message)
-        else:
-            self._lose(f"its agent sent {type(message).__name__}, which is for agents")
-
-    def _greet(self, message: Hello) -> None:
-        ours = hello()
-        if (message.protocol, message.version) != (ours.protocol, ours.version):
-            self._lose(
-                f"it has version {message.version} of this package (protocol {message.protocol}), the launcher has "
-                f"{ours.version} (protocol {ours.protocol}); install one version on all hosts"
-            )
-            return
-        self._greeted = True
-        for early in self._early:
-            self._stream.send(early)
-        self._early.clear()
-        self._deliver(self._host, message)
-
-    def _read_errors(self) -> None:
-        try:
-            data = os.read(self._stderr.fileno(), 1 << 16)
-        except BlockingIOError:
-            return
-        self._errors.extend(line for line in self._splitter.feed(data, final=not data) if line.strip())
-        if not data and self._stderr in self._selector.get_map():
-            self._selector.unregister(self._stderr)
-
-    def _stream_ended(self, reason: str) -> None:
-        if reason:
-            self._lose(reason)
-            return
-        try:
-            self._process.wait(_CLOSE_S)
-        except subprocess.TimeoutExpired:
-            self._lose("its agent has closed the stream")
-            return
-        if self._stderr in self._selector.get_map():
-            self._read_errors()
-        self._lose(f"its agent {how_it_ended(self._process.returncode)}")
-
-    def _lose(self, reason: str) -> None:
-        said = [*self._decoder.greeting.decode(errors="replace").splitlines()[-2:]] if not self._greeted else []
-        words = "; ".join([*said, *self._errors])
-        self.lost = self.lost or f"{reason}{words and f' ({words})'}"

@@ -16,25 +16,24 @@ from rich.console import Console
 from rich.text import Text
 
 from dynamix_ps.cgroups import available_cores
-from dynamix_ps.config.host_rules import is_loopback
 from dynamix_ps.config.resolve import resolved
-from dynamix_ps.config.role_hosts import address_of
 from dynamix_ps.config.schema import Config
 from dynamix_ps.errors import DynamixError, EnvironmentNotReady
 from dynamix_ps.exit_codes import print_error
 from dynamix_ps.launch.agent import LEASE_S
-from dynamix_ps.launch.agent_link import OwnProcess, Target
+from dynamix_ps.launch.agent_link import Target
 from dynamix_ps.launch.emulate import Emulation, choose_emulation
 from dynamix_ps.launch.holdings import new_scratch_path, new_shm_prefix
 from dynamix_ps.launch.interrupts import Interrupts
 from dynamix_ps.launch.logs import PrefixedOutput
 from dynamix_ps.launch.observe import Observer
 from dynamix_ps.launch.placement import Placement, ThisMachine
-from dynamix_ps.launch.plan import RunPlace, as_shell, job_roles, plan_roles
-from dynamix_ps.launch.ports import bind_error, choose_ports
+from dynamix_ps.launch.plan import RunPlace, as_shell, hosts_with_roles, job_roles, plan_roles
+from dynamix_ps.launch.ports import choose_ports
 from dynamix_ps.launch.preflight import preflight
 from dynamix_ps.launch.run_hosts import RunHosts
 from dynamix_ps.launch.supervise import Supervisor
+from dynamix_ps.launch.targets import target_of
 from dynamix_ps.launch.verdict import Ending, Limits, interrupted
 from dynamix_ps.report.live.view import LiveView
 from dynamix_ps.report.recorder import Recorder
@@ -59,15 +58,15 @@ def run_job(
     """Run all roles of `config` on their hosts to their end; returns the launcher's exit code.
 
     `argv` is the command line, for the manifest. `placement` places the roles within this machine and changes what is
-    around them. `target` says how hosts are reached; by default there may be one, this machine. Everything a run leaves
-    is in its run folder.
+    around them, for a job on this machine alone. `target` says how hosts are reached; by default those that are other
+    machines are by ssh. Everything a run leaves is in its run folder.
 
     Raises:
         DynamixError: it could not even begin; there is no run folder then.
     """
     preflight(config, resume)
     config = resolved(config)
-    target = target or _target_of(config, placement)
+    target = target or target_of(config, placement)
     resume = resume and resume.resolve()  # before `latest` in its path becomes this run
     run_id = secrets.token_hex(4)
     folder = _make_folder(config, run_id, argv)
@@ -95,25 +94,10 @@ def dry_run(config: Config, config_file: Path, resume: Path | None, console: Con
     if config.emulation == "hook":
         emulation = choose_emulation(config, run_id, available_cores())
     place = replace(place, slowdowns=emulation.slowdowns, speeds_emulated=emulation.method != "none")
-    for host in _hosts_with_roles(config):
+    for host in hosts_with_roles(config):
         for spec in plan_roles(config, replace(place, host=host), os.environ, sys.executable):
             print_line(console, Text(f"# {spec.name}{f' on {host}' if cluster.hosts else ''}"))
             print_line(console, Text(as_shell(spec)))
-
-
-def _hosts_with_roles(config: Config) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(role.host for role in job_roles(config)))
-
-
-def _target_of(config: Config, placement: Placement) -> Target:
-    """Raises EnvironmentNotReady for hosts other than this machine."""
-    hosts = _hosts_with_roles(config)
-    address = address_of(config.cluster, hosts[0])
-    if config.cluster.hosts and (len(hosts) > 1 or not (is_loopback(address) or bind_error(address, 0) is None)):
-        raise EnvironmentNotReady(
-            f"cluster.hosts: got {', '.join(hosts)}: roles can be started on the launcher's machine alone; name only it"
-        )
-    return OwnProcess(os.environ, placement)
 
 
 def _make_folder(config: Config, run_id: str, argv: Sequence[str]) -> RunFolder:

@@ -70,6 +70,11 @@ def job_roles(config: Config) -> tuple[JobRole, ...]:
     return tuple(_job_roles(config))
 
 
+def hosts_with_roles(config: Config) -> tuple[str, ...]:
+    """Names of the hosts on which a job has roles, in the order of its roles."""
+    return tuple(dict.fromkeys(role.host for role in job_roles(config)))
+
+
 def _job_roles(config: Config) -> Iterator[JobRole]:
     placed = role_hosts(config.cluster)
     home = _known(placed.home)

@@ -35,7 +35,7 @@ from dynamix_ps.launch.agent_messages import (
 from dynamix_ps.launch.folder_mirror import FolderReceiver, parts_of
 from dynamix_ps.launch.interrupts import Interrupts
 from dynamix_ps.launch.logs import RoleLog
-from dynamix_ps.launch.plan import JobRole, job_roles
+from dynamix_ps.launch.plan import JobRole, hosts_with_roles, job_roles
 from dynamix_ps.run_record.run_folder import RunFolder
 
 PREPARE_S = 60.0  # until all hosts are ready
@@ -95,9 +95,8 @@ class RunHosts:
     ) -> None:
         self._config, self._folder, self._target = config, folder, target
         self._events, self._show, self._interrupts = events, show, interrupts
-        roles = job_roles(config)
-        self.names = tuple(dict.fromkeys(role.host for role in roles))
-        self.roles = {role.name: RoleState(role, RoleLog(folder.log_file(role.name))) for role in roles}
+        self.names = hosts_with_roles(config)
+        self.roles = {role.name: RoleState(role, RoleLog(folder.log_file(role.name))) for role in job_roles(config)}
         self._selector = selectors.DefaultSelector()
         self._links: dict[str, AgentLink] = {}
         self._ready: dict[str, Ready] = {}

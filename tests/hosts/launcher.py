@@ -11,17 +11,15 @@ from pathlib import Path
 
 from dynamix_ps.config.load import load_config
 from dynamix_ps.exit_codes import exit_code_of
-from dynamix_ps.launch.agent_link import Commands
+from dynamix_ps.launch.command_link import AGENT, AgentCommand, Commands
 from dynamix_ps.launch.job import run_job
 from dynamix_ps.terminal import make_console
-
-AGENT = (sys.executable, "-m", "dynamix_ps.launch.agent")
 
 
 def main() -> int:
     prefixes = json.loads(sys.argv[2])
     resume = Path(sys.argv[3]) if len(sys.argv) > 3 else None
-    target = Commands(lambda host: (*prefixes[host], *AGENT))
+    target = Commands(lambda host: AgentCommand((*prefixes[host], sys.executable, *AGENT)))
     return run_job(load_config(sys.argv[1]), sys.argv, resume, make_console(), target=target)
 
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from dynamix_ps.errors import EnvironmentNotReady
-from dynamix_ps.launch import agent_link
+from dynamix_ps.launch import command_link
 from dynamix_ps.launch.agent import hello
-from dynamix_ps.launch.agent_link import CommandLink
 from dynamix_ps.launch.agent_messages import Alive, FromAgent, Hello, Output, Prepare, Ready, Refused, encode
+from dynamix_ps.launch.command_link import AgentCommand, CommandLink
 from tests.launching import environment, wait_for
 
 pytestmark = pytest.mark.timeout(30)
@@ -23,9 +23,10 @@ pytestmark = pytest.mark.timeout(30)
 class Rig:
     """A link to a command, with what it has delivered."""
 
-    def __init__(self, *command: str) -> None:
+    def __init__(self, *words: str | AgentCommand) -> None:
         self.selector = selectors.DefaultSelector()
         self.got: list[FromAgent] = []
+        command = words[0] if isinstance(words[0], AgentCommand) else AgentCommand(tuple(map(str, words)))
         self.link = CommandLink("a", command, self.selector, lambda host, message: self.got.append(message))
 
     def until(self, condition: Callable[[], object]) -> None:
@@ -72,14 +73,14 @@ def test_why_an_agent_is_lost(command: tuple[str, ...], reason: str) -> None:
 
 
 def test_an_agent_that_never_speaks_is_lost_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(agent_link, "CONNECT_S", 0.2)
+    monkeypatch.setattr(command_link, "CONNECT_S", 0.2)
     rig = Rig("cat")
     rig.until(lambda: rig.link.lost)
     assert rig.link.lost == "its agent has not answered for 0.2 s"
 
 
 def test_an_agent_that_is_ready_has_a_lease(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(agent_link, "LEASE_S", 0.3)
+    monkeypatch.setattr(command_link, "LEASE_S", 0.3)
     rig = Rig(*speaks(hello(), Ready("10.0.0.1", 1, 2, "")))
     rig.until(lambda: rig.link.lost)
     assert rig.link.lost.startswith("nothing has come from it for 0.3 s")
@@ -90,6 +91,35 @@ def test_what_a_login_shell_prints_does_no_harm() -> None:
     rig.until(lambda: len(rig.got) == 2)
     assert rig.got[1] == Output("worker-0", True, b"x\n")
     assert not rig.link.lost
+    rig.link.close()
+
+
+def test_what_an_agent_has_said_comes_although_it_takes_nothing_any_more() -> None:
+    said, end = encode(hello()), encode(Refused(3, "no"))
+    code = f"import os, time; os.write(1, {said!r}); os.close(0); time.sleep(0.3); os.write(1, {end!r}); os._exit(3)"
+    rig = Rig(sys.executable, "-c", code)
+    rig.until(lambda: rig.got)
+
+    def told() -> bool:
+        rig.link.send(Alive())
+        return len(rig.got) == 2
+
+    rig.until(told)
+    rig.until(lambda: rig.link.lost)
+    assert rig.link.lost == "its agent ended with exit code 3"
+
+
+def test_a_command_is_named_and_its_advice_follows() -> None:
+    fails = ("sh", "-c", "echo no >&2; exit 255")
+    command = AgentCommand(fails, "ssh to b", advice=lambda code, lines: f"{code} {lines[0]}")
+    rig = Rig(command)
+    rig.until(lambda: rig.link.lost)
+    assert rig.link.lost == "ssh to b ended with exit code 255 (no); 255 no"
+
+
+def test_an_agent_of_the_own_machine_writes_into_the_run_folder() -> None:
+    rig = Rig(AgentCommand(("cat",), shares_run_folder=True))
+    assert rig.link.shares_run_folder
     rig.link.close()
 
 

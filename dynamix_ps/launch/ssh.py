@@ -1,0 +1,113 @@
+"""Hosts that OpenSSH reaches, with the user's configuration, keys and agent.
+
+The agent of a host is `ssh HOST python -m dynamix_ps.launch.agent`, with the launcher's Python, which has the same path
+on all hosts. What the launcher tells it, the token too, goes through ssh's standard input; it stands in no command line
+and no environment. A connection that the user's ControlMaster holds open is used, and stays open.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from dynamix_ps.errors import EnvironmentNotReady
+from dynamix_ps.launch.command_link import AGENT, AgentCommand
+
+_OPTIONS: Mapping[str, str | int] = {
+    "BatchMode": "yes",  # nobody answers questions
+    "ConnectTimeout": 10,
+    "ServerAliveInterval": 2,  # with the next one: an ssh whose link is cut ends after 8 s
+    "ServerAliveCountMax": 3,
+    "ControlMaster": "no",  # the end of a job must not end other sessions
+    "RequestTTY": "no",
+    "RemoteCommand": "none",
+    "ClearAllForwardings": "yes",
+    "ForwardAgent": "no",
+    "ForwardX11": "no",
+}
+_READ_S = 10.0
+_SSH_FAILED = 255  # exit code of ssh for its own errors
+_NOT_FOUND = 127  # of a shell
+# What ssh, the shell of the host or its Python say, and what to do about it. `{host}` is the name, `{python}` a path.
+_ADVICE = (
+    (
+        r"Could not resolve hostname",
+        "give the host's address in cluster.hosts, or HostName for {host} in ~/.ssh/config",
+    ),
+    (r"has changed", "find out why its key is another one; if that is right, run: ssh-keygen -R {to}"),
+    (r"Host key verification failed", "log in once by `ssh {host}`, and compare the key it shows"),
+    (r"Too many authentication failures", "name the key: IdentityFile and IdentitiesOnly for {host} in ~/.ssh/config"),
+    (r"Permission denied", "`ssh {host}` must work without a password: run ssh-copy-id {host}, or ssh-add for the key"),
+    (r"Connection refused", "start sshd there, or give its port for {host} in ~/.ssh/config"),
+    (r"timed out|No route to host|unreachable", "see whether the host is on, and what is between here and it"),
+    (r"[Nn]o such file|not found", "install the same environment under this path there: {python}"),
+    (r"No module named", "install this package there, for {python}"),
+)
+
+
+def ssh_command(host: str, address: str | None, environ: Mapping[str, str]) -> AgentCommand:
+    """What starts the agent of a host.
+
+    Args:
+        host: the name of the host in the cluster file, for which ~/.ssh/config may have settings.
+        address: where ssh goes to if those do not say it; None: to the name.
+        environ: the launcher's environment; its PYTHONPATH is that of the agent too.
+
+    Raises:
+        EnvironmentNotReady: there is no ssh, or it cannot read its configuration.
+    """
+    ssh = shutil.which("ssh", path=environ.get("PATH"))
+    if ssh is None:
+        raise EnvironmentNotReady(f"host {host}: there is no ssh here to reach it; install OpenSSH's client")
+    configured = _configured(ssh, host)
+    to = configured.get("hostname", host)
+    options = [f"-o{name}={value}" for name, value in _OPTIONS.items()]
+    if address is not None and to.casefold() == host.casefold():
+        to = address
+        options.append(f"-oHostName={address}")
+    name = f"ssh to {configured.get('user', '')}@{to} port {configured.get('port', '22')}"
+    argv = (ssh, *options, "--", host, _remote_command(environ))
+    return AgentCommand(argv, name, advice=partial(advice, host, to))
+
+
+def advice(host: str, to: str, exit_code: int, lines: Sequence[str]) -> str:
+    """What to do when ssh has ended before the agent spoke. `lines`: the last ones on its standard error. Pure."""
+    said = "\n".join(lines)
+    for pattern, text in _ADVICE if exit_code in (_SSH_FAILED, _NOT_FOUND, 1) else ():
+        if re.search(pattern, said):
+            return text.format(host=host, to=to, python=sys.executable)
+    return f"see what this says: ssh {host} {shlex.quote(sys.executable)} --version"
+
+
+def _configured(ssh: str, host: str) -> dict[str, str]:
+    """What ssh reads in its configuration about a host."""
+    try:
+        done = subprocess.run(
+            [ssh, "-G", "--", host],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_READ_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise EnvironmentNotReady(f"host {host}: cannot run {ssh} -G: {error}") from error
+    if done.returncode != 0:
+        said = "; ".join(line for line in done.stderr.splitlines() if line)
+        raise EnvironmentNotReady(f"host {host}: ssh cannot read its configuration: {said}; correct ~/.ssh/config")
+    pairs = (line.partition(" ") for line in done.stdout.splitlines())
+    return {key: value for key, _, value in reversed(list(pairs))}  # of several values the first
+
+
+def _remote_command(environ: Mapping[str, str]) -> str:
+    """For the login shell of the host, whichever it is."""
+    paths = [os.path.abspath(path) for path in environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+    variables = ("env", f"PYTHONPATH={os.pathsep.join(paths)}") if paths else ()
+    # Python imports from the folder in which it is started, which is the home of the user, with whatever is in it.
+    return f"cd / ; exec {shlex.join((*variables, sys.executable, *AGENT))}"

@@ -1,0 +1,285 @@
+"""`dynamix launch` over ssh, with a real sshd on each of three hosts: it trains, and every ending leaves nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from dynamix_ps.launch.cleanup import processes_of
+from tests.hosts.ssh_hosts import HOSTS, LOGIN, SshHosts, cluster_file, ssh_clients, ssh_hosts, unavailable
+from tests.launching import (
+    HOOK,
+    ROOT,
+    assert_nothing_left,
+    command_line,
+    dynamix,
+    kill_all,
+    read_until,
+    reapers_of,
+    run_id_in,
+    wait_for,
+)
+
+pytestmark = [
+    pytest.mark.timeout(90),
+    pytest.mark.skipif(unavailable() is not None, reason=f"no hosts: {unavailable()}"),
+]
+
+Launchers = list[subprocess.Popen[str]]
+THREE_HOSTS = str(ROOT / "configs" / "three-hosts.yaml")
+TRAINS = "started(); print('training', rank, flush=True)\nwhile True: time.sleep(0.1)\n"
+ENDS = "started(); print('here', rank, os.environ['DYNAMIX_HOST'], flush=True); finished()\n"
+# Says whether the token can be seen from outside of the roles.
+SPIES = """
+import psutil
+started()
+token, run_id = (os.environ[f"DYNAMIX_{name}"] for name in ("TOKEN", "RUN_ID"))
+seen = []
+for process in psutil.process_iter(["cmdline", "environ", "name"]):
+    of_run = (process.info["environ"] or {}).get("DYNAMIX_RUN_ID") == run_id
+    told = [*(process.info["cmdline"] or ()), *(() if of_run else (process.info["environ"] or {}).values())]
+    seen += [process.info["name"]] * any(token in text for text in told)
+names = {process.info["name"] for process in psutil.process_iter(["name"])}
+print("saw", " and ".join(sorted(names & {"ssh", "sshd"})) + ", with the token:", seen, flush=True)
+finished()
+"""
+REAL = """
+import torch
+import dynamix_ps.torch as dynamix
+
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(8, 32), torch.nn.Tanh(), torch.nn.Linear(32, 2))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+data = torch.utils.data.TensorDataset(torch.randn(8192, 8), torch.randint(0, 2, (8192,)))
+run = dynamix.attach(model, optimizer, data)
+for inputs, targets in run.batches(iterations=ITERATIONS):
+    optimizer.zero_grad()
+    run.backward(torch.nn.functional.cross_entropy(model(inputs), targets))
+    optimizer.step()
+print("weights", *(repr(p.double().abs().sum().item()) for p in model.parameters()), flush=True)
+run.close()
+"""
+
+
+@pytest.fixture(scope="module")
+def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshHosts]:
+    with ssh_hosts(tmp_path_factory.mktemp("ssh")) as up:
+        yield up
+
+
+@pytest.fixture
+def started() -> Iterator[Launchers]:
+    """Launchers to end with the test, should it fail."""
+    launchers: Launchers = []
+    yield launchers
+    for launcher in launchers:
+        if launcher.poll() is None:
+            launcher.kill()
+            launcher.communicate()
+
+
+def ends(launcher: subprocess.Popen[str], exit_code: int, seen: str = "", limit_s: float = 60.0) -> str:
+    """Wait for the end; returns all output."""
+    output = seen + launcher.communicate(timeout=limit_s)[0]
+    assert launcher.returncode == exit_code, output
+    return output
+
+
+def gone_within(run_id: str, limit_s: float, others: Iterable[int]) -> None:
+    def left() -> list[int]:
+        return [*processes_of(run_id), *reapers_of(run_id), *filter(psutil.pid_exists, others)]
+
+    try:
+        wait_for(lambda: not left(), "the end of all processes", limit_s)
+        assert_nothing_left(run_id)
+    finally:
+        kill_all(run_id)
+
+
+def agents_of(run_id: str) -> set[int]:
+    """The agents of all hosts, while their roles run."""
+    parents = {psutil.Process(pid).ppid() for pid in processes_of(run_id)}
+    return {pid for pid in parents if "dynamix_ps.launch.agent" in command_line(f"{pid}")}
+
+
+def read_until_all_train(launcher: subprocess.Popen[str]) -> str:
+    seen = ""
+    while not all(f"training {rank}" in seen for rank in range(len(HOSTS))):
+        seen += read_until(launcher, "training")
+    return seen
+
+
+def weights_in(output: str) -> list[str]:
+    return [line.split("weights ")[1] for line in output.splitlines() if "| weights" in line]
+
+
+def summary_in(folder: Path) -> dict[str, Any]:
+    summary: dict[str, Any] = json.loads((folder / "runs" / "latest" / "summary.json").read_text())
+    return summary
+
+
+def test_the_example_with_three_hosts_trains_and_adapts(hosts: SshHosts, tmp_path: Path, started: Launchers) -> None:
+    (tmp_path / "train.py").write_text(REAL.replace("ITERATIONS", "150"))
+    options = ("--run-dir", str(tmp_path / "runs"), "--policy", "random")
+    started.append(job := hosts.launch(tmp_path, "-c", THREE_HOSTS, *options, "--", "python", "train.py"))
+    output = ends(job, 0, limit_s=80)
+    assert len(weights_in(output)) == 3
+    assert len(set(weights_in(output))) == 1, output
+    summary = summary_in(tmp_path)
+    assert (summary["comm"], summary["workers"], summary["iterations"]) == ("byteps", 3, 150)
+    assert summary["plans_applied"] >= 1
+    folder = tmp_path / "runs" / "latest"
+    assert {path.stem for path in (folder / "logs").glob("*.log")} >= {f"worker-{rank}" for rank in range(3)}
+    assert all((folder / "roles" / f"server-{index}.jsonl").stat().st_size for index in range(3))
+    assert_nothing_left(run_id_in(output))
+
+
+@pytest.mark.parametrize("comm", ["gloo", "byteps"])
+def test_the_weights_are_those_of_one_host(hosts: SshHosts, tmp_path: Path, started: Launchers, comm: str) -> None:
+    """With the same sizes on both, bit for bit."""
+    script, sizes = REAL.replace("ITERATIONS", "60"), (40, 24, 8)
+    file = cluster_file(tmp_path, script, sizes=sizes, comm=comm)
+    started.append(three := hosts.launch(tmp_path, "-c", str(file)))
+    over_ssh = weights_in(ends(three, 0))
+    file = cluster_file(tmp_path, script, {}, sizes, comm)
+    started.append(one := dynamix("launch", "-c", str(file), cwd=tmp_path))
+    assert set(weights_in(ends(one, 0))) == set(over_ssh)
+    assert len(set(over_ssh)) == 1
+
+
+def test_a_launcher_on_none_of_the_hosts_reaches_all_and_hides_the_token(
+    hosts: SshHosts, tmp_path: Path, started: Launchers
+) -> None:
+    file = cluster_file(tmp_path, HOOK + SPIES)
+    started.append(job := hosts.launch(tmp_path, "-c", str(file), on=LOGIN))
+    output = ends(job, 0)
+    assert output.count("saw ssh and sshd, with the token: []") == 3, output
+    assert_nothing_left(run_id_in(output))
+
+
+def test_settings_of_the_user_count_and_an_open_connection_stays_open(
+    hosts: SshHosts, tmp_path: Path, started: Launchers
+) -> None:
+    socket, known = tmp_path / "open", hosts.folder / "known-hosts"
+    lines = ("HostName 10.77.0.2", "RequestTTY force", "LocalForward 2222 localhost:22", f"ControlPath {socket}")
+    kept = known.read_text()
+    hosts.configure("Host big\n" + "".join(f"  {line}\n" for line in lines))
+    master = hosts.ssh("-MN", "big", on=LOGIN)
+    try:
+        wait_for(socket.exists, "the user's connection")
+        known.write_text("")  # a new connection would be refused
+        file = cluster_file(tmp_path, HOOK + ENDS, {"big": "10.77.0.2"})
+        started.append(job := hosts.launch(tmp_path, "-c", str(file), on=LOGIN))
+        assert "worker-0 | here 0 big" in ends(job, 0)
+        assert master.poll() is None
+    finally:
+        known.write_text(kept)
+        hosts.configure("")
+        master.terminate()
+        master.wait()
+
+
+def test_one_ctrl_c_ends_the_workers_of_all_hosts_in_order(hosts: SshHosts, tmp_path: Path, started: Launchers) -> None:
+    told = "signal.signal(signal.SIGTERM, lambda *_: (print('told to end', rank, flush=True), sys.exit(0)))\n"
+    started.append(job := hosts.launch(tmp_path, "-c", str(cluster_file(tmp_path, HOOK + told + TRAINS))))
+    seen = read_until_all_train(job)
+    agents = agents_of(run_id_in(seen))
+    assert len(agents) == 3
+    job.send_signal(signal.SIGINT)
+    output = ends(job, 130, seen)
+    assert "interrupted by SIGINT" in output
+    assert all(f"told to end {rank}" in output for rank in range(3))
+    assert not any(map(psutil.pid_exists, agents))
+    assert_nothing_left(run_id_in(output))
+
+
+def test_a_killed_launcher_leaves_nothing_on_any_host(hosts: SshHosts, tmp_path: Path, started: Launchers) -> None:
+    started.append(job := hosts.launch(tmp_path, "-c", str(cluster_file(tmp_path, HOOK + TRAINS))))
+    run_id = run_id_in(read_until_all_train(job))
+    rest = {*agents_of(run_id), *ssh_clients(job).values()}
+    assert len(rest) == 3 + 2
+    job.kill()
+    gone_within(run_id, 10.0, rest)
+
+
+def test_a_killed_ssh_ends_the_job_and_names_the_host(hosts: SshHosts, tmp_path: Path, started: Launchers) -> None:
+    stubborn = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+    started.append(job := hosts.launch(tmp_path, "-c", str(cluster_file(tmp_path, HOOK + stubborn + TRAINS))))
+    seen = read_until_all_train(job)
+    agents = agents_of(run_id_in(seen))
+    os.kill(ssh_clients(job)["node-3"], signal.SIGKILL)
+    output = ends(job, 4, seen, limit_s=18)  # less than the grace of an orderly end
+    assert "error: host node-3 is lost: ssh to root@10.77.0.3 port 22 was killed by SIGKILL (it ran worker-2)" in output
+    gone_within(run_id_in(output), 10.0, agents)
+
+
+def test_a_cut_link_ends_the_job_on_both_sides_of_it(hosts: SshHosts, tmp_path: Path, started: Launchers) -> None:
+    started.append(job := hosts.launch(tmp_path, "-c", str(cluster_file(tmp_path, HOOK + TRAINS))))
+    seen = read_until_all_train(job)
+    agents = agents_of(run_id_in(seen))
+    hosts.bed.unplug("node-2")
+    try:
+        gone_within(run_id_in(seen), 10.0, agents)
+        output = ends(job, 4, seen)
+    finally:
+        hosts.bed.plug("node-2")
+    assert "error: host node-2 is lost: nothing has come from it for 7 s" in output
+    assert "(it ran worker-1)" in output
+
+
+WRONG = {
+    "unknown-name": (
+        {"nowhere": None},
+        "",
+        "host nowhere: ssh to root@nowhere port 22 ended with exit code 255 (ssh: Could not resolve hostname nowhere:",
+        "give its address in cluster.hosts, or HostName for nowhere in ~/.ssh/config",
+    ),
+    "no-sshd": (
+        {"node-2": "10.77.0.2"},
+        "Host node-2\n  Port 2022\n",
+        "host node-2: ssh to root@10.77.0.2 port 2022 ended with exit code 255 (ssh: connect to host 10.77.0.2",
+        "Connection refused); start sshd there, or give its port for node-2 in ~/.ssh/config",
+    ),
+    "unknown-key": (
+        {"node-2": "10.77.0.2"},
+        "Host node-2\n  UserKnownHostsFile /dev/null\n",
+        "host node-2: ssh to root@10.77.0.2 port 22 ended with exit code 255 (",
+        "Host key verification failed.); log in once by `ssh node-2`, and compare the key it shows",
+    ),
+    "no-permission": (
+        {"node-2": "10.77.0.2"},
+        "Host node-2\n  User nobody\n",
+        "host node-2: ssh to nobody@10.77.0.2 port 22 ended with exit code 255 (",
+        "`ssh node-2` must work without a password: run ssh-copy-id node-2, or ssh-add for the key",
+    ),
+    "wrong-config": (
+        {"node-2": "10.77.0.2"},
+        "Host node-2\n  Prot 2022\n",
+        "host node-2: ssh cannot read its configuration: ",
+        "Bad configuration option: prot",
+    ),
+}
+
+
+@pytest.mark.parametrize("wrong", list(WRONG))
+def test_why_a_host_cannot_be_reached(hosts: SshHosts, tmp_path: Path, started: Launchers, wrong: str) -> None:
+    named, config, reason, advice = WRONG[wrong]
+    file = cluster_file(tmp_path, HOOK + TRAINS, {"node-1": "10.77.0.1", **named})
+    hosts.configure(config)
+    try:
+        started.append(job := hosts.launch(tmp_path, "-c", str(file)))
+        output = ends(job, 3)
+    finally:
+        hosts.configure("")
+    assert f"error: {reason}" in output
+    assert advice in output
+    assert "training" not in output
+    assert_nothing_left(run_id_in(output))

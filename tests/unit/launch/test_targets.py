@@ -1,0 +1,53 @@
+"""Which way leads to the hosts of a job."""
+
+from __future__ import annotations
+
+import selectors
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from dynamix_ps.config.resolve import resolved
+from dynamix_ps.config.schema import Config
+from dynamix_ps.errors import EnvironmentNotReady
+from dynamix_ps.launch import command_link, targets
+from dynamix_ps.launch.agent_link import OwnProcess
+from dynamix_ps.launch.command_link import ON_OWN_MACHINE, AgentCommand
+from dynamix_ps.launch.placement import ThisMachine
+
+
+def target(hosts: Mapping[str, Any], workers: int) -> Any:
+    cluster = {"hosts": hosts, "workers": ({},) * workers}
+    return targets.target_of(resolved(Config.model_validate({"cluster": cluster})), ThisMachine())
+
+
+@pytest.mark.parametrize("hosts", [{}, {"here": {"address": "127.0.0.1"}}, {"localhost": {}}])
+def test_on_one_machine_the_launcher_does_all(hosts: Mapping[str, Any]) -> None:
+    assert isinstance(target(hosts, 1), OwnProcess)
+
+
+def test_hosts_without_roles_do_not_matter() -> None:
+    assert isinstance(target({"localhost": {}, "b": {"address": "192.0.2.1", "slots": 0}}, 1), OwnProcess)
+
+
+def test_other_machines_are_reached_by_ssh_and_the_own_one_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    commands: dict[str, AgentCommand] = {}
+    monkeypatch.setattr(targets, "is_loopback", lambda address: address == "192.0.2.1")
+    monkeypatch.setattr(
+        targets, "ssh_command", lambda host, address, environ: AgentCommand(("ssh", host, str(address)))
+    )
+    monkeypatch.setattr(command_link, "CommandLink", lambda host, command, *rest: commands.update({host: command}))
+    way = target({"a": {"address": "192.0.2.1"}, "b": {"address": "192.0.2.2"}, "c.invalid": {}}, 3)
+    for host in ("a", "b", "c.invalid"):
+        way.connect(host, selectors.DefaultSelector(), print)
+    assert commands["a"] is ON_OWN_MACHINE
+    assert (commands["b"].argv, commands["c.invalid"].argv) == (("ssh", "b", "192.0.2.2"), ("ssh", "c.invalid", "None"))
+
+
+def test_two_names_of_this_machine_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(targets, "is_loopback", lambda address: True)
+    with pytest.raises(
+        EnvironmentNotReady, match=r"a \(192.0.2.1\) and b \(192.0.2.2\) are this machine; write one host"
+    ):
+        target({"a": {"address": "192.0.2.1"}, "b": {"address": "192.0.2.2"}}, 2)
