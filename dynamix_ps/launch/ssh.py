@@ -22,8 +22,8 @@ from dynamix_ps.launch.command_link import AGENT, AgentCommand
 _OPTIONS: Mapping[str, str | int] = {
     "BatchMode": "yes",  # nobody answers questions
     "ConnectTimeout": 10,
-    "ServerAliveInterval": 2,  # with the next one: an ssh whose link is cut ends after 8 s
-    "ServerAliveCountMax": 3,
+    "ServerAliveInterval": 2,  # with the next one: an ssh whose link is cut ends after 10 s, later than the lease
+    "ServerAliveCountMax": 4,
     "ControlMaster": "no",  # the end of a job must not end other sessions
     "RequestTTY": "no",
     "RemoteCommand": "none",
