@@ -27,7 +27,10 @@ _CLOSE_S = 3.0
 _LAST_LINES = 5
 
 
-def no_advice(exit_code: int, lines: Sequence[str]) -> str:
+Advice = Callable[[int, Sequence[str], bool], str]  # (exit code, last lines it has said, whether the agent has spoken)
+
+
+def no_advice(exit_code: int, lines: Sequence[str], spoke: bool) -> str:
     """What to do about a command of which nobody knows why it ends."""
     return ""
 
@@ -39,7 +42,7 @@ class AgentCommand:
     argv: tuple[str, ...]
     name: str = "its agent"  # what the command is, for messages
     shares_run_folder: bool = False  # the agent is on the launcher's machine
-    advice: Callable[[int, Sequence[str]], str] = no_advice  # on exit code and last lines, if the agent never spoke
+    advice: Advice = no_advice  # what to do about its end
 
 
 AGENT = ("-m", "dynamix_ps.launch.agent")  # arguments of Python
@@ -193,7 +196,7 @@ class CommandLink:
             return
         if self._stderr in self._selector.get_map():
             self._read_errors()
-        advice = "" if self._greeted else self._command.advice(exit_code, self._errors)
+        advice = self._command.advice(exit_code, self._errors, self._greeted)
         self._lose(f"{self._command.name} {how_it_ended(exit_code)}", advice)
 
     def _lose(self, reason: str, advice: str = "") -> None:

@@ -76,8 +76,11 @@ def ssh_command(host: str, address: str | None, environ: Mapping[str, str]) -> A
     return AgentCommand(argv, name, advice=partial(advice, host, to))
 
 
-def advice(host: str, to: str, exit_code: int, lines: Sequence[str]) -> str:
-    """What to do when ssh has ended before the agent spoke. `lines`: the last ones on its standard error. Pure."""
+def advice(host: str, to: str, exit_code: int, lines: Sequence[str], spoke: bool) -> str:
+    """What to do when ssh has ended. `lines`: the last ones on its standard error. Pure."""
+    if spoke:  # so ssh works; of a killed command it says nothing
+        silent = exit_code == _SSH_FAILED and not lines
+        return "its agent was killed there, perhaps for memory: see the kernel's log of that host" if silent else ""
     said = "\n".join(lines)
     for pattern, text in _ADVICE if exit_code in (_SSH_FAILED, _NOT_FOUND, 1) else ():
         if re.search(pattern, said):

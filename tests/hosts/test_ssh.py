@@ -108,9 +108,9 @@ def gone_within(run_id: str, limit_s: float, others: Iterable[int]) -> None:
         kill_all(run_id)
 
 
-def agents_of(run_id: str) -> set[int]:
-    """The agents of all hosts, while their roles run."""
-    parents = {psutil.Process(pid).ppid() for pid in processes_of(run_id)}
+def agents_of(run_id: str, host: str = "") -> set[int]:
+    """The agents of all hosts or of one, while their roles run."""
+    parents = {psutil.Process(pid).ppid() for pid in processes_of(run_id, host)}
     return {pid for pid in parents if "dynamix_ps.launch.agent" in command_line(f"{pid}")}
 
 
@@ -214,14 +214,22 @@ def test_a_killed_launcher_leaves_nothing_on_any_host(hosts: SshHosts, tmp_path:
     gone_within(run_id, 10.0, rest)
 
 
-def test_a_killed_ssh_ends_the_job_and_names_the_host(hosts: SshHosts, tmp_path: Path, started: Launchers) -> None:
+@pytest.mark.parametrize(
+    ("killed", "reason"),
+    [("ssh", "was killed by SIGKILL"), ("agent", "ended with exit code 255; its agent was killed there")],
+)
+def test_a_killed_end_of_ssh_ends_the_job_and_names_the_host(
+    hosts: SshHosts, tmp_path: Path, started: Launchers, killed: str, reason: str
+) -> None:
     stubborn = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
     started.append(job := hosts.launch(tmp_path, "-c", str(cluster_file(tmp_path, HOOK + stubborn + TRAINS))))
     seen = read_until_all_train(job)
-    agents = agents_of(run_id_in(seen))
-    os.kill(ssh_clients(job)["node-3"], signal.SIGKILL)
+    agents = agents_of(run_id_in(seen), "node-3")
+    (victim,) = [ssh_clients(job)["node-3"]] if killed == "ssh" else agents
+    os.kill(victim, signal.SIGKILL)
     output = ends(job, 4, seen, limit_s=18)  # less than the grace of an orderly end
-    assert "error: host node-3 is lost: ssh to root@10.77.0.3 port 22 was killed by SIGKILL (it ran worker-2)" in output
+    assert f"error: host node-3 is lost: ssh to root@10.77.0.3 port 22 {reason}" in output
+    assert "(it ran worker-2)" in output
     gone_within(run_id_in(output), 10.0, agents)
 
 

@@ -111,10 +111,10 @@ def test_what_an_agent_has_said_comes_although_it_takes_nothing_any_more() -> No
 
 def test_a_command_is_named_and_its_advice_follows() -> None:
     fails = ("sh", "-c", "echo no >&2; exit 255")
-    command = AgentCommand(fails, "ssh to b", advice=lambda code, lines: f"{code} {lines[0]}")
+    command = AgentCommand(fails, "ssh to b", advice=lambda code, lines, spoke: f"{code} {lines[0]} {spoke}")
     rig = Rig(command)
     rig.until(lambda: rig.link.lost)
-    assert rig.link.lost == "ssh to b ended with exit code 255 (no); 255 no"
+    assert rig.link.lost == "ssh to b ended with exit code 255 (no); 255 no False"
 
 
 def test_an_agent_of_the_own_machine_writes_into_the_run_folder() -> None:

@@ -93,4 +93,10 @@ def test_without_ssh(tmp_path: Path) -> None:
     ],
 )
 def test_what_to_do_about_it(exit_code: int, said: str, expected: str) -> None:
-    assert expected in advice("b", "10.0.0.2", exit_code, said.splitlines())
+    assert expected in advice("b", "10.0.0.2", exit_code, said.splitlines(), spoke=False)
+
+
+def test_ssh_says_nothing_of_an_agent_that_was_killed() -> None:
+    assert "its agent was killed there" in advice("b", "10.0.0.2", 255, [], spoke=True)
+    assert advice("b", "10.0.0.2", 255, ["Connection to 10.0.0.2 closed by remote host."], spoke=True) == ""
+    assert advice("b", "10.0.0.2", 3, [], spoke=True) == ""
