@@ -205,6 +205,31 @@ def test_one_ctrl_c_ends_the_workers_of_all_hosts_in_order(hosts: SshHosts, tmp_
     assert_nothing_left(run_id_in(output))
 
 
+def test_a_second_ctrl_c_kills_on_all_hosts(hosts: SshHosts, tmp_path: Path, started: Launchers) -> None:
+    stubborn = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+    started.append(job := hosts.launch(tmp_path, "-c", str(cluster_file(tmp_path, HOOK + stubborn + TRAINS))))
+    seen = read_until_all_train(job)
+    job.send_signal(signal.SIGINT)
+    seen += read_until(job, "a second one kills")
+    job.send_signal(signal.SIGINT)
+    output = ends(job, 130, seen, limit_s=18)  # less than the grace after the first
+    assert_nothing_left(run_id_in(output))
+
+
+def test_ctrl_c_while_a_host_does_not_answer(hosts: SshHosts, tmp_path: Path, started: Launchers) -> None:
+    hosts.bed.unplug("node-3")
+    try:
+        started.append(job := hosts.launch(tmp_path, "-c", str(cluster_file(tmp_path, HOOK + TRAINS))))
+        seen = read_until(job, "run folder")
+        wait_for(lambda: set(ssh_clients(job)) >= {"node-3"}, "ssh")
+        job.send_signal(signal.SIGINT)
+        output = ends(job, 130, seen, limit_s=9)  # before ssh gives up
+        assert "training" not in output
+        assert_nothing_left(run_id_in(output))
+    finally:
+        hosts.bed.plug("node-3")
+
+
 def test_a_killed_launcher_leaves_nothing_on_any_host(hosts: SshHosts, tmp_path: Path, started: Launchers) -> None:
     started.append(job := hosts.launch(tmp_path, "-c", str(cluster_file(tmp_path, HOOK + TRAINS))))
     run_id = run_id_in(read_until_all_train(job))
