@@ -13,8 +13,9 @@ from typing import Any
 import psutil
 import pytest
 
+from benchmarks.testbed.ssh_hosts import unavailable
 from dynamix_ps.launch.cleanup import processes_of
-from tests.hosts.ssh_hosts import HOSTS, LOGIN, SshHosts, cluster_file, ssh_clients, ssh_hosts, unavailable
+from tests.hosts.three_hosts import HOSTS, LOGIN, ThreeHosts, cluster_file, ssh_clients, three_hosts
 from tests.launching import (
     HOOK,
     ROOT,
@@ -70,8 +71,8 @@ run.close()
 
 
 @pytest.fixture(scope="module")
-def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshHosts]:
-    with ssh_hosts(tmp_path_factory.mktemp("ssh")) as up:
+def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ThreeHosts]:
+    with three_hosts(tmp_path_factory.mktemp("ssh")) as up:
         yield up
 
 
@@ -130,7 +131,7 @@ def summary_in(folder: Path) -> dict[str, Any]:
     return summary
 
 
-def test_the_example_with_three_hosts_trains_and_adapts(hosts: SshHosts, tmp_path: Path, started: Launchers) -> None:
+def test_the_example_with_three_hosts_trains_and_adapts(hosts: ThreeHosts, tmp_path: Path, started: Launchers) -> None:
     (tmp_path / "train.py").write_text(REAL.replace("ITERATIONS", "150"))
     options = ("--run-dir", str(tmp_path / "runs"), "--policy", "random")
     started.append(job := hosts.launch(tmp_path, "-c", THREE_HOSTS, *options, "--", "python", "train.py"))
@@ -147,7 +148,7 @@ def test_the_example_with_three_hosts_trains_and_adapts(hosts: SshHosts, tmp_pat
 
 
 @pytest.mark.parametrize("comm", ["gloo", "byteps"])
-def test_the_weights_are_those_of_one_host(hosts: SshHosts, tmp_path: Path, started: Launchers, comm: str) -> None:
+def test_the_weights_are_those_of_one_host(hosts: ThreeHosts, tmp_path: Path, started: Launchers, comm: str) -> None:
     """With the same sizes on both, bit for bit."""
     script, sizes = REAL.replace("ITERATIONS", "60"), (40, 24, 8)
     file = cluster_file(tmp_path, script, sizes=sizes, comm=comm)
@@ -160,7 +161,7 @@ def test_the_weights_are_those_of_one_host(hosts: SshHosts, tmp_path: Path, star
 
 
 def test_a_launcher_on_none_of_the_hosts_reaches_all_and_hides_the_token(
-    hosts: SshHosts, tmp_path: Path, started: Launchers
+    hosts: ThreeHosts, tmp_path: Path, started: Launchers
 ) -> None:
     file = cluster_file(tmp_path, HOOK + SPIES)
     started.append(job := hosts.launch(tmp_path, "-c", str(file), on=LOGIN))
@@ -170,7 +171,7 @@ def test_a_launcher_on_none_of_the_hosts_reaches_all_and_hides_the_token(
 
 
 def test_settings_of_the_user_count_and_an_open_connection_stays_open(
-    hosts: SshHosts, tmp_path: Path, started: Launchers
+    hosts: ThreeHosts, tmp_path: Path, started: Launchers
 ) -> None:
     socket, known = tmp_path / "open", hosts.folder / "known-hosts"
     lines = ("HostName 10.77.0.2", "RequestTTY force", "LocalForward 2222 localhost:22", f"ControlPath {socket}")
@@ -191,7 +192,9 @@ def test_settings_of_the_user_count_and_an_open_connection_stays_open(
         master.wait()
 
 
-def test_one_ctrl_c_ends_the_workers_of_all_hosts_in_order(hosts: SshHosts, tmp_path: Path, started: Launchers) -> None:
+def test_one_ctrl_c_ends_the_workers_of_all_hosts_in_order(
+    hosts: ThreeHosts, tmp_path: Path, started: Launchers
+) -> None:
     told = "signal.signal(signal.SIGTERM, lambda *_: (print('told to end', rank, flush=True), sys.exit(0)))\n"
     started.append(job := hosts.launch(tmp_path, "-c", str(cluster_file(tmp_path, HOOK + told + TRAINS))))
     seen = read_until_all_train(job)
@@ -205,7 +208,7 @@ def test_one_ctrl_c_ends_the_workers_of_all_hosts_in_order(hosts: SshHosts, tmp_
     assert_nothing_left(run_id_in(output))
 
 
-def test_a_second_ctrl_c_kills_on_all_hosts(hosts: SshHosts, tmp_path: Path, started: Launchers) -> None:
+def test_a_second_ctrl_c_kills_on_all_hosts(hosts: ThreeHosts, tmp_path: Path, started: Launchers) -> None:
     stubborn = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
     started.append(job := hosts.launch(tmp_path, "-c", str(cluster_file(tmp_path, HOOK + stubborn + TRAINS))))
     seen = read_until_all_train(job)
@@ -216,7 +219,7 @@ def test_a_second_ctrl_c_kills_on_all_hosts(hosts: SshHosts, tmp_path: Path, sta
     assert_nothing_left(run_id_in(output))
 
 
-def test_ctrl_c_while_a_host_does_not_answer(hosts: SshHosts, tmp_path: Path, started: Launchers) -> None:
+def test_ctrl_c_while_a_host_does_not_answer(hosts: ThreeHosts, tmp_path: Path, started: Launchers) -> None:
     hosts.bed.unplug("node-3")
     try:
         started.append(job := hosts.launch(tmp_path, "-c", str(cluster_file(tmp_path, HOOK + TRAINS))))
@@ -230,7 +233,7 @@ def test_ctrl_c_while_a_host_does_not_answer(hosts: SshHosts, tmp_path: Path, st
         hosts.bed.plug("node-3")
 
 
-def test_a_killed_launcher_leaves_nothing_on_any_host(hosts: SshHosts, tmp_path: Path, started: Launchers) -> None:
+def test_a_killed_launcher_leaves_nothing_on_any_host(hosts: ThreeHosts, tmp_path: Path, started: Launchers) -> None:
     started.append(job := hosts.launch(tmp_path, "-c", str(cluster_file(tmp_path, HOOK + TRAINS))))
     run_id = run_id_in(read_until_all_train(job))
     rest = {*agents_of(run_id), *ssh_clients(job).values()}
@@ -244,7 +247,7 @@ def test_a_killed_launcher_leaves_nothing_on_any_host(hosts: SshHosts, tmp_path:
     [("ssh", "was killed by SIGKILL"), ("agent", "ended with exit code 255; its agent was killed there")],
 )
 def test_a_killed_end_of_ssh_ends_the_job_and_names_the_host(
-    hosts: SshHosts, tmp_path: Path, started: Launchers, killed: str, reason: str
+    hosts: ThreeHosts, tmp_path: Path, started: Launchers, killed: str, reason: str
 ) -> None:
     stubborn = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
     started.append(job := hosts.launch(tmp_path, "-c", str(cluster_file(tmp_path, HOOK + stubborn + TRAINS))))
@@ -258,7 +261,7 @@ def test_a_killed_end_of_ssh_ends_the_job_and_names_the_host(
     gone_within(run_id_in(output), 10.0, agents)
 
 
-def test_a_cut_link_ends_the_job_on_both_sides_of_it(hosts: SshHosts, tmp_path: Path, started: Launchers) -> None:
+def test_a_cut_link_ends_the_job_on_both_sides_of_it(hosts: ThreeHosts, tmp_path: Path, started: Launchers) -> None:
     started.append(job := hosts.launch(tmp_path, "-c", str(cluster_file(tmp_path, HOOK + TRAINS))))
     seen = read_until_all_train(job)
     agents = agents_of(run_id_in(seen))
@@ -307,7 +310,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("wrong", list(WRONG))
-def test_why_a_host_cannot_be_reached(hosts: SshHosts, tmp_path: Path, started: Launchers, wrong: str) -> None:
+def test_why_a_host_cannot_be_reached(hosts: ThreeHosts, tmp_path: Path, started: Launchers, wrong: str) -> None:
     named, config, reason, advice = WRONG[wrong]
     file = cluster_file(tmp_path, HOOK + TRAINS, {"node-1": "10.77.0.1", **named})
     hosts.configure(config)
