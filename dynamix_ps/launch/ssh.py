@@ -38,7 +38,7 @@ _NOT_FOUND = 127  # of a shell
 _ADVICE = (
     (
         r"Could not resolve hostname",
-        "give the host's address in cluster.hosts, or HostName for {host} in ~/.ssh/config",
+        "give its address in cluster.hosts, or HostName for {host} in ~/.ssh/config",
     ),
     (r"has changed", "find out why its key is another one; if that is right, run: ssh-keygen -R {to}"),
     (r"Host key verification failed", "log in once by `ssh {host}`, and compare the key it shows"),

@@ -22,18 +22,24 @@ def target(hosts: Mapping[str, Any], workers: int) -> Any:
     return targets.target_of(resolved(Config.model_validate({"cluster": cluster})), ThisMachine())
 
 
+def own(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> None:
+    """Let this machine have these addresses and no other."""
+    monkeypatch.setattr(targets, "bind_error", lambda address, port: None if address in addresses else OSError())
+
+
 @pytest.mark.parametrize("hosts", [{}, {"here": {"address": "127.0.0.1"}}, {"localhost": {}}])
 def test_on_one_machine_the_launcher_does_all(hosts: Mapping[str, Any]) -> None:
     assert isinstance(target(hosts, 1), OwnProcess)
 
 
-def test_hosts_without_roles_do_not_matter() -> None:
+def test_hosts_without_roles_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    own(monkeypatch)
     assert isinstance(target({"localhost": {}, "b": {"address": "192.0.2.1", "slots": 0}}, 1), OwnProcess)
 
 
 def test_other_machines_are_reached_by_ssh_and_the_own_one_without(monkeypatch: pytest.MonkeyPatch) -> None:
     commands: dict[str, AgentCommand] = {}
-    monkeypatch.setattr(targets, "is_loopback", lambda address: address == "192.0.2.1")
+    own(monkeypatch, "192.0.2.1")
     monkeypatch.setattr(
         targets, "ssh_command", lambda host, address, environ: AgentCommand(("ssh", host, str(address)))
     )
@@ -46,7 +52,7 @@ def test_other_machines_are_reached_by_ssh_and_the_own_one_without(monkeypatch: 
 
 
 def test_two_names_of_this_machine_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(targets, "is_loopback", lambda address: True)
+    own(monkeypatch, "192.0.2.1", "192.0.2.2")
     with pytest.raises(
         EnvironmentNotReady, match=r"a \(192.0.2.1\) and b \(192.0.2.2\) are this machine; write one host"
     ):
