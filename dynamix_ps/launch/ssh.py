@@ -36,10 +36,7 @@ _SSH_FAILED = 255  # exit code of ssh for its own errors
 _NOT_FOUND = 127  # of a shell
 # What ssh, the shell of the host or its Python say, and what to do about it. `{host}` is the name, `{python}` a path.
 _ADVICE = (
-    (
-        r"Could not resolve hostname",
-        "give its address in cluster.hosts, or HostName for {host} in ~/.ssh/config",
-    ),
+    (r"Could not resolve hostname", "give its address in cluster.hosts, or HostName for {host} in ~/.ssh/config"),
     (r"has changed", "find out why its key is another one; if that is right, run: ssh-keygen -R {to}"),
     (r"Host key verification failed", "log in once by `ssh {host}`, and compare the key it shows"),
     (r"Too many authentication failures", "name the key: IdentityFile and IdentitiesOnly for {host} in ~/.ssh/config"),
