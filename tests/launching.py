@@ -70,7 +70,7 @@ def script(folder: Path, body: str, name: str = "worker.py") -> Path:
 
 
 def run_id_in(output_or_folder: str) -> str:
-    match = re.search(r"t-\d{8}T\d{6}Z-([0-9a-f]{8})", output_or_folder)
+    match = re.search(r"-\d{8}T\d{6}Z-([0-9a-f]{8})", output_or_folder)
     assert match, output_or_folder
     return match.group(1)
 

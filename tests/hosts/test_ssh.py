@@ -150,7 +150,7 @@ def test_the_example_with_three_hosts_trains_and_adapts(hosts: ThreeHosts, tmp_p
 @pytest.mark.parametrize("comm", ["gloo", "byteps"])
 def test_the_weights_are_those_of_one_host(hosts: ThreeHosts, tmp_path: Path, started: Launchers, comm: str) -> None:
     """With the same sizes on both, bit for bit."""
-    script, sizes = REAL.replace("ITERATIONS", "60"), (40, 24, 8)
+    script, sizes = REAL.replace("ITERATIONS", "60"), (96, 64, 32)
     file = cluster_file(tmp_path, script, sizes=sizes, comm=comm)
     started.append(three := hosts.launch(tmp_path, "-c", str(file)))
     over_ssh = weights_in(ends(three, 0))
