@@ -34,13 +34,13 @@ _OPTIONS: Mapping[str, str | int] = {
 _READ_S = 10.0
 _SSH_FAILED = 255  # exit code of ssh for its own errors
 _NOT_FOUND = 127  # of a shell
-# What ssh, the shell of the host or its Python say, and what to do about it. `{host}` is the name, `{python}` a path.
+# What ssh, the shell of the host or its Python say, and what to do about it. `{login}` is what leads there after `ssh`.
 _ADVICE = (
     (r"Could not resolve hostname", "give its address in cluster.hosts, or HostName for {host} in ~/.ssh/config"),
     (r"has changed", "find out why its key is another one; if that is right, run: ssh-keygen -R {to}"),
-    (r"Host key verification failed", "log in once by `ssh {host}`, and compare the key it shows"),
+    (r"Host key verification failed", "log in once by `ssh {login}`, and compare the key it shows"),
     (r"Too many authentication failures", "name the key: IdentityFile and IdentitiesOnly for {host} in ~/.ssh/config"),
-    (r"Permission denied", "`ssh {host}` must work without a password: run ssh-copy-id {host}, or ssh-add for the key"),
+    (r"Permission denied", "`ssh {login}` must ask for nothing: run ssh-copy-id {login}, or ssh-add for the key"),
     (r"Connection refused", "start sshd there, or give its port for {host} in ~/.ssh/config"),
     (r"timed out|No route to host|unreachable", "see whether the host is on, and what is between here and it"),
     (r"[Nn]o such file|not found", "install the same environment under this path there: {python}"),
@@ -63,26 +63,28 @@ def ssh_command(host: str, address: str | None, environ: Mapping[str, str]) -> A
     if ssh is None:
         raise EnvironmentNotReady(f"host {host}: there is no ssh here to reach it; install OpenSSH's client")
     configured = _configured(ssh, host)
-    to = configured.get("hostname", host)
-    options = [f"-o{name}={value}" for name, value in _OPTIONS.items()]
+    to, there = configured.get("hostname", host), (host,)
     if address is not None and to.casefold() == host.casefold():
-        to = address
-        options.append(f"-oHostName={address}")
+        to, there = address, (f"-oHostName={address}", host)
+    options = (f"-o{name}={value}" for name, value in _OPTIONS.items())
     name = f"ssh to {configured.get('user', '')}@{to} port {configured.get('port', '22')}"
-    argv = (ssh, *options, "--", host, _remote_command(environ))
-    return AgentCommand(argv, name, advice=partial(advice, host, to))
+    argv = (ssh, *options, *there, _remote_command(environ))
+    return AgentCommand(argv, name, advice=partial(advice, to, " ".join(there)))
 
 
-def advice(host: str, to: str, exit_code: int, lines: Sequence[str], spoke: bool) -> str:
-    """What to do when ssh has ended. `lines`: the last ones on its standard error. Pure."""
+def advice(to: str, login: str, exit_code: int, lines: Sequence[str], spoke: bool) -> str:
+    """What to do when ssh has ended. `lines`: the last ones on its standard error. Pure.
+
+    `to`: name or address to which it went. `login`: the words after `ssh` that lead there.
+    """
     if spoke:  # so ssh works; of a killed command it says nothing
         silent = exit_code == _SSH_FAILED and not lines
         return "its agent was killed there, perhaps for memory: see the kernel's log of that host" if silent else ""
     said = "\n".join(lines)
     for pattern, text in _ADVICE if exit_code in (_SSH_FAILED, _NOT_FOUND, 1) else ():
         if re.search(pattern, said):
-            return text.format(host=host, to=to, python=sys.executable)
-    return f"see what this says: ssh {host} {shlex.quote(sys.executable)} --version"
+            return text.format(host=login.split()[-1], to=to, login=login, python=sys.executable)
+    return f"see what this says: ssh {login} {shlex.quote(sys.executable)} --version"
 
 
 def _configured(ssh: str, host: str) -> dict[str, str]:

@@ -292,13 +292,13 @@ WRONG = {
         {"node-2": "10.77.0.2"},
         "Host node-2\n  UserKnownHostsFile /dev/null\n",
         "host node-2: ssh to root@10.77.0.2 port 22 ended with exit code 255 (",
-        "Host key verification failed.); log in once by `ssh node-2`, and compare the key it shows",
+        "Host key verification failed.); log in once by `ssh -oHostName=10.77.0.2 node-2`, and compare the key it shows",
     ),
     "no-permission": (
         {"node-2": "10.77.0.2"},
         "Host node-2\n  User nobody\n",
         "host node-2: ssh to nobody@10.77.0.2 port 22 ended with exit code 255 (",
-        "`ssh node-2` must work without a password: run ssh-copy-id node-2, or ssh-add for the key",
+        "`ssh -oHostName=10.77.0.2 node-2` must ask for nothing: run ssh-copy-id ",
     ),
     "wrong-config": (
         {"node-2": "10.77.0.2"},
