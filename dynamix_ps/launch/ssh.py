@@ -69,13 +69,13 @@ def ssh_command(host: str, address: str | None, environ: Mapping[str, str]) -> A
     options = (f"-o{name}={value}" for name, value in _OPTIONS.items())
     name = f"ssh to {configured.get('user', '')}@{to} port {configured.get('port', '22')}"
     argv = (ssh, *options, *there, _remote_command(environ))
-    return AgentCommand(argv, name, advice=partial(advice, to, " ".join(there)))
+    return AgentCommand(argv, name, advice=partial(advice, host, to, " ".join(there)))
 
 
-def advice(to: str, login: str, exit_code: int, lines: Sequence[str], spoke: bool) -> str:
+def advice(host: str, to: str, login: str, exit_code: int, lines: Sequence[str], spoke: bool) -> str:
     """What to do when ssh has ended. `lines`: the last ones on its standard error. Pure.
 
-    `to`: name or address to which it went. `login`: the words after `ssh` that lead there.
+    `host`: its name. `to`: the name or address to which ssh went. `login`: the words after `ssh` that lead there.
     """
     if spoke:  # so ssh works; of a killed command it says nothing
         silent = exit_code == _SSH_FAILED and not lines
@@ -83,7 +83,7 @@ def advice(to: str, login: str, exit_code: int, lines: Sequence[str], spoke: boo
     said = "\n".join(lines)
     for pattern, text in _ADVICE if exit_code in (_SSH_FAILED, _NOT_FOUND, 1) else ():
         if re.search(pattern, said):
-            return text.format(host=login.split()[-1], to=to, login=login, python=sys.executable)
+            return text.format(host=host, to=to, login=login, python=sys.executable)
     return f"see what this says: ssh {login} {shlex.quote(sys.executable)} --version"
 
 

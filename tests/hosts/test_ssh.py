@@ -292,7 +292,7 @@ WRONG = {
         {"node-2": "10.77.0.2"},
         "Host node-2\n  UserKnownHostsFile /dev/null\n",
         "host node-2: ssh to root@10.77.0.2 port 22 ended with exit code 255 (",
-        "Host key verification failed.); log in once by `ssh -oHostName=10.77.0.2 node-2`, and compare the key it shows",
+        "Host key verification failed.); log in once by `ssh -oHostName=10.77.0.2 node-2`, and compare",
     ),
     "no-permission": (
         {"node-2": "10.77.0.2"},

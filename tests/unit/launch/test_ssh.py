@@ -23,6 +23,9 @@ esac
 """
 
 
+LOGIN = "-oHostName=10.0.0.2 b"
+
+
 @pytest.fixture
 def environ(tmp_path: Path) -> dict[str, str]:
     """Where a program stands for ssh that knows some hosts."""
@@ -76,34 +79,35 @@ def test_without_ssh(tmp_path: Path) -> None:
         ssh_command("node", None, {"PATH": str(tmp_path)})
 
 
+def advised(exit_code: int, *lines: str, spoke: bool = False) -> str:
+    return advice("b", "10.0.0.2", LOGIN, exit_code, lines, spoke)
+
+
 @pytest.mark.parametrize(
     ("exit_code", "said", "expected"),
     [
         (255, "ssh: Could not resolve hostname b: Name or service not known", "give its address in cluster.hosts"),
         (255, "Host key for 10.0.0.2 has changed\nHost key verification failed.", "ssh-keygen -R 10.0.0.2"),
-        (255, "Host key verification failed.", "log in once by `ssh -oHostName=10.0.0.2 b`"),
-        (255, "me@b: Permission denied (publickey,password).", "run ssh-copy-id -oHostName=10.0.0.2 b, or ssh-add"),
+        (255, "Host key verification failed.", f"log in once by `ssh {LOGIN}`"),
+        (255, "me@b: Permission denied (publickey,password).", f"run ssh-copy-id {LOGIN}, or ssh-add"),
         (255, "Received disconnect: Too many authentication failures", "IdentityFile and IdentitiesOnly for b"),
         (255, "ssh: connect to host b port 22: Connection refused", "start sshd there"),
         (255, "ssh: connect to host b port 22: Connection timed out", "see whether the host is on"),
         (
             255,
             "kex_exchange_identification: read: Connection reset",
-            f"ssh -oHostName=10.0.0.2 b {sys.executable} --version",
+            f"ssh {LOGIN} {sys.executable} --version",
         ),
         (127, f"bash: line 1: {sys.executable}: No such file or directory", f"under this path there: {sys.executable}"),
         (1, "No module named dynamix_ps", f"install this package there, for {sys.executable}"),
-        (-9, "", f"ssh -oHostName=10.0.0.2 b {sys.executable} --version"),
+        (-9, "", f"ssh {LOGIN} {sys.executable} --version"),
     ],
 )
 def test_what_to_do_about_it(exit_code: int, said: str, expected: str) -> None:
-    assert expected in advice("10.0.0.2", "-oHostName=10.0.0.2 b", exit_code, said.splitlines(), spoke=False)
+    assert expected in advised(exit_code, *said.splitlines())
 
 
 def test_ssh_says_nothing_of_an_agent_that_was_killed() -> None:
-    assert "its agent was killed there" in advice("10.0.0.2", "-oHostName=10.0.0.2 b", 255, [], spoke=True)
-    assert (
-        advice("10.0.0.2", "-oHostName=10.0.0.2 b", 255, ["Connection to 10.0.0.2 closed by remote host."], spoke=True)
-        == ""
-    )
-    assert advice("10.0.0.2", "-oHostName=10.0.0.2 b", 3, [], spoke=True) == ""
+    assert "its agent was killed there" in advised(255, spoke=True)
+    assert advised(255, "Connection to 10.0.0.2 closed by remote host.", spoke=True) == ""
+    assert advised(3, spoke=True) == ""
