@@ -63,7 +63,8 @@ def ssh_command(host: str, address: str | None, environ: Mapping[str, str]) -> A
     if ssh is None:
         raise EnvironmentNotReady(f"host {host}: there is no ssh here to reach it; install OpenSSH's client")
     configured = _configured(ssh, host)
-    to, there = configured.get("hostname", host), (host,)
+    to = configured.get("hostname", host)
+    there: tuple[str, ...] = (host,)
     if address is not None and to.casefold() == host.casefold():
         to, there = address, (f"-oHostName={address}", host)
     options = (f"-o{name}={value}" for name, value in _OPTIONS.items())
