@@ -72,7 +72,7 @@ def completed(words: str) -> list[str]:
 @pytest.mark.parametrize(
     ("words", "offered"),
     [
-        ("dynamix re", {"report", "replay"}),
+        ("dynamix re", {"report", "replay", "rehearse"}),
         ("dynamix bench r", {"report", "run"}),
         ("dynamix launch --dry", {"--dry-run"}),
         ("dynamix launch --policy pr", {"proportional"}),
