@@ -97,7 +97,7 @@ class Arbitrator:
             )
         self._newest_version = max(resumed.newest_version, self._plan.version)
         self._holding = resumed.starts > 0  # after a restart, sizes stay for one complete window
-        self._rate = RateDecider(config.lr == "decide", self._holding)
+        self._rate = RateDecider(self._holding) if config.lr == "decide" else None
         self._decisions = resumed.decisions
         self._refusals: Counter[str] = Counter()
         self._learning: asyncio.Task[None] | None = None
@@ -265,7 +265,7 @@ class Arbitrator:
         view = self._view(closed)
         decision = self._ask(view, closed.timed_out)
         guarded = guard(decision.batch_sizes, self._plan.batch_sizes, view.bounds)
-        lr_factor = self._rate.factor(view, decision.lr_step)
+        lr_factor = self._rate.factor(view, decision.lr_step) if self._rate else 1.0
         plan = next_plan(guarded.batch_sizes, lr_factor, self._plan, self._newest_version)
         self._decisions += 1
         kind = "kept" if plan is None else ("plan" if self._config.mode == "adapt" else "observed")
@@ -314,7 +314,7 @@ class Arbitrator:
             servers,
             self._config.lr_rule,
             reference_batch=self._reference_batch,
-            lr_steps=self._rate.observe(closed.records),
+            lr_steps=self._rate.observe(closed.records) if self._rate else (1.0,),
             ring=self._ring,
         )
 

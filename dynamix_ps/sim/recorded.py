@@ -159,7 +159,7 @@ def _decisions(config: Config, started: dict[int, Line], windows: dict[int, _Win
         return
     bounds = tuple(config.bounds(rank) for rank in ranks)
     plan = Plan(0, tuple(started[rank]["batch_size"] for rank in ranks))  # a static policy may set its own first sizes
-    rate = RateDecider(config.lr == "decide")
+    rate = RateDecider() if config.lr == "decide" else None
     for number_of, window in sorted(windows.items()):
         if window.decision is None:
             continue
@@ -175,7 +175,7 @@ def _decisions(config: Config, started: dict[int, Line], windows: dict[int, _Win
             config.lr_rule,
             sum(config.initial_sizes()),
             ring=config.data_plane.is_ring,
-            lr_steps=rate.observe(records),
+            lr_steps=rate.observe(records) if rate else (1.0,),
         )
         if window.decision["kind"] == "plan":
             sizes, factor = tuple(window.decision["batch_sizes"]), window.decision.get("lr_factor", 1.0)

@@ -13,20 +13,19 @@ from dynamix_ps.rpc.plan_rules import wrong_lr_factor
 
 
 class RateDecider:
-    """Decides on the factor of one run. Where the cluster file does not say `lr: decide` it stays 1.
+    """Decides on the factor of one run whose cluster file says `lr: decide`; elsewhere it stays 1.
 
     Args:
         resumed: whether training has begun before.
     """
 
-    def __init__(self, decides: bool, resumed: bool = False) -> None:
-        self._decides = decides
+    def __init__(self, resumed: bool = False) -> None:
         self._limits = RateLimits(resumed)
 
     def observe(self, records: Sequence[WindowRecord | None]) -> tuple[float, ...]:
         """Take in a closed window; returns the steps that the next plan may make (limits.py)."""
         first = _first(records)
-        if not self._decides or first is None or math.isnan(first.lr_decided):
+        if first is None or math.isnan(first.lr_decided):
             return (1.0,)
         self._limits.observe(first.first_iteration, first.first_iteration + first.iterations, first.lr_decided)
         present, allowed = _of_plan(first), self._limits.allowed()
@@ -39,8 +38,6 @@ class RateDecider:
             step: what the policy asks for; none: the rule decides. The nearest allowed one counts.
         """
         first = _first(view.records)
-        if not self._decides:
-            return 1.0
         if first is None or not view.clean or math.isnan(first.lr_decided):
             return view.plan.lr_factor
         present = _of_plan(first)

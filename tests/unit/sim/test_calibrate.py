@@ -15,9 +15,10 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from benchmarks.studies import calibration, calibration_record
-from benchmarks.studies.calibration_record import RUNS, Recorded
+from benchmarks.studies.calibration_record import RUNS
 from dynamix_ps.cli.main import cli
 from dynamix_ps.config.load import dump_config, load_config
+from dynamix_ps.config.schema import Config
 from dynamix_ps.errors import UsageError
 from dynamix_ps.run_record.run_folder import RunFolder
 from dynamix_ps.sim.calibration.calibrate import calibrate, scenario_of
@@ -90,18 +91,18 @@ def test_a_recording_that_fails_leaves_the_old_ones(tmp_path: Path, monkeypatch:
     kept = tmp_path / f"{RUNS[0].name}{SUFFIX}"
     kept.write_bytes(b"old")
 
-    def launched(run: Recorded, folder: Path) -> RunFolder:
-        if run is RUNS[-1]:
+    def launched(config: Config, folder: Path, limit_s: float) -> RunFolder:
+        if config.name == RUNS[-1].name:
             raise SystemExit("it failed")
         return RunFolder(folder)
 
-    monkeypatch.setattr(calibration_record, "launch", launched)
+    monkeypatch.setattr(calibration_record, "launched", launched)
     monkeypatch.setattr(calibration_record, "write_recording", lambda _, file: file.write_bytes(b"new"))
     console = Console(file=io.StringIO())
     with pytest.raises(SystemExit):
         calibration_record.record(tmp_path, console)
     assert [file.read_bytes() for file in tmp_path.iterdir()] == [b"old"]
-    monkeypatch.setattr(calibration_record, "launch", lambda _, folder: RunFolder(folder))
+    monkeypatch.setattr(calibration_record, "launched", lambda _, folder, limit_s: RunFolder(folder))
     calibration_record.record(tmp_path, console)
     assert [file.read_bytes() for file in tmp_path.iterdir()] == [b"new"] * len(RUNS)
 

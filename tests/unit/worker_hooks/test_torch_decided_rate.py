@@ -169,7 +169,7 @@ def test_a_loss_that_is_not_finite_takes_weights_and_optimizer_back(tmp_path: Pa
 
 
 def test_samples_and_schedulers_go_on(tmp_path: Path) -> None:
-    plain, guarded = make_run(mode="adapt"), deciding_run()
+    plain, guarded = make_run(mode="adapt", run_id="samples-go-on"), deciding_run()
     seen = []
     for run, broken in ((plain, set[int]()), (guarded, {9})):
         scheduler = torch.optim.lr_scheduler.StepLR(run.optimizers[0], step_size=5, gamma=0.5)

@@ -21,8 +21,8 @@ NAN = math.nan
 class Windows:
     """Windows of 50 iterations, one after the other; what is decided is in force in the next one."""
 
-    def __init__(self, decides: bool = True, guard: float = 1.0) -> None:
-        self.decider = RateDecider(decides)
+    def __init__(self, guard: float = 1.0) -> None:
+        self.decider = RateDecider()
         self.guard = guard
         self.plan = Plan(0, (64, 64))
         self.number = 0
@@ -88,12 +88,6 @@ def test_what_the_guard_has_left_is_part_of_the_limits_and_not_of_the_plan() -> 
     assert windows.close(step=0.5) == 0.5
     assert windows.close(step=0.5) == 0.5, "an eighth in all"
     assert [windows.close(step=2.0) for _ in range(30)][-1] == 8.0, "no plan has more, though it is 2 in all"
-
-
-def test_nothing_is_decided_unless_the_cluster_file_says_so() -> None:
-    windows = Windows(decides=False)
-    assert [windows.close(step=0.5, trained_ratio=0.9) for _ in range(3)] == [1.0] * 3
-    assert windows.view is not None and windows.view.lr_steps == (1.0,)
 
 
 def test_a_window_that_is_not_clean_or_knows_no_rate_keeps_the_factor() -> None:
