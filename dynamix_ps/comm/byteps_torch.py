@@ -62,9 +62,9 @@ class TorchBytePSComm(TorchBuffers, BytePSComm):
 
     def release(self, memory: NDArray[Any]) -> None:
         address = memory.ctypes.data
-        for name in [name for name, host in self._hosts.items() if host.data_ptr() == address]:
-            del self._hosts[name]
-            self._copier.unpin(address)
+        if self._on_device is not None:
+            self._hosts = {name: host for name, host in self._hosts.items() if host.data_ptr() != address}
+            self._copier.unpin(address)  # though another buffer may have the name by now
         super().release(memory)
 
     def push_pull(self, name: str, buffer: Any, begin: int = 0) -> int:
