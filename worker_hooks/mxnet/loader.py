@@ -12,6 +12,7 @@ import random
 from collections.abc import Callable, Generator, Iterator
 from functools import partial
 from itertools import count
+from multiprocessing.connection import wait
 from multiprocessing.pool import AsyncResult
 from typing import Any
 
@@ -107,11 +108,7 @@ class GluonLoader(LoaderSource):
 
     def _ended(self, within_s: float = 0.0) -> TrainingError | None:
         """The error for a batch that is lost, if a process has ended or does so in this time."""
-        for process in self._processes:
-            process.join(within_s)
-            if not process.is_alive():
-                break
-        else:
+        if not any(process.has_ended(within_s) for process in self._processes):
             return None
         return TrainingError(
             f"a process of this {type(self.loader).__name__} has ended, and a batch with it: with fewer samples at "
@@ -138,12 +135,16 @@ class _NeverReplaced:
         self._process = process
 
     def __getattr__(self, name: str) -> Any:
-        if name == "sentinel" and not self._process.is_alive():
+        if name == "sentinel" and self.has_ended():
             raise AttributeError(name)  # the pool would wake up for it again and again
         return getattr(self._process, name)
 
+    def has_ended(self, within_s: float = 0.0) -> bool:
+        """Threads that ask `is_alive()` at the same time can find a process alive that has ended; these may ask."""
+        return bool(wait([self._process.sentinel], within_s)) or not self._process.is_alive()
 
-def _never_replaced(pool: Any) -> list[Any]:
+
+def _never_replaced(pool: Any) -> list[_NeverReplaced]:
     """The processes of `pool`, which does not replace them from now on."""
     pool._pool[:] = [one if isinstance(one, _NeverReplaced) else _NeverReplaced(one) for one in pool._pool]
     return list(pool._pool)
