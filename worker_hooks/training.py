@@ -55,13 +55,15 @@ class Training(ResumableModel):
         A limit that an earlier call has reached means that many more: `for epoch in range(3): run.batches(epochs=1)`
         trains three passes, as `run.batches(epochs=epoch + 1)` does. Inside `run.epochs()` no limit is needed.
 
-        The first call tells the policy where training ends; near the end it may want larger batches. A second call
-        tells it that the end is unknown.
+        The first call tells the policy where training ends; near the end it may want larger batches and a lower rate.
+        A second call tells it that the end is unknown, and so does `epochs=1`, with which loops over passes begin: for
+        a training of one pass, name the end by `run.epochs(1)`.
 
         A worker whose share is empty still gets two samples to run on, and their gradient counts for nothing.
         """
         if self._asked.pass_number is None:
-            self._observer.training_asked(epochs, iterations)
+            one_pass = epochs == 1 and iterations is None
+            self._observer.training_asked(epochs, iterations, may_go_on=one_pass)
         if self._loop is not None:
             self._leave_loop()  # the script has left another loop, and something still refers to it
         self._begin()

@@ -47,11 +47,11 @@ class TrainingObserver:
         self._has_turn = False
         self._began_s: float | None = None
 
-    def training_asked(self, epochs: int | None, iterations: int | None) -> None:
-        """The script calls `batches()` with these limits."""
+    def training_asked(self, epochs: int | None, iterations: int | None, may_go_on: bool = False) -> None:
+        """The script asks for batches up to these limits. `may_go_on`: it may ask for more of them later."""
         if self._began_s is None:
             self._began_s = self.watch.now_s()
-        self.progress.ask(epochs, iterations)
+        self.progress.ask(epochs, iterations, may_go_on)
         self.watch.begin()
 
     def loop_begun(self, iteration: int) -> None:
@@ -128,7 +128,7 @@ class TrainingObserver:
         if batch.iteration == self._warm_up:
             self._reporter.begin_window()
             return
-        trained_ratio = self.progress.trained_ratio(epochs, batch.iteration + 1)
+        trained_ratio = self.progress.ratio_to_rely_on(epochs, batch.iteration + 1)
         lr_ratio = self.progress.lr_ratio(script_lr)
         for rank, meter, part, times in zip(self._here, self._meters, now.parts, of_workers, strict=True):
             record = meter.add(

@@ -17,10 +17,16 @@ class TrainingProgress:
         self.largest_lr = largest_lr
         self._begin = math.nan if begin is None else begin
         self._limits: list[tuple[int | None, int | None]] = []
+        self._may_go_on = False
 
-    def ask(self, epochs: int | None, iterations: int | None) -> None:
-        """The script calls `batches()` with these limits."""
+    def ask(self, epochs: int | None, iterations: int | None, may_go_on: bool = False) -> None:
+        """The script asks for batches up to these limits. `may_go_on`: it may ask for more of them later."""
         self._limits.append((epochs, iterations))
+        self._may_go_on = may_go_on
+
+    def ratio_to_rely_on(self, epochs: float, iterations: int) -> float:
+        """The same as `trained_ratio`, but NaN as well while the script may ask for more."""
+        return math.nan if self._may_go_on else self.trained_ratio(epochs, iterations)
 
     def trained_ratio(self, epochs: float, iterations: int) -> float:
         """Part of the training that is done, 0 to 1, by the limit that is nearer.

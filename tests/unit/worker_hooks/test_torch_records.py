@@ -63,6 +63,21 @@ def test_windows_tell_how_far_training_is_and_whether_the_script_lowers_its_rate
     assert told[4:] == [(None, 0.25)] * 2, "the end was none"
 
 
+@pytest.mark.parametrize("asks", ["a loop over passes", "epochs"])
+def test_one_pass_may_be_the_first_of_many_unless_the_script_names_the_end(tmp_path, asks):
+    run = make_run(tmp_path, mode="observe")
+    if asks == "epochs":
+        for _ in run.epochs(1):
+            train(run)
+    else:
+        train(run, epochs=1)
+    assert run.progress == 1
+    run.close()
+    told = [window["trained_ratio"] for window in lines(tmp_path) if window["kind"] == "window"]
+    assert told
+    assert all((one is None) == (asks != "epochs") for one in told)
+
+
 def test_the_first_window_knows_gradient_norms(tmp_path):
     run = make_run(tmp_path, mode="observe", window=20)
     train(run, iterations=6)

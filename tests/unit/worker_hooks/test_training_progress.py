@@ -28,6 +28,16 @@ def test_who_asks_for_more_has_shown_that_the_end_was_none() -> None:
     assert math.isnan(progress.trained_ratio(1.5, 15))
 
 
+def test_an_end_that_may_be_none_is_shown_and_not_relied_on() -> None:
+    progress = TrainingProgress()
+    progress.ask(1, None, may_go_on=True)
+    assert progress.trained_ratio(0.5, 15) == 0.5
+    assert math.isnan(progress.ratio_to_rely_on(0.5, 15))
+    progress = TrainingProgress()
+    progress.ask(1, None)
+    assert progress.ratio_to_rely_on(0.5, 15) == 0.5
+
+
 def test_a_learning_rate_counts_in_units_of_its_largest_also_after_a_resume() -> None:
     progress = TrainingProgress()
     assert [progress.lr_ratio(lr) for lr in (0.1, 0.4, 0.2, -1.0)] == [1.0, 1.0, 0.5, 0.0]
