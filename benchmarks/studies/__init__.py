@@ -38,6 +38,7 @@ Shared:
 
     launching           one training under `dynamix launch`
     study               command line, CSV, picture and page of a study
+    rehearsed_cells     rehearsed runs as rows of a table, to which a later call adds
     fault_kinds         the faults of the campaign
     fault_job           one run that a fault hits
     race_worker         a worker of the race, which checks every sum

@@ -8,6 +8,7 @@ local_arbitrator   the arbitrator in this process
 Several policies and seeds, `dynamix rehearse`
 scenarios          the cluster that a cluster file and a scenario describe together
 study              which runs there are, each a process; runs what is missing
+processes          some processes at a time
 outcome            what a run folder tells of one run
 comparison         time to a target over paired seeds
 report             the comparison as a page, a table of all runs, and pictures

@@ -11,8 +11,8 @@ import secrets
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Collection, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,15 +22,14 @@ from dynamix_ps.config.schema import Config, Policy
 from dynamix_ps.errors import EnvironmentNotReady, JobFailed, UsageError
 from dynamix_ps.one_thread import ONE_THREAD
 from dynamix_ps.rehearsal.outcome import Outcome, read_outcome
+from dynamix_ps.rehearsal.processes import some_at_a_time
 from dynamix_ps.run_record.json_lines import JsonLinesTail
 from dynamix_ps.run_record.run_folder import RunFolder
 from dynamix_ps.sim.scenario.load import Scenario, dump_scenario
 from worker_hooks.launched import LAUNCHER_VARIABLES
 
 SEED = "{seed}"  # in the script's command: the seed of the run
-_LOOK_EVERY_S = 0.2
 _LAST_LINES = 12
-_TERM_S = 5.0
 
 OnProgress = Callable[[float], None]  # runs that are over, parts of runs included
 
@@ -132,23 +131,24 @@ class Study:
         Raises JobFailed if one of them fails in another way than by an infinite loss; the others are stopped.
         """
         over = set(self.outcomes())
-        waiting = [run for run in self.runs if run not in over]
-        done = float(len(over))
-        running: dict[Run, _Running] = {}
-        try:
-            while waiting or running:
-                while waiting and len(running) < jobs:
-                    run = waiting.pop(0)
-                    running[run] = _Running(self.start(run), self.folder_of(run))
-                time.sleep(_LOOK_EVERY_S)
-                for run in [run for run, one in running.items() if one.process.poll() is not None]:
-                    self._check(run, running.pop(run).process.returncode)
-                    done += 1
-                on_progress(done + sum(one.trained_part() for one in running.values()))
-        finally:
-            _stop([one.process for one in running.values()])
+        progress: dict[Run, _Progress] = {}
 
-    def _check(self, run: Run, exit_code: int) -> None:
+        def start(run: Run) -> subprocess.Popen[bytes]:
+            process = self.start(run)
+            progress[run] = _Progress(self.folder_of(run))
+            return process
+
+        def tell(running: Collection[Run]) -> None:
+            on_progress(len(over) + sum(progress[run].trained_part() for run in running))
+
+        waiting = [run for run in self.runs if run not in over]
+        with closing(some_at_a_time(waiting, jobs, start, tell)) as ended:
+            for run, exit_code in ended:
+                self.check(run, exit_code)
+                over.add(run)
+
+    def check(self, run: Run, exit_code: int) -> None:
+        """Raises JobFailed, with the end of its log, if a run that has ended failed."""
         folder = self.folder_of(run)
         if read_outcome(folder) is not None:
             return
@@ -162,11 +162,10 @@ class Study:
         )
 
 
-class _Running:
-    """A run under way."""
+class _Progress:
+    """Of a run under way."""
 
-    def __init__(self, process: subprocess.Popen[bytes], folder: RunFolder) -> None:
-        self.process = process
+    def __init__(self, folder: RunFolder) -> None:
         self._lines = JsonLinesTail(folder.worker_file(0))
         self._part = 0.0
 
@@ -176,14 +175,3 @@ class _Running:
             if line["kind"] == "window":
                 self._part = line["trained_ratio"] or 0.0
         return self._part
-
-
-def _stop(processes: Collection[subprocess.Popen[bytes]]) -> None:
-    for process in processes:
-        process.terminate()
-    for process in processes:
-        try:
-            process.wait(_TERM_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
