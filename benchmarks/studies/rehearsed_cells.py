@@ -29,6 +29,7 @@ from typing import NamedTuple
 from benchmarks.suite.cell import ENVIRONMENT
 from benchmarks.suite.contenders import Contender
 from benchmarks.suite.workloads import Workload
+from dynamix_ps.config.policies import is_target
 from dynamix_ps.config.schema import BatchBounds, Cluster, Config, Metrics, Worker
 from dynamix_ps.policy.learned.policy import PRETRAINED
 from dynamix_ps.rehearsal.outcome import Evaluated, Outcome
@@ -54,7 +55,7 @@ class Name(NamedTuple):
     seed: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # hashed by identity: settings have no hash
 class Cell:
     """One run: its name, and what it comes from. `config` has the seed, the policy and the command."""
 
@@ -69,7 +70,7 @@ class Cell:
         without_paths = self.config.policy.model_copy(update={"ppo": ppo.model_copy(update={"file": None})})
         config = self.config.model_copy(update={"policy": without_paths, "run_dir": ""})
         text = "".join(one.model_dump_json(exclude_defaults=True) for one in (config, self.scenario))
-        if self.config.policy.name == "ppo":
+        if self.config.policy.name == "ppo" or is_target(self.config.policy.name):  # which may ask ppo
             text += _digest(PRETRAINED / f"{ppo.space}.npz" if ppo.file is None else Path(ppo.file))
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 

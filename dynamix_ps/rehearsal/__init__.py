@@ -11,5 +11,6 @@ study              which runs there are, each a process; runs what is missing
 processes          some processes at a time
 outcome            what a run folder tells of one run
 comparison         time to a target over paired seeds
+power              what a number of paired seeds can show
 report             the comparison as a page, a table of all runs, and pictures
 """

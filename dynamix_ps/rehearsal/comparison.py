@@ -17,6 +17,7 @@ import numpy as np
 
 from dynamix_ps.errors import UsageError
 from dynamix_ps.rehearsal.outcome import Outcome, Target
+from dynamix_ps.rehearsal.power import smallest_difference
 from dynamix_ps.rehearsal.study import Run
 from dynamix_ps.run_record.evaluations import main_names
 from dynamix_ps.sim.contest.comparison import Array, Estimate, estimate
@@ -35,6 +36,7 @@ class Standing:
         time, samples, seconds_per_sample: ratios to the reference, geometric means with 95 % intervals; of the last two
             None if some run did not reach the target.
         quicker: seeds in which it was quicker than the reference.
+        shown: the smallest relative difference of times that so many seeds show (power.py).
     """
 
     scenario: str
@@ -47,6 +49,7 @@ class Standing:
     samples: Estimate | None
     seconds_per_sample: Estimate | None
     quicker: int
+    shown: float
 
 
 class Comparison:
@@ -96,6 +99,7 @@ class Comparison:
             samples=samples,
             seconds_per_sample=seconds,
             quicker=int((times_s < of_reference_s).sum()),
+            shown=smallest_difference(np.log(times_s / of_reference_s)),
         )
 
 

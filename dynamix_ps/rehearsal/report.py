@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 from collections.abc import Iterator, Sequence
 from itertools import cycle
 from pathlib import Path
@@ -53,7 +54,9 @@ def sentence(standing: Standing, reference: str) -> str:
     if time.low == 1 == time.high:
         return f"{standing.policy} against {reference}: the same time in every seed"
     if time.low <= 1 <= time.high:
-        told = "no difference that these seeds can show"
+        told = "no difference that these seeds show"
+        if math.isfinite(standing.shown):
+            told += f"; one of {100 * standing.shown:.2g} % would show"
     else:
         part = 1 - time.value if time.value < 1 else time.value - 1
         told = f"{100 * part:.1f} % {'less' if time.value < 1 else 'more'} time"

@@ -194,6 +194,11 @@ def _read_csv(file: Path) -> tuple[dict[str, Any], ...]:
 
 
 def dump_scenario(scenario: Scenario) -> str:
-    """YAML text that `load_scenario` reads as an equal scenario, without values that equal their defaults."""
+    """YAML text that `load_scenario` reads as an equal scenario, without values that equal their defaults.
+
+    But for `model_bytes`: where it is named, it counts in a rehearsal, and else the real size of the model does.
+    """
     data = scenario.model_dump(mode="json", exclude_defaults=True)
+    if "model_bytes" in scenario.model_fields_set:
+        data["model_bytes"] = scenario.model_bytes
     return yaml.dump(data, Dumper=Dumper, sort_keys=False, width=120)

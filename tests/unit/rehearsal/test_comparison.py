@@ -5,12 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from dynamix_ps.config.schema import Config
 from dynamix_ps.errors import UsageError
 from dynamix_ps.rehearsal.comparison import Comparison, choose_target, seeds_that_change_nothing
 from dynamix_ps.rehearsal.outcome import Evaluated, Outcome, Target
+from dynamix_ps.rehearsal.power import smallest_difference
 from dynamix_ps.rehearsal.report import about, sentence
 from dynamix_ps.rehearsal.study import Run, Study
 from dynamix_ps.sim.scenario.load import Scenario
@@ -44,6 +46,15 @@ def test_pairs_take_the_luck_of_the_seed_out():
     assert quick.seconds_per_sample is not None and quick.seconds_per_sample.value == pytest.approx(0.75)
     assert (quick.quicker, quick.seeds, slow.time.value) == (4, 4, 1.0)
     assert sentence(quick, "slow").startswith("quick against slow: 25.0 % less time")
+
+
+def test_a_difference_that_is_not_seen_comes_with_one_that_would_be():
+    found = outcomes({"quick": 150.0, "slow": 150.0}, [1.0, 1.2])
+    other = {run: outcome(run_speed, 1.0) for run, run_speed in zip(found, (140.0, 165.0, 150.0, 150.0), strict=True)}
+    (quick, _) = Comparison(other, TARGET, "slow").standings("any", ("quick", "slow"))
+    logs = np.log(150 / np.array([140.0, 165.0]))
+    assert quick.shown == pytest.approx(smallest_difference(logs))
+    assert f"; one of {100 * quick.shown:.2g} % would show" in sentence(quick, "slow")
 
 
 def test_policies_that_decide_the_same_take_the_same_time():

@@ -166,6 +166,13 @@ def test_what_is_written_is_read_back_as_the_same(tmp_path: Path, name: str):
     assert load_scenario(write(tmp_path, dump_scenario(larger))) == larger
 
 
+def test_whether_the_bytes_are_named_is_written_too(tmp_path: Path):
+    named = Scenario(name="t", model_bytes=Scenario(name="t").model_bytes)
+    for scenario in (named, Scenario(name="t")):
+        again = load_scenario(write(tmp_path, dump_scenario(scenario)))
+        assert ("model_bytes" in again.model_fields_set) == ("model_bytes" in scenario.model_fields_set)
+
+
 def test_a_profile_gives_the_values_that_are_not_written(tmp_path: Path):
     text = "name: t\ntarget_accuracy: 0.4\ntraining: {profile: transformer, noise_scale: 77.0}\n"
     training = load_scenario(write(tmp_path, text)).training
