@@ -2,5 +2,5 @@
 
 In reading order: settings.py, network.py (policy and critic), normalise.py (observations), actor_critic.py (acts
 and learns), rollout.py and gae.py (experience and advantages), update.py and adam.py (learning), policy_file.py (on
-disk), train.py (the whole loop on any gymnasium environment).
+disk), reward_scale.py (the unit of rewards), train.py (the whole loop on any gymnasium environment).
 """

@@ -104,17 +104,17 @@ class Rollout:
         self._bootstrap.append(bootstrap)
         self._present.append(present)
 
-    def batch(self, last_values: Array | None) -> Batch:
+    def batch(self, last_values: Array | None, reward_unit: float = 1.0) -> Batch:
         """Everything so far as one batch; `last_values` (N,) are the values of the states after the last step.
 
-        They may be None if all episodes were cut after it.
+        They may be None if all episodes were cut after it. Rewards are divided by `reward_unit`, in which values count.
 
         `clip`: advantages by GAE, normalised to mean 0 and deviation 1 over the batch. `simple`: advantages and
         returns are the plain discounted rewards up to the end of the episode or of the rollout.
         """
         settings = self._settings
         present = np.stack(self._present)
-        rewards = np.stack(self._rewards)
+        rewards = np.stack(self._rewards) / reward_unit
         linked = ~np.stack(self._cut)
         linked[:-1] &= present[1:]
         if settings.learner == "simple":

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from dynamix_ps.errors import PolicyError
 from dynamix_ps.policy.ppo.actor_critic import ActorCritic
+from dynamix_ps.policy.ppo.reward_scale import RewardScale
 from dynamix_ps.policy.ppo.rollout import Batch, Rollout
 from dynamix_ps.policy.ppo.settings import Settings
 
@@ -34,6 +35,7 @@ class TrainConfig:
     n_envs: int = 8  # environments in parallel
     n_steps: int = 128  # steps of each environment between updates
     anneal: bool = True  # the learning rate falls to 0 linearly
+    scale_rewards: bool = True  # divide them by how much discounted returns vary: their unit has no effect then
 
 
 def train(
@@ -48,7 +50,7 @@ def train(
     Args:
         env_fn: makes one environment; called `config.n_envs` times.
         total_steps: of all environments together, rounded up to whole rollouts.
-        config: None: the defaults.
+        config: None: the defaults. With `scale_rewards` the critic's values are scaled as the rewards are.
         on_episode: called at the end of every episode with the number of steps so far and the episode's return.
 
     Raises:
@@ -59,25 +61,27 @@ def train(
     envs = _Environments(env_fn, config.n_envs, rng, on_episode)
     try:
         agent = ActorCritic.fresh(envs.observations.shape[1], envs.n_actions, settings, rng)
+        scale = RewardScale(config.n_envs, settings.gamma)
         while envs.steps < total_steps:
             left = 1 - envs.steps / total_steps if config.anneal else 1.0
-            agent.update(_collect(agent, envs, config), settings.learning_rate * left)
+            agent.update(_collect(agent, envs, scale, config), settings.learning_rate * left)
     finally:
         envs.close()
     return agent
 
 
-def _collect(agent: ActorCritic, envs: _Environments, config: TrainConfig) -> Batch:
+def _collect(agent: ActorCritic, envs: _Environments, scale: RewardScale, config: TrainConfig) -> Batch:
     rollout = Rollout(config.settings)
     everyone = np.ones(config.n_envs, dtype=np.bool_)
     for _ in range(config.n_steps):
         acted = agent.act(envs.observations, explore=True, learn_normaliser=True)
         rewards, ended, broken_off = envs.step(acted.actions)
+        scale.observe(rewards, ended)
         bootstrap = np.zeros(config.n_envs, dtype=np.float32)
         for number, last in broken_off.items():
             bootstrap[number] = agent.values(last[None])[0]
         rollout.add(acted, rewards, ended, bootstrap, everyone)
-    return rollout.batch(agent.values(envs.observations))
+    return rollout.batch(agent.values(envs.observations), scale.unit if config.scale_rewards else 1.0)
 
 
 class _Environments:

@@ -15,12 +15,14 @@ LENGTH = 5
 
 
 class Signs(gymnasium.Env[np.ndarray, int]):
-    """Pays 1 for action 3 where the number seen is negative and for action 4 where not. Numbers come in a square."""
+    """Pays for action 3 where the number seen is negative and for action 4 where not. Numbers come in a square."""
 
-    def __init__(self, terminates: bool = True, length: int = LENGTH, pays_always: bool = False) -> None:
+    def __init__(
+        self, terminates: bool = True, length: int = LENGTH, pays_always: bool = False, pay: float = 1.0
+    ) -> None:
         self.observation_space = Box(-1, 1, (1, 1), np.float64)
         self.action_space = Discrete(2, start=3)
-        self._terminates, self._length, self._pays_always = terminates, length, pays_always
+        self._terminates, self._length, self._pays_always, self._pay = terminates, length, pays_always, pay
         self.closed = False
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
@@ -34,7 +36,7 @@ class Signs(gymnasium.Env[np.ndarray, int]):
         right = action == (3 if self._seen[0, 0] < 0 else 4)
         self._step += 1
         end = self._step == self._length
-        reward = float(right or self._pays_always)
+        reward = self._pay * float(right or self._pays_always)
         return self._look(), reward, end and self._terminates, end and not self._terminates, {}
 
     def close(self) -> None:
@@ -81,6 +83,14 @@ def test_same_seed_same_bits() -> None:
     first, second, other = (train(Signs, 300, seed, SMALL).weights.params.flat.tobytes() for seed in (1, 1, 2))
     assert first == second
     assert first != other
+
+
+@pytest.mark.parametrize("scale_rewards", [True, False])
+def test_scaled_rewards_have_no_unit(scale_rewards: bool) -> None:
+    """Otherwise the critic is far from large returns for long, and its error drives the policy to a single action."""
+    config = TrainConfig(SMALL.settings, 4, 32, scale_rewards=scale_rewards)
+    few, many = (train(lambda pay=pay: Signs(pay=pay), 300, 0, config) for pay in (1.0, 1024.0))  # type: ignore[misc]
+    assert (few.weights.params.flat == many.weights.params.flat).all() == scale_rewards
 
 
 def test_the_learning_rate_falls_unless_told_otherwise() -> None:
