@@ -18,6 +18,7 @@ Shared:
     comm_worker         a worker of `comm`
     comm_curve_worker   a worker of `comm_curve`
     comm_limits         what sums over a network can reach at best, and the bars
+    ppo_trainings       the tasks of `ppo_reference`, and one training
     memory_floor        the least time that a sum needs in shared memory
     probe_role          a role of `probe`
     gpu_checks          the checks of `gpu_check`
