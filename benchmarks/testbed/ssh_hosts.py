@@ -7,6 +7,7 @@ hosts have the file system of the machine, so paths are the same on all of them.
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
@@ -20,7 +21,7 @@ _START_S = 10.0
 _SSHD_CONFIG = """\
 ListenAddress {address}
 HostKey {folder}/host-key
-AuthorizedKeysFile {folder}/user-key.pub
+AuthorizedKeysFile {folder}/authorized-{name}
 StrictModes no
 UsePAM no
 PasswordAuthentication no
@@ -62,6 +63,7 @@ class SshHosts:
         self.configure("")
         Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # where sshd confines itself; its package makes it at boot
         for name in names:
+            self.show_all(name)
             self._start_sshd(name)
 
     def configure(self, before: str) -> None:
@@ -72,13 +74,29 @@ class SshHosts:
         wrapper.write_text(f'#!/bin/sh\nexec {SSH} -F {self.folder}/ssh-config "$@"\n')
         wrapper.chmod(0o755)
 
+    def show_instead(self, name: str, folder: Path, instead: Path) -> None:
+        """Let who logs in on a host from now on find there, at the path `folder`, what is in `instead`."""
+        view = self.folder / f"view-{name}"
+        mount = 'mount --bind "$0" "$1" && eval "$SSH_ORIGINAL_COMMAND"'
+        argv = ("unshare", "--mount", "sh", "-c", mount, str(instead), str(folder))
+        view.write_text(f"#!/bin/sh\nexec {shlex.join(argv)}\n")
+        view.chmod(0o755)
+        self._authorize(name, f'command="{view}" ')
+
+    def show_all(self, name: str) -> None:
+        """Let who logs in on a host find the file system of the machine."""
+        self._authorize(name, "")
+
+    def _authorize(self, name: str, options: str) -> None:
+        (self.folder / f"authorized-{name}").write_text(options + (self.folder / "user-key.pub").read_text())
+
     def environment(self, environ: Mapping[str, str]) -> dict[str, str]:
         """An environment in which `ssh` has this configuration."""
         return {**environ, "PATH": os.pathsep.join((str(self.folder / "bin"), environ.get("PATH", os.defpath)))}
 
     def _start_sshd(self, name: str) -> None:
         config, said = self.folder / f"sshd-{name}", self.folder / f"sshd-{name}.log"
-        config.write_text(_SSHD_CONFIG.format(address=self._bed.address(name), folder=self.folder))
+        config.write_text(_SSHD_CONFIG.format(address=self._bed.address(name), folder=self.folder, name=name))
         with said.open("wb") as log:
             argv = [str(_SSHD), "-D", "-e", "-f", str(config)]
             process = self._bed.popen(name, argv, stdin=subprocess.DEVNULL, stderr=log)

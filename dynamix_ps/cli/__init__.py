@@ -4,7 +4,7 @@ main          finds the sub-command and runs it
 
 init          writes an annotated cluster file
 build_byteps  builds and installs BytePS
-doctor        checks this machine
+doctor        checks this machine, or the hosts of a job
 launch        runs a cluster file on its hosts
 bpslaunch     `dynamix-bpslaunch`, which replaces BytePS's bpslaunch
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from dynamix_ps.cli.host_options import host_options
 from dynamix_ps.cli.policy_name import POLICY_NAMES, PolicyName
 from dynamix_ps.config.host_list import chosen_hosts
 from dynamix_ps.config.load import check_rules, load_config
@@ -31,10 +32,7 @@ _MODES = ("adapt", "observe", "off")
 @click.option("--run-dir", help="Folder for run folders, instead of run_dir in the file.")
 @click.option("--policy", type=PolicyName(), help=f"Policy, instead of the section policy in the file: {POLICY_NAMES}.")
 @click.option("--mode", type=click.Choice(_MODES), help="Mode, instead of mode in the file.")
-@click.option("-H", "listed", metavar="HOSTS", help="Hosts with slots, such as a:2,b:1, instead of cluster.hosts.")
-@click.option("--hostfile", type=click.Path(path_type=Path), help="File of hosts, such as `a slots=2`, instead of -H.")
-@click.option("--include", metavar="HOSTS", help="Use these hosts alone, or slots of them, such as a@b:0,1.")
-@click.option("--exclude", metavar="HOSTS", help="Do not use these hosts, or slots of them.")
+@host_options
 @click.argument("cmd", nargs=-1, type=click.UNPROCESSED)
 def command(
     config_file: Path,

@@ -445,6 +445,12 @@ class Config(_Section):
     """Limits of time."""
     command: Annotated[tuple[str, ...], Field(examples=[["python", "train.py", "--epochs", "3"]])] = ()
     """What every worker runs when no command is given after `--`. `python` is the interpreter of this installation."""
+    sync: Literal["none", "rsync"] = "none"
+    """How the code gets to other hosts.
+
+    `none`: it is there, under the same path. `rsync`: before the run, the folder from which the job is launched (or
+    that of a script which is elsewhere) is copied there, without .git, .venv, __pycache__ and runs. Nothing is deleted.
+    """
     env: Annotated[dict[str, str], Field(examples=[{"OMP_NUM_THREADS": "2"}])] = {}
     """Further environment variables of every worker. Those that the launcher sets are refused."""
 

@@ -6,6 +6,12 @@ In reading order:
 Before the start
   preflight       refuses what cannot work, before anything is started
   doctor          the checks of `dynamix doctor`
+  check           one line of what is found
+  inspection      asks all hosts what they are, and whether they reach each other
+  host_checks     whether what they tell fits together
+  host_table      the same as a table
+  code_files      the folder of the job's code, and digests of its files
+  code_sync       copies it to the hosts
   plan            name, host, command line and environment of every role
 
 The launcher, while the roles run
@@ -14,6 +20,7 @@ The launcher, while the roles run
   verdict         decides whether the run goes on, is complete or has failed
   observe         records and shows the run while it goes on
   logs            what roles print: one file per role, and prefixed lines on the terminal
+  host_links      the links to all agents, and the loop that serves them
   interrupts      Ctrl-C and other signals to the launcher
 
 Between launcher and agents
@@ -28,6 +35,8 @@ Between launcher and agents
 On a host
   agent           the process of an agent, and its lease
   host_agent      what a run has on one host: roles, quotas, probe, ports, files
+  host_facts      what the host is and has
+  reach           listens for other hosts, connects to them, measures rates
   role_group      the started roles: output, ends, signals
   process         one role as a process
   placement       where roles run within this host, and what changes around them: here, or on a test bed

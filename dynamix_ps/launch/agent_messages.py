@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-PROTOCOL = 1
+PROTOCOL = 2
 MAX_LINE_BYTES = 4 << 20  # a cluster file has at most 1 MB, which JSON may write in four
 MAX_DATA_BYTES = 1 << 20
 _MAX_GREETING_BYTES = 64 << 10
@@ -29,6 +29,27 @@ class StreamError(Exception):
 
 
 # -- from the launcher to an agent ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Inspect:
+    """Tell what this host is and has, and listen for the other hosts until `Prepare`. Answer: `Inspected`."""
+
+    host: str  # this one's name in the cluster file
+    address: str  # what the cluster file calls its address
+    peers: tuple[str, ...]  # addresses of the other hosts that have roles
+    cwd: str
+    code: str  # folder whose Python files are told
+    ports: dict[str, int]  # those that roles here are to have, by their keys in the cluster file
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """Connect to other hosts that listen; the lists have one entry per port. Answer: `Reached`."""
+
+    addresses: tuple[str, ...]
+    ports: tuple[int, ...]
+    rate_s: float  # send as much as possible for so long, to each in turn; 0: connect alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +107,33 @@ class Hello:
     python: str
     hostname: str
     pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Inspected:
+    """Answer to `Inspect`. What is not known is empty."""
+
+    address: str  # under which the other hosts reach this one
+    ports: dict[str, int]  # on which it listens: by their keys, and a free one under ""
+    problem: str  # why it has no address, or cannot listen
+    cwd_problem: str  # why it cannot go to that folder
+    versions: dict[str, str]  # of Python and of packages
+    package: str  # digest of the files of this package
+    code: dict[str, str]  # digest of each Python file, by its path in the folder
+    code_problem: str  # why they are not told
+    memory_bytes: int  # free
+    gpus: tuple[str, ...]  # their models
+    clock_s: float  # since 1970, when this was sent
+    took_s: float  # from `Inspect` until then
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """Answer to `Reach`, with one entry per port."""
+
+    problems: tuple[str, ...]  # empty: it is open
+    round_trips_s: tuple[float, ...]
+    bytes_per_s: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,8 +222,22 @@ class Alive:
     """The sender is there. Sent regularly: who hears nothing for LEASE_S counts the other as lost."""
 
 
-ToAgent = Prepare | Begin | SetSpeeds | Signal | Finish | FilePart | Alive
-FromAgent = Hello | Ready | Refused | Started | Output | Ended | Suspended | Event | Finished | FilePart | Alive
+ToAgent = Inspect | Reach | Prepare | Begin | SetSpeeds | Signal | Finish | FilePart | Alive
+FromAgent = (
+    Hello
+    | Inspected
+    | Reached
+    | Ready
+    | Refused
+    | Started
+    | Output
+    | Ended
+    | Suspended
+    | Event
+    | Finished
+    | FilePart
+    | Alive
+)
 Message = ToAgent | FromAgent
 
 _KINDS: dict[str, type[Any]] = {kind.__name__.lower(): kind for kind in typing.get_args(Message)}

@@ -43,6 +43,9 @@ class AgentCommand:
     name: str = "its agent"  # what the command is, for messages
     shares_run_folder: bool = False  # the agent is on the launcher's machine
     advice: Advice = no_advice  # what to do about its end
+    shell: tuple[
+        str, ...
+    ] = ()  # runs other commands there, if a name of the host and a command follow; or nothing does
 
 
 AGENT = ("-m", "dynamix_ps.launch.agent")  # arguments of Python
@@ -57,10 +60,10 @@ class Commands:
     """
 
     def __init__(self, command_of: Callable[[str], AgentCommand]) -> None:
-        self._command_of = command_of
+        self.command_of = command_of
 
     def connect(self, host: str, selector: selectors.BaseSelector, deliver: Deliver) -> AgentLink:
-        return CommandLink(host, self._command_of(host), selector, deliver)
+        return CommandLink(host, self.command_of(host), selector, deliver)
 
 
 class CommandLink:

@@ -10,9 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from dynamix_ps.byteps_build.install import InstalledInfo, installed_info
 from dynamix_ps.cgroups import available_cores
@@ -20,12 +18,11 @@ from dynamix_ps.config import variables
 from dynamix_ps.config.role_hosts import role_hosts
 from dynamix_ps.config.schema import Cluster, Config, Worker
 from dynamix_ps.errors import DynamixError
+from dynamix_ps.launch.check import Check, Status
 from dynamix_ps.launch.cpu_quota import find_controller
 from dynamix_ps.launch.ports import choose_ports
 from dynamix_ps.launch.preflight import preflight
 from dynamix_ps.metrics.network.sources import check_levels
-
-Status = Literal["ok", "warning", "blocker"]
 
 _OLDEST_PYTHON = (3, 10)
 _NEEDED = (
@@ -42,16 +39,6 @@ _NEEDED = (
 )
 _ROOMY_SHM_BYTES = 256 << 20  # twice the gradients of a large model, for several workers
 _IMPORT_LIMIT_S = 60
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One line. With a blocker training cannot work here."""
-
-    name: str
-    status: Status
-    detail: str
-    fix: str = ""
 
 
 def all_checks(config: Config | None) -> Iterator[Check]:

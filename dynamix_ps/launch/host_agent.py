@@ -27,7 +27,9 @@ from dynamix_ps.launch.agent_messages import (
     Finish,
     Finished,
     FromAgent,
+    Inspect,
     Prepare,
+    Reach,
     Ready,
     Refused,
     SetSpeeds,
@@ -45,10 +47,12 @@ from dynamix_ps.launch.holdings import (
     new_shm_prefix,
     start_of,
 )
+from dynamix_ps.launch.host_facts import inspected
 from dynamix_ps.launch.network_probe import network_probe
 from dynamix_ps.launch.own_address import own_address
 from dynamix_ps.launch.placement import Placement, ThisMachine
 from dynamix_ps.launch.plan import RunPlace, plan_roles
+from dynamix_ps.launch.reach import Listener, reached
 from dynamix_ps.launch.reaper import WHAT, Reaper
 from dynamix_ps.launch.role_group import RoleGroup
 from dynamix_ps.run_record.run_folder import RunFolder
@@ -91,6 +95,8 @@ class HostAgent:
         self._placement = placement or ThisMachine()
         self._roles = RoleGroup(selector, send, environ, has_room, before_end=self._send_files)
         self._held = ExitStack()
+        self._listener = Listener(selector)  # for the other hosts, before a run
+        self._held.callback(self._listener.close)
         self._run: _Prepared | None = None
         self._reaper: Reaper | None = None
         self._files: FolderSender | None = None  # none where the launcher has the same run folder
@@ -140,7 +146,11 @@ class HostAgent:
             self._reaper = None
 
     def _follow(self, message: ToAgent) -> None:
-        if isinstance(message, Prepare):
+        if isinstance(message, Inspect):
+            self._send(inspected(message, self._listener))
+        elif isinstance(message, Reach):
+            self._send(reached(message))
+        elif isinstance(message, Prepare):
             self._prepare(message)
         elif isinstance(message, FilePart):
             self._run_at_hand()
@@ -170,6 +180,7 @@ class HostAgent:
         return self._run
 
     def _prepare(self, message: Prepare) -> None:
+        self._listener.close()
         _enter(message)
         release_stale()
         scratch = make_scratch(new_scratch_path(message.run_id), sockets=0)

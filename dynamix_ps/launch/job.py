@@ -21,16 +21,19 @@ from dynamix_ps.config.schema import Config
 from dynamix_ps.errors import DynamixError, EnvironmentNotReady
 from dynamix_ps.exit_codes import print_error
 from dynamix_ps.launch.agent import LEASE_S
-from dynamix_ps.launch.agent_link import Target
+from dynamix_ps.launch.agent_link import OwnProcess, Target
+from dynamix_ps.launch.code_sync import send_code
 from dynamix_ps.launch.emulate import Emulation, choose_emulation
 from dynamix_ps.launch.holdings import new_scratch_path, new_shm_prefix
+from dynamix_ps.launch.host_checks import host_checks
+from dynamix_ps.launch.host_table import host_lines
 from dynamix_ps.launch.interrupts import Interrupts
 from dynamix_ps.launch.logs import PrefixedOutput
 from dynamix_ps.launch.observe import Observer
 from dynamix_ps.launch.placement import Placement, ThisMachine
 from dynamix_ps.launch.plan import RunPlace, as_shell, hosts_with_roles, job_roles, plan_roles
 from dynamix_ps.launch.ports import choose_ports
-from dynamix_ps.launch.preflight import preflight
+from dynamix_ps.launch.preflight import expected_of_hosts, preflight
 from dynamix_ps.launch.run_hosts import RunHosts
 from dynamix_ps.launch.supervise import Supervisor
 from dynamix_ps.launch.targets import target_of
@@ -169,7 +172,8 @@ class _Run:
 
     def _supervise(self, hosts: RunHosts, show: PrefixedOutput) -> Ending:
         with LiveView(self._recorder.state, self._console) as live:
-            if not hosts.prepare(self._run_id, secrets.token_hex(16), self._resume):
+            ready = self._hosts_fit(hosts) and hosts.prepare(self._run_id, secrets.token_hex(16), self._resume)
+            if not ready:
                 return interrupted(self._interrupts.first)
             self._heterogeneity = hosts.emulation
             self._recorder.event("launch", roles=list(hosts.roles), emulation=hosts.emulation)
@@ -181,6 +185,31 @@ class _Run:
         if observer.problem:
             self._notes.append(observer.problem)
         return ending
+
+    def _hosts_fit(self, hosts: RunHosts) -> bool:
+        """See whether other hosts have what the run needs, and reach each other, before anything starts.
+
+        Returns whether it may start: not if a signal has come. Raises EnvironmentNotReady where they do not fit.
+        """
+        if isinstance(self._target, OwnProcess):
+            return True
+        if self._config.sync == "rsync" and not send_code(
+            self._config, self._target, hosts.names, os.environ, lambda: self._interrupts.count > 0
+        ):
+            return False
+        report = hosts.inspect()
+        if report is None:
+            return False
+        found = host_checks(report, self._config, expected_of_hosts(self._config, code_is_there=True))
+        blockers = [str(check) for check in found if check.status == "blocker"]
+        for line in host_lines(report) if blockers else ():
+            _say(self._console, line)
+        for check in found[len(blockers) :]:
+            _say(self._console, f"warning: {check}")
+        if blockers:
+            raise EnvironmentNotReady("\n".join(blockers))
+        _say(self._console, f"hosts: {', '.join(hosts.names)} have the same code and versions, and reach each other")
+        return True
 
     def conclude(self, ending: Ending) -> int:
         """Tell the cause of a failure, record the end, write the report; returns the exit code.

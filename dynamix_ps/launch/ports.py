@@ -24,15 +24,16 @@ def choose_ports(cluster: Cluster, rng: random.Random) -> tuple[int, int]:
     Raises:
         EnvironmentNotReady: a fixed port is taken (the message names its owner if visible), or the host is elsewhere.
     """
-    port = _require_free(cluster.host, cluster.port, "cluster.port") if cluster.port else 0
+    port = require_free(cluster.host, cluster.port, "cluster.port") if cluster.port else 0
     arbitrator = cluster.arbitrator_port
     if arbitrator:
-        _require_free(cluster.host, arbitrator, "cluster.arbitrator_port")
+        require_free(cluster.host, arbitrator, "cluster.arbitrator_port")
     port = port or _pick(cluster.host, rng, taken={arbitrator})
     return port, arbitrator or _pick(cluster.host, rng, taken={port})
 
 
-def _require_free(host: str, port: int, key: str) -> int:
+def require_free(host: str, port: int, key: str) -> int:
+    """The port, which nobody has. `key` names it in the message. Raises EnvironmentNotReady."""
     error = bind_error(host, port)
     if error is None:
         return port

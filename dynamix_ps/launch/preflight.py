@@ -12,6 +12,9 @@ from dynamix_ps.byteps_build.install import installed_info
 from dynamix_ps.config import variables
 from dynamix_ps.config.schema import Config
 from dynamix_ps.errors import EnvironmentNotReady, UsageError
+from dynamix_ps.launch.code_files import code_folder, script_of
+from dynamix_ps.launch.host_checks import Expected
+from dynamix_ps.launch.host_facts import code_of, package_digest
 from dynamix_ps.policy.registry import make_policy
 
 
@@ -47,6 +50,12 @@ def check_command(command: tuple[str, ...]) -> None:
         raise UsageError("the command contains a NUL character")
     if command[0] != "python" and shutil.which(command[0]) is None:
         raise UsageError(f"command not found, or not executable: {command[0]!r}")
-    runs_python = os.path.basename(command[0]).startswith("python")
-    if runs_python and len(command) > 1 and command[1].endswith(".py") and not Path(command[1]).is_file():
-        raise UsageError(f"script not found: {command[1]} (looked in {os.getcwd()})")
+    script = script_of(command)
+    if script is not None and not Path(script).is_file():
+        raise UsageError(f"script not found: {script} (looked in {os.getcwd()})")
+
+
+def expected_of_hosts(config: Config, code_is_there: bool) -> Expected:
+    """What hosts must have alike, as it is here. `code_is_there`: whether they must have the code already."""
+    code, _ = code_of(code_folder(config.command, Path.cwd(), Path.home()))
+    return Expected(package_digest(), code if code_is_there else None)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import selectors
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -33,6 +32,8 @@ from dynamix_ps.launch.agent_messages import (
     Suspended,
 )
 from dynamix_ps.launch.folder_mirror import FolderReceiver, parts_of
+from dynamix_ps.launch.host_links import HostLinks
+from dynamix_ps.launch.inspection import HostReport, Inspection
 from dynamix_ps.launch.interrupts import Interrupts
 from dynamix_ps.launch.logs import RoleLog
 from dynamix_ps.launch.plan import JobRole, hosts_with_roles, job_roles
@@ -93,12 +94,12 @@ class RunHosts:
         show: Callable[[str, str], None],
         interrupts: Interrupts,
     ) -> None:
-        self._config, self._folder, self._target = config, folder, target
+        self._config, self._folder = config, folder
         self._events, self._show, self._interrupts = events, show, interrupts
         self.names = hosts_with_roles(config)
         self.roles = {role.name: RoleState(role, RoleLog(folder.log_file(role.name))) for role in job_roles(config)}
-        self._selector = selectors.DefaultSelector()
-        self._links: dict[str, AgentLink] = {}
+        self._links = HostLinks(target, self._receive)
+        self._inspection: Inspection | None = None  # while it goes on
         self._ready: dict[str, Ready] = {}
         self._finished: set[str] = set()
         self._receiver = FolderReceiver(folder.path)
@@ -109,7 +110,7 @@ class RunHosts:
     @property
     def lost(self) -> dict[str, str]:
         """Hosts of which nothing comes any more before they have finished, with the reason."""
-        return {name: link.lost for name, link in self._links.items() if link.lost and name not in self._finished}
+        return {name: reason for name, reason in self._links.lost.items() if name not in self._finished}
 
     @property
     def emulation(self) -> str:
@@ -117,14 +118,29 @@ class RunHosts:
         told = {name: ready.emulation for name, ready in self._ready.items()}
         return "; ".join(told.values() if len(told) == 1 else (f"{name}: {text}" for name, text in told.items()))
 
+    def inspect(self) -> HostReport | None:
+        """Reach all hosts and ask what they are. None if a signal has come to the launcher.
+
+        Raises:
+            EnvironmentNotReady: there is no way to try.
+        """
+        self._links.connect(self.names)
+        self._inspection = Inspection(self._config, self._links, lambda: self._interrupts.count > 0)
+        try:
+            return self._inspection.run(rates=False)
+        finally:
+            self._inspection = None
+
     def prepare(self, run_id: str, token: str, resume: Path | None) -> bool:
-        """Reach all hosts and make them ready. Returns whether they are: not if a signal has come to the launcher.
+        """Reach all hosts, if need be, and make them ready.
+
+        Returns whether they are: not if a signal has come to the launcher.
 
         Raises:
             DynamixError: a host cannot be reached, or refuses; the text names it.
         """
-        for name in self.names:
-            self._links[name] = self._target.connect(name, self._selector, self._receive)
+        if not self._links:
+            self._links.connect(self.names)
         for name, link in self._links.items():
             link.send(self._preparation(name, link.shares_run_folder, run_id, token, resume))
         on_the_way: dict[str, Iterator[FilePart]] = {}  # the rest of the checkpoint, for each host that needs it
@@ -176,16 +192,7 @@ class RunHosts:
 
     def pump(self, duration_s: float) -> None:
         """Take in what comes for `duration_s`."""
-        deadline_s = time.monotonic() + duration_s
-        while (left_s := deadline_s - time.monotonic()) > 0:
-            if not self._selector.get_map():
-                time.sleep(left_s)
-                break
-            for key, _ in self._selector.select(left_s):
-                if self._selector.get_map().get(key.fd) is key:  # not if one before it has closed it
-                    key.data()
-        for link in self._links.values():
-            link.tick()
+        self._links.pump(duration_s)
 
     @property
     def unconfirmed(self) -> list[str]:
@@ -214,14 +221,10 @@ class RunHosts:
             self.pump(_TICK_S)
             if time.monotonic() - self._news_s > _FINISH_S or self._interrupts.count >= 2:
                 break
-        for link in self._links.values():
-            link.leave()
-        for link in self._links.values():
-            link.close()
+        self._links.close()
         for state in self.roles.values():
             state.log.write(b"", final=True)
         self._receiver.close()
-        self._selector.close()
 
     def _preparation(self, name: str, shared: bool, run_id: str, token: str, resume: Path | None) -> Prepare:
         came = _arriving(resume) if resume is not None and not shared else ""
@@ -237,6 +240,9 @@ class RunHosts:
         )
 
     def _receive(self, host: str, message: FromAgent) -> None:
+        if self._inspection is not None:
+            self._inspection.receive(host, message)
+            return
         if not isinstance(message, Alive):
             self._news_s = time.monotonic()
         if isinstance(message, Output):

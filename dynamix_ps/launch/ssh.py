@@ -69,8 +69,9 @@ def ssh_command(host: str, address: str | None, environ: Mapping[str, str]) -> A
         to, there = address, (f"-oHostName={address}", host)
     options = (f"-o{name}={value}" for name, value in _OPTIONS.items())
     name = f"ssh to {configured.get('user', '')}@{to} port {configured.get('port', '22')}"
-    argv = (ssh, *options, *there, _remote_command(environ))
-    return AgentCommand(argv, name, advice=partial(advice, host, to, " ".join(there)))
+    shell = (ssh, *options, *there[:-1])
+    argv = (*shell, host, _remote_command(environ))
+    return AgentCommand(argv, name, advice=partial(advice, host, to, " ".join(there)), shell=shell)
 
 
 def advice(host: str, to: str, login: str, exit_code: int, lines: Sequence[str], spoke: bool) -> str:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from dynamix_ps.messages import NAN
@@ -54,6 +56,19 @@ def first_device(environ: Mapping[str, str]) -> str:
             first = value.split(",")[0].strip()
             return "" if first in ("-1", "none", "void", "NoDevFiles") else first
     return "0"
+
+
+def gpu_models(driver: Path = Path("/proc/driver/nvidia/gpus")) -> tuple[str, ...]:
+    """Model of each GPU of this machine, as NVIDIA's driver names it; none without the driver."""
+    found = []
+    for file in driver.glob("*/information"):
+        try:
+            text = file.read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            continue  # gone since the folder was read
+        number, model = re.search(r"^Device Minor:\s*(\d+)", text, re.M), re.search(r"^Model:\s*(.+?)\s*$", text, re.M)
+        found.append((int(number.group(1)) if number else 0, model.group(1) if model else "unknown"))
+    return tuple(model for _, model in sorted(found))
 
 
 def _find(nvml: Any, device: str) -> Any:

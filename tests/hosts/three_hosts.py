@@ -27,8 +27,12 @@ class ThreeHosts(SshHosts):
 
     def launch(self, cwd: Path, *arguments: str, on: str = HOSTS[0]) -> subprocess.Popen[str]:
         """`dynamix launch ...` on a host; its standard error and output come in one stream."""
+        return self.dynamix(cwd, "launch", *arguments, on=on)
+
+    def dynamix(self, cwd: Path, *arguments: str, on: str = HOSTS[0]) -> subprocess.Popen[str]:
+        """`dynamix ...` on a host; its standard error and output come in one stream."""
         return subprocess.Popen(
-            [*self.bed.inside(on), sys.executable, "-m", "dynamix_ps.cli.main", "launch", *arguments],
+            [*self.bed.inside(on), sys.executable, "-m", "dynamix_ps.cli.main", *arguments],
             cwd=cwd,
             env=self.environment(environment()),
             stdin=subprocess.DEVNULL,

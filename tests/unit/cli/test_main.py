@@ -21,8 +21,8 @@ from dynamix_ps.config.schema import Config, Policy, Ppo
 from dynamix_ps.errors import INTERRUPTED_EXIT_CODE, ConfigError, DynamixError, EnvironmentNotReady, StallError
 from dynamix_ps.exit_codes import exit_code_of
 from dynamix_ps.launch import doctor as checks
+from dynamix_ps.launch.check import Check
 from dynamix_ps.launch.cpu_quota import CpuController
-from dynamix_ps.launch.doctor import Check
 from tests.launching import ROOT, environment
 
 SOURCES = sources_digest("ours")

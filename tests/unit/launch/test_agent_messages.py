@@ -33,8 +33,10 @@ VALUES: dict[Any, st.SearchStrategy[Any]] = {
     bool: st.booleans(),
     bytes: st.binary(max_size=100),
     tuple[str, ...]: st.lists(TEXT, max_size=3).map(tuple),
+    tuple[int, ...]: st.lists(st.integers(0, 65535), max_size=3).map(tuple),
     tuple[float, ...]: st.lists(st.floats(0, 1), max_size=3).map(tuple),
     dict[str, str]: st.dictionaries(TEXT, TEXT, max_size=3),
+    dict[str, int]: st.dictionaries(TEXT, st.integers(0, 65535), max_size=3),
 }
 
 

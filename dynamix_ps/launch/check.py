@@ -1,0 +1,21 @@
+"""One line of what `dynamix doctor` and the preflight of several hosts have found."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Status = Literal["ok", "warning", "blocker"]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One line. With a blocker training cannot work here."""
+
+    name: str
+    status: Status
+    detail: str
+    fix: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.detail}{self.fix and f'; {self.fix}'}"
