@@ -26,7 +26,9 @@ class Recorder:
         self.folder = folder
         self.config = config
         policy = config.policy.name if config.mode == "adapt" else f"{config.policy.name}, {config.mode}"
-        self.state = RunState(len(config.cluster.workers), folder.path.name, policy, config.batch.counted)
+        workers = config.cluster.workers
+        hosts = [worker.host or "" for worker in workers]
+        self.state = RunState(len(workers), folder.path.name, policy, config.batch.counted, hosts)
         self._clock = clock
         self._files = RoleFiles(folder)
         self._damaged = 0

@@ -155,12 +155,13 @@ def _rounded(fields: Line) -> dict[str, Any]:
 
 def _worker_row(worker: WorkerState, config: Config) -> dict[str, Any]:
     duration = worker.totals.get("duration", 0.0)
-    speed = config.cluster.workers[worker.rank].speed if worker.rank < len(config.cluster.workers) else None
+    planned = config.cluster.workers[worker.rank] if worker.rank < len(config.cluster.workers) else None
     return {
         "rank": worker.rank,
+        "host": planned and planned.host,
         "state": worker.phase,
         "error": worker.error,
-        "speed": speed,
+        "speed": planned and planned.speed,
         "iterations": worker.iteration,
         "samples": worker.samples,
         "samples_per_s": _known(worker.samples / (worker.train_s or duration)) if worker.train_s or duration else None,

@@ -105,11 +105,15 @@ def _decided(rate: dict[str, Any]) -> str:
 
 
 def _workers(rows: list[dict[str, Any]], counted: str) -> str:
+    """One row per worker; where they are on several hosts, those of one host stand together."""
+    hosts = list(dict.fromkeys(row["host"] for row in rows))
+    several = len(hosts) > 1
     head = ("worker", "state", "speed", "batch", f"{counted}/s", "compute", "push-pull", "wait", "input")
     return _table(
-        head,
+        ("host", *head) if several else head,
         (
             (
+                *((_or_dash(row["host"]),) if several else ()),
                 str(row["rank"]),
                 row["state"] + (f": {row['error']}" if row["error"] else ""),
                 _unit(row["speed"], "", 2),
@@ -117,7 +121,7 @@ def _workers(rows: list[dict[str, Any]], counted: str) -> str:
                 _unit(row["samples_per_s"], "", 0),
                 *(_percent(row[f"{part}_fraction"]) for part in ("compute", "push_pull", "wait", "input")),
             )
-            for row in rows
+            for row in sorted(rows, key=lambda row: hosts.index(row["host"]))
         ),
     )
 

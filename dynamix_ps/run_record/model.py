@@ -36,6 +36,7 @@ class WorkerState:
     """One worker: the last window for the live view, totals for the summary."""
 
     rank: int
+    host: str = ""  # name of its host; empty where the job names none
     phase: str = "starting"
     batch_size: int | None = None
     previous_batch_size: int | None = None

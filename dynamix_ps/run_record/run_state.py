@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from dynamix_ps.messages import Flow, LinkView, NetworkSample, ServerView, SystemSample
 from dynamix_ps.metrics.noise import GradientNoise, SmoothedNoise
@@ -27,12 +27,16 @@ PROGRESS_KEPT = 30  # windows from which the time to go is estimated (chosen by 
 
 
 class RunState:
-    """Updated by every line. `run`, `policy` and `counted` (samples or tokens) are names for the live view; all else
-    comes from the lines."""
+    """Updated by every line. `run`, `policy`, `counted` (samples or tokens) and `hosts` (of each worker by its rank, if
+    the job names hosts) are for the live view; all else comes from the lines."""
 
-    def __init__(self, n_workers: int, run: str = "run", policy: str = "-", counted: str = "samples") -> None:
+    def __init__(
+        self, n_workers: int, run: str = "run", policy: str = "-", counted: str = "samples", hosts: Sequence[str] = ()
+    ) -> None:
         self.run, self.policy, self.counted = run, policy, counted
         self.workers = {rank: WorkerState(rank) for rank in range(n_workers)}
+        for rank, host in enumerate(hosts):
+            self.workers[rank].host = host
         self.servers: dict[str, ServerView] = {}  # newest, by name; the scheduler too
         self.traffic = TrafficLedger()
         self.noise = SmoothedNoise()  # of the gradient, as rank 0 told it; the same on every worker
@@ -53,6 +57,20 @@ class RunState:
         self.rollbacks: list[int] = []  # iterations in which the guard of the learning rate took the weights back
         self.arbitrator_starts = 0
         self.arbitrator_restarts = 0
+
+    @property
+    def several_hosts(self) -> bool:
+        """Whether workers are known to be on different hosts."""
+        return len({worker.host for worker in self.workers.values()}) > 1
+
+    @property
+    def workers_by_host(self) -> list[WorkerState]:
+        """Host by host, in the order of their lowest ranks."""
+        first: dict[str, int] = {}
+        ranks = sorted(self.workers)
+        for rank in ranks:
+            first.setdefault(self.workers[rank].host, rank)
+        return [self.workers[rank] for rank in sorted(ranks, key=lambda rank: (first[self.workers[rank].host], rank))]
 
     @property
     def iteration(self) -> int:

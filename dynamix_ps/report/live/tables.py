@@ -35,9 +35,10 @@ class _Column(NamedTuple):
 
 
 def workers_table(state: RunState, width: int, ascii_only: bool) -> Table:
-    """One row per worker."""
+    """One row per worker; where they are on several hosts, those of one host stand together."""
     wide, network = width >= WIDE, not state.traffic.within_one_host
     columns = (
+        _Column("host", lambda w: w.host, "left", least=MEDIUM if state.several_hosts else EVER),
         _Column("worker", lambda w: str(w.rank)),
         _Column("batch", lambda w: or_dash(w.batch_size)),
         _Column("change", lambda w: change(w, ascii_only), "left"),
@@ -62,8 +63,8 @@ def workers_table(state: RunState, width: int, ascii_only: bool) -> Table:
     for column in shown:
         cut = "crop" if ascii_only else "ellipsis"
         table.add_column(column.name, justify=column.justify, no_wrap=True, overflow=cut)  # type: ignore[arg-type]
-    for rank in sorted(state.workers):
-        table.add_row(*(column.cell(state.workers[rank]) for column in shown))
+    for worker in state.workers_by_host:
+        table.add_row(*(column.cell(worker) for column in shown))
     return table
 
 

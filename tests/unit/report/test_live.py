@@ -10,6 +10,7 @@ from dynamix_ps.run_record.run_folder import RunFolder
 from tests.unit.synthetic_run import (
     append,
     config,
+    config_on_hosts,
     evaluation,
     finished,
     flow,
@@ -300,3 +301,14 @@ def test_the_safety_net_is_shown_once_it_acted(folder: RunFolder, recorder: Reco
     shown = drawn(recorder, terminal())
     assert "safety net: 2 times, 1 window" in shown
     assert "proportional shares for 20 windows" in shown
+
+
+def test_workers_of_one_host_stand_together_where_there_are_several(folder: RunFolder) -> None:
+    recorder = Recorder(folder, config_on_hosts("b", "a", "b"))
+    rows = [line.split()[:2] for line in drawn(recorder, terminal()).splitlines() if "starting" in line]
+    assert rows == [["b", "0"], ["b", "2"], ["a", "1"]]
+    assert "host" not in drawn(recorder, terminal(80))
+
+
+def test_on_one_host_there_is_no_column_for_it(recorder: Recorder) -> None:
+    assert "host" not in drawn(recorder, terminal()).partition("worker")[0]

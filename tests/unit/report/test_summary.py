@@ -13,6 +13,7 @@ from tests.unit.synthetic_run import (
     WINDOW,
     append,
     config,
+    config_on_hosts,
     evaluation,
     finished,
     flow,
@@ -227,6 +228,21 @@ def test_what_was_measured(folder: RunFolder) -> None:
     page = folder.summary_md.read_text()
     assert "| 0 | 12.5 MB/s | ebpf | 2.0 MB | 1.0 MB | 7 | 2.000 ms | 50.00 % | 40.00 % |" in page
     assert "| 1 | - | none | - | - | - | - | - | - |" in page
+
+
+def test_workers_of_one_host_stand_together_where_there_are_several(folder: RunFolder) -> None:
+    for rank in range(3):
+        append(folder.worker_file(rank), started(rank), window(rank, 0))
+    summary = write_summary(folder, config_on_hosts("b", "a", "b"), GOOD)
+    assert [row["host"] for row in summary["per_worker"]] == ["b", "a", "b"]
+    lines = folder.summary_md.read_text().splitlines()
+    assert [line.split(" | ")[:2] for line in lines if line.startswith(("| b", "| a"))] == [
+        ["| b", "0"],
+        ["| b", "2"],
+        ["| a", "1"],
+    ]
+    write_summary(folder, config_on_hosts("b", "b", "b"), GOOD)
+    assert "| host |" not in folder.summary_md.read_text()
 
 
 def test_within_one_host_the_page_has_no_network(folder: RunFolder) -> None:
