@@ -20,6 +20,7 @@ _WORKER_BYTES = 512 << 20  # a training process with torch and little else
 _SLOW_LINK = 1 / 3  # of the median
 _MOST_NAMED = 3
 _ONE_VERSION = "install one version on all hosts"
+_SEE_TO_IT = "see to it that it is the same on all hosts"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,7 @@ class Expected:
 
     package: str  # digest of its files of this package
     code: Mapping[str, str] | None  # digest of each Python file of the job; None: it is sent there before the run
+    code_problem: str = ""  # why it is not compared
 
 
 def host_checks(report: HostReport, config: Config, expected: Expected) -> tuple[Check, ...]:
@@ -37,7 +39,7 @@ def host_checks(report: HostReport, config: Config, expected: Expected) -> tuple
         *_own_problems(report, expected),
         *_package(report, expected),
         *_versions(report, config),
-        *_code(report, config, expected.code),
+        *_code(report, config, expected),
         *_ways(report.ways),
         *_clocks(report),
         *_memory(report, config),
@@ -105,18 +107,20 @@ def _usual(values: Mapping[str, str]) -> tuple[str, list[str]]:
     return usual, [host for host, value in values.items() if value == usual]
 
 
-def _code(report: HostReport, config: Config, expected: Mapping[str, str] | None) -> Iterator[Check]:
+def _code(report: HostReport, config: Config, expected: Expected) -> Iterator[Check]:
     """A file that is missing is not needed by every script; one that differs is what nobody notices."""
-    script, fix = script_of(config.command) or "", "copy it there, or set sync: rsync"
+    if expected.code_problem and expected.code is not None:
+        yield Check("code", "warning", f"it is not compared: {expected.code_problem}", _SEE_TO_IT)
+    script, fix, code = script_of(config.command) or "", "copy it there, or set sync: rsync", expected.code or {}
     for host, answer in report.answers.items():
         facts = answer.facts
-        if not expected or facts.cwd_problem:
+        if not code or facts.cwd_problem:
             continue
         if facts.code_problem:
-            yield _warning(host, f"its code is not compared: {facts.code_problem}", "see to it that it is the same")
+            yield _warning(host, f"its code is not compared: {facts.code_problem}", _SEE_TO_IT)
             continue
-        missing = [path for path in expected if path not in facts.code]
-        other = [path for path in expected if path not in missing and facts.code[path] != expected[path]]
+        missing = [path for path in code if path not in facts.code]
+        other = [path for path in code if facts.code.get(path, code[path]) != code[path]]
         if other:
             differs = "differs" if len(other) == 1 else "differ"
             yield _blocker(host, f"{_few(other)} {differs} from what the launcher has", fix)

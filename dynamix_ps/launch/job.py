@@ -208,7 +208,7 @@ class _Run:
             _say(self._console, f"warning: {check}")
         if blockers:
             raise EnvironmentNotReady("\n".join(blockers))
-        _say(self._console, f"hosts: {', '.join(hosts.names)} have the same code and versions, and reach each other")
+        _say(self._console, f"hosts: {len(hosts.names)}, which have what the job needs and reach each other")
         return True
 
     def conclude(self, ending: Ending) -> int:

@@ -20,7 +20,7 @@ pytestmark = [
 ]
 
 SAYS = HOOK + "from lib import WORD\nstarted(); print('found', WORD, flush=True); finished()\n"
-ALIKE = "hosts: node-1, node-2, node-3 have the same code and versions, and reach each other"
+ALIKE = "hosts: 3, which have what the job needs and reach each other"
 
 
 @pytest.fixture(scope="module")

@@ -132,8 +132,11 @@ def test_what_is_only_told() -> None:
     assert found(answer(ahead_s=2.5, error_s=0.5))[0][0] == "warning"
     assert found(answer(code={}, code_problem="/ has more than 5000 files"))[0] == (
         "warning",
-        "host b: its code is not compared: / has more than 5000 files; see to it that it is the same",
+        "host b: its code is not compared: / has more than 5000 files; see to it that it is the same on all hosts",
     )
+    assert found(expected=Expected(FACTS.package, {}, "/ has more than 5000 files")) == [
+        ("warning", "code: it is not compared: / has more than 5000 files; see to it that it is the same on all hosts")
+    ]
     assert found(answer(memory_bytes=100 << 20)) == [
         (
             "warning",
