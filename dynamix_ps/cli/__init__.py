@@ -6,6 +6,7 @@ init          writes an annotated cluster file
 build_byteps  builds and installs BytePS
 doctor        checks this machine, or the hosts of a job
 launch        runs a cluster file on its hosts
+host_options  -H, --hostfile, --include, --exclude
 bpslaunch     `dynamix-bpslaunch`, which replaces BytePS's bpslaunch
 
 probe         shows the traffic between the processes of this host

@@ -74,7 +74,7 @@ def rsync_argv(rsync: str, host: str, shell: Sequence[str], folder: Path, run_di
     path = shlex.quote(str(folder))
     there = f"[{host}]" if ":" in host else host
     return (
-        *(rsync, "--recursive", "--links", "--perms", "--times", "--secluded-args", *excluded),
+        *(rsync, "--recursive", "--links", "--perms", "--times", "-s", *excluded),
         *(f"--rsync-path=mkdir -p {path} && rsync", f"--rsh={shlex.join(shell)}", "--"),
         *(f"{folder}/", f"{there}:{folder}/"),
     )

@@ -15,7 +15,7 @@ _SLOWEST = 8
 
 def host_lines(report: HostReport) -> Iterator[str]:
     """A line per host."""
-    rows = [_HEAD]
+    rows: list[Sequence[str]] = [_HEAD]
     rows += [(host, *_cells(answer)) for host, answer in report.answers.items()]
     rows += [(host, "not known", *("-" for _ in _HEAD[2:])) for host in report.silent]
     return _aligned(rows)

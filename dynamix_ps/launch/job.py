@@ -172,8 +172,8 @@ class _Run:
 
     def _supervise(self, hosts: RunHosts, show: PrefixedOutput) -> Ending:
         with LiveView(self._recorder.state, self._console) as live:
-            ready = self._hosts_fit(hosts) and hosts.prepare(self._run_id, secrets.token_hex(16), self._resume)
-            if not ready:
+            ready = self._copy_code(hosts) and self._hosts_fit(hosts)
+            if not ready or not hosts.prepare(self._run_id, secrets.token_hex(16), self._resume):
                 return interrupted(self._interrupts.first)
             self._heterogeneity = hosts.emulation
             self._recorder.event("launch", roles=list(hosts.roles), emulation=hosts.emulation)
@@ -186,6 +186,13 @@ class _Run:
             self._notes.append(observer.problem)
         return ending
 
+    def _copy_code(self, hosts: RunHosts) -> bool:
+        """Returns whether it is there: not if a signal has come. Raises EnvironmentNotReady."""
+        if self._config.sync == "none":
+            return True
+        _say(self._console, "sync: rsync: copying the code to the other hosts")
+        return send_code(self._config, self._target, hosts.names, os.environ, lambda: self._interrupts.count > 0)
+
     def _hosts_fit(self, hosts: RunHosts) -> bool:
         """See whether other hosts have what the run needs, and reach each other, before anything starts.
 
@@ -193,10 +200,6 @@ class _Run:
         """
         if isinstance(self._target, OwnProcess):
             return True
-        if self._config.sync == "rsync" and not send_code(
-            self._config, self._target, hosts.names, os.environ, lambda: self._interrupts.count > 0
-        ):
-            return False
         report = hosts.inspect()
         if report is None:
             return False

@@ -53,7 +53,7 @@ def test_doctor_tells_of_three_hosts_and_all_ways_between_them(hosts: ThreeHosts
     for name, address in ADDRESSES.items():
         (line,) = [line for line in output.splitlines() if line.startswith(f"{name}  {address}")]
         assert "(2 files)" in line
-    told = json.loads(output_of(hosts, job, *words, "--json", "--exclude", "node-2", exit_code=0))
+    told = json.loads(output_of(hosts, job, *words, "--json", "-H", "node-1:2,node-3", exit_code=0))
     assert told["ok"]
     assert list(told["hosts"]) == ["node-1", "node-3"]
     assert {(way["source"], way["target"]) for way in told["links"]} == {("node-1", "node-3"), ("node-3", "node-1")}

@@ -18,11 +18,19 @@ from dynamix_ps.cli.launch import with_overrides
 from dynamix_ps.cli.main import cli
 from dynamix_ps.config.load import load_config
 from dynamix_ps.config.schema import Config, Policy, Ppo
-from dynamix_ps.errors import INTERRUPTED_EXIT_CODE, ConfigError, DynamixError, EnvironmentNotReady, StallError
+from dynamix_ps.errors import (
+    INTERRUPTED_EXIT_CODE,
+    ConfigError,
+    DynamixError,
+    EnvironmentNotReady,
+    StallError,
+    UsageError,
+)
 from dynamix_ps.exit_codes import exit_code_of
 from dynamix_ps.launch import doctor as checks
 from dynamix_ps.launch.check import Check
 from dynamix_ps.launch.cpu_quota import CpuController
+from dynamix_ps.launch.inspection import HostReport
 from tests.launching import ROOT, environment
 
 SOURCES = sources_digest("ours")
@@ -181,6 +189,39 @@ def test_doctor_speaks_json(monkeypatch: pytest.MonkeyPatch) -> None:
         "ok": False,
         "checks": [{"name": "c", "status": "blocker", "detail": "3", "fix": "do z"}],
     }
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("-H", "a:2"), "name hosts to check; add --hosts"),
+        (("--hosts",), "no host is named; give -c FILE with cluster.hosts, -H, or --hostfile"),
+        (("--hosts", "-c", "configs/demo.yaml"), "no host is named"),
+    ],
+)
+def test_doctor_needs_hosts_to_check_hosts(
+    options: tuple[str, ...], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    with pytest.raises(UsageError, match=message):
+        CliRunner().invoke(cli, ["doctor", *options], standalone_mode=False, catch_exceptions=False)
+
+
+def test_doctor_checks_the_hosts_that_a_launch_would_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    checked: list[Config] = []
+
+    def inspected(config: Config, target: object) -> HostReport:
+        checked.append(config)
+        return HostReport({}, {"a": "gone"}, ())
+
+    monkeypatch.setattr(doctor_command, "inspect_hosts", inspected)
+    options = ["doctor", "--hosts", "-H", "a.invalid:2,b.invalid", "--exclude", "a.invalid:1", "--json"]
+    result = CliRunner().invoke(cli, options, standalone_mode=False)
+    assert [worker.host for worker in checked[0].cluster.workers] == ["a.invalid", "b.invalid"]
+    assert result.return_value == 3
+    told = json.loads(result.output)
+    assert (told["ok"], told["hosts"], told["links"]) == (False, {}, [])
+    assert told["checks"] == [{"name": "host a", "status": "blocker", "detail": "gone", "fix": ""}]
 
 
 def test_every_check_that_is_not_fine_has_a_fix(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
