@@ -22,7 +22,8 @@ errors           all errors, with their exit codes
 exit_codes       how a command ends
 terminal         what commands print with
 apportion        splits whole numbers by weights
-addresses        host and port as one text
+certificates     of one host, with which its roles encrypt
+addresses        host and port as one text, and whether a port can be had there
 cgroups          reads the control groups of this process
 one_thread       environment for processes that need one thread for their matrix products
 open_files       the limit on open files

@@ -24,6 +24,7 @@ from dynamix_ps.metrics.network.meter import Traffic
 from dynamix_ps.metrics.network.monitor import NetworkMonitor
 from dynamix_ps.metrics.role_report import make_report
 from dynamix_ps.metrics.system import SystemSampler
+from dynamix_ps.rpc.encryption import certificates_for
 from dynamix_ps.rpc.observer import RoleObserver
 from dynamix_ps.run_record.json_lines import JsonLines, fields_of
 from dynamix_ps.run_record.role_files import DEGRADED
@@ -145,6 +146,7 @@ def role_monitor(role: str) -> RoleMonitor | None:
 
     Raises:
         ConfigError: the cluster file is wrong.
+        EnvironmentNotReady: the arbitrator is on another machine, and there are no usable certificates.
     """
     config_file = variables.get(variables.CONFIG)
     config = load_config(config_file) if config_file else None
@@ -176,4 +178,4 @@ def _observer(address: str | None, config: Config) -> RoleObserver | None:
     run_id, token = variables.get(variables.RUN_ID), variables.get(variables.TOKEN)
     if address is None or run_id is None or token is None:
         return None
-    return RoleObserver(address, run_id, token, config.timeouts)
+    return RoleObserver(address, run_id, token, config.timeouts, certificates_for(address, config))

@@ -136,7 +136,7 @@ class Session:
         if settings.arbitrator:
             me = Registration(self.comm.rank, uuid.uuid4().hex, socket.gethostname(), os.getpid(), plan)
             run, timeouts, bounds = (settings.run_id, settings.token), settings.timeouts, settings.bounds or ()
-            self._reporter.connect(settings.arbitrator, *run, me, timeouts, bounds)
+            self._reporter.connect(settings.arbitrator, *run, me, timeouts, bounds, settings.certificates)
         else:
             self.reporter.event("degraded", what="arbitrator", detail="no address given; batch sizes stay as they are")
             logger.warning("mode %s but no arbitrator address: batch sizes stay as they are", settings.mode)

@@ -7,12 +7,14 @@ import uuid
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from dynamix_ps.certificates import Certificates
 from dynamix_ps.config import variables
 from dynamix_ps.config.load import load_config
 from dynamix_ps.config.schema import Config, Timeouts, Unit
 from dynamix_ps.data_planes import DATA_PLANES
 from dynamix_ps.errors import ConfigError, TrainingError
 from dynamix_ps.messages import Plan
+from dynamix_ps.rpc.encryption import certificates_for
 from worker_hooks.launched import check_connected
 from worker_hooks.learning_rate import Rule
 
@@ -46,6 +48,7 @@ class Settings:
     memory: str = "fixed"
     rehearsal: Path | None = None  # what a rehearsal goes by; none: the cluster is real
     lr: str = "follow"  # what happens to the script's learning rate
+    certificates: Certificates | None = None  # of this host; none: calls to the arbitrator are not encrypted
 
     @property
     def decides_rate(self) -> bool:
@@ -58,6 +61,7 @@ class Settings:
 
         Raises:
             ConfigError: the cluster file or a value is wrong.
+            EnvironmentNotReady: the arbitrator is on another machine, and there are no usable certificates.
             UsageError: several processes were started, and nothing connects them.
         """
         path = variables.get(variables.CONFIG)
@@ -92,6 +96,7 @@ class Settings:
             at_once=tuple(map(config.at_once, range(len(config.cluster.workers)))) if config else (),
             memory=config.memory if config else defaults["memory"].default,
             lr=config.lr if config else defaults["lr"].default,
+            certificates=_certificates(config),
         )
         rehearsal = variables.get(variables.REHEARSAL)
         return settings.rehearsed(Path(rehearsal)) if rehearsal else settings
@@ -116,6 +121,11 @@ class Settings:
                 "DMLC_NUM_WORKER and cluster.workers must agree"
             )
         return Plan(0, sizes)
+
+
+def _certificates(config: Config | None) -> Certificates | None:
+    arbitrator = variables.get(variables.ARBITRATOR)
+    return certificates_for(arbitrator, config) if arbitrator and config and config.mode != "off" else None
 
 
 def _first_sizes(config: Config) -> tuple[int, ...]:

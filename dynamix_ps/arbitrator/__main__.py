@@ -17,11 +17,13 @@ from typing import TYPE_CHECKING
 
 from dynamix_ps.arbitrator.journal import Journal, replay
 from dynamix_ps.arbitrator.service import Arbitrator
+from dynamix_ps.certificates import Certificates
 from dynamix_ps.config import variables
 from dynamix_ps.config.load import load_config
 from dynamix_ps.config.schema import Config
 from dynamix_ps.errors import DynamixError, EnvironmentNotReady
 from dynamix_ps.policy.registry import findings, make_policy, policy_rng
+from dynamix_ps.rpc.encryption import certificates_for
 from dynamix_ps.rpc.server import Server
 from dynamix_ps.run_record.run_folder import RunFolder
 
@@ -40,6 +42,7 @@ class Settings:
     run_id: str
     token: str
     address: str  # host:port
+    certificates: Certificates | None  # None: calls are not encrypted
     n_servers: int | None  # None: the cluster file says it
 
 
@@ -61,7 +64,7 @@ def read_settings() -> Settings:
     """Settings from the environment.
 
     Raises:
-        EnvironmentNotReady: a variable is missing or wrong.
+        EnvironmentNotReady: a variable is missing or wrong, or the certificates are.
         ConfigError: the configuration is wrong.
     """
     names = (variables.CONFIG, variables.RUN_DIR, variables.RUN_ID, variables.TOKEN, variables.ARBITRATOR)
@@ -73,7 +76,8 @@ def read_settings() -> Settings:
         )
     config_file, run_dir, run_id, token, address = (str(values[name]) for name in names)
     config = load_config(Path(config_file), findings)
-    return Settings(config, RunFolder(Path(run_dir)), run_id, token, address, _servers_started(config))
+    certificates = certificates_for(address, config)
+    return Settings(config, RunFolder(Path(run_dir)), run_id, token, address, certificates, _servers_started(config))
 
 
 def _servers_started(config: Config) -> int | None:
@@ -111,7 +115,7 @@ async def serve(settings: Settings) -> None:
     exporter = _exporter(config, folder.path.name, journal)
     n_servers = settings.n_servers
     arbitrator = Arbitrator(config, policy, journal, resumed, policy_file, exporter=exporter, n_servers=n_servers)
-    server = Server(arbitrator, settings.run_id, settings.token, n_workers)
+    server = Server(arbitrator, settings.run_id, settings.token, n_workers, settings.certificates)
     gc.freeze()  # a collection over the loaded modules takes 20 ms, which could delay a decision
     port = await server.start(settings.address)
     logger.info(

@@ -33,6 +33,7 @@ _MODES = ("adapt", "observe", "off")
 @click.option("--policy", type=PolicyName(), help=f"Policy, instead of the section policy in the file: {POLICY_NAMES}.")
 @click.option("--mode", type=click.Choice(_MODES), help="Mode, instead of mode in the file.")
 @host_options
+@click.option("--insecure", is_flag=True, help="Do not encrypt calls between hosts, as cluster.insecure in the file.")
 @click.argument("cmd", nargs=-1, type=click.UNPROCESSED)
 def command(
     config_file: Path,
@@ -45,6 +46,7 @@ def command(
     hostfile: Path | None,
     include: str | None,
     exclude: str | None,
+    insecure: bool,
     cmd: tuple[str, ...],
 ) -> int:
     """Run all roles of a cluster file on its hosts.
@@ -58,7 +60,7 @@ def command(
     """
     config = load_config(config_file, findings)
     hosts = chosen_hosts(config.cluster.hosts, listed, hostfile, include, exclude)
-    config = with_overrides(config, run_dir, policy, mode, cmd, hosts)
+    config = with_overrides(config, run_dir, policy, mode, cmd, hosts, insecure)
     console = make_console()
     if dry:
         check_command(config.command)
@@ -74,6 +76,7 @@ def with_overrides(
     mode: str | None,
     cmd: tuple[str, ...],
     hosts: Mapping[str, Host] | None = None,
+    insecure: bool = False,
 ) -> Config:
     """The config as the command line changes it. Another policy drops the section of the one in the file.
 
@@ -89,6 +92,11 @@ def with_overrides(
         changes["mode"] = mode
     if cmd:
         changes["command"] = cmd
+    cluster: dict[str, Any] = {}
     if hosts is not None and hosts != config.cluster.hosts:
-        changes["cluster"] = config.cluster.model_copy(update={"hosts": hosts})
+        cluster["hosts"] = hosts
+    if insecure:
+        cluster["insecure"] = True
+    if cluster:
+        changes["cluster"] = config.cluster.model_copy(update=cluster)
     return check_rules(config.model_copy(update=changes), f"command line ({shlex.join(sys.argv[1:])})")

@@ -164,6 +164,11 @@ class Cluster(_Section):
     """Port of the BytePS scheduler; with `comm: gloo`, of worker 0. 0: the launcher picks a free one."""
     arbitrator_port: Port = 0
     """Port of the arbitrator. 0: the launcher picks a free one."""
+    insecure: bool = False
+    """Whether calls to the arbitrator go from host to host unencrypted, with the token of the run.
+
+    If not, they are encrypted with certificates that the launcher makes for each run. Calls within a host never are.
+    """
     servers: Servers = None
     """Parameter servers. Only `comm: byteps` starts any.
 

@@ -10,6 +10,7 @@ RUN_DIR = "DYNAMIX_RUN_DIR"
 RUN_ID = "DYNAMIX_RUN_ID"
 ARBITRATOR = "DYNAMIX_ARBITRATOR"
 TOKEN = "DYNAMIX_TOKEN"
+TLS = "DYNAMIX_TLS"
 RESUME = "DYNAMIX_RESUME"
 SLOWDOWN = "DYNAMIX_SLOWDOWN"
 REHEARSAL = "DYNAMIX_REHEARSAL"
@@ -70,6 +71,12 @@ VARIABLES: tuple[Variable, ...] = (
         "Secret of the run. It is sent with every call to the arbitrator; roles that exchange gradients prove to each "
         "other that they know it.",
         f"worker_hooks, server_hooks, arbitrator, {_BYTEPS} as built here",
+    ),
+    _of_run(
+        TLS,
+        "Folder with the certificates of the role's host, which encrypt calls to the arbitrator: `ca.crt`, `tls.crt`, "
+        "`tls.key`. `off`: calls stay on the machine, or the cluster file says `insecure`.",
+        "worker_hooks, server_hooks, arbitrator",
     ),
     _of_run(RESUME, "Checkpoint from which a worker goes on.", "worker_hooks"),
     _of_run(

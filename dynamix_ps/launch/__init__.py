@@ -15,6 +15,7 @@ Before the start
   plan            name, host, command line and environment of every role
 
 The launcher, while the roles run
+  authority       certificates for the hosts, with which their roles encrypt
   run_hosts       all hosts as one: prepares them, starts all roles, hears what happens
   supervise       notices that the run is over, and stops the roles in order
   verdict         decides whether the run goes on, is complete or has failed

@@ -73,6 +73,7 @@ class Begin:
     addresses: dict[str, str]  # by name of the host
     port: int
     arbitrator_port: int
+    certificates: dict[str, str] = field(default_factory=dict, repr=False)  # fields of Certificates; none: in the clear
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from dynamix_ps.certificates import Certificates
 from dynamix_ps.cgroups import available_cores
 from dynamix_ps.config.load import load_config
 from dynamix_ps.config.role_hosts import address_of, role_hosts
@@ -220,6 +221,9 @@ class HostAgent:
         self._send(Ready(run.address, *ports, run.emulation.description))
 
     def _begin(self, message: Begin, run: _Prepared) -> None:
+        certificates = run.scratch / "certificates" if message.certificates else None
+        if certificates is not None:
+            Certificates(**message.certificates).save(certificates)
         place = RunPlace(
             run_id=run.message.run_id,
             token=run.message.token,
@@ -235,6 +239,7 @@ class HostAgent:
             speeds_emulated=run.emulation.method != "none",
             resume=run.folder.path / run.message.resume if run.message.resume else None,
             probe=run.probe,
+            certificates=certificates,
             host=run.message.host,
             addresses=message.addresses,
         )

@@ -22,6 +22,7 @@ from dynamix_ps.errors import DynamixError, EnvironmentNotReady
 from dynamix_ps.exit_codes import print_error
 from dynamix_ps.launch.agent import LEASE_S
 from dynamix_ps.launch.agent_link import OwnProcess, Target
+from dynamix_ps.launch.authority import Authority, is_encrypted, is_exposed
 from dynamix_ps.launch.code_sync import send_code
 from dynamix_ps.launch.emulate import Emulation, choose_emulation
 from dynamix_ps.launch.holdings import new_scratch_path, new_shm_prefix
@@ -48,6 +49,7 @@ from dynamix_ps.run_record.run_folder import RunFolder
 from dynamix_ps.terminal import print_line
 
 ON_THIS_MACHINE = ThisMachine()
+EXPOSED = "insecure is set: calls between hosts go unencrypted, with the token of the run"
 
 
 def run_job(
@@ -70,13 +72,14 @@ def run_job(
     preflight(config, resume)
     config = resolved(config)
     target = target or target_of(config, placement)
+    authority = Authority.of_run(config)
     resume = resume and resume.resolve()  # before `latest` in its path becomes this run
     run_id = secrets.token_hex(4)
     folder = _make_folder(config, run_id, argv)
     _say(console, f"run folder: {folder.path}")
     recorder = Recorder(folder, config)
     with Interrupts() as interrupts:
-        run = _Run(config, folder, recorder, run_id, resume, console, interrupts, placement, target)
+        run = _Run(config, folder, recorder, run_id, resume, console, interrupts, placement, target, authority)
         try:
             ending = run.to_its_end()
         except DynamixError as error:
@@ -97,6 +100,8 @@ def dry_run(config: Config, config_file: Path, resume: Path | None, console: Con
     if config.emulation == "hook":
         emulation = choose_emulation(config, run_id, available_cores())
     place = replace(place, slowdowns=emulation.slowdowns, speeds_emulated=emulation.method != "none")
+    if is_encrypted(config):
+        place = replace(place, certificates=place.scratch / "certificates")
     for host in hosts_with_roles(config):
         for spec in plan_roles(config, replace(place, host=host), os.environ, sys.executable):
             print_line(console, Text(f"# {spec.name}{f' on {host}' if cluster.hosts else ''}"))
@@ -145,9 +150,10 @@ class _Run:
         interrupts: Interrupts,
         placement: Placement,
         target: Target,
+        authority: Authority | None,
     ) -> None:
         self._config, self._folder, self._recorder = config, folder, recorder
-        self._target = target
+        self._target, self._authority = target, authority
         self._run_id, self._resume = run_id, resume
         self._console, self._interrupts, self._placement = console, interrupts, placement
         self._heterogeneity = "none: the run did not begin"
@@ -157,7 +163,9 @@ class _Run:
     def to_its_end(self) -> Ending:
         """Raises DynamixError when the roles could not be started."""
         show = PrefixedOutput(self._console, [role.name for role in job_roles(self._config)])
-        hosts = RunHosts(self._config, self._folder, self._target, self._recorder, show, self._interrupts)
+        hosts = RunHosts(
+            self._config, self._folder, self._target, self._recorder, show, self._interrupts, self._authority
+        )
         try:
             return self._supervise(hosts, show)
         except OSError as error:
@@ -177,6 +185,8 @@ class _Run:
                 return interrupted(self._interrupts.first)
             self._heterogeneity = hosts.emulation
             self._recorder.event("launch", roles=list(hosts.roles), emulation=hosts.emulation)
+            if is_exposed(self._config):
+                self._recorder.event("degraded", what="encryption", detail=EXPOSED)
             observer = Observer(self._recorder, live, hosts, self._placement)
             limits = Limits.of(self._config.timeouts, len(hosts.names))
             supervisor = Supervisor(hosts, show, observer, self._interrupts, limits)

@@ -6,8 +6,8 @@ import ipaddress
 import socket
 from collections.abc import Sequence
 
+from dynamix_ps.addresses import bind_error
 from dynamix_ps.errors import EnvironmentNotReady
-from dynamix_ps.launch.ports import bind_error
 
 _ANY_PORT = 9  # nothing is sent
 

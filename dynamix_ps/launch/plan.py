@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from dynamix_ps.addresses import host_port
+from dynamix_ps.certificates import OFF
 from dynamix_ps.config import variables
 from dynamix_ps.config.role_hosts import HERE, address_of, hosts_of, role_hosts, worker_beside
 from dynamix_ps.config.schema import Config, Server
@@ -49,6 +50,7 @@ class RunPlace:
     speeds_emulated: bool = False
     resume: Path | None = None
     probe: str | None = None  # socket of the network probe, or "none"; none where nobody is to ask one
+    certificates: Path | None = None  # folder with those of the host; none where calls are not encrypted
     host: str = HERE
     addresses: Mapping[str, str] = field(default_factory=dict)  # of the hosts, by name; others have that of the file
 
@@ -150,6 +152,7 @@ def _common_env(config: Config, place: RunPlace, environ: Mapping[str, str], pyt
         added[variables.PROBE] = place.probe
     if config.mode != "off":
         added[variables.ARBITRATOR] = host_port(home, place.arbitrator_port)
+        added[variables.TLS] = str(place.certificates or OFF)
     return added
 
 

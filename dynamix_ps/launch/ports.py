@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import errno
 import random
-import socket
 
 import psutil
 
-from dynamix_ps.addresses import host_port
+from dynamix_ps.addresses import bind_error, host_port
 from dynamix_ps.config.schema import Cluster
 from dynamix_ps.errors import EnvironmentNotReady
 
@@ -63,19 +62,6 @@ def _advice(error: OSError) -> str:
     if error.errno == errno.EACCES:
         return "ports below 1024 need root"
     return "all roles run on this machine, so host must be one of its addresses, e.g. 127.0.0.1"
-
-
-def bind_error(host: str, port: int) -> OSError | None:
-    """Why a port cannot be bound; none when it can."""
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        with socket.socket(family, kind, protocol) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as ZeroMQ and gRPC do
-            probe.bind(address)
-            probe.listen(1)
-    except OSError as error:
-        return error
-    return None
 
 
 def owner_of(port: int) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -31,6 +32,7 @@ from dynamix_ps.launch.agent_messages import (
     Started,
     Suspended,
 )
+from dynamix_ps.launch.authority import Authority
 from dynamix_ps.launch.folder_mirror import FolderReceiver, parts_of
 from dynamix_ps.launch.host_links import HostLinks
 from dynamix_ps.launch.inspection import HostReport, Inspection
@@ -83,6 +85,7 @@ class RunHosts:
         events: gets what agents tell.
         show: called with (role, line) for everything that roles print.
         interrupts: signals to the launcher.
+        authority: makes the certificates of the hosts; none: calls between roles are not encrypted.
     """
 
     def __init__(
@@ -93,9 +96,10 @@ class RunHosts:
         events: Events,
         show: Callable[[str, str], None],
         interrupts: Interrupts,
+        authority: Authority | None = None,
     ) -> None:
         self._config, self._folder = config, folder
-        self._events, self._show, self._interrupts = events, show, interrupts
+        self._events, self._show, self._interrupts, self._authority = events, show, interrupts, authority
         self.names = hosts_with_roles(config)
         self.roles = {role.name: RoleState(role, RoleLog(folder.log_file(role.name))) for role in job_roles(config)}
         self._links = HostLinks(target, self._receive)
@@ -168,9 +172,17 @@ class RunHosts:
         """Start all roles. Raises DynamixError when one cannot be started."""
         home = self._ready[role_hosts(self._config.cluster).home or ""]
         addresses = {name: ready.address for name, ready in self._ready.items()}
-        for link in self._links.values():
-            link.send(Begin(addresses, home.port, home.arbitrator_port))
+        certificates = {name: self._certificates_for(address) for name, address in addresses.items()}
+        for name, link in self._links.items():
+            link.send(Begin(addresses, home.port, home.arbitrator_port, certificates[name]))
         self.check()
+
+    def _certificates_for(self, address: str) -> dict[str, str]:
+        if self._authority is None:
+            return {}
+        issued = dataclasses.asdict(self._authority.issue(address))
+        self.pump(0.0)  # many hosts take a while, in which the agents must hear of the launcher
+        return issued
 
     def engage(self) -> None:
         """All workers train: emulate their speeds from now on. Raises DynamixError if a host refuses."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from dynamix_ps.addresses import bind_error
 from dynamix_ps.config.host_rules import is_loopback
 from dynamix_ps.config.role_hosts import address_of
 from dynamix_ps.config.schema import Config
@@ -12,7 +13,6 @@ from dynamix_ps.launch.agent_link import OwnProcess, Target
 from dynamix_ps.launch.command_link import ON_OWN_MACHINE, AgentCommand, Commands
 from dynamix_ps.launch.placement import Placement
 from dynamix_ps.launch.plan import hosts_with_roles
-from dynamix_ps.launch.ports import bind_error
 from dynamix_ps.launch.ssh import ssh_command
 
 

@@ -10,6 +10,7 @@ refusals    why a call is refused
 
 Both sides:
 
+encryption  connections with certificates
 convert     between protobuf and messages, with checks
 fields      checks of single values
 plan_rules  checks of plans
@@ -23,6 +24,9 @@ backoff     waiting times between attempts
 fork        keeps gRPC out of forked children
 """
 
+import os
+
 from dynamix_ps.rpc.fork import switch_off_fork_handlers
 
+os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # otherwise each stranger who is refused makes gRPC write a line
 switch_off_fork_handlers()

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import grpc
 
+from dynamix_ps.certificates import Certificates
 from dynamix_ps.config.schema import Timeouts
 from dynamix_ps.messages import PeerStatus, Plan, Registration, RoleReport, WindowRecord
 from dynamix_ps.rpc.backoff import backoff_s
@@ -44,6 +45,7 @@ class ArbitratorClient:
         timeouts: `rpc_s` is the deadline of every call, a third of `lease_s` the time between heartbeats.
         bounds: (smallest, largest) batch size of every worker. A plan beyond them is refused.
         on_event: called from a thread of the client with ("degraded" | "recovered", {"what", "detail"}).
+        certificates: with which calls are encrypted; none: they are not.
     """
 
     def __init__(
@@ -55,8 +57,10 @@ class ArbitratorClient:
         timeouts: Timeouts,
         bounds: Bounds,
         on_event: OnEvent,
+        certificates: Certificates | None = None,
     ) -> None:
         self._address = address
+        self._certificates = certificates
         self._run_id = run_id
         self._token = token
         self._registration = registration
@@ -123,7 +127,9 @@ class ArbitratorClient:
         """Connect, serve the connection until it fails, wait, connect again, until closed or refused for good."""
         delays = backoff_s(FIRST_RETRY_S, LONGEST_RETRY_S, self._rng)
         while not self._closing.is_set():
-            link = Link(self._address, self._run_id, self._token, self._registration, self._timeouts)
+            link = Link(
+                self._address, self._run_id, self._token, self._registration, self._timeouts, self._certificates
+            )
             try:
                 self._take(link.register(self._newest))
                 self._outage.over()

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import grpc
 
+from dynamix_ps.certificates import Certificates
 from dynamix_ps.config.schema import Timeouts
 from dynamix_ps.messages import RoleReport
 from dynamix_ps.rpc.backoff import backoff_s
@@ -26,11 +27,17 @@ class RoleObserver:
     does nothing.
     """
 
-    def __init__(self, address: str, run_id: str, token: str, timeouts: Timeouts) -> None:
-        """`address` is host:port; `timeouts.rpc_s` the deadline of every call. Returns at once."""
+    def __init__(
+        self, address: str, run_id: str, token: str, timeouts: Timeouts, certificates: Certificates | None = None
+    ) -> None:
+        """Returns at once.
+
+        `address` is host:port; `timeouts.rpc_s` the deadline of every call. Without `certificates`, calls are in the
+        clear.
+        """
         self._timeouts = timeouts
         self._pid = os.getpid()
-        self._link = ObserverLink(address, run_id, token, timeouts, _CLUSTER_SIZE)
+        self._link = ObserverLink(address, run_id, token, timeouts, _CLUSTER_SIZE, certificates)
         self._lock = threading.Lock()
         self._newest: RoleReport | None = None
         self._wake = threading.Event()

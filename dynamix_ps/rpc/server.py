@@ -11,20 +11,24 @@ import grpc
 import grpc.aio
 from google.protobuf.message import Message
 
+from dynamix_ps.certificates import Certificates
 from dynamix_ps.errors import EnvironmentNotReady
 from dynamix_ps.rpc.auth import Authentication
 from dynamix_ps.rpc.calls import Calls, Service
 from dynamix_ps.rpc.channel import server_options
+from dynamix_ps.rpc.encryption import add_port
 from dynamix_ps.rpc.refusals import RefusalError
 
 _SERVICE = "dynamix.arbitrator.Arbitrator"  # as in arbitrator.proto
 
 
 class Server:
-    """A gRPC server for one service."""
+    """A gRPC server for one service. With certificates, it serves callers that have one of the same authority."""
 
-    def __init__(self, service: Service, run_id: str, token: str, n_workers: int) -> None:
-        self._service = service
+    def __init__(
+        self, service: Service, run_id: str, token: str, n_workers: int, certificates: Certificates | None = None
+    ) -> None:
+        self._service, self._certificates = service, certificates
         self._server = grpc.aio.server(
             interceptors=[Authentication(run_id, token, service.refused)], options=server_options(n_workers)
         )
@@ -42,7 +46,7 @@ class Server:
             EnvironmentNotReady: the address is taken or not of this machine.
         """
         try:
-            port = self._server.add_insecure_port(address)
+            port = add_port(self._server, address, self._certificates)
         except RuntimeError as error:
             port, reason = 0, f" ({error})"
         else:

@@ -67,7 +67,7 @@ def test_a_lossy_link_and_a_narrow_link_are_told_apart(bed: Bed, probe_socket: s
     bed.set_link("worker-2", dataclasses.replace(bed.link("worker-2"), up_bits_per_s=1e8))
     config = Config.model_validate(
         {
-            "cluster": {"workers": ({"batch": 32},) * 3},
+            "cluster": {"workers": ({"batch": 32},) * 3, "insecure": True},
             "window": WINDOW,
             "mode": "observe",
             "metrics": {"interval_s": 0.5},

@@ -12,6 +12,7 @@ import threading
 import time
 from typing import Any, NamedTuple, Protocol
 
+from dynamix_ps.certificates import Certificates
 from dynamix_ps.config.schema import Timeouts
 from dynamix_ps.messages import PeerStatus, Plan, Registration, RoleReport, WindowRecord
 from dynamix_ps.rpc.client import ArbitratorClient
@@ -100,10 +101,19 @@ class Reporter:
         self._queue.put(("begin_window", time.time(), {}))
 
     def connect(
-        self, address: str, run_id: str, token: str, registration: Registration, timeouts: Timeouts, bounds: Bounds
+        self,
+        address: str,
+        run_id: str,
+        token: str,
+        registration: Registration,
+        timeouts: Timeouts,
+        bounds: Bounds,
+        certificates: Certificates | None = None,
     ) -> None:
         """Connect to the arbitrator. Returns at once; an absent arbitrator is an event, not an error."""
-        self._client = ArbitratorClient(address, run_id, token, registration, timeouts, bounds, on_event=self.tell)
+        self._client = ArbitratorClient(
+            address, run_id, token, registration, timeouts, bounds, on_event=self.tell, certificates=certificates
+        )
         self._client.start()
 
     def event(self, kind: str, **fields: Any) -> None:
