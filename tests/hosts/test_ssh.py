@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 
 from benchmarks.testbed.ssh_hosts import unavailable
 from dynamix_ps.launch.cleanup import processes_of
-from tests.hosts.three_hosts import HOSTS, LOGIN, ThreeHosts, cluster_file, ssh_clients, three_hosts
+from tests.hosts.three_hosts import (
+    HOSTS,
+    LOGIN,
+    Launchers,
+    ThreeHosts,
+    cluster_file,
+    ends,
+    ssh_clients,
+    summary_in,
+)
 from tests.launching import (
     HOOK,
     ROOT,
@@ -34,7 +41,6 @@ pytestmark = [
     pytest.mark.skipif(unavailable() is not None, reason=f"no hosts: {unavailable()}"),
 ]
 
-Launchers = list[subprocess.Popen[str]]
 THREE_HOSTS = str(ROOT / "configs" / "three-hosts.yaml")
 TRAINS = "started(); print('training', rank, flush=True)\nwhile True: time.sleep(0.1)\n"
 ENDS = "started(); print('here', rank, os.environ['DYNAMIX_HOST'], flush=True); finished()\n"
@@ -68,30 +74,6 @@ for inputs, targets in run.batches(iterations=ITERATIONS):
 print("weights", *(repr(p.double().abs().sum().item()) for p in model.parameters()), flush=True)
 run.close()
 """
-
-
-@pytest.fixture(scope="module")
-def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ThreeHosts]:
-    with three_hosts(tmp_path_factory.mktemp("ssh")) as up:
-        yield up
-
-
-@pytest.fixture
-def started() -> Iterator[Launchers]:
-    """Launchers to end with the test, should it fail."""
-    launchers: Launchers = []
-    yield launchers
-    for launcher in launchers:
-        if launcher.poll() is None:
-            launcher.kill()
-            launcher.communicate()
-
-
-def ends(launcher: subprocess.Popen[str], exit_code: int, seen: str = "", limit_s: float = 60.0) -> str:
-    """Wait for the end; returns all output."""
-    output = seen + launcher.communicate(timeout=limit_s)[0]
-    assert launcher.returncode == exit_code, output
-    return output
 
 
 def runs(pid: int) -> bool:
@@ -128,11 +110,6 @@ def weights_in(output: str) -> list[str]:
 
 def numbers_in(weights: str) -> list[float]:
     return [float(number) for number in weights.split()]
-
-
-def summary_in(folder: Path) -> dict[str, Any]:
-    summary: dict[str, Any] = json.loads((folder / "runs" / "latest" / "summary.json").read_text())
-    return summary
 
 
 def test_the_example_with_three_hosts_trains_and_adapts(hosts: ThreeHosts, tmp_path: Path, started: Launchers) -> None:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from benchmarks.testbed import Bed, Link
 from benchmarks.testbed.ssh_hosts import SSH, SshHosts
@@ -15,6 +16,7 @@ from tests.launching import command_line, environment
 
 ADDRESSES = {"node-1": "10.77.0.1", "node-2": "10.77.0.2", "node-3": "10.77.0.3"}  # as in configs/three-hosts.yaml
 HOSTS = tuple(ADDRESSES)
+Launchers = list[subprocess.Popen[str]]
 LOGIN = "login"  # a host without sshd and without roles
 
 
@@ -59,6 +61,7 @@ def cluster_file(
     hosts: Mapping[str, str | None] = ADDRESSES,
     sizes: Sequence[int] = (),
     comm: str = "gloo",
+    mode: str = "off",
 ) -> Path:
     """A cluster file whose workers, one per host, run a script with fixed sizes; its run folders lie beside it.
 
@@ -68,7 +71,7 @@ def cluster_file(
     file = folder / "cluster.yaml"
     workers = [{"batch": size} for size in sizes] or [{}] * len(hosts)
     named = {"hosts": {name: {"address": address} for name, address in hosts.items()}} if hosts else {}
-    keys = {"run_dir": str(folder / "runs"), "comm": comm, "mode": "off", "cluster": {**named, "workers": workers}}
+    keys = {"run_dir": str(folder / "runs"), "comm": comm, "mode": mode, "cluster": {**named, "workers": workers}}
     file.write_text(json.dumps({"name": "t", **keys, "command": ["python", "worker.py"]}))  # JSON is YAML too
     return file
 
@@ -78,3 +81,16 @@ def ssh_clients(launcher: subprocess.Popen[str]) -> dict[str, int]:
     children = Path(f"/proc/{launcher.pid}/task/{launcher.pid}/children").read_text().split()
     words = {pid: command_line(pid).split("\0") for pid in children}
     return {word: int(pid) for pid, line in words.items() if line[0] == str(SSH) for word in line if word in HOSTS}
+
+
+def ends(launcher: subprocess.Popen[str], exit_code: int, seen: str = "", limit_s: float = 60.0) -> str:
+    """Wait for the end of a launcher; returns all output, after what was `seen` of it."""
+    output = seen + launcher.communicate(timeout=limit_s)[0]
+    assert launcher.returncode == exit_code, output
+    return output
+
+
+def summary_in(folder: Path) -> dict[str, Any]:
+    """Of the newest run whose cluster file is in a folder."""
+    summary: dict[str, Any] = json.loads((folder / "runs" / "latest" / "summary.json").read_text())
+    return summary

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import selectors
 import signal
 from collections.abc import Callable, Iterator
@@ -38,6 +39,12 @@ RUN_ID = f"{os.getpid():08x}"
 TRAINS = HOOK + "started(); print('training', flush=True)\nwhile True: time.sleep(0.05)\n"
 ENDS = "started(); print('rank', rank, os.environ['DMLC_PS_ROOT_URI']); finished(); sys.exit(3)"
 
+READS_CERTIFICATES = """
+folder = os.environ["DYNAMIX_TLS"]
+texts = [open(os.path.join(folder, name)).read() for name in ("ca.crt", "tls.crt", "tls.key")]
+started(); print(f"certificates in {folder}:", ", ".join(texts)); finished()
+"""
+
 
 class Rig:
     """An agent in a loop of the test, with all its answers."""
@@ -49,9 +56,9 @@ class Rig:
         self.room = True
         self.agent = HostAgent(self.selector, self.got.append, environment(), has_room=lambda: self.room)
 
-    def prepare(self, **changes: str) -> None:
+    def prepare(self, mode: str = "off", **changes: str) -> None:
         hosts = {"a": {"slots": 1}, "b": {"slots": 1}}
-        data = {"cluster": {"hosts": hosts, "workers": ({}, {})}, "comm": "gloo", "mode": "off"}
+        data = {"cluster": {"hosts": hosts, "workers": ({}, {})}, "comm": "gloo", "mode": mode}
         config = dump_config(resolved(Config.model_validate({**data, "command": ("python", "worker.py")})))
         wanted = {"run_id": RUN_ID, "host": "b", "cwd": str(self.folder), "run_dir": "", "config": config}
         self.agent.receive(Prepare(**{**wanted, "peers": (), "resume": "", "token": "secret", **changes}))
@@ -106,6 +113,19 @@ def test_one_run_from_prepare_to_finished(new_rig: Callable[[str], Rig]) -> None
     assert rig.got[-1] == Finished()
     wait_for(lambda: not reapers_of(RUN_ID), "the reaper")
     assert_nothing_left(RUN_ID)
+
+
+def test_roles_find_the_certificates_of_their_host_until_the_end(new_rig: Callable[[str], Rig]) -> None:
+    rig = new_rig(HOOK + READS_CERTIFICATES)
+    rig.prepare(mode="observe")
+    made = {"authority": "an authority", "certificate": "a certificate", "key": "a key"}
+    rig.agent.receive(Begin({"a": "10.0.0.1", "b": "10.0.0.2"}, 20001, 20002, made))
+    rig.until(lambda: rig.all(Ended), "the end of the role")
+    said = b"".join(message.data for message in rig.got if isinstance(message, Output)).decode()
+    folder = re.fullmatch(r"certificates in (/.*): an authority, a certificate, a key\n", said)
+    assert folder, said
+    rig.agent.receive(Finish())
+    assert not Path(folder[1]).exists()
 
 
 def test_roles_are_stopped_and_what_holds_them_is_told(new_rig: Callable[[str], Rig]) -> None:

@@ -17,7 +17,7 @@ from dynamix_ps.cli import doctor as doctor_command
 from dynamix_ps.cli.launch import with_overrides
 from dynamix_ps.cli.main import cli
 from dynamix_ps.config.load import load_config
-from dynamix_ps.config.schema import Config, Policy, Ppo
+from dynamix_ps.config.schema import Config, Host, Policy, Ppo
 from dynamix_ps.errors import (
     INTERRUPTED_EXIT_CODE,
     ConfigError,
@@ -154,6 +154,10 @@ def test_the_command_line_wins_over_the_file() -> None:
     assert (changed.run_dir, changed.mode, changed.command) == ("/else", "observe", ("python", "x.py"))
     assert (changed.policy.name, changed.policy.sizes) == ("ppo", None)
     assert with_overrides(config, None, "static", None, ()).policy.sizes == (64, 96)
+    hosts = {"a": Host(address="10.0.0.1", slots=2)}
+    placed = with_overrides(config, None, None, None, (), hosts, insecure=True).cluster
+    assert (dict(placed.hosts), placed.insecure) == (hosts, True)
+    assert with_overrides(config, None, None, None, (), insecure=True).cluster.insecure
     lonely = Config.model_validate(
         {"cluster": {"workers": ({},)}, "policy": {"name": "ppo", "ppo": {"minibatches": 4}}}
     )

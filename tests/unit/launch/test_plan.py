@@ -58,6 +58,7 @@ def test_every_role_gets_what_byteps_needs() -> None:
             "DYNAMIX_RUN_ID": "0badcafe",
             "DYNAMIX_ARBITRATOR": "127.0.0.1:20002",
             "DYNAMIX_TOKEN": "secret",
+            "DYNAMIX_TLS": "off",
         }
         assert expected.items() <= spec.env.items()
         assert spec.env["PATH"].startswith("/opt/venv/bin:")
@@ -147,7 +148,9 @@ def test_a_single_local_worker_has_only_an_arbitrator_beside_it() -> None:
 
 
 def test_mode_off_has_no_arbitrator_address() -> None:
-    assert all("DYNAMIX_ARBITRATOR" not in spec.env for spec in plan(mode="off").values())
+    assert all(
+        "DYNAMIX_ARBITRATOR" not in spec.env and "DYNAMIX_TLS" not in spec.env for spec in plan(mode="off").values()
+    )
 
 
 def test_tuning_variables_of_the_user_win_and_those_of_the_file_win_over_them_for_workers() -> None:
@@ -248,6 +251,7 @@ HOSTS = {
 def plan_on(host: str, environ: dict[str, str] | None = None, **config: object) -> dict[str, RoleSpec]:
     cluster = {"hosts": HOSTS, "workers": ({}, {}, {}), "servers": ({"host": "worker-2"}, {}), "host": "s"}
     place = dataclasses.replace(PLACE, host=host, addresses={"s": "10.0.0.9", "b": "10.0.0.2"}, cores=4)
+    place = dataclasses.replace(place, certificates=Path("/tmp/certificates"))
     return plan(environ, place, **{"cluster": cluster, **config})
 
 
@@ -262,6 +266,7 @@ def test_each_host_gets_its_own_roles_and_all_meet_at_the_home() -> None:
         for spec in hosts[name].values():
             assert spec.env["DMLC_PS_ROOT_URI"] == "10.0.0.9"
             assert spec.env["DYNAMIX_ARBITRATOR"] == "10.0.0.9:20002"
+            assert spec.env["DYNAMIX_TLS"] == "/tmp/certificates"
             assert spec.env["DMLC_NODE_HOST"] == own
             assert spec.env["DYNAMIX_HOST"] == name
             assert (spec.env["DMLC_NUM_WORKER"], spec.env["DMLC_NUM_SERVER"]) == ("3", "2")

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from dynamix_ps.certificates import Certificates
 from dynamix_ps.config.resolve import resolved
 from dynamix_ps.config.schema import Config
 from dynamix_ps.errors import DynamixError, EnvironmentNotReady
@@ -29,6 +30,7 @@ from dynamix_ps.launch.agent_messages import (
     Started,
     ToAgent,
 )
+from dynamix_ps.launch.authority import Authority
 from dynamix_ps.launch.interrupts import Interrupts
 from dynamix_ps.launch.run_hosts import RunHosts
 from tests.unit.synthetic_run import new_folder
@@ -67,7 +69,7 @@ class PlayedAgent:
 class Rig:
     """A target and the events of a run."""
 
-    def __init__(self, folder: Path, **answers: list[FromAgent]) -> None:
+    def __init__(self, folder: Path, authority: Authority | None = None, **answers: list[FromAgent]) -> None:
         self.answers = {
             "a": [Ready("10.0.0.1", 5, 6, "none")],
             "b": [Ready("10.0.0.2", 0, 0, "quota")],
@@ -81,7 +83,7 @@ class Rig:
         def show(role: str, line: str) -> None:
             self.lines.append((role, line))
 
-        self.hosts = RunHosts(CONFIG, self.folder, self, self, show, self.interrupts)
+        self.hosts = RunHosts(CONFIG, self.folder, self, self, show, self.interrupts, authority)
 
     def connect(self, host: str, selector: selectors.BaseSelector, deliver: Deliver) -> PlayedAgent:
         self.agents[host] = PlayedAgent(host, deliver, self.answers[host])
@@ -108,6 +110,25 @@ def test_all_hosts_get_ready_before_any_role_starts_at_the_addresses_they_told(t
     assert rig.hosts.emulation == "a: none; b: quota"
     rig.hosts.change((0.5, 1.0))
     assert rig.agents["b"].sent[-1] == SetSpeeds((0.5, 1.0))
+
+
+def test_every_host_gets_a_certificate_for_the_address_it_told(tmp_path: Path) -> None:
+    class Stub(Authority):
+        def __init__(self) -> None:
+            pass
+
+        def issue(self, address: str) -> Certificates:
+            return Certificates("authority", f"for {address}", f"key of {address}")
+
+    rig = Rig(tmp_path, Stub())
+    assert rig.prepare()
+    rig.hosts.begin()
+    for host, address in (("a", "10.0.0.1"), ("b", "10.0.0.2")):
+        begin = rig.agents[host].sent[-1]
+        assert isinstance(begin, Begin)
+        made = {"authority": "authority", "certificate": f"for {address}", "key": f"key of {address}"}
+        assert begin.certificates == made
+        assert "key of" not in repr(begin)
 
 
 def test_signals_go_to_the_host_of_a_role_that_runs(tmp_path: Path) -> None:

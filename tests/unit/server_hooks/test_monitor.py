@@ -13,7 +13,7 @@ import pytest
 
 from dynamix_ps.config import variables
 from dynamix_ps.config.load import dump_config
-from dynamix_ps.errors import ConfigError
+from dynamix_ps.errors import ConfigError, EnvironmentNotReady
 from dynamix_ps.messages import Flow, RoleReport, SystemSample
 from dynamix_ps.metrics.network.connection import Connection
 from dynamix_ps.metrics.network.meter import Totals, Traffic
@@ -184,6 +184,7 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         variables.RUN_DIR,
         variables.ARBITRATOR,
         variables.TOKEN,
+        variables.TLS,
         variables.RUN_ID,
         variables.ROLE_NAME,
     ):
@@ -209,6 +210,16 @@ def test_a_role_that_was_started_by_hand_is_named_after_host_and_process(environ
     found = role_monitor("server")
     assert found is not None
     assert found._name.startswith("server@")
+
+
+def test_reports_go_to_another_machine_encrypted_or_not_at_all(
+    environment: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environment.write_text(dump_config(config()))
+    for name, value in ((variables.ARBITRATOR, "192.0.2.1:7117"), (variables.RUN_ID, "r"), (variables.TOKEN, "t")):
+        monkeypatch.setenv(name, value)
+    with pytest.raises(EnvironmentNotReady, match=r"192\.0\.2\.1:7117, and DYNAMIX_TLS is not set"):
+        role_monitor("server")
 
 
 def test_a_wrong_cluster_file_is_an_error(environment: Path) -> None:
