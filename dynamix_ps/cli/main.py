@@ -25,6 +25,7 @@ _OURS = {
     "rehearse": ("dynamix_ps.cli.rehearse", "Compare policies with your own script, in simulated time."),
     "replay": ("dynamix_ps.cli.replay", "Show what another policy would have decided in a recorded run."),
     "probe": ("dynamix_ps.cli.probe", "Show who talks to whom on this host, as the kernel counts it."),
+    "certificates": ("dynamix_ps.cli.certificates", "Make certificates for hosts on which you start the roles."),
     "build-byteps": ("dynamix_ps.cli.build_byteps", "Build BytePS from its source package and install it."),
 }
 

@@ -30,9 +30,9 @@ distinguished_name = name
 req_extensions = extensions
 prompt = no
 [name]
-CN = dynamix
+CN = dynamix {name}
 [extensions]
-{}
+{extensions}
 """
 _OF_AUTHORITY = """
 basicConstraints = critical, CA:TRUE, pathlen:0
@@ -90,7 +90,7 @@ class Authority:
 
     def __init__(self, now_s: float, valid_s: float = LONGEST_S) -> None:
         self._period = ("-startdate", _utc(now_s - CLOCKS_S), "-enddate", _utc(now_s + valid_s))
-        self._key, request = _new_key(_OF_AUTHORITY)
+        self._key, request = _new_key("authority", _OF_AUTHORITY)
         self.certificate = ""
         self.certificate = self._sign(request, "-selfsign")
 
@@ -108,7 +108,7 @@ class Authority:
         Raises:
             EnvironmentNotReady: `openssl` fails.
         """
-        key, request = _new_key(_OF_HOST.format(_alternative_name(address)))
+        key, request = _new_key("host", _OF_HOST.format(_alternative_name(address)))
         return Certificates(self.certificate, self._sign(request, "-cert", "ca.crt"), key)
 
     def _sign(self, request: str, *options: str) -> str:
@@ -120,9 +120,9 @@ class Authority:
             return _openssl((*arguments, *options, *self._period), self._key, folder)
 
 
-def _new_key(extensions: str) -> tuple[str, str]:
-    """A private key and a request for a certificate with these extensions."""
-    output = _openssl((*_NEW_KEY, "-config", "/dev/stdin"), _REQUEST.format(extensions))
+def _new_key(name: str, extensions: str) -> tuple[str, str]:
+    """A private key and a request for a certificate with this name and these extensions."""
+    output = _openssl((*_NEW_KEY, "-config", "/dev/stdin"), _REQUEST.format(name=name, extensions=extensions))
     key, request = (match.group() for match in _PEM.finditer(output))
     return key, request
 

@@ -32,8 +32,8 @@ def certificates_for(arbitrator: str, config: Config) -> Certificates | None:
         return None
     raise EnvironmentNotReady(
         f"the arbitrator is on another machine, {arbitrator}, and {variables.TLS} is not set: the token of the run "
-        f"would go there unencrypted; set {variables.TLS} to a folder with certificates of this host, or `insecure: "
-        "true` under `cluster` if you trust the network"
+        f"would go there unencrypted; make certificates by `dynamix certificates`, and set {variables.TLS} to the "
+        "folder of this host, or set `insecure: true` under `cluster` if you trust the network"
     )
 
 

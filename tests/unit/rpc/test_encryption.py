@@ -114,7 +114,7 @@ def test_to_another_machine_somebody_must_say_what_counts(tmp_path: Path, monkey
     wanted = "the arbitrator is on another machine, 192.0.2.1:7117, and DYNAMIX_TLS is not set"
     with pytest.raises(EnvironmentNotReady, match=re.escape(wanted)) as refused:
         certificates_for(ELSEWHERE, config())
-    assert "set DYNAMIX_TLS to a folder" in str(refused.value) and "`insecure: true`" in str(refused.value)
+    assert "`dynamix certificates`" in str(refused.value) and "`insecure: true`" in str(refused.value)
     assert certificates_for(ELSEWHERE, config(insecure=True)) is None
     monkeypatch.setenv("DYNAMIX_TLS", "off")
     assert certificates_for(ELSEWHERE, config()) is None
