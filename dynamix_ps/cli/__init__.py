@@ -8,6 +8,7 @@ doctor        checks this machine, or the hosts of a job
 launch        runs a cluster file on its hosts
 host_options  -H, --hostfile, --include, --exclude
 bpslaunch     `dynamix-bpslaunch`, which replaces BytePS's bpslaunch
+certificates  makes what its roles need on several hosts
 
 probe         shows the traffic between the processes of this host
 report        summary, tables and plots of a run

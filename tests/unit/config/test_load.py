@@ -227,7 +227,8 @@ def test_micro_batches_are_refused_where_sizes_are_in_tokens(tmp_path: Path) -> 
 
 def test_an_unknown_key_far_from_any_known_one_lists_what_is_known(tmp_path: Path) -> None:
     assert errors_of(tmp_path, "cluster: {workers: [{}], xyzzy: 1}\n") == [
-        "1: cluster.xyzzy: unknown key; known here: hosts, host, port, arbitrator_port, servers, wire, workers"
+        "1: cluster.xyzzy: unknown key; known here: "
+        "hosts, host, port, arbitrator_port, insecure, servers, wire, workers"
     ]
 
 
