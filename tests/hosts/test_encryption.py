@@ -52,7 +52,7 @@ finished()
 CAPTURES = """
 import socket, sys
 packets = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))  # all there are
-packets.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUFFORCE, 1 << 26)
+packets.setsockopt(socket.SOL_SOCKET, 33, 1 << 26)  # SO_RCVBUFFORCE: nothing is lost
 print("captures", flush=True)
 with open(sys.argv[1], "wb", buffering=0) as file:
     while True:
