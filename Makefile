@@ -38,14 +38,15 @@ endif
 
 setup: $(VENV)/.ready
 
-# A compiler, libnuma, venv, bcc for eBPF and ip for the test bed, by apt where something is missing.
+# A compiler, libnuma, venv, bcc for eBPF, ip for the test bed and openssl for several hosts, by apt where one is missing.
 system:
 	@if command -v g++ >/dev/null && command -v make >/dev/null && command -v ip >/dev/null \
+	    && command -v openssl >/dev/null \
 	    && test -e /usr/include/numa.h && test -e /usr/lib/python3/dist-packages/bcc/__init__.py \
 	    && $(PYTHON) -c 'import venv, ensurepip' 2>/dev/null; then exit 0; fi; \
-	packages="g++ make libnuma-dev python3-dev python3-venv python3-bpfcc iproute2"; \
+	packages="g++ make libnuma-dev python3-dev python3-venv python3-bpfcc iproute2 openssl"; \
 	if ! command -v apt-get >/dev/null; then \
-	    echo "error: g++, make, numa.h, python venv, bcc or ip is missing; install them (Debian names: $$packages)" >&2; exit 3; fi; \
+	    echo "error: g++, make, numa.h, python venv, bcc, ip or openssl is missing; install them (Debian names: $$packages)" >&2; exit 3; fi; \
 	if [ "$$(id -u)" = 0 ]; then sudo=; elif command -v sudo >/dev/null; then sudo=sudo; else \
 	    echo "error: as root, run: apt-get install $$packages" >&2; exit 3; fi; \
 	$$sudo apt-get update -q && $$sudo apt-get install -y -q $$packages

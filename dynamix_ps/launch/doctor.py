@@ -18,6 +18,7 @@ from dynamix_ps.config import variables
 from dynamix_ps.config.role_hosts import role_hosts
 from dynamix_ps.config.schema import Cluster, Config, Worker
 from dynamix_ps.errors import DynamixError
+from dynamix_ps.launch.authority import is_encrypted
 from dynamix_ps.launch.check import Check, Status
 from dynamix_ps.launch.cpu_quota import find_controller
 from dynamix_ps.launch.ports import choose_ports
@@ -50,6 +51,7 @@ def all_checks(config: Config | None) -> Iterator[Check]:
     byteps = installed_info()
     yield from _toolchain(wanted=needed and not byteps.version)
     yield from _byteps(byteps, needed)
+    yield _openssl(config)
     yield _ports(config)
     yield _shared_memory(Path("/dev/shm"))
     yield _temporary_folder()
@@ -120,6 +122,14 @@ def _plugin(framework: str, info: InstalledInfo, missing: Status) -> Check:
         return Check(name, missing, f"built without the {framework} plugin", fix)
     problem = _import_problem(f"byteps.{framework}")
     return Check(name, missing, f"cannot be loaded: {problem}", fix) if problem else Check(name, "ok", "can be loaded")
+
+
+def _openssl(config: Config | None) -> Check:
+    found = shutil.which("openssl")
+    if found:
+        return Check("openssl", "ok", found)
+    status: Status = "blocker" if config is not None and is_encrypted(config) else "warning"
+    return Check("openssl", status, "not found; jobs on several hosts encrypt with it", "apt-get install openssl")
 
 
 def _ports(config: Config | None) -> Check:

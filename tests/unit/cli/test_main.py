@@ -275,3 +275,13 @@ def test_a_package_that_cannot_be_imported_is_named(monkeypatch: pytest.MonkeyPa
 def test_shared_memory_that_cannot_be_written_is_a_blocker() -> None:
     assert checks._shared_memory(Path("/proc/none")).status == "blocker"
     assert checks._shared_memory(Path("/dev/shm")).status in ("ok", "warning")
+
+
+def test_openssl_is_needed_where_calls_go_from_host_to_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hosts = {"a": {"address": "10.0.0.1"}, "b": {"address": "10.0.0.2"}}
+    several = Config.model_validate({"cluster": {"hosts": hosts, "workers": ({}, {})}})
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert [checks._openssl(config).status for config in (several, None)] == ["blocker", "warning"]
+    (tmp_path / "openssl").write_text("")
+    (tmp_path / "openssl").chmod(0o755)
+    assert checks._openssl(several).status == "ok"
