@@ -41,7 +41,9 @@ class Loop:
     def __init__(self, workers: int, environments: int) -> None:
         rng = np.random.default_rng(0)
         self._simulator = Simulator(draw(rng, environments, workers), rng)
-        self._states = StateBuilder(ClusterModel(environments, workers))
+        self._states = StateBuilder(
+            ClusterModel(environments, workers, effects=False)
+        )  # as in training on such clusters
         self._sizes = [self._simulator.sizes, 2 * self._simulator.sizes]
 
     def run(self, windows: int) -> State:

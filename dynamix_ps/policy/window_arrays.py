@@ -62,6 +62,7 @@ class WindowArrays:
     pull_busy: Known
     push_difference: Known
     # the cluster
+    first_iteration: Array  # its number, from 0
     iterations: Array
     duration_s: Array  # of the window, as one worker measured it; the others differ by bookkeeping
     global_loss: Array

@@ -55,14 +55,15 @@ class GoodputPolicy:
             return keep
         rest = model.unmeasured  # samples of workers that keep their sizes
         totals = _candidates(window, rest, int(window.low[known].sum()), int(window.high[known].sum()), noise_scale)
-        promised_s = self._times.iteration_s(model.balanced_s(totals + rest))
+        promised_s = self._times.iteration_s(model.balanced_s(totals + rest, model.compute.coming))
         promised = goodput(window, totals + rest, promised_s, noise_scale)
-        present_s = self._times.iteration_s(model.compute.seconds(window.planned)[known].max())
+        present_s = self._times.iteration_s(model.compute.coming.seconds(window.planned)[known].max())
         present = goodput(window, window.global_batch, present_s, noise_scale)
         best = int(promised.argmax())
         if not promised[best] > max(SWITCH * present, 0.0):
             return keep
-        return Decision(tuple(model.shares(int(totals[best]) + rest).tolist()))
+        sizes = model.shares(int(totals[best]) + rest, model.compute.coming)
+        return Decision(tuple(model.filled(sizes).tolist()))
 
 
 def _candidates(window: WindowArrays, rest: int, smallest: int, largest: int, noise_scale: float) -> Whole:

@@ -66,7 +66,7 @@ class LbbPolicy:
             self._sizes_vary = True
             speeds = zip(view.plan.batch_sizes, times_s.tolist(), strict=True)
             return shares_by_speed(view, [size / time_s if math.isfinite(time_s) else None for size, time_s in speeds])
-        return tuple(self._model.shares(view.plan.global_batch).tolist())
+        return tuple(self._model.shares(view.plan.global_batch, self._model.compute.now).tolist())
 
     def _fine_move(self, view: View, times_s: Array) -> tuple[int, ...]:
         sizes = np.array(view.plan.batch_sizes)

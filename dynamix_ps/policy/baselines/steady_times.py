@@ -61,7 +61,7 @@ class SteadyTimes:
 
     def seconds(self, sizes: tuple[int, ...]) -> Array:
         """Smoothed computing seconds per iteration at these sizes; NaN for workers never measured."""
-        return self._lines.seconds(sizes)
+        return self._lines.now.seconds(sizes)
 
     def sizes_after(self, together_s: float, sizes: tuple[int, ...]) -> list[float]:
         """The sizes, as real numbers, at which each of the known workers computes for `together_s`."""
@@ -76,9 +76,9 @@ class SteadyTimes:
         """Fixed seconds, and samples per second beyond them, of the known workers."""
         known = self.known
         if self._sizes_vary:
-            return self._lines.fixed_s[known], self._lines.rates_per_s[known]
+            return self._lines.now.fixed_s[known], self._lines.now.rates_per_s[known]
         at_least_one = np.maximum(sizes, 1)
-        return np.zeros(len(known)), (at_least_one / self._lines.seconds(at_least_one))[known]
+        return np.zeros(len(known)), (at_least_one / self._lines.now.seconds(at_least_one))[known]
 
     def decide(self, view: View, wanted: tuple[int, ...]) -> Decision:
         """`wanted`, or the present sizes if too little would change or the plan has to stay."""

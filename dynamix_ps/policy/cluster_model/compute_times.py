@@ -17,6 +17,8 @@ Chosen by us:
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -38,29 +40,64 @@ FIRST = 0.05  # weight of a worker's first window
 SHORTEST_S, LONGEST_S = 1e-6, 1e6  # times outside this range count as not measured
 
 
+@dataclass(frozen=True)
+class Lines:
+    """What each worker computes at any size, as long as its level stays; (..., workers).
+
+    Workers that were never measured have a NaN time per sample.
+    """
+
+    level: Array
+    line_fixed_s: Array
+    line_per_sample_s: Array
+
+    @cached_property
+    def fixed_s(self) -> Array:
+        """Seconds per iteration, at any size."""
+        return self.level * self.line_fixed_s
+
+    @cached_property
+    def rates_per_s(self) -> Array:
+        """Samples per second beyond the fixed part; NaN for workers never measured."""
+        return 1 / (self.level * self.line_per_sample_s)
+
+    def seconds(self, sizes: ArrayLike) -> Array:
+        """Computing seconds per iteration at these sizes, (..., workers); NaN for workers never measured."""
+        return np.asarray(self.level * (self.line_fixed_s + self.line_per_sample_s * np.asarray(sizes)))
+
+
 class ComputeTimes:
     """Models of all workers, shape (workers,) or (environments, workers).
 
-    `jumped` says of the last window whose level followed it at once, because it had changed by more than `jump`.
+    Attributes:
+        known: which workers were ever measured.
+        now: the lines at the levels of the last window.
+        coming: the lines at the levels that are expected in the next window, the same without `expect`.
+        jumped: whose level followed the last window at once, because it had changed by more than `jump`.
     """
+
+    now: Lines
+    coming: Lines
 
     def __init__(self, *shape: int, jump: float = JUMP) -> None:
         self._jump = jump
         self.jumped = np.zeros(shape, dtype=np.bool_)
         self._sums = np.zeros((5, *shape))  # of w, w b, w b^2, w t, w b t with w = 1 / t^2
-        self._level = np.ones(shape)
-        self._fixed_s = np.zeros(shape)
-        self._per_sample_s = np.full(shape, np.nan)
         self._size, self._time_s = np.ones(shape), np.ones(shape)  # in the last window
-        self._derive()
+        self._ahead: Array | float = 1.0  # levels in the next window over those of the last one
+        self._adopt(Lines(np.ones(shape), np.zeros(shape), np.full(shape, np.nan)))
 
     def restart(self, which: NDArray[np.bool_]) -> None:
         """Forget some environments."""
         self._sums[:, which] = 0.0
-        self._level[which] = 1.0
-        self._fixed_s[which] = 0.0
-        self._per_sample_s[which] = np.nan
-        self._derive()
+        again, now = which[..., None], self.now
+        self._adopt(
+            Lines(
+                np.where(again, 1.0, now.level),
+                np.where(again, 0.0, now.line_fixed_s),
+                np.where(again, np.nan, now.line_per_sample_s),
+            )
+        )
 
     def observe(self, sizes: ArrayLike, times_s: ArrayLike) -> None:
         """Samples and computing seconds per iteration of every worker; one without samples or time changes nothing."""
@@ -69,40 +106,41 @@ class ComputeTimes:
         size, time_s = np.where(seen, size, 1.0), np.where(seen, time_s, 1.0)
         own = self._own_change(size, time_s, seen & self.known)
         self.jumped = np.abs(own - 1) > self._jump
-        self._level = self._level * np.where(self.jumped, own, 1 + SMOOTHING * (own - 1))
+        expected = self.coming.level * np.where(self.jumped, own, 1 + SMOOTHING * (own - 1))
+        level = np.where(seen, expected, self.now.level)
         self._size, self._time_s = np.where(seen, size, self._size), np.where(seen, time_s, self._time_s)
 
-        line_s = time_s / self._level
+        line_s = time_s / level
         weight = np.where(self.known, 1.0, FIRST) * line_s**-2
         fresh = np.stack((weight, weight * size, weight * size**2, weight * line_s, weight * size * line_s))
         self._sums = np.where(seen, FORGETTING * self._sums + fresh, self._sums)
         fixed_s, per_sample_s = _lines(np.where(self._sums[0] > 0, self._sums, 1.0))
-        self._fixed_s = np.where(seen, fixed_s, self._fixed_s)
-        self._per_sample_s = np.where(seen, per_sample_s, self._per_sample_s)
-        self._derive()
+        fixed_s = np.where(seen, fixed_s, self.now.line_fixed_s)
+        self._adopt(Lines(level, fixed_s, np.where(seen, per_sample_s, self.now.line_per_sample_s)))
 
-    def _derive(self) -> None:
-        self.known = np.isfinite(self._per_sample_s)  # which workers were ever measured
-        self.fixed_s = self._level * self._fixed_s  # per iteration, at any size
-        self.rates_per_s = 1 / (self._level * self._per_sample_s)  # samples; NaN for workers never measured
+    def expect(self, ahead: Array) -> None:
+        """Expect levels in the next window that are `ahead` times those of the last one. Call after `observe`."""
+        self._ahead = ahead
+        self.coming = replace(self.now, level=self.now.level * ahead)
+
+    def _adopt(self, lines: Lines) -> None:
+        self.now = self.coming = lines
+        self._ahead = 1.0
+        self.known = np.isfinite(lines.line_per_sample_s)
 
     def _own_change(self, size: Array, time_s: Array, comparable: NDArray[np.bool_]) -> Array:
-        """By what factor each worker itself has become slower; 1 if its new size explains its new time.
+        """By what factor each worker itself is slower than expected; 1 if its new size explains its new time.
 
-        On a line through the last window, with any fixed part, the time changes by a factor between 1 and that of the
-        size. The worker itself causes what lies outside this range.
+        `coming` is what was expected. On a line through the last window, with any fixed part, the time changes by a
+        factor between 1 and that of the size. The worker itself causes what lies outside this range.
         """
         grown = size / np.where(comparable, self._size, size)
-        longer = time_s / np.where(comparable, self._time_s, time_s)
+        longer = time_s / np.where(comparable, self._time_s * self._ahead, time_s)
         moved = np.abs(grown - 1) > SAME_SIZE
         least, most = np.minimum(grown, 1) * (1 - self._jump), np.maximum(grown, 1) * (1 + self._jump)
         explained = (longer > least) & (longer < most)
-        error = time_s / np.where(comparable, self.seconds(size), time_s)
-        return np.where(comparable & ~(moved & explained), error, 1.0)
-
-    def seconds(self, sizes: ArrayLike) -> Array:
-        """Computing seconds per iteration at these sizes, (..., workers); NaN for workers never measured."""
-        return np.asarray(self._level * (self._fixed_s + self._per_sample_s * np.asarray(sizes)))
+        error = time_s / np.where(comparable, self.coming.seconds(size), time_s)
+        return np.where(comparable & ~(moved & explained & (self._ahead == 1)), error, 1.0)
 
 
 class ComputeMeter:

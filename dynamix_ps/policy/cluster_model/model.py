@@ -1,6 +1,8 @@
 """The model of the cluster. It observes each window once; a policy and its safety net share it. Pure.
 
-    compute   how long each worker computes at untried sizes    compute_times.py
+    compute   how long each worker computes at untried sizes, now and in the coming window    compute_times.py
+              and recurrence.py
+    filled    sizes whose last tile is full, on hardware that computes whole tiles            tiles.py
     noise     the gradient noise scale                          efficiency.py
 
 Models that only some policies need are separate: what the network adds for each worker, and how long an iteration then
@@ -13,8 +15,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dynamix_ps.apportion import Whole, split
-from dynamix_ps.policy.cluster_model.compute_times import ComputeMeter, ComputeTimes, sensible
+from dynamix_ps.policy.cluster_model.compute_times import ComputeMeter, ComputeTimes, Lines, sensible
 from dynamix_ps.policy.cluster_model.efficiency import NoiseScale
+from dynamix_ps.policy.cluster_model.recurrence import Recurrence
+from dynamix_ps.policy.cluster_model.tiles import Tiles
 from dynamix_ps.policy.window_arrays import Array, WindowArrays
 
 
@@ -23,23 +27,31 @@ class ClusterModel:
 
     `window`, `computing_s` and `compute_s` describe the last window. The last two, (..., workers), are the computing
     seconds in the whole window and per iteration, as a CPU quota sustains them.
+
+    `effects` tells whether to look for tiles, and for levels that come back with a period. That takes time, in vain
+    where there are none.
     """
 
     window: WindowArrays
     computing_s: Array
     compute_s: Array
 
-    def __init__(self, *shape: int) -> None:
+    def __init__(self, *shape: int, effects: bool = True) -> None:
         self.shape = shape
         self.compute = ComputeTimes(*shape)
         self.noise = NoiseScale(*shape[:-1])
         self._meter = ComputeMeter(*shape)
+        self._recurrence = Recurrence(*shape) if effects else None
+        self._tiles = Tiles(*shape) if effects else None
 
     def restart(self, which: NDArray[np.bool_]) -> None:
         """Forget some environments; their next window is the first of another run."""
         self.compute.restart(which)
         self.noise.restart(which)
         self._meter.restart(which)
+        for part in (self._recurrence, self._tiles):
+            if part:
+                part.restart(which)
 
     def observe(self, window: WindowArrays) -> None:
         """Take in a clean window. Call once per window, in order."""
@@ -47,11 +59,18 @@ class ClusterModel:
         self.window = window
         self.computing_s = self._meter.observe(window)
         self.compute_s = self.computing_s / iterations
-        self.compute.observe(window.samples / iterations, self.compute_s)
+        sizes = window.samples / iterations
+        self.compute.observe(sizes, self.compute_s)
+        if self._tiles:
+            self._tiles.observe(sizes, self.compute_s, sensible(sizes, self.compute_s))
+        if self._recurrence:
+            self.compute.expect(self._recurrence.observe(window, self.compute.now.level))
         self.noise.observe(window)
 
-    def balanced_s(self, global_batches: ArrayLike) -> Array:
+    def balanced_s(self, global_batches: ArrayLike, lines: Lines) -> Array:
         """The computing time that all workers need when each global batch is split so that they finish together.
+
+        `lines` are `compute.now` or `compute.coming`.
 
         For a live cluster; same shape as `global_batches`. Workers of unknown speed keep their planned size. The others
         (at least one) share the rest within their bounds. If the bounds do not allow that rest, the nearest one
@@ -59,8 +78,8 @@ class ClusterModel:
         """
         totals = np.maximum(np.asarray(global_batches) - self.unmeasured, 0)
         known, low, high = self.compute.known, self.window.low, self.window.high
-        rates = self.compute.rates_per_s[known]
-        from_s, until_s = self.compute.seconds((low, high))[:, known]  # a worker's size grows between these times
+        rates = lines.rates_per_s[known]
+        from_s, until_s = lines.seconds((low, high))[:, known]  # a worker's size grows between these times
         times = np.concatenate((from_s, until_s))
         order = np.argsort(times, kind="stable")
         slopes = np.concatenate((rates, -rates))[order].cumsum()  # samples per second after each of these times
@@ -69,15 +88,21 @@ class ClusterModel:
         together_s = np.interp(np.asarray(totals, dtype=np.float64), low[known].sum() + grown, times)
         return np.asarray(np.maximum(together_s, from_s.max()))  # all wait for a slow worker at its lower bound
 
-    def shares(self, global_batch: int) -> Whole:
+    def shares(self, global_batch: int, lines: Lines) -> Whole:
         """The same split of `global_batch` in whole samples; workers of unknown speed keep their planned size."""
         known, low, high = self.compute.known, self.window.low, self.window.high
-        together_s = self.balanced_s(global_batch)
-        wanted = np.clip((together_s - self.compute.fixed_s) * self.compute.rates_per_s, low, high)[known]
+        together_s = self.balanced_s(global_batch, lines)
+        wanted = np.clip((together_s - lines.fixed_s) * lines.rates_per_s, low, high)[known]
         inside = np.clip(max(global_batch - self.unmeasured, 0), low[known].sum(), high[known].sum())
         sizes = self.window.planned.copy()
         sizes[known] = split(inside, wanted, low[known], high[known])
         return sizes
+
+    def filled(self, sizes: Whole) -> Whole:
+        """Sizes of present workers with their last tile filled, (..., workers), within the bounds."""
+        if not self._tiles:
+            return sizes
+        return np.where(self.window.present, self._tiles.filled(sizes, self.window.high), sizes)
 
     @property
     def known_compute_s(self) -> Array:

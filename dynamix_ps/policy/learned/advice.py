@@ -78,8 +78,8 @@ class Advisor:
         self._exposed.observe(state.exposed_s, window.duration_s / window.iterations)
         exposed_s = self._exposed.seconds
         mean_exposed_s = mean_known(exposed_s)
-        self._fixed_s = _filled(np.where(known, self._times.fixed_s, np.nan)) + _filled(exposed_s)
-        self._rates_per_s = _filled(self._times.rates_per_s, otherwise=1.0)
+        self._fixed_s = _filled(np.where(known, self._times.coming.fixed_s, np.nan)) + _filled(exposed_s)
+        self._rates_per_s = _filled(self._times.coming.rates_per_s, otherwise=1.0)
 
         batch = np.maximum(window.global_batch, 1)
         rate_per_s = self._rates_per_s.sum(axis=-1)

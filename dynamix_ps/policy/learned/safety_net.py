@@ -92,7 +92,7 @@ class SafetyNet:
         """B0 split by measured speeds, or the present sizes if they differ from it by no more than the dead-band."""
         sizes, model = view.plan.batch_sizes, self._model
         if model.compute.known.any():
-            wanted = tuple(model.shares(int(model.window.reference_batch)).tolist())
+            wanted = tuple(model.shares(int(model.window.reference_batch), model.compute.now).tolist())
             sizes = wanted if largest_change(sizes, wanted) > DEAD_BAND else sizes
         return replace(answer, batch_sizes=sizes, note=note, fallback=True)
 
@@ -105,7 +105,7 @@ class SafetyNet:
         present, noise_scale = int(window.global_batch), model.noise.estimated
         ends = bool(finishing(window))
         reference = present if math.isnan(noise_scale) or ends else int(window.reference_batch)
-        times_s = (step_s, float(self._times.iteration_s(model.balanced_s(reference))))
+        times_s = (step_s, float(self._times.iteration_s(model.balanced_s(reference, model.compute.now))))
         measured, would_be = goodput(window, (present, reference), times_s, noise_scale)
         return float(1 - measured / would_be)
 

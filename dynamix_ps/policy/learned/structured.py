@@ -59,7 +59,7 @@ class StructuredAgent(LearnedAgent):
         steps = act["batch"](_pooled(state, advice), batch_allowed(window, reference).reshape(-1, len(BATCH_STEPS)))
         total = batch_target(window, reference, steps.reshape(window.planned.shape[:-1]))
         shares = act["share"](state.rows.reshape(-1, state.rows.shape[-1])).reshape(window.planned.shape)
-        return structured_sizes(window, total, self._advisor, shares)
+        return self.model.filled(structured_sizes(window, total, self._advisor, shares))
 
 
 class SplitModel(Protocol):

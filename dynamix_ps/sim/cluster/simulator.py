@@ -183,6 +183,7 @@ class Simulator:
             pull_retransmits_per_s=retransmits * both,
             pull_busy=busy * both,
             push_difference=both - 1,
+            first_iteration=self.windows * iterations,
             iterations=iterations,
             duration_s=duration_s,
             global_loss=(loss * sizes).sum(axis=-1) / batch,

@@ -81,7 +81,7 @@ class ClusterEnv(gymnasium.Env[Observation, Action]):
         super().reset(seed=seed, options=options)
         parameters: Parameters = draw(self.np_random, 1, self._workers) if self._fixed is None else self._fixed
         self._simulator = Simulator(parameters, self.np_random)
-        model = ClusterModel(1, self._workers)
+        self._model = model = ClusterModel(1, self._workers)
         self._states, self._advisor = StateBuilder(model), Advisor(model)
         self._state = self._window(self._simulator.sizes)
         return self._observation(), self._info()
@@ -104,7 +104,7 @@ class ClusterEnv(gymnasium.Env[Observation, Action]):
             return paper_sizes(window.planned, chosen, window.low, window.high)
         reference = batch_reference(window, self._advice[..., 0])
         total = batch_target(window, reference, chosen[:, 0])
-        return structured_sizes(window, total, self._advisor, chosen[:, 1:])
+        return self._model.filled(structured_sizes(window, total, self._advisor, chosen[:, 1:]))
 
     def _observation(self) -> Observation:
         rows = self._state.rows[0]

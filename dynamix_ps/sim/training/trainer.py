@@ -78,11 +78,11 @@ class _Group:
     """Clusters with the same number of workers."""
 
     def __init__(self, settings: TrainSettings, n_workers: int, environments: int, networks: dict[str, ActorCritic],
-                 draw_: Draw, rng: np.random.Generator) -> None:  # fmt: skip
+                 draw_: Draw, effects: bool, rng: np.random.Generator) -> None:  # fmt: skip
         self._settings = settings
         self._draw, self._rng = draw_, rng
         self._simulator = Simulator(draw_(rng, environments, n_workers), rng)
-        model = ClusterModel(environments, n_workers)
+        model = ClusterModel(environments, n_workers, effects=effects)
         self._agent = make_agent(settings.space, networks, settings.reward, model)
         # runs begin at different ages, so that they end in different rollouts
         self._age = rng.integers(settings.episode_windows, size=environments)
@@ -158,8 +158,9 @@ class Trainer:
             else {name: ActorCritic(weights, settings.learner, rng) for name, weights in stored.networks.items()}
         )
         chosen: Draw = draw_ or (lambda rng, environments, n: draw(rng, environments, n, settings.window))
+        effects = draw_ is not None  # clusters that `draw` draws have none
         each = max(settings.environments // len(settings.n_workers), 1)
-        self._groups = [_Group(settings, n, each, self.networks, chosen, rng) for n in settings.n_workers]
+        self._groups = [_Group(settings, n, each, self.networks, chosen, effects, rng) for n in settings.n_workers]
         self._windows_per_iteration = each * len(settings.n_workers) * settings.rollout_windows
 
     @property

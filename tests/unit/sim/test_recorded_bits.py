@@ -27,6 +27,7 @@ SCENARIOS = (
     "bandwidth-drop", "h-level-10", "h-level-2", "h-level-4", "h-level-8", "hl-schedule", "homogeneous", "loss-bursts",
     "noisy-neighbour", "server-ingress", "slow-link", "spot-slowdown",
 )  # fmt: skip
+LATER = {"first_iteration"}  # reported since the recording
 WINDOWS, RUNS, SEED = 120, 3, 7
 
 
@@ -44,6 +45,8 @@ def run(name: str) -> dict[str, Any]:
     for _ in range(WINDOWS):
         window = simulator.step(sizes.integers(parameters.low, 1024))
         for field in dataclasses.fields(window):
+            if field.name in LATER:
+                continue
             bits.update(np.ascontiguousarray(getattr(window, field.name)).tobytes())
         bits.update(simulator.time_s.tobytes() + simulator.progress.tobytes())
     return {

@@ -29,14 +29,14 @@ def explored(rng: np.random.Generator) -> NDArray[np.float64]:
 
 def test_tells_the_fixed_part_from_the_time_per_sample() -> None:
     times = seen_at([100] * 4, [100] * 4, [150, 60, 120, 200], [50, 200, 300, 70])
-    np.testing.assert_allclose(times.fixed_s, FIXED_S, rtol=0.1)  # what was expected still counts a little
-    np.testing.assert_allclose(times.rates_per_s, 1 / PER_SAMPLE_S, rtol=0.06)
-    np.testing.assert_allclose(times.seconds([500, 20, 64, 10]), seconds([500, 20, 64, 10]), rtol=0.1)
+    np.testing.assert_allclose(times.now.fixed_s, FIXED_S, rtol=0.1)  # what was expected still counts a little
+    np.testing.assert_allclose(times.now.rates_per_s, 1 / PER_SAMPLE_S, rtol=0.06)
+    np.testing.assert_allclose(times.now.seconds([500, 20, 64, 10]), seconds([500, 20, 64, 10]), rtol=0.1)
 
 
 def test_one_size_tells_nothing_of_the_fixed_part() -> None:
     times = seen_at([100] * 4, [100] * 4)
-    np.testing.assert_allclose(times.seconds([200] * 4), (2 - FIXED_PART) * seconds([100] * 4))
+    np.testing.assert_allclose(times.now.seconds([200] * 4), (2 - FIXED_PART) * seconds([100] * 4))
 
 
 def test_sizes_that_differ_by_less_than_times_scatter_tell_hardly_more() -> None:
@@ -44,14 +44,14 @@ def test_sizes_that_differ_by_less_than_times_scatter_tell_hardly_more() -> None
     for _ in range(20):
         sizes = np.rint(200 * (1 + 0.02 * rng.standard_normal(4)))
         times.observe(sizes, 1e-3 * sizes * (1 + 0.05 * rng.standard_normal(4)))
-    assert (np.abs(times.fixed_s / 0.2 - FIXED_PART) < 0.15).all()
+    assert (np.abs(times.now.fixed_s / 0.2 - FIXED_PART) < 0.15).all()
 
 
 def test_a_worker_whose_times_seem_not_to_grow_is_not_given_nearly_everything() -> None:
     times = ComputeTimes(4)
     for size in (80, 120) * 10:
         times.observe([size] * 4, seconds([100] * 4))
-    assert (times.seconds([1000] * 4) > 2 * seconds([100] * 4)).all()
+    assert (times.now.seconds([1000] * 4) > 2 * seconds([100] * 4)).all()
 
 
 def test_a_slow_first_window_is_soon_forgotten() -> None:
@@ -59,7 +59,7 @@ def test_a_slow_first_window_is_soon_forgotten() -> None:
     times.observe([100] * 4, seconds([100] * 4, 1.5))
     for sizes in ([150, 80, 120, 200], [80, 120, 90, 70], [120, 90, 160, 110]):
         times.observe(sizes, seconds(sizes))
-    np.testing.assert_allclose(times.seconds([100] * 4), seconds([100] * 4), rtol=0.05)
+    np.testing.assert_allclose(times.now.seconds([100] * 4), seconds([100] * 4), rtol=0.05)
 
 
 def test_a_quota_counts_by_cpu_time_and_only_where_it_throttles() -> None:
@@ -82,8 +82,8 @@ def test_a_worker_that_becomes_slow_and_gets_smaller_batches_seems_slow_not_fixe
         for _ in range(10):
             sizes[0] = np.rint(100 / factor * rng.uniform(0.9, 1.1))
             times.observe(sizes, seconds(sizes, slower))
-    np.testing.assert_allclose(times.seconds([100] * 4), seconds([100] * 4, slower), rtol=0.1)
-    assert times.fixed_s[0] == pytest.approx(8 * FIXED_S[0], rel=0.2)
+    np.testing.assert_allclose(times.now.seconds([100] * 4), seconds([100] * 4, slower), rtol=0.1)
+    assert times.now.fixed_s[0] == pytest.approx(8 * FIXED_S[0], rel=0.2)
 
 
 @pytest.mark.parametrize("factor", [3.0, 1 / 3])
@@ -93,15 +93,44 @@ def test_a_jump_shows_at_once_while_all_sizes_move(factor: float) -> None:
     slower = np.array([1.0, factor, 1.0, 1.0])
     sizes = explored(rng)
     times.observe(sizes, seconds(sizes, slower))
-    np.testing.assert_allclose(times.seconds([100] * 4), seconds([100] * 4, slower), rtol=0.05)
+    np.testing.assert_allclose(times.now.seconds([100] * 4), seconds([100] * 4, slower), rtol=0.05)
 
 
 def test_noise_is_smoothed_and_a_jump_at_one_size_is_not() -> None:
     times = seen_at([100] * 4, [150] * 4, [100] * 4)
     times.observe([100] * 4, seconds([100] * 4, 1.1))
-    np.testing.assert_allclose(times.seconds([100] * 4), seconds([100] * 4, 1.05), rtol=0.03)
+    np.testing.assert_allclose(times.now.seconds([100] * 4), seconds([100] * 4, 1.05), rtol=0.03)
     times.observe([100] * 4, seconds([100] * 4, 4.0))
-    np.testing.assert_allclose(times.seconds([100] * 4), seconds([100] * 4, 4.0), rtol=0.01)
+    np.testing.assert_allclose(times.now.seconds([100] * 4), seconds([100] * 4, 4.0), rtol=0.01)
+
+
+def expecting(factor: float) -> ComputeTimes:
+    """After many sizes, the first worker is expected to become slower by a factor."""
+    rng = np.random.default_rng(4)
+    times = seen_at(*(explored(rng) for _ in range(30)))
+    times.expect(np.array([factor, 1.0, 1.0, 1.0]))
+    return times
+
+
+def test_what_is_expected_holds_for_the_coming_window_alone() -> None:
+    times = expecting(2.5)
+    np.testing.assert_allclose(times.now.seconds([100] * 4), seconds([100] * 4), rtol=0.05)
+    np.testing.assert_allclose(times.coming.seconds([100] * 4), seconds([100] * 4, [2.5, 1, 1, 1]), rtol=0.05)
+    np.testing.assert_allclose(times.coming.fixed_s, times.now.fixed_s * [2.5, 1, 1, 1])
+    np.testing.assert_allclose(times.coming.rates_per_s, times.now.rates_per_s / [2.5, 1, 1, 1])
+    times.observe([np.nan, 100, 100, 100], seconds([100] * 4))  # not measured: nothing is known to have changed
+    np.testing.assert_allclose(times.now.seconds([100] * 4), seconds([100] * 4), rtol=0.05)
+    assert times.coming is times.now
+
+
+@pytest.mark.parametrize("real", [1.0, 2.5, 6.0])
+@pytest.mark.parametrize("size", [40, 100, 250])
+def test_whether_it_comes_true_or_not_the_window_tells_the_level_and_the_line_stays(real: float, size: int) -> None:
+    """Sizes that fit the forecast make the time look unchanged, which does not mean a large fixed part."""
+    times, sizes = expecting(2.5), [size, 100, 100, 100]
+    times.observe(sizes, seconds(sizes, [real, 1, 1, 1]))
+    np.testing.assert_allclose(times.now.seconds([100] * 4), seconds([100] * 4, [real, 1, 1, 1]), rtol=0.12)
+    np.testing.assert_allclose(times.now.seconds([300] * 4), seconds([300] * 4, [real, 1, 1, 1]), rtol=0.12)
 
 
 def test_a_worker_without_samples_or_time_teaches_nothing() -> None:
@@ -111,8 +140,8 @@ def test_a_worker_without_samples_or_time_teaches_nothing() -> None:
     for absurd in (0.0, -1.0, 1e-9, 1e9, np.inf, np.nan):
         times.observe([64, 64, 64], [absurd, absurd, absurd])
     assert times.known.tolist() == [True, False, False]
-    assert times.seconds([64, 64, 64])[0] == pytest.approx(0.5)
-    assert np.isnan(times.rates_per_s[1:]).all()
+    assert times.now.seconds([64, 64, 64])[0] == pytest.approx(0.5)
+    assert np.isnan(times.now.rates_per_s[1:]).all()
 
 
 def test_every_environment_is_by_itself_and_restarts_by_itself() -> None:
@@ -130,8 +159,8 @@ def test_every_environment_is_by_itself_and_restarts_by_itself() -> None:
         for row, size, time_s in zip(rows, sizes, times_s, strict=True):
             row.observe(size, time_s)
         np.testing.assert_array_equal(many.known, [row.known for row in rows])
-        np.testing.assert_allclose(many.fixed_s, [row.fixed_s for row in rows], rtol=1e-9)
-        np.testing.assert_allclose(many.rates_per_s, [row.rates_per_s for row in rows], rtol=1e-9)
+        np.testing.assert_allclose(many.now.fixed_s, [row.now.fixed_s for row in rows], rtol=1e-9)
+        np.testing.assert_allclose(many.now.rates_per_s, [row.now.rates_per_s for row in rows], rtol=1e-9)
 
 
 def test_balanced_workers_finish_together() -> None:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from dynamix_ps.config.schema import Config
 from dynamix_ps.messages import Plan
+from dynamix_ps.policy.base import View
 from dynamix_ps.policy.cluster_model.compute_times import FIXED_PART, ComputeMeter, ComputeTimes
 from dynamix_ps.policy.cluster_model.efficiency import NoiseScale
 from dynamix_ps.policy.cluster_model.model import ClusterModel
@@ -40,8 +43,8 @@ def test_two_sizes_tell_the_fixed_part_and_the_network() -> None:
     cluster = SmallCluster([4000, 1000], network_s=0.2, overlap=2.0)
     model, times = seen_at(cluster, (64, 64), (256, 128), (512, 512))
     for sizes in ((128, 300), (1000, 32)):
-        assert model.compute.seconds(sizes) == pytest.approx(cluster.compute_s(sizes), rel=0.01)
-        longest_s = model.compute.seconds(sizes).max()
+        assert model.compute.now.seconds(sizes) == pytest.approx(cluster.compute_s(sizes), rel=0.01)
+        longest_s = model.compute.now.seconds(sizes).max()
         assert times.iteration_s(longest_s) == pytest.approx(cluster.step_s(sizes), rel=0.05)
 
 
@@ -52,7 +55,7 @@ def test_a_worker_under_a_quota_needs_its_cpu_time_over_its_cores() -> None:
         waited = dataclasses.replace(held, throttled=throttled)
         seen = view(Plan(0, (100, 100)), [record(0, batch_size=100, samples=2000, compute_s=3.9), waited])
         model.observe(arrays_of(seen))
-        assert model.compute.seconds([100, 100])[1] == pytest.approx(needed_s)
+        assert model.compute.now.seconds([100, 100])[1] == pytest.approx(needed_s)
 
 
 def test_a_quota_is_not_forgotten_in_a_window_that_shows_none() -> None:
@@ -62,14 +65,14 @@ def test_a_quota_is_not_forgotten_in_a_window_that_shows_none() -> None:
         waited = dataclasses.replace(held, throttled=throttled)
         seen = view(Plan(0, (100, 100)), [record(0, batch_size=100, samples=2000, compute_s=3.9), waited])
         model.observe(arrays_of(seen))
-        assert model.compute.seconds([100, 100])[1] == pytest.approx(0.16)
+        assert model.compute.now.seconds([100, 100])[1] == pytest.approx(0.16)
 
 
 def test_one_size_tells_nothing_of_the_fixed_part() -> None:
     cluster = SmallCluster([1000.0], fixed_s=0.0)
     model, _ = seen_at(cluster, (100,))
-    assert model.compute.seconds([100]) == pytest.approx(0.1)
-    assert model.compute.seconds([300]) == pytest.approx(0.1 * (3 - 2 * FIXED_PART))
+    assert model.compute.now.seconds([100]) == pytest.approx(0.1)
+    assert model.compute.now.seconds([300]) == pytest.approx(0.1 * (3 - 2 * FIXED_PART))
 
 
 @given(
@@ -85,12 +88,73 @@ def test_balanced_shares_add_up_and_take_the_time_they_promise(
     model, _ = seen_at(cluster, (64,) * n, (128,) * n)
     low, high = np.full(n, 32), np.full(n, 1024)
     total = round(32 * n + part * (1024 - 32) * n)
-    balanced_s = float(model.balanced_s(total))
-    sizes = model.shares(total)
+    balanced_s = float(model.balanced_s(total, model.compute.now))
+    sizes = model.shares(total, model.compute.now)
     assert sizes.sum() == total
     assert ((low <= sizes) & (sizes <= high)).all()
-    rounding_s = (1 / model.compute.rates_per_s).max()
-    assert model.compute.seconds(sizes).max() <= balanced_s * (1 + 1e-6) + rounding_s
+    rounding_s = (1 / model.compute.now.rates_per_s).max()
+    assert model.compute.now.seconds(sizes).max() <= balanced_s * (1 + 1e-6) + rounding_s
+
+
+class BusyHost(SmallCluster):
+    """Another job makes the first worker 2.5 times slower for a third of every 30 s."""
+
+    at_s = 0.0
+
+    def compute_s(self, sizes: Sequence[float]) -> NDArray[np.float64]:
+        slower = np.ones(len(self.speeds))
+        slower[0] = 2.5 if self.is_slow else 1.0
+        return super().compute_s(sizes) * slower
+
+    @property
+    def is_slow(self) -> bool:
+        return self.at_s % 30 < 10
+
+    def view(self) -> View:
+        seen = super().view()
+        assert seen.reported
+        self.at_s += seen.reported[0].duration_s
+        return seen
+
+
+@pytest.mark.parametrize("name", ["ppo", "goodput"])
+def test_plans_fit_a_slow_down_that_comes_back_before_it_is_seen(name: str) -> None:
+    config: Config = control_plane.config(workers=4, policy=name, learn=False)
+    policy = make_policy(config, 4, np.random.default_rng(0))
+    cluster = BusyHost([1000] * 4, network_s=0.01, noise_scale=300, jitter=0.01)
+    slow_before, fits = False, []
+    for window in range(320):
+        slow, planned = cluster.is_slow, cluster.plan.batch_sizes
+        if window >= 220 and slow != slow_before:  # a quarter of the samples when fast, an eighth when slow
+            fits.append((planned[0] / sum(planned) < 0.18) == slow)
+        slow_before = slow
+        cluster.step(policy)
+    assert len(fits) > 10
+    assert np.mean(fits) > 0.7
+
+
+class Stairs(SmallCluster):
+    """Computes 64 samples at once."""
+
+    def compute_s(self, sizes: Sequence[float]) -> NDArray[np.float64]:
+        return super().compute_s(64 * np.ceil(np.asarray(sizes) / 64))
+
+
+@pytest.mark.parametrize("name", ["ppo", "goodput"])
+def test_new_plans_fill_the_tiles_of_the_hardware(name: str) -> None:
+    config: Config = control_plane.config(workers=3, policy=name, learn=False)
+    policy, rng = make_policy(config, 3, np.random.default_rng(0)), np.random.default_rng(1)
+    cluster = Stairs([1000, 2000, 1500], noise_scale=3000)
+    for version in range(12):
+        cluster.plan = Plan(version, tuple(rng.integers(40, 300, 3).tolist()))
+        policy.decide(cluster.view())
+    before, plans = cluster.plan, set()
+    for _ in range(6):
+        cluster.step(policy)
+        plans.add(cluster.plan)
+    new = plans - {before}
+    assert new
+    assert all(size % 64 == 0 for plan in new for size in plan.batch_sizes)
 
 
 @pytest.mark.parametrize("name", ["ppo", "goodput", "lbb"])
