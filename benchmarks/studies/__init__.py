@@ -20,6 +20,7 @@ Real training in one process:
     epoch_end           the effect of a last batch of a few samples
     growth              when the global batch may grow
     learning_rates      learning rates for the workloads of the suite, by optimizer
+    agent               what the agent is worth: all questions about it, with rehearsed runs
     wire_precision      the accuracy that half precision on the wire costs
     finish              a larger global batch towards the end of training
 
@@ -39,6 +40,12 @@ Shared:
     launching           one training under `dynamix launch`
     study               command line, CSV, picture and page of a study
     rehearsed_cells     rehearsed runs as rows of a table, to which a later call adds
+    agent_cells         workloads, contenders and questions of the study of the agent
+    agent_answers       ratios over paired seeds, their two parts, and verdicts
+    agent_page          its page
+    agent_clusters      the clusters of that study: scenarios that ship, for trainings of another size
+    ablated             a policy with one of its decisions switched off
+    seesaw              a policy whose batch grows where a schedule would lower the rate
     fault_kinds         the faults of the campaign
     fault_job           one run that a fault hits
     race_worker         a worker of the race, which checks every sum

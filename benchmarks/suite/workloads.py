@@ -60,6 +60,7 @@ class Workload(_Section):
     min: Count
     max: Count
     window: Count  # iterations per decision
+    test_samples: Count | None = None  # the first of them, on which is evaluated; none: all
     metric: MetricName = "accuracy"  # on the test data
     thresholds: Annotated[tuple[Positive, ...], Field(min_length=1)]  # of the metric; the last is the target
     limit_s: Positive  # of training
@@ -79,6 +80,7 @@ class Workload(_Section):
             "--schedule": self.schedule,
             "--eval-samples": self.eval_samples,
             **({} if self.ema_decay is None else {"--ema-decay": self.ema_decay}),
+            **({} if self.test_samples is None else {"--test-samples": self.test_samples}),
         }
         words = (str(word) for pair in options.items() for word in pair)
         return ("python", "-m", _SCRIPTS[self.framework], *words)

@@ -22,6 +22,7 @@ def parse_arguments(about: str | None, framework: Framework, models: Iterable[st
     parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", choices=DATA_SETS[framework], default="fashion-mnist")
     parser.add_argument("--path", type=Path, help="file or folder of the data set (default: search for it)")
+    parser.add_argument("--test-samples", type=int, metavar="N", help="evaluate on the first N test samples alone")
     parser.add_argument("--model", choices=sorted(models), default="cnn")
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--most-epochs", type=int, metavar="N", help="the most epochs if the target is not reached")
@@ -42,6 +43,8 @@ def parse_arguments(about: str | None, framework: Framework, models: Iterable[st
     if not 0 < args.lr_factor < math.inf:
         parser.error(f"--lr-factor must be a number above 0, got {args.lr_factor:g}")
     args.lr *= args.lr_factor
+    if args.test_samples is not None and args.test_samples < 1:
+        parser.error(f"--test-samples must be 1 or more, got {args.test_samples}")
     if args.metric == "bpb" and args.data != data.TEXT:
         parser.error(f"--metric bpb is of --data {data.TEXT}, got --data {args.data}; use --metric loss")
     if args.schedule == "cosine" and args.most_epochs > args.epochs:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +28,10 @@ class Samples:
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    def first(self, number: int | None) -> Samples:
+        """So many of them; None: all."""
+        return dataclasses.replace(self, inputs=self.inputs[:number], labels=self.labels[:number])
 
 
 @dataclass(frozen=True, slots=True)

@@ -165,6 +165,10 @@ def _resnet8(shape: Shape, classes: int) -> nn.Module:
     )
 
 
+def _small_gpt(shape: Shape, classes: int) -> nn.Module:
+    return ByteGPT(shape, classes, width=48, heads=3, depth=1)
+
+
 def _group_norm(width: int) -> nn.GroupNorm:
     return nn.GroupNorm(width // 8, width)
 
@@ -175,9 +179,11 @@ MODELS = {
     "cifar-cnn": ModelEntry(_cifar_cnn, (_CIFAR,), "three 3x3 convolutions, 188,810 parameters with 10 classes"),
     "vgg11": ModelEntry(_vgg11(1), (_CIFAR,), "VGG11 with one dense layer, 9,225,610 parameters with 10 classes"),
     "vgg11-slim": ModelEntry(_vgg11(4), (_CIFAR,), "VGG11 of a quarter of the width, 578,410 parameters"),
+    "vgg11-thin": ModelEntry(_vgg11(8), (_CIFAR,), "VGG11 of an eighth of the width, 145,210 parameters"),
     "resnet8": ModelEntry(_resnet8, (_CIFAR,), "three residual blocks, 308,650 parameters with 10 classes"),
     "patch-transformer": ModelEntry(PatchTransformer, (_CIFAR,), "two layers on 64 patches, 43,930 parameters"),
     "gpt": ModelEntry(ByteGPT, (_TEXT,), "two layers on 64 bytes, 279,424 parameters"),
+    "gpt-small": ModelEntry(_small_gpt, (_TEXT,), "one layer of half the width on 64 bytes, 56,272 parameters"),
 }
 
 

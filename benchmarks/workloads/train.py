@@ -28,7 +28,7 @@ def main() -> None:
     print(f"data: {found.source}", file=sys.stderr, flush=True)
     model = models.make_model(args.model, found.shape, found.classes)
     optimizer = make_optimizer(model, args)
-    train_set, test_set = SampleSet(found.train), SampleSet(found.test)
+    train_set, test_set = SampleSet(found.train), SampleSet(found.test.first(args.test_samples))
 
     run = dynamix.attach(model, optimizer, train_set, lengths=found.lengths, ema_decay=args.ema_decay)  # 2
 

@@ -34,7 +34,7 @@ def main() -> None:
     print(f"data: {images.source}", file=sys.stderr, flush=True)
     net = mxnet_models.make_model(args.model, images.shape, images.classes)
     trainer = make_trainer(net, args)
-    train_set, test_set = ImageSet(images.train), ImageSet(images.test)
+    train_set, test_set = ImageSet(images.train), ImageSet(images.test.first(args.test_samples))
 
     run = dynamix.attach(net, trainer, train_set)  # 2
 

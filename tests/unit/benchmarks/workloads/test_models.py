@@ -13,15 +13,17 @@ PARAMETERS = {  # with 10 classes, on the shape a model is made for
     "cifar-cnn": 188_810,
     "vgg11": 9_225_610,
     "vgg11-slim": 578_410,
+    "vgg11-thin": 145_210,
     "resnet8": 308_650,
     "patch-transformer": 43_930,
     "gpt": 279_424,  # with 256 classes
+    "gpt-small": 56_272,  # likewise
 }
 SHAPES = {name: (entry.shapes or ((1, 28, 28),))[0] for name, entry in models.MODELS.items()}
 
 
 def classes_of(name: str) -> int:
-    return 256 if name == "gpt" else 10
+    return 256 if name.startswith("gpt") else 10
 
 
 def samples(shape: models.Shape, classes: int, number: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -109,11 +111,11 @@ def test_channels_last_changes_no_number() -> None:
 
 
 def test_unknown_and_unfitting_models_name_what_fits() -> None:
-    with pytest.raises(UsageError, match=r"'cn'.*cifar-cnn, cnn, gpt, mlp, "):
+    with pytest.raises(UsageError, match=r"'cn'.*cifar-cnn, cnn, gpt, gpt-small, mlp, "):
         models.make_model("cn", (1, 28, 28), 10)
     with pytest.raises(UsageError, match=r"1x28x28, got 3x32x32.*: cifar-cnn, mlp, patch-transformer, resnet8, vgg11"):
         models.make_model("cnn", (3, 32, 32), 10)
-    with pytest.raises(UsageError, match=r"'mlp' takes inputs of images, got 64; models that fit: gpt$"):
+    with pytest.raises(UsageError, match=r"'mlp' takes inputs of images, got 64; models that fit: gpt, gpt-small$"):
         models.make_model("mlp", (64,), 256)
 
 

@@ -1,0 +1,63 @@
+"""A policy with one of its decisions switched off: what that decision is worth. In a cluster file:
+
+policy:
+  name: benchmarks.studies.ablated:AblatedPolicy
+  options: {policy: {name: ppo}, without: shares}
+
+without: batch    the global batch stays that of the first sizes; the policy splits it
+without: shares   all workers have equal shares of the policy's global batch
+without: rate     the rule decides on the learning rate: under `lr: decide` linear decay (policy/rate/decay.py)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from dynamix_ps.apportion import apportion
+from dynamix_ps.config import schema
+from dynamix_ps.policy.base import Decision, View, ask
+from dynamix_ps.policy.registry import make_policy
+
+PARTS = ("batch", "shares", "rate")
+
+
+class AblatedPolicy:
+    """Asks another policy, and takes one part of its answers back."""
+
+    def __init__(
+        self,
+        config: schema.Config,
+        n_workers: int,
+        rng: np.random.Generator,
+        policy: Mapping[str, Any],
+        without: str,
+    ) -> None:
+        """Raises ValueError for a part that no decision has, and PolicyError if the policy cannot be made."""
+        if without not in PARTS:
+            raise ValueError(f"without: got {without!r}, expected one of {', '.join(PARTS)}")
+        asked = config.model_copy(update={"policy": schema.Policy.model_validate(policy)})
+        self._policy, self._without = make_policy(asked, n_workers, rng), without
+        self.name = f"{self._policy.name} without {without}"
+
+    def decide(self, view: View) -> Decision:
+        """The policy's answer without that part. Sizes stay where the answer keeps them."""
+        answer = ask(self._policy, view)
+        if self._without == "rate":
+            return dataclasses.replace(answer, lr_step=None)
+        sizes = tuple(answer.batch_sizes)
+        if sizes == view.plan.batch_sizes:
+            return answer
+        if self._without == "batch":
+            first = view.reference_batch or view.plan.global_batch
+            return dataclasses.replace(answer, batch_sizes=_split(first, sizes, view))
+        return dataclasses.replace(answer, batch_sizes=_split(sum(sizes), [1] * len(sizes), view))
+
+
+def _split(total: int, weights: Sequence[float], view: View) -> tuple[int, ...]:
+    """The nearest global batch that the bounds allow, in proportion to the weights."""
+    low, high = zip(*view.bounds, strict=True)
+    return tuple(apportion(min(max(total, sum(low)), sum(high)), weights, low, high))

@@ -1,0 +1,208 @@
+"""The answers of the study of the agent: ratios over paired seeds, their two parts, and whether a bar is met. Pure.
+
+A pair is two runs of one workload, cluster and seed. Its log ratio of times is the mean over the workload's targets, at
+smoothed crossings (run_record/evaluations.py), and the sum of two parts:
+
+    log time ratio = log ratio of samples  (what batch sizes and rates cost in learning)
+                   + log ratio of seconds per sample  (what they gain on the clock)
+
+If two runs learn the same, the first part is exactly 0. A run that misses a target counts with the time it ran, or with
+the longest time that any run of its workload and cluster needs for it, whichever is longer; then there are no parts.
+
+Every workload on every cluster is a stratum and counts as much as the others. An interval of 95 % is a bootstrap of the
+pairs within each stratum. What is resampled is spread by sqrt(n / (n - 1)), as n pairs scatter less around their own
+mean than around the true one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from benchmarks.studies.agent_cells import BEST_STATIC, STATICS, Bar, Question
+from benchmarks.studies.rehearsed_cells import Name
+from dynamix_ps.rehearsal.outcome import Outcome, Target
+from dynamix_ps.rehearsal.power import smallest_difference
+from dynamix_ps.run_record.evaluations import Reached
+from dynamix_ps.sim.contest.comparison import CONFIDENCE, RESAMPLES, Array, Estimate
+
+LEAST_PAIRS = 20  # for a verdict
+MET, MISSED, OPEN = "met", "missed", "not decided"
+
+
+class Pair(NamedTuple):
+    """Log ratios of one pair. `samples` and `clock` are the two parts; NaN where one of the runs misses a target."""
+
+    total: float
+    samples: float = math.nan
+    clock: float = math.nan
+    misses: bool = False  # the contender misses a target
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """To one question, from the pairs there are. Estimates are None with fewer than two pairs in a stratum.
+
+    Attributes:
+        ratio: of times, or of losses.
+        samples, clock: its two parts; None too if a run misses a target.
+        alike: pairs that learn the same.
+        misses: pairs in which the contender misses a target.
+        shown: the smallest relative difference that so many pairs with their scatter show (rehearsal/power.py).
+    """
+
+    question: Question
+    pairs: int
+    ratio: Estimate | None
+    samples: Estimate | None
+    clock: Estimate | None
+    alike: int
+    misses: int
+    shown: float
+
+    @property
+    def verdict(self) -> str:
+        """Empty where nothing is asked for."""
+        if self.question.bar is None:
+            return ""
+        return verdict(self.question.bar, self.ratio, self.pairs, self.misses)
+
+
+def verdict(bar: Bar, ratio: Estimate | None, pairs: int, misses: int) -> str:
+    """Whether a bar is met. No verdict on fewer pairs than LEAST_PAIRS."""
+    if ratio is None or pairs < LEAST_PAIRS:
+        return OPEN
+    if ratio.low > bar.limit or (bar.none_missing and misses):
+        return MISSED
+    met = ratio.value <= bar.limit and ratio.high < 1 if bar.clearly else ratio.high <= bar.limit
+    return MET if met else OPEN
+
+
+class Runs:
+    """All runs that have ended, by their names."""
+
+    def __init__(self, outcomes: Mapping[Name, Outcome], targets: Mapping[str, Sequence[Target]]) -> None:
+        """`targets`: of every workload."""
+        self._outcomes, self._targets = outcomes, targets
+        self._reached = {name: self._arrivals(name) for name in outcomes}
+        self._longest_s: dict[tuple[str, str], list[float]] = {}
+        for name, reached in self._reached.items():
+            before = self._longest_s.get(name[:2], [0.0] * len(reached))
+            longest = [max(a, b.time_s if b else 0.0) for a, b in zip(before, reached, strict=True)]
+            self._longest_s[name[:2]] = longest
+
+    def answer(self, question: Question, workloads: Sequence[str]) -> Answer:
+        """From the pairs of these workloads on the question's clusters."""
+        pairs = [
+            found
+            for workload in workloads
+            for scenario in question.scenarios
+            if (found := list(self._pairs(question, workload, scenario)))
+        ]
+        every = [pair for stratum in pairs for pair in stratum]
+        split = bool(every) and not any(math.isnan(pair.samples) for pair in every)
+
+        def estimated(part: Callable[[Pair], float], known: bool = True) -> Estimate | None:
+            return geometric_mean([np.array([part(one) for one in stratum]) for stratum in pairs]) if known else None
+
+        return Answer(
+            question=question,
+            pairs=len(every),
+            ratio=estimated(lambda pair: pair.total),
+            samples=estimated(lambda pair: pair.samples, split),
+            clock=estimated(lambda pair: pair.clock, split),
+            alike=sum(pair.samples == 0 for pair in every),
+            misses=sum(pair.misses for pair in every),
+            shown=smallest_difference(*([one.total for one in stratum] for stratum in pairs)) if pairs else math.inf,
+        )
+
+    def best_static(self, workload: str, scenario: str) -> str | None:
+        """The fixed size with the smallest mean log time, over the seeds that all have; None: there are none."""
+        seeds = [self._seeds(workload, scenario, name) for name in STATICS]
+        shared = sorted(set.intersection(*seeds))
+
+        def mean(contender: str) -> float:
+            return float(np.mean([self._log_s(Name(workload, scenario, contender, seed)) for seed in shared]))
+
+        return min(STATICS, key=mean) if shared else None
+
+    def _seeds(self, workload: str, scenario: str, contender: str) -> set[int]:
+        return {name.seed for name in self._outcomes if name[:3] == (workload, scenario, contender)}
+
+    def _pairs(self, question: Question, workload: str, scenario: str) -> Iterator[Pair]:
+        reference: str | None = question.reference
+        if reference == BEST_STATIC:
+            reference = self.best_static(workload, scenario)
+        if reference is None:
+            return
+        both = (self._seeds(workload, scenario, one) for one in (question.contender, reference))
+        for seed in sorted(set.intersection(*both)):
+            ours, theirs = (Name(workload, scenario, one, seed) for one in (question.contender, reference))
+            yield (
+                self._of_times(ours, theirs)
+                if question.judged == "time"
+                else self._of_losses(ours, theirs, question.judged)
+            )
+
+    def _of_times(self, ours: Name, theirs: Name) -> Pair:
+        total = float(np.mean(self._log_s(ours) - self._log_s(theirs)))
+        mine, other = self._reached[ours], self._reached[theirs]
+        misses = not all(mine)
+        used, used_by_other = ([one.samples for one in arrivals if one] for arrivals in (mine, other))
+        if misses or not all(other):
+            return Pair(total, misses=misses)
+        samples = float(np.mean(np.log(used) - np.log(used_by_other)))
+        return Pair(total, samples, total - samples)
+
+    def _of_losses(self, ours: Name, theirs: Name, metric: str) -> Pair:
+        """At the time at which the first of both ends."""
+        until_s = min(self._outcomes[one].train_s for one in (ours, theirs))
+        mine, other = (loss_at(self._outcomes[one], metric, until_s) for one in (ours, theirs))
+        return Pair(math.log(mine / other))
+
+    def _log_s(self, name: Name) -> Array:
+        """Log seconds that count, one per target."""
+        longest_s, ran_s = self._longest_s[name[:2]], self._outcomes[name].train_s
+        counted = [
+            reached.time_s if reached else max(ran_s, longest)
+            for reached, longest in zip(self._reached[name], longest_s, strict=True)
+        ]
+        return np.log(counted)
+
+    def _arrivals(self, name: Name) -> list[Reached | None]:
+        return [self._outcomes[name].reached(target) for target in self._targets[name.workload]]
+
+
+def geometric_mean(strata: Sequence[Array]) -> Estimate | None:
+    """Of ratios whose logarithms these are, every stratum alike, with its interval; None if one has fewer than two."""
+    if not strata or any(len(logs) < 2 for logs in strata):
+        return None
+    value = math.exp(float(np.mean([logs.mean() for logs in strata])))
+    if not math.isfinite(value):
+        return Estimate(value, value, value)
+    rng = np.random.default_rng(0)
+    drawn = np.zeros(RESAMPLES)
+    for logs in strata:
+        around = logs - logs.mean()
+        chosen = rng.integers(len(logs), size=(RESAMPLES, len(logs)))
+        drawn += logs.mean() + math.sqrt(len(logs) / (len(logs) - 1)) * around[chosen].mean(axis=1)
+    edge = (1 - CONFIDENCE) / 2
+    low, high = np.quantile(drawn / len(strata), (edge, 1 - edge))
+    return Estimate(value, math.exp(low), math.exp(high))
+
+
+def loss_at(outcome: Outcome, metric: str, time_s: float) -> float:
+    """The loss at this time, each evaluation as the mean of it and its neighbours, a line between two of them.
+
+    That of the first evaluation if training diverges, and infinite if there is none.
+    """
+    points = [(one.time_s, one.values[metric]) for one in outcome.curve if metric in one.values]
+    values = [value for _, value in points]
+    smooth = [float(np.mean(values[max(place - 1, 0) : place + 2])) for place in range(len(values))]
+    if outcome.diverged or not np.isfinite(smooth).all():
+        return values[0] if values else math.inf
+    return float(np.interp(time_s, [at_s for at_s, _ in points], smooth))

@@ -1,0 +1,195 @@
+"""What the study of the agent runs and asks: workloads, clusters, contenders, questions with their bars."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from statistics import median
+from typing import Literal
+
+from benchmarks.studies.agent_clusters import cluster_for
+from benchmarks.studies.policies import untrained
+from benchmarks.studies.rehearsed_cells import Cell, Name, Row, Workplace, cell_of
+from benchmarks.suite.contenders import CONTENDERS, DEFAULTS, Contender
+from benchmarks.suite.workloads import Workload, load_workloads
+from dynamix_ps.config.schema import Policy
+from dynamix_ps.sim.scenario.load import Scenario, load_scenario
+
+WORKLOADS: Mapping[str, Workload] = load_workloads(Path(__file__).with_name("agent_workloads.yaml"))
+QUICK_WORKLOADS = ("fashion-cnn", "text-gpt")
+WORKERS = 8
+SEEDS = 8  # of each workload on each cluster; no two clusters share a seed, so their luck is not the same
+BETWEEN_CLUSTERS = 100  # seeds
+
+# Gradient noise scale in samples, median over a training with about the first sizes.
+NOISE_SCALES = {
+    "fashion-cnn": 240,
+    "cifar-resnet": 250,
+    "cifar-vgg11": 250,
+    "cifar-transformer": 250,
+    "text-gpt": 50,
+}
+# Seconds of a run on a core that nothing else uses, estimated from plain trainings; what runs took counts instead.
+COSTS_S = {"fashion-cnn": 15.0, "cifar-resnet": 22.0, "cifar-vgg11": 15.0, "cifar-transformer": 20.0, "text-gpt": 13.0}
+
+QUIET = ("homogeneous", "h-level-4", "h-level-8")
+UNEVEN = ("cliffs", "shared-hosts", "slow-link", "recurring")
+STEEP = ("h-level-8", "h-level-10")
+SCENARIOS = tuple(dict.fromkeys((*QUIET, *UNEVEN, *STEEP)))
+USUAL = ("h-level-4",)  # for what is asked on one cluster alone
+
+AGENT, MODEL, RATE_AGENT = "ppo", "model", "ppo-rate"
+STATICS = {"static-half": 0.5, "static": 1.0, "static-double": 2.0}  # times the first sizes
+BEST_STATIC = "best static"  # of STATICS with the same seeds, for each workload and cluster
+WRONG = {"rate x4": (4.0, 1.0), "rate x1/4": (0.25, 1.0), "B0 x4": (1.0, 4.0), "B0 x1/4": (1.0, 0.25)}
+
+Judged = Literal["time", "loss", "averaged_loss"]  # time to the targets; or test loss at equal time, of which weights
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """What a ratio has to be: all of its interval at most `limit`.
+
+    Attributes:
+        clearly: its mean at most `limit` and all of its interval below 1.
+        none_missing: in addition, no run misses the target.
+    """
+
+    limit: float
+    clearly: bool = False
+    none_missing: bool = False
+
+    def __str__(self) -> str:
+        told = f"mean ≤ {self.limit:g}, interval < 1" if self.clearly else f"interval ≤ {self.limit:g}"
+        return told + ", all arrive" * self.none_missing
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One contender against another on some clusters. `quick`: those of them that a quick call runs."""
+
+    part: str
+    contender: str
+    reference: str
+    scenarios: tuple[str, ...]
+    quick: tuple[str, ...] = ()
+    bar: Bar | None = None  # none: to be seen beside the others
+    judged: Judged = "time"
+
+    @property
+    def contenders(self) -> tuple[str, ...]:
+        """Whose runs it needs."""
+        return (self.contender, *(STATICS if self.reference == BEST_STATIC else (self.reference,)))
+
+
+def _questions() -> Iterator[Question]:
+    part = "tuned, quiet clusters"
+    yield Question(part, AGENT, MODEL, QUIET, ("h-level-4",), Bar(1.03))
+    part = "tuned, cliffs, shared hosts, a thin link or recurring work"
+    yield Question(part, AGENT, MODEL, UNEVEN, ("recurring",), Bar(0.95, clearly=True))
+    yield Question(part, "goodput", MODEL, UNEVEN)
+    part = "against the best fixed size"
+    yield Question(part, AGENT, BEST_STATIC, STEEP, ("h-level-8",), Bar(0.54))
+    yield Question(part, AGENT, BEST_STATIC, ("homogeneous",), (), Bar(1.03))
+    part = "rate or first sizes set wrong"
+    for setting in WRONG:
+        quick = USUAL if setting == "rate x4" else ()
+        yield Question(part, f"{RATE_AGENT} {setting}", RATE_AGENT, USUAL, quick, Bar(1.25, none_missing=True))
+        yield Question(part, f"static {setting}", "static", USUAL, quick)
+    part = "test loss at equal time"
+    judgements: tuple[Judged, ...] = ("loss", "averaged_loss")
+    for judged in judgements:
+        linear = f"{RATE_AGENT} without rate"  # so the rule decides, which is linear decay
+        yield Question(part, RATE_AGENT, linear, USUAL, (), Bar(1.01), judged)
+        yield Question(part, RATE_AGENT, AGENT, USUAL, USUAL, judged=judged)
+        yield Question(part, "goodput-decay", "goodput", USUAL, judged=judged)
+    part = "what a decision is worth"
+    yield Question(part, RATE_AGENT, AGENT, USUAL, USUAL)
+    for switched_off in ("batch", "shares"):
+        yield Question(part, f"{AGENT} without {switched_off}", AGENT, USUAL)
+    yield Question(part, "seesaw", RATE_AGENT, USUAL)
+
+
+QUESTIONS = tuple(_questions())
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A contender, and factors on what the workload says. `size`: the fixed size, relative to the first sizes."""
+
+    contender: Contender
+    first_sizes: float = 1.0
+    size: float | None = None
+
+    def wrong(self, rate: float, first_sizes: float) -> Entry:
+        """The same with a wrong learning rate and wrong first sizes; fixed sizes are the first ones."""
+        return dataclasses.replace(
+            self, contender=dataclasses.replace(self.contender, lr_factor=rate), first_sizes=first_sizes
+        )
+
+
+def entries(folder: Path) -> dict[str, Entry]:
+    """All contenders by name. `folder` gets the file of the policy that has learned nothing."""
+    agent, static = CONTENDERS["ppo"], Entry(CONTENDERS["static"])
+    seesaw = Policy(name="benchmarks.studies.seesaw:SeesawPolicy")
+    found = {
+        AGENT: Entry(agent),
+        MODEL: Entry(dataclasses.replace(agent, policy=untrained(folder / "untrained.npz"))),
+        RATE_AGENT: Entry(dataclasses.replace(agent, decides_rate=True)),
+        "goodput": Entry(CONTENDERS["goodput"]),
+        "goodput-decay": Entry(CONTENDERS["goodput-decay"]),
+        "seesaw": Entry(
+            Contender(seesaw, "the batch grows as the rate would fall", "arXiv 2510.14717", DEFAULTS, decides_rate=True)
+        ),
+    }
+    found |= {name: dataclasses.replace(static, size=factor) for name, factor in STATICS.items()}
+    for name, switched_off in ((AGENT, "batch"), (AGENT, "shares"), (RATE_AGENT, "rate")):
+        options = {"policy": {"name": "ppo"}, "without": switched_off}
+        ablated = Policy(name="benchmarks.studies.ablated:AblatedPolicy", options=options)
+        whole = found[name].contender
+        found[f"{name} without {switched_off}"] = Entry(dataclasses.replace(whole, policy=ablated))
+    for name in (RATE_AGENT, "static"):
+        found |= {f"{name} {setting}": found[name].wrong(*factors) for setting, factors in WRONG.items()}
+    return found
+
+
+def cells(quick: bool, folder: Path) -> list[Cell]:
+    """What the questions need, each cell once: question by question and seed by seed, so that a study that is cut off
+    has answered the first ones."""
+    known, found = entries(folder), dict[Name, Cell]()
+    for question in QUESTIONS:
+        for number in range(SEEDS):
+            for scenario in question.quick if quick else question.scenarios:
+                seed = BETWEEN_CLUSTERS * SCENARIOS.index(scenario) + number
+                for contender in question.contenders:
+                    for workload in QUICK_WORKLOADS if quick else WORKLOADS:
+                        name = Name(workload, scenario, contender, seed)
+                        if name not in found:
+                            found[name] = _cell(name, known[contender])
+    return list(found.values())
+
+
+def _cell(name: Name, entry: Entry) -> Cell:
+    workload = WORKLOADS[name.workload]
+    first = max(round(workload.batch * entry.first_sizes), 1)
+    chosen = entry.contender
+    if entry.size is not None:
+        chosen = dataclasses.replace(chosen, batch=max(round(first * entry.size), 1))
+    return cell_of(name, Workplace(workload, _cluster(name.scenario, name.workload), (first,) * WORKERS), chosen)
+
+
+@cache
+def _cluster(scenario: str, workload: str) -> Scenario:
+    return cluster_for(load_scenario(scenario), NOISE_SCALES[workload], WORKLOADS[workload].window)
+
+
+def core_seconds(missing: Sequence[Name], rows: Mapping[Name, Row]) -> float:
+    """What these cells take on one core: the median of the rows of their workload, or the estimate."""
+    took_s: dict[str, list[float]] = {}
+    for name, row in rows.items():
+        took_s.setdefault(name.workload, []).append(float(row["took_s"]))
+    costs_s = COSTS_S | {workload: median(found) for workload, found in took_s.items()}
+    return sum(costs_s[name.workload] for name in missing)

@@ -1,0 +1,146 @@
+"""The page of the study of the agent: every question with its answer, and the same by workload and by cluster."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+
+from benchmarks.report.page import draw, markdown, update_page, where
+from benchmarks.studies.agent_answers import OPEN, Answer, Runs
+from benchmarks.studies.agent_cells import QUESTIONS, WORKLOADS, Question
+from dynamix_ps.sim.contest.comparison import Estimate
+from dynamix_ps.sim.contest.pictures import dots
+
+STEM = "agent"
+COMMAND = "python -m benchmarks.studies.agent --json FILE"
+NOTHING = "-"
+Table = list[dict[str, str]]
+
+
+def write_page(folder: Path, runs: Runs, done: int, cells: int, core_s: float) -> Path:
+    """Renew the figures and pictures of the page. `core_s`: what all runs took.
+
+    Raises UsageError if the page cannot be written.
+    """
+    answers = [runs.answer(question, tuple(WORKLOADS)) for question in QUESTIONS]
+    told = (
+        f"`{COMMAND}`: {done:,} of {cells:,} cells, {core_s / 3600:.1f} hours of one core on {where()}. "
+        "Real gradients, simulated clock."
+    )
+    if done < cells:
+        told += " The study is not complete: verdicts are of the cells that there are."
+    bars = [answer for answer in answers if answer.question.bar is not None]
+    counted = {word: sum(answer.verdict == word for answer in bars) for word in ("met", "missed", OPEN)}
+    told += f"\n\nOf {len(bars)} bars {', '.join(f'{number} are {word}' for word, number in counted.items())}."
+    parts = [f"### {part.capitalize()}\n\n{markdown(table_of(list(some)))}" for part, some in _by_part(answers)]
+    picture = folder / f"{STEM}.png"
+    if _draw_answers(picture, answers):
+        parts.append(f"![Every question: the ratio and its two parts]({picture.name})")
+    page = folder / f"{STEM}.md"
+    blocks = ("\n\n".join([told, *parts]), markdown(by_workload(runs)), markdown(by_scenario(runs)))
+    update_page(page, *(f"{block}\n" for block in blocks))
+    return page
+
+
+def _by_part(answers: Sequence[Answer]) -> Iterator[tuple[str, Iterator[Answer]]]:
+    yield from groupby(answers, key=lambda answer: answer.question.part)
+
+
+def table_of(answers: Sequence[Answer]) -> Table:
+    """One row per question."""
+    return [
+        {
+            "contender / reference": title(answer.question),
+            "ratio": in_words(answer.ratio),
+            "samples": in_words(answer.samples),
+            "clock": in_words(answer.clock),
+            "pairs": str(answer.pairs),
+            "learn the same": str(answer.alike),
+            "miss a target": str(answer.misses),
+            "would show": f"{100 * answer.shown:.2g} %" if math.isfinite(answer.shown) else NOTHING,
+            "bar": str(answer.question.bar or NOTHING),
+            "verdict": f"**{answer.verdict}**" if answer.verdict else NOTHING,
+        }
+        for answer in answers
+    ]
+
+
+def by_workload(runs: Runs) -> Table:
+    """The ratio of every question, one column per workload."""
+    return [
+        {"contender / reference": title(question), "clusters": ", ".join(question.scenarios)}
+        | {workload: in_words(runs.answer(question, (workload,)).ratio) for workload in WORKLOADS}
+        for question in QUESTIONS
+    ]
+
+
+def by_scenario(runs: Runs) -> Table:
+    """The ratio and its parts on every cluster, for the questions that are about several."""
+    several = (question for question in QUESTIONS if len(question.scenarios) > 1)
+    each = (dataclasses.replace(question, scenarios=(one,)) for question in several for one in question.scenarios)
+    rows = []
+    for question in each:
+        (cells,) = table_of([runs.answer(question, tuple(WORKLOADS))])
+        kept = ("contender / reference", "ratio", "samples", "clock", "pairs", "miss a target", "would show")
+        rows.append({"cluster": question.scenarios[0]} | {name: cells[name] for name in kept})
+    return rows
+
+
+def title(question: Question) -> str:
+    """The contender over its reference, and of what."""
+    of = {"time": "", "loss": "", "averaged_loss": ", averaged weights"}[question.judged]
+    return f"{question.contender} / {question.reference}{of}"
+
+
+def in_words(estimate: Estimate | None) -> str:
+    if estimate is None:
+        return NOTHING
+    return f"{estimate.value:.3f} [{estimate.low:.3f}, {estimate.high:.3f}]"
+
+
+def figures_of(answers: Sequence[Answer]) -> list[Mapping[str, object]]:
+    """For --json."""
+    return [
+        {
+            "part": answer.question.part,
+            "question": title(answer.question),
+            "scenarios": answer.question.scenarios,
+            "judged": answer.question.judged,
+            "bar": str(answer.question.bar or ""),
+            "verdict": answer.verdict,
+            "pairs": answer.pairs,
+            "alike": answer.alike,
+            "misses": answer.misses,
+            "shown": answer.shown if math.isfinite(answer.shown) else None,
+        }
+        | {
+            name: dataclasses.asdict(one) if (one := getattr(answer, name)) else None
+            for name in ("ratio", "samples", "clock")
+        }
+        for answer in answers
+    ]
+
+
+def _draw_answers(file: Path, answers: Sequence[Answer]) -> bool:
+    """A line for each question with an answer: the ratio and its two parts. Whether there is one."""
+    known = [answer for answer in answers if answer.ratio is not None]
+    if not known:
+        return False
+    unknown = Estimate(math.nan, math.nan, math.nan)
+    columns = {
+        "ratio": [answer.ratio or unknown for answer in known],
+        "samples part": [answer.samples or unknown for answer in known],
+        "clock part": [answer.clock or unknown for answer in known],
+    }
+    rows = [f"{title(answer.question)} ({_short(answer.question)})" for answer in known]
+    label = "time to the targets, or test loss at equal time, relative to the reference (left is better)"
+    heading = "Real gradients, simulated clock: geometric mean over paired seeds, 95 % interval"
+    draw(file, lambda figure: dots(figure, rows, columns, label, heading))
+    return True
+
+
+def _short(question: Question) -> str:
+    return "loss" if question.judged != "time" else question.part.split(",")[0]
