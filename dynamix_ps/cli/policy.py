@@ -46,6 +46,11 @@ def command() -> None:
     help="What it learns to increase.  [default: goodput for structured, else paper]",
 )
 @click.option(
+    "--time",
+    type=click.Choice(["per_iteration", "per_sample"]),
+    help="Which time the reward paper counts.  [default: per_iteration]",
+)
+@click.option(
     "--learner", type=click.Choice(["clip", "simple"]), default="clip", show_default=True, help="How it learns."
 )
 @click.option(

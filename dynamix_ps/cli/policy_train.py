@@ -140,17 +140,29 @@ def settings_of(
     *,
     space: str,
     reward: str | None,
+    time: Literal["per_iteration", "per_sample"] | None,
     learner: Literal["clip", "simple"],
     workers: tuple[int, ...],
     windows: int | None,
     environments: int | None,
     seed: int,
 ) -> TrainSettings:
-    """Settings from the command line; what was not given keeps its default."""
+    """Settings from the command line; what was not given keeps its default.
+
+    Raises:
+        UsageError: `time` is given for a reward that does not have it.
+    """
     start = paper_settings() if space == "paper" else TrainSettings()
     given = {"n_workers": workers or None, "total_windows": windows, "environments": environments}
     changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if reward is not None:
         changes["reward"] = REWARDS[reward]()
+    if time is not None:
+        chosen = changes.get("reward", start.reward)
+        if not isinstance(chosen, PaperReward):
+            raise UsageError(
+                "--time is only for the reward paper; leave it out, or add --space paper or --reward paper"
+            )
+        changes["reward"] = dataclasses.replace(chosen, time=time)
     learner_settings = dataclasses.replace(start.learner, learner=learner)
     return dataclasses.replace(start, seed=seed, learner=learner_settings, **changes)

@@ -267,11 +267,17 @@ class Ppo(_Section):
     alpha: Weight = 1.0
     """Reward `paper`: weight of the gain in accuracy. A weight of 0 leaves a term out."""
     beta: Weight = 0.5
-    """Reward `paper`: weight of the iteration time, relative to that of the first windows."""
+    """Reward `paper`: weight of the time, relative to that of the first windows."""
     delta: Weight = 0.02
     """Reward `paper`: weight of the batch size, as log2(size) - 5."""
     eta: Weight = 0.0
     """Reward `paper`: weight of the gradient noise; for adaptive optimizers."""
+    time: Literal["per_iteration", "per_sample"] = "per_iteration"
+    """Reward `paper`: which time it counts.
+
+    `per_iteration`: that of an iteration, as published. `per_sample`: the same over the global batch. For a policy that
+    does not learn, another value than that of its file is refused.
+    """
     efficiency: Weight = 1.0
     """Reward `goodput`: weight of log2 of the training progress of one iteration."""
     throughput: Weight = 1.0

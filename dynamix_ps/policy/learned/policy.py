@@ -177,7 +177,7 @@ class PpoPolicy:
 def reward_of(ppo: Ppo) -> Reward:
     """The reward with its weights; by default that of the action space."""
     if (ppo.reward or ("paper" if ppo.space == "paper" else "goodput")) == "paper":
-        return PaperReward(ppo.alpha, ppo.beta, ppo.delta, ppo.eta)
+        return PaperReward(ppo.alpha, ppo.beta, ppo.delta, ppo.eta, ppo.time)
     return GoodputReward(ppo.efficiency, ppo.throughput, ppo.change, ppo.balance)
 
 
@@ -201,6 +201,16 @@ def learning_on(ppo: Ppo, file: Path, provenance: Mapping[str, Any]) -> Ppo:
         raise PolicyError(f"{file}: its settings cannot be used: {error}; use another copy") from error
 
 
+def _check_time(ppo: Ppo, file: Path, provenance: Mapping[str, Any]) -> None:
+    """Raises PolicyError if the section asks for another time in the reward than that of a policy that cannot learn."""
+    trained = provenance.get("settings", {}).get("reward", {}).get("time", PaperReward().time)
+    if "time" in ppo.model_fields_set and ppo.time != trained and not ppo.learn:
+        raise PolicyError(
+            f"{file}: trained with time {trained}, expected policy.ppo.time = {ppo.time}; train another policy "
+            f"(dynamix policy train --space paper --time {ppo.time} -o DIR) and name it in policy.ppo.file"
+        )
+
+
 def _recorded(ppo: Ppo) -> dict[str, Any]:
     """The settings that a policy file keeps, in the form that the simulator also writes."""
     reward = reward_of(ppo)
@@ -219,7 +229,8 @@ def make_ppo(
         learn: whether this run can learn at all (its plans take effect); `ppo.learn` can still say no.
 
     Raises:
-        PolicyError: a file is unusable, or the weights are fresh and the policy may not learn.
+        PolicyError: a file is unusable or trained for another time than `ppo.time`, or the weights are fresh and the
+            policy may not learn.
     """
     file = resume or (PRETRAINED / f"{ppo.space}.npz" if ppo.file is None else Path(ppo.file))
     if resume is None and ppo.file == FRESH:
@@ -230,6 +241,7 @@ def make_ppo(
     else:
         stored = load_policy(file, policy_spec(ppo.space, ppo.hidden))
         spec, provenance = stored.spec, dict(stored.provenance)
+        _check_time(ppo, file, provenance)
         ppo = learning_on(ppo, file, provenance)
         settings = settings_of(ppo)
         networks = {name: ActorCritic(weights, settings, rng) for name, weights in stored.networks.items()}

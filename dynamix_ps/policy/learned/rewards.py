@@ -10,6 +10,7 @@ that set the sizes of the window.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,15 +28,17 @@ LARGEST = 10.0  # rewards are cut off here, so that one outlier cannot dominate 
 class PaperReward:
     """A + alpha max(0, dA) - beta T_iter - delta (log2(b) - 5) - eta (var + std), cut off at +-LARGEST.
 
-    A and dA are the mean accuracy of this worker's batches and its gain, T_iter the iteration time in units of
-    the reference (first windows), b the batch size (at least 1), var and std the normalised gradient variance
-    and standard deviation. eta is for adaptive optimizers.
+    A and dA are the mean accuracy of this worker's batches and its gain, T_iter the time in units of the reference
+    (first windows), b the batch size (at least 1), var and std the normalised gradient variance and standard deviation.
+    eta is for adaptive optimizers. `time` says what T_iter is: the time of an iteration, as the paper's formula says,
+    or of a sample of the global batch (a reading of ours).
     """
 
     alpha: float = 1.0
     beta: float = 0.5
     delta: float = 0.02
     eta: float = 0.0
+    time: Literal["per_iteration", "per_sample"] = "per_iteration"
 
     def of_cluster(self, state: State, before: Whole) -> Array:
         """The mean over the workers that are present."""
@@ -47,7 +50,10 @@ class PaperReward:
         size = np.log2(np.maximum(window.planned, 1)) - 5
         noise = known_or(state.gradient_variance) + known_or(window.grad_norm_std)
         total = known_or(window.accuracy) + self.alpha * gain - self.delta * size - self.eta * noise
-        return _cut(total - self.beta * known_or(state.iteration_time)[..., None])
+        time = state.iteration_time
+        if self.time == "per_sample":
+            time = time * ratio(state.reference_size, window.global_batch)
+        return _cut(total - self.beta * known_or(time)[..., None])
 
     def of_share(self, state: State, before: Whole) -> Array:
         """For the choice of the worker's share; the paper has no separate reward for it."""

@@ -34,6 +34,7 @@ class State:
     speed: Array  # (..., workers), samples per second of that
     iteration_time: Array  # (...,), in units of the reference
     reference_s: Array  # (...,)
+    reference_size: Array  # (...,), mean global batch of the windows of the reference
     noise_scale: Array  # (...,), samples, NaN before the first estimate
     exposed_s: Array  # (..., workers), network time beyond computing, per iteration (network_times.py)
     hidden_s: Array  # (...,), network time that computing hides, per iteration
@@ -51,6 +52,7 @@ class StateBuilder:
         self._global_accuracy = np.full(whole, np.nan)
         self._global_loss = np.full(whole, np.nan)
         self._reference_sum_s = np.zeros(whole)
+        self._reference_sizes = np.zeros(whole)
         self._reference_windows = np.zeros(whole)
 
     def restart(self, which: NDArray[np.bool_]) -> None:
@@ -58,7 +60,7 @@ class StateBuilder:
         self._model.restart(which)
         for unknown in (self._accuracy, self._loss, self._global_accuracy, self._global_loss):
             unknown[which] = np.nan
-        for zero in (self._reference_sum_s, self._reference_windows):
+        for zero in (self._reference_sum_s, self._reference_sizes, self._reference_windows):
             zero[which] = 0.0
 
     def observe(self, window: WindowArrays) -> State:
@@ -92,6 +94,7 @@ class StateBuilder:
             speed=speed,
             iteration_time=seen.iteration_time,
             reference_s=reference_s,
+            reference_size=self._reference_sizes / self._reference_windows,
             noise_scale=seen.noise_scale,
             exposed_s=exposed,
             hidden_s=hidden_s,
@@ -104,6 +107,7 @@ class StateBuilder:
     def _take_reference(self, window: WindowArrays) -> None:
         early = self._reference_windows < REFERENCE_WINDOWS
         self._reference_sum_s = self._reference_sum_s + np.where(early, window.duration_s / window.iterations, 0.0)
+        self._reference_sizes = self._reference_sizes + np.where(early, window.global_batch, 0)
         self._reference_windows = self._reference_windows + early
 
 

@@ -96,6 +96,17 @@ def test_kinds_of_training(arguments: tuple[str, str], tmp_path: Path) -> None:
     assert settings["learner"]["learner"] == ("simple" if "simple" in arguments else "clip")
 
 
+def test_the_time_of_the_reward_paper_is_chosen_and_kept(tmp_path: Path) -> None:
+    result = train(tmp_path / "x", "--space", "paper", "--time", "per_sample", windows=100)
+    assert result.exception is None, result.exception
+    about = json.loads(run("inspect", "--json", tmp_path / "x" / "policy.npz").output)
+    assert about["provenance"]["settings"]["reward"]["time"] == "per_sample"
+    for wrong in (("--time", "per_sample"), ("--space", "paper", "--reward", "goodput", "--time", "per_iteration")):
+        error = train(tmp_path / "y", *wrong).exception
+        assert isinstance(error, UsageError) and "--reward paper" in str(error)
+    assert not (tmp_path / "y").exists()
+
+
 def test_scenarios_replace_random_clusters() -> None:
     """Every cluster is one of them, all turn up, at the size that is asked for."""
     scenarios = [load_scenario("slow-link"), load_scenario("server-ingress")]

@@ -305,6 +305,23 @@ def test_the_files_that_ship_tell_their_discount(space: str, tmp_path: Path) -> 
     assert shipped["learner"]["gamma"] == 0.6
 
 
+def test_a_policy_that_does_not_learn_acts_on_the_time_of_its_file_alone(tmp_path: Path) -> None:
+    files = {}
+    for time in ("per_iteration", "per_sample"):
+        files[time] = str(tmp_path / f"{time}.npz")
+        policy(time=time).save(Path(files[time]))
+    for time, file in files.items():
+        assert told(policy(file=file, learn=False), tmp_path)["reward"]["time"] == time
+        assert told(policy(file=file, learn=False, time=time), tmp_path)["reward"]["time"] == time
+    expected = r"per_iteration\.npz: trained with time per_iteration, expected policy\.ppo\.time = per_sample"
+    with pytest.raises(PolicyError, match=expected):
+        policy(file=files["per_iteration"], learn=False, time="per_sample")
+    with pytest.raises(PolicyError, match=r"trained with time per_iteration, expected policy\.ppo\.time"):
+        policy(file=None, hidden=64, learn=False, time="per_sample")  # the file that ships
+    learning_on = policy(file=files["per_iteration"], time="per_sample")
+    assert told(learning_on, tmp_path)["reward"]["time"] == "per_sample"
+
+
 def test_settings_in_a_file_that_cannot_be_used_are_refused(tmp_path: Path) -> None:
     file = saved(tmp_path, {"learner": {"gamma": 7.0}})
     with pytest.raises(PolicyError, match=r"(?s)trained\.npz: its settings cannot be used: .*gamma"):

@@ -76,6 +76,17 @@ def test_weight_0_leaves_a_term_of_the_paper_out(weight: str, quantity: dict[str
     np.testing.assert_array_equal(without.of_worker(usual, before), without.of_worker(changed, before))
 
 
+@pytest.mark.parametrize(("reference", "now"), [(192, 192), (96, 192), (96, 384)])
+def test_time_per_sample_is_the_iteration_time_over_the_global_batch(reference: float, now: int) -> None:
+    seen = state((now // 3, now - now // 3), iteration_time=np.array(1.5), reference_size=np.array(reference))
+    rest = {"alpha": 0.0, "delta": 0.0}
+    nothing = PaperReward(beta=0.0, **rest).of_worker(seen, sizes(64, 64))
+    per_iteration = PaperReward(beta=0.5, **rest).of_worker(seen, sizes(64, 64))
+    per_sample = PaperReward(beta=0.5, **rest, time="per_sample").of_worker(seen, sizes(64, 64))
+    np.testing.assert_allclose(nothing - per_iteration, 0.5 * 1.5)
+    np.testing.assert_allclose(nothing - per_sample, 0.5 * 1.5 * reference / now)
+
+
 def goodput(**weights: float) -> GoodputReward:
     return GoodputReward(**({"efficiency": 0.0, "throughput": 0.0, "change": 0.0, "balance": 0.0} | weights))
 
@@ -126,18 +137,22 @@ def test_unknown_noise_takes_the_first_global_batch_for_it_and_standing_still_ha
     assert goodput(efficiency=1.0).of_cluster(drowned, sizes(64, 128)) == pytest.approx(math.log2(SMALLEST_PROGRESS))
 
 
-@pytest.mark.parametrize("reward", [PaperReward(eta=0.1), GoodputReward(), PaperReward(0, 0, 0, 0), goodput()])
+@pytest.mark.parametrize(
+    "reward",
+    [PaperReward(eta=0.1), PaperReward(time="per_sample"), GoodputReward(), PaperReward(0, 0, 0, 0), goodput()],
+)
 @pytest.mark.parametrize("absurd", [math.nan, math.inf, -math.inf, 1e300, -1e300, 0.0])
 @pytest.mark.parametrize(
     "name",
     [
         "accuracy", "accuracy_gain", "gradient_variance", "grad_norm_std", "compute_s", "samples", "speed",
-        "iteration_time", "noise_scale", "duration_s", "reference_batch", "exposed_s",
+        "iteration_time", "noise_scale", "duration_s", "reference_batch", "exposed_s", "reference_size",
     ],
 )  # fmt: skip
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_unknown_and_absurd_quantities_stay_finite(reward: Reward, absurd: float, name: str) -> None:
-    shape = () if name in ("iteration_time", "noise_scale", "duration_s", "reference_batch") else (2,)
+    of_cluster = ("iteration_time", "noise_scale", "duration_s", "reference_batch", "reference_size")
+    shape = () if name in of_cluster else (2,)
     changes: dict[str, Any] = {name: np.full(shape, absurd)}
     seen = state(**changes)
     for values in (reward.of_cluster, reward.of_worker, reward.of_share):
@@ -148,7 +163,7 @@ def test_unknown_and_absurd_quantities_stay_finite(reward: Reward, absurd: float
 
 def test_sizes_of_0_and_absent_workers_count_for_nothing_absurd() -> None:
     nobody = state((0, 64), present=np.array([False, True]), accuracy=np.array([math.nan, 0.5]))
-    for reward in (PaperReward(), GoodputReward()):
+    for reward in (PaperReward(), PaperReward(time="per_sample"), GoodputReward()):
         assert np.isfinite(reward.of_worker(nobody, sizes(0, 64))).all()
     only_second = PaperReward().of_worker(nobody, sizes(0, 64))[1]
     assert PaperReward().of_cluster(nobody, sizes(0, 64)) == pytest.approx(only_second)

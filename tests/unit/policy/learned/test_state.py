@@ -17,7 +17,7 @@ from dynamix_ps.policy.learned.features import ALL, NAMES, SHARED
 from dynamix_ps.policy.learned.state import StateBuilder
 from dynamix_ps.policy.ppo.normalise import Normaliser
 from dynamix_ps.policy.window_arrays import arrays_of
-from tests.control_plane import record, stacked, view
+from tests.control_plane import record, run_under, stacked, view
 
 MEASURED = {
     "push_bytes_per_s": 1e6,
@@ -139,6 +139,17 @@ def test_the_unit_of_iteration_time_is_the_mean_of_the_first_three_windows():
     for duration_s in (2.0, 4.0, 6.0):
         builder.observe(arrays_of(view(plan, [record(duration_s=duration_s)])))
     assert row(builder, view(plan, [record(duration_s=8.0)]))["iteration_time"] == pytest.approx(2.0)
+
+
+def test_the_reference_size_is_the_mean_global_batch_of_the_same_windows() -> None:
+    builder, known = StateBuilder(ClusterModel(1, 2)), []
+    for window, sizes in enumerate([(64, 64), (96, 64), (128, 64), (1024, 1024), (32, 32)]):
+        if window == 4:
+            builder.restart(np.array([True]))
+        plan = Plan(window, sizes)
+        seen = stacked([arrays_of(view(plan, run_under(plan, window)))])
+        known += builder.observe(seen).reference_size.tolist()
+    assert known == [128.0, 144.0, 160.0, 160.0, 64.0]
 
 
 def test_a_quota_is_not_forgotten_in_a_window_that_shows_none() -> None:
