@@ -41,6 +41,7 @@ def host_checks(report: HostReport, config: Config, expected: Expected) -> tuple
         *_versions(report, config),
         *_code(report, config, expected),
         *_ways(report.ways),
+        *_slow_links(report.ways),
         *_clocks(report),
         *_memory(report, config),
         *_gpus(report, config),
@@ -136,12 +137,26 @@ def _ways(ways: Collection[Way]) -> Iterator[Check]:
             where = f"{way.target} at {way.address} port {way.port}"
             fix = f"open {way.port_key} to it" if way.port_key != FREE_PORT else "open all ports between the hosts"
             yield _blocker(way.source, f"does not reach {where} ({way.problem})", fix)
-    rates = {way: way.bytes_per_s for way in ways if way.bytes_per_s}
+
+
+def _slow_links(ways: Collection[Way]) -> Iterator[Check]:
+    """Hosts whose best link is slow beside the best ones of the others; else single links beside those of all."""
+    best: dict[str, float] = {}
+    for way in ways:
+        for host in (way.source, way.target) if way.bytes_per_s else ():
+            best[host] = max(best.get(host, 0.0), way.bytes_per_s)
+    usual = statistics.median(best.values()) if best else 0.0
+    slow = [host for host in best if best[host] < usual * _SLOW_LINK]
+    fix = "see its cable, its switch and what else uses them"
+    for host in slow:
+        detail = f"its links take {megabytes(best[host])} at the most, those of other hosts {megabytes(usual)}"
+        yield _warning(host, detail, fix)
+    rates = {way: way.bytes_per_s for way in ways if way.bytes_per_s and not {way.source, way.target} & {*slow}}
     usual = statistics.median(rates.values()) if rates else 0.0
     for way, rate in rates.items():
         if rate < usual * _SLOW_LINK:
-            detail = f"its link to {way.target} takes {megabytes(rate)}, half of the links {megabytes(usual)} or more"
-            yield _warning(way.source, detail, "see its cable, its switch and what else uses them")
+            detail = f"its link to {way.target} takes {megabytes(rate)}, half of all links {megabytes(usual)} or more"
+            yield _warning(way.source, detail, fix)
 
 
 def _clocks(report: HostReport) -> Iterator[Check]:

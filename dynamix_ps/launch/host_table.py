@@ -42,11 +42,15 @@ def _cells(answer: HostAnswer) -> tuple[str, ...]:
         facts.versions.get("python") or "-",
         facts.versions.get("torch") or "-",
         facts.versions.get("byteps") or "-",
-        f"{digest_of_all(facts.code)[:8]} ({len(facts.code)} files)" if facts.code else "none",
-        f"{answer.clock_ahead_s:+.2f} s",
+        f"{digest_of_all(facts.code)[:8]} ({_files(len(facts.code))})" if facts.code else "none",
+        f"{round(answer.clock_ahead_s, 2) + 0.0:+.2f} s",  # not -0.00
         f"{facts.memory_bytes / 1e9:.1f} GB",
         ", ".join(gpus) or "none",
     )
+
+
+def _files(number: int) -> str:
+    return "1 file" if number == 1 else f"{number} files"
 
 
 def _way_cell(way: Way | None) -> str:

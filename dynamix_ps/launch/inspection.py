@@ -17,8 +17,8 @@ from dynamix_ps.launch.host_links import HostLinks
 from dynamix_ps.launch.plan import hosts_with_roles
 
 _ANSWER_S = 60.0
-_RATES_S = 5.0  # for the rates of all ways together
-_LONGEST_RATE_S, _SHORTEST_RATE_S = 0.3, 0.05
+_RATES_S = 3.0  # for the rates of all ways together
+_LONGEST_RATE_S, _SHORTEST_RATE_S = 0.25, 0.05
 _TICK_S = 0.02
 
 
@@ -79,7 +79,8 @@ class Inspection:
         if not (self._ask() and self._reach() and (not rates or self._measure())):
             return None
         silent = {host: self._why_silent(host) for host in self._links if host not in self._answers}
-        return HostReport(dict(self._answers), silent, tuple(self._ways.values()))
+        answers = {host: self._answers[host] for host in self._links if host in self._answers}
+        return HostReport(answers, silent, tuple(self._ways.values()))
 
     def receive(self, host: str, message: FromAgent) -> None:
         """A message of an agent."""
@@ -112,7 +113,7 @@ class Inspection:
 
     def _measure(self) -> bool:
         open_ways = {(way.source, way.target): way for way in self._ways.values() if not way.problem}
-        turns = list(rounds(list(self._answers)))
+        turns = list(rounds([host for host in self._links if host in self._answers]))
         rate_s = max(_SHORTEST_RATE_S, min(_LONGEST_RATE_S, _RATES_S / max(1, len(turns))))
         for pairs in turns:
             for pair in pairs:

@@ -200,7 +200,19 @@ def test_a_link_that_is_much_slower_than_the_others() -> None:
     assert found(ways=ways) == [
         (
             "warning",
-            "host b: its link to c takes 9.0 MB/s, half of the links 950 MB/s or more; "
+            "host b: its link to c takes 9.0 MB/s, half of all links 950 MB/s or more; "
+            "see its cable, its switch and what else uses them",
+        )
+    ]
+
+
+def test_a_host_whose_links_are_all_slow_is_named_once() -> None:
+    rates = {"ab": 1e9, "ba": 9e8, "ac": 9e6, "ca": 8e6, "bc": 9e6, "cb": 9.5e6}
+    ways = tuple(way(*pair, bytes_per_s=rate) for pair, rate in rates.items())
+    assert found(ways=ways) == [
+        (
+            "warning",
+            "host c: its links take 9.5 MB/s at the most, those of other hosts 1000 MB/s; "
             "see its cable, its switch and what else uses them",
         )
     ]
