@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from benchmarks.testbed.commands import run
 from benchmarks.testbed.ssh_hosts import unavailable
-from tests.hosts.three_hosts import ADDRESSES, HOSTS, LOGIN, ThreeHosts, cluster_file, three_hosts
+from tests.hosts.three_hosts import ADDRESSES, HOSTS, LOGIN, ThreeHosts, cluster_file, ends
 from tests.launching import HOOK, assert_nothing_left, run_id_in
 
 pytestmark = [
@@ -21,12 +20,6 @@ pytestmark = [
 
 SAYS = HOOK + "from lib import WORD\nstarted(); print('found', WORD, flush=True); finished()\n"
 ALIKE = "hosts: 3, which have what the job needs and reach each other"
-
-
-@pytest.fixture(scope="module")
-def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ThreeHosts]:
-    with three_hosts(tmp_path_factory.mktemp("ssh")) as up:
-        yield up
 
 
 @pytest.fixture
@@ -40,10 +33,7 @@ def job(tmp_path: Path) -> Path:
 
 
 def output_of(hosts: ThreeHosts, cwd: Path, *arguments: str, exit_code: int, on: str = HOSTS[0]) -> str:
-    process = hosts.dynamix(cwd, *arguments, on=on)
-    output, _ = process.communicate(timeout=60)
-    assert process.returncode == exit_code, output
-    return output
+    return ends(hosts.dynamix(cwd, *arguments, on=on), exit_code)
 
 
 def test_doctor_tells_of_three_hosts_and_all_ways_between_them(hosts: ThreeHosts, job: Path) -> None:
