@@ -9,6 +9,7 @@ In the simulator:
     reward_k            terms of the reward, iterations per decision
     scaling             policies trained with 8 workers, used with up to 1,024
     transfer            policies trained on one kind of training, used on another
+    rate_surrogate      whether the simulator knows what a wrong learning rate costs
     pid_published       whether `pid` matches the published results of dynamic batching
     calibration         simulated runs against recorded ones
     calibration_record  records the real runs for calibration

@@ -46,12 +46,20 @@ def step_progress(
         reference: B_0.
     """
     per_step = 1 + noise_scale / batch
-    ratio = batch / reference
-    factor = np.where(rule == _LINEAR, ratio, np.where(rule == _SQRT, np.sqrt(ratio), 1))
+    factor = rule_factor(rule, reference, noise_scale, batch)
     scaled = tuning * factor * per_step / (1 + noise_scale / reference)
     step = np.minimum(np.where(rule == _ADASCALE, tuning, scaled), LARGEST_STEP)
     gained: Reals = step * (2 - step) / per_step
     return gained
+
+
+def rule_factor(rule: NDArray[np.int8], reference: Reals, noise_scale: Reals, batch: Reals) -> Reals:
+    """What the rule multiplies the learning rate by at global batch `batch`. Arguments as in `step_progress`."""
+    scale = batch / reference
+    gain = (1 + noise_scale / reference) / (1 + noise_scale / batch)
+    others = np.where(rule == _ADASCALE, gain, 1)
+    factor: Reals = np.where(rule == _LINEAR, scale, np.where(rule == _SQRT, np.sqrt(scale), others))
+    return factor
 
 
 def efficiency(window: WindowArrays, batch: Whole | Reals, noise_scale: Reals) -> Reals:

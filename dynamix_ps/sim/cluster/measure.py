@@ -31,6 +31,7 @@ class Training:
     """State of training in the middle of the window; (E,)."""
 
     excess: Reals
+    signal: Reals  # squared norm of the true gradient
     noise_scale: Reals
     epoch: Reals
 
@@ -67,7 +68,7 @@ def gradients(parameters: Parameters, training: Training, sizes: Reals, draws: R
     """
     batch = sizes.sum(axis=-1)
     used = np.maximum(sizes, 1)
-    signal = parameters.gradient_sq * training.excess
+    signal = training.signal
     each = (signal * training.noise_scale)[:, None] / used
     per_direction = 1 / parameters.directions
     scatter = np.sqrt(2 * per_direction)[:, None] * each

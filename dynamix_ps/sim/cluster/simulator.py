@@ -1,6 +1,6 @@
 """Synchronous training in many simulated clusters at once: one call simulates one window of k iterations in each.
 
-    sizes -> times (cost.py, traces.py) -> progress (learning.py) -> measurements (measure.py)
+    sizes -> times (cost.py, traces.py) -> progress (learning.py, workload_training.py) -> measurements (measure.py)
 
 The result is the WindowArrays of a live cluster, so state, rewards and policies are the same code in both.
 Deterministic: the same parameters, generator and sizes give the same bits.
@@ -9,25 +9,29 @@ Deterministic: the same parameters, generator and sizes give the same bits.
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from dynamix_ps.apportion import Whole
 from dynamix_ps.messages import NAN
 from dynamix_ps.policy.base import View
-from dynamix_ps.policy.window_arrays import WindowArrays
+from dynamix_ps.policy.window_arrays import Known, WindowArrays
+from dynamix_ps.rpc.plan_rules import LARGEST_LR_FACTOR, SMALLEST_LR_FACTOR
 from dynamix_ps.sim.cluster import learning, measure
 from dynamix_ps.sim.cluster.cost import Times, iteration_times
 from dynamix_ps.sim.cluster.parameters import Mask, Parameters, Reals
 from dynamix_ps.sim.cluster.traces import Conditions
 from dynamix_ps.sim.cluster.views import views_of
+from dynamix_ps.sim.cluster.workload_training import WorkloadTraining
 
 
 class Simulator:
     """E clusters of W workers. All public arrays are (E,), sizes (E, W).
 
     Attributes:
-        sizes: the plan in force.
+        sizes, lr_factor: the plan in force.
         time_s: seconds of training since the start of each run (float64).
         progress: sum of noiseless steps so far (learning.py); true_progress: that of the last window.
+        workload: the state of trainings that depend on the learning rate.
         test_accuracy: on a test set so large that it adds no noise.
         done: whether this run has reached the target accuracy.
         windows: closed so far; samples: processed so far.
@@ -35,12 +39,15 @@ class Simulator:
         conditions: those of the coming window.
     """
 
-    def __init__(self, parameters: Parameters, rng: np.random.Generator) -> None:
+    def __init__(self, parameters: Parameters, rng: np.random.Generator, *, guarded: bool = False) -> None:
+        """`guarded`: whether workers go back when the loss rises, as under `lr: decide` (workload_training.py)."""
         self.parameters = parameters
         self._rng = rng
         self.conditions = Conditions(parameters, rng)
         shape = parameters.environments
         self.sizes: Whole = parameters.initial.copy()
+        self.lr_factor: Reals = np.ones(shape, dtype=np.float32)
+        self.workload = WorkloadTraining(parameters, guarded)
         self.time_s = np.zeros(shape)
         self.samples = np.zeros(shape)
         self.windows = np.zeros(shape, dtype=np.int64)
@@ -53,18 +60,36 @@ class Simulator:
         self._report: WindowArrays | None = None
 
     @property
-    def test_accuracy(self) -> Reals:
+    def excess(self) -> Reals:
+        """Loss of the weights beyond the last one, over that at the start."""
         excess = learning.excess_loss(self.parameters, self.progress)
-        return learning.test_accuracy(self.parameters, excess, self._smoothed_batch)
+        return np.where(self.parameters.by_workload, self.workload.excess, excess)
+
+    @property
+    def noise_scale(self) -> Reals:
+        """N in samples."""
+        noise = learning.noise_scale(self.parameters, learning.excess_loss(self.parameters, self.progress))
+        return np.where(self.parameters.by_workload, self.workload.noise, noise)
+
+    @property
+    def test_accuracy(self) -> Reals:
+        return learning.test_accuracy(self.parameters, self.excess, self._smoothed_batch)
+
+    @property
+    def finished(self) -> Mask:
+        """Whether the run has used up its budget of samples."""
+        return self.samples >= self.parameters.budget_samples
 
     @property
     def truncated(self) -> Mask:
-        """Whether the run has reached its longest length, `max_windows`."""
-        return self.windows >= self.parameters.max_windows
+        """Whether the run has reached its longest length, `max_windows` or its budget."""
+        return (self.windows >= self.parameters.max_windows) | self.finished
 
     def restart(self, which: Mask) -> None:
         """Begin a new run in some environments, on the same clusters."""
         self.sizes = np.where(which[:, None], self.parameters.initial, self.sizes)
+        self.lr_factor = np.where(which, np.float32(1), self.lr_factor)
+        self.workload.restart(self.parameters, which)
         for array in (
             self.time_s,
             self.samples,
@@ -83,19 +108,25 @@ class Simulator:
         self.parameters = self.parameters.replaced(which, others)
         self.restart(which)
 
-    def step(self, sizes: Whole) -> WindowArrays:
+    def step(self, sizes: Whole, lr_factor: ArrayLike = 1.0) -> WindowArrays:
         """Train one window in every environment with these sizes; return its measurements.
 
+        Args:
+            lr_factor: of the plan, on the script's learning rate; (E,) or one for all.
+
         Raises:
-            ValueError: sizes of another shape, or outside the bounds.
+            ValueError: sizes of another shape, or sizes or factors outside the bounds.
         """
         parameters = self.parameters
         if sizes.shape != parameters.initial.shape:
             raise ValueError(f"sizes have shape {sizes.shape}, this simulator needs {parameters.initial.shape}")
         if ((sizes < parameters.low) | (sizes > parameters.high)).any():
             raise ValueError("sizes lie outside the bounds of their workers; clip them to parameters.low and high")
-        self._versions += (sizes != self.sizes).any(axis=-1)
-        self.sizes = sizes.astype(np.int64)
+        factor = np.broadcast_to(np.asarray(lr_factor, dtype=np.float32), sizes.shape[:1])
+        if not ((factor >= SMALLEST_LR_FACTOR) & (factor <= LARGEST_LR_FACTOR)).all():
+            raise ValueError(f"lr_factor has values outside {SMALLEST_LR_FACTOR:g} to {LARGEST_LR_FACTOR:g}")
+        self._versions += (sizes != self.sizes).any(axis=-1) | (factor != self.lr_factor)
+        self.sizes, self.lr_factor = sizes.astype(np.int64), factor.copy()
         real = sizes.astype(np.float32)
         draws = self._rng.standard_normal((measure.DRAWS, *sizes.shape), dtype=np.float32)
         unit_noise = self._rng.standard_normal((2, sizes.shape[0]), dtype=np.float32)
@@ -114,21 +145,55 @@ class Simulator:
         if self._report is None or self.times is None:
             raise ValueError("views() returns the last window, but there is none yet; call step() first")
         pushed = (self.times.bytes * self.parameters.window).astype(np.int64)
-        return views_of(self._report, pushed, self.windows, self._versions)
+        return views_of(self._report, pushed, self.windows, self._versions, self.lr_factor, self.workload.guard)
 
     def _train(self, batch: Reals, unit_noise: Reals) -> measure.Training:
         """Train k iterations, with the noise scale at the start of the window."""
         parameters, window = self.parameters, self.parameters.iterations
         batch = np.maximum(batch, 1)
         noise = learning.noise_scale(parameters, learning.excess_loss(parameters, self.progress))
-        gained = window * learning.step_progress(parameters, noise, batch) * (1 + learning.PROGRESS_SPREAD * unit_noise)
+        steps = window * learning.step_progress(parameters, noise, batch, self.lr_factor)
+        gained = steps * (1 + learning.PROGRESS_SPREAD * unit_noise)
         before, self.progress = self.progress, np.maximum(self.progress + gained, 0)
         self.true_progress = self.progress - before
         self.samples += window * batch
+        halfway = learning.excess_loss(parameters, before + 0.5 * self.true_progress)
+        training = measure.Training(
+            halfway, parameters.gradient_sq * halfway, noise, measure.epoch(parameters, self.samples)
+        )
+        if parameters.by_workload.any():
+            training = self._train_workloads(batch, unit_noise, training)
         self._smoothed_batch = learning.smoothed_batch(parameters, self._smoothed_batch, batch)
         self.done = self.done | (self.test_accuracy >= parameters.target_accuracy)
-        halfway = learning.excess_loss(parameters, before + 0.5 * self.true_progress)
-        return measure.Training(halfway, noise, measure.epoch(parameters, self.samples))
+        return training
+
+    def _train_workloads(self, batch: Reals, unit_noise: Reals, others: measure.Training) -> measure.Training:
+        """Train what names a workload; the state in the middle of the window, of the others as it is."""
+        parameters, state = self.parameters, self.workload
+        before, noise = (state.excess, state.signal), state.noise
+        state.train(self.lr_factor, batch, unit_noise)
+        excess, signal = (np.sqrt(a * b) for a, b in zip(before, (state.excess, state.signal), strict=True))
+
+        def chosen(mine: Reals, its: Reals) -> Reals:
+            return np.where(parameters.by_workload, mine, its)
+
+        return measure.Training(
+            chosen(excess, others.excess),
+            chosen(parameters.gradient_sq * signal, others.signal),
+            chosen(noise, others.noise_scale),
+            others.epoch,
+        )
+
+    def _end(self) -> tuple[Known, Known]:
+        """Part of the training that is done, and the learning rate over the script's, which is constant; NaN unknown.
+
+        The end of a training without workload is not known in advance.
+        """
+        parameters = self.parameters
+        if not parameters.by_workload.any():
+            return NAN, NAN
+        done = np.minimum(self.samples / parameters.budget_samples, 1)
+        return np.where(parameters.by_workload, done, NAN), np.where(parameters.by_workload, self.lr_factor, NAN)
 
     def _pass(self, times: Times) -> None:
         """Advance time and conditions by the duration of the window."""
@@ -153,6 +218,7 @@ class Simulator:
         cpu, cores, throttled, memory, memory_use, gpu = measure.machines(parameters, conditions, times, sizes)
         server_cpu, unread, unsent = measure.servers(parameters, times)
         both = measure.both_sides(parameters)
+        trained_ratio, lr_ratio = self._end()
         return WindowArrays(
             present=np.ones(sizes.shape, dtype=bool),
             low=parameters.low,
@@ -192,8 +258,8 @@ class Simulator:
             noise_variance=norms.variance,
             noise_signal=norms.signal,
             epoch=training.epoch,
-            trained_ratio=NAN,  # the end of a simulated run is not known in advance
-            lr_ratio=NAN,
+            trained_ratio=trained_ratio,
+            lr_ratio=lr_ratio,
             server_cpu=server_cpu,
             server_unread_bytes=unread,
             server_unsent_bytes=unsent,

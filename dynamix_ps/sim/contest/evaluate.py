@@ -2,11 +2,13 @@
 
 The seeds of a cell (one policy on one scenario) are the environments of one Simulator. Each seed has its own policy
 object, which sees the same views as in a real run. Its answer passes the same guard and takes effect in the next
-window. A seed makes no more decisions once it has reached the target. The oracle (oracle.py) sees the simulator itself.
+window. So does the factor on the learning rate, where the cell decides on it. A seed makes no more decisions once it
+has reached the target. The oracle (oracle.py) sees the simulator itself; it leaves the rate alone.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +17,7 @@ from numpy.typing import NDArray
 from dynamix_ps.arbitrator.planner import guard
 from dynamix_ps.config.schema import BatchBounds, Cluster, Config, Policy, Worker
 from dynamix_ps.policy.base import ask
+from dynamix_ps.policy.rate.decider import RateDecider
 from dynamix_ps.policy.registry import make_policy
 from dynamix_ps.sim.cluster.parameters import parameters_of
 from dynamix_ps.sim.cluster.simulator import Simulator
@@ -32,6 +35,7 @@ class Cell:
     policy: Policy | None  # none: the oracle
     seeds: int = SEEDS
     seed: int = 0
+    decides_rate: bool = False  # `lr: decide`: the policy or the rule of linear decay sets the learning rate
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,48 +51,57 @@ class Outcome:
 
 
 def evaluate(cell: Cell) -> Outcome:
-    """Run a cell until every seed has reached the target, at most the scenario's `max_windows`.
+    """Run a cell until every seed has reached the target or its end: `max_windows`, or the budget of its workload.
 
     Raises:
         PolicyError: the policy's file is unusable.
     """
     scenario, seeds = cell.scenario, cell.seeds
     simulator_rng, *policy_rngs = np.random.default_rng(cell.seed).spawn(1 + seeds)
-    simulator = Simulator(parameters_of((scenario,) * seeds), simulator_rng)
-    config = config_of(scenario, cell.policy or Policy(name="static"))
+    decides_rate = cell.decides_rate and cell.policy is not None
+    simulator = Simulator(parameters_of((scenario,) * seeds), simulator_rng, guarded=decides_rate)
+    config = config_of(scenario, cell.policy or Policy(name="static"), decides_rate=decides_rate)
     policies = [make_policy(config, len(config.cluster.workers), rng) for rng in policy_rngs]
     sizes = np.tile(np.array(config.initial_sizes(), dtype=np.int64), (seeds, 1))
     time_s, accuracy = np.zeros(seeds), np.zeros(seeds)
+    reached = np.zeros(seeds, dtype=bool)
     samples, windows, fallbacks = (np.zeros(seeds, dtype=np.int64) for _ in range(3))
-    running = np.ones(seeds, dtype=bool)
+    running, rates = np.ones(seeds, dtype=bool), [RateDecider() for _ in range(seeds)]
+    factors = np.ones(seeds)
     for _ in range(scenario.max_windows):
-        simulator.step(sizes)
+        simulator.step(sizes, factors)
         time_s[running], accuracy[running] = simulator.time_s[running], simulator.test_accuracy[running]
         samples[running], windows[running] = simulator.samples[running], simulator.windows[running]
-        running &= ~simulator.done
+        reached |= running & simulator.done
+        running &= ~(simulator.done | simulator.finished)
         if not running.any():
             break
         if cell.policy is None:
             sizes = oracle_sizes(simulator)
             continue
-        if cell.policy.name == "static":  # its answer never changes
+        if cell.policy.name == "static" and not decides_rate:  # its answer never changes
             continue
         views = simulator.views()
         for seed in np.flatnonzero(running):
             view = views[seed]
+            if decides_rate:
+                view = dataclasses.replace(view, lr_steps=rates[seed].observe(view.records))
             decision = ask(policies[seed], view)
             sizes[seed] = guard(decision.batch_sizes, view.plan.batch_sizes, view.bounds).batch_sizes
             fallbacks[seed] += decision.fallback
-    return Outcome(time_s, ~running, windows, accuracy, samples / time_s, fallbacks)
+            if decides_rate:
+                factors[seed] = rates[seed].factor(view, decision.lr_step)
+    return Outcome(time_s, reached, windows, accuracy, samples / time_s, fallbacks)
 
 
-def config_of(scenario: Scenario, policy: Policy) -> Config:
+def config_of(scenario: Scenario, policy: Policy, *, decides_rate: bool = False) -> Config:
     """The cluster file of a real run of this scenario. Sizes of a static policy hold from the start."""
     initial = policy.sizes or scenario.initial_sizes
     return Config(
         cluster=Cluster(workers=tuple(Worker(batch=size) for size in initial)),
         batch=BatchBounds(min=scenario.batch.min, max=scenario.batch.max),
         window=scenario.window,
+        lr="decide" if decides_rate else "follow",
         lr_rule=scenario.lr_rule,
         policy=policy,
     )

@@ -27,7 +27,7 @@ ROUNDS = 2
 def oracle_sizes(simulator: Simulator) -> Whole:
     """Sizes of all environments for the coming window, (E, W)."""
     parameters, conditions = simulator.parameters, simulator.conditions
-    noise_scale = learning.noise_scale(parameters, learning.excess_loss(parameters, simulator.progress))
+    noise_scale = simulator.noise_scale
     _, transfer_s, _ = transfers(parameters, conditions)
     calm = np.zeros(parameters.initial.shape, dtype=np.float32)
 

@@ -106,7 +106,11 @@ class Scenario(Section):
         """
         before, each, training = self.n_workers, self.each_worker, self.training
         like = [rank * before // n for rank in range(n)]
-        grown = {name: getattr(training, name) * n / before for name in ("noise_scale", "gap_batch", "data_samples")}
+        grown: dict[str, Any] = {
+            name: getattr(training, name) * n / before for name in ("noise_scale", "gap_batch", "data_samples")
+        }
+        if training.workload is not None:
+            grown["workload"] = training.workload.with_samples(n / before)
         return self.model_copy(
             update={
                 "workers": _on_more_hosts([each[rank] for rank in like], like),

@@ -10,6 +10,7 @@ NotNegative = Annotated[float, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0)]
 Part = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=1)]
+WorkloadName = Literal["cnn-sgd", "cnn-adam", "resnet-sgd", "resnet-adam", "gpt-adamw"]
 What = Literal["compute", "bandwidth", "loss", "latency", "server"]
 
 # Typical shapes of training; a scenario may change single values. Orders of magnitude of the noise scales from
@@ -99,6 +100,20 @@ class Bounds(Section):
     max: Count = 4096
 
 
+class Workload(Section):
+    """A workload whose training depends on the learning rate (cluster/workload_training.py)."""
+
+    name: WorkloadName
+    rate: Positive = 1.0  # learning rate of the script over the tuned one
+    tuned_batch: Positive | None = None  # for which that rate is tuned; none: the sum of the first sizes
+    budget_samples: Positive | None = None  # after which training ends; none: as for the fit (cluster/fitted.py)
+
+    def with_samples(self, times: float) -> Workload:
+        """The same with `times` as many samples in batch and budget."""
+        given = {name: getattr(self, name) for name in ("tuned_batch", "budget_samples")}
+        return self.model_copy(update={name: value and value * times for name, value in given.items()})
+
+
 class Training(Section):
     """The training model (learning.py). `profile` gives the values that the file leaves out."""
 
@@ -118,6 +133,7 @@ class Training(Section):
     gradient_sq: Positive = 1.0
     directions: Positive = 60.0
     data_samples: Positive = 50_000.0
+    workload: Workload | None = None  # none: the model of learning.py, where only `tuning` is about the rate
 
     @model_validator(mode="before")
     @classmethod

@@ -74,7 +74,7 @@ def test_large_batches_cost_test_accuracy_and_small_ones_give_it_back():
 
 
 def gradients(parameters: Parameters, sizes: list[int], noise: float, rng: np.random.Generator) -> measure.Gradients:
-    at = measure.Training(np.float32([0.5]), np.float32([noise]), np.float32([1.0]))
+    at = measure.Training(np.float32([0.5]), parameters.gradient_sq / 2, np.float32([noise]), np.float32([1.0]))
     draws = rng.standard_normal((measure.DRAWS, 1, len(sizes)), dtype=np.float32)
     luck = rng.standard_normal(1, dtype=np.float32)
     return measure.gradients(parameters, at, np.array([sizes], dtype=np.float32), draws, luck)
