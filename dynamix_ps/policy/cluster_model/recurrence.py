@@ -71,7 +71,8 @@ class Recurrence:
         self._windows = np.zeros(environments, dtype=np.int64)
         self._began_s = np.zeros((environments, KEPT))
         self._levels = np.zeros((environments, KEPT, workers), dtype=np.float32)  # logs; 0 in empty slots
-        self._unit_s = np.zeros(environments)  # of candidates: a mean window when they were chosen; 0: not yet
+        # of candidates: a mean window when they were chosen, which begins their sums; 0: not yet
+        self._unit_s = np.zeros(environments)
         groups = environments, GROUPS
         self._candidate_sums = np.zeros((2, *groups, GROUP, workers), dtype=np.float32)  # of x^2, x y over the windows
         self._group_sums = np.zeros((4, *groups, workers), dtype=np.float32)  # of y^2, y != 0, m^2, m y
@@ -84,8 +85,6 @@ class Recurrence:
         self._clock.restart(which)
         for of_environment in (self._windows, self._levels, self._unit_s, self._changes, self._quiet):
             of_environment[which] = 0
-        for sums in (self._candidate_sums, self._group_sums):
-            sums[:, which] = 0
 
     def observe(self, window: WindowArrays, level: Array) -> Array:
         """Learn from the levels of a window, (..., workers). Returns the factor on them in the coming window.

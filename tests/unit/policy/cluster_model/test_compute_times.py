@@ -123,7 +123,7 @@ def test_what_is_expected_holds_for_the_coming_window_alone() -> None:
     assert times.coming is times.now
 
 
-@pytest.mark.parametrize("real", [1.0, 2.5, 6.0])
+@pytest.mark.parametrize("real", [1.0, 1.5, 2.5, 4.0, 6.0])
 @pytest.mark.parametrize("size", [40, 100, 250])
 def test_whether_it_comes_true_or_not_the_window_tells_the_level_and_the_line_stays(real: float, size: int) -> None:
     """Sizes that fit the forecast make the time look unchanged, which does not mean a large fixed part."""
