@@ -15,7 +15,7 @@ in two searches in a row. A worker is searched after a new size; where there are
 
 A time that differs by JUMP or more from earlier ones at the same size shows a new speed; then all earlier times are
 forgotten. What has been found stays, because full tiles show nothing of the stairs, and hardware does not change while
-training runs. Another tile takes its place if that is more likely by DOUBT.
+training runs; unless another tile is found.
 
 Sizes are rounded up to full tiles: the samples that this adds cost little. All of this is chosen by us.
 """
@@ -122,7 +122,7 @@ class Tiles:
         fits &= (by_stairs <= LEFT * by_line) & (np.minimum(above, below) >= APART)
         floor = count * SCATTER**2
         evidence = (count - 3) / 2 * np.log((by_line + floor) / (by_stairs + floor)) - np.log(len(TILES)) - DOUBT
-        evidence = np.where(fits, evidence + DOUBT * (self.samples[which] == _TILES[:, None]), -np.inf)
+        evidence = np.where(fits, evidence, -np.inf)
         likely = np.where(evidence.max(axis=0) > 0, _TILES[evidence.argmax(axis=0)], 1)
         again = (likely > 1) & (likely == self._likely[which])
         self.samples[which] = np.where(again, likely, self.samples[which])
