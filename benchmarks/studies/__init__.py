@@ -23,6 +23,7 @@ Real training in one process:
     learning_rates      learning rates for the workloads of the suite, by optimizer
     agent               what the agent is worth: all questions about it, with rehearsed runs
     wire_precision      the accuracy that half precision on the wire costs
+    paper_mode          the agent of DYNAMIX under two readings of its reward, beside its claims (rehearsed)
     finish              a larger global batch towards the end of training
 
 About our code and the machine:
