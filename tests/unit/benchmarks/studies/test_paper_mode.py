@@ -37,10 +37,10 @@ def test_the_same_seed_gives_the_same_weights_of_the_second_reading(policy_file:
 def test_every_contender_meets_every_group_with_every_seed(policy_file: Path) -> None:
     everything = list(paper_mode.planned(policy_file))
     names = [one.cell.name for one in everything]
-    assert len(names) == len(set(names)) == 2 * 2 * 2 * 4 * len(CONTENDERS)
+    assert len(names) == len(set(names)) == 2 * 3 * 2 * 4 * len(CONTENDERS)
     assert len({one.cell.key for one in everything}) == len(names)
     quick = [name for name in names if paper_mode._quick(name)]
-    assert quick == names[: len(quick)] and len(quick) == 2 * 2 * len(CONTENDERS)
+    assert quick == names[: len(quick)] and len(quick) == 3 * 2 * len(CONTENDERS)
 
 
 def test_contenders_are_trained_alike(policy_file: Path) -> None:
@@ -77,13 +77,13 @@ def test_the_page_grows_with_the_rows(policy_file: Path, capsys: pytest.CaptureF
         table.add(row_of(one.cell, outcome, 60.0))
     paper_mode.main(command)
     said = capsys.readouterr().out
-    assert "22 of 28 runs are left: about 11 minutes" in said and "no group has a complete seed" in said
+    assert "36 of 42 runs are left: about 18 minutes" in said and "no group has a complete seed" in said
     assert not (out / "paper-mode.md").exists()
     table.add(row_of(everything[len(CONTENDERS) - 1].cell, outcome, 60.0))
     paper_mode.main(command)
     text = (out / "paper-mode.md").read_text()
-    assert "`python -m benchmarks.studies.paper_mode`: 7 of 224 cells, 420 s of one core" in text
+    assert "`python -m benchmarks.studies.paper_mode`: 7 of 336 cells, 420 s of one core" in text
     assert "| `cifar-vgg11` | homogeneous | x1 | 1 | `paper, per sample` | 1.00 |" in text
     assert (out / "paper-mode.png").read_bytes().startswith(b"\x89PNG")
     figures = json.loads((out / "figures.json").read_text())
-    assert (figures["cells"], figures["of"], len(figures["groups"])) == (7, 224, 1)
+    assert (figures["cells"], figures["of"], len(figures["groups"])) == (7, 336, 1)
