@@ -2,15 +2,15 @@
 
     python -m benchmarks.studies.paper_mode --json FILE [--quick] [--limit-s S]
 
-The paper's reward subtracts T_iter and does not say what it is in numbers. Here it is the time of an iteration, or that
-of a sample. The agent of either reading meets the static sizes of the paper and the best one, with the learning rate
-tuned and a quarter of it, on equal and on mixed workers, and on equal ones whose iterations take about the same time at
-all sizes, as on GPUs with a small model. `ppo` is there for reference. The file of the first reading
-ships; that of the second is trained here if it is missing (READING; the same seed gives the same weights).
+The paper's reward subtracts T_iter and does not say in which unit. Here it is the time of an iteration, or that of a
+sample. The agents of both readings meet the static sizes of the paper and the best one, with the learning rate tuned
+and a quarter of it. The clusters: equal workers; mixed ones; equal ones whose iterations take about the same time at
+all sizes, as on a GPU with a small model. `ppo` is there for reference. The policy of the first reading ships; that of
+the second is trained here if its file is missing, and the same seed gives the same weights.
 
-Every run is a row of paper-mode/cells.csv, and the same command goes on from there: the full study is 336 runs, some
-two hours of two cores. `--quick` runs the first seed of one workload alone, a quarter of an hour. The page is made from
-all rows, so it grows with them.
+Every run is a row of paper-mode/cells.csv, written as soon as it ends, and the same command goes on from there. The
+page is made from all rows, so it grows with them. `--quick` runs the first seed of one workload alone. Delete the rows
+after a change of code that decides runs: policies, simulator, rehearsal.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ import argparse
 import dataclasses
 import json
 import math
+import signal
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -44,6 +46,7 @@ from benchmarks.studies.trainings import Training, train_all
 from benchmarks.suite.contenders import NO_SAFETY_NET, Contender, contender
 from benchmarks.suite.workloads import Workload, load_workload
 from dynamix_ps.config.schema import Policy, Ppo
+from dynamix_ps.exit_codes import exit_code_of
 from dynamix_ps.policy.learned.paper import PAPER_BOUNDS
 from dynamix_ps.policy.learned.rewards import PaperReward
 from dynamix_ps.policy.ppo.policy_file import load_policy, save_policy
@@ -132,7 +135,11 @@ def groups(among: Sequence[Planned], table: Table) -> list[Group]:
     return found
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def main(arguments: Sequence[str] | None = None) -> int:
+    return exit_code_of(lambda: _main(arguments))
+
+
+def _main(arguments: Sequence[str] | None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the page (default: %(default)s)")
@@ -140,6 +147,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--limit-s", type=float, default=math.inf, help="begin no run after this time")
     parser.add_argument("--jobs", type=int, default=2, help="runs at a time (default: %(default)s)")
     args = parser.parse_args(arguments)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that its runs end, too
     began_s, console = time.monotonic(), make_console()
     file = args.out / "paper-mode" / "per-sample.npz"
     if not file.exists():
@@ -156,6 +164,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         limit_s = args.limit_s - (time.monotonic() - began_s)
         run_missing(chosen, table, args.jobs, limit_s, lambda done: bar.update(task, completed=done))
     write_page(args.out, everything, table, args.json)
+    return 0
 
 
 def write_page(out: Path, everything: Sequence[Planned], table: Table, json_file: Path | None) -> None:
@@ -180,4 +189,4 @@ def _quick(name: Name) -> bool:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -24,7 +24,7 @@ from benchmarks.report.paper_mode import (
 from dynamix_ps.rehearsal.outcome import Evaluated, Outcome
 
 SAMPLES_PER_S = {"static-32": 100.0, "static-64": 200.0, "static-128": 400.0, "static-256": 500.0}
-SPEEDS = SAMPLES_PER_S | {PER_ITERATION: 100.0, PER_SAMPLE: 800.0, OURS: 400.0}
+SPEEDS = SAMPLES_PER_S | {PER_ITERATION: 100.0, PER_SAMPLE: 1000.0, OURS: 400.0}
 
 
 def outcome(samples_per_s: float, best: float = 0.8, **changes: Any) -> Outcome:
@@ -33,7 +33,14 @@ def outcome(samples_per_s: float, best: float = 0.8, **changes: Any) -> Outcome:
         Evaluated(samples / samples_per_s, samples, {"accuracy": min(0.1 + samples / 10_000, best)})
         for samples in range(100, 10_001, 100)
     )
-    given = {"train_s": curve[-1].time_s, "iterations": 25, "plans": 0, "passes": 1, "diverged": False, "curve": curve}
+    given: dict[str, Any] = {
+        "train_s": curve[-1].time_s,
+        "iterations": 25,
+        "plans": 0,
+        "passes": 1,
+        "diverged": False,
+        "curve": curve,
+    }
     return Outcome(**(given | changes), higher_is_better={"accuracy": True})
 
 
@@ -54,7 +61,7 @@ def test_times_are_relative_to_each_size_and_to_the_best() -> None:
     found = group()
     assert found.best == "static-256"
     times = {one: found.time(PER_SAMPLE, one).value for one in REFERENCES}
-    expected = {"static-32": 0.125, "static-64": 0.25, "static-128": 0.5, BEST: 0.625}
+    expected = {"static-32": 0.1, "static-64": 0.2, "static-128": 0.4, BEST: 0.5}
     assert times == pytest.approx(expected, rel=1e-6)
     assert found.time(PER_ITERATION, "static-32").value == pytest.approx(1.0)
 
@@ -70,9 +77,9 @@ def test_who_never_arrives_counts_with_the_longest_time() -> None:
 
 def test_points_at_equal_time_and_after_equal_samples() -> None:
     found = group()
-    # after 12.5 s, where the first ends: 1,250 samples of the smallest size, 5,000 of the third
-    assert found.points(PER_SAMPLE, "static-32").value == pytest.approx(80 - 22.5)
-    assert found.points(PER_SAMPLE, "static-128").value == pytest.approx(80 - 60)
+    # after 10 s, where the first ends: 1,000 samples of the smallest size, 4,000 of the third
+    assert found.points(PER_SAMPLE, "static-32").value == pytest.approx(80 - 20)
+    assert found.points(PER_SAMPLE, "static-128").value == pytest.approx(80 - 50)
     assert found.points(PER_SAMPLE, "static-32", at_end=True).value == pytest.approx(0.0)
     assert found.points(PER_ITERATION, "static-32").value == 0
 
@@ -103,9 +110,9 @@ def test_tables_put_both_readings_beside_the_claims() -> None:
     text = tables([group(), other])
     assert "| the paper: abstract, up to 32 nodes | down to 0.54, up to +6.3 points |  |  |  |  |" in text
     assert "| the paper: VGG11, SGD (second hand) | 0.16, +0.0 points |" in text
-    assert "| here: `paper, per sample` |  | 0.18 (0.12 to 0.25), " in text
-    assert "| `vgg` | equal | x1 | 2 | `paper, per sample` | 0.12 | 0.25 | 0.50 | 0.62 (static-256) |" in text
-    assert "| `resnet` | mixed | x0.25 | 1 | `paper, per sample` | 0.25 | 0.50 | 1.00 | 1.25 (static-256) |" in text
+    assert "| here: `paper, per sample` |  | 0.14 (0.10 to 0.20), " in text
+    assert "| `vgg` | equal | x1 | 2 | `paper, per sample` | 0.10 | 0.20 | 0.40 | 0.50 (static-256) |" in text
+    assert "| `resnet` | mixed | x0.25 | 1 | `paper, per sample` | 0.20 | 0.40 | 0.80 | 1.00 (static-256) |" in text
     assert "| `vgg` | equal | x1 | 2 | `static-64` | 100 | " in text  # 400 samples in each iteration
 
 
@@ -115,7 +122,7 @@ def test_figures_and_picture_have_every_group() -> None:
     among = [group(), group(1)]
     shown = figures(among)
     assert [one["seeds"] for one in shown] == [[0, 1], [0]]
-    assert shown[0]["contenders"][PER_SAMPLE]["time"]["static-128"] == pytest.approx(0.5)
+    assert shown[0]["contenders"][PER_SAMPLE]["time"]["static-128"] == pytest.approx(0.4)
     figure = Figure()
     draw_times(figure, among)
     labels = [label.get_text() for label in figure.axes[0].get_yticklabels()]

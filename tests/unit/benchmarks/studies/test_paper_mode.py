@@ -61,8 +61,9 @@ def test_contenders_are_trained_alike(policy_file: Path) -> None:
 
 def test_another_policy_of_the_second_reading_runs_its_cells_again(policy_file: Path) -> None:
     before = {one.cell.name: one.cell.key for one in paper_mode.planned(policy_file)}
-    save_policy(policy_file, dataclasses.replace(load_policy(policy_file, None), provenance={"origin": "elsewhere"}))
-    changed = {one.contender for one in paper_mode.planned(policy_file) if before[one.cell.name] != one.cell.key}
+    other = policy_file.with_name("other.npz")
+    save_policy(other, dataclasses.replace(load_policy(policy_file, None), provenance={"origin": "elsewhere"}))
+    changed = {one.contender for one in paper_mode.planned(other) if before[one.cell.name] != one.cell.key}
     assert changed == {PER_SAMPLE}
 
 
@@ -75,12 +76,12 @@ def test_the_page_grows_with_the_rows(policy_file: Path, capsys: pytest.CaptureF
     outcome = Outcome(20.0, 50, 0, 1, False, curve, {"accuracy": True})
     for one in everything[: len(CONTENDERS) - 1]:
         table.add(row_of(one.cell, outcome, 60.0))
-    paper_mode.main(command)
+    assert paper_mode.main(command) == 0
     said = capsys.readouterr().out
     assert "36 of 42 runs are left: about 18 minutes" in said and "no group has a complete seed" in said
     assert not (out / "paper-mode.md").exists()
     table.add(row_of(everything[len(CONTENDERS) - 1].cell, outcome, 60.0))
-    paper_mode.main(command)
+    assert paper_mode.main(command) == 0
     text = (out / "paper-mode.md").read_text()
     assert "`python -m benchmarks.studies.paper_mode`: 7 of 336 cells, 420 s of one core" in text
     assert "| `cifar-vgg11` | homogeneous | x1 | 1 | `paper, per sample` | 1.00 |" in text
