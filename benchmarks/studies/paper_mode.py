@@ -55,9 +55,9 @@ from dynamix_ps.sim.scenario.parts import Worker
 from dynamix_ps.sim.training.trainer import paper_settings
 from dynamix_ps.terminal import make_console, progress_bar
 
-# VGG11 of an eighth of the width, and ResNet8; shortened to 100,000 samples of CIFAR-10
+# VGG11 of an eighth of the width, and ResNet8; shortened to 80,000 samples of CIFAR-10
 WORKLOADS: Mapping[str, Mapping[str, Any]] = {"cifar-vgg11": {"model": "vgg11-thin"}, "cifar-resnet": {}}
-SHORTENED = {"epochs": 5, "eval_samples": 8000, "test_samples": 3000}
+SHORTENED = {"epochs": 4, "eval_samples": 8000, "test_samples": 2000}
 CLUSTERS = (
     load_scenario("homogeneous").with_workers(WORKERS),  # an iteration's fixed time is that of 50 samples
     load_scenario("h-level-8").with_workers(WORKERS),
