@@ -176,10 +176,11 @@ def _summary(contender: str, groups: Sequence[Group]) -> Row:
         times = np.array([group.time(contender, reference).value for group in groups])
         points = np.array([group.points(contender, reference).value for group in groups])
         mean = float(np.exp(np.log(times).mean()))
-        row[reference] = (
-            f"{mean:.2f} ({times.min():.2f} to {times.max():.2f}), "
-            f"{points.mean():+.1f} ({points.min():+.1f} to {points.max():+.1f}) points"
+        of_times, of_points = (
+            f" ({values.min():{form}} to {values.max():{form}})" if len(groups) > 1 else ""
+            for values, form in ((times, ".2f"), (points, "+.1f"))
         )
+        row[reference] = f"{mean:.2f}{of_times}, {points.mean():+.1f}{of_points} points"
     return row
 
 
@@ -230,7 +231,7 @@ def draw_times(figure: Any, groups: Sequence[Group]) -> None:
         reference: [group.time(name, reference) for group in groups for name in (PER_ITERATION, PER_SAMPLE)]
         for reference in REFERENCES
     }
-    title = "Readings of the paper: simulated time to accuracy over that of a static size; dashed: the paper's claim"
+    title = "Simulated time over that of a static size; dashed: the paper's claim"
     dots(figure, rows, columns, "time over that of the static size", title)
     figure.axes[0].axvline(DYNAMIX[0].time, color="#777777", linewidth=1, linestyle="--")
 
