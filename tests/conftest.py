@@ -4,6 +4,8 @@
 
 A shell lets jobs in the background ignore SIGINT and SIGQUIT; the tests, and what they start, do not.
 
+Tests that run in a Slurm job know nothing of it.
+
 Every process of a test computes with one thread: those of several processes would wait for cores by spinning.
 """
 
@@ -22,6 +24,9 @@ settings.load_profile("repeatable")
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+
+for name in [name for name in os.environ if name.startswith("SLURM_")]:
+    del os.environ[name]
 
 for name, threads in ONE_THREAD.items():
     os.environ.setdefault(name, threads)

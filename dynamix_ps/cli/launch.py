@@ -2,38 +2,59 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
+from rich.text import Text
 
 from dynamix_ps.cli.host_options import host_options
 from dynamix_ps.cli.policy_name import POLICY_NAMES, PolicyName
-from dynamix_ps.config.host_list import chosen_hosts
+from dynamix_ps.config.host_list import as_list, chosen_hosts
 from dynamix_ps.config.load import check_rules, load_config
 from dynamix_ps.config.schema import Config, Host, Policy
 from dynamix_ps.launch.job import dry_run, run_job
+from dynamix_ps.launch.plan import hosts_with_roles
 from dynamix_ps.launch.preflight import check_command
+from dynamix_ps.launch.targets import Allocation, allocated_hosts, allocation
 from dynamix_ps.policy.registry import findings
-from dynamix_ps.terminal import make_console
+from dynamix_ps.terminal import make_console, print_line
 
 _MODES = ("adapt", "observe", "off")
 
 
+def job_options(command: Command) -> Command:
+    """The options that say which job it is."""
+    for option in reversed(_JOB_OPTIONS):
+        command = option(command)
+    return command
+
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+_JOB_OPTIONS = (
+    click.option("-c", "--config", "config_file", required=True, type=click.Path(path_type=Path), help="Cluster file."),
+    click.option("--resume", type=click.Path(path_type=Path), help="Checkpoint to continue from."),
+    click.option("--run-dir", help="Folder for run folders, instead of run_dir in the file."),
+    click.option(
+        "--policy", type=PolicyName(), help=f"Policy, instead of the section policy in the file: {POLICY_NAMES}."
+    ),
+    click.option("--mode", type=click.Choice(_MODES), help="Mode, instead of mode in the file."),
+    click.option(
+        "--insecure", is_flag=True, help="Do not encrypt calls between hosts, as cluster.insecure in the file."
+    ),
+)
+
+
 @click.command(context_settings={"allow_interspersed_args": False, "help_option_names": ["-h", "--help"]})
-@click.option("-c", "--config", "config_file", required=True, type=click.Path(path_type=Path), help="Cluster file.")
+@job_options
 @click.option(
     "--dry-run", "dry", is_flag=True, help="Print the environment and the command line of every role; start nothing."
 )
-@click.option("--resume", type=click.Path(path_type=Path), help="Checkpoint to continue from.")
-@click.option("--run-dir", help="Folder for run folders, instead of run_dir in the file.")
-@click.option("--policy", type=PolicyName(), help=f"Policy, instead of the section policy in the file: {POLICY_NAMES}.")
-@click.option("--mode", type=click.Choice(_MODES), help="Mode, instead of mode in the file.")
 @host_options
-@click.option("--insecure", is_flag=True, help="Do not encrypt calls between hosts, as cluster.insecure in the file.")
 @click.argument("cmd", nargs=-1, type=click.UNPROCESSED)
 def command(
     config_file: Path,
@@ -52,21 +73,34 @@ def command(
     """Run all roles of a cluster file on its hosts.
 
     CMD is what every worker runs, instead of `command:` in the file. It is passed on exactly as given.
-    `python` means the interpreter of this installation.
+    `python` means the interpreter of this installation. Within a Slurm job the hosts of a file that names none are
+    the nodes of the job.
 
     \b
     Example:
       dynamix launch -c configs/demo.yaml -- python train.py --epochs 3
     """
     config = load_config(config_file, findings)
-    hosts = chosen_hosts(config.cluster.hosts, listed, hostfile, include, exclude)
+    named = bool(config.cluster.hosts) or listed is not None or hostfile is not None
+    given = None if named else allocation(os.environ)
+    known = config.cluster.hosts if given is None else allocated_hosts(given, len(config.cluster.workers))
+    hosts = chosen_hosts(known, listed, hostfile, include, exclude)
     config = with_overrides(config, run_dir, policy, mode, cmd, hosts, insecure)
     console = make_console()
     if dry:
         check_command(config.command)
         dry_run(config, config_file, resume, console)
         return 0
+    if given is not None and hosts:
+        print_line(console, Text(_about(given, config)))
     return run_job(config, sys.argv, resume, console)
+
+
+def _about(given: Allocation, config: Config) -> str:
+    """Where hosts that the cluster file does not name come from."""
+    hosts, used = config.cluster.hosts, hosts_with_roles(config)
+    idle = [name for name in hosts if name not in used]
+    return f"hosts from {given.name}: {as_list(hosts)}" + (f"; without a role: {', '.join(idle)}" if idle else "")
 
 
 def with_overrides(

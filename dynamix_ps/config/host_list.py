@@ -66,6 +66,11 @@ def parse_list(text: str) -> dict[str, int]:
     return slots
 
 
+def as_list(hosts: Hosts) -> str:
+    """`a:2,b:1`, as `-H` takes it."""
+    return ",".join(f"[{name}]:{host.room}" if ":" in name else f"{name}:{host.room}" for name, host in hosts.items())
+
+
 def read_hostfile(path: str | os.PathLike[str]) -> dict[str, int]:
     """Slots by host of a file with a host per line: `a slots=2`, `a:2`, or `a`, which is one slot.
 

@@ -30,6 +30,9 @@ Between launcher and agents
   agent_link      what a way to an agent is, and that within the launcher
   command_link    the way by the streams of a command
   ssh             that command for OpenSSH
+  slurm           that command for the nodes of a Slurm job, and which hosts they are
+  slurm_nodes     those nodes, as Slurm's environment variables write them
+  slurm_batch     the batch script of a job
   message_stream  messages over descriptors that never block
   folder_mirror   files of the run folder, which come to the launcher while they grow
 

@@ -2,8 +2,9 @@
 
 It talks to the launcher by its standard input and output. When the input closes, or nothing has come for LEASE_S (a cut
 link leaves it open), when it is told to end by a signal, and when the launcher says so, it ends all that it has
-started and removes what the run held on its host. Should the agent itself be killed, its roles end with it, and its
-reaper removes the rest.
+started and removes what the run held on its host. The first SIGTERM is a notice, of a batch system or before the host
+goes down: the launcher hears of it, and ends the run in order. Should the agent itself be killed, its roles end with
+it, and its reaper removes the rest.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from types import FrameType
 
 from dynamix_ps.errors import EnvironmentNotReady
 from dynamix_ps.exit_codes import exit_code_of
-from dynamix_ps.launch.agent_messages import PROTOCOL, Alive, Decoder, Hello, Message, ToAgent
+from dynamix_ps.launch.agent_messages import PROTOCOL, Alive, Decoder, FromAgent, Hello, Message, Notice, ToAgent
 from dynamix_ps.launch.host_agent import HostAgent
 from dynamix_ps.launch.message_stream import MessageStream
 
@@ -36,9 +37,11 @@ class AgentProcess:
     def __init__(self, reading: int, writing: int) -> None:
         self._selector = selectors.DefaultSelector()
         self._stream = MessageStream(self._selector, reading, writing, self._receive, self._stream_ended, Decoder())
-        self._agent = HostAgent(self._selector, self._stream.send, os.environ, has_room=lambda: self._stream.has_room)
+        self._agent = HostAgent(self._selector, self._send, os.environ, has_room=lambda: self._stream.has_room)
         self._heard_s = self._said_s = time.monotonic()
         self._why_end = ""
+        self._notice: signal.Signals | None = None  # came, and the launcher does not know it yet
+        self._noticed = False
 
     def run(self) -> str:
         """Serve one run. Returns why it ended; empty: the launcher said so."""
@@ -66,9 +69,16 @@ class AgentProcess:
         now_s = time.monotonic()
         if now_s - self._said_s >= HEARTBEAT_S:
             self._said_s = now_s
-            self._stream.send(Alive())
+            self._send(Alive())
         if now_s - self._heard_s > LEASE_S:
             self._why_end = f"the launcher has not been heard of for {LEASE_S:g} s"
+
+    def _send(self, message: FromAgent) -> None:
+        """A notice goes first: who sends it to the agent may send it to the roles too, and it explains their ends."""
+        if self._notice is not None:
+            self._stream.send(Notice(self._notice.name))
+            self._notice = None
+        self._stream.send(message)
 
     def _receive(self, message: Message) -> None:
         if isinstance(message, ToAgent):
@@ -81,7 +91,10 @@ class AgentProcess:
         self._why_end = f"the stream of the launcher has ended{reason and f': {reason}'}"
 
     def _told(self, number: int, frame: FrameType | None) -> None:
-        self._why_end = f"{signal.Signals(number).name}"
+        if number == signal.SIGTERM and not self._noticed:
+            self._notice, self._noticed = signal.SIGTERM, True
+        else:
+            self._why_end = signal.Signals(number).name
 
     def _flush(self) -> None:
         deadline_s = time.monotonic() + _FLUSH_S

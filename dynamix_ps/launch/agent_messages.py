@@ -197,6 +197,13 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
+class Notice:
+    """This host is told to end, by its batch system or because it goes down: the run should end in order."""
+
+    signal: str  # its name
+
+
+@dataclass(frozen=True, slots=True)
 class Finished:
     """Answer to `Finish`: nothing of the run is left on this host. No message follows."""
 
@@ -235,6 +242,7 @@ FromAgent = (
     | Ended
     | Suspended
     | Event
+    | Notice
     | Finished
     | FilePart
     | Alive

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -41,6 +41,7 @@ class AgentCommand:
 
     argv: tuple[str, ...]
     name: str = "its agent"  # what the command is, for messages
+    environ: Mapping[str, str] | None = None  # of the command; none: that of this process
     shares_run_folder: bool = False  # the agent is on the launcher's machine
     advice: Advice = no_advice  # what to do about its end
     shell: tuple[
@@ -49,6 +50,15 @@ class AgentCommand:
 
 
 AGENT = ("-m", "dynamix_ps.launch.agent")  # arguments of Python
+
+
+def agent_argv(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """What runs on a host: the launcher's Python, whose path there is the same, with the paths of its PYTHONPATH."""
+    paths = [os.path.abspath(path) for path in environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+    variables = ("env", f"PYTHONPATH={os.pathsep.join(paths)}") if paths else ()
+    return (*variables, sys.executable, *AGENT)
+
+
 ON_OWN_MACHINE = AgentCommand((sys.executable, *AGENT), "the agent on this machine", shares_run_folder=True)
 
 
@@ -83,6 +93,7 @@ class CommandLink:
         try:
             self._process = subprocess.Popen(
                 command.argv,
+                env=None if command.environ is None else dict(command.environ),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,

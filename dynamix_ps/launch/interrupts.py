@@ -1,4 +1,8 @@
-"""Counts Ctrl-C, SIGTERM and SIGHUP to the launcher: the first stops the run in order, the second kills."""
+"""Counts Ctrl-C, SIGTERM and SIGHUP to the launcher: the first stops the run in order, the second kills.
+
+A notice that comes to a host stops it in order, too. A batch system sends it to all hosts and to the launcher at once,
+so that none of these counts as a second one.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,8 @@ class Interrupts:
 
     def __init__(self) -> None:
         self.count = 0
-        self.first = ""  # name of the first signal
+        self.first = ""  # name of the first signal, and where it came if not here
+        self._same: bool = False  # whether the next signal is the one of which a host has told
         self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Interrupts:
@@ -31,6 +36,12 @@ class Interrupts:
         for number, before in self._before.items():
             signal.signal(number, before)
 
+    def notice(self, name: str, host: str) -> None:
+        """A host was told to end by a signal."""
+        if not self.count:
+            self.count, self.first, self._same = 1, f"{name} on host {host}", True
+
     def _count(self, number: int, frame: FrameType | None) -> None:
-        self.count += 1
+        self.count += not self._same
+        self._same = False
         self.first = self.first or signal.Signals(number).name

@@ -23,6 +23,7 @@ from dynamix_ps.launch.agent_messages import (
     Finish,
     Finished,
     FromAgent,
+    Notice,
     Output,
     Prepare,
     Ready,
@@ -252,9 +253,14 @@ class RunHosts:
         )
 
     def _receive(self, host: str, message: FromAgent) -> None:
-        if self._inspection is not None:
+        if isinstance(message, Notice):
+            self._interrupts.notice(message.signal, host)
+        elif self._inspection is not None:
             self._inspection.receive(host, message)
-            return
+        else:
+            self._take_in(host, message)
+
+    def _take_in(self, host: str, message: FromAgent) -> None:
         if not isinstance(message, Alive):
             self._news_s = time.monotonic()
         if isinstance(message, Output):

@@ -7,7 +7,6 @@ and no environment. A connection that the user's ControlMaster holds open is use
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import shutil
@@ -17,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from dynamix_ps.errors import EnvironmentNotReady
-from dynamix_ps.launch.command_link import AGENT, AgentCommand
+from dynamix_ps.launch.command_link import AgentCommand, agent_argv
 
 _OPTIONS: Mapping[str, str | int] = {
     "BatchMode": "yes",  # nobody answers questions
@@ -111,7 +110,5 @@ def _configured(ssh: str, host: str) -> dict[str, str]:
 
 def _remote_command(environ: Mapping[str, str]) -> str:
     """For the login shell of the host, whichever it is."""
-    paths = [os.path.abspath(path) for path in environ.get("PYTHONPATH", "").split(os.pathsep) if path]
-    variables = ("env", f"PYTHONPATH={os.pathsep.join(paths)}") if paths else ()
     # Python imports from the folder in which it is started, which is the home of the user, with whatever is in it.
-    return f"cd / ; exec {shlex.join((*variables, sys.executable, *AGENT))}"
+    return f"cd / ; exec {shlex.join(agent_argv(environ))}"

@@ -1,41 +1,98 @@
-"""Which target reaches the hosts of a job."""
+"""Which target reaches the hosts of a job: this process, the batch system around it, or ssh."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Mapping
+from typing import Protocol
 
 from dynamix_ps.addresses import bind_error
 from dynamix_ps.config.host_rules import is_loopback
 from dynamix_ps.config.role_hosts import address_of
-from dynamix_ps.config.schema import Config
+from dynamix_ps.config.schema import Config, Host
 from dynamix_ps.errors import EnvironmentNotReady
 from dynamix_ps.launch.agent_link import OwnProcess, Target
 from dynamix_ps.launch.command_link import ON_OWN_MACHINE, AgentCommand, Commands
 from dynamix_ps.launch.placement import Placement
 from dynamix_ps.launch.plan import hosts_with_roles
+from dynamix_ps.launch.slurm import slurm_job
 from dynamix_ps.launch.ssh import ssh_command
 
 
-def target_of(config: Config, placement: Placement) -> Target:
-    """This process for a job on this machine alone; otherwise ssh to those hosts that are other machines.
+class Allocation(Protocol):
+    """The hosts that a batch system has given the job around this process, and the way to them."""
+
+    @property
+    def name(self) -> str:
+        """What it is, for messages."""
+        ...
+
+    def hosts(self, workers: int) -> dict[str, Host]:
+        """The hosts by name, with slots for so many workers. Raises UsageError if there are too few."""
+        ...
+
+    def reaches(self, host: str) -> bool:
+        """Whether a host of this name is one of them."""
+        ...
+
+    def agent_command(self, host: str) -> AgentCommand:
+        """What starts the agent of one of them. Raises EnvironmentNotReady."""
+        ...
+
+
+# Each says from the environment whether its batch system is around this process. The first that is counts.
+_SYSTEMS: tuple[Callable[[Mapping[str, str]], Allocation | None], ...] = (slurm_job,)
+
+
+def allocation(environ: Mapping[str, str]) -> Allocation | None:
+    """What a batch system has given this job; None without one.
 
     Raises:
+        UsageError: it has started this process in a way in which no job can be launched.
+        EnvironmentNotReady: what it says in the environment cannot be understood.
+    """
+    return next((found for system in _SYSTEMS if (found := system(environ)) is not None), None)
+
+
+def allocated_hosts(given: Allocation, workers: int) -> dict[str, Host]:
+    """The hosts for a cluster file that names none; none where the only one is this machine.
+
+    Raises:
+        UsageError: they are too few for the workers.
+    """
+    hosts = given.hosts(workers)
+    only = next(iter(hosts.items())) if len(hosts) == 1 else None
+    return {} if only and is_own(only[1].address or only[0]) else hosts
+
+
+def target_of(config: Config, placement: Placement) -> Target:
+    """This process for a job on this machine alone; otherwise what reaches those hosts that are other machines.
+
+    That is the batch system for hosts that it has given this job, and ssh for others.
+
+    Raises:
+        UsageError: the batch system has started this process in a way in which no job can be launched.
         EnvironmentNotReady: two of the hosts are this machine.
     """
     cluster, hosts = config.cluster, hosts_with_roles(config)
-    own = [host for host in hosts if _is_own(address_of(cluster, host))]
+    own = [host for host in hosts if is_own(address_of(cluster, host))]
     if not cluster.hosts or (own and len(hosts) == 1):
         return OwnProcess(os.environ, placement)
     if len(own) > 1:
         both = " and ".join(f"{host} ({address_of(cluster, host)})" for host in own[:2])
         raise EnvironmentNotReady(f"cluster.hosts: {both} are this machine; write one host, with the slots of both")
+    given = allocation(os.environ)
 
     def command_of(host: str) -> AgentCommand:
-        return ON_OWN_MACHINE if host in own else ssh_command(host, cluster.hosts[host].address, os.environ)
+        if host in own:
+            return ON_OWN_MACHINE
+        if given is not None and given.reaches(host):
+            return given.agent_command(host)
+        return ssh_command(host, cluster.hosts[host].address, os.environ)
 
     return Commands(command_of)
 
 
-def _is_own(address: str) -> bool:
+def is_own(address: str) -> bool:
     """Whether an address is one of this machine."""
     return is_loopback(address) or bind_error(address, 0) is None

@@ -20,7 +20,7 @@ class Limits:
     end_grace_s: float = 15.0  # for servers and scheduler after the end of the last worker
     stop_grace_s: float = 20.0  # between TERM and KILL, enough for a checkpoint; for workers, servers and so on in turn
     fail_grace_s: float = 1.0  # between TERM and KILL, for all roles at once, when the job has failed
-    cause_s: float = 0.0  # how long the end of a worker that has lost others waits for news of those
+    cause_s: float = 0.0  # how long an end that has its cause elsewhere waits for news of that
 
     @classmethod
     def of(cls, timeouts: Timeouts, hosts: int = 1) -> Limits:
@@ -91,8 +91,10 @@ def _crashed(roles: Sequence[RoleStatus], progress: Progress, now_s: float, limi
     failed = [role for role in roles if role.exit_code not in (None, 0)]
     if not failed:
         return None
-    if all(role.exit_code == PeerLostError.exit_code and now_s - role.ended_s < limits.cause_s for role in failed):
-        return None  # who was lost has not been heard of yet
+    # Who was lost, or that a whole host was told to end, has perhaps not been heard of yet.
+    elsewhere = (PeerLostError.exit_code, -signal.SIGTERM)
+    if all(role.exit_code in elsewhere and now_s - role.ended_s < limits.cause_s for role in failed):
+        return None
 
     # A worker that ended because another one was gone is never the reason. Of several that ended in the same moment,
     # one that has reported an error explains more than the others.

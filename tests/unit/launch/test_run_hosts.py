@@ -21,6 +21,7 @@ from dynamix_ps.launch.agent_messages import (
     Finish,
     Finished,
     FromAgent,
+    Notice,
     Output,
     Prepare,
     Ready,
@@ -185,6 +186,12 @@ def test_two_hosts_with_one_address_are_refused(tmp_path: Path) -> None:
         EnvironmentNotReady, match=r"hosts\.b: by its routes its address is 10\.0\.0\.1, as that of a is"
     ):
         rig.prepare()
+
+
+def test_a_host_that_is_told_to_end_is_a_signal_to_the_launcher(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, b=[Notice("SIGTERM")])
+    assert not rig.prepare()
+    assert (rig.interrupts.count, rig.interrupts.first) == (1, "SIGTERM on host b")
 
 
 def test_a_signal_to_the_launcher_ends_the_waiting_for_hosts(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dynamix_ps.config.resolve import resolved
-from dynamix_ps.config.schema import Config
+from dynamix_ps.config.schema import Config, Host
 from dynamix_ps.errors import EnvironmentNotReady
 from dynamix_ps.launch import command_link, targets
 from dynamix_ps.launch.agent_link import OwnProcess
@@ -57,3 +57,41 @@ def test_two_names_of_this_machine_are_refused(monkeypatch: pytest.MonkeyPatch) 
         EnvironmentNotReady, match=r"a \(192.0.2.1\) and b \(192.0.2.2\) are this machine; write one host"
     ):
         target({"a": {"address": "192.0.2.1"}, "b": {"address": "192.0.2.2"}}, 2)
+
+
+class Given:
+    """What a batch system might have given this job."""
+
+    name = "batch job 1"
+
+    def __init__(self, *hosts: str) -> None:
+        self._hosts = hosts
+
+    def hosts(self, workers: int) -> dict[str, Host]:
+        return {host: Host(slots=workers) for host in self._hosts}
+
+    def reaches(self, host: str) -> bool:
+        return host in self._hosts
+
+    def agent_command(self, host: str) -> AgentCommand:
+        return AgentCommand(("srun", host))
+
+
+def test_hosts_of_a_batch_job_are_reached_by_its_system_and_others_by_ssh(monkeypatch: pytest.MonkeyPatch) -> None:
+    commands: dict[str, AgentCommand] = {}
+    own(monkeypatch, "a")
+    monkeypatch.setattr(targets, "_SYSTEMS", (lambda environ: None, lambda environ: Given("a", "b")))
+    monkeypatch.setattr(targets, "ssh_command", lambda host, *rest: AgentCommand(("ssh", host)))
+    monkeypatch.setattr(command_link, "CommandLink", lambda host, command, *rest: commands.update({host: command}))
+    way = target({"a": {}, "b": {}, "c": {}}, 3)
+    for host in ("a", "b", "c"):
+        way.connect(host, selectors.DefaultSelector(), print)
+    assert commands["a"] is ON_OWN_MACHINE
+    assert (commands["b"].argv, commands["c"].argv) == (("srun", "b"), ("ssh", "c"))
+
+
+def test_a_single_given_host_that_is_this_machine_is_the_machine_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    own(monkeypatch, "a")
+    assert targets.allocated_hosts(Given("a"), 2) == {}
+    assert list(targets.allocated_hosts(Given("b"), 2)) == ["b"]
+    assert list(targets.allocated_hosts(Given("a", "b"), 2)) == ["a", "b"]

@@ -101,6 +101,15 @@ def test_on_several_hosts_the_end_of_who_lost_others_waits_for_their_cause() -> 
     assert here is not None, "on one host all is known at once"
 
 
+def test_on_several_hosts_the_end_by_sigterm_waits_for_the_notice_to_its_host() -> None:
+    limits = Limits.of(Timeouts(), hosts=2)
+    told = roles(w1=(-15, 50.0))
+    assert judge(told, TRAINING, 51.0, limits) is None
+    alone = judge(told, TRAINING, 52.1, limits)
+    assert alone is not None
+    assert alone.reason == "worker-1 was killed by SIGTERM at iteration 69"
+
+
 def test_a_lost_host_is_the_reason_with_what_ran_there() -> None:
     ending = lost_hosts({"b": "its agent ended"}, {"b": ["server-1", "worker-1"]})
     assert (ending.exit_code, ending.reason) == (4, "host b is lost: its agent ended (it ran server-1, worker-1)")
