@@ -89,7 +89,7 @@ def _wrong_dynamix(line: str, words: list[str]) -> Iterator[str]:
     command = known[name]
     options = {option for one in command.params for option in (*one.opts, *one.secondary_opts)} | {"-h", "--help"}
     for word in words[len(name.split()) :]:
-        if word in ("--", "|"):
+        if word in ("--", "|") or command.ignore_unknown_options:
             break
         if word.startswith("-") and word.partition("=")[0] not in options:
             yield f"`{line}`: {name} has no option {word}"

@@ -7,6 +7,7 @@ build_byteps  builds and installs BytePS
 doctor        checks this machine, or the hosts of a job
 launch        runs a cluster file on its hosts
 host_options  -H, --hostfile, --include, --exclude
+sbatch        the same as a batch job of Slurm
 bpslaunch     `dynamix-bpslaunch`, which replaces BytePS's bpslaunch
 certificates  makes what its roles need on several hosts
 
