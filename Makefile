@@ -34,7 +34,7 @@ LOCK ?=
 PACKAGES := -e '.[accelerate,bench,dev,docs,lightning,plots,sim,torch,transformers,workloads$(if $(filter no,$(MXNET)),,$(comma)mxnet)]'
 endif
 
-.PHONY: setup system sshd demo docs test lint lock bench bench-parts clean
+.PHONY: setup system sshd slurm demo docs test lint lock bench bench-parts clean
 
 setup: $(VENV)/.ready
 
@@ -56,6 +56,11 @@ system:
 sshd:
 	@if test -x /usr/sbin/sshd || test -d /run/systemd/system || ! command -v apt-get >/dev/null || [ "$$(id -u)" != 0 ]; \
 	    then exit 0; fi; apt-get update -q && apt-get install -y -q openssh-server openssh-client
+
+# For tests of jobs on Slurm, which start it themselves.
+slurm:
+	@if test -x /usr/sbin/slurmctld || test -d /run/systemd/system || ! command -v apt-get >/dev/null || [ "$$(id -u)" != 0 ]; \
+	    then exit 0; fi; apt-get update -q && apt-get install -y -q --no-install-recommends slurmctld slurmd slurm-client munge
 
 $(VENV)/.ready: setup.py $(PINNED) $(LOCK) pyproject.toml | system
 	$(PYTHON) -m venv $(VENV)
@@ -103,7 +108,7 @@ docs: setup
 	$(BIN)/python -m docs.generate --check
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
-test: setup sshd
+test: setup sshd slurm
 	$(MAKE) --no-print-directory --jobs 2 --output-sync lint docs
 	$(BIN)/dynamix build-byteps  # from the cache, unless what goes into it has changed
 	$(BIN)/python -m pytest -m "not alone" --numprocesses 2 --dist worksteal || { [ $$? = 1 ] && $(FAILED_AGAIN); }
