@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,13 +19,11 @@ from tests.hosts.test_ssh import (
     SPIES,
     TRAINS,
     agents_of,
-    ends,
     gone_within,
     read_until_all_train,
-    summary_in,
     weights_in,
 )
-from tests.hosts.three_hosts import cluster_file
+from tests.hosts.three_hosts import Launchers, cluster_file, ends, summary_in
 from tests.launching import HOOK, ROOT, assert_nothing_left, command_line, run_id_in, wait_for
 
 pytestmark = [
@@ -34,7 +31,6 @@ pytestmark = [
     pytest.mark.skipif(unavailable() is not None, reason=f"no Slurm: {unavailable()}"),
 ]
 
-Launchers = list[subprocess.Popen[str]]
 DYNAMIX = (sys.executable, "-m", "dynamix_ps.cli.main")
 TOLD = "signal.signal(signal.SIGTERM, lambda *_: (print('told to end', rank, flush=True), sys.exit(0)))\n"
 
@@ -46,14 +42,9 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:
 
 
 @pytest.fixture
-def started(slurm: SlurmCluster) -> Iterator[Launchers]:
-    """Commands to end with the test, should it fail."""
-    launchers: Launchers = []
-    yield launchers
-    for launcher in launchers:
-        if launcher.poll() is None:
-            launcher.kill()
-            launcher.communicate()
+def started(slurm: SlurmCluster, started: Launchers) -> Iterator[Launchers]:
+    """Commands to end with the test, should it fail, with all jobs."""
+    yield started
     slurm.cancel_all()
 
 
