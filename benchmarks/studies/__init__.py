@@ -10,6 +10,7 @@ In the simulator:
     scaling             policies trained with 8 workers, used with up to 1,024
     transfer            policies trained on one kind of training, used on another
     rate_surrogate      whether the simulator knows what a wrong learning rate costs
+    rate_policy         a network that corrects linear decay of the learning rate, against the rule
     pid_published       whether `pid` matches the published results of dynamic batching
     calibration         simulated runs against recorded ones
     calibration_record  records the real runs for calibration
@@ -50,6 +51,7 @@ Shared:
     seesaw              a policy whose batch grows where a schedule would lower the rate
     fault_kinds         the faults of the campaign
     fault_job           one run that a fault hits
+    rate_agent          what that network sees, does and is rewarded for
     race_worker         a worker of the race, which checks every sum
     trainings           trained policies, and their times relative to the best rival
 """
