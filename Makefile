@@ -54,8 +54,9 @@ system:
 # For tests of jobs over ssh, which start it themselves. A machine with systemd would serve the network from now on, so
 # there they are skipped unless you install it.
 sshd:
-	@if test -x /usr/sbin/sshd || test -d /run/systemd/system || ! command -v apt-get >/dev/null || [ "$$(id -u)" != 0 ]; \
-	    then exit 0; fi; apt-get update -q && apt-get install -y -q openssh-server openssh-client
+	@if { test -x /usr/sbin/sshd && command -v rsync >/dev/null; } || test -d /run/systemd/system \
+	    || ! command -v apt-get >/dev/null || [ "$$(id -u)" != 0 ]; \
+	    then exit 0; fi; apt-get update -q && apt-get install -y -q openssh-server openssh-client rsync
 
 # For tests of jobs on Slurm, which start it themselves.
 slurm:
