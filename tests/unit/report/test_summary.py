@@ -236,7 +236,7 @@ def test_workers_of_one_host_stand_together_where_there_are_several(folder: RunF
     summary = write_summary(folder, config_on_hosts("b", "a", "b"), GOOD)
     assert [row["host"] for row in summary["per_worker"]] == ["b", "a", "b"]
     lines = folder.summary_md.read_text().splitlines()
-    assert [line.split(" | ")[:2] for line in lines if line.startswith(("| b", "| a"))] == [
+    assert [line.split(" | ")[:2] for line in lines if line.startswith(("| b |", "| a |"))] == [
         ["| b", "0"],
         ["| b", "2"],
         ["| a", "1"],
