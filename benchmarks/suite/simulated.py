@@ -1,15 +1,17 @@
 """A scenario of the bed as the simulator has it: cores become seconds, and the schedule becomes events.
 
 A worker with c cores of CPU time per second needs 1/c of the time of a whole core. What a whole core needs is fitted to
-cells with fixed sizes on equal workers; their exchange is in the fixed part. The machine was faster and slower from
-cell to cell, so times are converted by the speed that each cell measured before it began (machine_speed.py).
+cells with fixed sizes. Where links are not limited, whole iterations of equal workers are fitted, and their exchange is
+in the fixed part; where they are, computing alone, as the cost model has the exchange. The machine was faster and
+slower from cell to cell, so times are converted by the speed that each cell measured before it began
+(machine_speed.py).
 """
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -41,16 +43,37 @@ def core_times(cells: Iterable[CellResult], cores: float, workers: int) -> CoreT
     Raises ValueError if they are all of one size, or the machine's speed is not known of one of them.
     """
     known = list(cells)
-    gflop_per_s = median_speed(known)
-    sizes, times_s = [], []
+    sizes = [sum(cell.sizes[-1].sizes) / workers for cell in known]
+    return _fitted(known, sizes, [cores * iteration_s(cell) for cell in known])
+
+
+def computing_times(cells: Iterable[CellResult], cores: Sequence[float]) -> CoreTimes:
+    """Fitted to the computing of cells in which workers with these cores had sizes that did not change.
+
+    The worker that computes longest counts: a CPU quota lets the others, which wait, compute faster.
+
+    Raises ValueError as `core_times` does.
+    """
+    known, sizes, times_s = list(cells), [], []
     for cell in known:
-        last = cell.curve[-1]
-        size = sum(cell.sizes[-1].sizes)
-        sizes.append(size / workers)
-        times_s.append(cores * last.time_s * size / last.samples * speed_of(cell) / gflop_per_s)
+        longest = max(cell.workers, key=lambda worker: worker.compute)
+        sizes.append(cell.sizes[-1].sizes[longest.rank])
+        times_s.append(cores[longest.rank] * longest.compute * iteration_s(cell))
+    return _fitted(known, sizes, times_s)
+
+
+def iteration_s(cell: CellResult) -> float:
+    """Mean duration of an iteration of a cell whose sizes did not change."""
+    last = cell.curve[-1]
+    return last.time_s * sum(cell.sizes[-1].sizes) / last.samples
+
+
+def _fitted(cells: Sequence[CellResult], sizes: Sequence[float], times_s: Sequence[float]) -> CoreTimes:
     if len(set(sizes)) < 2:
         raise ValueError(f"got cells of the sizes {sorted(set(sizes))}, expected at least two sizes")
-    per_sample_s, fixed_s = np.polyfit(sizes, times_s, 1)
+    gflop_per_s = median_speed(cells)
+    alike_s = [time_s * speed_of(cell) / gflop_per_s for cell, time_s in zip(cells, times_s, strict=True)]
+    per_sample_s, fixed_s = np.polyfit(sizes, alike_s, 1)
     return CoreTimes(max(float(fixed_s), 0.0), float(per_sample_s), gflop_per_s)
 
 

@@ -55,7 +55,7 @@ class RehearsedSession(Session):
                 "script with `dynamix rehearse`, which makes them fit"
             )
         rng = np.random.default_rng([self._config.seed, _CLOCK])
-        self._cluster = SimulatedCluster(scenario, self._config.window, rng)
+        self._cluster = SimulatedCluster(scenario, self._config.window, rng, self._config.bucket_bytes)
         super().__init__(settings, framework)
         self.workers = Workers(n_workers, range(n_workers))
         self._servers = scenario.servers.count + n_workers * scenario.servers.beside_workers

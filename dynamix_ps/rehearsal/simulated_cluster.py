@@ -30,7 +30,7 @@ from worker_hooks.observe.window import FIRST_WINDOW
 _PARTS = 20  # steps within the shortest time of `_shortest_s` (chosen by us)
 _REMEMBERED = 2  # iterations beyond those of a window: it closes one iteration after its last
 _WARM_UP = 1 + FIRST_WINDOW  # iterations until the first window is over; the first one is in no window
-_NOT_NAMED = "model_bytes"  # in a scenario: then the model's real size counts
+_SIZE, _OVERLAP = "model_bytes", "overlap"  # where a scenario does not name them, the model's gradient decides
 
 
 class SimulatedCluster:
@@ -41,9 +41,13 @@ class SimulatedCluster:
         spent: of every worker so far, in the unit of the plan.
     """
 
-    def __init__(self, scenario: Scenario, longest_window: int, rng: np.random.Generator) -> None:
+    def __init__(
+        self, scenario: Scenario, longest_window: int, rng: np.random.Generator, bucket_bytes: float = 0.0
+    ) -> None:
+        """A gradient of at most `bucket_bytes` leaves as a whole when backward ends, so nothing hides it."""
         self._parameters = parameters_of((scenario,))
-        self._takes_size = _NOT_NAMED not in scenario.model_fields_set
+        self._unnamed = {_SIZE, _OVERLAP} - scenario.model_fields_set
+        self._bucket_bytes = bucket_bytes
         of_conditions, self._jitter, self._measuring = rng.spawn(3)
         self._conditions = Conditions(self._parameters, of_conditions)
         self._step_s = _shortest_s(self._parameters) / _PARTS
@@ -58,9 +62,8 @@ class SimulatedCluster:
 
     def iteration(self, newest: NewestSum) -> tuple[Times, ...]:
         """Time passes by one iteration with these sizes. How every worker spends it."""
-        if self._takes_size:
-            size = np.array([newest.bytes_pushed], dtype=np.float32)
-            self._parameters, self._takes_size = dataclasses.replace(self._parameters, model_bytes=size), False
+        if self._unnamed:
+            self._take_gradient(newest.bytes_pushed)
         self._sizes = np.array([newest.spent], dtype=np.float32)
         draws = self._jitter.gumbel(size=self._sizes.shape).astype(np.float32)
         times = drawn_times(self._parameters, self._conditions, self._sizes, draws)
@@ -75,6 +78,11 @@ class SimulatedCluster:
             Times(0.0, computing_s, lasted_s - computing_s, lasted_s, NAN, 0.0)
             for computing_s in times.compute_s[0].tolist()
         )
+
+    def _take_gradient(self, size_bytes: int) -> None:
+        found = {_SIZE: float(size_bytes)} | ({_OVERLAP: 0.0} if size_bytes <= self._bucket_bytes else {})
+        known = {name: np.array([found[name]], dtype=np.float32) for name in self._unnamed & found.keys()}
+        self._parameters, self._unnamed = dataclasses.replace(self._parameters, **known), set()
 
     def _advance(self, epochs: float, load: Reals) -> None:
         """The cluster changes until now. `load` is that of the newest iteration."""

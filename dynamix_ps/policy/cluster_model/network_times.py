@@ -1,21 +1,30 @@
 """What the network adds to computing, from the windows seen so far. Pure.
 
-`exposed_s` and `NetworkTimes` give each worker's exposed network time, which computing does not hide. `StepTimes`
-predicts how long an iteration of all workers takes at untried sizes, by the step-time model of Pollux (OSDI 2021,
-section 3.2; AdaptDL), with one compute model per worker (compute_times.py):
+`network_of` and `NetworkTimes` tell the workers' network times apart. A worker's chain is m_i + n_i: n_i is its exposed
+network time, which computing does not hide, and m_i is halfway between its own computing time and the longest one,
+
+    T = max_i (m_i + n_i)        m_i = (c_i + max_j c_j) / 2        n_i = max (network_i - hiding * m_i, 0)
+
+because whoever is early pushes early, but pulls as late as all others, and so begins its next iteration late: half of
+its lead is lost (dynamix_ps/sim/cluster/cost.py derives it). Computing hides network time in proportion to its own
+length, so `network_i` and `hiding` stay what they are where computing times change, and n_i does not.
+
+`StepTimes` predicts how long an iteration of all workers takes at untried sizes, by the step-time model of Pollux (OSDI
+2021, section 3.2; AdaptDL), with one compute model per worker (compute_times.py):
 
     C = max_i t_i(b_i)                       the workers train in step
     T = (C^g + network^g)^(1/g)              1 <= g <= 10; 1: no overlap, 10: the network hides behind compute
 
 As in AdaptDL, the fit minimises errors of log T, and a penalty of 1e-3 (g - 1)^2 keeps g small if the data leave it
-open. Clusters change, so old windows drop out and the network time follows the newest ones. This and the models of
-exposed times below are chosen by us.
+open. Clusters change, so old windows drop out and the network time follows the newest ones. This and what follows the
+network times over windows are chosen by us.
 """
 
 from __future__ import annotations
 
 import math
 from collections import deque
+from dataclasses import dataclass
 from statistics import median
 
 import numpy as np
@@ -27,38 +36,65 @@ from dynamix_ps.policy.cluster_model.compute_times import SMOOTHING as LEVEL_SMO
 from dynamix_ps.policy.cluster_model.model import ClusterModel
 from dynamix_ps.policy.window_arrays import Array, WindowArrays, mean_known
 
-SMOOTHING = 0.5  # weight of the newest window in exposed times, except after jumps
+SMOOTHING = 0.5  # weight of the newest window in network times, except after jumps
+MOST_HIDING = 2 / 3  # of computing: the backward pass (arXiv 2001.08361, 2.1)
 OVERLAPS = np.array([1.0, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0])  # candidates for g
 OVERLAP_PENALTY = 1e-3
 _WINDOWS_KEPT = 64
 
 
-def exposed_s(window: WindowArrays, compute_s: Array) -> tuple[Array, Array]:
-    """Seconds per iteration beyond a worker's computing, (..., workers), and seconds that computing hides, (...,).
+@dataclass(frozen=True, slots=True)
+class Network:
+    """Network times per iteration in one window, (..., workers); NaN for a worker that did not compute."""
 
-    `compute_s`, (..., workers), is how long the workers compute in an iteration.
+    network_s: Array  # with what computing hides
+    exposed_s: Array  # beyond computing
+    hiding: Array  # (...,), seconds hidden in a second of computing
 
-    NaN for a worker that did not compute, and for times beyond LONGEST_S, which were not measured.
 
-    A worker's data are on the way for transfer_i seconds. Overlap with computing hides h of them, the same h for all
-    workers. No worker takes longer than the iteration, and at least one takes exactly as long:
-    max_i (c_i + transfer_i) - h = T. This gives h. Without measured transfers, all workers have the exposed time
-    T - max c_i. Workers of a ring all have the same transfer time (window_arrays.py).
+def network_of(window: WindowArrays, compute_s: Array) -> Network:
+    """The network times of a window in which the workers computed for `compute_s`, (..., workers), per iteration.
+
+    Also NaN for times beyond LONGEST_S, which were not measured.
+
+    A worker's data are on the way for transfer_i seconds. No chain is longer than the iteration, and at least one is as
+    long: max_i (m_i + transfer_i - hiding m_i) = T. This gives `hiding`. What an iteration takes beyond that counts for
+    all workers alike, all of it where transfers are not measured. Workers of a ring all have the same transfer time
+    (window_arrays.py).
     """
-    iterations = window.iterations[..., None]
-    iteration_s = window.duration_s[..., None] / iterations
+    iteration_s = window.duration_s[..., None] / window.iterations[..., None]
     transfer_s = np.where(np.isfinite(window.push_busy), window.push_busy, 0.0) * iteration_s
     computes = np.isfinite(compute_s)
-    alone_s = np.where(computes, compute_s + transfer_s, -np.inf)
-    hidden_s = np.maximum(alone_s.max(axis=-1, keepdims=True) - iteration_s, 0.0)
-    own_s = np.maximum(transfer_s - hidden_s, 0.0)
-    longest_s = np.where(computes, compute_s + own_s, -np.inf).max(axis=-1, keepdims=True)
-    exposed = own_s + np.maximum(iteration_s - longest_s, 0.0)
-    return np.where(computes & (exposed <= LONGEST_S), exposed, np.nan), hidden_s[..., 0]
+    halfway_s = np.maximum(halfway(np.where(computes, compute_s, 0.0)), SHORTEST_S)
+    part = np.where(computes, (halfway_s + transfer_s - iteration_s) / halfway_s, 0.0)
+    hiding = np.clip(part.max(axis=-1), 0.0, MOST_HIDING)
+    own_s = exposed_s(transfer_s, hiding, halfway_s)
+    longest_s = np.where(computes, halfway_s + own_s, -np.inf).max(axis=-1, keepdims=True)
+    more_s = np.maximum(iteration_s - longest_s, 0.0)
+    known = computes & (own_s + more_s <= LONGEST_S)
+    return Network(np.where(known, transfer_s + more_s, np.nan), np.where(known, own_s + more_s, np.nan), hiding)
+
+
+def halfway(compute_s: Array) -> Array:
+    """m_i of computing times c_i, (..., workers)."""
+    return np.asarray((compute_s + compute_s.max(axis=-1, keepdims=True)) / 2)
+
+
+def exposed_s(network_s: Array, hiding: Array, halfway_s: Array) -> Array:
+    """n_i, (..., workers); `hiding` is (...,)."""
+    return np.asarray(np.maximum(network_s - hiding[..., None] * halfway_s, 0.0))
+
+
+def typical(values: Array, weights: Array) -> Array:
+    """The smallest value, (...,), beyond which no more than half of the weights lie; both are (..., workers)."""
+    order = np.argsort(values, axis=-1, kind="stable")
+    upto = np.take_along_axis(np.broadcast_to(weights, values.shape), order, axis=-1).cumsum(axis=-1)
+    middle = (upto >= upto[..., -1:] / 2).argmax(axis=-1)[..., None]
+    return np.asarray(np.take_along_axis(values, np.take_along_axis(order, middle, axis=-1), axis=-1)[..., 0])
 
 
 class NetworkTimes:
-    """Tracks the exposed time that all workers have in common, and each worker's lasting difference from it.
+    """Tracks the network time that all workers have in common, and each worker's lasting difference from it.
 
     Workers that share a narrow link take turns at being first through it. Their times then differ by up to a third of
     an iteration, and a split that followed these differences would change in every window. So with the mean d of a
@@ -79,7 +115,7 @@ class NetworkTimes:
         self._jumped_s[which] = 0.0
 
     def observe(self, seen_s: Array, iteration_s: Array) -> None:
-        """Take in a window: exposed seconds per worker (NaN: unknown), and the iteration time, (...,)."""
+        """Take in a window: `network_s` per worker (NaN: unknown), and the iteration time, (...,)."""
         common_s = mean_known(seen_s, NAN)
         own_s: Array = seen_s - common_s[..., None]
         at_once = np.abs(common_s - self._common_s) > JUMP * iteration_s
@@ -94,7 +130,7 @@ class NetworkTimes:
 
     @property
     def seconds(self) -> Array:
-        """Exposed seconds of every worker, (..., workers); NaN before the first measurement."""
+        """`network_s` of every worker, (..., workers); NaN before the first measurement."""
         lasting = self._own_s**2 / np.where(self._own_sq > 0, self._own_sq, 1.0)
         return np.asarray(self._common_s[..., None] + self._own_s * lasting)
 

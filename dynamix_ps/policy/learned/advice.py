@@ -1,14 +1,16 @@
 """The global batch that a simple model of the cluster advises: the starting point of the structured policy.
 
-The model knows each worker's computing time (compute_times.py) and exposed network time (network_times.py), the
-gradient noise scale and the learning-rate rule. If all workers finish together, an iteration of global batch B lasts
+The model knows each worker's computing time (compute_times.py), its network time and what computing hides of that
+(network_times.py), the gradient noise scale and the learning-rate rule. Workers compute until the same time A. Those
+with more exposed network time than most compute shorter by twice the difference, as half of a lead is lost: so their
+chains are as long as those of the others. This costs the others less than it wins, as long as no more than half of the
+speed is on the side that gives. An iteration of global batch B then lasts
 
-    T(B) = a + B / R        R: samples per second of all, a: fixed computing and exposed network
+    T(B) = max (A, (1 - hiding) A + network)        A = a + B / R
 
-while the hidden network time stays the same. Hidden network time is proportional to computing time: of the computing
-time that a larger B adds, the part h / C (hidden over computing time now) is won back, until no network time is
-exposed. No iteration is shorter than that of a slow worker at its lower bound. The other workers take the samples that
-workers at their upper bounds cannot take. Training progresses by f(B) / T(B) per second (efficiency.py).
+R: samples per second of all; a: fixed computing and what late workers give up; network: that of most. Workers at their
+lower bounds may hold everybody up, and the others take the samples that workers at their upper bounds cannot take.
+Training progresses by f(B) / T(B) per second (efficiency.py).
 
 B* is the B nearest to the user's, B_0, among all B whose progress per second is close to the best:
 
@@ -34,9 +36,9 @@ from dynamix_ps.policy.cluster_model.compute_times import balance
 from dynamix_ps.policy.cluster_model.efficiency import efficiency, finishing
 from dynamix_ps.policy.cluster_model.late_batch import LateBatch
 from dynamix_ps.policy.cluster_model.model import ClusterModel
-from dynamix_ps.policy.cluster_model.network_times import NetworkTimes
+from dynamix_ps.policy.cluster_model.network_times import NetworkTimes, exposed_s, halfway, typical
 from dynamix_ps.policy.learned.state import State
-from dynamix_ps.policy.window_arrays import Array, known_or, mean_known, ratio
+from dynamix_ps.policy.window_arrays import Array, WindowArrays, mean_known, ratio
 
 ADVICE = ("advised_batch", "growing_part", "step_progress")  # log2(B* / B); B / R over T; f(B)
 PRESENT = 12
@@ -47,7 +49,7 @@ SETTLING = 4  # windows
 SMALLER = 0.5  # the additional progress that a B below B_0 must promise, relative
 NEAR = 1  # a good B stays if the nearest good one is at most this many candidates away
 SHARED_OUT = 8  # rounds, at most, that share out what workers at their upper bounds cannot take
-SMOOTHING = 0.5  # weight of the newest window in h / C
+SMOOTHING = 0.5  # weight of the newest window in `hiding`
 
 
 class Advisor:
@@ -56,16 +58,18 @@ class Advisor:
     def __init__(self, model: ClusterModel) -> None:
         shape = model.shape
         self._times = model.compute
-        self._exposed = NetworkTimes(*shape)
-        self._hiding = np.zeros(shape[:-1])  # h / C
+        self._network = NetworkTimes(*shape)
+        self._hiding = np.zeros(shape[:-1])
         self._windows = np.zeros(shape[:-1])
         self._late_batch = LateBatch(*shape[:-1])
         self._fixed_s: Array = np.zeros(shape)
         self._rates_per_s: Array = np.ones(shape)
+        self._network_s: Array = np.zeros(shape)
+        self._given_up_s: Array = np.zeros(shape)  # by late workers
 
     def restart(self, which: NDArray[np.bool_]) -> None:
         """Forget some environments. The owner of the model of the cluster restarts that model."""
-        self._exposed.restart(which)
+        self._network.restart(which)
         self._hiding[which] = 0.0
         self._windows[which] = 0.0
         self._late_batch.restart(which)
@@ -74,24 +78,13 @@ class Advisor:
         """The advice after a window that the model has observed, (..., len(ADVICE)); NaN where no speed is known."""
         window = state.window
         known = self._times.known
-        self._follow_hiding(state)
-        self._exposed.observe(state.exposed_s, window.duration_s / window.iterations)
-        exposed_s = self._exposed.seconds
-        mean_exposed_s = mean_known(exposed_s)
-        self._fixed_s = _filled(np.where(known, self._times.coming.fixed_s, np.nan)) + _filled(exposed_s)
-        self._rates_per_s = _filled(self._times.coming.rates_per_s, otherwise=1.0)
-
+        self._take_in(state)
         batch = np.maximum(window.global_batch, 1)
         rate_per_s = self._rates_per_s.sum(axis=-1)
-        constant_s = (self._fixed_s * self._rates_per_s).sum(axis=-1) / rate_per_s
         growing_s = batch / rate_per_s
         factors = CANDIDATES.reshape(-1, *(1,) * batch.ndim)
         candidates = np.clip(factors * batch, window.low.sum(axis=-1), window.high.sum(axis=-1))
-        longer_s = (candidates - batch) / rate_per_s * (1 - self._hiding)
-        alone_s = constant_s - mean_exposed_s + candidates / rate_per_s
-        pinned_s = (self._fixed_s + window.low / self._rates_per_s).max(axis=-1)
-        balanced_s = np.maximum(constant_s + growing_s + longer_s, alone_s) + self._overflow_s(candidates, window.high)
-        duration_s = np.maximum(balanced_s, pinned_s)
+        duration_s = self._together_s(candidates, window)
         progress = efficiency(window, np.concatenate((candidates, batch[None])), state.noise_scale)
         per_s = progress[:-1] / duration_s
         smaller = candidates < window.reference_batch / HALF_A_STEP
@@ -106,25 +99,50 @@ class Advisor:
             best = self._late_batch.advise(ends, best, candidates, duration_s)
         advice = np.empty((*batch.shape, len(ADVICE)))
         advice[..., 0] = np.log2(np.maximum(best, 1) / batch)
-        advice[..., 1] = ratio(growing_s, constant_s + growing_s)
+        advice[..., 1] = ratio(growing_s, duration_s[PRESENT])
         advice[..., 2] = progress[-1]
         return np.where(known.any(axis=-1, keepdims=True), advice, np.nan)
 
     def balanced(self, totals: NDArray[np.int64]) -> Array:
-        """Real-valued, positive sizes, (..., workers), with which all workers finish together."""
-        _, sizes = balance(totals, self._fixed_s, self._rates_per_s)
+        """Real-valued, positive sizes, (..., workers), with which all chains are as long."""
+        _, sizes = balance(totals, self._fixed_s + self._given_up_s, self._rates_per_s)
         return np.maximum(sizes, 1e-9)
 
     def longest_s(self, sizes: Array) -> Array:
-        """How long an iteration with `sizes`, (..., workers), takes the slowest worker, (...,)."""
-        return np.asarray((self._fixed_s + sizes / self._rates_per_s).max(axis=-1))
+        """How long an iteration with `sizes`, (..., workers), takes, (...,)."""
+        halfway_s = halfway(self._fixed_s + sizes / self._rates_per_s)
+        return np.asarray((halfway_s + exposed_s(self._network_s, self._hiding, halfway_s)).max(axis=-1))
+
+    def _take_in(self, state: State) -> None:
+        """Follow the network, and fill in what is not known of a worker with the mean of the others."""
+        window = state.window
+        self._network.observe(state.network_s, window.duration_s / window.iterations)
+        self._hiding = self._hiding + SMOOTHING * (state.hiding - self._hiding)
+        self._fixed_s = _filled(np.where(self._times.known, self._times.coming.fixed_s, np.nan))
+        self._rates_per_s = _filled(self._times.coming.rates_per_s, otherwise=1.0)
+        self._network_s = _filled(self._network.seconds)
+        until_s, _ = balance(window.global_batch, self._fixed_s, self._rates_per_s)
+        exposed = exposed_s(self._network_s, self._hiding, until_s[..., None])
+        later_s = np.maximum(exposed - typical(exposed, self._rates_per_s)[..., None], 0.0)
+        self._given_up_s = 2 * later_s / (1 - self._hiding[..., None])
+
+    def _together_s(self, totals: Array, window: WindowArrays) -> Array:
+        """How long iterations of ascending `totals`, (candidates, ...), take if they are balanced within the bounds."""
+        until_s, _ = balance(totals, self._fixed_s + self._given_up_s, self._rates_per_s)
+        least_s = self._fixed_s + window.low / self._rates_per_s
+        until_s = np.maximum(until_s + self._overflow_s(totals, window.high), least_s.max(axis=-1))
+        exposed = exposed_s(self._network_s, self._hiding, until_s[..., None])
+        most_s = until_s + typical(exposed, self._rates_per_s)
+        halfway_s = (until_s[..., None] + least_s) / 2
+        return np.maximum(most_s, (halfway_s + exposed_s(self._network_s, self._hiding, halfway_s)).max(axis=-1))
 
     def _overflow_s(self, totals: Array, high: Whole) -> Array:
         """The time that bounds `high`, (..., workers), add to ascending `totals`, (candidates, ...)."""
-        _, largest = balance(totals[-1], self._fixed_s, self._rates_per_s)  # the largest total has the largest sizes
+        fixed_s = self._fixed_s + self._given_up_s
+        _, largest = balance(totals[-1], fixed_s, self._rates_per_s)  # the largest total has the largest sizes
         if not (largest > high).any():
             return np.zeros(totals.shape)
-        free_s, sizes = balance(totals, self._fixed_s, self._rates_per_s)
+        free_s, sizes = balance(totals, fixed_s, self._rates_per_s)
         together_s = free_s
         for _ in range(SHARED_OUT):
             left = np.where((sizes > high).any(axis=-1), totals - np.minimum(sizes, high).sum(axis=-1), 0.0)
@@ -132,13 +150,8 @@ class Advisor:
                 break
             below = np.where(sizes < high, self._rates_per_s, 0.0).sum(axis=-1)
             together_s = together_s + np.maximum(left, 0.0) / np.where(below > 0, below, np.inf)
-            sizes = np.maximum((together_s[..., None] - self._fixed_s) * self._rates_per_s, 0.0)
+            sizes = np.maximum((together_s[..., None] - fixed_s) * self._rates_per_s, 0.0)
         return np.asarray(together_s - free_s)
-
-    def _follow_hiding(self, state: State) -> None:
-        computing_s = known_or(state.compute_s).max(axis=-1)
-        hiding = np.clip(known_or(ratio(state.hidden_s, computing_s)), 0.0, 1.0)
-        self._hiding = self._hiding + SMOOTHING * (hiding - self._hiding)
 
 
 def _nearest_good(per_s: Array, distance: Array) -> NDArray[np.int64]:

@@ -72,7 +72,8 @@ class GoodputReward:
 
     A worker's share changes neither N nor B, so its reward does without them. The first two terms are replaced by log2
     of the samples per second over those that all workers could compute without waiting. Another term is
-    - balance * |t_i - mean t| / mean t, t_i the worker's computing and exposed network time: its part in the waiting.
+    - balance * |t_i - mean t| / mean t: its part in the waiting. t_i is the worker's computing and twice its exposed
+    network time, which are equal where all chains are as long (network_times.py).
     """
 
     efficiency: float = 1.0
@@ -112,7 +113,7 @@ def _changed(state: State, before: Whole) -> Array:
 
 
 def _lateness(state: State) -> Array:
-    chain_s = state.compute_s + state.exposed_s
+    chain_s = state.compute_s + 2 * state.exposed_s
     mean_s = _mean(known_or(chain_s), np.isfinite(chain_s))
     return known_or(np.abs(ratio(chain_s, mean_s[..., None]) - 1))
 

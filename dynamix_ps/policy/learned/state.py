@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dynamix_ps.messages import NAN
 from dynamix_ps.policy.cluster_model.model import ClusterModel
-from dynamix_ps.policy.cluster_model.network_times import exposed_s
+from dynamix_ps.policy.cluster_model.network_times import network_of
 from dynamix_ps.policy.learned import features
 from dynamix_ps.policy.learned.features import Seen
 from dynamix_ps.policy.window_arrays import Array, WindowArrays, mean_known, ratio
@@ -36,8 +36,9 @@ class State:
     reference_s: Array  # (...,)
     reference_size: Array  # (...,), mean global batch of the windows of the reference
     noise_scale: Array  # (...,), samples, NaN before the first estimate
-    exposed_s: Array  # (..., workers), network time beyond computing, per iteration (network_times.py)
-    hidden_s: Array  # (...,), network time that computing hides, per iteration
+    network_s: Array  # (..., workers), network time per iteration with what computing hides (network_times.py)
+    exposed_s: Array  # (..., workers), beyond computing
+    hiding: Array  # (...,), seconds of it hidden in a second of computing
 
 
 class StateBuilder:
@@ -69,7 +70,7 @@ class StateBuilder:
         self._model.observe(window)
         compute_s = self._model.compute_s
         speed = ratio(window.samples, np.where(window.samples > 0, self._model.computing_s, 0.0))
-        exposed, hidden_s = exposed_s(window, compute_s)
+        network = network_of(window, compute_s)
         parts_s = np.array((window.compute_s, window.push_pull_s, window.wait_s))
         reference_s = self._reference_sum_s / self._reference_windows
         seen = Seen(
@@ -96,8 +97,9 @@ class StateBuilder:
             reference_s=reference_s,
             reference_size=self._reference_sizes / self._reference_windows,
             noise_scale=seen.noise_scale,
-            exposed_s=exposed,
-            hidden_s=hidden_s,
+            network_s=network.network_s,
+            exposed_s=network.exposed_s,
+            hiding=network.hiding,
         )
         self._accuracy = np.where(window.present, window.accuracy, self._accuracy)
         self._loss = np.where(window.present, window.loss, self._loss)

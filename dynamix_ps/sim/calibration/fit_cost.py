@@ -15,7 +15,7 @@ import numpy as np
 
 from dynamix_ps.sim.calibration.fitting import Array, Prior, robust_fit, with_values
 from dynamix_ps.sim.calibration.series import Series
-from dynamix_ps.sim.cluster.cost import LAST_BUCKET, Times, iteration_times
+from dynamix_ps.sim.cluster.cost import LAST_PIECES, Times, iteration_times
 from dynamix_ps.sim.cluster.parameters import Parameters, parameters_of
 from dynamix_ps.sim.cluster.traces import Conditions
 from dynamix_ps.sim.scenario.load import Scenario
@@ -49,7 +49,7 @@ def fit_cost(scenario: Scenario, runs: Sequence[Series]) -> Scenario:
 
     def values(x: Array) -> dict[str, Any]:
         fixed_s, per_sample_s, exposed_s = np.exp(x[:-1]).reshape(3, n)
-        transfer_s = np.maximum(exposed_s / (1 + LAST_BUCKET) - latency_s, 1e-6)  # the last bucket is pushed and pulled
+        transfer_s = np.maximum(exposed_s / (1 + LAST_PIECES) - latency_s, 1e-6)
         link = scenario.model_bytes / transfer_s
         return {"fixed_s": fixed_s, "per_sample_s": per_sample_s, "link_bytes_per_s": link, "jitter": np.exp(x[-1])}
 

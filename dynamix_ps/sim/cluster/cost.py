@@ -1,9 +1,17 @@
 """How long an iteration takes, and how a worker's hook splits that time. Pure, shapes (E, W) and (E,).
 
 An iteration is computing, then a sum over all workers. Worker i computes for c_i and then needs the network for n_i,
-the part that overlap does not hide. In steady state a synchronous iteration takes as long as the slowest chain,
-max (c_i + n_i). Compute times jitter independently, so the mean of that maximum exceeds the largest mean: for jitter
-with a Gumbel distribution (skewed to long times) of scale s it is exactly
+the part that overlap does not hide. A gradient travels in pieces: a piece is pulled as soon as all workers have pushed
+it, while later pieces are still being pushed. So from the moment when worker i begins an iteration until worker j can
+begin the next one, at least c_i + max (n_i, n_j) pass. In steady state an iteration takes the largest mean of these
+times around any cycle of workers (a max-plus system). Cycles of two decide:
+
+    T = max_ij ((c_i + c_j) / 2 + max (n_i, n_j)) = (max c_i + max (c_i + 2 n_i)) / 2
+
+That is max c_i + n where all have the same network. A worker behind a thin link, which has computed early, pushes
+while others compute, but its next iteration begins late: half of the time by which it is early is won. Compute times
+jitter independently, so the mean of a maximum exceeds the largest mean: for jitter with a Gumbel distribution (skewed
+to long times) of scale s it is exactly
 
     E max x_i = s log sum exp(x_i / s)
 
@@ -11,9 +19,9 @@ The hook's push_pull is the shortest time that any worker waits, T - max c_i. A 
 waiting time (worker_hooks/observe/window.py).
 
 A CPU quota q differs from a slow machine: a worker that has waited computes at full speed, q c_i, until it has used up
-the quota of the period. The iteration takes as long as if all workers were slow all the time. But a worker whose chain
-is the part u of the longest measures a compute time of c_i (q + (1 - q) u^3) only. The power fits recorded runs of
-three workers (u from 0.3 to 1). Formulas without a source are chosen by us.
+the quota of the period. The iteration takes as long as if all workers were slow all the time. But a worker that needs
+only the part u = (c_i + n_i) / T of it measures a compute time of c_i (q + (1 - q) u^3). The power fits recorded runs
+of three workers (u from 0.3 to 1). Formulas without a source are chosen by us.
 """
 
 from __future__ import annotations
@@ -31,7 +39,8 @@ from dynamix_ps.sim.cluster.parameters import Parameters, Reals
 from dynamix_ps.sim.cluster.traces import Conditions
 
 BACKWARD = np.float32(2 / 3)  # of computing: twice the forward pass (arXiv 2001.08361, 2.1)
-LAST_BUCKET = np.float32(0.1)  # part of the gradients that overlap cannot hide: the last bucket, pushed and pulled
+LAST_BUCKET = np.float32(0.1)  # part of the gradients that overlap cannot hide
+LAST_PIECES = np.float32(0.1)  # of a transfer, on top: headers, and the last pieces, pulled when all are pushed
 OVER_MEMORY = np.float32(8.0)  # factor on the time of every sample beyond the memory limit
 SEGMENT_BYTES = np.float32(1448.0)  # payload of a TCP segment on Ethernet
 MATHIS = np.float32(1.22)  # rate <= 1.22 segment / (rtt sqrt(loss)), Mathis et al., SIGCOMM CCR 1997
@@ -107,9 +116,9 @@ def _times(
         largest: of the seconds of all workers, (E, W) -> (E,).
     """
     bytes_, transfer_s, served_bytes_per_s = transfers(parameters, conditions)
-    chain_s = computing_s + exposed(parameters, conditions, hiding_s, transfer_s)
-    iteration_s = largest(chain_s)
-    busy = chain_s / chain_s.max(axis=-1, keepdims=True)
+    exposed_s = exposed(parameters, hiding_s, hiding_s.max(axis=-1, keepdims=True), transfer_s)
+    iteration_s = _together_s(computing_s, exposed_s, largest)
+    busy = (computing_s + exposed_s) / _together_s(computing_s, exposed_s, lambda s: s.max(axis=-1))[..., None]
     seen_s = computing_s * (parameters.quota + (1 - parameters.quota) * busy**THROTTLED_POWER)
     last_s = largest(seen_s)
     push_pull_s, wait_s = iteration_s - last_s, last_s[..., None] - seen_s
@@ -160,15 +169,24 @@ def transfers(parameters: Parameters, conditions: Conditions) -> tuple[Reals, Re
     return bytes_, np.where(parameters.ring[:, None], around_s[:, None], served_s), served
 
 
-def exposed(parameters: Parameters, conditions: Conditions, computing_s: Reals, transfer_s: Reals) -> Reals:
-    """Network time that a worker adds to its computing; (E, W).
+def _together_s(computing_s: Reals, exposed_s: Reals, largest: Callable[[Reals], Reals]) -> Reals:
+    """How long an iteration of all workers takes; see the module's docstring."""
+    return (largest(computing_s) + largest(computing_s + 2 * exposed_s)) / 2
 
-    The part `overlap` of the backward pass hides pushes, except that of the last bucket. Pulls run beside the pushes of
-    later buckets, except the last. In a ring only the backward pass hides the round trip.
+
+def exposed(parameters: Parameters, computing_s: Reals, longest_s: Reals, transfer_s: Reals) -> Reals:
+    """Network time that a worker adds to its computing; (..., E, W).
+
+    The part `overlap` of the backward pass hides pushes, except that of the last bucket. What counts is the mean of the
+    worker's own backward pass and of the longest one, as cycles of two decide. Pulls run beside the pushes of later
+    pieces, except the last. In a ring only the backward pass hides the round trip.
+
+    Args:
+        longest_s: compute time of the slowest worker; broadcasts to (..., E, W).
     """
-    hidden_s = (parameters.overlap * BACKWARD)[:, None] * computing_s
+    hidden_s = (parameters.overlap * BACKWARD)[:, None] * (computing_s + longest_s) / 2
     push_s = np.maximum(transfer_s - hidden_s, LAST_BUCKET * transfer_s)
-    pull_s = np.where(parameters.ring[:, None], 0, LAST_BUCKET * transfer_s)
+    pull_s = np.where(parameters.ring[:, None], 0, LAST_PIECES * transfer_s)
     return np.asarray(push_s + pull_s)
 
 

@@ -1,10 +1,11 @@
 """The oracle: sizes from perfect knowledge of the simulated cluster. No policy can be it; it says what can be won.
 
 It knows the cost model with all its effects, the conditions of the coming window and the true noise scale. In every
-window it takes the sizes with the largest progress per second. For a time t within which all workers must be done, the
-largest such sizes take the most samples; so it tries many t and takes the best. That ignores three things that lie
-beyond the window: what a large batch costs in test accuracy (learning.py), what heat today costs tomorrow, and changes
-within a window, which the simulator does not have. A policy may therefore be a little faster.
+window it takes the sizes with the largest progress per second. For a time t within which all workers must have
+computed, the largest sizes take the most samples; so it tries many t and takes the best. A worker with more exposed
+network time than most gets less time, as network_times.py says (policy/cluster_model). That ignores three things that
+lie beyond the window: what a large batch costs in test accuracy (learning.py), what heat today costs tomorrow, and
+changes within a window, which the simulator does not have. A policy may therefore be a little faster.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import math
 import numpy as np
 
 from dynamix_ps.apportion import Whole
+from dynamix_ps.policy.cluster_model.network_times import typical
 from dynamix_ps.sim.cluster import learning
 from dynamix_ps.sim.cluster.cost import compute_s, exposed, iteration_times, transfers
 from dynamix_ps.sim.cluster.parameters import Reals
@@ -30,19 +32,23 @@ def oracle_sizes(simulator: Simulator) -> Whole:
     noise_scale = simulator.noise_scale
     _, transfer_s, _ = transfers(parameters, conditions)
     calm = np.zeros(parameters.initial.shape, dtype=np.float32)
+    speed = 1 / (parameters.per_sample_s * conditions.slow * conditions.heat)
 
     def own_s(sizes: Whole) -> Reals:
-        """How long every worker needs, (..., E, W)."""
-        computing_s = compute_s(parameters, conditions, sizes.astype(np.float32))
-        return computing_s + exposed(parameters, conditions, computing_s, transfer_s)
+        """How long every worker computes, (..., E, W)."""
+        return compute_s(parameters, conditions, sizes.astype(np.float32))
 
     def largest(limit_s: Reals) -> Whole:
-        """The largest sizes with which every worker is done within `limit_s`, (K, E); (K, E, W)."""
+        """The largest sizes that go with computing of at most `limit_s`, (K, E); (K, E, W)."""
+        longest_s = limit_s[..., None]
+        allowed_s = longest_s + 2 * typical(exposed(parameters, longest_s, longest_s, transfer_s), speed)[..., None]
         shape = (*limit_s.shape, parameters.n_workers)
         fits, beyond = np.broadcast_to(parameters.low, shape), np.broadcast_to(parameters.high + 1, shape)
         for _ in range(math.ceil(math.log2((beyond - fits).max()))):
             middle = (fits + beyond) // 2
-            done = own_s(middle) <= limit_s[..., None]
+            computing_s = own_s(middle)
+            needs_s = computing_s + 2 * exposed(parameters, computing_s, longest_s, transfer_s)
+            done = (computing_s <= longest_s) & (needs_s <= allowed_s)
             fits, beyond = np.where(done, middle, fits), np.where(done, beyond, middle)
         return fits
 

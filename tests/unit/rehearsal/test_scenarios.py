@@ -86,6 +86,18 @@ def test_events_come_at_their_epoch_and_bytes_are_those_of_the_model():
     assert cluster.spent.tolist() == [96, 96]
 
 
+@pytest.mark.parametrize(
+    ("size_bytes", "named", "hidden"), [(1e6, {}, False), (1e7, {}, True), (1e6, {"overlap": 0.5}, True)]
+)
+def test_a_gradient_of_one_bucket_hides_behind_nothing(size_bytes: float, named: dict[str, float], hidden: bool):
+    """It takes 1 s, and leaves when backward ends."""
+    workers = ({"count": 2, "fixed_s": 1.0, "bytes_per_s": size_bytes},)
+    scenario = Scenario.model_validate({"name": "t", "workers": workers, "jitter": 0.0, **named})
+    cluster = SimulatedCluster(scenario, 20, np.random.default_rng(0), bucket_bytes=4e6)
+    blocked_s = cluster.iteration(NewestSum((32, 32), 0.1, int(size_bytes)))[0].blocked_s
+    assert blocked_s == pytest.approx(1.1 - hidden * 0.5 * 2 / 3, rel=0.02)
+
+
 def test_warm_up_lasts_until_the_first_window_is_over():
     scenario = Scenario.model_validate({"name": "t", "workers": ({"count": 2},), "jitter": 0.0, "warm_up": 3.0})
     cluster = SimulatedCluster(scenario, 20, np.random.default_rng(0))

@@ -91,6 +91,51 @@ def test_a_slow_link_holds_everybody_up_and_fewer_samples_there_help():
     assert shifted.iteration_s[0] < 0.9 * equal.iteration_s[0]
 
 
+def test_half_of_the_lead_of_a_worker_behind_a_thin_link_is_won():
+    """Its transfer takes 1 s. It pushes while others compute, but pulls when they have pushed, and begins late."""
+    workers = Worker(count=3, fixed_s=0.6, per_sample_s=1e-9), Worker(fixed_s=0.2, per_sample_s=1e-9, bytes_per_s=2e7)
+    early = times(cluster(*workers, overlap=0.0), 1, 1, 1, 1)
+    assert early.iteration_s[0] == pytest.approx(0.6 / 2 + 0.2 / 2 + 1.1, rel=0.01)
+    alike = times(cluster(*(one.model_copy(update={"fixed_s": 0.6}) for one in workers), overlap=0.0), 1, 1, 1, 1)
+    assert alike.iteration_s[0] == pytest.approx(0.6 + 1.1, rel=0.01)
+
+
+def simulated_iterations(compute_s: list[float], network_s: list[float], iterations: int = 400) -> float:
+    """Mean iteration, event by event: a piece is pulled when all have pushed it, at the rate of the puller's link."""
+    pieces = 50
+    starts = np.zeros(len(compute_s))
+    for _ in range(iterations):
+        pushed = (starts + compute_s)[:, None] + np.arange(1, pieces + 1) / pieces * np.array(network_s)[:, None]
+        summed = pushed.max(axis=0)
+        ends = []
+        for seconds in network_s:
+            pulled = 0.0
+            for at in summed:
+                pulled = max(pulled, at) + seconds / pieces
+            ends.append(pulled)
+        starts = np.array(ends)
+    return float(starts.max() / iterations)
+
+
+@pytest.mark.parametrize(
+    ("compute_s", "network_s"),
+    [
+        ([0.17, 0.17, 0.02], [0.002, 0.002, 0.18]),
+        ([0.05, 0.1, 0.2], [0.1, 0.1, 0.1]),
+        ([0.1, 0.2, 0.15, 0.05], [0.01, 0.05, 0.2, 0.25]),
+        ([0.5, 0.02], [0.01, 0.1]),
+    ],
+)
+def test_iterations_take_as_long_as_piece_by_piece(compute_s: list[float], network_s: list[float]):
+    workers = [
+        Worker(fixed_s=seconds, per_sample_s=1e-9, bytes_per_s=2e7 / on_the_way_s, latency_s=1e-9)
+        for seconds, on_the_way_s in zip(compute_s, network_s, strict=True)
+    ]
+    found = float(times(cluster(*workers, overlap=0.0), *[1] * len(workers)).iteration_s[0])
+    expected = simulated_iterations(compute_s, network_s)
+    assert found == pytest.approx(expected + 0.1 * max(network_s), rel=0.03)
+
+
 def test_what_servers_take_in_is_shared_by_all_workers():
     few = cluster(Worker(count=4, latency_s=1e-9), servers=Servers(count=1, bytes_per_s=1e9))
     many = cluster(Worker(count=16, latency_s=1e-9), servers=Servers(count=1, bytes_per_s=1e9))

@@ -1,13 +1,60 @@
-"""Exposed network time over several windows."""
+"""Network times of a window, and over several windows."""
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 import pytest
 
-from dynamix_ps.policy.cluster_model.network_times import NetworkTimes
+from dynamix_ps.messages import Plan
+from dynamix_ps.policy.cluster_model.network_times import Network, NetworkTimes, network_of, typical
+from dynamix_ps.policy.window_arrays import arrays_of
+from tests.control_plane import record, view
 
 ITERATION_S = np.array(0.2)
+
+
+def network(iteration_s: float, compute_s: tuple[float, ...], transfer_s: tuple[float, ...]) -> Network:
+    """Of a window of 20 iterations."""
+    records = [
+        record(rank, duration_s=20 * iteration_s, push_busy=each_s / iteration_s)
+        for rank, each_s in enumerate(transfer_s)
+    ]
+    window = arrays_of(view(Plan(0, (64,) * len(compute_s)), list(records)))
+    return network_of(window, np.array(compute_s))
+
+
+def test_the_longest_chain_tells_what_part_of_computing_hides_the_network() -> None:
+    # the second worker is halfway to the first at 0.15 s, and 0.3 * 0.15 s of its transfer are hidden
+    found = network(0.305, (0.2, 0.1), (0.05, 0.2))
+    assert found.hiding == pytest.approx(0.3)
+    assert found.exposed_s == pytest.approx([0.0, 0.155])
+    assert found.network_s == pytest.approx([0.05, 0.2])
+
+
+@pytest.mark.parametrize("slow_s", [0.1, 0.15, 0.2])
+def test_how_slowly_somebody_computes_does_not_change_what_the_network_needs(slow_s: float) -> None:
+    compute_s, transfer_s = np.array([slow_s, 0.1, 0.1]), np.array([0.05, 0.05, 0.12])
+    halfway_s = (compute_s + slow_s) / 2
+    iteration_s = float((halfway_s + np.maximum(transfer_s - 0.25 * halfway_s, 0)).max())
+    found = network(iteration_s, tuple(compute_s), tuple(transfer_s))
+    assert found.network_s == pytest.approx(transfer_s)
+    assert found.hiding == pytest.approx(0.25)
+
+
+def test_what_transfers_do_not_explain_counts_for_all_alike() -> None:
+    found = network(0.3, (0.1, 0.05), (math.nan, math.nan))
+    assert (found.network_s.tolist(), float(found.hiding)) == (pytest.approx([0.2, 0.2]), 0.0)
+    found = network(0.3, (0.1, math.nan), (0.15, 0.1))
+    assert found.exposed_s == pytest.approx([0.2, math.nan], nan_ok=True)
+    assert np.isnan(found.network_s[1])
+
+
+def test_at_most_half_of_the_weights_lie_beyond_what_is_typical() -> None:
+    values = np.array([[0.3, 0.1, 0.2], [0.3, 0.1, 0.2]])
+    assert typical(values, np.array([[1.0, 1, 1], [5.0, 1, 1]])).tolist() == [0.2, 0.3]
+    assert typical(np.array([1.0, 2.0]), np.array([1.0, 1.0])) == 1.0
 
 
 def followed(*windows: tuple[float, ...]) -> list[float]:

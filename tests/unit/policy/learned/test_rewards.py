@@ -11,7 +11,7 @@ from dynamix_ps.messages import Plan
 from dynamix_ps.policy.base import LR_RULES
 from dynamix_ps.policy.cluster_model.efficiency import TUNING
 from dynamix_ps.policy.cluster_model.model import ClusterModel
-from dynamix_ps.policy.cluster_model.network_times import exposed_s
+from dynamix_ps.policy.cluster_model.network_times import network_of
 from dynamix_ps.policy.learned.rewards import LARGEST, SMALLEST_PROGRESS, GoodputReward, PaperReward, Reward
 from dynamix_ps.policy.learned.state import State, StateBuilder
 from dynamix_ps.policy.window_arrays import arrays_of
@@ -30,7 +30,7 @@ def state(sizes: tuple[int, ...] = (64, 128), **changes: Any) -> State:
     in_window = {name: value for name, value in changes.items() if hasattr(seen.window, name)}
     window = dataclasses.replace(seen.window, **in_window)
     compute_s = window.compute_s / window.iterations
-    others: dict[str, Any] = dict(zip(("exposed_s", "hidden_s"), exposed_s(window, compute_s), strict=True))
+    others: dict[str, Any] = dataclasses.asdict(network_of(window, compute_s))
     others["compute_s"] = compute_s
     others |= {name: value for name, value in changes.items() if name not in in_window}
     return dataclasses.replace(seen, window=window, **others)
