@@ -1,8 +1,9 @@
 """Scenarios without effects of real machines give the same bits as before there were such effects.
 
-recorded_bits.json holds what the simulator gave then, by scenario: a digest of all that it reported, the time and the
-progress at the end. Bits depend on the vector instructions that numpy finds. So the digests count on machines with
-those of the recording; on others, time and progress count, to a ten-thousandth.
+recorded_bits.json holds what the simulator gave, by scenario: a digest of all that it reported, the time and the
+progress at the end. It is recorded anew where formulas of the cost model change. Bits depend on the vector instructions
+that numpy finds. So the digests count on machines with those of the recording; on others, time and progress count, to a
+ten-thousandth.
 """
 
 from __future__ import annotations
