@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.suite.results import CellResult
+from benchmarks.suite.scenario import LinkSettings
 from benchmarks.suite.scenario import Scenario as BedScenario
 from dynamix_ps.config.schema import OWN_HOST
 from dynamix_ps.sim.scenario.load import Scenario
@@ -96,20 +97,28 @@ def simulated(bed: BedScenario, core: CoreTimes, lasting_s: float) -> Scenario:
     for cores, link in zip(bed.cores, links, strict=True):
         worker: dict[str, Any] = {"fixed_s": core.fixed_s / cores, "per_sample_s": core.per_sample_s / cores}
         if link is not None:
-            rates = [rate for rate in (link.up_mbit, link.down_mbit) if rate is not None]
-            worker |= {"bytes_per_s": min(rates) * _BYTES_PER_MBIT} if rates else {}
+            worker |= _rate(link)
             worker["loss"] = max(link.up_loss, link.down_loss)
         workers.append(worker)
-    own_hosts = sum(server.host == OWN_HOST for server in bed.placed_servers)
+    own_hosts = [f"server-{index}" for index, server in enumerate(bed.placed_servers) if server.host == OWN_HOST]
+    limits = [_rate(bed.links[host]) for host in own_hosts if host in bed.links]
+    narrowest = min(limits, key=lambda limit: limit.get("bytes_per_s", math.inf), default={})
+    beside_workers = len(own_hosts) < len(bed.placed_servers)
     return Scenario.model_validate(
         {
             "name": bed.name,
             "workers": tuple(workers),
-            "servers": {"count": own_hosts, "beside_workers": own_hosts < len(bed.placed_servers)},
+            "servers": {"count": len(own_hosts), "beside_workers": beside_workers, **narrowest},
             "jitter": 0.1,
             "trace": tuple(_events(bed, lasting_s)),
         }
     )
+
+
+def _rate(link: LinkSettings) -> dict[str, float]:
+    """What a scenario of the simulator says of it: the narrower direction; nothing if neither is limited."""
+    rates = [rate for rate in (link.up_mbit, link.down_mbit) if rate is not None]
+    return {"bytes_per_s": min(rates) * _BYTES_PER_MBIT} if rates else {}
 
 
 def _events(bed: BedScenario, lasting_s: float) -> Iterable[dict[str, Any]]:

@@ -34,7 +34,7 @@ from dynamix_ps.messages import NAN
 from dynamix_ps.policy.cluster_model.compute_times import FORGETTING, JUMP, LONGEST_S, SHORTEST_S
 from dynamix_ps.policy.cluster_model.compute_times import SMOOTHING as LEVEL_SMOOTHING
 from dynamix_ps.policy.cluster_model.model import ClusterModel
-from dynamix_ps.policy.window_arrays import Array, WindowArrays, mean_known
+from dynamix_ps.policy.window_arrays import Array, WindowArrays, known_or, mean_known
 
 SMOOTHING = 0.5  # weight of the newest window in network times, except after jumps
 MOST_HIDING = 2 / 3  # of computing: the backward pass (arXiv 2001.08361, 2.1)
@@ -67,7 +67,7 @@ def network_of(window: WindowArrays, compute_s: Array) -> Network:
     computes = np.isfinite(compute_s)
     halfway_s = np.maximum(halfway(np.where(computes, compute_s, 0.0)), SHORTEST_S)
     part = np.where(computes, (halfway_s + transfer_s - iteration_s) / halfway_s, 0.0)
-    hiding = np.clip(part.max(axis=-1), 0.0, MOST_HIDING)
+    hiding = np.clip(known_or(part).max(axis=-1), 0.0, MOST_HIDING)
     own_s = exposed_s(transfer_s, hiding, halfway_s)
     longest_s = np.where(computes, halfway_s + own_s, -np.inf).max(axis=-1, keepdims=True)
     more_s = np.maximum(iteration_s - longest_s, 0.0)
@@ -77,7 +77,7 @@ def network_of(window: WindowArrays, compute_s: Array) -> Network:
 
 def halfway(compute_s: Array) -> Array:
     """m_i of computing times c_i, (..., workers)."""
-    return np.asarray((compute_s + compute_s.max(axis=-1, keepdims=True)) / 2)
+    return np.asarray(compute_s / 2 + compute_s.max(axis=-1, keepdims=True) / 2)
 
 
 def exposed_s(network_s: Array, hiding: Array, halfway_s: Array) -> Array:

@@ -85,10 +85,10 @@ def test_luck_of_a_window_falls_with_the_root_of_its_iterations():
 
 def test_a_slow_link_holds_everybody_up_and_fewer_samples_there_help():
     thin = cluster(Worker(count=3), Worker(bytes_per_s=2e8))
-    equal, shifted = times(thin, 200, 200, 200, 200), times(thin, 240, 240, 240, 80)
+    equal, shifted = times(thin, 200, 200, 200, 200), times(thin, 260, 260, 260, 20)
     assert equal.push_pull_s[0] > 3 * times(cluster(), 200, 200, 200, 200).push_pull_s[0]
     assert equal.wait_s.max() < 1e-6  # by computing alone nobody is late
-    assert shifted.iteration_s[0] < 0.9 * equal.iteration_s[0]
+    assert shifted.iteration_s[0] < 0.96 * equal.iteration_s[0]
 
 
 def test_half_of_the_lead_of_a_worker_behind_a_thin_link_is_won():
