@@ -55,7 +55,8 @@ def computing_times(cells: Iterable[CellResult], cores: Sequence[float]) -> Core
 
     Raises ValueError as `core_times` does.
     """
-    known, sizes, times_s = list(cells), [], []
+    known = list(cells)
+    sizes, times_s = [], []
     for cell in known:
         longest = max(cell.workers, key=lambda worker: worker.compute)
         sizes.append(cell.sizes[-1].sizes[longest.rank])
@@ -103,12 +104,13 @@ def simulated(bed: BedScenario, core: CoreTimes, lasting_s: float) -> Scenario:
     own_hosts = [f"server-{index}" for index, server in enumerate(bed.placed_servers) if server.host == OWN_HOST]
     limits = [_rate(bed.links[host]) for host in own_hosts if host in bed.links]
     narrowest = min(limits, key=lambda limit: limit.get("bytes_per_s", math.inf), default={})
-    beside_workers = len(own_hosts) < len(bed.placed_servers)
+    beside = len(own_hosts) < len(bed.placed_servers)
+    servers: dict[str, Any] = {"count": len(own_hosts), "beside_workers": beside, **narrowest}
     return Scenario.model_validate(
         {
             "name": bed.name,
             "workers": tuple(workers),
-            "servers": {"count": len(own_hosts), "beside_workers": beside_workers, **narrowest},
+            "servers": servers,
             "jitter": 0.1,
             "trace": tuple(_events(bed, lasting_s)),
         }

@@ -13,6 +13,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 
@@ -81,8 +82,11 @@ class SimulatedCluster:
 
     def _take_gradient(self, size_bytes: int) -> None:
         found = {_SIZE: float(size_bytes)} | ({_OVERLAP: 0.0} if size_bytes <= self._bucket_bytes else {})
-        known = {name: np.array([found[name]], dtype=np.float32) for name in self._unnamed & found.keys()}
-        self._parameters, self._unnamed = dataclasses.replace(self._parameters, **known), set()
+        changed: dict[str, Any] = {
+            name: np.array([found[name]], dtype=np.float32) for name in self._unnamed & found.keys()
+        }
+        self._parameters = dataclasses.replace(self._parameters, **changed)
+        self._unnamed.clear()
 
     def _advance(self, epochs: float, load: Reals) -> None:
         """The cluster changes until now. `load` is that of the newest iteration."""
