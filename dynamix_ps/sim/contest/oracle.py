@@ -23,7 +23,7 @@ from dynamix_ps.sim.cluster.simulator import Simulator
 
 TIMES = 32  # tried at first, between the shortest and the longest iteration
 FINER = 9  # tried around the best, in each of ROUNDS rounds
-ROUNDS = 2
+ROUNDS = 3
 
 
 def oracle_sizes(simulator: Simulator) -> Whole:
