@@ -63,7 +63,7 @@ def network_of(window: WindowArrays, compute_s: Array) -> Network:
     (window_arrays.py).
     """
     iteration_s = window.duration_s[..., None] / window.iterations[..., None]
-    transfer_s = np.where(np.isfinite(window.push_busy), window.push_busy, 0.0) * iteration_s
+    transfer_s: Array = known_or(window.push_busy) * iteration_s
     computes = np.isfinite(compute_s)
     halfway_s = np.maximum(halfway(np.where(computes, compute_s, 0.0)), SHORTEST_S)
     part = np.where(computes, (halfway_s + transfer_s - iteration_s) / halfway_s, 0.0)
