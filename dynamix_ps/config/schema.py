@@ -68,7 +68,8 @@ class Host(_Section):
     devices: Annotated[
         Annotated[tuple[Device, ...], Field(min_length=1, max_length=1024)] | None, Field(examples=[[0, 1]])
     ] = None
-    """Numbers of the GPUs that its workers get, one each in turn. Unset: as NVIDIA_VISIBLE_DEVICES says there."""
+    """Numbers of the GPUs that its workers get, one each in turn, as nvidia-smi counts them. Unset: those that
+    CUDA_VISIBLE_DEVICES shows there, else all; a worker that is alone on its host then sees them all."""
     speed: Speed = 1.0
     """Expected speed of a worker here, relative to one elsewhere.
 

@@ -148,10 +148,20 @@ VARIABLES: tuple[Variable, ...] = (
     _of_run("BYTEPS_ENABLE_ASYNC", "1: servers do not wait for all workers, so that sums are not exact.", _BYTEPS),
     Variable(
         "NVIDIA_VISIBLE_DEVICES",
-        "GPUs of a worker. The launcher deals those in its own shell out to the workers, one each.",
+        "GPUs of a worker for containers and BytePS. The launcher deals those in its own shell out to the workers.",
         of_one_run=False,
         in_cluster_file=False,
         read_in="CUDA, cli.bpslaunch",
+    ),
+    _of_user(
+        "CUDA_VISIBLE_DEVICES",
+        "GPUs that CUDA shows to a process. The launcher shows one to each of several workers of a host.",
+        "CUDA, launch.devices",
+    ),
+    _of_user(
+        "CUDA_DEVICE_ORDER",
+        "What numbers of GPUs mean; the launcher sets PCI_BUS_ID, as in nvidia-smi, where it gives them out by number.",
+        "CUDA",
     ),
     _of_user("BYTEPS_NUMA_ON", "1: the processes of a worker are bound to cores.", "cli.bpslaunch"),
     _of_user("BYTEPS_VISIBLE_CPU_CORES", "Cores of each process of a worker, e.g. 0-3:4-7.", "launch.affinity"),

@@ -13,6 +13,7 @@ Before the start
   code_files      the folder of the job's code, and digests of its files
   code_sync       copies it to the hosts
   plan            name, host, command line and environment of every role
+  devices         the GPU of each worker of a host
 
 The launcher, while the roles run
   authority       certificates for the hosts, with which their roles encrypt

@@ -56,6 +56,7 @@ from dynamix_ps.launch.plan import RunPlace, plan_roles
 from dynamix_ps.launch.reach import Listener, reached
 from dynamix_ps.launch.reaper import WHAT, Reaper
 from dynamix_ps.launch.role_group import RoleGroup
+from dynamix_ps.metrics.gpu import gpu_models
 from dynamix_ps.run_record.run_folder import RunFolder
 
 _END_GRACE_S = 1.0  # between TERM and KILL for roles that still run when the agent closes
@@ -235,6 +236,7 @@ class HostAgent:
             port=message.port,
             arbitrator_port=message.arbitrator_port,
             cores=len(os.sched_getaffinity(0)),
+            gpus=len(gpu_models()),
             slowdowns=run.emulation.slowdowns,
             speeds_emulated=run.emulation.method != "none",
             resume=run.folder.path / run.message.resume if run.message.resume else None,

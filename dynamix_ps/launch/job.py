@@ -39,6 +39,7 @@ from dynamix_ps.launch.run_hosts import RunHosts
 from dynamix_ps.launch.supervise import Supervisor
 from dynamix_ps.launch.targets import target_of
 from dynamix_ps.launch.verdict import Ending, Limits, interrupted
+from dynamix_ps.metrics.gpu import gpu_models
 from dynamix_ps.report.live.view import LiveView
 from dynamix_ps.report.recorder import Recorder
 from dynamix_ps.report.run_report import write_report
@@ -132,6 +133,7 @@ def _make_place(run_id: str, config_file: Path, run_dir: Path, resume: Path | No
         port=port,
         arbitrator_port=arbitrator_port,
         cores=len(os.sched_getaffinity(0)),
+        gpus=len(gpu_models()),
         resume=resume and resume.resolve(),
     )
 

@@ -14,6 +14,7 @@ from dynamix_ps.certificates import OFF
 from dynamix_ps.config import variables
 from dynamix_ps.config.role_hosts import HERE, address_of, hosts_of, role_hosts, worker_beside
 from dynamix_ps.config.schema import Config, Server
+from dynamix_ps.launch.devices import visible_devices
 
 Role = Literal["scheduler", "server", "worker", "arbitrator"]
 
@@ -46,6 +47,7 @@ class RunPlace:
     port: int
     arbitrator_port: int
     cores: int
+    gpus: int = 0
     slowdowns: tuple[float, ...] | None = None  # per worker; none where speeds are not emulated by the hook
     speeds_emulated: bool = False
     resume: Path | None = None
@@ -165,8 +167,10 @@ def _worker_env(
 ) -> dict[str, str]:
     """`ranks`: of all workers on this host."""
     devices = [device for device in environ.get("NVIDIA_VISIBLE_DEVICES", "").split(",") if device] or ["0"]
-    devices = [str(number) for number in hosts_of(config.cluster)[place.host].devices or ()] or devices
+    named = hosts_of(config.cluster)[place.host].devices
+    devices = [str(number) for number in named or ()] or devices
     added = {
+        **visible_devices(ranks.index(rank), len(ranks), named, place.gpus, environ),
         "OMP_NUM_THREADS": environ.get("OMP_NUM_THREADS", str(max(1, place.cores // len(ranks)))),
         **config.env,
         "DMLC_ROLE": "worker",

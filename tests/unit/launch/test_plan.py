@@ -177,6 +177,15 @@ def test_gpus_are_dealt_out_one_per_worker() -> None:
     assert plan()["worker-1"].env["NVIDIA_VISIBLE_DEVICES"] == "0"
 
 
+def test_cuda_shows_each_worker_its_own_gpu_unless_the_cluster_file_says_what_it_shows() -> None:
+    place = dataclasses.replace(PLACE, gpus=2)
+    specs = plan(place=place)
+    assert [specs[f"worker-{rank}"].env["CUDA_VISIBLE_DEVICES"] for rank in (0, 1)] == ["0", "1"]
+    assert "CUDA_VISIBLE_DEVICES" not in specs["server-0"].env
+    specs = plan(place=place, env={"CUDA_VISIBLE_DEVICES": "1"})
+    assert specs["worker-0"].env["CUDA_VISIBLE_DEVICES"] == "1"
+
+
 def test_slow_down_and_checkpoint_reach_the_workers_only() -> None:
     specs = plan(place=dataclasses.replace(PLACE, slowdowns=(1.0, 2.0), resume=Path("/c/last.pt")))
     assert "DYNAMIX_SLOWDOWN" not in specs["worker-0"].env
