@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from dynamix_ps.arbitrator.__main__ import read_settings
+from dynamix_ps.certificates import OFF
 from dynamix_ps.errors import EnvironmentNotReady
 
 
@@ -14,6 +15,7 @@ from dynamix_ps.errors import EnvironmentNotReady
 def cluster_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("RUN_DIR", "RUN_ID", "TOKEN", "ARBITRATOR"):
         monkeypatch.setenv(f"DYNAMIX_{name}", "x")
+    monkeypatch.setenv("DYNAMIX_TLS", OFF)
     monkeypatch.setenv("DYNAMIX_CONFIG", str(tmp_path / "cluster.yaml"))
     monkeypatch.delenv("DMLC_NUM_SERVER", raising=False)
     return tmp_path / "cluster.yaml"
