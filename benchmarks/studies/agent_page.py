@@ -135,12 +135,16 @@ def _draw_answers(file: Path, answers: Sequence[Answer]) -> bool:
         "samples part": [answer.samples or unknown for answer in known],
         "clock part": [answer.clock or unknown for answer in known],
     }
-    rows = [f"{title(answer.question)} ({_short(answer.question)})" for answer in known]
+    rows = [name_in_picture(answer.question) for answer in known]
     label = "time to the targets, or test loss at equal time, relative to the reference (left is better)"
     heading = "Real gradients, simulated clock: geometric mean over paired seeds, 95 % interval"
     draw(file, lambda figure: dots(figure, rows, columns, label, heading))
     return True
 
 
-def _short(question: Question) -> str:
-    return "loss" if question.judged != "time" else question.part.split(",")[0]
+def name_in_picture(question: Question) -> str:
+    """The contenders, and which of the questions about them it is: by what is judged, or by the clusters."""
+    about = question.scenarios[0] if len(question.scenarios) == 1 else f"{question.scenarios[0]} and others"
+    if question.judged != "time":
+        about = question.judged.replace("_", " ")
+    return f"{title(question)} ({about})"

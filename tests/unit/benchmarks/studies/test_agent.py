@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.studies import agent
+from benchmarks.studies import agent, agent_page
 from benchmarks.studies.agent_answers import MET, MISSED, OPEN, Runs, geometric_mean, loss_at, verdict
 from benchmarks.studies.agent_cells import (
     BEST_STATIC,
@@ -289,3 +289,8 @@ def test_a_cluster_that_ships_fits_every_workload() -> None:
             for name, workload in WORKLOADS.items():
                 cluster = cluster_for(load_scenario(scenario), NOISE_SCALES[name], workload.window)
                 assert Scenario.model_validate(cluster.model_dump(exclude_unset=True)).n_workers == 8
+
+
+def test_no_two_lines_of_the_picture_have_the_same_name() -> None:
+    names = [agent_page.name_in_picture(question) for question in QUESTIONS]
+    assert len(set(names)) == len(names)
