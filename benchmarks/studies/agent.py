@@ -32,7 +32,7 @@ from rich.console import Console
 
 from benchmarks.report.page import RESULTS
 from benchmarks.studies.agent_answers import Runs
-from benchmarks.studies.agent_cells import QUESTIONS, SEEDS, WORKLOADS, cells, core_seconds
+from benchmarks.studies.agent_cells import QUESTIONS, WORKLOADS, cells, core_seconds
 from benchmarks.studies.agent_page import figures_of, write_page
 from benchmarks.studies.rehearsed_cells import Cell, Name, Row, Table, outcome_of, run_missing
 from dynamix_ps.exit_codes import exit_code_of
@@ -85,7 +85,7 @@ def plan(chosen: Sequence[Cell], rows: Mapping[Name, Row], jobs: int) -> str:
     hours = core_seconds(missing, rows) / jobs / 3600
     return (
         f"{len(missing):,} of {len(chosen):,} runs are left: about {hours:.1f} hours, {jobs} at a time. "
-        f"{SEEDS} seeds of each workload on each cluster; with pairs that scatter by {100 * SCATTER:g} %, "
+        f"With pairs that scatter by {100 * SCATTER:g} %, "
         f"{pairs_needed(SCATTER, WORTH_SEEING)} pairs show a difference of {100 * WORTH_SEEING:g} %."
     )
 

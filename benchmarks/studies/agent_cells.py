@@ -21,8 +21,8 @@ from dynamix_ps.sim.scenario.load import Scenario, load_scenario
 WORKLOADS: Mapping[str, Workload] = load_workloads(Path(__file__).with_name("agent_workloads.yaml"))
 QUICK_WORKLOADS = ("fashion-cnn", "text-gpt")
 WORKERS = 8
-SEEDS = 8  # of each workload on each cluster; no two clusters share a seed, so their luck is not the same
-BETWEEN_CLUSTERS = 100  # seeds
+QUICK_SEEDS = 8
+BETWEEN_CLUSTERS = 100  # seeds; no two clusters share one, so their luck is not the same
 
 # Gradient noise scale in samples, median over a training with about the first sizes.
 NOISE_SCALES = {
@@ -69,14 +69,21 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One contender against another on some clusters. `quick`: those of them that a quick call runs."""
+    """One contender against another on some clusters.
+
+    Attributes:
+        seeds: of each workload on each cluster. Few do where both learn the same, or where there are many clusters.
+        quick: the clusters of a quick call, which takes QUICK_SEEDS.
+        bar: none where the answer is to be seen beside the others.
+    """
 
     part: str
     contender: str
     reference: str
     scenarios: tuple[str, ...]
+    seeds: int
     quick: tuple[str, ...] = ()
-    bar: Bar | None = None  # none: to be seen beside the others
+    bar: Bar | None = None
     judged: Judged = "time"
 
     @property
@@ -87,30 +94,32 @@ class Question:
 
 def _questions() -> Iterator[Question]:
     part = "tuned, quiet clusters"
-    yield Question(part, AGENT, MODEL, QUIET, ("h-level-4",), Bar(1.03))
+    yield Question(part, AGENT, MODEL, QUIET, 2, ("h-level-8",), Bar(1.03))
     part = "tuned, cliffs, shared hosts, a thin link or recurring work"
-    yield Question(part, AGENT, MODEL, UNEVEN, ("recurring",), Bar(0.95, clearly=True))
-    yield Question(part, "goodput", MODEL, UNEVEN)
+    yield Question(part, AGENT, MODEL, UNEVEN, 3, ("recurring",), Bar(0.95, clearly=True))
+    yield Question(part, "goodput", MODEL, UNEVEN, 2)
     part = "against the best fixed size"
-    yield Question(part, AGENT, BEST_STATIC, STEEP, ("h-level-8",), Bar(0.54))
-    yield Question(part, AGENT, BEST_STATIC, ("homogeneous",), (), Bar(1.03))
+    yield Question(part, AGENT, BEST_STATIC, STEEP, 3, ("h-level-8",), Bar(0.54))
+    yield Question(part, AGENT, BEST_STATIC, ("homogeneous",), 5, (), Bar(1.03))
     part = "rate or first sizes set wrong"
     for setting in WRONG:
-        quick = USUAL if setting == "rate x4" else ()
-        yield Question(part, f"{RATE_AGENT} {setting}", RATE_AGENT, USUAL, quick, Bar(1.25, none_missing=True))
-        yield Question(part, f"static {setting}", "static", USUAL, quick)
+        yield Question(part, f"{RATE_AGENT} {setting}", RATE_AGENT, USUAL, 5, (), Bar(1.25, none_missing=True))
+        yield Question(part, f"static {setting}", "static", USUAL, 2)
     part = "test loss at equal time"
     judgements: tuple[Judged, ...] = ("loss", "averaged_loss")
     for judged in judgements:
         linear = f"{RATE_AGENT} without rate"  # so the rule decides, which is linear decay
-        yield Question(part, RATE_AGENT, linear, USUAL, (), Bar(1.01), judged)
-        yield Question(part, RATE_AGENT, AGENT, USUAL, USUAL, judged=judged)
-        yield Question(part, "goodput-decay", "goodput", USUAL, judged=judged)
+        yield Question(part, RATE_AGENT, linear, USUAL, 5, (), Bar(1.01), judged)
+        yield Question(part, RATE_AGENT, AGENT, USUAL, 5, judged=judged)
+        yield Question(part, RATE_AGENT, "goodput-decay", USUAL, 5, judged=judged)
     part = "what a decision is worth"
-    yield Question(part, RATE_AGENT, AGENT, USUAL, USUAL)
+    yield Question(part, RATE_AGENT, AGENT, USUAL, 5)
     for switched_off in ("batch", "shares"):
-        yield Question(part, f"{AGENT} without {switched_off}", AGENT, USUAL)
-    yield Question(part, "seesaw", RATE_AGENT, USUAL)
+        yield Question(part, f"{AGENT} without {switched_off}", AGENT, USUAL, 5)
+    yield Question(part, f"{AGENT} without anticipation", AGENT, ("recurring",), 5)
+    part = "schedules of others"
+    yield Question(part, RATE_AGENT, "goodput-decay", USUAL, 5)
+    yield Question(part, RATE_AGENT, "seesaw", USUAL, 5)
 
 
 QUESTIONS = tuple(_questions())
@@ -131,6 +140,11 @@ class Entry:
         )
 
 
+_WITHOUT_ANTICIPATION = Policy(
+    name="dynamix_ps.policy.learned.factory:learned_policy", options={"effects": False}
+)  # nor filled tiles, which its cluster does not have
+
+
 def entries(folder: Path) -> dict[str, Entry]:
     """All contenders by name. `folder` gets the file of the policy that has learned nothing."""
     agent, static = CONTENDERS["ppo"], Entry(CONTENDERS["static"])
@@ -140,6 +154,7 @@ def entries(folder: Path) -> dict[str, Entry]:
         MODEL: Entry(dataclasses.replace(agent, policy=untrained(folder / "untrained.npz"))),
         RATE_AGENT: Entry(dataclasses.replace(agent, decides_rate=True)),
         "goodput": Entry(CONTENDERS["goodput"]),
+        f"{AGENT} without anticipation": Entry(dataclasses.replace(agent, policy=_WITHOUT_ANTICIPATION)),
         "goodput-decay": Entry(CONTENDERS["goodput-decay"]),
         "seesaw": Entry(
             Contender(seesaw, "the batch grows as the rate would fall", "arXiv 2510.14717", DEFAULTS, decides_rate=True)
@@ -157,18 +172,19 @@ def entries(folder: Path) -> dict[str, Entry]:
 
 
 def cells(quick: bool, folder: Path) -> list[Cell]:
-    """What the questions need, each cell once: question by question and seed by seed, so that a study that is cut off
-    has answered the first ones."""
+    """What the questions need, each cell once, and first what is quick: question by question and seed by seed, so that
+    a study that is cut off has answered the first ones."""
     known, found = entries(folder), dict[Name, Cell]()
-    for question in QUESTIONS:
-        for number in range(SEEDS):
-            for scenario in question.quick if quick else question.scenarios:
-                seed = BETWEEN_CLUSTERS * SCENARIOS.index(scenario) + number
-                for contender in question.contenders:
-                    for workload in QUICK_WORKLOADS if quick else WORKLOADS:
-                        name = Name(workload, scenario, contender, seed)
-                        if name not in found:
-                            found[name] = _cell(name, known[contender])
+    for is_quick in (True,) if quick else (True, False):
+        for question in QUESTIONS:
+            for number in range(QUICK_SEEDS if is_quick else question.seeds):
+                for scenario in question.quick if is_quick else question.scenarios:
+                    seed = BETWEEN_CLUSTERS * SCENARIOS.index(scenario) + number
+                    for contender in question.contenders:
+                        for workload in QUICK_WORKLOADS if is_quick else WORKLOADS:
+                            name = Name(workload, scenario, contender, seed)
+                            if name not in found:
+                                found[name] = _cell(name, known[contender])
     return list(found.values())
 
 

@@ -149,20 +149,28 @@ class ResidualBlock(nn.Module):
         return torch.relu(self.body(inputs) + self.shortcut(inputs))
 
 
-def _resnet8(shape: Shape, classes: int) -> nn.Module:
-    """The CIFAR form of arXiv 1512.03385 (4.2) with n = 1, twice as wide, on images halved by its first layer."""
-    return nn.Sequential(
-        ChannelsLast(),
-        nn.Conv2d(3, 32, 3, stride=2, padding=1, bias=False),
-        _group_norm(32),
-        nn.ReLU(),
-        ResidualBlock(32, 32, stride=1),
-        ResidualBlock(32, 64, stride=2),
-        ResidualBlock(64, 128, stride=2),
-        nn.AdaptiveAvgPool2d(1),
-        nn.Flatten(),
-        nn.Linear(128, classes),
-    )
+def _resnet8(width: int) -> Callable[[Shape, int], nn.Module]:
+    """The CIFAR form of arXiv 1512.03385 (4.2) with n = 1, on images halved by its first layer.
+
+    Args:
+        width: of the first block; there it is 16.
+    """
+
+    def build(shape: Shape, classes: int) -> nn.Module:
+        return nn.Sequential(
+            ChannelsLast(),
+            nn.Conv2d(3, width, 3, stride=2, padding=1, bias=False),
+            _group_norm(width),
+            nn.ReLU(),
+            ResidualBlock(width, width, stride=1),
+            ResidualBlock(width, 2 * width, stride=2),
+            ResidualBlock(2 * width, 4 * width, stride=2),
+            nn.AdaptiveAvgPool2d(1),
+            nn.Flatten(),
+            nn.Linear(4 * width, classes),
+        )
+
+    return build
 
 
 def _small_gpt(shape: Shape, classes: int) -> nn.Module:
@@ -180,7 +188,8 @@ MODELS = {
     "vgg11": ModelEntry(_vgg11(1), (_CIFAR,), "VGG11 with one dense layer, 9,225,610 parameters with 10 classes"),
     "vgg11-slim": ModelEntry(_vgg11(4), (_CIFAR,), "VGG11 of a quarter of the width, 578,410 parameters"),
     "vgg11-thin": ModelEntry(_vgg11(8), (_CIFAR,), "VGG11 of an eighth of the width, 145,210 parameters"),
-    "resnet8": ModelEntry(_resnet8, (_CIFAR,), "three residual blocks, 308,650 parameters with 10 classes"),
+    "resnet8": ModelEntry(_resnet8(32), (_CIFAR,), "three residual blocks, 308,650 parameters with 10 classes"),
+    "resnet8-thin": ModelEntry(_resnet8(16), (_CIFAR,), "the same of half the width, 78,042 parameters"),
     "patch-transformer": ModelEntry(PatchTransformer, (_CIFAR,), "two layers on 64 patches, 43,930 parameters"),
     "gpt": ModelEntry(ByteGPT, (_TEXT,), "two layers on 64 bytes, 279,424 parameters"),
     "gpt-small": ModelEntry(_small_gpt, (_TEXT,), "one layer of half the width on 64 bytes, 56,272 parameters"),

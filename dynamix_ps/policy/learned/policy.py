@@ -221,12 +221,19 @@ def _recorded(ppo: Ppo) -> dict[str, Any]:
 
 
 def make_ppo(
-    ppo: Ppo, n_workers: int, rng: np.random.Generator, *, learn: bool, resume: Path | None = None
+    ppo: Ppo,
+    n_workers: int,
+    rng: np.random.Generator,
+    *,
+    learn: bool,
+    resume: Path | None = None,
+    effects: bool = True,
 ) -> PpoPolicy:
     """The policy with shipped weights, those of `ppo.file`, or those that an earlier process of this run saved.
 
     Args:
         learn: whether this run can learn at all (its plans take effect); `ppo.learn` can still say no.
+        effects: whether its model of the cluster looks for recurring work and for tiles.
 
     Raises:
         PolicyError: a file is unusable or trained for another time than `ppo.time`, or the weights are fresh and the
@@ -245,5 +252,5 @@ def make_ppo(
         ppo = learning_on(ppo, file, provenance)
         settings = settings_of(ppo)
         networks = {name: ActorCritic(weights, settings, rng) for name, weights in stored.networks.items()}
-    agent = make_agent(ppo.space, networks, reward_of(ppo), ClusterModel(n_workers))
+    agent = make_agent(ppo.space, networks, reward_of(ppo), ClusterModel(n_workers, effects=effects))
     return PpoPolicy(agent, ppo, spec, provenance, learn=learn and ppo.learn, explore=ppo.learn)

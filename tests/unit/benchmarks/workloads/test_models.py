@@ -15,6 +15,7 @@ PARAMETERS = {  # with 10 classes, on the shape a model is made for
     "vgg11-slim": 578_410,
     "vgg11-thin": 145_210,
     "resnet8": 308_650,
+    "resnet8-thin": 78_042,
     "patch-transformer": 43_930,
     "gpt": 279_424,  # with 256 classes
     "gpt-small": 56_272,  # likewise
@@ -113,7 +114,7 @@ def test_channels_last_changes_no_number() -> None:
 def test_unknown_and_unfitting_models_name_what_fits() -> None:
     with pytest.raises(UsageError, match=r"'cn'.*cifar-cnn, cnn, gpt, gpt-small, mlp, "):
         models.make_model("cn", (1, 28, 28), 10)
-    with pytest.raises(UsageError, match=r"1x28x28, got 3x32x32.*: cifar-cnn, mlp, patch-transformer, resnet8, vgg11"):
+    with pytest.raises(UsageError, match=r"1x28x28, got 3x32x32.*: cifar-cnn, mlp, patch-transformer, resnet8, resnet8-thin, vgg11"):
         models.make_model("cnn", (3, 32, 32), 10)
     with pytest.raises(UsageError, match=r"'mlp' takes inputs of images, got 64; models that fit: gpt, gpt-small$"):
         models.make_model("mlp", (64,), 256)
