@@ -114,7 +114,9 @@ def test_channels_last_changes_no_number() -> None:
 def test_unknown_and_unfitting_models_name_what_fits() -> None:
     with pytest.raises(UsageError, match=r"'cn'.*cifar-cnn, cnn, gpt, gpt-small, mlp, "):
         models.make_model("cn", (1, 28, 28), 10)
-    with pytest.raises(UsageError, match=r"1x28x28, got 3x32x32.*: cifar-cnn, mlp, patch-transformer, resnet8, resnet8-thin, vgg11"):
+    with pytest.raises(
+        UsageError, match=r"1x28x28, got 3x32x32.*: cifar-cnn, mlp, patch-transformer, resnet8, resnet8-thin, vgg11"
+    ):
         models.make_model("cnn", (3, 32, 32), 10)
     with pytest.raises(UsageError, match=r"'mlp' takes inputs of images, got 64; models that fit: gpt, gpt-small$"):
         models.make_model("mlp", (64,), 256)
