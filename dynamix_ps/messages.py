@@ -206,6 +206,9 @@ class WindowRecord:
             gauge="learning_rate_guard_ratio",
         ),
     ] = NAN
+    lr_batch: Annotated[
+        float, Metric("Global batch that the script's learning rate is for", SAMPLES, scope="cluster", chart=False)
+    ] = NAN  # unknown: the sum of the first sizes
     gc_s: Annotated[float, Metric("Garbage collection, a part of the times above", SECONDS, gauge="gc_seconds")] = NAN
     summed_bytes_per_s: Annotated[
         float,

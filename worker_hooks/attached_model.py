@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from dynamix_ps.errors import CheckpointError, DynamixError, TrainingError
+from dynamix_ps.messages import Plan
 from worker_hooks import failure
 from worker_hooks.batches import Batches, BatchStream, StreamWorker
 from worker_hooks.checkpoint import Position, newest_valid_checkpoint
@@ -42,9 +43,9 @@ from worker_hooks.start import (
     check_parameters,
     check_place,
     check_unit,
-    check_workers,
     of_every_worker,
-    within_bounds,
+    plan_for,
+    resized,
 )
 from worker_hooks.stream_source import StreamSource
 from worker_hooks.termination import TERMINATION
@@ -93,13 +94,8 @@ class AttachedModel(PositionedModel):
 
         size = batch_size or self._source.batch_size or FIRST_SIZE
         own_sizes = of_every_worker(comm, f"{prefix}.size", size) * len(self._workers.here)
-        first_plan = settings.first_plan(own_sizes)
-        self._reference_batch = settings.reference_batch or first_plan.global_batch
-        cut = first_plan.global_batch if self._lengths is None else 1  # with tokens there is no last incomplete batch
-        self._samples = self._source.samples_per_pass(cut)  # in one pass
-        if settings.sizes:  # of the cluster file, whose arbitrator goes on from the training before
-            first_plan = replace(session.account.plan or first_plan, lr_factor=1.0)  # which was of that training
-        start = self._same_start(prefix, Position(0, Cursor(), first_plan, own_seed, self._samples, unit=settings.unit))
+        self._fresh = self._fresh_start(settings.first_plan(own_sizes), own_seed)
+        start = self._same_start(prefix)
         if start.seed != own_seed:
             whose = "the checkpoint's" if settings.resume else "rank 0's"
             logger.warning("worker %d: seed %d is not used, %s is: %d", self.rank, own_seed, whose, start.seed)
@@ -118,6 +114,25 @@ class AttachedModel(PositionedModel):
         ceiling = MemoryCeiling(at_once, settings.memory == "auto")
         self._memory = self._make_memory(ceiling, partial(self._degraded, "memory"))
         atexit.register(self.close)
+
+    def _fresh_start(self, first_plan: Plan, seed: int) -> Position:
+        """Where this training begins if it resumes nothing."""
+        settings, account = self._settings, self._session.account
+        reference_batch = settings.reference_batch or first_plan.global_batch
+        pass_batch = first_plan.global_batch if self._lengths is None else 1  # tokens have no last incomplete batch
+        if settings.sizes:  # of the cluster file, whose arbitrator goes on from the training before
+            first_plan = replace(account.plan or first_plan, lr_factor=1.0)  # which was of that training
+            reference_batch = account.reference_batch or reference_batch
+        return Position(
+            iteration=0,
+            cursor=Cursor(),
+            plan=first_plan,
+            seed=seed,
+            epoch_samples=self._source.samples_per_pass(pass_batch),
+            unit=settings.unit,
+            reference_batch=reference_batch,
+            pass_batch=pass_batch,
+        )
 
     def _check_possible(self) -> None:
         """Raises TrainingError if the settings, the data and the framework do not go together."""
@@ -170,7 +185,7 @@ class AttachedModel(PositionedModel):
         self._loaders += 1
         self._stream = self._make_stream()
 
-    def _same_start(self, prefix: str, fresh: Position) -> Position:
+    def _same_start(self, prefix: str) -> Position:
         """Give every worker rank 0's weights and optimizer, from a checkpoint if one is named; return its position.
 
         Raises CheckpointError, on every worker, if the checkpoint is unusable.
@@ -183,7 +198,7 @@ class AttachedModel(PositionedModel):
             return self._restore(packed)
         try:
             resume = self._settings.resume if not self._session.account.trainings else None  # the first one's
-            start = self._from_checkpoint(resume) if resume else fresh
+            start = self._from_checkpoint(resume) if resume else self._fresh
         except DynamixError as error:
             self._comm.broadcast(key, _REFUSED + str(error).encode())
             raise
@@ -194,18 +209,20 @@ class AttachedModel(PositionedModel):
         """Put the newest valid checkpoint of `path` into model and optimizer; return its position."""
         path, packed = newest_valid_checkpoint(path, lambda detail: self._degraded("checkpoint", detail))
         try:
-            return self._within_bounds(self._restore(packed))
+            return self._for_this_run(self._restore(packed))
         except CheckpointError as error:
             raise CheckpointError(f"{path}: {error}") from error
 
-    def _within_bounds(self, start: Position) -> Position:
-        """`start` with its plan as the cluster file of today allows it."""
-        plan = within_bounds(start.plan, self._settings.bounds)
+    def _for_this_run(self, start: Position) -> Position:
+        """`start`, of a checkpoint, with its plan as the workers and the cluster file of today allow it."""
+        plan = plan_for(start.plan, self._fresh.plan.batch_sizes, self._settings.bounds)
         if plan != start.plan:
-            logger.warning(
-                "the batch sizes %s of the checkpoint are outside of the bounds in the cluster file; they become %s",
-                *(" + ".join(map(str, sizes)) for sizes in (start.plan.batch_sizes, plan.batch_sizes)),
-            )
+            logger.warning("%s", resized(start.plan, plan))
+        start = replace(
+            start,
+            reference_batch=start.reference_batch or self._fresh.reference_batch,
+            pass_batch=start.pass_batch or self._fresh.pass_batch,
+        )
         decided = start.plan.lr_factor * start.lr_guard
         if self._settings.decides_rate or (start.plan.lr_factor, start.lr_guard) == (1, 1):
             return replace(start, plan=plan)
@@ -219,8 +236,9 @@ class AttachedModel(PositionedModel):
     def _place(self, start: Position) -> None:
         """Let training begin at `start`. Raises TrainingError if that is no place in this training."""
         settings = self._settings
-        check_workers(start.plan, self.size)
         check_unit(start, settings.unit)
+        self._reference_batch, self._pass_batch = start.reference_batch, start.pass_batch
+        self._samples = self._source.samples_per_pass(start.pass_batch)
         reporter = self._session.reporter
         self.iteration, self._cursor = start.iteration, start.cursor
         self._switch = PlanSwitch(start.plan, self._lag)
@@ -304,7 +322,8 @@ class AttachedModel(PositionedModel):
         self._exchange.close()
         failure.forget(self)
         TERMINATION.forget(self)
-        self._session.account.plan = self._switch.newest_scheduled
+        account = self._session.account
+        account.plan, account.reference_batch = self._switch.newest_scheduled, self._reference_batch
         self._session.close()
 
     def abandon(self, error: BaseException) -> None:

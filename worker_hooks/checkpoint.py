@@ -31,6 +31,15 @@ from worker_hooks.units import Seen
 FORMAT = 2
 KEPT = 3  # checkpoints of a run folder
 
+_ADDED_LATER = {  # fields that positions of earlier versions lack
+    "pass_code": 0,
+    "units": [0.0, 0],
+    "unit": "samples",
+    "left": None,
+    "lr_guard": 1.0,
+    "reference_batch": 0,
+    "pass_batch": 0,
+}
 _CHECKSUM = re.compile(rb"\nsha256 ([0-9a-f]{64})\n\Z")
 _CHECKSUM_BYTES = len("\nsha256 \n") + 64
 
@@ -46,7 +55,7 @@ class ShardsLeft:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where a training is: with the weights and the optimizer, all that a resume needs."""
+    """Where a training is: with the weights and the optimizer, all that a resume needs, with any number of workers."""
 
     iteration: int
     cursor: Cursor
@@ -62,6 +71,8 @@ class Position:
     unit: str = "samples"  # of the plan's sizes
     left: ShardsLeft | None = None  # of the pass at hand, where it is over shards
     lr_guard: float = 1.0  # what the guard has left of the learning rate
+    reference_batch: int = 0  # the global batch that the learning rate is for; 0: not known
+    pass_batch: int = 0  # whose multiples a pass consists of, where a loader drops what remains; 0: not known
 
     def pack(self) -> dict[str, Any]:
         """The position as plain values, for a checkpoint; states of registered objects as they are."""
@@ -78,6 +89,8 @@ class Position:
             "pass_code": self.pass_code,
             "noise": [float(part) for part in self.noise],
             "lr_guard": float(self.lr_guard),
+            "reference_batch": self.reference_batch,
+            "pass_batch": self.pass_batch,
             "largest_lr": float(self.largest_lr),
             "progress": self.progress,
             "registered": dict(self.registered),
@@ -90,8 +103,7 @@ class Position:
     def unpack(cls, packed: object) -> Position:
         """The position that `pack` made plain. Raises CheckpointError, which names the first wrong field."""
         if isinstance(packed, dict):
-            added_later = {"pass_code": 0, "units": [0.0, 0], "unit": "samples", "left": None, "lr_guard": 1.0}
-            packed = {**added_later, **packed}
+            packed = {**_ADDED_LATER, **packed}
         found = read_table(packed, "position", tuple(cls.__dataclass_fields__))
         epoch_samples = read_whole(found["epoch_samples"], "position.epoch_samples")
         progress = found["progress"]
@@ -106,6 +118,8 @@ class Position:
             pass_code=read_whole(found["pass_code"], "position.pass_code"),
             noise=(read_number(variance, "position.noise[0]"), read_number(signal, "position.noise[1]")),
             lr_guard=read_number(found["lr_guard"], "position.lr_guard", SMALLEST_LR_FACTOR, 1.0),
+            reference_batch=read_whole(found["reference_batch"], "position.reference_batch"),
+            pass_batch=read_whole(found["pass_batch"], "position.pass_batch"),
             largest_lr=read_number(found["largest_lr"], "position.largest_lr", 0.0),
             progress=None if progress is None else read_number(progress, "position.progress", 0.0, 1.0),
             registered=_read_registered(found["registered"]),

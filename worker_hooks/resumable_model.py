@@ -86,6 +86,8 @@ class ResumableModel(EvaluatedModel):
             left=left,
             noise=self._rate.noise,
             lr_guard=self._rate.guard,
+            reference_batch=self._reference_batch,
+            pass_batch=self._pass_batch,
             units=self._worth.seen,
             unit=self._settings.unit,
             largest_lr=self._observer.progress.largest_lr,
@@ -103,10 +105,11 @@ class ResumableModel(EvaluatedModel):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from the place that `state_dict` returned. On every worker, after attach and before the first batch.
 
+        There may be more or fewer workers than when it was saved: they share its global batch.
         Objects registered before or after this call get their state back.
 
         Raises:
-            TrainingError: training has begun, or the state is of other data or of another number of workers.
+            TrainingError: training has begun, or the state is of other data.
             CheckpointError: the state is damaged; the message names the field.
         """
         if self._began:
@@ -115,7 +118,7 @@ class ResumableModel(EvaluatedModel):
             )
         found = read_table(state, "state of the run", ("format", "position"))
         check_format(found["format"])
-        self._place(self._within_bounds(Position.unpack(found["position"])))
+        self._place(self._for_this_run(Position.unpack(found["position"])))
         for name in self._registered:
             if name in self._unclaimed:
                 self._restore_registered(name)

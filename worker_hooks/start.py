@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dynamix_ps.apportion import apportion
 from dynamix_ps.comm import Comm
 from dynamix_ps.config.schema import Unit
 from dynamix_ps.data_planes import FRAMEWORKS
@@ -124,16 +125,6 @@ def check_parameters(comm: Comm, key: str, described: Mapping[str, str]) -> None
         raise different_parameters([json.loads(one) for one in told], "in attach()")
 
 
-def check_workers(plan: Plan, size: int) -> None:
-    """Raises TrainingError unless `plan`, which may come from a checkpoint, is for `size` workers."""
-    saved_size = len(plan.batch_sizes)
-    if saved_size != size:
-        raise TrainingError(
-            f"the checkpoint is of {saved_size} workers, this run has {size}; "
-            "resume with as many workers as it was saved with"
-        )
-
-
 def check_unit(place: Position, unit: Unit) -> None:
     """Raises TrainingError unless the sizes of `place`, which may come from a checkpoint, are in `unit`."""
     if place.unit != unit:
@@ -169,12 +160,45 @@ def check_order(place: Position, source: DataSource) -> None:
             )
 
 
-def within_bounds(plan: Plan, bounds: Sequence[tuple[int, int]] | None) -> Plan:
-    """`plan` with every size within the (smallest, largest) of its worker. No bounds: as it is."""
-    if bounds is None or len(bounds) != len(plan.batch_sizes):
-        return plan
-    sizes = (min(max(size, low), high) for size, (low, high) in zip(plan.batch_sizes, bounds, strict=True))
-    return replace(plan, batch_sizes=tuple(sizes))
+def plan_for(plan: Plan, first_sizes: Sequence[int], bounds: Sequence[tuple[int, int]] | None) -> Plan:
+    """`plan`, which may come from a checkpoint, as the workers of this run can have it.
+
+    A plan of another number of workers is shared anew: its global batch stays, and every worker gets a part in
+    proportion to its first size.
+
+    Args:
+        first_sizes: one per worker of this run.
+        bounds: (smallest, largest) size of every worker; none: there are no bounds. The global batch changes where
+            the workers together cannot have it.
+    """
+    sizes, total = plan.batch_sizes, plan.global_batch
+    if len(sizes) == len(first_sizes):
+        if bounds is None:
+            return plan
+        sizes = tuple(min(max(size, low), high) for size, (low, high) in zip(sizes, bounds, strict=True))
+    elif bounds is None:
+        sizes = apportion(total, first_sizes)
+    else:
+        low, high = zip(*bounds, strict=True)
+        sizes = apportion(min(max(total, sum(low)), sum(high)), first_sizes, low, high)
+    return replace(plan, batch_sizes=sizes)
+
+
+def resized(saved: Plan, plan: Plan) -> str:
+    """What is said where `plan_for` has made `plan` of the plan `saved` of a checkpoint."""
+    before, now = (" + ".join(map(str, one.batch_sizes)) for one in (saved, plan))
+    had, has = len(saved.batch_sizes), len(plan.batch_sizes)
+    if had == has:
+        return (
+            f"the batch sizes {before} of the checkpoint are outside of the bounds in the cluster file; they become "
+            f"{now}"
+        )
+    total = f"its global batch stays {saved.global_batch}"
+    if plan.global_batch != saved.global_batch:
+        total = (
+            f"its global batch of {saved.global_batch} becomes {plan.global_batch} by the bounds in the cluster file"
+        )
+    return f"the checkpoint is of {had} workers, this run has {has}; {total}: {before} becomes {now}"
 
 
 def check_enough(amount: int, plan: Plan, unit: Unit) -> None:

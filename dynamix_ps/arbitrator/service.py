@@ -35,7 +35,7 @@ from dynamix_ps.config.role_hosts import role_hosts
 from dynamix_ps.config.schema import Config
 from dynamix_ps.errors import EnvironmentNotReady
 from dynamix_ps.messages import PeerStatus, Plan, Registration, RoleReport, WindowRecord
-from dynamix_ps.policy.base import Decision, Learner, Policy, View, ask
+from dynamix_ps.policy.base import Decision, Learner, Policy, View, ask, reference_batch
 from dynamix_ps.policy.rate.decider import RateDecider
 from dynamix_ps.rpc.plan_rules import LARGEST_VERSION, wrong_lr_factor, wrong_sizes, wrong_version
 from dynamix_ps.rpc.refusals import MalformedMessageError, TooManyStreamsError
@@ -84,7 +84,6 @@ class Arbitrator:
         self._bounds = tuple(config.bounds(rank) for rank in range(self._n_workers))
         self._at_once = [config.at_once(rank) or math.nan for rank in range(self._n_workers)]  # NaN: no limit is known
         self._bounds_at_once = self._within_memory()  # for policies
-        self._reference_batch = sum(config.initial_sizes())
         self._ring = config.data_plane.is_ring
         self._registry = Registry(self._n_workers, config.timeouts.lease_s, resumed.retired)
         self._links = Links(self._n_workers, n_servers or len(role_hosts(config.cluster).servers))
@@ -313,7 +312,7 @@ class Arbitrator:
             links,
             servers,
             self._config.lr_rule,
-            reference_batch=self._reference_batch,
+            reference_batch=reference_batch(closed.records, self._config.initial_sizes()),
             lr_steps=self._rate.observe(closed.records) if self._rate else (1.0,),
             ring=self._ring,
         )

@@ -330,7 +330,7 @@ class Policy(_Section):
         ),
     ] = "proportional"
     sizes: Annotated[tuple[BatchSize, ...] | None, Field(examples=[[96, 32]])] = None
-    """Only for `static`: the size of each worker, in samples. Unset: each worker keeps its first size."""
+    """Only for `static`: the size of each worker, in samples. Unset: each keeps the size that the run begins with."""
     pid: Pid = Pid()
     """Only for `pid`."""
     lbbsp: LbBsp = LbBsp()

@@ -16,7 +16,7 @@ same views in the same order give the same answers. They may remember earlier vi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -41,7 +41,7 @@ class View:
     links: tuple[LinkView, ...] = ()  # by rank, from both sides; empty: no role reported its connections
     servers: tuple[ServerView, ...] = ()
     lr_rule: str = "none"  # how the learning rate follows B (LR_RULES)
-    reference_batch: int = 0  # sum of the first sizes, for which the learning rate is tuned; 0: that of the newest plan
+    reference_batch: int = 0  # the global batch for which the learning rate is tuned; 0: that of the newest plan
     ring: bool = False  # gradients go around a ring, where nobody is done before the slowest link is
     lr_steps: tuple[float, ...] = (1.0,)  # that the next plan may multiply the learning rate by (rate/limits.py)
 
@@ -56,6 +56,15 @@ class View:
         return bool(self.reported) and all(
             not record.flagged and record.plan_version == self.plan.version for record in self.reported
         )
+
+
+def reference_batch(records: Iterable[WindowRecord | None], first_sizes: Sequence[int]) -> int:
+    """The global batch for which the learning rate is tuned.
+
+    It is the sum of the first sizes, unless workers report another one: that of the checkpoint that they go on from.
+    """
+    told = (record.lr_batch for record in records if record is not None)
+    return next((round(batch) for batch in told if batch > 0), sum(first_sizes))
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,7 +78,7 @@ class WindowArrays:
     server_unsent_bytes: Known
     # the job
     lr_rule: NDArray[np.int8]  # index into LR_RULES
-    reference_batch: Array  # sum of the first sizes, for which the learning rate is tuned
+    reference_batch: Array  # the global batch for which the learning rate is tuned
 
     @cached_property
     def memory_full(self) -> NDArray[np.bool_]:

@@ -19,7 +19,7 @@ from dynamix_ps.config.load import load_recorded_config
 from dynamix_ps.config.schema import Config
 from dynamix_ps.errors import UsageError
 from dynamix_ps.messages import LinkView, Plan, ServerView, WindowRecord
-from dynamix_ps.policy.base import View
+from dynamix_ps.policy.base import View, reference_batch
 from dynamix_ps.policy.rate.decider import RateDecider
 from dynamix_ps.run_record.evaluations import Evaluation, evaluation_of
 from dynamix_ps.run_record.json_lines import Line
@@ -173,7 +173,7 @@ def _decisions(config: Config, started: dict[int, Line], windows: dict[int, _Win
             window.links,
             window.servers,
             config.lr_rule,
-            sum(config.initial_sizes()),
+            reference_batch(records, config.initial_sizes()),
             ring=config.data_plane.is_ring,
             lr_steps=rate.observe(records) if rate else (1.0,),
         )

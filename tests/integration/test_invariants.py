@@ -86,12 +86,17 @@ def run_workers(
         return cluster.results(timeout_s=90)
 
 
-def train_alone(batches: list[list[int]]) -> list[float]:
-    """One process, with torch, on the concatenated batches: all frameworks must come to this."""
+def train_alone(batches: list[list[int]], tuned_batch: int | None = None) -> list[float]:
+    """One process, with torch, on the concatenated batches: all frameworks must come to this.
+
+    `tuned_batch`: the learning rate is for so many samples, and follows the batch in proportion.
+    """
     inputs, targets = map(torch.from_numpy, make_data())
     model = TorchTraining.make_model(seed=0)
     optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM)
     for batch in batches:
+        if tuned_batch is not None:
+            optimizer.param_groups[0]["lr"] = LEARNING_RATE * len(batch) / tuned_batch
         optimizer.zero_grad()
         torch.nn.functional.mse_loss(model(inputs[batch]), targets[batch]).backward()
         optimizer.step()
@@ -184,6 +189,34 @@ def test_a_resume_in_mid_epoch_goes_on_exactly_where_it_stopped(tmp_path: Path, 
     alone = train_alone(before + after)
     for result in resumed:
         assert result["weights"] == pytest.approx(alone, rel=1e-6, abs=1e-9)
+
+
+@pytest.mark.timeout(250)
+@pytest.mark.parametrize("plane", PLANES[2:])
+def test_a_resume_with_fewer_and_then_with_more_workers_goes_on_exactly(
+    tmp_path: Path, plane: tuple[str, str, int]
+) -> None:
+    """The global batch stays, and with it the learning rate, whatever the first sizes in the cluster file are."""
+    framework, comm, prefetch = plane
+    jobs = [  # first sizes, the sizes that they come to, iterations after which the job is saved and ends
+        ((12, 4, 8), (12, 4, 8), 9),
+        ((20, 10), (16, 8), 16),
+        ((8, 8, 8, 8), (6, 6, 6, 6), None),
+    ]
+    batches: list[list[int]] = []
+    for number, (first_sizes, sizes, end) in enumerate(jobs):
+        job = {"epochs": EPOCHS, "iterations": end, "save_at": end, "checkpoint": str(tmp_path / str(number))}
+        if number:
+            job["env"] = {"DYNAMIX_RESUME": str(tmp_path / str(number - 1))}
+        settings = {"comm": comm, "prefetch": prefetch, "lr_rule": "linear"}
+        results = run_workers(tmp_path, framework, job, first_sizes, **settings)
+        assert results[0]["sizes"] == list(sizes)
+        batches += concatenated(results, {0: sizes}, done=sum(map(len, batches)))
+    assert_every_sample_once_per_epoch(batches)
+    alone = train_alone(batches, tuned_batch=24)
+    for result in results:
+        assert result["weights"] == pytest.approx(alone, rel=1e-6, abs=1e-9)
+        assert result["weights"] == results[0]["weights"], "not the same bits on all workers"
 
 
 @pytest.mark.timeout(150)

@@ -20,6 +20,7 @@ class RunAccount:
         self.samples = 0  # of this worker
         self.windows = 0
         self.plan: Plan | None = None  # the newest that all workers have agreed on
+        self.reference_batch = 0  # that its learning rate was for; 0: no training is over
         self._turn: object | None = None
         self._began_s: float | None = None
 

@@ -43,6 +43,7 @@ class TrainingObserver:
         self._stalled_after_s = settings.timeouts.stall_warn_s
         self._meters = [WindowMeter(rank, settings.window) for rank in here]
         self._here = here
+        self._lr_batch = start.reference_batch
         self._warm_up = start.iteration  # slow, as much happens only once; it is in no window
         self._has_turn = False
         self._began_s: float | None = None
@@ -150,6 +151,7 @@ class TrainingObserver:
                     trained_ratio=trained_ratio,
                     lr_ratio=lr_ratio,
                     rate=now.rate,
+                    lr_batch=self._lr_batch,
                     bytes_pushed=bytes_pushed,
                     is_short=batch.is_short,
                     stalled=times.blocked_s >= self._stalled_after_s or now.rolled_back,

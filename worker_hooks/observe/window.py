@@ -48,6 +48,7 @@ class IterationRecord(NamedTuple):
     trained_ratio: float = math.nan  # training_progress.py
     lr_ratio: float = math.nan
     rate: StepRate = StepRate()
+    lr_batch: float = math.nan  # the global batch that the learning rate is for
     bytes_pushed: int = 0
     is_short: bool = False  # a worker has far fewer samples than planned
     stalled: bool = False  # waited for longer than timeouts.stall_warn_s, or the weights went back
@@ -145,6 +146,7 @@ class WindowMeter:
             lr_factor=iterations[-1].rate.factor,
             lr_decided=iterations[-1].rate.decided,
             lr_guard=iterations[-1].rate.guard,
+            lr_batch=iterations[-1].lr_batch,
             gc_s=sum(i.times.gc_s for i in iterations),
             summed_bytes_per_s=bytes_pushed / duration_s if duration_s > 0 else math.nan,
             at_once=iterations[-1].at_once,

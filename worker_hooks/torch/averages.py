@@ -59,7 +59,7 @@ class WeightAverages:
                 "iteration keeps, such as 0.999"
             )
         self.decay = decay
-        self._log_per_sample = math.log(decay) / reference_batch
+        self.reference_batch = reference_batch
         self._parameters = parameters
         self._averages: dict[Key, Average] = {}
         self._due = 0.0  # samples of the iteration whose weights are in no average yet
@@ -101,8 +101,9 @@ class WeightAverages:
 
     def _function(self, samples: float) -> Callable[..., None]:
         """Torch's own, for an average that is over so many samples so far."""
-        new = math.expm1(self._log_per_sample * self._due)
-        everything = math.expm1(self._log_per_sample * (samples + self._due))
+        log_per_sample = math.log(self.decay) / self.reference_batch
+        new = math.expm1(log_per_sample * self._due)
+        everything = math.expm1(log_per_sample * (samples + self._due))
         function: Callable[..., None] = get_ema_multi_avg_fn(1 - new / everything)  # type: ignore[no-untyped-call]
         return function
 

@@ -96,6 +96,11 @@ class Run(Training):
             self._averages = WeightAverages(self._parameters, ema_decay, self._reference_batch)
             self.register(**{AVERAGES: self._averages})
 
+    def _place(self, start: Position) -> None:
+        super()._place(start)
+        if self._averages is not None:
+            self._averages.reference_batch = self._reference_batch
+
     def shares(self, models: Sequence[torch.nn.Module], optimizers: Sequence[torch.optim.Optimizer]) -> bool:
         """Whether this training has one of these models or optimizers."""
         mine = {id(one) for one in (*self.models, *self.optimizers)}

@@ -7,17 +7,19 @@ from dynamix_ps.policy.base import Decision, View
 
 
 class StaticPolicy:
-    """Always the same sizes."""
+    """Always the same sizes: these, or without them those of the plan that a run begins with."""
 
     name = "static"
 
-    def __init__(self, sizes: tuple[int, ...]) -> None:
-        self._decision = Decision(sizes)
+    def __init__(self, sizes: tuple[int, ...] | None = None) -> None:
+        self._sizes = sizes
 
     def decide(self, view: View) -> Decision:
-        return self._decision
+        if self._sizes is None:
+            self._sizes = view.plan.batch_sizes
+        return Decision(self._sizes)
 
 
 def static_policy(config: Config) -> StaticPolicy:
-    """The policy with the sizes of `policy.sizes`, or with the first sizes of the workers if that is not set."""
-    return StaticPolicy(config.policy.sizes or config.initial_sizes())
+    """The policy with the sizes of `policy.sizes`, where they are set."""
+    return StaticPolicy(config.policy.sizes)

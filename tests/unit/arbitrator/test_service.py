@@ -142,6 +142,21 @@ def test_plans_stay_within_what_fits_into_memory_at_once(
     asyncio.run(story())
 
 
+@pytest.mark.parametrize(("told", "expected"), [({}, 192), ({"lr_batch": 256.0}, 256)])
+def test_workers_that_resume_say_which_global_batch_the_learning_rate_is_for(
+    tmp_path: Path, told: dict[str, float], expected: int
+) -> None:
+    async def story() -> None:
+        wanted = Scripted((64, 64, 64))
+        bench = Bench(tmp_path, wanted)
+        bench.register_all()
+        bench.report(run_under(Plan(0, (64, 64, 64)), 0, **told))
+        await bench.arbitrator.step()
+        assert [view.reference_batch for view in wanted.views] == [expected]
+
+    asyncio.run(story())
+
+
 def test_what_fits_at_once_is_no_bound_below_the_smallest_size(tmp_path: Path) -> None:
     async def story() -> None:
         bench = Bench(tmp_path, Scripted((100, 100, 100)))

@@ -38,6 +38,8 @@ POSITION = Position(
     "tokens",
     ShardsLeft(9, 4_294_967_295, (Piece(3, 17), Piece(8))),
     0.25,
+    128,
+    64,
 )
 
 
@@ -82,6 +84,8 @@ def test_a_position_comes_back() -> None:
         ("left.code", "x", "position.left.code: got 'x', expected a whole number from 0"),
         ("left.pieces", [[1, -1]], r"position.left.pieces\[0\]\[1\]: got -1"),
         ("left.pieces", [[1]], r"position.left.pieces\[0\]: got 1 values, expected 2"),
+        ("reference_batch", -1, "position.reference_batch: got -1, expected a whole number from 0"),
+        ("pass_batch", 0.5, "position.pass_batch: got 0.5, expected a whole number from 0"),
         ("registered", [1], "position.registered: expected a dict"),
     ],
 )
@@ -99,9 +103,10 @@ def test_a_missing_field_is_named() -> None:
 
 def test_a_position_of_an_earlier_version_has_no_code_of_its_pass_and_no_decided_rate() -> None:
     packed = POSITION.pack()
-    del packed["pass_code"], packed["lr_guard"], packed["plan"]["lr_factor"]
+    del packed["pass_code"], packed["lr_guard"], packed["plan"]["lr_factor"], packed["reference_batch"]
     found = Position.unpack(packed)
     assert (found.pass_code, found.lr_guard, found.plan) == (0, 1.0, Plan(3, (8, 0), 1.0))
+    assert (found.reference_batch, found.pass_batch) == (0, 64)
 
 
 def test_the_newest_three_are_kept_in_the_run_folder_and_one_elsewhere(tmp_path: Path) -> None:

@@ -16,14 +16,16 @@ sizes_of_three = st.lists(st.integers(0, 40), min_size=3, max_size=3).filter(lam
     seed=st.integers(0, 5),
     plans=st.lists(sizes_of_three, min_size=1, max_size=8),
     resume_at=st.integers(0, 20),
+    workers=st.integers(1, 6),
 )
-def test_every_sample_once_over_changing_sizes_and_a_resume(length, seed, plans, resume_at):
+def test_every_sample_once_over_changing_sizes_and_a_resume_with_any_workers(length, seed, plans, resume_at, workers):
     sampler, cursor, seen, iteration = GlobalSampler(length, seed), Cursor(), [], 0
     while cursor.epoch == 0:
         if iteration == resume_at:  # a new process knows only the seed and the cursor
             sampler, cursor = GlobalSampler(length, seed), Cursor(cursor.epoch, cursor.position)
+            plans = [[sum(sizes), *[3] * (workers - 1)] for sizes in plans]
         step = sampler.plan_step(cursor, plans[iteration % len(plans)])
-        for rank in range(3):
+        for rank in range(len(step.sizes)):
             mine = sampler.indices(step, rank)
             assert len(mine) == step.sizes[rank]
             seen += mine.tolist()
