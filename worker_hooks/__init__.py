@@ -4,7 +4,7 @@
   training         the story of one iteration, the same for all frameworks
   iteration        how far the iteration in flight is; refuses steps in the wrong order
   script_limits    how far the script asks to train, call after call
-  sampler          which samples each worker takes
+  sampler          which samples each worker takes, those that are owed first
   token_sampler    the same where sizes are budgets of tokens
   batches          from sample numbers to batches, prepared ahead
   data_source      where the samples of a batch come from: a data set, or a loader of the script

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +18,7 @@ from dynamix_ps.messages import Plan
 from worker_hooks.checkpoint import ShardsLeft
 from worker_hooks.data_source import DataSource
 from worker_hooks.global_generators import derived_seed
-from worker_hooks.sampler import Cursor, GlobalSampler, Step
+from worker_hooks.sampler import Cursor, GlobalSampler, Range, Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ StreamReport = tuple[float, float, float, float]  # what a stream tells of one w
 
 def limit_reached(place: Cursor, number: int, last_epoch: int | None, last_iteration: int | None) -> bool:
     """Whether iteration `number` at `place` is beyond one of the limits (exclusive)."""
-    return (last_epoch is not None and place.epoch >= last_epoch) or (
+    return (last_epoch is not None and place.complete_epochs >= last_epoch) or (
         last_iteration is not None and number >= last_iteration
     )
 
@@ -88,7 +89,7 @@ class Batches(ABC):
 
     def passes(self, cursor: Cursor) -> float:
         """Passes over the data up to `cursor`, the part of the last one too."""
-        return cursor.epoch + (cursor.position / self.length if self.length else 0.0)
+        return cursor.epoch + ((cursor.position - cursor.owed_samples) / self.length if self.length else 0.0)
 
     def batches_per_pass(self, sizes: Sequence[int]) -> int:
         """About how many iterations a pass has under the planned `sizes`; 0 while that is not known."""
@@ -96,7 +97,7 @@ class Batches(ABC):
 
     def samples_before(self, cursor: Cursor) -> int:
         """Samples of all workers up to `cursor`."""
-        return cursor.epoch * self.length + cursor.position
+        return cursor.epoch * self.length + cursor.position - cursor.owed_samples
 
     def report(self, used: bool) -> StreamReport:
         """What goes into the trailer of a sum. `used`: the batch at hand is part of it."""
@@ -105,8 +106,9 @@ class Batches(ABC):
     def told(self, reports: Sequence[StreamReport]) -> None:  # noqa: B027  # most need to know nothing
         """The reports of all workers are there."""
 
-    def resumable(self, cursor: Cursor) -> tuple[Cursor, ShardsLeft | None]:
-        """Where a resume begins if training is at `cursor`, and what is left there of the shards of a stream."""
+    def resumable(self, cursor: Cursor, iteration: int) -> tuple[Cursor, ShardsLeft | None]:
+        """Where a resume begins if training is at `cursor` and `iteration` is next, and what is left there of the
+        shards of a stream."""
         return cursor, None
 
     def close(self) -> None:  # noqa: B027  # most have nothing to end
@@ -134,6 +136,7 @@ class BatchStream(Batches):
         self._here = here
         self._plan_at = plan_at
         self.length, self.seed = sampler.length, sampler.seed
+        self._missed: list[tuple[int, tuple[Range, ...]]] = []  # each with the iteration from which on it is owed
 
     def batches_per_pass(self, sizes: Sequence[int]) -> int:
         return self._sampler.batches_per_pass(sizes)
@@ -141,12 +144,16 @@ class BatchStream(Batches):
     def run(
         self, cursor: Cursor, iteration: int, last_epoch: int | None, last_iteration: int | None
     ) -> Iterator[Batch]:
+        cursor, _ = self.resumable(cursor, iteration)
+        self._missed = []
+        self._source.forget(cursor.complete_epochs)
         planned: deque[Batch] = deque()  # without their data
         refused: list[TrainingError] = []  # an order that cannot be, found while batches before it are still to come
 
         def numbers() -> Iterator[NDArray[np.int64]]:
             place, number = cursor, iteration
             while not limit_reached(place, number, last_epoch, last_iteration):
+                place = place.owing(chain.from_iterable(ranges for first, ranges in self._missed if first == number))
                 plan = self._plan_at(number)
                 step = self._sampler.plan_step(place, plan.batch_sizes)
                 try:
@@ -163,6 +170,18 @@ class BatchStream(Batches):
             for data in loaded:
                 batch = planned.popleft()
                 self.pass_code = self._source.code_of_pass(self.seed, batch.step.cursor.epoch)
+                self._missed = [one for one in self._missed if one[0] >= batch.iteration]
+                self._source.forget(self.resumable(batch.step.cursor, batch.iteration + 1)[0].complete_epochs)
                 yield replace(batch, data=data)
         if refused:
             raise refused[0]
+
+    def missed(self, step: Step, ranks: Iterable[int], iteration: int) -> None:
+        """The parts of the workers `ranks` in `step` are in no sum: they are owed from `iteration` on, on all workers.
+
+        No worker may have prepared a batch of that iteration yet.
+        """
+        self._missed.append((iteration, tuple(one for rank in ranks for one in self._sampler.ranges(step, rank))))
+
+    def resumable(self, cursor: Cursor, iteration: int) -> tuple[Cursor, ShardsLeft | None]:
+        return cursor.owing(chain.from_iterable(ranges for first, ranges in self._missed if first >= iteration)), None

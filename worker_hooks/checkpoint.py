@@ -23,7 +23,7 @@ from dynamix_ps.messages import Plan
 from dynamix_ps.rpc.plan_rules import LARGEST_LR_FACTOR, SMALLEST_LR_FACTOR
 from worker_hooks.learning_rate import Noise
 from worker_hooks.plan_switch import VERSION_BITS
-from worker_hooks.sampler import Cursor
+from worker_hooks.sampler import Cursor, Range
 from worker_hooks.saved_fields import read_list, read_number, read_table, read_whole, read_word
 from worker_hooks.shards import MOST_COUNTED, Piece
 from worker_hooks.units import Seen
@@ -78,7 +78,7 @@ class Position:
         """The position as plain values, for a checkpoint; states of registered objects as they are."""
         return {
             "iteration": self.iteration,
-            "cursor": asdict(self.cursor),
+            "cursor": {**asdict(self.cursor), "owed": [list(one) for one in self.cursor.owed]},
             "plan": {
                 "version": self.plan.version,
                 "batch_sizes": list(self.plan.batch_sizes),
@@ -145,11 +145,25 @@ def _read_left(packed: object) -> ShardsLeft:
 
 
 def _read_cursor(packed: object, epoch_samples: int) -> Cursor:
-    found = read_table(packed, "position.cursor", ("epoch", "position"))
-    return Cursor(
-        read_whole(found["epoch"], "position.cursor.epoch"),
-        read_whole(found["position"], "position.cursor.position", 0, epoch_samples - 1 if epoch_samples else None),
+    where = "position.cursor"
+    if isinstance(packed, dict):
+        packed = {"owed": [], **packed}  # which was added later
+    found = read_table(packed, where, ("epoch", "position", "owed"))
+    place = Cursor(
+        read_whole(found["epoch"], f"{where}.epoch"),
+        read_whole(found["position"], f"{where}.position", 0, epoch_samples - 1 if epoch_samples else None),
     )
+    owed = []
+    for number, one in enumerate(read_list(found["owed"], f"{where}.owed")):
+        inside = f"{where}.owed[{number}]"
+        epoch, begin, end = read_list(one, inside, 3)
+        epoch = read_whole(epoch, f"{inside}[0]", 0, place.epoch)
+        end = read_whole(end, f"{inside}[2]", 1, place.position if epoch == place.epoch else epoch_samples)
+        owed.append(Range(epoch, read_whole(begin, f"{inside}[1]", 0, end - 1), end))
+    try:
+        return place.owing(owed)
+    except ValueError as error:
+        raise CheckpointError(f"{where}.owed: {error}") from error
 
 
 def _read_plan(packed: object) -> Plan:

@@ -43,7 +43,7 @@ class CommonStream(Batches):
         drop_last: bool = False,
     ) -> None:
         """Raises TrainingError if `start` is in the middle of a pass over something else."""
-        if start.cursor.position and start.left != ONE_SHARD:
+        if start.cursor.is_inside and (start.left != ONE_SHARD or start.cursor.owed):
             raise TrainingError(
                 f"the checkpoint is at sample {start.cursor.position} of a pass over other data than a stream; resume "
                 "with the same data, or from a checkpoint of the end of an epoch"
@@ -135,7 +135,7 @@ class CommonStream(Batches):
                 "dynamix.shards(...), of which every worker reads some"
             )
 
-    def resumable(self, cursor: Cursor) -> tuple[Cursor, ShardsLeft | None]:
+    def resumable(self, cursor: Cursor, iteration: int) -> tuple[Cursor, ShardsLeft | None]:
         return cursor, ONE_SHARD
 
     def close(self) -> None:

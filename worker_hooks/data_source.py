@@ -88,8 +88,11 @@ class DataSource(ABC):
 
     def code_of_pass(self, seed: int, epoch: int) -> int:
         """A number that is equal on two workers exactly if a sampler of the script has drawn the same order for this
-        pass on both; 0 where none has. Passes before it are over."""
+        pass on both; 0 where none has."""
         return 0
+
+    def forget(self, epoch: int) -> None:  # noqa: B027  # most remember nothing
+        """The passes before this one are over: nothing of them will be asked for again."""
 
     def close(self) -> None:  # noqa: B027  # most have nothing to end
         """End processes that stay from pass to pass."""

@@ -41,35 +41,39 @@ class DrawnOrder:
         """
         self._sampler, self._names_batches, self._samples, self._seed = sampler, names_batches, samples, seed
         self._passes = 0  # that are drawn
-        self._kept: dict[int, NDArray[np.int64]] = {}
-        self._codes: dict[int, int] = {}
+        self._oldest = 0  # pass that may be asked for
+        self._kept: dict[int, tuple[NDArray[np.int64], int]] = {}  # order and code of each pass
         self.first_batch: int | None = None  # samples in it; none: the sampler makes no batches
         self.length = 0
         self.first = self(seed, 0)
         self.length = len(self.first)
 
     def __call__(self, seed: int, epoch: int) -> NDArray[np.int64]:
-        """The sample numbers of this pass, int64. A pass that is over cannot be had again."""
+        """The sample numbers of this pass, int64. One before that of `forget` cannot be had again."""
         if seed != self._seed:  # rank 0 or the checkpoint has another one
             self.rewind()
             self._seed = seed
         while self._passes <= epoch:
             drawn = self._draw(self._passes)
-            if self._passes == epoch:
-                self._kept[epoch], self._codes[epoch] = drawn, zlib.crc32(drawn.tobytes()) or 1
+            if self._passes >= min(self._oldest, epoch):
+                self._kept[self._passes] = drawn, zlib.crc32(drawn.tobytes()) or 1
             self._passes += 1
-        return self._kept[epoch]
+        return self._kept[epoch][0]
 
     def rewind(self) -> None:
         """As if no pass was drawn."""
-        self._passes, self._kept, self._codes = 0, {}, {}
+        self._passes, self._kept = 0, {}
 
-    def reached(self, seed: int, epoch: int) -> int:
-        """A code of the order of this pass. Those before it are over."""
-        self(seed, epoch)
+    def forget(self, epoch: int) -> None:
+        """The passes before this one are over."""
+        self._oldest = epoch
         for over in [one for one in self._kept if one < epoch]:
-            del self._kept[over], self._codes[over]
-        return self._codes[epoch]
+            del self._kept[over]
+
+    def code(self, seed: int, epoch: int) -> int:
+        """A code of the order of this pass, above 0."""
+        self(seed, epoch)
+        return self._kept[epoch][1]
 
     def _begin_pass(self) -> None:
         """What a loader does with its generators before it asks its sampler."""

@@ -60,7 +60,11 @@ class LoaderSource(DataSource):
         return self._drawn.first
 
     def code_of_pass(self, seed: int, epoch: int) -> int:
-        return 0 if self._drawn is None else self._drawn.reached(seed, epoch)
+        return 0 if self._drawn is None else self._drawn.code(seed, epoch)
+
+    def forget(self, epoch: int) -> None:
+        if self._drawn is not None:
+            self._drawn.forget(epoch)
 
     def _chosen(self, numbers: Numbers) -> list[int]:
         """These sample numbers; two of the sampler's own, which will count for nothing, where there are none."""

@@ -47,7 +47,8 @@ class PositionedModel(ReplicatedModel):
     @property
     def position_in_pass(self) -> int:
         """Samples of all workers that the present pass over the data has had."""
-        return self._cursor.position
+        cursor = self._cursor
+        return cursor.position - sum(one.samples for one in cursor.owed if one.epoch == cursor.epoch)
 
     @property
     def samples_per_pass(self) -> int:

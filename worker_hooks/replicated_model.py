@@ -55,6 +55,8 @@ class ReplicatedModel(Framework):
         if self._decided_rate != 1:
             setting += f" decided factor on the learning rate {self._decided_rate!r}"
         place = f"epoch {self._cursor.epoch}, sample {self._cursor.position}, seed {self._stream.seed}"
+        if self._cursor.owed:
+            place += f", owed {' '.join(f'{one.epoch}:{one.begin}-{one.end}' for one in self._cursor.owed)}"
         if self._stream.pass_code:
             place += f", {DRAWN} {self._stream.pass_code:08x}"
         return Doing(kind, self.iteration, self._steps, self._layout_code(), place, setting)

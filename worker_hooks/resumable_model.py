@@ -75,7 +75,7 @@ class ResumableModel(EvaluatedModel):
     def _position(self) -> Position:
         """The place after the last complete iteration."""
         ratio = self._trained_ratio
-        cursor, left = self._stream.resumable(self._cursor)
+        cursor, left = self._stream.resumable(self._cursor, self.iteration)
         return Position(
             iteration=self.iteration,
             cursor=cursor,

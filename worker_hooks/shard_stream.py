@@ -39,7 +39,7 @@ class ShardStream(Batches):
         self._taken: list[tuple[Any, Place]] = []  # its samples
         self._is_used = True  # it is in a sum, or the script has left it out
         self._reader = ShardReader(self._open, shards.name_of, shards.close)
-        self._begin_pass(start.cursor, _pieces_of(start, shards) if start.cursor.position else None)
+        self._begin_pass(start.cursor, _pieces_of(start, shards) if start.cursor.is_inside else None)
 
     def _open(self, number: int) -> Iterator[Any]:
         return self._shards.open(number, derived_seed(self.seed, self._epoch, number))
@@ -142,7 +142,7 @@ class ShardStream(Batches):
         self._pass.see([Report(*map(round, report)) for report in reports])
         self._reported = self._place
 
-    def resumable(self, cursor: Cursor) -> tuple[Cursor, ShardsLeft | None]:
+    def resumable(self, cursor: Cursor, iteration: int) -> tuple[Cursor, ShardsLeft | None]:
         """As of the last sum: batches that the script left out after it come again."""
         left = self._pass.left() if self._reported.position else []
         return self._reported, ShardsLeft(len(self._shards), self._shards.code(), tuple(left))

@@ -136,12 +136,12 @@ def check_unit(place: Position, unit: Unit) -> None:
 
 def check_place(place: Position, samples: int) -> None:
     """Raises TrainingError if `place` is in the middle of an epoch of another length."""
-    if place.cursor.position and (place.left is not None or not place.epoch_samples):
+    if place.cursor.is_inside and (place.left is not None or not place.epoch_samples):
         raise TrainingError(
             f"the checkpoint is at sample {place.cursor.position} of a pass over a stream; resume with the same data, "
             "or from a checkpoint of the end of an epoch"
         )
-    if place.cursor.position and place.epoch_samples != samples:
+    if place.cursor.is_inside and place.epoch_samples != samples:
         raise TrainingError(
             f"the checkpoint is at sample {place.cursor.position} of a data set of {place.epoch_samples} samples, "
             f"this one has {samples}; resume with the same data, or from a checkpoint of the end of an epoch"
@@ -151,6 +151,7 @@ def check_place(place: Position, samples: int) -> None:
 def check_order(place: Position, source: DataSource) -> None:
     """Raises TrainingError if `place` is in the middle of an epoch whose samples come in another order now."""
     if place.cursor.position and place.pass_code:
+        source.forget(place.cursor.complete_epochs)
         code = source.code_of_pass(place.seed, place.cursor.epoch)
         if code != place.pass_code:
             raise TrainingError(

@@ -9,13 +9,13 @@ Pure: no clock, no I/O, no global random state.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import pairwise, starmap
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dynamix_ps.apportion import apportion
-from worker_hooks.sampler import Cursor, GlobalSampler, Order, Step
+from worker_hooks.sampler import Cursor, GlobalSampler, Order, Range, Step
 
 
 class TokenSampler(GlobalSampler):
@@ -39,8 +39,8 @@ class TokenSampler(GlobalSampler):
         self._lengths = np.maximum(lengths, 1)
         self._longest = int(self._lengths.max())
         self._padded = padded
-        self._pass: tuple[int, int] | None = None
-        self._tokens: NDArray[np.int64] = np.empty(0, dtype=np.int64)  # of each sample of the pass, in its order
+        self._coming: tuple[int, tuple[Range, ...]] | None = None
+        self._tokens: NDArray[np.int64] = np.empty(0, dtype=np.int64)  # of each sample that comes, in its order
         self._before: NDArray[np.int64] = np.empty(0, dtype=np.int64)  # tokens before each of them
 
     def plan_step(self, cursor: Cursor, sizes: Sequence[int]) -> Step:
@@ -51,20 +51,19 @@ class TokenSampler(GlobalSampler):
         total = sum(sizes)
         if total < 1:
             raise ValueError(f"a plan needs at least one token per iteration, got {tuple(sizes)}")
-        self._begin(cursor.epoch)
-        left = int(self._before[-1] - self._before[cursor.position])
+        begin = self._begin(cursor)
+        left = int(self._before[-1] - self._before[begin])
         surely = max(total - len(sizes) * (self._longest - 1), (total + 1) // 2)  # fits, in whatever order samples come
         budgets = sizes
         if surely < left < 2 * surely:
             budgets = apportion((left + 1) // 2, sizes, high=sizes)
-        taken = self._filled(cursor.position, budgets)
-        ends = np.cumsum([cursor.position, *taken]).tolist()
-        tokens = tuple(self._cost(begin, end) for begin, end in pairwise(ends))
-        after = Cursor(cursor.epoch + 1, 0) if ends[-1] == self.length else Cursor(cursor.epoch, ends[-1])
-        return Step(cursor, tuple(taken), after, tokens)
+        taken = self._filled(begin, budgets)
+        ends = np.cumsum([begin, *taken]).tolist()
+        tokens = tuple(starmap(self._cost, pairwise(ends)))
+        return Step(cursor, tuple(taken), cursor.after(sum(taken), self.length), tokens)
 
     def batches_per_pass(self, sizes: Sequence[int]) -> int:
-        self._begin(0)
+        self._begin(Cursor())
         return -(-int(self._before[-1]) // sum(sizes))
 
     def _filled(self, begin: int, budgets: Sequence[int]) -> list[int]:
@@ -77,7 +76,7 @@ class TokenSampler(GlobalSampler):
             place += taken[-1]
         if place == begin:  # no budget holds the next samples
             largest = max(range(len(budgets)), key=budgets.__getitem__)
-            taken[largest] = min(self._smallest, self.length - begin)
+            taken[largest] = min(self._smallest, len(self._tokens) - begin)
         return taken
 
     def _fitting(self, begin: int, budget: int) -> int:
@@ -93,8 +92,12 @@ class TokenSampler(GlobalSampler):
             return (end - begin) * int(self._tokens[begin:end].max(initial=0))
         return int(self._before[end] - self._before[begin])
 
-    def _begin(self, epoch: int) -> None:
-        if self._pass != (self.seed, epoch):
-            self._tokens = self._lengths[self._order(self.seed, epoch)[: self.length]]
+    def _begin(self, cursor: Cursor) -> int:
+        """Look up the tokens of what comes; returns the place of the next sample among them."""
+        begin = 0 if cursor.owed else cursor.position
+        ranges = cursor.coming(self.length) if cursor.owed else (Range(cursor.epoch, 0, self.length),)
+        if self._coming != (self.seed, ranges):
+            self._tokens = self._lengths[self._numbers(ranges)]
             self._before = np.concatenate([[0], np.cumsum(self._tokens)])
-            self._pass = self.seed, epoch
+            self._coming = self.seed, ranges
+        return begin

@@ -22,7 +22,7 @@ from typing import Any
 from dynamix_ps.errors import DIVERGED, TrainingError
 from dynamix_ps.metrics.noise import estimate
 from worker_hooks.agreement import GRADIENTS, WEIGHTED_GRADIENTS, name_workers
-from worker_hooks.batches import Batch
+from worker_hooks.batches import Batch, limit_reached
 from worker_hooks.resumable_model import ResumableModel
 from worker_hooks.termination import TERMINATION
 from worker_hooks.trailer import Contribution, GlobalView
@@ -71,7 +71,7 @@ class Training(ResumableModel):
         self._observer.loop_begun(self.iteration)
         self._loop = mine = object()
         try:
-            for batch in self._stream.run(self._cursor, self.iteration, last_epoch, last_iteration):
+            for batch in self._batches_until(last_epoch, last_iteration):
                 self._begin_batch(batch)
                 yield batch.data
                 if self._loop is not mine:
@@ -86,6 +86,15 @@ class Training(ResumableModel):
         finally:
             if self._loop is mine:
                 self._leave_loop()
+
+    def _batches_until(self, last_epoch: int | None, last_iteration: int | None) -> Iterator[Batch]:
+        """Batches until one of the limits is reached. What is found missing after the last one comes too."""
+        limits = last_epoch, last_iteration
+        yield from self._stream.run(self._cursor, self.iteration, *limits)
+        while (place := self._stream.resumable(self._cursor, self.iteration)[0]).owed:
+            if limit_reached(place, self.iteration, *limits):
+                return
+            yield from self._stream.run(self._cursor, self.iteration, *limits)
 
     def _leave_loop(self) -> None:
         """The script has left the loop over batches before its end. A batch that it has not used comes again."""

@@ -86,19 +86,23 @@ def run_workers(
         return cluster.results(timeout_s=90)
 
 
-def train_alone(batches: list[list[int]], tuned_batch: int | None = None) -> list[float]:
+def train_alone(batches: list[list[int]], tuned_batch: int | None = None, framework: str = "torch") -> list[float]:
     """One process, with torch, on the concatenated batches: all frameworks must come to this.
 
-    `tuned_batch`: the learning rate is for so many samples, and follows the batch in proportion.
+    `tuned_batch`: the learning rate is for so many samples, and follows the batch in proportion. Then SGD of MXNet
+    differs from that of torch: in its momentum, each gradient keeps the rate that it had.
     """
     inputs, targets = map(torch.from_numpy, make_data())
     model = TorchTraining.make_model(seed=0)
     optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM)
     for batch in batches:
-        if tuned_batch is not None:
-            optimizer.param_groups[0]["lr"] = LEARNING_RATE * len(batch) / tuned_batch
         optimizer.zero_grad()
         torch.nn.functional.mse_loss(model(inputs[batch]), targets[batch]).backward()
+        if tuned_batch is not None:
+            rate = LEARNING_RATE * len(batch) / tuned_batch
+            optimizer.param_groups[0]["lr"] = 1.0 if framework == "mxnet" else rate
+            for parameter in model.parameters() if framework == "mxnet" else ():
+                parameter.grad.mul_(rate)
         optimizer.step()
     return torch.cat([p.detach().flatten() for p in model.parameters()]).tolist()
 
@@ -213,7 +217,7 @@ def test_a_resume_with_fewer_and_then_with_more_workers_goes_on_exactly(
         assert results[0]["sizes"] == list(sizes)
         batches += concatenated(results, {0: sizes}, done=sum(map(len, batches)))
     assert_every_sample_once_per_epoch(batches)
-    alone = train_alone(batches, tuned_batch=24)
+    alone = train_alone(batches, 24, framework)
     for result in results:
         assert result["weights"] == pytest.approx(alone, rel=1e-6, abs=1e-9)
         assert result["weights"] == results[0]["weights"], "not the same bits on all workers"
