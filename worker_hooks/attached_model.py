@@ -18,7 +18,7 @@ from typing import Any
 from dynamix_ps.errors import CheckpointError, DynamixError, TrainingError
 from dynamix_ps.messages import Plan
 from worker_hooks import failure
-from worker_hooks.batches import Batches, BatchStream, StreamWorker
+from worker_hooks.batches import NOTHING_READ, Batches, BatchStream, StreamWorker
 from worker_hooks.checkpoint import Position, newest_valid_checkpoint
 from worker_hooks.data_source import DataSetSource, DataSource
 from worker_hooks.iteration import IterationInFlight
@@ -93,7 +93,7 @@ class AttachedModel(PositionedModel):
         comm.declare(self._evaluation_key)
 
         size = batch_size or self._source.batch_size or FIRST_SIZE
-        own_sizes = of_every_worker(comm, f"{prefix}.size", size) * len(self._workers.here)
+        own_sizes = self._workers.by_slot(of_every_worker(comm, f"{prefix}.size", size))
         self._fresh = self._fresh_start(settings.first_plan(own_sizes), own_seed)
         start = self._same_start(prefix)
         if start.seed != own_seed:
@@ -104,7 +104,7 @@ class AttachedModel(PositionedModel):
         session.start(self._sizes_here, start.iteration, f"{self.framework} {self.framework_version}")
         if detail := getattr(self._source.dataset, "degraded", None):  # it says that it is not what was asked for
             session.reporter.event("degraded", what="data", detail=detail)
-        if self._adaptive and self._lag >= settings.window and self.rank == 0:
+        if self._adaptive and self._lag >= settings.window and self._leads:
             self._degraded(
                 "plans",
                 f"{self._lag} batches are prepared ahead and a window has {settings.window} iterations, so a plan "
@@ -191,7 +191,7 @@ class AttachedModel(PositionedModel):
         Raises CheckpointError, on every worker, if the checkpoint is unusable.
         """
         key = f"{prefix}.state"
-        if self.rank != 0:
+        if self._comm.rank != 0:
             packed = self._comm.broadcast(key, b"")
             if packed.startswith(_REFUSED):
                 raise CheckpointError(packed.removeprefix(_REFUSED).decode())
@@ -241,7 +241,7 @@ class AttachedModel(PositionedModel):
         self._samples = self._source.samples_per_pass(start.pass_batch)
         reporter = self._session.reporter
         self.iteration, self._cursor = start.iteration, start.cursor
-        self._switch = PlanSwitch(start.plan, self._lag)
+        self._switch = PlanSwitch(start.plan, self._lag, settings.bounds)
         self._stream = self._batches_from(start)
         self._rate = LearningRate(
             settings.lr_rule, self._reference_batch, self.size, start.noise, settings.decides_rate, start.lr_guard
@@ -274,8 +274,10 @@ class AttachedModel(PositionedModel):
 
     def _report_reading(self) -> None:
         """All workers tell what they have read of a stream. Collective."""
-        if self.size == 1:
-            self._stream.told([self._stream.report(used=False)])
+        if self._comm.size == 1:
+            reports = [NOTHING_READ] * self.size
+            reports[self.rank] = self._stream.report(used=False)
+            self._stream.told(reports, (self.rank,))
         else:
             with self._watch.blocked():
                 self._announce("for the next batch of a stream")
@@ -289,7 +291,7 @@ class AttachedModel(PositionedModel):
         if self._began:
             return
         self._began = True
-        if self._unclaimed and self.rank == 0:
+        if self._unclaimed and self._leads:
             names = ", ".join(self._unclaimed)
             self._degraded(
                 "checkpoint",

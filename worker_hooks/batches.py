@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from dynamix_ps.errors import TrainingError
 from dynamix_ps.messages import Plan
+from worker_hooks.agreement import name_workers
 from worker_hooks.checkpoint import ShardsLeft
 from worker_hooks.data_source import DataSource
 from worker_hooks.global_generators import derived_seed
@@ -59,6 +60,7 @@ class StreamWorker(NamedTuple):
 
 
 StreamReport = tuple[float, float, float, float]  # what a stream tells of one worker in every sum
+NOTHING_READ: StreamReport = (0.0, 0.0, 0.0, 0.0)
 
 
 def limit_reached(place: Cursor, number: int, last_epoch: int | None, last_iteration: int | None) -> bool:
@@ -101,10 +103,21 @@ class Batches(ABC):
 
     def report(self, used: bool) -> StreamReport:
         """What goes into the trailer of a sum. `used`: the batch at hand is part of it."""
-        return 0.0, 0.0, 0.0, 0.0
+        return NOTHING_READ
 
-    def told(self, reports: Sequence[StreamReport]) -> None:  # noqa: B027  # most need to know nothing
-        """The reports of all workers are there."""
+    def told(self, reports: Sequence[StreamReport], present: Collection[int]) -> None:  # noqa: B027  # most need none
+        """The reports of all workers are there, but for those that are not `present`: these are lost."""
+
+    def missed(self, step: Step, ranks: Collection[int], iteration: int) -> None:
+        """The parts of the workers `ranks` in `step` are in no sum: their samples come again from `iteration` on, on
+        all workers. None may have prepared a batch of that iteration yet.
+
+        Raises TrainingError, on all workers, where samples cannot come again.
+        """
+        raise TrainingError(
+            f"{name_workers(sorted(ranks))} was lost with samples of a stream, which have no numbers, so they cannot "
+            "come again; resume from a checkpoint, or pass a data set with len(d) and d[i]"
+        )
 
     def resumable(self, cursor: Cursor, iteration: int) -> tuple[Cursor, ShardsLeft | None]:
         """Where a resume begins if training is at `cursor` and `iteration` is next, and what is left there of the
@@ -176,11 +189,7 @@ class BatchStream(Batches):
         if refused:
             raise refused[0]
 
-    def missed(self, step: Step, ranks: Iterable[int], iteration: int) -> None:
-        """The parts of the workers `ranks` in `step` are in no sum: they are owed from `iteration` on, on all workers.
-
-        No worker may have prepared a batch of that iteration yet.
-        """
+    def missed(self, step: Step, ranks: Collection[int], iteration: int) -> None:
         self._missed.append((iteration, tuple(one for rank in ranks for one in self._sampler.ranges(step, rank))))
 
     def resumable(self, cursor: Cursor, iteration: int) -> tuple[Cursor, ShardsLeft | None]:

@@ -9,19 +9,18 @@ first sample of the global batch looks like.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 from dynamix_ps.errors import TrainingError
 from worker_hooks.agreement import name_workers
-from worker_hooks.batches import Batch, Batches, StreamReport, StreamWorker, limit_reached
+from worker_hooks.batches import NOTHING_READ, Batch, Batches, StreamReport, StreamWorker, limit_reached
 from worker_hooks.checkpoint import Position, ShardsLeft
 from worker_hooks.fingerprint import look_of
 from worker_hooks.sampler import Cursor, GlobalSampler, Step
 from worker_hooks.shard_reader import Place, ShardReader
 from worker_hooks.shards import Piece
 
-NOTHING = (0.0, 0.0, 0.0, 0.0)
 ONE_SHARD = ShardsLeft(1, 0, ())  # what checkpoints say of a stream; the cursor is the place in it
 
 
@@ -54,7 +53,7 @@ class CommonStream(Batches):
         self._without_samples: Any = None  # a batch for a share of 0 samples
         self._last: Step | None = None  # that was handed out
         self._taken: list[tuple[Any, Place]] = []  # samples of all workers in it
-        self._look: StreamReport = NOTHING
+        self._look: StreamReport = NOTHING_READ
         self._epoch: int | None = None  # that is read; none: reading begins with the first loop
         self._reader = ShardReader(open_pass, lambda epoch: f"of epoch {epoch}")
 
@@ -117,21 +116,17 @@ class CommonStream(Batches):
     def report(self, used: bool) -> StreamReport:
         return self._look
 
-    def told(self, reports: Sequence[StreamReport]) -> None:
+    def told(self, reports: Sequence[StreamReport], present: Collection[int]) -> None:
         """Raises TrainingError, on all workers alike, if they read different streams."""
-        codes = [report[0] for report in reports]
-        values = [report[1] for report in reports]
         tolerance = max(report[2] for report in reports)
-        odd = [
-            rank
-            for rank in range(1, len(reports))
-            if codes[rank] != codes[0] or abs(values[rank] - values[0]) > tolerance
-        ]
+        first = min(present)
+        code, value, *_ = reports[first]
+        odd = [rank for rank in present if reports[rank][0] != code or abs(reports[rank][1] - value) > tolerance]
         if odd:
             raise TrainingError(
-                f"the stream of {name_workers(odd)} gives other samples than that of worker 0; no step was made with "
-                "them. Every worker must read the same samples in the same order, and the hook gives each its part: "
-                "seed what is random in the stream alike, leave out what splits it between workers, or pass "
+                f"the stream of {name_workers(odd)} gives other samples than that of worker {first}; no step was made "
+                "with them. Every worker must read the same samples in the same order, and the hook gives each its "
+                "part: seed what is random in the stream alike, leave out what splits it between workers, or pass "
                 "dynamix.shards(...), of which every worker reads some"
             )
 

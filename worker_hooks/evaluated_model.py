@@ -96,7 +96,7 @@ class EvaluatedModel(AttachedModel):
             known = directions(share.sums, higher_is_better, lower_is_better)
             total = self._comm.total(self._evaluation_key, packed(share, self._comm.rank, self._comm.size))
         values = means(total, share, self._comm.size)
-        if self.rank == 0:
+        if self._leads:
             samples, label = samples_of(total), AVERAGED if averaged else ""
             told = {label + name: value for name, value in values.items()}
             ways = {label + name: higher for name, higher in known.items()}
@@ -117,7 +117,7 @@ class EvaluatedModel(AttachedModel):
         Raises TrainingError for a direction of a name that is not in `values`.
         """
         known = directions(values, higher_is_better, lower_is_better)
-        if self.rank == 0 and values:
+        if self._leads and values:
             numbers = {name: float(value) for name, value in values.items()}
             self._observer.evaluated(self.iteration, self.epoch, numbers, known, None, self._trained_samples)
 

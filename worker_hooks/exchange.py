@@ -109,6 +109,10 @@ class Bucket(ABC):
         """Multiply the gradients in the buffer."""
 
     @abstractmethod
+    def scale_statistics(self, factor: float) -> None:
+        """Multiply the summed running statistics in the buffer; 0: put the model's own in their place."""
+
+    @abstractmethod
     def deliver(self, present: NDArray[np.bool_]) -> None:
         """Make the received sum the gradients of those parameters that any worker has one of."""
 
@@ -124,6 +128,7 @@ class GradientExchange:
         self._comm, self._workers = comm, workers
         self.buckets = buckets
         self._parameters = sum(len(bucket.parameters) for bucket in buckets)
+        self.leader = workers.leader  # slot of the one that leads, as of the last sum
         self._trailer = np.zeros(trailer.length(workers.count, self._parameters))
         self.weight = self._share = 0.0
         self._measure = False
@@ -177,9 +182,13 @@ class GradientExchange:
         self._add_square(last)
         grad_sq = self._weighted_sq / self.weight**2 if self._measure and self.weight else float("nan")
         present = np.concatenate([bucket.present for bucket in self.buckets])
-        trailer.encode(contribute(grad_sq), self._workers.here.start, self._workers.count, present, self._trailer)
+        self._encode(contribute(grad_sq), present)
         last.write_trailer(self._trailer)
         last.handle = self._comm.push_pull(last.name, last.buffer)
+
+    def _encode(self, mine: Sequence[trailer.Contribution], present: NDArray[np.bool_]) -> None:
+        first, slots = self._workers.here.start, self._workers.count
+        trailer.encode(mine, first, slots, present, self._trailer, leads=first == self.leader)
 
     def receive(self, on_slow: Callable[[float], None]) -> trailer.GlobalView:
         """Wait for all sums; the gradients of the model are not touched yet.
@@ -188,7 +197,7 @@ class GradientExchange:
         """
         self._wait([bucket.handle for bucket in self.buckets], on_slow)
         self._received = self.buckets[-1].read_trailer()
-        return trailer.decode(self._received, self._workers.count)
+        return self._decode(self._received)
 
     def _wait(self, handles: Sequence[int | None], on_slow: Callable[[float], None]) -> None:
         began_s = time.monotonic()
@@ -197,11 +206,16 @@ class GradientExchange:
             while not self._comm.wait(handle, WAIT_SLICE_S):
                 on_slow(time.monotonic() - began_s)
 
-    def deliver(self, factor: float = 1.0) -> None:
-        """Make the sums that were received, times `factor`, the gradients of the model: sum(b_i g_i) / B."""
+    def deliver(self, factor: float = 1.0, statistics_factor: float = 1.0) -> None:
+        """Make the sums that were received, times `factor`, the gradients of the model: sum(b_i g_i) / B.
+
+        The summed running statistics, times `statistics_factor`, become those of the model; 0: it keeps its own.
+        """
         if factor != 1.0:
             for bucket in self.buckets:
                 bucket.scale(factor)
+        if statistics_factor != 1.0:
+            self.buckets[-1].scale_statistics(statistics_factor)
         present, begin = trailer.present(self._received, self._workers.count), 0
         for bucket in self.buckets:
             end = begin + len(bucket.parameters)
@@ -214,11 +228,16 @@ class GradientExchange:
         It uses the same keys in the same order, so that it meets whatever sum the other workers are in.
         """
         none = np.zeros(self._parameters, dtype=np.bool_)
-        trailer.encode((mine,), self._workers.here.start, self._workers.count, none, self._trailer)
+        self._encode((mine,), none)
         self.buckets[-1].write_trailer(self._trailer)
         handles = [self._comm.push_pull(each.name, each.buffer, each.trailer_begin) for each in self.buckets]
         self._wait(handles, on_slow)
-        return trailer.decode(self.buckets[-1].read_trailer(), self._workers.count)
+        return self._decode(self.buckets[-1].read_trailer())
+
+    def _decode(self, received: NDArray[np.floating[Any]]) -> trailer.GlobalView:
+        view = trailer.decode(received, self._workers.count)
+        self.leader = view.present[0]
+        return view
 
     def is_finite(self) -> bool:
         """Whether the sums that were received are finite: the same on all workers."""
@@ -246,6 +265,7 @@ class GradientExchange:
 
         Returns the names of parameters that have such gradients but are trained no more.
         """
+        self.leader = before.leader
         before.close()
         return []
 

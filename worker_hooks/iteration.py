@@ -10,13 +10,14 @@ the training script: they raise TrainingError, which says what to call.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
 from dynamix_ps.errors import TrainingError
 from worker_hooks.batches import Batch
 from worker_hooks.learning_rate import StepRate
+from worker_hooks.sampler import Step
 from worker_hooks.trailer import GlobalView
 
 
@@ -79,6 +80,7 @@ class IterationInFlight:
     parts: tuple[WorkerPart, ...] = ()  # of the workers of this process in the last sum
     sum: GradientSum | None = None  # the last one
     rate: StepRate = StepRate()  # of the last step
+    missing: Collection[int] = ()  # workers that were to be in the coming sum, and are not
     rolled_back = False  # the state is that of an earlier iteration again, and this one changes nothing
 
     def __init__(self) -> None:
@@ -126,15 +128,22 @@ class IterationInFlight:
 
     @property
     def sizes_due(self) -> tuple[int, ...]:
-        """Samples of every worker that the next sum is of, as the plan has them."""
-        due = self._due or [self.batch]
-        return tuple(map(sum, zip(*(batch.step.sizes for batch in due), strict=True)))
+        """Samples of every worker that the next sum is of, as the plan has them; 0 of those that are missing."""
+        return self._added_up([batch.step.sizes for batch in self._due or [self.batch]])
 
     @property
     def spent_due(self) -> tuple[int, ...]:
         """The same in the unit of the plan."""
-        due = self._due or [self.batch]
-        return tuple(map(sum, zip(*(batch.step.spent for batch in due), strict=True)))
+        return self._added_up([batch.step.spent for batch in self._due or [self.batch]])
+
+    def _added_up(self, sizes: Sequence[Sequence[int]]) -> tuple[int, ...]:
+        total = tuple(map(sum, zip(*sizes, strict=True)))
+        return tuple(0 if rank in self.missing else size for rank, size in enumerate(total)) if self.missing else total
+
+    @property
+    def steps_due(self) -> list[Step]:
+        """The samples of the batches that the next sum is of."""
+        return [batch.step for batch in self._due or [self.batch]]
 
     def begin(self, batch: Batch) -> None:
         """The script gets this batch."""
@@ -200,6 +209,7 @@ class IterationInFlight:
     def summed(self, view: GlobalView, squared_norm: float, sizes: tuple[float, ...]) -> None:
         self.sum = GradientSum(view, squared_norm, self.batches_due, sizes)
         self.spent = self.spent_due
+        self.missing = ()
         self._due.clear()
         self._stepped.clear()
         self._phase = Phase.SUMMED

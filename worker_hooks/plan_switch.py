@@ -8,9 +8,11 @@ unanimous yet.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import lru_cache
 
+from dynamix_ps.apportion import apportion
 from dynamix_ps.messages import Plan
 from dynamix_ps.rpc.plan_rules import LARGEST_VERSION
 
@@ -36,15 +38,35 @@ def agreed_version(bit_sums: Sequence[float], workers: int) -> int | None:
     return version
 
 
+def shared_out(plan: Plan, weights: Sequence[float], bounds: Sequence[tuple[int, int]] | None) -> Plan:
+    """`plan` with its global batch shared in proportion to `weights`, one per worker.
+
+    `bounds`: (smallest, largest) size of every worker; none: there are no bounds. The global batch changes where the
+    workers together cannot have it.
+    """
+    total = plan.global_batch
+    if bounds is None:
+        return replace(plan, batch_sizes=apportion(total, weights))
+    low, high = zip(*bounds, strict=True)
+    return replace(plan, batch_sizes=apportion(min(max(total, sum(low)), sum(high)), weights, low, high))
+
+
 class PlanSwitch:
     """Which plan is in force at which iteration.
 
     A plan agreed in the sum of iteration t takes effect at t + 1 + `lag`, where `lag` is how many batches
     are prepared ahead (their sizes are already fixed). Every worker must use the same lag; a worker may prepare fewer.
+
+    Workers that are missing in a sum get no samples from then on, with the same lag: the others share theirs.
+
+    Args:
+        bounds: (smallest, largest) size of every worker; none: there are no bounds.
     """
 
-    def __init__(self, plan: Plan, lag: int = 0) -> None:
+    def __init__(self, plan: Plan, lag: int = 0, bounds: Sequence[tuple[int, int]] | None = None) -> None:
         self.lag = lag
+        self._bounds = bounds
+        self._missing: set[int] = set()
         self.newest_scheduled = plan
         self._held = plan
         self._scheduled = [(0, plan)]  # (first iteration, plan), rising; the first one is in force
@@ -61,10 +83,24 @@ class PlanSwitch:
         An agreed version is always the one this worker voted for, because its own bits are in the sum.
         """
         if agreed is not None and agreed > self.newest_scheduled.version:
-            self.newest_scheduled = self._held
-            self._scheduled.append((iteration + 1 + self.lag, self._held))
+            self._schedule(iteration, self._held)
         while len(self._scheduled) > 1 and self._scheduled[1][0] <= iteration:
             del self._scheduled[0]
+
+    def miss(self, iteration: int, ranks: Iterable[int]) -> None:
+        """These workers were to have samples in the sum of `iteration`, and are not in it."""
+        self._missing.update(ranks)
+        self._schedule(iteration, self.newest_scheduled)
+
+    def _schedule(self, iteration: int, plan: Plan) -> None:
+        if self._missing:
+            sizes = [0 if rank in self._missing else size for rank, size in enumerate(plan.batch_sizes)]
+            bounds = self._bounds or [(0, plan.global_batch)] * len(sizes)
+            plan = shared_out(
+                plan, sizes, [(0, 0) if rank in self._missing else own for rank, own in enumerate(bounds)]
+            )
+        self.newest_scheduled = plan
+        self._scheduled.append((iteration + 1 + self.lag, plan))
 
     def plan_at(self, iteration: int) -> Plan:
         """The plan in force at `iteration`, which may be up to `lag` iterations ahead of the last sum's next one."""

@@ -14,6 +14,8 @@ from worker_hooks.framework import Framework
 from worker_hooks.trailer import Contribution, GlobalView
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from dynamix_ps.comm import Comm
     from worker_hooks.batches import Batches
     from worker_hooks.exchange import GradientExchange
@@ -44,6 +46,11 @@ class ReplicatedModel(Framework):
     def _decided_rate(self) -> float:
         """What plan and guard have decided on, as a factor on the script's learning rate."""
         return 1.0
+
+    @property
+    def _leads(self) -> bool:
+        """Whether this worker does what one worker does for all, such as checkpoints."""
+        return self.rank == self._exchange.leader
 
     @property
     def _has_local(self) -> bool:
@@ -82,7 +89,7 @@ class ReplicatedModel(Framework):
         view = self._exchange.announce(mine, lambda waited_s: self._stall.waiting(self.iteration, waited_s))
         self._sums += 1
         self._check_agreement(view, kind)
-        self._stream.told(view.stream)
+        self._stream.told(view.stream, view.present)
 
     def agree(self, what: str) -> None:
         """Wait until all workers are about to do `what`, before a sum that is not one of gradients. Collective.
@@ -93,7 +100,12 @@ class ReplicatedModel(Framework):
 
     def _check_agreement(self, view: GlobalView, kind: str) -> None:
         """Raises TrainingError, the same on all workers, unless all do the same with the same weights."""
-        if view.doing.count(view.doing[0]) == self.size and not weights_differ(view.weights, self._weights_tolerance()):
+        doing: Sequence[int] = view.doing
+        weights: Sequence[Sequence[float]] = view.weights
+        if len(present := view.present) < self.size:
+            doing = [doing[rank] for rank in present]
+            weights = [[part[rank] for rank in present] for part in weights]
+        if doing.count(doing[0]) == len(doing) and not weights_differ(weights, self._weights_tolerance()):
             return
         mine = Account(self._doing(kind), self._described_parameters(), self._all_weights())
         told = self._comm.gather(f"{self._prefix}.account", mine.pack())
@@ -116,7 +128,7 @@ class ReplicatedModel(Framework):
         self._check_left(left)
         if added and self.size > 1:
             key = f"{self._prefix}.layout{self._layouts}.added"
-            values = self._comm.broadcast(key, self._pack_parameters(added) if self.rank == 0 else b"")
+            values = self._comm.broadcast(key, self._pack_parameters(added) if self._comm.rank == 0 else b"")
             if before_forward:
                 self._unpack_parameters(added, values)
             else:

@@ -58,7 +58,7 @@ class ResumableModel(EvaluatedModel):
             self._registered[name] = one
             if name in self._unclaimed:
                 self._restore_registered(name)
-            elif self.iteration and self.rank == 0 and not self._began:
+            elif self.iteration and self._leads and not self._began:
                 self._degraded("checkpoint", f"it has no state of {name}, which begins anew")
 
     def _restore_registered(self, name: str) -> None:
@@ -122,7 +122,7 @@ class ResumableModel(EvaluatedModel):
         for name in self._registered:
             if name in self._unclaimed:
                 self._restore_registered(name)
-            elif self.rank == 0:
+            elif self._leads:
                 self._degraded("checkpoint", f"it has no state of {name}, which begins anew")
 
     def save(self, path: Path | str | None = None) -> None:
@@ -134,7 +134,7 @@ class ResumableModel(EvaluatedModel):
         count as training time.
         """
         self._check_own_weights("run.save()")
-        if self.rank != 0:
+        if not self._leads:
             return
         if path is None and self._session.folder is None:
             raise TrainingError("run.save() needs a path when there is no run folder")
@@ -176,7 +176,7 @@ class ResumableModel(EvaluatedModel):
     @property
     def _saves_at_term(self) -> bool:
         """Whether worker 0 writes a checkpoint at SIGTERM. The others know it from the newest sum."""
-        if self.rank == 0:
+        if self._leads:
             return self._settings.checkpoint_on_term and (
                 self._saved_in is not None or bool(self._settings.checkpoint_every)
             )

@@ -7,7 +7,7 @@ pass, the workers report in a sum of their trailers alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -138,8 +138,10 @@ class ShardStream(Batches):
             report = report._replace(done=done, offset=offset)
         return report
 
-    def told(self, reports: Sequence[StreamReport]) -> None:
-        self._pass.see([Report(*map(round, report)) for report in reports])
+    def told(self, reports: Sequence[StreamReport], present: Collection[int]) -> None:
+        self._pass.see(
+            [Report(*map(round, report)) if rank in present else None for rank, report in enumerate(reports)]
+        )
         self._reported = self._place
 
     def resumable(self, cursor: Cursor, iteration: int) -> tuple[Cursor, ShardsLeft | None]:

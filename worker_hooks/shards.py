@@ -50,12 +50,22 @@ class ShardPass:
         self._done = [0] * workers  # pieces that were used up
         self._ready = [0] * workers
         self._wants = [1] * workers  # until it gets a piece
+        self._empty: set[int] = set()  # slots without a worker, as of the last reports
         self._is_fresh = True  # no batch was taken since the last reports
 
-    def see(self, reports: Sequence[Report]) -> None:
-        """Take in the reports of all workers. All pieces that they have got are known to them."""
+    def see(self, reports: Sequence[Report | None]) -> None:
+        """Take in the reports of all workers. All pieces that they have got are known to them.
+
+        Without a report a slot is empty: what its worker had not used up when it reported last is for others.
+        """
+        self._empty = {rank for rank, report in enumerate(reports) if report is None}
         for rank, report in enumerate(reports):
             held = self._held[rank]
+            if report is None:
+                self._waiting.extendleft(reversed(held))
+                held.clear()
+                self._done[rank], self._ready[rank], self._wants[rank] = 0, 0, 1
+                continue
             del held[: report.done - self._done[rank]]
             if held:
                 held[0] = held[0]._replace(offset=report.offset)
@@ -91,7 +101,7 @@ class ShardPass:
         need less time for all that is left than it for one piece.
         """
         given: list[list[Piece]] = [[] for _ in self._held]
-        asking = [rank for rank, size in enumerate(sizes) if size and self._wants[rank]]
+        asking = [rank for rank, size in enumerate(sizes) if size and self._wants[rank] and rank not in self._empty]
         while asking:
             for rank in asking:
                 if self._is_of_use(rank, sizes):

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dynamix_ps.apportion import apportion
 from dynamix_ps.comm import Comm
 from dynamix_ps.config.schema import Unit
 from dynamix_ps.data_planes import FRAMEWORKS
@@ -21,6 +20,7 @@ from worker_hooks.agreement import different_parameters
 from worker_hooks.checkpoint import Position
 from worker_hooks.data_source import DataSource
 from worker_hooks.fingerprint import ROW, Fingerprint, difference, fingerprint
+from worker_hooks.plan_switch import shared_out
 
 _NONE = np.empty(0, dtype=np.int64)
 FETCHES = (2, 12)  # 12: what is random by one chance in two looks alike on two workers, and differs, once in 4^11 times
@@ -172,17 +172,12 @@ def plan_for(plan: Plan, first_sizes: Sequence[int], bounds: Sequence[tuple[int,
         bounds: (smallest, largest) size of every worker; none: there are no bounds. The global batch changes where
             the workers together cannot have it.
     """
-    sizes, total = plan.batch_sizes, plan.global_batch
-    if len(sizes) == len(first_sizes):
-        if bounds is None:
-            return plan
-        sizes = tuple(min(max(size, low), high) for size, (low, high) in zip(sizes, bounds, strict=True))
-    elif bounds is None:
-        sizes = apportion(total, first_sizes)
-    else:
-        low, high = zip(*bounds, strict=True)
-        sizes = apportion(min(max(total, sum(low)), sum(high)), first_sizes, low, high)
-    return replace(plan, batch_sizes=sizes)
+    if len(plan.batch_sizes) != len(first_sizes):
+        return shared_out(plan, first_sizes, bounds)
+    if bounds is None:
+        return plan
+    sizes = (min(max(size, low), high) for size, (low, high) in zip(plan.batch_sizes, bounds, strict=True))
+    return replace(plan, batch_sizes=tuple(sizes))
 
 
 def resized(saved: Plan, plan: Plan) -> str:

@@ -5,11 +5,12 @@ It needs no message of its own. Layout, in the float type of the buffer, summed 
     loss           loss of worker i times its share of the global batch, or times its units  1
     correct        correctly classified samples                                              1
     judged         samples or units whose correct ones the script has counted                1
-    global_sq      |g|^2 of the sum before, as worker 0 computed it; 0: not measured         1
+    global_sq      |g|^2 of the sum before, as the leader computed it; 0: not measured       1
     lasted         seconds of the iteration before                                           1
-    leaving        workers that end after this iteration, by SIGTERM (termination.py)        1
-    saves          1: worker 0 would write a checkpoint then                                 1
+    saves          1: the leader would write a checkpoint if a worker ended                  1
     votes          bits of the newest plan held (plan_switch.py)                       VERSION_BITS
+    members        incarnation of the worker in slot i; 0: the slot is empty                  N
+    leaving        1 in the slot of a worker that ends after this iteration, by SIGTERM       N
     samples        samples really processed since the sum before, in the slot of worker i    N
     grad_sq        |g_i|^2, g_i the mean gradient of worker i; 0: not measured                N
     waited         seconds worker i waited in the iteration before                            N
@@ -21,13 +22,15 @@ It needs no message of its own. Layout, in the float type of the buffer, summed 
     stream         four numbers of the stream that worker i reads (batches.py)              4N
     present        workers that have a gradient of parameter p                                P
 
-Counts and codes stay exact in float32 up to 2^24.
+N is the number of slots. Who is in a sum and who is not, everybody reads from the sum itself; the one in the lowest
+slot that is not empty leads: it does what one worker does for all. Counts and codes stay exact in float32 up to 2^24.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import compress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,9 +38,9 @@ from numpy.typing import NDArray
 
 from worker_hooks.plan_switch import VERSION_BITS, agreed_version, version_bits
 
-_VOTES = 7
+_VOTES = 6
 _SLOTS = _VOTES + VERSION_BITS  # the parts with one value per worker begin here
-_PARTS = 12
+_PARTS = 14
 
 
 class Contribution(NamedTuple):
@@ -52,10 +55,11 @@ class Contribution(NamedTuple):
     doing: int  # 24 bits
     weights: tuple[float, float]  # direction and size of a sample
     judged: float = 0  # samples or units that `correct` is of
-    global_sq: float = math.nan  # |g|^2 of the sum before; NaN: not measured; only worker 0's travels
+    global_sq: float = math.nan  # |g|^2 of the sum before; NaN: not measured; only the leader's travels
     lasted_s: float = 0.0
     leaving: bool = False
-    saves: bool = False  # only worker 0's travels
+    saves: bool = False  # only the leader's travels
+    member: int = 1  # incarnation of the worker, above 0
     units: float = 0.0  # that its loss is a mean over, where these are not samples
     stream: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 0.0)  # what it tells of its reading
 
@@ -75,10 +79,26 @@ class GlobalView(NamedTuple):
     weights: tuple[tuple[float, ...], tuple[float, ...]]  # directions and sizes of all workers
     global_sq: float = math.nan  # |g|^2 of the sum before, NaN where it was not measured
     lasted_s: float = 0.0  # the iteration before, mean of the workers
-    leaving: bool = False  # whether a worker ends after this iteration, by SIGTERM
-    saves: bool = False  # whether worker 0 would write a checkpoint then
+    members: tuple[int, ...] = ()  # incarnations of the workers by slot; 0: it is empty
+    leaving_ranks: tuple[int, ...] = ()  # of workers that end after this iteration, by SIGTERM
+    saves: bool = False  # whether the leader would write a checkpoint then
     units: tuple[float, ...] = ()  # of every worker; zeros where losses are means over samples
     stream: tuple[tuple[float, float, float, float], ...] = ()  # of every worker
+
+    @property
+    def present(self) -> list[int]:
+        """The slots of the workers in this sum, the leader's first."""
+        return [slot for slot, member in enumerate(self.members) if member]
+
+    @property
+    def shortest_wait_s(self) -> float:
+        """Of the worker that waited least in the iteration before."""
+        return min(compress(self.waited_s, self.members))
+
+    @property
+    def leaving(self) -> bool:
+        """Whether a worker ends after this iteration."""
+        return bool(self.leaving_ranks)
 
     @property
     def loss_weight(self) -> float:
@@ -87,7 +107,7 @@ class GlobalView(NamedTuple):
 
 
 def length(workers: int, parameters: int) -> int:
-    """Number of values in the trailer for `workers` workers and `parameters` parameters."""
+    """Number of values in the trailer for so many slots of workers, and `parameters` parameters."""
     return _SLOTS + _PARTS * workers + parameters
 
 
@@ -97,6 +117,7 @@ def encode(
     workers: int,
     present: NDArray[np.bool_],
     out: NDArray[np.floating[Any]],
+    leads: bool,
 ) -> None:
     """Write the trailer of one process to `out`, shape (length(workers, len(present)),).
 
@@ -105,9 +126,10 @@ def encode(
     Args:
         mine: of the workers of this process, from worker `rank` on. They hold the same plan.
         present: for every parameter whether this process has a gradient.
+        leads: whether the leader is one of them.
     """
     first = mine[0]
-    global_sq = first.global_sq if rank == 0 and math.isfinite(first.global_sq) else 0.0
+    global_sq = first.global_sq if leads and math.isfinite(first.global_sq) else 0.0
     slots = [0.0] * (_PARTS * workers)
     loss = correct = judged = 0.0
     for place, one in enumerate(mine, start=rank):
@@ -117,8 +139,9 @@ def encode(
             correct, judged = correct + one.correct, judged + one.judged
         grad_sq = one.grad_sq if math.isfinite(one.grad_sq) else 0.0
         broken = 0.0 if finite else 1.0
+        who = one.member, 1.0 if one.leaving else 0.0
         told = (one.samples, grad_sq, one.waited_s, broken, one.doing, *one.weights, one.units, *one.stream)
-        slots[place::workers] = told
+        slots[place::workers] = who + told
     votes = version_bits(first.plan_version)
     begin = _SLOTS + _PARTS * workers
     out[:begin] = [
@@ -127,8 +150,7 @@ def encode(
         judged,
         global_sq,
         sum(one.lasted_s for one in mine),
-        1.0 if first.leaving else 0.0,
-        1.0 if first.saves and rank == 0 else 0.0,
+        1.0 if first.saves and leads else 0.0,
         *(votes if len(mine) == 1 else (len(mine) * vote for vote in votes)),
         *slots,
     ]
@@ -139,18 +161,18 @@ def decode(total: NDArray[np.floating[Any]], workers: int) -> GlobalView:
     """Read the summed trailer. Means over nothing are NaN."""
     end = _SLOTS + _PARTS * workers
     values = total[:end].tolist()  # once: plain lists are several times faster here than arrays
-    loss, correct, judged, global_sq, lasted_s, leaving, saves = values[:_VOTES]
-    sizes, grad_sq, waited_s, broken, doing, directions, weight_sizes, units, *stream = (
+    loss, correct, judged, global_sq, lasted_s, saves = values[:_VOTES]
+    members, leaving, sizes, grad_sq, waited_s, broken, doing, directions, weight_sizes, units, *stream = (
         values[start : start + workers] for start in range(_SLOTS, end, workers)
     )
-    samples = round(sum(sizes))
+    samples, count = round(sum(sizes)), workers - members.count(0.0)
     if (total_units := sum(units)) > 0:
         loss /= total_units
     return GlobalView(
         samples=samples,
         loss=loss if samples else math.nan,
         accuracy=correct / judged if judged else math.nan,
-        agreed_version=agreed_version(values[_VOTES:_SLOTS], workers),
+        agreed_version=agreed_version(values[_VOTES:_SLOTS], count),
         worker_samples=tuple(map(round, sizes)),
         grad_sq=tuple(square or math.nan for square in grad_sq),
         waited_s=tuple(waited_s),
@@ -158,8 +180,9 @@ def decode(total: NDArray[np.floating[Any]], workers: int) -> GlobalView:
         doing=tuple(map(int, doing)),
         weights=(tuple(directions), tuple(weight_sizes)),
         global_sq=global_sq or math.nan,
-        lasted_s=lasted_s / workers,
-        leaving=leaving > 0,
+        lasted_s=lasted_s / count,
+        members=tuple(map(int, members)),
+        leaving_ranks=tuple(rank for rank in range(workers) if leaving[rank]) if any(leaving) else (),
         saves=saves > 0,
         units=tuple(units),
         stream=tuple(zip(*stream, strict=True)),

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from dynamix_ps.errors import DIVERGED, TrainingError
@@ -253,20 +253,29 @@ class Training(ResumableModel):
             )
         self._sums += 1
         self._check_agreement(view, self._kind)
+        planned = sum(now.sizes_due)
+        if 0 in view.members:
+            now.missing = [rank for rank, size in enumerate(now.sizes_due) if size and not view.members[rank]]
         if view.worker_samples != now.sizes_due:
             raise TrainingError(
                 f"the workers have processed {view.worker_samples} samples in iteration {iteration}, "
                 f"the plan has {now.sizes_due}; batches must come from run.batches() of the same data on every worker"
             )
-        self._stream.told(view.stream)
+        self._stream.told(view.stream, view.present)
+        short = 1.0  # what makes a mean over the samples in the sum of one over those that were planned
+        if now.missing:
+            short = planned / view.samples if view.samples else 0.0
+            self._miss(now.missing, iteration)
+        if now.missing and now.units is None:
+            view = view._replace(loss=view.loss * short)
         reason = self._reason_to_roll_back(view)
         if view.broken_ranks and not reason:
             raise TrainingError(
                 f"the loss of {name_workers(view.broken_ranks)} {DIVERGED} {iteration} (epoch {self.epoch}); "
                 "no weight was changed by it: lower the learning rate, or look at the data of that worker"
             )
-        factor = 1.0 if now.units is None else factor_after_sum(view, now.global_samples, iteration)
-        self._exchange.deliver(factor)
+        factor = short if now.units is None else factor_after_sum(view, now.global_samples, iteration)
+        self._exchange.deliver(factor, short)
         squared_norm = math.nan
         if self._adaptive:
             self._observe_noise(view)
@@ -276,6 +285,15 @@ class Training(ResumableModel):
         now.summed(view, squared_norm, self._worth.sizes(view, now.spent_due))
         if reason:
             self._roll_back(reason)
+
+    def _miss(self, missing: Collection[int], iteration: int) -> None:
+        """These workers are lost: their samples in the sum of `iteration` come again, and later ones are for others.
+
+        Every worker does this after the same sum, so all prepare the same batches.
+        """
+        self._switch.miss(iteration, missing)
+        for step in self._now.steps_due:
+            self._stream.missed(step, missing, iteration + 1 + self._switch.lag)
 
     def _reason_to_roll_back(self, view: GlobalView) -> str:
         """Why the weights of an earlier iteration come back after this sum; empty: they do not."""

@@ -11,14 +11,28 @@ from dynamix_ps.comm import Comm
 class Workers:
     """All workers of a training, and those of this process.
 
-    A process computes the batches of its workers as one: neighbours in the order of ranks take samples that follow one
+    A worker's rank is its slot. There may be more slots than workers: an empty one has no samples, and is in no sum.
+    A process computes the batches of its workers as one: neighbours in the order of slots take samples that follow one
     another.
     """
 
-    count: int
-    here: range  # ranks of the workers of this process, at least one
+    count: int  # of slots
+    here: range  # slots of the workers of this process, at least one
+    slots: tuple[int, ...] = ()  # of every process, in the order of their ranks in the data plane; empty: this is all
 
     @classmethod
     def one_per_process(cls, comm: Comm) -> Workers:
-        """Every process of the data plane is one worker."""
-        return cls(comm.size, range(comm.rank, comm.rank + 1))
+        """Every process of the data plane is one worker, and there is no empty slot."""
+        return cls(comm.size, range(comm.rank, comm.rank + 1), tuple(range(comm.size)))
+
+    @property
+    def leader(self) -> int:
+        """The slot of the worker that leads when training begins: it does what one worker does for all."""
+        return min(self.slots, default=self.here.start)
+
+    def by_slot(self, told: tuple[int, ...]) -> tuple[int, ...]:
+        """What every process has told, in the order of slots; 0 for the empty ones."""
+        if not self.slots:
+            return told * self.count
+        of_slot = dict(zip(self.slots, told, strict=True))
+        return tuple(of_slot.get(slot, 0) for slot in range(self.count))

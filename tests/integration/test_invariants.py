@@ -36,6 +36,14 @@ from dynamix_ps.messages import Plan
 from tests.integration.small_training import TRAININGS
 
 job = json.loads(os.environ["TEST_JOB"])
+if slots := job.get("slots"):  # of the workers that there are; the other ones are empty
+    from worker_hooks.workers import Workers
+
+    def in_slots(cls, comm):
+        return cls(job["of"], range(slots[comm.rank], slots[comm.rank] + 1), tuple(slots))
+
+    Workers.one_per_process = classmethod(in_slots)
+
 taken = []
 rank = int(os.environ["DMLC_WORKER_ID"])
 framework = job["frameworks"][rank]
@@ -52,17 +60,18 @@ def newest_plan():
     return newest[0]
 run._session.newest_plan = newest_plan
 
-history = []
+history, used = [], []
 for inputs, targets in run.batches(epochs=job.get("epochs"), iterations=job.get("iterations")):
     history.append(run._now.batch.plan.version)
+    used.append(run._now.batch.step.sizes)
     training.step(inputs * float("nan") if [rank, run.iteration] in job.get("broken", []) else inputs, targets)
     if run.iteration == job.get("save_at"):
         run.save(job["checkpoint"])
 weights = training.weights()
 sizes, guard = run._switch.newest_scheduled.batch_sizes, run._rate.guard
 run.close()
-told = {"history": history, "taken": taken, "first": first, "weights": weights, "sizes": sizes, "guard": guard}
-print(json.dumps(told))
+told = {"history": history, "used": used, "taken": taken, "first": first, "weights": weights}
+print(json.dumps({**told, "sizes": sizes, "guard": guard}))
 """
 
 PLANES = [  # framework, comm, prefetch
@@ -74,15 +83,16 @@ PLANES = [  # framework, comm, prefetch
 def run_workers(
     folder: Path, framework: str, job: dict[str, Any], sizes: tuple[int, ...], **settings: Any
 ) -> list[dict[str, Any]]:
-    workers = [{"batch": size, "min": 0} for size in sizes]
+    entries = [{"batch": size, "min": 0} for size in sizes]
     config = Config.model_validate(
-        {"cluster": {"workers": tuple(workers)}, "batch": {"min": 1}, "seed": 3, "mode": "adapt", **settings}
+        {"cluster": {"workers": tuple(entries)}, "batch": {"min": 1}, "seed": 3, "mode": "adapt", **settings}
     )
     file = folder / "cluster.yaml"
     file.write_text(dump_config(config))
-    job = {"deliveries": [{}] * len(sizes), "frameworks": [framework] * len(sizes), **job}
+    workers = len(job.get("slots", sizes))
+    job = {"deliveries": [{}] * workers, "frameworks": [framework] * workers, "of": len(sizes), **job}
     env = {"DYNAMIX_CONFIG": str(file), **job.pop("env", {}), "TEST_JOB": json.dumps(job)}
-    with Cluster(WORKER, workers=len(sizes), servers=int(config.comm == "byteps"), env=env) as cluster:
+    with Cluster(WORKER, workers=workers, servers=int(config.comm == "byteps"), env=env) as cluster:
         return cluster.results(timeout_s=90)
 
 
@@ -218,6 +228,30 @@ def test_a_resume_with_fewer_and_then_with_more_workers_goes_on_exactly(
         batches += concatenated(results, {0: sizes}, done=sum(map(len, batches)))
     assert_every_sample_once_per_epoch(batches)
     alone = train_alone(batches, 24, framework)
+    for result in results:
+        assert result["weights"] == pytest.approx(alone, rel=1e-6, abs=1e-9)
+        assert result["weights"] == results[0]["weights"], "not the same bits on all workers"
+
+
+@pytest.mark.timeout(150)
+@pytest.mark.parametrize("plane", PLANES[2:3])
+def test_workers_that_are_missing_lose_no_sample_and_their_shares_go_to_the_others(
+    tmp_path: Path, plane: tuple[str, str, int]
+) -> None:
+    framework, comm, prefetch = plane
+    slots, sizes = (1, 3), (4, 8, 4, 8)
+    job = {"slots": slots, "epochs": EPOCHS}
+    results = run_workers(tmp_path, framework, job, sizes, comm=comm, prefetch=prefetch, lr_rule="linear")
+    left, batches = [list(result["taken"]) for result in results], list[list[int]]()
+    for used in results[0]["used"]:
+        batches.append([])
+        for one, slot in zip(left, slots, strict=True):
+            batches[-1] += one[: used[slot]]
+            del one[: used[slot]]
+    assert [len(batch) for batch in batches[: prefetch + 3]] == [16] * (prefetch + 1) + [24] * 2
+    assert results[0]["sizes"] == [0, 12, 0, 12]
+    assert_every_sample_once_per_epoch(batches)
+    alone = train_alone(batches, tuned_batch=24)
     for result in results:
         assert result["weights"] == pytest.approx(alone, rel=1e-6, abs=1e-9)
         assert result["weights"] == results[0]["weights"], "not the same bits on all workers"

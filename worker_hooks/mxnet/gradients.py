@@ -96,6 +96,10 @@ class MXNetBucket(Bucket):
     def scale(self, factor: float) -> None:
         self._gradients *= factor
 
+    def scale_statistics(self, factor: float) -> None:
+        for statistic, place in self._statistics:
+            place[:] = place * factor if factor else statistic
+
     def write_statistics(self, share: float) -> None:
         """Put `share` times the running statistics into their places."""
         for statistic, place in self._statistics:
@@ -145,6 +149,7 @@ class MXNetExchange(GradientExchange):
         comm: Comm,
         bucket_bytes: int,
         prefix: str,
+        workers: Workers,
     ) -> None:
         """Raises TrainingError for parameters whose gradients cannot be summed."""
         for name, parameter in parameters.items():
@@ -161,11 +166,11 @@ class MXNetExchange(GradientExchange):
                 comm,
                 [trained[number] for number in group],
                 statistics if group is groups[-1] else (),
-                trailer.length(comm.size, len(trained)) if group is groups[-1] else 0,
+                trailer.length(workers.count, len(trained)) if group is groups[-1] else 0,
             )
             for index, group in enumerate(groups)
         ]
-        super().__init__(comm, self._buckets, Workers.one_per_process(comm))
+        super().__init__(comm, self._buckets, workers)
 
     def backward(self, loss: Any, repetitions: Iterator[None] | None = None) -> None:
         """Run backward of the mean loss, and send full buckets meanwhile. Returns when the last gradient is there.

@@ -181,7 +181,9 @@ class Run(Training):
 
     def _make_exchange(self, prefix: str) -> MXNetExchange:
         parameters, bucket_bytes = self._parameters, self._settings.bucket_bytes
-        return MXNetExchange(parameters.trained, parameters.statistics(), self._comm, bucket_bytes, prefix)
+        return MXNetExchange(
+            parameters.trained, parameters.statistics(), self._comm, bucket_bytes, prefix, self._workers
+        )
 
     def _make_memory(self, ceiling: MemoryCeiling, tell: Callable[[str], None]) -> MXNetMemory:
         seed = (self._stream.seed, self.rank)

@@ -83,7 +83,7 @@ class WindowMeter:
         if self._rows and self._rows[0][0].plan_version != before.plan_version:
             self._begin_window()
             self._change.restart()
-        network_s = min(iteration.view.waited_s)
+        network_s = iteration.view.shortest_wait_s
         self._rows.append((before, min(network_s, before.times.blocked_s)))
         if self._change.see(iteration.view.waited_s, iteration.view.lasted_s):
             self._rows, self._due = self._rows[-LASTING:], min(LASTING, self._due)

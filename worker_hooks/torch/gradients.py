@@ -159,6 +159,10 @@ class TorchBucket(Bucket):
     def scale(self, factor: float) -> None:
         self._gradients.mul_(factor)
 
+    def scale_statistics(self, factor: float) -> None:
+        for statistic, place in self._statistics:
+            torch.mul(place if factor else statistic, factor or 1.0, out=place)
+
     def write_statistics(self, active: Sequence[bool], share: float) -> None:
         """Put `share` times the running statistics into their places; zeros where they are not `active`."""
         for (statistic, place), counts in zip(self._statistics, active, strict=True):
@@ -256,8 +260,8 @@ class TorchExchange(GradientExchange):
         self._last.write_statistics(self._active, self._share)
         super().send_rest(contribute)
 
-    def deliver(self, factor: float = 1.0) -> None:
-        super().deliver(factor)
+    def deliver(self, factor: float = 1.0, statistics_factor: float = 1.0) -> None:
+        super().deliver(factor, statistics_factor)
         self._last.deliver_statistics(self._active)
 
     def carry(self, before: float, weight: float) -> None:

@@ -27,12 +27,12 @@ def train(sampler, plans, lost, lag, restart_every=0):
     """
     cursor, seen, places = Cursor(), Counter(), []
     prepared = deque()  # iterations whose sizes are fixed
-    known = deque()  # (first iteration that may take them, ranges)
+    known = []  # (iteration from which on they are owed, ranges)
     place, number, next_one = cursor, 0, 0
     while cursor.complete_epochs < EPOCHS:
         while len(prepared) <= lag and place.complete_epochs < EPOCHS:
-            while known and known[0][0] <= next_one:
-                place = place.owing(known.popleft()[1])
+            for first, ranges in known:
+                place = place.owing(ranges if first == next_one else ())
             prepared.append(sampler.plan_step(place, plans[next_one % len(plans)]))
             place, next_one = prepared[-1].next, next_one + 1
         step = prepared.popleft()
@@ -48,9 +48,8 @@ def train(sampler, plans, lost, lag, restart_every=0):
         number += 1
         known.append((number + lag, owed))
         cursor = step.next
-        for _, ranges in known:
-            cursor = cursor.owing(ranges)
-        assert number == len(places) + 1
+        for first, ranges in known:
+            cursor = cursor.owing(ranges if first >= number else ())
         places.append((step, cursor))
         ends = cursor.complete_epochs < EPOCHS and not prepared and place.complete_epochs >= EPOCHS
         if ends or (restart_every and number % restart_every == 0):

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dynamix_ps.messages import Plan
-from worker_hooks.plan_switch import VERSION_BITS, PlanSwitch, agreed_version, version_bits
+from worker_hooks.plan_switch import VERSION_BITS, PlanSwitch, agreed_version, shared_out, version_bits
 
 WORKERS = 3
 versions = st.integers(0, (1 << VERSION_BITS) - 1)
@@ -69,3 +69,32 @@ def test_a_plan_takes_effect_right_after_the_last_worker_got_it(late, lag):
 def test_a_plan_lost_on_one_worker_never_starts_but_the_next_one_does():
     in_force = simulate([{2: [1], 9: [2]}, {9: [2]}, {2: [1], 9: [2]}], 0)
     assert [plans[0].version for plans in in_force] == [0] * 10 + [2] * 20
+
+
+@given(
+    lag=st.integers(0, 3),
+    missed=st.dictionaries(st.integers(0, 12), st.sets(st.integers(1, 3), min_size=1), max_size=3),
+    agreed=st.integers(0, 12),
+)
+def test_the_others_share_what_missing_workers_had_from_one_iteration_on(lag, missed, agreed):
+    """A plan that is agreed on later may still have a share for them."""
+    switch = PlanSwitch(Plan(0, (8, 4, 4, 16)), lag)
+    switch.vote(Plan(1, (10, 10, 10, 10)))
+    gone: dict[int, int] = {}
+    for iteration in range(25):
+        plan = switch.plan_at(iteration)
+        assert plan.version == (1 if iteration > agreed + lag else 0)
+        assert plan.global_batch == (40 if plan.version else 32)
+        for rank, size in enumerate(plan.batch_sizes):
+            assert (size == 0) == (gone.get(rank, 99) + lag < iteration)
+        if iteration in missed:
+            switch.miss(iteration, missed[iteration])
+            gone = {rank: iteration for rank in missed[iteration]} | gone
+        switch.decide(iteration, 1 if iteration == agreed else None)
+
+
+def test_shares_stay_within_bounds_and_the_global_batch_too_where_it_can():
+    bounds = [(1, 20), (2, 10), (0, 100)]
+    assert shared_out(Plan(4, (20, 10, 2), 0.5), (1, 1, 0), bounds) == Plan(4, (20, 10, 2), 0.5)
+    assert shared_out(Plan(4, (20, 10, 90)), (1, 1, 0), [*bounds[:2], (0, 0)]).batch_sizes == (20, 10, 0)
+    assert shared_out(Plan(4, (1, 1)), (1, 1), bounds[:2]).batch_sizes == (1, 2)

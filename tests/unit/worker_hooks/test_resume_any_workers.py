@@ -47,7 +47,7 @@ def test_every_size_is_within_the_bounds_and_the_global_batch_is_as_near_as_they
 @pytest.mark.parametrize(
     ("saved", "now", "message"),
     [
-        ((40, 24), (64,), "of 2 workers, this run has 1; its global batch stays 64: 40 + 24 becomes 64"),
+        ((40, 24), (64,), "of 2 workers, this run has 1; its global batch stays 64: 40 [+] 24 becomes 64"),
         (
             (40, 24),
             (50,),

@@ -191,3 +191,22 @@ def test_the_pieces_of_a_worker_whose_size_becomes_0_go_to_the_others():
     assert now.left() == [Piece(0, 3), Piece(1, 5), Piece(2)]
     now.see([Report(8, 1, 0, 3), Report(0, 1, 1, 0)])
     assert now.hand_out((4, 0)) == [[Piece(1, 5)], []]
+
+
+def test_what_a_lost_worker_had_not_used_up_is_for_others():
+    now = ShardPass([Piece(shard) for shard in range(4)], 3)
+    now.hand_out((4, 4, 4))
+    now.see([Report(8, 0, 0, 3), Report(8, 0, 0, 5), Report(8, 0, 0, 0)])
+    now.see([Report(8, 0, 0, 3), None, Report(0, 1, 1, 0)])
+    assert now.left() == [Piece(0, 3), Piece(1, 5), Piece(3)]
+    assert now.hand_out((4, 4, 4)) == [[], [], [Piece(1, 5)]]
+    assert not now.is_short((4, 4, 4)) or now.take((4, 4, 4))[1] == 0
+    now.see([Report(0, 1, 1, 0), None, Report(0, 1, 2, 0)])
+    assert now.hand_out((4, 4, 4)) == [[Piece(3)], [], []]
+
+
+def test_a_pass_ends_with_slots_that_are_empty_from_the_start():
+    now = ShardPass([], 3)
+    now.see([Report(4, 1), None, None])
+    assert now.take((4, 0, 0)) == (4, 0, 0)
+    assert now.is_over

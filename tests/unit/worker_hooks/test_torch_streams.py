@@ -239,9 +239,9 @@ def test_batches_whose_gradients_are_in_no_sum_come_again_after_a_resume():
             break
         run.backward(run.models[0](rows[:, None].float()).mean())
         run.optimizers[0].step()
-    assert run.state_dict()["position"]["cursor"] == {"epoch": 0, "position": 16}
+    assert run.state_dict()["position"]["cursor"] == {"epoch": 0, "position": 16, "owed": []}
     assert numbers_of(run, 1, epochs=1) == [list(range(24, 32))]
-    assert run.state_dict()["position"]["cursor"] == {"epoch": 0, "position": 32}
+    assert run.state_dict()["position"]["cursor"] == {"epoch": 0, "position": 32, "owed": []}
     run.close()
 
 
@@ -459,8 +459,8 @@ def test_streams_that_differ_between_workers_are_named():
     stream = CommonStream(Stream, list, Position(0, Cursor(), Plan(0, (4, 4)), 0, 0), StreamWorker(0, 3, 1, None, None))
     same, other = look_of((torch.ones(3), 5)), look_of((torch.ones(3), 6))
     nearly, far = look_of((torch.ones(3) * (1 + 1e-6), 5)), look_of((torch.ones(3) * 2, 5))
-    stream.told([same, same, nearly])
+    stream.told([same, same, nearly], range(3))
     for odd in (other, far, look_of({"x": torch.ones(3)})):
         with pytest.raises(TrainingError, match="stream of worker 2 gives other samples"):
-            stream.told([same, same, odd])
+            stream.told([same, same, odd], range(3))
     stream.close()

@@ -27,20 +27,27 @@ contribution = st.builds(
     lasted_s=st.floats(0, 100),
     leaving=st.booleans(),
     saves=st.booleans(),
+    member=st.integers(1, 2**24 - 1),
     units=st.just(0.0) | st.integers(0, 10**6).map(float),
     stream=st.tuples(*(st.integers(0, 2**24 - 1).map(float) for _ in range(4))),
 )
 
 
-def summed(parts: list[Contribution], present: list[list[bool]], dtype: type = np.float32) -> np.ndarray:
+def summed(parts: list[Contribution | None], present: list[list[bool]], dtype: type = np.float32) -> np.ndarray:
+    """None: an empty slot."""
     length = trailer.length(len(parts), len(present[0]))
     rows = np.full((len(parts), length), 7.0, dtype=dtype)  # left over from the iteration before
+    leader = min(rank for rank, part in enumerate(parts) if part is not None)
     for rank, part in enumerate(parts):
-        trailer.encode([part], rank, len(parts), np.array(present[rank], dtype=bool), out=rows[rank])
+        if part is None:
+            rows[rank] = 0
+            continue
+        has = np.array(present[rank], dtype=bool)
+        trailer.encode([part], rank, len(parts), has, out=rows[rank], leads=rank == leader)
     return np.sum(rows, axis=0, dtype=dtype)
 
 
-def decoded(parts: list[Contribution]) -> trailer.GlobalView:
+def decoded(parts: list[Contribution | None]) -> trailer.GlobalView:
     return trailer.decode(summed(parts, [[True]] * len(parts)), len(parts))
 
 
@@ -58,6 +65,8 @@ def test_the_sum_tells_every_worker_the_same_global_state(parts):
     assert view.global_sq == pytest.approx(parts[0].global_sq, rel=1e-6, nan_ok=True)  # worker 0's alone
     assert view.doing == tuple(p.doing for p in parts), "exact in float32"
     assert list(zip(*view.weights, strict=True)) == [p.weights for p in parts]
+    assert view.members == tuple(p.member for p in parts), "exact in float32"
+    assert view.leaving_ranks == tuple(rank for rank, p in enumerate(parts) if p.leaving)
     assert view.leaving == any(p.leaving for p in parts)
     assert view.saves == parts[0].saves
     judged = [p for p in parts if not math.isnan(p.correct)]
@@ -71,6 +80,24 @@ def test_the_sum_tells_every_worker_the_same_global_state(parts):
     assert view.loss_weight == (total or samples)
     if samples:
         assert view.loss == pytest.approx(sum(p.loss for p in parts) / (total or 1), rel=1e-4, abs=1e-6)
+
+
+@given(st.lists(contribution, min_size=1, max_size=4), st.lists(st.integers(0, 6), max_size=4))
+def test_empty_slots_change_nothing_but_where_a_worker_is_found(parts, gaps):
+    slots: list[Contribution | None] = list(parts)
+    for gap in gaps:
+        slots.insert(min(gap, len(slots)), None)
+    places = [slot for slot, part in enumerate(slots) if part is not None]
+    whole, view = decoded(slots), decoded(parts)
+    assert whole.present == places
+    assert whole.shortest_wait_s == view.shortest_wait_s
+    assert whole.leaving_ranks == tuple(places[rank] for rank in view.leaving_ranks)
+    assert sum(whole.worker_samples) == sum(view.worker_samples)
+    assert (whole.agreed_version, whole.saves) == (view.agreed_version, view.saves)
+    for name in ("samples", "loss", "accuracy", "global_sq", "lasted_s"):
+        assert getattr(whole, name) == pytest.approx(getattr(view, name), rel=1e-6, nan_ok=True), name
+    for name in ("worker_samples", "waited_s", "doing", "members", "units", "stream"):
+        assert [getattr(whole, name)[slot] for slot in places] == list(getattr(view, name)), name
 
 
 @given(bad=st.sampled_from([math.nan, math.inf, -math.inf]), rank=st.integers(0, 2))
@@ -99,7 +126,7 @@ def test_a_process_of_several_workers_sends_the_sum_of_theirs(parts):
     common = {name: getattr(first, name) for name in ("plan_version", "leaving", "saves")}
     parts = [part._replace(**common) for part in parts]
     together = np.full(trailer.length(len(parts), 1), 7.0)
-    trailer.encode(parts, 0, len(parts), np.array([True]), out=together)
+    trailer.encode(parts, 0, len(parts), np.array([True]), out=together, leads=True)
     view, expected = (
         trailer.decode(together, len(parts)),
         trailer.decode(summed(parts, [[True]] * len(parts), float), len(parts)),

@@ -50,6 +50,7 @@ def iteration(
             (0,),
             ((0.0,), (0.0,)),
             lasted_s=lasted_s,
+            members=(1,) * len(waited),
             units=values.pop("units"),
         ),
         **values,
