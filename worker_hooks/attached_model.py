@@ -215,7 +215,8 @@ class AttachedModel(PositionedModel):
 
     def _for_this_run(self, start: Position) -> Position:
         """`start`, of a checkpoint, with its plan as the workers and the cluster file of today allow it."""
-        plan = plan_for(start.plan, self._fresh.plan.batch_sizes, self._settings.bounds)
+        settings = self._settings
+        plan = plan_for(start.plan, self._fresh.plan.batch_sizes, settings.bounds, settings.keep)
         if plan != start.plan:
             logger.warning("%s", resized(start.plan, plan))
         start = replace(
@@ -224,12 +225,12 @@ class AttachedModel(PositionedModel):
             pass_batch=start.pass_batch or self._fresh.pass_batch,
         )
         decided = start.plan.lr_factor * start.lr_guard
-        if self._settings.decides_rate or (start.plan.lr_factor, start.lr_guard) == (1, 1):
+        if settings.decides_rate or (start.plan.lr_factor, start.lr_guard) == (1, 1):
             return replace(start, plan=plan)
         logger.warning(
             "the checkpoint was trained with a decided factor %g on the learning rate, which is not used: the cluster "
             "file has lr: %s in mode: %s",
-            *(decided, self._settings.lr, self._settings.mode),
+            *(decided, settings.lr, settings.mode),
         )
         return replace(start, plan=replace(plan, lr_factor=1.0), lr_guard=1.0)
 
@@ -241,7 +242,7 @@ class AttachedModel(PositionedModel):
         self._samples = self._source.samples_per_pass(start.pass_batch)
         reporter = self._session.reporter
         self.iteration, self._cursor = start.iteration, start.cursor
-        self._switch = PlanSwitch(start.plan, self._lag, settings.bounds)
+        self._switch = PlanSwitch(start.plan, self._lag, settings.bounds, settings.keep)
         self._stream = self._batches_from(start)
         self._rate = LearningRate(
             settings.lr_rule, self._reference_batch, self.size, start.noise, settings.decides_rate, start.lr_guard

@@ -13,6 +13,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from dynamix_ps.apportion import apportion
+from dynamix_ps.config.schema import Keep
 from dynamix_ps.messages import Plan
 from dynamix_ps.rpc.plan_rules import LARGEST_VERSION
 
@@ -38,16 +39,15 @@ def agreed_version(bit_sums: Sequence[float], workers: int) -> int | None:
     return version
 
 
-def shared_out(plan: Plan, weights: Sequence[float], bounds: Sequence[tuple[int, int]] | None) -> Plan:
-    """`plan` with its global batch shared in proportion to `weights`, one per worker.
+def shared_out(
+    plan: Plan, total: int, weights: Sequence[float], bounds: Sequence[tuple[int, int]] | None = None
+) -> Plan:
+    """`plan` with a global batch of `total`, in proportion to `weights`, one per worker.
 
-    `bounds`: (smallest, largest) size of every worker; none: there are no bounds. The global batch changes where the
-    workers together cannot have it.
+    `bounds`: (smallest, largest) size of every worker; none: there are no bounds. The global batch is another one where
+    the workers together cannot have it.
     """
-    total = plan.global_batch
-    if bounds is None:
-        return replace(plan, batch_sizes=apportion(total, weights))
-    low, high = zip(*bounds, strict=True)
+    low, high = zip(*(bounds or [(0, total)] * len(weights)), strict=True)
     return replace(plan, batch_sizes=apportion(min(max(total, sum(low)), sum(high)), weights, low, high))
 
 
@@ -57,15 +57,19 @@ class PlanSwitch:
     A plan agreed in the sum of iteration t takes effect at t + 1 + `lag`, where `lag` is how many batches
     are prepared ahead (their sizes are already fixed). Every worker must use the same lag; a worker may prepare fewer.
 
-    Workers that are missing in a sum get no samples from then on, with the same lag: the others share theirs.
+    Workers that are missing in a sum get no samples from then on, with the same lag.
 
     Args:
         bounds: (smallest, largest) size of every worker; none: there are no bounds.
+        keep: what stays where workers are missing. `global`: the global batch, so the others share what these had.
+            `local`: the sizes of the others.
     """
 
-    def __init__(self, plan: Plan, lag: int = 0, bounds: Sequence[tuple[int, int]] | None = None) -> None:
+    def __init__(
+        self, plan: Plan, lag: int = 0, bounds: Sequence[tuple[int, int]] | None = None, keep: Keep = "global"
+    ) -> None:
         self.lag = lag
-        self._bounds = bounds
+        self._bounds, self._keep = bounds, keep
         self._missing: set[int] = set()
         self.newest_scheduled = plan
         self._held = plan
@@ -95,10 +99,10 @@ class PlanSwitch:
     def _schedule(self, iteration: int, plan: Plan) -> None:
         if self._missing:
             sizes = [0 if rank in self._missing else size for rank, size in enumerate(plan.batch_sizes)]
-            bounds = self._bounds or [(0, plan.global_batch)] * len(sizes)
-            plan = shared_out(
-                plan, sizes, [(0, 0) if rank in self._missing else own for rank, own in enumerate(bounds)]
-            )
+            total = sum(sizes) if self._keep == "local" and any(sizes) else plan.global_batch
+            bounds = self._bounds or [(0, total)] * len(sizes)
+            allowed = [(0, 0) if rank in self._missing else own for rank, own in enumerate(bounds)]
+            plan = shared_out(plan, total, sizes, allowed)
         self.newest_scheduled = plan
         self._scheduled.append((iteration + 1 + self.lag, plan))
 

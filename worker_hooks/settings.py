@@ -10,7 +10,7 @@ from pathlib import Path
 from dynamix_ps.certificates import Certificates
 from dynamix_ps.config import variables
 from dynamix_ps.config.load import load_config
-from dynamix_ps.config.schema import Config, Timeouts, Unit
+from dynamix_ps.config.schema import Config, Keep, Timeouts, Unit
 from dynamix_ps.data_planes import DATA_PLANES
 from dynamix_ps.errors import ConfigError, TrainingError
 from dynamix_ps.messages import Plan
@@ -48,6 +48,7 @@ class Settings:
     memory: str = "fixed"
     rehearsal: Path | None = None  # what a rehearsal goes by; none: the cluster is real
     lr: str = "follow"  # what happens to the script's learning rate
+    keep: Keep = "global"  # what stays where the number of workers changes
     certificates: Certificates | None = None  # of this host; none: calls to the arbitrator are not encrypted
 
     @property
@@ -96,6 +97,7 @@ class Settings:
             at_once=tuple(map(config.at_once, range(len(config.cluster.workers)))) if config else (),
             memory=config.memory if config else defaults["memory"].default,
             lr=config.lr if config else defaults["lr"].default,
+            keep=config.elastic.keep if config else "global",
             certificates=_certificates(config),
         )
         rehearsal = variables.get(variables.REHEARSAL)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dynamix_ps.comm import Comm
-from dynamix_ps.config.schema import Unit
+from dynamix_ps.config.schema import Keep, Unit
 from dynamix_ps.data_planes import FRAMEWORKS
 from dynamix_ps.errors import TrainingError
 from dynamix_ps.messages import Plan
@@ -161,23 +161,28 @@ def check_order(place: Position, source: DataSource) -> None:
             )
 
 
-def plan_for(plan: Plan, first_sizes: Sequence[int], bounds: Sequence[tuple[int, int]] | None) -> Plan:
+def plan_for(
+    plan: Plan, first_sizes: Sequence[int], bounds: Sequence[tuple[int, int]] | None, keep: Keep = "global"
+) -> Plan:
     """`plan`, which may come from a checkpoint, as the workers of this run can have it.
 
-    A plan of another number of workers is shared anew: its global batch stays, and every worker gets a part in
-    proportion to its first size.
+    A plan of another number of workers is shared anew: every worker gets a part in proportion to its first size.
 
     Args:
         first_sizes: one per worker of this run.
-        bounds: (smallest, largest) size of every worker; none: there are no bounds. The global batch changes where
-            the workers together cannot have it.
+        bounds: (smallest, largest) size of every worker; none: there are no bounds.
+        keep: what stays as far as the bounds allow, where the number of workers is another one. `global`: the global
+            batch. `local`: the mean size of those that have samples.
     """
-    if len(plan.batch_sizes) != len(first_sizes):
-        return shared_out(plan, first_sizes, bounds)
+    sizes, total = plan.batch_sizes, plan.global_batch
+    if len(sizes) != len(first_sizes):
+        if keep == "local":
+            total = max(round(total / sum(map(bool, sizes)) * len(first_sizes)), 1)
+        return shared_out(plan, total, first_sizes, bounds)
     if bounds is None:
         return plan
-    sizes = (min(max(size, low), high) for size, (low, high) in zip(plan.batch_sizes, bounds, strict=True))
-    return replace(plan, batch_sizes=tuple(sizes))
+    inside = (min(max(size, low), high) for size, (low, high) in zip(sizes, bounds, strict=True))
+    return replace(plan, batch_sizes=tuple(inside))
 
 
 def resized(saved: Plan, plan: Plan) -> str:
@@ -191,9 +196,7 @@ def resized(saved: Plan, plan: Plan) -> str:
         )
     total = f"its global batch stays {saved.global_batch}"
     if plan.global_batch != saved.global_batch:
-        total = (
-            f"its global batch of {saved.global_batch} becomes {plan.global_batch} by the bounds in the cluster file"
-        )
+        total = f"its global batch of {saved.global_batch} becomes {plan.global_batch} by elastic.keep and the bounds"
     return f"the checkpoint is of {had} workers, this run has {has}; {total}: {before} becomes {now}"
 
 

@@ -32,6 +32,7 @@ OWN_HOST = "own"
 BatchSize = Annotated[int, Field(gt=0, le=MAX_GLOBAL_BATCH)]
 BatchSizeOrZero = Annotated[int, Field(ge=0, le=MAX_GLOBAL_BATCH)]
 Unit = Literal["samples", "tokens", "padded_tokens"]
+Keep = Literal["global", "local"]
 Windows = Annotated[int, Field(gt=0, le=1_000_000)]
 Passes = Annotated[int, Field(gt=0, le=1000)]
 Seconds = Annotated[float, Field(ge=0.001, le=MAX_WAIT_S)]
@@ -390,6 +391,16 @@ class Metrics(_Section):
     """Whether TensorBoard events are written to `tensorboard/` in the run folder."""
 
 
+class Elastic(_Section):
+    """What happens where the number of workers changes: a checkpoint goes on with more or fewer of them."""
+
+    keep: Keep = "global"
+    """What stays; the learning rate follows the global batch by `lr_rule`.
+
+    `global`: the global batch, which the workers that are there share. `local`: what a worker has of it on average.
+    """
+
+
 class Config(_Section):
     """A job: its cluster, how batch sizes are chosen, and what every worker runs."""
 
@@ -449,6 +460,8 @@ class Config(_Section):
     """Iterations between two checkpoints. 0: only when the script saves one."""
     checkpoint_on_term: bool = True
     """Whether a job that saves checkpoints writes one at SIGTERM, before it ends."""
+    elastic: Elastic = Elastic()
+    """What happens where the number of workers changes."""
     policy: Policy = Policy()
     """What chooses the batch sizes."""
     metrics: Metrics = Metrics()

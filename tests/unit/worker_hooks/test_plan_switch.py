@@ -93,8 +93,23 @@ def test_the_others_share_what_missing_workers_had_from_one_iteration_on(lag, mi
         switch.decide(iteration, 1 if iteration == agreed else None)
 
 
+def test_with_keep_local_the_others_keep_their_sizes():
+    switch = PlanSwitch(Plan(0, (8, 4, 4, 16)), 1, keep="local")
+    switch.miss(5, [1, 3])
+    assert [switch.plan_at(iteration).batch_sizes for iteration in (6, 7)] == [(8, 4, 4, 16), (8, 0, 4, 0)]
+    switch.miss(6, [1, 3])  # in the iterations that were prepared before
+    assert switch.plan_at(8).batch_sizes == (8, 0, 4, 0)
+
+
+def test_those_without_samples_take_over_from_the_only_ones_that_had_some():
+    for keep in ("global", "local"):
+        switch = PlanSwitch(Plan(0, (8, 0, 0)), keep=keep)
+        switch.miss(0, [0])
+        assert switch.plan_at(1).batch_sizes == (0, 4, 4)
+
+
 def test_shares_stay_within_bounds_and_the_global_batch_too_where_it_can():
     bounds = [(1, 20), (2, 10), (0, 100)]
-    assert shared_out(Plan(4, (20, 10, 2), 0.5), (1, 1, 0), bounds) == Plan(4, (20, 10, 2), 0.5)
-    assert shared_out(Plan(4, (20, 10, 90)), (1, 1, 0), [*bounds[:2], (0, 0)]).batch_sizes == (20, 10, 0)
-    assert shared_out(Plan(4, (1, 1)), (1, 1), bounds[:2]).batch_sizes == (1, 2)
+    assert shared_out(Plan(4, (20, 10, 2), 0.5), 32, (1, 1, 0), bounds) == Plan(4, (20, 10, 2), 0.5)
+    assert shared_out(Plan(4, (20, 10, 90)), 120, (1, 1, 0), [*bounds[:2], (0, 0)]).batch_sizes == (20, 10, 0)
+    assert shared_out(Plan(4, (1, 1)), 2, (1, 1), bounds[:2]).batch_sizes == (1, 2)

@@ -45,13 +45,26 @@ def test_every_size_is_within_the_bounds_and_the_global_batch_is_as_near_as_they
 
 
 @pytest.mark.parametrize(
+    ("saved", "first_sizes", "expected"),
+    [
+        ((40, 24), (64,), (32,)),
+        ((40, 24), (2, 1, 1), (48, 24, 24)),
+        ((40, 0, 24), (8, 8), (32, 32)),
+        ((1, 0), (1,), (1,)),
+    ],
+)
+def test_local_keeps_what_a_worker_has_on_average(saved: Any, first_sizes: Any, expected: Any) -> None:
+    assert plan_for(Plan(7, saved), first_sizes, None, "local").batch_sizes == expected
+
+
+@pytest.mark.parametrize(
     ("saved", "now", "message"),
     [
         ((40, 24), (64,), "of 2 workers, this run has 1; its global batch stays 64: 40 [+] 24 becomes 64"),
         (
             (40, 24),
             (50,),
-            "of 2 workers, this run has 1; its global batch of 64 becomes 50 by the bounds in the cluster",
+            "of 2 workers, this run has 1; its global batch of 64 becomes 50 by elastic.keep and the bounds: 40 [+] 24",
         ),
         ((40, 24), (32, 32), "batch sizes 40 [+] 24 of the checkpoint are outside of the bounds .* become 32 [+] 32"),
     ],
@@ -174,3 +187,11 @@ def test_averages_of_the_weights_go_on_at_their_pace():
     assert torch.equal(*found)
     for run in (whole, first, second):
         run.close()
+
+
+def test_with_keep_local_the_learning_rate_follows_what_becomes_of_the_global_batch(tmp_path):
+    saved = saved_by_two(tmp_path)
+    run = make_run(sizes=(4,), lr_rule="linear", resume=saved, keep="local")
+    assert run.planned_sizes == (4,)
+    assert run._rate.factor(4) == 0.5
+    run.close()
