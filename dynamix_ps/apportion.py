@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 Whole = NDArray[np.int64]
 Real = NDArray[np.float64]
 
+_SMALL = 1e-200  # sum of scaled weights below which they are scaled anew
+
 
 def apportion(
     total: int,
@@ -51,13 +53,14 @@ def split(total: Whole, weights: Real, low: Whole, high: Whole) -> Whole:
     if not np.isfinite(weights).all():
         raise ValueError("split: a weight is NaN or infinite, expected finite numbers")
     shares = _shares(total, weights, low, high)
-    parts = np.clip(np.floor(shares), low, high).astype(np.int64)
+    parts = np.minimum(np.maximum(np.floor(shares), low), high).astype(np.int64)
     remainder = shares - parts
     while (missing := total - parts.sum(axis=-1)).any():
         step = np.sign(missing)[..., None]
-        movable = (parts + step >= low) & (parts + step <= high) & (step != 0)
-        order = np.argsort(np.where(movable, -step * remainder, np.inf), axis=-1, kind="stable")
-        turn = np.argsort(order, axis=-1, kind="stable")  # rank of each part in this order, from 0
+        stepped = parts + step
+        movable = (stepped >= low) & (stepped <= high) & (step != 0)
+        order = np.where(movable, -step * remainder, np.inf).argsort(axis=-1, kind="stable")
+        turn = order.argsort(axis=-1, kind="stable")  # rank of each part in this order, from 0
         moved = step * (movable & (turn < np.abs(missing)[..., None]))
         parts += moved
         remainder -= moved
@@ -91,22 +94,30 @@ def _shares(total: Whole, weights: Real, low: Whole, high: Whole) -> Real:
     Each round fixes only one kind of violation, the one with the larger sum: that moves the other shares towards their
     bounds, but never past them.
     """
-    shares = np.zeros(weights.shape)
-    free = np.ones(weights.shape, dtype=bool)
+    shares: Real | float = 0.0  # of parts that are fixed, 0 elsewhere
+    free: NDArray[np.bool_] | bool = True
+    rest, weighing = np.asarray(total, dtype=np.float64)[..., None], _scaled(weights)
     while True:
-        rest = (total - np.where(free, 0.0, shares).sum(axis=-1))[..., None]
-        weighing = np.where(free, _scaled(np.where(free, weights, 0.0)), 0.0)
         weight_sum = weighing.sum(axis=-1, keepdims=True)
-        even = rest / np.maximum(free.sum(axis=-1, keepdims=True), 1)
-        wanted = np.where(weight_sum > 0, rest * weighing / np.where(weight_sum > 0, weight_sum, 1.0), even)
+        if (weight_sum > _SMALL).all():
+            wanted = rest * weighing / weight_sum
+        else:
+            weighing = np.where(free, _scaled(np.where(free, weights, 0.0)), 0.0)
+            weight_sum = weighing.sum(axis=-1, keepdims=True)
+            some = weight_sum > 0  # a part is free
+            wanted = np.where(some, rest * weighing / np.where(some, weight_sum, 1.0), rest)
         below, above = free & (wanted < low), free & (wanted > high)
-        if not (below | above).any():
+        few, many = below.any(), above.any()
+        if not (few or many):
             return np.where(free, wanted, shares)
-        lifted = np.where(below, low - wanted, 0.0).sum(axis=-1, keepdims=True)
-        cut = np.where(above, wanted - high, 0.0).sum(axis=-1, keepdims=True)
-        frozen = (below & (lifted >= cut)) | (above & (cut >= lifted))
-        shares = np.where(frozen, np.where(below, low, high), shares)
-        free &= ~frozen
+        if few and many:
+            lifted = np.where(below, low - wanted, 0.0).sum(axis=-1, keepdims=True)
+            cut = np.where(above, wanted - high, 0.0).sum(axis=-1, keepdims=True)
+            below, above = below & (lifted >= cut), above & (cut >= lifted)
+        shares = np.where(below, low, np.where(above, high, shares))
+        free = free & ~(below | above)
+        rest = (total - shares.sum(axis=-1))[..., None]
+        weighing = np.where(free, weighing, 0.0)
 
 
 def largest_change(now: tuple[int, ...], wanted: tuple[int, ...]) -> float:
