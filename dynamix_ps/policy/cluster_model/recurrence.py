@@ -50,6 +50,9 @@ DOUBT = 3.0  # log odds against a period, beforehand
 
 # per mean window
 _FREQUENCIES = (1 / (SHORTEST * (1 + STEP) ** np.arange(CANDIDATES))).astype(np.float32)
+_OF_GROUPS = _FREQUENCIES[GROUP - 1 :: GROUP, None]  # of the longest period of each group
+_LOG_CANDIDATES = np.log(CANDIDATES)
+_SLOTS = np.arange(KEPT)
 
 Array = NDArray[np.floating[Any]]
 Mask = NDArray[np.bool_]
@@ -67,6 +70,7 @@ class Recurrence:
         workers = shape[-1]
         environments = int(np.prod(shape[:-1], dtype=np.int64))
         self._clock = _Clock(environments)
+        self._environments = np.arange(environments)
         self._newest = -1  # slot of the newest window, the same in all environments
         self._windows = np.zeros(environments, dtype=np.int64)
         self._began_s = np.zeros((environments, KEPT))
@@ -100,12 +104,16 @@ class Recurrence:
         self._quiet = np.where(changed.any(axis=-1), 0, self._quiet + 1)
         judged = (self._changes.max(axis=-1) >= FEWEST_CHANGES) & (self._quiet < KEPT) & (self._unit_s > 0)
         which: Chosen = slice(None) if judged.all() else np.flatnonzero(judged)
-        ahead = np.zeros(fresh.shape)
-        if judged.any():
-            gained = self._judged(which, began_s[which], before[which], np.where(changed, change, 0)[which])
+        if not judged.any():
+            self._keep(began_s, fresh)
+            return np.ones(self._shape)
+        gained = self._judged(which, began_s[which], before[which], np.where(changed, change, 0)[which])
         self._keep(began_s, fresh)
-        if judged.any():
-            ahead[which] = self._forecast(which, gained, fresh[which])
+        forecast = self._forecast(which, gained, fresh[which])
+        if forecast is None:
+            return np.ones(self._shape)
+        ahead = np.zeros(fresh.shape)
+        ahead[which] = forecast
         return np.exp(ahead).reshape(self._shape)
 
     def _keep(self, began_s: Array, fresh: Array) -> None:
@@ -115,7 +123,7 @@ class Recurrence:
         self._levels[:, self._newest] = fresh
         self._windows += 1
         kept = np.minimum(self._windows, KEPT)
-        first_s = self._began_s[np.arange(len(kept)), (self._newest + 1 - kept) % KEPT]
+        first_s = self._began_s[self._environments, (self._newest + 1 - kept) % KEPT]
         mean_s = (self._clock.now_s - first_s) / kept
         anew = (kept >= FEWEST) & ((mean_s > 2 * self._unit_s) | (mean_s < self._unit_s / 2))
         if anew.any():
@@ -125,7 +133,7 @@ class Recurrence:
 
     def _since(self, which: Chosen, until_s: Array) -> Array:
         """Mean windows from the beginning of each kept window, 0 for empty slots; (environments, KEPT)."""
-        age = (self._newest - np.arange(KEPT)) % KEPT
+        age = (self._newest - _SLOTS) % KEPT
         since = np.minimum((until_s[:, None] - self._began_s[which]) / self._unit_s[which, None], LONGEST_AGO)
         return np.where(age < self._windows[which, None], since, 0).astype(np.float32)
 
@@ -142,47 +150,53 @@ class Recurrence:
         x -= now
         x *= np.abs(x) >= CHANGE
         x = x.reshape(-1, GROUPS, GROUP, x.shape[-1])
-        covered = since.max(axis=-1)[:, None, None] * _FREQUENCIES[GROUP - 1 :: GROUP, None] >= 1
-        x *= covered[..., None, :]
-        sums = self._candidate_sums[:, which]
+        covered = since.max(axis=-1)[:, None, None] * _OF_GROUPS >= 1
+        if not (all_covered := bool(covered.all())):
+            x *= covered[..., None, :]
+        sums = self._candidate_sums[:, which]  # a view where all environments are judged, else a copy
         sums *= FORGETTING
         x_sq, x_y = sums
         x_y += x * y[:, None]
         x *= x
         x_sq += x
-        self._candidate_sums[:, which] = sums
+        if not isinstance(which, slice):
+            self._candidate_sums[:, which] = sums
 
         kept = np.minimum(self._windows[which], KEPT)[:, None, None].astype(np.float32)
         m = levels.sum(axis=1, keepdims=True) / kept - now
+        fresh = np.empty((4, *y.shape), dtype=np.float32)
+        fresh[0], fresh[1], fresh[2], fresh[3] = y * y, y != 0, m * m, m * y
         sums = self._group_sums[:, which]
         sums *= FORGETTING
-        sums += covered * np.stack((y * y, y != 0, m * m, m * y))
-        self._group_sums[:, which] = sums
+        sums += fresh if all_covered else covered * fresh
+        if not isinstance(which, slice):
+            self._group_sums[:, which] = sums
 
         gained: Array = np.maximum(x_y, 0)
         gained *= gained
         gained /= np.maximum(x_sq, np.float32(1e-9))
         return gained
 
-    def _forecast(self, which: Chosen, gained: Array, fresh: Array) -> Array:
-        """Changes of the log level in the coming window, (environments, workers)."""
+    def _forecast(self, which: Chosen, gained: Array, fresh: Array) -> Array | None:
+        """Changes of the log level in the coming window, (environments, workers); None where none is expected."""
         y_sq, count, m_sq, m_y = self._group_sums[:, which]
         by_mean = _unexplained(np.maximum(m_y, 0) ** 2 / np.maximum(m_sq, 1e-9), y_sq)
         odds = count / 2 * np.log(by_mean / _unexplained(gained.max(axis=2), y_sq))
-        evidence = odds.max(axis=1) - np.log(CANDIDATES) - DOUBT
-        ahead = np.zeros(fresh.shape)
+        evidence = odds.max(axis=1) - _LOG_CANDIDATES - DOUBT
         rows, workers = found = np.nonzero(evidence > 0)
-        if rows.size:
-            groups = odds.argmax(axis=1)[found]
-            in_group = gained[rows, groups, :, workers].argmax(axis=-1)
-            environments = np.arange(len(self._windows))[which][rows]
-            since = self._since(environments, self._clock.next_s[environments])
-            weights, whole = _weights(since * _FREQUENCIES[groups * GROUP + in_group, None])
-            there = (weights * self._levels[environments, :, workers]).sum(axis=-1) / whole[:, 0]
-            x = there - fresh[found]
-            x_sq, x_y = self._candidate_sums[:, environments, groups, in_group, workers]
-            share, sure = np.minimum(x_y / x_sq, 1), 1 / (1 + np.exp(-evidence[found]))
-            ahead[found] = np.where(np.abs(x) >= CHANGE, share * sure * x, 0.0)
+        if not rows.size:
+            return None
+        groups = odds.argmax(axis=1)[found]
+        in_group = gained[rows, groups, :, workers].argmax(axis=-1)
+        environments = self._environments[which][rows]
+        since = self._since(environments, self._clock.next_s[environments])
+        weights, whole = _weights(since * _FREQUENCIES[groups * GROUP + in_group, None])
+        there = (weights * self._levels[environments, :, workers]).sum(axis=-1) / whole[:, 0]
+        x = there - fresh[found]
+        x_sq, x_y = self._candidate_sums[:, environments, groups, in_group, workers]
+        share, sure = np.minimum(x_y / x_sq, 1), 1 / (1 + np.exp(-evidence[found]))
+        ahead = np.zeros(fresh.shape)
+        ahead[found] = np.where(np.abs(x) >= CHANGE, share * sure * x, 0.0)
         return ahead
 
 

@@ -53,41 +53,53 @@ class Tiles:
 
     def __init__(self, *shape: int) -> None:
         self.samples: Whole = np.ones(shape, dtype=np.int64)
-        self._sizes, self._times_s = np.zeros((2, KEPT, *shape))  # 0: empty
-        self._seen = np.zeros(shape, dtype=np.int64)  # distinct sizes
-        self._likely = self.samples.copy()  # in the last search
-        self._due = np.zeros(shape, dtype=np.bool_)  # new sizes since the last search
+        # of every worker in every environment, in one row
+        self._found = self.samples.reshape(-1)  # the same array as `samples`
+        count, workers = self._found.size, shape[-1]
+        self._worker = np.arange(count)
+        self._turns = -(-workers // SEARCHED)
+        self._its_turn = self._worker % workers % self._turns
         self._turn = 0
+        self._sizes, self._times_s = np.zeros((2, KEPT, count))  # 0: empty
+        self._seen = np.zeros(count, dtype=np.int64)  # distinct sizes
+        self._likely = self._found.copy()  # in the last search
+        self._due = np.zeros(count, dtype=np.bool_)  # new sizes since the last search
 
     def restart(self, which: Mask) -> None:
         """Forget some environments."""
-        self.samples[which] = self._likely[which] = 1
+        self.samples[which] = 1
+        which = np.broadcast_to(which[..., None], self.samples.shape).reshape(-1)
+        self._likely[which] = 1
         self._sizes[:, which] = 0.0
         self._seen[which] = 0
         self._due[which] = False
 
     def observe(self, sizes: Array, times_s: Array, seen: Mask) -> None:
         """Samples and computing seconds per iteration of every worker in a window; only whole sizes above 0 count."""
+        sizes, times_s, seen = sizes.reshape(-1), times_s.reshape(-1), seen.reshape(-1)
         seen = seen & (sizes == np.rint(sizes)) & (sizes > 0)
-        times_s = np.where(seen, times_s, 1.0)
-        same = (self._sizes == sizes) & seen
-        changed = (same & (np.abs(times_s / np.where(same, self._times_s, 1.0) - 1) > JUMP)).any(axis=0)
-        if changed.any():
-            self._sizes, self._seen = np.where(changed, 0.0, self._sizes), np.where(changed, 0, self._seen)
-            same &= ~changed
-        fresh = seen & ~same.any(axis=0)
-        self._times_s += NEWEST * same * (times_s - self._times_s)
-        if fresh.any():
-            slot = fresh & (np.arange(KEPT).reshape(-1, *(1,) * fresh.ndim) == self._seen % KEPT)
-            self._sizes, self._times_s = np.where(slot, sizes, self._sizes), np.where(slot, times_s, self._times_s)
-            self._seen = self._seen + fresh
-            self._due |= fresh
-        workers = sizes.shape[-1]
-        turns = -(-workers // SEARCHED)
-        self._turn = (self._turn + 1) % turns
-        which = self._due & (self._seen >= FEWEST) & (np.arange(workers) % turns == self._turn)
-        if which.any():
-            self._due &= ~which
+        same = self._sizes == sizes  # in at most one slot of a worker
+        slot = same.argmax(axis=0)
+        again = np.flatnonzero(seen & same[slot, self._worker])
+        if again.size:
+            slot, time_s = slot[again], times_s[again]
+            before_s = self._times_s[slot, again]
+            changed = np.abs(time_s / before_s - 1) > JUMP
+            self._times_s[slot, again] = before_s + NEWEST * (time_s - before_s)
+            seen[again] = changed
+            if changed.any():
+                self._sizes[:, again[changed]] = 0.0
+                self._seen[again[changed]] = 0
+        fresh = np.flatnonzero(seen)
+        if fresh.size:
+            slot = self._seen[fresh] % KEPT
+            self._sizes[slot, fresh], self._times_s[slot, fresh] = sizes[fresh], times_s[fresh]
+            self._seen[fresh] += 1
+            self._due[fresh] = True
+        self._turn = (self._turn + 1) % self._turns
+        which = np.flatnonzero(self._due & (self._seen >= FEWEST) & (self._its_turn == self._turn))
+        if which.size:
+            self._due[which] = False
             self._find(which)
 
     def filled(self, sizes: Whole, high: Whole) -> Whole:
@@ -95,35 +107,48 @@ class Tiles:
         up = -(-sizes // self.samples) * self.samples
         return np.where(up <= high, up, sizes)
 
-    def _find(self, which: Mask) -> None:
-        """Look for the tiles of some workers, by the normal equations of the two models."""
+    def _find(self, which: Whole) -> None:
+        """Look for the tiles of some workers."""
+        likely = self._search(which)
+        again = (likely > 1) & (likely == self._likely[which])
+        if again.any():
+            self._found[which] = np.where(again, likely, self._found[which])
+        self._likely[which] = likely
+
+    def _search(self, which: Whole) -> Whole:
+        """The likely tiles of some workers, 1 where none is likely, by the normal equations of the two models."""
         kept = self._sizes[:, which]
         there = kept > 0
         sizes, weight = np.where(there, kept, 1.0), there / np.where(there, self._times_s[:, which], 1.0)
         count, tiles = there.sum(axis=0), _TILES[:, None, None]
-        full = np.ceil(sizes / tiles)  # (tiles, sizes, workers)
-        padding = (full * tiles - sizes) * weight
         line = np.stack((weight, sizes * weight, there))
         (uu, uv, uy), (_, vv, vy), (_, _, yy) = np.einsum("apw,bpw->abw", line, line)
-        zu, zv, zy = np.einsum("tpw,bpw->btw", padding, line)
-        zz = np.einsum("tpw,tpw->tw", padding, padding)
         whole = uu * vv - uv**2
         whole = np.where(whole > 1e-9 * uu * vv, whole, np.inf)  # infinite: sizes that hardly differ
-        by_line = yy - ((vv * uy - uv * vy) * uy + (uu * vy - uv * uy) * vy) / whole
+        slope = uu * vy - uv * uy
+        by_line = yy - ((vv * uy - uv * vy) * uy + slope * vy) / whole
+        errs = by_line >= count * EFFECT**2
+        if not errs.any():
+            return np.ones_like(which)
+
+        full = np.ceil(sizes / tiles)  # (tiles, sizes, workers)
+        padding = (full * tiles - sizes) * weight
+        zu, zv, zy = np.einsum("tpw,bpw->btw", padding, line)
+        zz = np.einsum("tpw,tpw->tw", padding, padding)
         along_u, along_v = (vv * zu - uv * zv) / whole, (uu * zv - uv * zu) / whole
         left = zy - along_u * uy - along_v * vy
         height = left / np.maximum(zz - along_u * zu - along_v * zv, 1e-12)  # q
         by_stairs = np.maximum(by_line - height * left, 0.0)
-        per_sample_s = (uu * vy - uv * uy) / whole - height * along_v  # s
+        per_sample_s = slope / whole - height * along_v  # s
+        fits = errs & (by_stairs <= LEFT * by_line) & (height > 0) & (height >= PART * per_sample_s)
+        if not fits.any():
+            return np.ones_like(which)
+
         lowest, highest = np.where(there, kept, np.inf).min(axis=0), kept.max(axis=0)
         above = (there & (full > np.ceil(lowest / _TILES[:, None])[:, None])).sum(axis=1)
         below = (there & (full < np.ceil(highest / _TILES[:, None])[:, None])).sum(axis=1)
-        fits = (height > 0) & (height >= PART * per_sample_s) & (by_line >= count * EFFECT**2)
-        fits &= (by_stairs <= LEFT * by_line) & (np.minimum(above, below) >= APART)
+        fits &= np.minimum(above, below) >= APART
         floor = count * SCATTER**2
         evidence = (count - 3) / 2 * np.log((by_line + floor) / (by_stairs + floor)) - np.log(len(TILES)) - DOUBT
         evidence = np.where(fits, evidence, -np.inf)
-        likely = np.where(evidence.max(axis=0) > 0, _TILES[evidence.argmax(axis=0)], 1)
-        again = (likely > 1) & (likely == self._likely[which])
-        self.samples[which] = np.where(again, likely, self.samples[which])
-        self._likely[which] = likely
+        return np.where(evidence.max(axis=0) > 0, _TILES[evidence.argmax(axis=0)], 1)
