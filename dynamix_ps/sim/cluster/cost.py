@@ -119,7 +119,8 @@ def _times(
     exposed_s = exposed(parameters, hiding_s, hiding_s.max(axis=-1, keepdims=True), transfer_s)
     iteration_s = _together_s(computing_s, exposed_s, largest)
     busy = (computing_s + exposed_s) / _together_s(computing_s, exposed_s, lambda s: s.max(axis=-1))[..., None]
-    seen_s = computing_s * (parameters.quota + (1 - parameters.quota) * busy**THROTTLED_POWER)
+    full_speed = np.power(busy, THROTTLED_POWER, out=np.ones_like(busy), where=parameters.quota < 1)
+    seen_s = computing_s * (parameters.quota + (1 - parameters.quota) * full_speed)
     last_s = largest(seen_s)
     push_pull_s, wait_s = iteration_s - last_s, last_s[..., None] - seen_s
     return Times(seen_s, computing_s, push_pull_s, wait_s, iteration_s, transfer_s, bytes_, served_bytes_per_s)

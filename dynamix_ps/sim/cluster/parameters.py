@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -42,7 +43,7 @@ BASE_MEMORY_BYTES, SAMPLE_MEMORY_BYTES = 3e8, 1e5  # used where a scenario gives
 NEUTRAL = np.array([1, 1, 0, 1, 1], dtype=np.float32)  # by kind
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Parameters:
     """E environments of W workers each. A `knows_` array is False where that source measures nothing."""
 
@@ -137,12 +138,12 @@ class Parameters:
     def n_workers(self) -> int:
         return int(self.initial.shape[1])
 
-    @property
+    @cached_property
     def iterations(self) -> Reals:
         """`window` as float32; (E,)."""
         return self.window.astype(np.float32)
 
-    @property
+    @cached_property
     def reference_batch(self) -> Reals:
         """B of the first plan; (E,)."""
         batch: Reals = self.initial.sum(axis=-1).astype(np.float32)

@@ -14,6 +14,8 @@ from dynamix_ps.sim.cluster.effects.heat import slow_down, warmed
 from dynamix_ps.sim.cluster.effects.recurrence import first_occurrence
 from dynamix_ps.sim.cluster.parameters import BURST_KINDS, NEUTRAL, Kind, Mask, Parameters, Reals
 
+_NO_BURST = NEUTRAL[list(BURST_KINDS)][:, None]
+
 
 class Conditions:
     """Present factors on the parameters. Shapes (E, W), `server` (E,)."""
@@ -47,6 +49,7 @@ class Conditions:
         fresh = self._rng.standard_normal(self._drift.shape, dtype=np.float32) * parameters.drift[:, None]
         self._drift = np.where(which[:, None], fresh, self._drift)
         self._heat = np.where(which[:, None], 0, self._heat)
+        self._set_heat()
         self._warm_up = np.where(which, parameters.warm_up, self._warm_up)
         self._active = np.zeros(parameters.event_kind.shape, dtype=bool)
         self._trace(np.ones(parameters.environments, dtype=bool))
@@ -78,6 +81,7 @@ class Conditions:
             self._drift = self._drift * kept[:, None] + noise * fresh[:, None]
         if self._heating:
             self._heat = warmed(self._heat, load, elapsed_s, parameters.heat_s)
+            self._set_heat()
         self._combine()
 
     def _trace(self, which: Mask) -> None:
@@ -88,14 +92,15 @@ class Conditions:
             fold = np.add if kind is Kind.LOSS else np.multiply
             self._traced[kind, which] = fold.reduce(np.where(mine, value, NEUTRAL[kind]), axis=1)
 
+    def _set_heat(self) -> None:
+        self.heat = slow_down(self._heat, self._parameters.heat_load, self._parameters.heat_slow_down)
+
     def _combine(self) -> None:
         slow, bandwidth, loss, self.latency, server = self._traced
         if self._bursty:
-            neutral = NEUTRAL[list(BURST_KINDS)][:, None]
-            burst = np.where(self._on, self._parameters.burst_value, neutral)
+            burst = np.where(self._on, self._parameters.burst_value, _NO_BURST)
             slow, bandwidth, loss = slow * burst[:, 0], bandwidth * burst[:, 1], loss + burst[:, 2]
         if self._drifting:
             slow = slow * np.exp(self._drift)
         slow = slow * self._warm_up[:, None]
-        self.heat = slow_down(self._heat, self._parameters.heat_load, self._parameters.heat_slow_down)
         self.slow, self.bandwidth, self.loss, self.server = slow, bandwidth, np.minimum(loss, 0.5), server[:, 0]
