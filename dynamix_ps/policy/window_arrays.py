@@ -86,6 +86,21 @@ class WindowArrays:
         return np.asarray((self.memory_ratio >= MEMORY_CEILING) | (self.gpu_memory_ratio >= MEMORY_CEILING))
 
     @cached_property
+    def everyone(self) -> bool:
+        """Whether all workers are present."""
+        return bool(self.present.all())
+
+    @cached_property
+    def smallest_batch(self) -> NDArray[np.int64]:
+        """The smallest B that the bounds of all workers allow; shape (...,)."""
+        return np.asarray(self.low.sum(axis=-1))
+
+    @cached_property
+    def largest_batch(self) -> NDArray[np.int64]:
+        """The largest B that the bounds of all workers allow; shape (...,)."""
+        return np.asarray(self.high.sum(axis=-1))
+
+    @cached_property
     def global_batch(self) -> NDArray[np.int64]:
         """B of the newest plan; shape (...,)."""
         return np.asarray(self.planned.sum(axis=-1))
@@ -151,8 +166,10 @@ def _columns(
     """One array per field, NaN for absent workers."""
     there = [row for row, is_there in zip(rows, present.tolist(), strict=True) if is_there]
     values = chain.from_iterable(map(attrgetter(*names), there))
-    table = np.full((len(present), len(names)), NAN)
-    table[present] = np.fromiter(values, np.float64, len(there) * len(names)).reshape(len(there), len(names))
+    table = np.fromiter(values, np.float64, len(there) * len(names)).reshape(len(there), len(names))
+    if len(there) < len(present):
+        known, table = table, np.full((len(present), len(names)), NAN)
+        table[present] = known
     return dict(zip(names, np.ascontiguousarray(table.T), strict=True))
 
 
@@ -166,5 +183,6 @@ def _largest(values: list[float]) -> float:
 
 def ratio(value: Known | Whole, unit: Known | Whole) -> Array:
     """value / unit, NaN where unit is not positive."""
-    result: Array = value / np.where(np.asarray(unit) > 0, unit, np.nan)
+    positive = np.asarray(unit) > 0
+    result: Array = value / (unit if positive.all() else np.where(positive, unit, np.nan))
     return result

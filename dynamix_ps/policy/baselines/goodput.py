@@ -19,6 +19,7 @@ which training diverges. So this policy computes progress per second under the l
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 import numpy as np
 
@@ -55,14 +56,14 @@ class GoodputPolicy:
             return keep
         rest = model.unmeasured  # samples of workers that keep their sizes
         totals = _candidates(window, rest, int(window.low[known].sum()), int(window.high[known].sum()), noise_scale)
-        promised_s = self._times.iteration_s(model.balanced_s(totals + rest, model.compute.coming))
-        promised = goodput(window, totals + rest, promised_s, noise_scale)
-        present_s = self._times.iteration_s(model.compute.coming.seconds(window.planned)[known].max())
-        present = goodput(window, window.global_batch, present_s, noise_scale)
-        best = int(promised.argmax())
+        coming = model.compute.coming
+        compute_s = np.append(model.balanced_s(totals + rest, coming), coming.seconds(window.planned)[known].max())
+        batches = np.append(totals + rest, window.global_batch)
+        promised = goodput(window, batches, self._times.iteration_s(compute_s), noise_scale)
+        best, present = int(promised[:-1].argmax()), promised[-1]
         if not promised[best] > max(SWITCH * present, 0.0):
             return keep
-        sizes = model.shares(int(totals[best]) + rest, model.compute.coming)
+        sizes = model.shares(int(totals[best]) + rest, coming)
         return Decision(tuple(model.filled(sizes).tolist()))
 
 
@@ -70,5 +71,10 @@ def _candidates(window: WindowArrays, rest: int, smallest: int, largest: int, no
     """Candidates for the global batch minus `rest`: whole numbers within the bounds of the workers that share them."""
     if math.isnan(noise_scale):
         return np.array([min(max(int(window.global_batch) - rest, smallest), largest)])
-    start = min(max(int(window.reference_batch) - rest, smallest, 1), largest)
-    return np.unique(np.geomspace(start, largest, CANDIDATES).round().astype(np.int64))
+    return _spaced(min(max(int(window.reference_batch) - rest, smallest, 1), largest), largest)
+
+
+@lru_cache(maxsize=1)
+def _spaced(smallest: int, largest: int) -> Whole:
+    """Whole numbers, geometrically spaced; the same in every window as long as the bounds are."""
+    return np.unique(np.geomspace(smallest, largest, CANDIDATES).round().astype(np.int64))

@@ -70,7 +70,8 @@ class ComputeTimes:
     """Models of all workers, shape (workers,) or (environments, workers).
 
     Attributes:
-        known: which workers were ever measured.
+        known: which workers were ever measured; all_known: whether all were.
+        seen: which workers the last window measured sensibly.
         now: the lines at the levels of the last window.
         coming: the lines at the levels that are expected in the next window, the same without `expect`.
         jumped: whose level followed the last window at once, because it had changed by more than `jump`.
@@ -78,6 +79,7 @@ class ComputeTimes:
 
     now: Lines
     coming: Lines
+    seen: NDArray[np.bool_]
 
     def __init__(self, *shape: int, jump: float = JUMP) -> None:
         self._jump = jump
@@ -102,21 +104,34 @@ class ComputeTimes:
     def observe(self, sizes: ArrayLike, times_s: ArrayLike) -> None:
         """Samples and computing seconds per iteration of every worker; one without samples or time changes nothing."""
         size, time_s = np.asarray(sizes, dtype=np.float64), np.asarray(times_s, dtype=np.float64)
-        seen = sensible(size, time_s)
-        size, time_s = np.where(seen, size, 1.0), np.where(seen, time_s, 1.0)
-        own = self._own_change(size, time_s, seen & self.known)
+        self.seen = seen = sensible(size, time_s)
+        everyone = bool(seen.all())
+        if not everyone:
+            size, time_s = np.where(seen, size, 1.0), np.where(seen, time_s, 1.0)
+        own = self._own_change(size, time_s, self.known if everyone else seen & self.known)
         self.jumped = np.abs(own - 1) > self._jump
-        expected = self.coming.level * np.where(self.jumped, own, 1 + SMOOTHING * (own - 1))
-        level = np.where(seen, expected, self.now.level)
-        self._size, self._time_s = np.where(seen, size, self._size), np.where(seen, time_s, self._time_s)
+        level = self.coming.level * np.where(self.jumped, own, 1 + SMOOTHING * (own - 1))
+        if not everyone:
+            level = np.where(seen, level, self.now.level)
 
         line_s = time_s / level
-        weight = np.where(self.known, 1.0, FIRST) * line_s**-2
-        fresh = np.stack((weight, weight * size, weight * size**2, weight * line_s, weight * size * line_s))
-        self._sums = np.where(seen, FORGETTING * self._sums + fresh, self._sums)
-        fixed_s, per_sample_s = _lines(np.where(self._sums[0] > 0, self._sums, 1.0))
-        fixed_s = np.where(seen, fixed_s, self.now.line_fixed_s)
-        self._adopt(Lines(level, fixed_s, np.where(seen, per_sample_s, self.now.line_per_sample_s)))
+        weight = line_s**-2
+        if not self.all_known:
+            weight = np.where(self.known, 1.0, FIRST) * weight
+        fresh = np.empty(self._sums.shape)
+        fresh[0], fresh[1], fresh[2] = weight, weight * size, weight * size**2
+        fresh[3], fresh[4] = weight * line_s, fresh[1] * line_s
+        fresh += FORGETTING * self._sums
+        self._sums = fresh if everyone else np.where(seen, fresh, self._sums)
+        there = self._sums[0] > 0
+        fixed_s, per_sample_s = _lines(self._sums if there.all() else np.where(there, self._sums, 1.0))
+        if everyone:
+            self._size, self._time_s = size, time_s
+        else:
+            self._size, self._time_s = np.where(seen, size, self._size), np.where(seen, time_s, self._time_s)
+            fixed_s = np.where(seen, fixed_s, self.now.line_fixed_s)
+            per_sample_s = np.where(seen, per_sample_s, self.now.line_per_sample_s)
+        self._adopt(Lines(level, fixed_s, per_sample_s))
 
     def expect(self, ahead: Array) -> None:
         """Expect levels in the next window that are `ahead` times those of the last one. Call after `observe`."""
@@ -127,6 +142,7 @@ class ComputeTimes:
         self.now = self.coming = lines
         self._ahead = 1.0
         self.known = np.isfinite(lines.line_per_sample_s)
+        self.all_known = bool(self.known.all())
 
     def _own_change(self, size: Array, time_s: Array, comparable: NDArray[np.bool_]) -> Array:
         """By what factor each worker itself is slower than expected; 1 if its new size explains its new time.
@@ -134,13 +150,15 @@ class ComputeTimes:
         `coming` is what was expected. On a line through the last window, with any fixed part, the time changes by a
         factor between 1 and that of the size. The worker itself causes what lies outside this range.
         """
-        grown = size / np.where(comparable, self._size, size)
-        longer = time_s / np.where(comparable, self._time_s * self._ahead, time_s)
+        size_before, coming_s, expected_s = self._size, self._time_s * self._ahead, self.coming.seconds(size)
+        if not (everyone := bool(comparable.all())):
+            size_before = np.where(comparable, size_before, size)
+            coming_s, expected_s = np.where(comparable, coming_s, time_s), np.where(comparable, expected_s, time_s)
+        grown, longer = size / size_before, time_s / coming_s
         moved = np.abs(grown - 1) > SAME_SIZE
         least, most = np.minimum(grown, 1) * (1 - self._jump), np.maximum(grown, 1) * (1 + self._jump)
-        explained = (longer > least) & (longer < most)
-        error = time_s / np.where(comparable, self.coming.seconds(size), time_s)
-        return np.where(comparable & ~(moved & explained & (self._ahead == 1)), error, 1.0)
+        explained = moved & (longer > least) & (longer < most) & (self._ahead == 1)
+        return np.where(explained if everyone else explained | ~comparable, 1.0, time_s / expected_s)
 
 
 class ComputeMeter:
@@ -160,6 +178,8 @@ class ComputeMeter:
     def observe(self, window: WindowArrays) -> NDArray[np.floating[Any]]:
         """Computing seconds in the window, as a CPU quota sustains them. Call once per window."""
         self._throttled = np.fmax(self._throttled, window.throttled)
+        if not (self._throttled > 0).any():
+            return window.compute_s
         cpu_s = window.cpu_ratio * window.worker_duration_s
         return sustained_s(window.compute_s, cpu_s, window.cpu_cores, self._throttled)
 
@@ -189,16 +209,41 @@ def sustained_s(compute_s: Times, cpu_s: Times, cpu_cores: Times, throttled: Tim
     return np.where(np.asarray(throttled) > 0, longer, compute_s)
 
 
+class Balance:
+    """Splits with which all workers finish computing together.
+
+    Args:
+        fixed_s, rates_per_s: (..., workers), must be known.
+
+    Attributes:
+        rate_per_s: samples per second of all workers, (...,).
+    """
+
+    def __init__(self, fixed_s: NDArray[np.floating[Any]], rates_per_s: NDArray[np.floating[Any]]) -> None:
+        self._fixed_s, self._rates_per_s = fixed_s, rates_per_s
+        self._fixed_samples = (fixed_s * rates_per_s).sum(axis=-1)
+        self.rate_per_s = rates_per_s.sum(axis=-1)
+
+    def together_s(self, totals: ArrayLike) -> Array:
+        """The computing time at which all workers finish together, (...,)."""
+        return np.asarray((np.asarray(totals) + self._fixed_samples) / self.rate_per_s)
+
+    def sizes(self, together_s: Array) -> Array:
+        """The sizes for such a time, (..., workers).
+
+        They are real numbers >= 0, and sum to the total if no worker's size would be negative. The caller rounds them
+        and applies bounds (apportion.split).
+        """
+        return np.asarray(np.maximum((together_s[..., None] - self._fixed_s) * self._rates_per_s, 0.0))
+
+
 def balance(
     totals: ArrayLike, fixed_s: NDArray[np.floating[Any]], rates_per_s: NDArray[np.floating[Any]]
 ) -> tuple[Array, Array]:
-    """The computing time at which all workers finish together, (...,), and the sizes for it, (..., workers).
-
-    Sizes are real numbers >= 0. They sum to `totals` if no worker's size would be negative. The caller
-    rounds them and applies bounds (apportion.split). Fixed parts and rates must be known.
-    """
-    together_s = (np.asarray(totals) + (fixed_s * rates_per_s).sum(axis=-1)) / rates_per_s.sum(axis=-1)
-    return together_s, np.maximum((together_s[..., None] - fixed_s) * rates_per_s, 0.0)
+    """The time, (...,), and the sizes, (..., workers), of a single `Balance`."""
+    balanced = Balance(fixed_s, rates_per_s)
+    together_s = balanced.together_s(totals)
+    return together_s, balanced.sizes(together_s)
 
 
 def _lines(sums: Array) -> tuple[Array, Array]:

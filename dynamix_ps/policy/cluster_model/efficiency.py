@@ -46,9 +46,12 @@ def step_progress(
         reference: B_0.
     """
     per_step = 1 + noise_scale / batch
-    factor = rule_factor(rule, reference, noise_scale, batch)
-    scaled = tuning * factor * per_step / (1 + noise_scale / reference)
-    step = np.minimum(np.where(rule == _ADASCALE, tuning, scaled), LARGEST_STEP)
+    if rule.ndim == 0 and int(rule) == _ADASCALE:  # a single job
+        step: Reals = np.minimum(tuning, LARGEST_STEP)
+    else:
+        factor = rule_factor(rule, reference, noise_scale, batch)
+        scaled = tuning * factor * per_step / (1 + noise_scale / reference)
+        step = np.minimum(np.where(rule == _ADASCALE, tuning, scaled) if rule.ndim else scaled, LARGEST_STEP)
     gained: Reals = step * (2 - step) / per_step
     return gained
 
@@ -56,6 +59,8 @@ def step_progress(
 def rule_factor(rule: NDArray[np.int8], reference: Reals, noise_scale: Reals, batch: Reals) -> Reals:
     """What the rule multiplies the learning rate by at global batch `batch`. Arguments as in `step_progress`."""
     scale = batch / reference
+    if rule.ndim == 0 and (only := int(rule)) != _ADASCALE:  # a single job
+        return np.asarray(scale if only == _LINEAR else np.sqrt(scale) if only == _SQRT else 1.0)
     gain = (1 + noise_scale / reference) / (1 + noise_scale / batch)
     others = np.where(rule == _ADASCALE, gain, 1)
     factor: Reals = np.where(rule == _LINEAR, scale, np.where(rule == _SQRT, np.sqrt(scale), others))
@@ -94,8 +99,10 @@ def finishing(window: WindowArrays) -> NDArray[np.bool_]:
     late_batch.py explains why. False if the end is unknown, if the script lowers its learning rate itself, or if the
     rate is proportional to B, because the noise, lr / B, then stays the same.
     """
-    late = (np.asarray(window.trained_ratio) >= FINISH_BEGINS) & (np.asarray(window.lr_ratio) >= FALLEN)
-    return np.asarray(late & (window.lr_rule != _LINEAR))
+    late = np.asarray(window.trained_ratio) >= FINISH_BEGINS
+    if not late.any():
+        return np.asarray(late)
+    return np.asarray(late & (np.asarray(window.lr_ratio) >= FALLEN) & (window.lr_rule != _LINEAR))
 
 
 class NoiseScale:

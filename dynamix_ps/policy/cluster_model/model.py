@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dynamix_ps.apportion import Whole, split
-from dynamix_ps.policy.cluster_model.compute_times import ComputeMeter, ComputeTimes, Lines, sensible
+from dynamix_ps.policy.cluster_model.compute_times import ComputeMeter, ComputeTimes, Lines
 from dynamix_ps.policy.cluster_model.efficiency import NoiseScale
 from dynamix_ps.policy.cluster_model.recurrence import Recurrence
 from dynamix_ps.policy.cluster_model.tiles import Tiles
@@ -62,9 +62,11 @@ class ClusterModel:
         sizes = window.samples / iterations
         self.compute.observe(sizes, self.compute_s)
         if self._tiles:
-            self._tiles.observe(sizes, self.compute_s, sensible(sizes, self.compute_s))
+            self._tiles.observe(sizes, self.compute_s, self.compute.seen)
         if self._recurrence:
-            self.compute.expect(self._recurrence.observe(window, self.compute.now.level))
+            ahead = self._recurrence.observe(window, self.compute.now.level)
+            if (ahead != 1).any():
+                self.compute.expect(ahead)
         self.noise.observe(window)
 
     def balanced_s(self, global_batches: ArrayLike, lines: Lines) -> Array:
@@ -77,25 +79,31 @@ class ClusterModel:
         that they allow is shared.
         """
         totals = np.maximum(np.asarray(global_batches) - self.unmeasured, 0)
-        known, low, high = self.compute.known, self.window.low, self.window.high
-        rates = lines.rates_per_s[known]
-        from_s, until_s = lines.seconds((low, high))[:, known]  # a worker's size grows between these times
+        known, low, high, rates = self.compute.known, self.window.low, self.window.high, lines.rates_per_s
+        from_s, until_s = lines.seconds((low, high))  # a worker's size grows between these times
+        if not self.compute.all_known:
+            low, rates, from_s, until_s = low[known], rates[known], from_s[known], until_s[known]
         times = np.concatenate((from_s, until_s))
-        order = np.argsort(times, kind="stable")
+        order = times.argsort(kind="stable")
         slopes = np.concatenate((rates, -rates))[order].cumsum()  # samples per second after each of these times
         times = times[order]
-        grown = np.concatenate(([0.0], (slopes[:-1] * np.diff(times)).cumsum()))
-        together_s = np.interp(np.asarray(totals, dtype=np.float64), low[known].sum() + grown, times)
+        grown = np.zeros(len(times))
+        (slopes[:-1] * (times[1:] - times[:-1])).cumsum(out=grown[1:])
+        together_s = np.interp(totals, low.sum() + grown, times)
         return np.asarray(np.maximum(together_s, from_s.max()))  # all wait for a slow worker at its lower bound
 
     def shares(self, global_batch: int, lines: Lines) -> Whole:
         """The same split of `global_batch` in whole samples; workers of unknown speed keep their planned size."""
         known, low, high = self.compute.known, self.window.low, self.window.high
         together_s = self.balanced_s(global_batch, lines)
-        wanted = np.clip((together_s - lines.fixed_s) * lines.rates_per_s, low, high)[known]
-        inside = np.clip(max(global_batch - self.unmeasured, 0), low[known].sum(), high[known].sum())
+        wanted = np.minimum(np.maximum((together_s - lines.fixed_s) * lines.rates_per_s, low), high)
+        if not self.compute.all_known:
+            wanted, low, high = wanted[known], low[known], high[known]
+        inside = np.asarray(min(max(global_batch - self.unmeasured, low.sum(), 0), high.sum()))
+        if self.compute.all_known:
+            return split(inside, wanted, low, high)
         sizes = self.window.planned.copy()
-        sizes[known] = split(inside, wanted, low[known], high[known])
+        sizes[known] = split(inside, wanted, low, high)
         return sizes
 
     def filled(self, sizes: Whole) -> Whole:
@@ -107,9 +115,9 @@ class ClusterModel:
     @property
     def known_compute_s(self) -> Array:
         """`compute_s`, NaN where the last window has no sensible measurement."""
-        return np.where(sensible(self.window.samples, self.compute_s), self.compute_s, np.nan)
+        return np.where(self.compute.seen, self.compute_s, np.nan)
 
     @property
     def unmeasured(self) -> int:
         """Samples per iteration planned for workers of unknown speed, for a live cluster."""
-        return int(self.window.planned[~self.compute.known].sum())
+        return 0 if self.compute.all_known else int(self.window.planned[~self.compute.known].sum())

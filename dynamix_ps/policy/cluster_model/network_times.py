@@ -41,6 +41,8 @@ MOST_HIDING = 2 / 3  # of computing: the backward pass (arXiv 2001.08361, 2.1)
 OVERLAPS = np.array([1.0, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0])  # candidates for g
 OVERLAP_PENALTY = 1e-3
 _WINDOWS_KEPT = 64
+_AGES = np.arange(_WINDOWS_KEPT)[::-1]
+_WEIGHTS, _RECENT = FORGETTING**_AGES, (1 - LEVEL_SMOOTHING) ** _AGES  # of windows; the last is the newest
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,7 @@ def network_of(window: WindowArrays, compute_s: Array) -> Network:
     computes = np.isfinite(compute_s)
     halfway_s = np.maximum(halfway(np.where(computes, compute_s, 0.0)), SHORTEST_S)
     part = np.where(computes, (halfway_s + transfer_s - iteration_s) / halfway_s, 0.0)
-    hiding = np.clip(known_or(part).max(axis=-1), 0.0, MOST_HIDING)
+    hiding = np.minimum(np.maximum(known_or(part).max(axis=-1), 0.0), MOST_HIDING)
     own_s = exposed_s(transfer_s, hiding, halfway_s)
     longest_s = np.where(computes, halfway_s + own_s, -np.inf).max(axis=-1, keepdims=True)
     more_s = np.maximum(iteration_s - longest_s, 0.0)
@@ -87,10 +89,12 @@ def exposed_s(network_s: Array, hiding: Array, halfway_s: Array) -> Array:
 
 def typical(values: Array, weights: Array) -> Array:
     """The smallest value, (...,), beyond which no more than half of the weights lie; both are (..., workers)."""
-    order = np.argsort(values, axis=-1, kind="stable")
-    upto = np.take_along_axis(np.broadcast_to(weights, values.shape), order, axis=-1).cumsum(axis=-1)
-    middle = (upto >= upto[..., -1:] / 2).argmax(axis=-1)[..., None]
-    return np.asarray(np.take_along_axis(values, np.take_along_axis(order, middle, axis=-1), axis=-1)[..., 0])
+    workers = values.shape[-1]
+    rows = np.arange(0, values.size, workers)
+    order = values.argsort(axis=-1, kind="stable").reshape(-1, workers) + rows[:, None]  # in the flattened arrays
+    upto = np.broadcast_to(weights, values.shape).reshape(-1)[order].cumsum(axis=-1)
+    middle = (upto >= upto[:, -1:] / 2).argmax(axis=-1)
+    return np.asarray(values.reshape(-1)[order.reshape(-1)[rows + middle]].reshape(values.shape[:-1]))
 
 
 class NetworkTimes:
@@ -118,15 +122,16 @@ class NetworkTimes:
         """Take in a window: `network_s` per worker (NaN: unknown), and the iteration time, (...,)."""
         common_s = mean_known(seen_s, NAN)
         own_s: Array = seen_s - common_s[..., None]
-        at_once = np.abs(common_s - self._common_s) > JUMP * iteration_s
+        jump_s = JUMP * iteration_s
+        at_once = np.abs(common_s - self._common_s) > jump_s
         self._common_s = _followed(self._common_s, common_s, at_once)
 
         away_s = own_s - self._own_s
-        jumped_s = np.where(np.abs(away_s) > JUMP * iteration_s[..., None], away_s, 0.0)
+        jumped_s = np.where(np.abs(away_s) > jump_s[..., None], away_s, 0.0)
         again = np.asarray(jumped_s * self._jumped_s > 0)
         self._jumped_s = np.where(again, 0.0, jumped_s)
-        self._own_s = _followed(self._own_s, own_s, again)
-        self._own_sq = _followed(self._own_sq, own_s**2, again)
+        both = np.array((self._own_s, self._own_sq)), np.array((own_s, own_s**2))
+        self._own_s, self._own_sq = _followed(*both, again)
 
     @property
     def seconds(self) -> Array:
@@ -170,12 +175,11 @@ class StepTimes:
         compute, total = np.array(self._steps).T
         powers = OVERLAPS[:, None]
         network = _apart(compute, total, powers)  # (powers, windows)
-        weights = FORGETTING ** np.arange(len(total))[::-1]
+        weights, recent = _WEIGHTS[-len(total) :], _RECENT[-len(total) :]
         mean = (network * weights).sum(axis=1, keepdims=True) / weights.sum()
         errors = np.log((compute**powers + mean**powers) ** (1 / powers) / total)
         cost = (errors**2 * weights).sum(axis=1) / weights.sum() + OVERLAP_PENALTY * (OVERLAPS - 1) ** 2
         best = int(cost.argmin())
-        recent = (1 - LEVEL_SMOOTHING) ** np.arange(len(total))[::-1]
         self._overlap = float(OVERLAPS[best])
         self._network_s = float((network[best] * recent).sum() / recent.sum())
         self._fitted = True

@@ -32,7 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dynamix_ps.apportion import Whole
-from dynamix_ps.policy.cluster_model.compute_times import balance
+from dynamix_ps.policy.cluster_model.compute_times import Balance
 from dynamix_ps.policy.cluster_model.efficiency import efficiency, finishing
 from dynamix_ps.policy.cluster_model.late_batch import LateBatch
 from dynamix_ps.policy.cluster_model.model import ClusterModel
@@ -65,7 +65,8 @@ class Advisor:
         self._fixed_s: Array = np.zeros(shape)
         self._rates_per_s: Array = np.ones(shape)
         self._network_s: Array = np.zeros(shape)
-        self._given_up_s: Array = np.zeros(shape)  # by late workers
+        self._typical_network_s: Array = np.zeros(shape[:-1])
+        self._with_late: Balance  # chains of all workers are as long
 
     def restart(self, which: NDArray[np.bool_]) -> None:
         """Forget some environments. The owner of the model of the cluster restarts that model."""
@@ -80,10 +81,9 @@ class Advisor:
         known = self._times.known
         self._take_in(state)
         batch = np.maximum(window.global_batch, 1)
-        rate_per_s = self._rates_per_s.sum(axis=-1)
-        growing_s = batch / rate_per_s
+        growing_s = batch / self._with_late.rate_per_s
         factors = CANDIDATES.reshape(-1, *(1,) * batch.ndim)
-        candidates = np.clip(factors * batch, window.low.sum(axis=-1), window.high.sum(axis=-1))
+        candidates = np.minimum(np.maximum(factors * batch, window.smallest_batch), window.largest_batch)
         duration_s = self._together_s(candidates, window)
         progress = efficiency(window, np.concatenate((candidates, batch[None])), state.noise_scale)
         per_s = progress[:-1] / duration_s
@@ -105,8 +105,7 @@ class Advisor:
 
     def balanced(self, totals: NDArray[np.int64]) -> Array:
         """Real-valued, positive sizes, (..., workers), with which all chains are as long."""
-        _, sizes = balance(totals, self._fixed_s + self._given_up_s, self._rates_per_s)
-        return np.maximum(sizes, 1e-9)
+        return np.maximum(self._with_late.sizes(self._with_late.together_s(totals)), 1e-9)
 
     def longest_s(self, sizes: Array) -> Array:
         """How long an iteration with `sizes`, (..., workers), takes, (...,)."""
@@ -118,39 +117,50 @@ class Advisor:
         window = state.window
         self._network.observe(state.network_s, window.duration_s / window.iterations)
         self._hiding = self._hiding + SMOOTHING * (state.hiding - self._hiding)
-        self._fixed_s = _filled(np.where(self._times.known, self._times.coming.fixed_s, np.nan))
+        fixed_s = self._times.coming.fixed_s
+        self._fixed_s = _filled(fixed_s if self._times.all_known else np.where(self._times.known, fixed_s, np.nan))
         self._rates_per_s = _filled(self._times.coming.rates_per_s, otherwise=1.0)
         self._network_s = _filled(self._network.seconds)
-        until_s, _ = balance(window.global_batch, self._fixed_s, self._rates_per_s)
+        self._typical_network_s = typical(self._network_s, self._rates_per_s)
+        balanced = Balance(self._fixed_s, self._rates_per_s)
+        until_s = balanced.together_s(window.global_batch)
         exposed = exposed_s(self._network_s, self._hiding, until_s[..., None])
-        later_s = np.maximum(exposed - typical(exposed, self._rates_per_s)[..., None], 0.0)
-        self._given_up_s = 2 * later_s / (1 - self._hiding[..., None])
+        later_s = np.maximum(exposed - self._typical_exposed_s(until_s)[..., None], 0.0)
+        given_up_s = 2 * later_s / (1 - self._hiding[..., None])  # by late workers
+        self._with_late = Balance(self._fixed_s + given_up_s, self._rates_per_s) if later_s.any() else balanced
+
+    def _typical_exposed_s(self, until_s: Array) -> Array:
+        """What computing until then, (...,), leaves of the typical network time.
+
+        It falls for all workers alike, so it is always the same worker's.
+        """
+        return np.asarray(np.maximum(self._typical_network_s - self._hiding * until_s, 0.0))
 
     def _together_s(self, totals: Array, window: WindowArrays) -> Array:
         """How long iterations of ascending `totals`, (candidates, ...), take if they are balanced within the bounds."""
-        until_s, _ = balance(totals, self._fixed_s + self._given_up_s, self._rates_per_s)
+        free_s = self._with_late.together_s(totals)
         least_s = self._fixed_s + window.low / self._rates_per_s
-        until_s = np.maximum(until_s + self._overflow_s(totals, window.high), least_s.max(axis=-1))
-        exposed = exposed_s(self._network_s, self._hiding, until_s[..., None])
-        most_s = until_s + typical(exposed, self._rates_per_s)
+        until_s = np.maximum(free_s + self._overflow_s(totals, free_s, window.high), least_s.max(axis=-1))
+        most_s = until_s + self._typical_exposed_s(until_s)
         halfway_s = (until_s[..., None] + least_s) / 2
         return np.maximum(most_s, (halfway_s + exposed_s(self._network_s, self._hiding, halfway_s)).max(axis=-1))
 
-    def _overflow_s(self, totals: Array, high: Whole) -> Array:
-        """The time that bounds `high`, (..., workers), add to ascending `totals`, (candidates, ...)."""
-        fixed_s = self._fixed_s + self._given_up_s
-        _, largest = balance(totals[-1], fixed_s, self._rates_per_s)  # the largest total has the largest sizes
+    def _overflow_s(self, totals: Array, free_s: Array, high: Whole) -> Array | float:
+        """The time that bounds `high`, (..., workers), add to ascending `totals`, (candidates, ...).
+
+        `free_s` are the times at which all workers finish together without these bounds.
+        """
+        largest = self._with_late.sizes(free_s[-1])  # the largest total has the largest sizes
         if not (largest > high).any():
-            return np.zeros(totals.shape)
-        free_s, sizes = balance(totals, fixed_s, self._rates_per_s)
-        together_s = free_s
+            return 0.0
+        sizes, together_s = self._with_late.sizes(free_s), free_s
         for _ in range(SHARED_OUT):
             left = np.where((sizes > high).any(axis=-1), totals - np.minimum(sizes, high).sum(axis=-1), 0.0)
             if not (left > 0).any():
                 break
             below = np.where(sizes < high, self._rates_per_s, 0.0).sum(axis=-1)
             together_s = together_s + np.maximum(left, 0.0) / np.where(below > 0, below, np.inf)
-            sizes = np.maximum((together_s[..., None] - fixed_s) * self._rates_per_s, 0.0)
+            sizes = self._with_late.sizes(together_s)
         return np.asarray(together_s - free_s)
 
 

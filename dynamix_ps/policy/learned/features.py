@@ -62,9 +62,9 @@ def _fall(before: Array, now: Array) -> Array:
     return np.asarray((before - now) / np.maximum(np.abs(before), 1e-9))
 
 
-def _planned(seen: Seen, value: Array) -> Array:
-    """A value of the plan, known for workers that reported."""
-    return np.where(seen.window.present, value, np.nan)
+def _present(seen: Seen, value: Array) -> Array:
+    """A value that is known for workers that reported."""
+    return value if seen.window.everyone else np.where(seen.window.present, value, np.nan)
 
 
 LOCAL: tuple[Feature, ...] = (
@@ -109,7 +109,7 @@ LOCAL: tuple[Feature, ...] = (
     Feature("local_loss_fall", "1", -1, 1, "hook", False, "relative fall of that loss since the previous window",
             lambda s: _fall(s.loss_before, s.window.loss)),
     Feature("iteration_time", "1", 0, 1000, "hook", True, "iteration time over the reference iteration time",
-            lambda s: np.where(s.window.present, s.iteration_time[..., None], np.nan)),
+            lambda s: _present(s, s.iteration_time[..., None])),
     Feature("compute_share", "1", 0, 1, "hook", False, "part of the window spent computing",
             lambda s: s.time_shares[0]),
     Feature("push_pull_share", "1", 0, 1, "hook", False, "part spent waiting for the network alone",
@@ -123,9 +123,9 @@ LOCAL: tuple[Feature, ...] = (
     Feature("gradient_variance", "1", 0, 1, "hook", True, "1 - |g|^2 / |g_i|^2: the part of |g_i|^2 that is noise",
             lambda s: s.gradient_variance),
     Feature("batch", "log2/10", 0, 3, "plan", False, "log2 of the batch size over 10",
-            lambda s: _planned(s, np.log2(np.maximum(s.window.planned, 1)) / 10)),
+            lambda s: _present(s, np.log2(np.maximum(s.window.planned, 1)) / 10)),
     Feature("batch_share", "1", 0, 100, "plan", False, "batch size over the workers' mean",
-            lambda s: _planned(s, ratio(
+            lambda s: _present(s, ratio(
                 s.window.planned * s.window.planned.shape[-1], s.window.global_batch[..., None]
             ))),
 )  # fmt: skip
@@ -142,7 +142,7 @@ SHARED: tuple[Feature, ...] = (
     Feature("noise_scale", "log2", -20, 30, "hook", False, "gradient noise scale over the global batch",
             lambda s: _log2(ratio(s.noise_scale, s.window.global_batch))),
     Feature("global_batch", "1", 0, 1, "plan", False, "B over the largest B that the bounds allow",
-            lambda s: s.window.global_batch / s.window.high.sum(axis=-1)),
+            lambda s: s.window.global_batch / s.window.largest_batch),
     Feature("global_batch_size", "log2/10", 0, 4, "plan", False, "log2 of B over 10",
             lambda s: np.log2(np.maximum(s.window.global_batch, 1)) / 10),
     Feature("workers", "log2", 0, 12, "plan", False, "log2 of the number of workers",
@@ -159,22 +159,43 @@ SHARED: tuple[Feature, ...] = (
 
 ALL: tuple[Feature, ...] = (*LOCAL, *SHARED)  # in the order of a row
 NAMES = tuple(feature.name for feature in ALL)
-_LOW = np.array([feature.low for feature in ALL], dtype=np.float32)
-_HIGH = np.array([feature.high for feature in ALL], dtype=np.float32)
-_LOGS = np.flatnonzero([feature.log1p for feature in ALL])
+_PADDING = 16  # floats: columns whose distance is a power of two share a few lines of the cache, and copies are slow
+
+
+class _Columns:
+    """Some of the numbers as columns, each cut off at its limits."""
+
+    def __init__(self, features: tuple[Feature, ...]) -> None:
+        self._features = features
+        self._low = np.array([feature.low for feature in features], dtype=np.float32)[:, None]
+        self._high = np.array([feature.high for feature in features], dtype=np.float32)[:, None]
+        self._logs = np.flatnonzero([feature.log1p for feature in features])
+
+    def fill(self, seen: Seen, values: Array) -> None:
+        """Write the numbers to `values`, (numbers, ...), float32."""
+        for number, feature in enumerate(self._features):
+            values[number] = feature.value(seen)
+        values = values.reshape(len(values), -1)  # a view
+        logs = values[self._logs]
+        values[self._logs] = np.log1p(np.where(logs >= 0, logs, np.nan))
+        np.maximum(values, self._low, out=values)
+        np.minimum(values, self._high, out=values)
+
+
+_LOCAL_COLUMNS, _SHARED_COLUMNS = _Columns(LOCAL), _Columns(SHARED)
 
 
 def rows(seen: Seen) -> Array:
     """One float32 row of LOCAL + SHARED values per worker, NaN where unknown; shape (..., workers, len(NAMES))."""
-    result = np.empty((*seen.window.planned.shape, len(ALL)), dtype=np.float32)
-    with np.errstate(over="ignore"):  # values too large for float32 are cut off below
-        for column, feature in enumerate(ALL):
-            value = feature.value(seen)
-            result[..., column] = value if column < len(LOCAL) else np.asarray(value)[..., None]
-    logs = result[..., _LOGS]
-    result[..., _LOGS] = np.log1p(np.where(logs >= 0, logs, np.nan))
-    np.maximum(result, _LOW, out=result)
-    return np.minimum(result, _HIGH, out=result)
+    shape = seen.window.planned.shape
+    columns = np.empty((len(ALL), seen.window.planned.size + _PADDING), dtype=np.float32)[:, :-_PADDING]
+    of_workers = columns.reshape(len(ALL), *shape)  # a view
+    shared = np.empty((len(SHARED), *shape[:-1]), dtype=np.float32)
+    with np.errstate(over="ignore"):  # values too large for float32 are cut off
+        _LOCAL_COLUMNS.fill(seen, of_workers[: len(LOCAL)])
+        _SHARED_COLUMNS.fill(seen, shared)
+    of_workers[len(LOCAL) :] = shared[..., None]
+    return np.ascontiguousarray(columns.T).reshape(*shape, len(ALL))
 
 
 def table() -> str:

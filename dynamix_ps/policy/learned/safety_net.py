@@ -20,6 +20,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
+
 from dynamix_ps.apportion import largest_change
 from dynamix_ps.config.schema import Safety
 from dynamix_ps.policy.base import Decision, Learner, Policy, View
@@ -112,8 +114,8 @@ class SafetyNet:
 
 def _guarded(sizes: tuple[int, ...], window: WindowArrays) -> tuple[int, ...]:
     """Sizes limited to their bounds, and not larger than now where memory is nearly full."""
-    workers = zip(sizes, *(part.tolist() for part in (window.low, window.high, window.planned, window.memory_full)),
-                  strict=True)  # fmt: skip
-    return tuple(
-        round(min(max(min(size, planned) if full else size, low), high)) for size, low, high, planned, full in workers
-    )
+    wanted = np.array(sizes, dtype=np.float64)
+    if window.memory_full.any():
+        wanted = np.where(window.memory_full, np.minimum(wanted, window.planned), wanted)
+    inside = np.minimum(np.maximum(wanted, window.low), window.high)
+    return tuple(np.rint(inside).astype(np.int64).tolist())

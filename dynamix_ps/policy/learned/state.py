@@ -101,13 +101,18 @@ class StateBuilder:
             exposed_s=network.exposed_s,
             hiding=network.hiding,
         )
-        self._accuracy = np.where(window.present, window.accuracy, self._accuracy)
-        self._loss = np.where(window.present, window.loss, self._loss)
+        if window.everyone:
+            self._accuracy, self._loss = window.accuracy.astype(np.float64), window.loss.astype(np.float64)
+        else:
+            self._accuracy = np.where(window.present, window.accuracy, self._accuracy)
+            self._loss = np.where(window.present, window.loss, self._loss)
         self._global_accuracy, self._global_loss = np.array(window.global_accuracy), np.array(window.global_loss)
         return state
 
     def _take_reference(self, window: WindowArrays) -> None:
         early = self._reference_windows < REFERENCE_WINDOWS
+        if not early.any():
+            return
         self._reference_sum_s = self._reference_sum_s + np.where(early, window.duration_s / window.iterations, 0.0)
         self._reference_sizes = self._reference_sizes + np.where(early, window.global_batch, 0)
         self._reference_windows = self._reference_windows + early

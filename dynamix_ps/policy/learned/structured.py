@@ -28,7 +28,7 @@ LARGEST_MOVE = 1.0  # |log2| of the change of B in one window: of the advice, an
 SHARE_STEPS = (-1.0, -0.4, -0.15, -0.05, 0.0, 0.05, 0.15)  # log2 of the factor on a worker's share
 WORTH = 0.03  # of an iteration; while B stays, a split that promises less is not worth a switch
 
-_BATCH_STEPS, _SHARE_STEPS = np.array(BATCH_STEPS), np.array(SHARE_STEPS)
+_BATCH_STEPS, _SHARE_FACTORS = np.array(BATCH_STEPS), np.exp2(SHARE_STEPS)
 
 
 class StructuredAgent(LearnedAgent):
@@ -76,14 +76,14 @@ class SplitModel(Protocol):
 
 def batch_reference(window: WindowArrays, advised: Array) -> Array:
     """The global batch that steps start from, (...,): B* = B * 2^advised, at most a factor of 2 away; B if unknown."""
-    away = np.clip(known_or(advised), -LARGEST_MOVE, LARGEST_MOVE)
+    away = np.minimum(np.maximum(known_or(advised), -LARGEST_MOVE), LARGEST_MOVE)
     return np.asarray(np.maximum(window.global_batch, 1) * np.exp2(away))
 
 
 def batch_allowed(window: WindowArrays, reference: Array) -> NDArray[np.bool_]:
     """Which steps are allowed, (..., steps): not those beyond a bound that the reference has reached. 0 always is."""
     steps = _BATCH_STEPS
-    smallest, largest = window.low.sum(axis=-1)[..., None], window.high.sum(axis=-1)[..., None]
+    smallest, largest = window.smallest_batch[..., None], window.largest_batch[..., None]
     now = reference[..., None]
     return np.asarray((steps == 0) | ((steps < 0) & (now > smallest)) | ((steps > 0) & (now < largest)))
 
@@ -92,10 +92,9 @@ def batch_target(window: WindowArrays, reference: Array, batch_actions: NDArray[
     """The reference times the action's factor, at most LARGEST_MOVE away, within the bounds of the workers; (...,)."""
     wanted = reference * np.exp2(_BATCH_STEPS[batch_actions])
     now, largest = np.maximum(window.global_batch, 1), np.exp2(LARGEST_MOVE)
-    moved = np.clip(wanted, now / largest, now * largest)
-    lowest = np.where(window.present, window.low, window.planned).sum(axis=-1)
-    highest = np.where(window.present, window.high, window.planned).sum(axis=-1)
-    total: Whole = np.clip(np.rint(moved), lowest, highest).astype(np.int64)
+    moved = np.minimum(np.maximum(wanted, now / largest), now * largest)
+    lowest, highest = (bounds.sum(axis=-1) for bounds in _bounds(window))
+    total: Whole = np.minimum(np.maximum(np.rint(moved), lowest), highest).astype(np.int64)
     return total
 
 
@@ -104,9 +103,9 @@ def structured_sizes(window: WindowArrays, total: Whole, model: SplitModel, shar
     if B stays and an iteration would hardly be shorter. Absent workers keep their size.
     """
     planned, present = window.planned, window.present
-    lowest, highest = np.where(present, window.low, planned), np.where(present, window.high, planned)
-    factors = np.exp2(_SHARE_STEPS[share_actions])
-    sizes = split(total, np.where(present, model.balanced(total) * factors, 0), lowest, highest)
+    factors = _SHARE_FACTORS[share_actions]
+    wanted = model.balanced(total) * factors
+    sizes = split(total, wanted if window.everyone else np.where(present, wanted, 0), *_bounds(window))
     same = total == window.global_batch
     if not same.any():
         return sizes
@@ -116,12 +115,21 @@ def structured_sizes(window: WindowArrays, total: Whole, model: SplitModel, shar
     return np.where((stays & inside)[..., None], planned, sizes)
 
 
+def _bounds(window: WindowArrays) -> tuple[Whole, Whole]:
+    """Smallest and largest sizes, (..., workers); absent workers keep theirs."""
+    if window.everyone:
+        return window.low, window.high
+    there, planned = window.present, window.planned
+    return np.where(there, window.low, planned), np.where(there, window.high, planned)
+
+
 def _pooled(state: State, advice: Array) -> Array:
     """One row per cluster: shared values, mean and maximum of the workers' known values, and the advice."""
     local = state.rows[..., : len(LOCAL)]
     known = np.isfinite(local)
     count = known.sum(axis=-2)
-    mean = np.where(known, local, 0.0).sum(axis=-2) / np.where(count > 0, count, np.nan)
-    largest = np.where(count > 0, np.where(known, local, -np.inf).max(axis=-2), np.nan)
+    some = count > 0
+    mean = np.where(known, local, 0.0).sum(axis=-2) / np.where(some, count, np.nan)
+    largest = np.where(some, np.where(known, local, -np.inf).max(axis=-2), np.nan)
     pooled = np.concatenate([state.rows[..., 0, len(LOCAL) :], mean, largest, advice], axis=-1)
     return np.asarray(pooled.reshape(-1, pooled.shape[-1]))

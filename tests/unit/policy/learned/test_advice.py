@@ -85,7 +85,7 @@ def test_what_workers_at_their_upper_bounds_cannot_take_costs_the_time_of_the_ot
     together_s, _ = balance(totals, advisor._fixed_s, advisor._rates_per_s)
     sizes = np.array([512, 512, 80])
     slowest_s = (advisor._fixed_s + sizes / advisor._rates_per_s).max()
-    found = together_s + advisor._overflow_s(totals, np.full(3, 512))
+    found = together_s + advisor._overflow_s(totals, together_s, np.full(3, 512))
     assert found == pytest.approx([together_s[0], slowest_s], rel=1e-6)
 
 
