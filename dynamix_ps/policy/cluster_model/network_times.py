@@ -23,7 +23,6 @@ network times over windows are chosen by us.
 from __future__ import annotations
 
 import math
-from collections import deque
 from dataclasses import dataclass
 from statistics import median
 
@@ -150,7 +149,9 @@ class StepTimes:
     """Predicts T from C for a live cluster. Fits lazily, at the first use after a window."""
 
     def __init__(self) -> None:
-        self._steps: deque[tuple[float, float]] = deque(maxlen=_WINDOWS_KEPT)  # (C, T) of the last windows
+        # by window, the newest last: T, and for every g the power of C and the network time that gives T
+        self._columns = np.empty((1 + 2 * len(OVERLAPS), 2 * _WINDOWS_KEPT))
+        self._end = 0  # of the columns so far
         self._fitted = True
         self._overlap, self._network_s = 1.0, 0.0
         self.step_s = math.nan  # of the last window, the median over the workers
@@ -161,7 +162,7 @@ class StepTimes:
         longest_s = float(times_s.max(where=np.isfinite(times_s), initial=0.0))
         self.step_s = step_s = typical_step_s(model.window)
         if longest_s > 0 and SHORTEST_S <= step_s <= LONGEST_S:
-            self._steps.append((longest_s, max(step_s, longest_s)))
+            self._append(longest_s, max(step_s, longest_s))
             self._fitted = False
 
     def iteration_s(self, longest_compute_s: ArrayLike) -> Array:
@@ -171,13 +172,23 @@ class StepTimes:
         powers = np.asarray(longest_compute_s) ** self._overlap + self._network_s**self._overlap
         return np.asarray(powers ** (1 / self._overlap))
 
+    def _append(self, compute_s: float, total_s: float) -> None:
+        if self._end == self._columns.shape[1]:
+            self._end = _WINDOWS_KEPT - 1
+            self._columns[:, : self._end] = self._columns[:, -self._end :]
+        column = self._columns[:, self._end]
+        column[0] = total_s
+        column[1 : 1 + len(OVERLAPS)] = compute_s**OVERLAPS
+        column[1 + len(OVERLAPS) :] = _apart(compute_s, total_s, OVERLAPS)
+        self._end += 1
+
     def _fit(self) -> None:
-        compute, total = np.array(self._steps).T
+        kept = self._columns[:, max(self._end - _WINDOWS_KEPT, 0) : self._end]
+        total, powered, network = kept[0], kept[1 : 1 + len(OVERLAPS)], kept[1 + len(OVERLAPS) :]
         powers = OVERLAPS[:, None]
-        network = _apart(compute, total, powers)  # (powers, windows)
         weights, recent = _WEIGHTS[-len(total) :], _RECENT[-len(total) :]
         mean = (network * weights).sum(axis=1, keepdims=True) / weights.sum()
-        errors = np.log((compute**powers + mean**powers) ** (1 / powers) / total)
+        errors = np.log((powered + mean**powers) ** (1 / powers) / total)
         cost = (errors**2 * weights).sum(axis=1) / weights.sum() + OVERLAP_PENALTY * (OVERLAPS - 1) ** 2
         best = int(cost.argmin())
         self._overlap = float(OVERLAPS[best])
@@ -191,6 +202,6 @@ def typical_step_s(window: WindowArrays) -> float:
     return median([step_s for step_s in steps_s if math.isfinite(step_s)] or [math.nan])
 
 
-def _apart(compute: Array, total: Array, power: Array) -> Array:
+def _apart(compute: float, total: float, power: Array) -> Array:
     """The network time that gives T from C. Computed relative to T, so that high powers do not underflow."""
     return np.asarray(total * np.maximum(1 - (compute / total) ** power, 0.0) ** (1 / power))
