@@ -184,5 +184,4 @@ def _largest(values: list[float]) -> float:
 def ratio(value: Known | Whole, unit: Known | Whole) -> Array:
     """value / unit, NaN where unit is not positive."""
     positive = np.asarray(unit) > 0
-    result: Array = value / (unit if positive.all() else np.where(positive, unit, np.nan))
-    return result
+    return np.asarray(value / (unit if positive.all() else np.where(positive, unit, np.nan)))
