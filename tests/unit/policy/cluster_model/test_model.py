@@ -20,6 +20,7 @@ from dynamix_ps.policy.base import View
 from dynamix_ps.policy.cluster_model.compute_times import FIXED_PART, ComputeMeter, ComputeTimes
 from dynamix_ps.policy.cluster_model.efficiency import NoiseScale
 from dynamix_ps.policy.cluster_model.model import ClusterModel
+from dynamix_ps.policy.cluster_model.network_times import _WINDOWS_KEPT as KEPT
 from dynamix_ps.policy.cluster_model.network_times import StepTimes
 from dynamix_ps.policy.registry import make_policy
 from dynamix_ps.policy.window_arrays import arrays_of
@@ -46,6 +47,20 @@ def test_two_sizes_tell_the_fixed_part_and_the_network() -> None:
         assert model.compute.now.seconds(sizes) == pytest.approx(cluster.compute_s(sizes), rel=0.01)
         longest_s = model.compute.now.seconds(sizes).max()
         assert times.iteration_s(longest_s) == pytest.approx(cluster.step_s(sizes), rel=0.05)
+
+
+@pytest.mark.parametrize("windows", [100, 128, 129, 200])
+def test_step_times_are_those_of_the_newest_windows_however_many_there_were(windows: int) -> None:
+    cluster, model = SmallCluster([4000, 1000], jitter=0.1, overlap=2.0), ClusterModel(2)
+    long, short = StepTimes(), StepTimes()
+    for number in range(windows):
+        cluster.plan = Plan(number, (64 + number % 50, 64))
+        model.observe(arrays_of(cluster.view()))
+        long.observe(model)
+        if number >= windows - KEPT:
+            short.observe(model)
+    longest_s = np.array([0.1, 0.2])
+    assert np.array_equal(long.iteration_s(longest_s), short.iteration_s(longest_s))
 
 
 def test_a_worker_under_a_quota_needs_its_cpu_time_over_its_cores() -> None:
