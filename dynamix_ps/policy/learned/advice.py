@@ -153,7 +153,9 @@ class Advisor:
         largest = self._with_late.sizes(free_s[-1])  # the largest total has the largest sizes
         if not (largest > high).any():
             return 0.0
-        sizes, together_s = self._with_late.sizes(free_s), free_s
+        sizes = self._with_late.sizes(free_s)
+        fit = len(totals) - int((sizes > high).reshape(len(totals), -1).any(axis=-1).sum())  # the smallest totals do
+        totals, sizes, together_s = totals[fit:], sizes[fit:], free_s[fit:]
         for _ in range(SHARED_OUT):
             left = np.where((sizes > high).any(axis=-1), totals - np.minimum(sizes, high).sum(axis=-1), 0.0)
             if not (left > 0).any():
@@ -161,7 +163,9 @@ class Advisor:
             below = np.where(sizes < high, self._rates_per_s, 0.0).sum(axis=-1)
             together_s = together_s + np.maximum(left, 0.0) / np.where(below > 0, below, np.inf)
             sizes = self._with_late.sizes(together_s)
-        return np.asarray(together_s - free_s)
+        overflow_s = np.zeros(free_s.shape)
+        overflow_s[fit:] = together_s - free_s[fit:]
+        return overflow_s
 
 
 def _nearest_good(per_s: Array, distance: Array) -> NDArray[np.int64]:
