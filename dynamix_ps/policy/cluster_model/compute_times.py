@@ -121,8 +121,11 @@ class ComputeTimes:
         fresh = np.empty(self._sums.shape)
         fresh[0], fresh[1], fresh[2] = weight, weight * size, weight * size**2
         fresh[3], fresh[4] = weight * line_s, fresh[1] * line_s
-        fresh += FORGETTING * self._sums
-        self._sums = fresh if everyone else np.where(seen, fresh, self._sums)
+        if everyone:
+            self._sums *= FORGETTING
+            self._sums += fresh
+        else:
+            self._sums = np.where(seen, FORGETTING * self._sums + fresh, self._sums)
         there = self._sums[0] > 0
         fixed_s, per_sample_s = _lines(self._sums if there.all() else np.where(there, self._sums, 1.0))
         if everyone:

@@ -133,12 +133,12 @@ def compute_s(parameters: Parameters, conditions: Conditions, sizes: Reals) -> R
     """
     used = np.maximum(sizes, 1)  # the hook runs at least one sample
     samples = used + extra(sizes, parameters.memory_limit, OVER_MEMORY)
-    if (parameters.tile_part > 0).any():
+    if parameters.has_tiles:
         samples = samples + padding(used, parameters.tile_samples, parameters.tile_part)
-    if (parameters.cliff_slope > 1).any():
+    if parameters.has_cliffs:
         samples = samples + extra(sizes, parameters.cliff_samples, parameters.cliff_slope)
     seconds: Reals = (parameters.fixed_s + parameters.per_sample_s * samples) * conditions.slow * conditions.heat
-    return contended(seconds, parameters.host, parameters.contention) if parameters.contention.any() else seconds
+    return contended(seconds, parameters.host, parameters.contention) if parameters.has_contention else seconds
 
 
 def transfers(parameters: Parameters, conditions: Conditions) -> tuple[Reals, Reals, Reals]:
@@ -157,14 +157,15 @@ def transfers(parameters: Parameters, conditions: Conditions) -> tuple[Reals, Re
     lossy = MATHIS * SEGMENT_BYTES * connections / (latency_s * np.sqrt(np.maximum(loss, 1e-12)))
     link = np.minimum(parameters.link_bytes_per_s * conditions.bandwidth, np.where(loss > 0, lossy, np.inf))
     pushed, served = link, parameters.server_bytes_per_s * conditions.server
-    if (share := parameters.server_share).any():
+    if parameters.has_servers_beside:
+        share = parameters.server_share
         pushed = link / np.maximum(link_traffic(1, share, n), TINY)
         beside = (link / np.maximum(share * (n - 1) / n, TINY)).min(axis=-1)
         served = np.minimum(served / np.maximum(1 - share.sum(axis=-1), TINY), beside)
     bytes_ = parameters.model_bytes * np.where(parameters.ring, 2 * (n - 1) / n, 1).astype(np.float32)
     late_s = loss * (TAIL_SEGMENTS * TIMEOUT_S)
     served_s = bytes_[:, None] / np.minimum(pushed, (served / n)[:, None]) + latency_s + late_s
-    if not parameters.ring.any():
+    if not parameters.has_rings:
         return bytes_, served_s, served
     around_s = bytes_ / link.min(axis=-1) + (n - 1) * latency_s.max(axis=-1) + late_s.max(axis=-1)
     return bytes_, np.where(parameters.ring[:, None], around_s[:, None], served_s), served

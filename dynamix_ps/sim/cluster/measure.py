@@ -22,6 +22,7 @@ LOSS_SPREAD = np.float32(1.0)  # standard deviation of a sample's loss over its 
 QUEUE_BYTES = np.float32(65536.0)  # waiting in a busy link or socket
 SERVER_CORES = np.float32(4.0)
 SUM_BYTES_PER_S = np.float32(2e9)  # bytes that one core of a server sums
+_NAN_OR_1 = np.array([np.nan, 1], dtype=np.float32)
 COMPUTE, LOSS, VARIANCE, SIGNAL, RETRANSMITS = range(5)
 DRAWS = 5  # arrays (E, W) of standard normal numbers that a window needs
 
@@ -147,7 +148,7 @@ def both_sides(parameters: Parameters) -> Reals:
 
 
 def _known(which: Mask) -> Reals:
-    return np.where(which, np.float32(1), np.float32(np.nan))[:, None]
+    return _NAN_OR_1[which.astype(np.intp)][:, None]
 
 
 def epoch(parameters: Parameters, samples: Whole | Reals) -> Reals:

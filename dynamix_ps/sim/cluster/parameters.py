@@ -149,6 +149,27 @@ class Parameters:
         batch: Reals = self.initial.sum(axis=-1).astype(np.float32)
         return batch
 
+    @cached_property
+    def has_tiles(self) -> bool:
+        """Whether any worker computes whole tiles; the same for the others below."""
+        return bool((self.tile_part > 0).any())
+
+    @cached_property
+    def has_cliffs(self) -> bool:
+        return bool((self.cliff_slope > 1).any())
+
+    @cached_property
+    def has_contention(self) -> bool:
+        return bool(self.contention.any())
+
+    @cached_property
+    def has_servers_beside(self) -> bool:
+        return bool(self.server_share.any())
+
+    @cached_property
+    def has_rings(self) -> bool:
+        return bool(self.ring.any())
+
     def replaced(self, which: Mask, others: Parameters) -> Parameters:
         """A copy in which the environments of `others` replace those where `which` is true, in order."""
         events = max(self.event_kind.shape[1], others.event_kind.shape[1])

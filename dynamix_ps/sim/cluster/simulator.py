@@ -57,6 +57,7 @@ class Simulator:
         self.times: Times | None = None
         self._smoothed_batch = parameters.reference_batch
         self._versions = np.zeros(shape, dtype=np.int64)
+        self._ones = np.ones(parameters.initial.shape, dtype=np.float32)
         self._report: WindowArrays | None = None
 
     @property
@@ -225,9 +226,9 @@ class Simulator:
             high=parameters.high,
             planned=self.sizes,
             samples=sizes * k,
-            worker_duration_s=np.broadcast_to(duration_s[:, None], sizes.shape),
+            worker_duration_s=duration_s[:, None] * self._ones,
             compute_s=times.compute_s * k,
-            push_pull_s=np.broadcast_to((times.push_pull_s * iterations)[:, None], sizes.shape),
+            push_pull_s=(times.push_pull_s * iterations)[:, None] * self._ones,
             wait_s=times.wait_s * k,
             loss=loss,
             accuracy=accuracy,
