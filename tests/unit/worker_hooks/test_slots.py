@@ -179,3 +179,16 @@ def test_a_run_without_empty_slots_is_led_by_worker_0():
     train(run, iterations=1)
     assert run._leads and run._now.sum.view.members == (1,)
     run.close()
+
+
+@pytest.mark.parametrize("units", [None, 7.0])
+def test_gradients_of_a_short_iteration_are_means_over_what_is_in_the_sum(units):
+    found = []
+    for sizes in ((5, 3), (5,)):
+        run = run_in(0, sizes)
+        batches = run.batches(iterations=1)
+        inputs, targets, _ = next(batches)
+        run.backward(nn.functional.cross_entropy(run.models[0](inputs), targets), weight=units)
+        found.append(torch.cat([p.grad.flatten() for p in run.models[0].parameters()]))
+        run.close()
+    assert torch.allclose(*found, rtol=1e-6)
