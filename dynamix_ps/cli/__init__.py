@@ -8,6 +8,8 @@ doctor        checks this machine, or the hosts of a job
 launch        runs a cluster file on its hosts
 host_options  -H, --hostfile, --include, --exclude
 sbatch        the same as a batch job of Slurm
+k8s           the same as manifests for Kubernetes
+agent         what runs in its pods beside the launcher
 bpslaunch     `dynamix-bpslaunch`, which replaces BytePS's bpslaunch
 certificates  makes what its roles need on several hosts
 

@@ -19,6 +19,8 @@ _OURS = {
     "init": ("dynamix_ps.cli.init", "Write a cluster file with a comment at every key."),
     "launch": ("dynamix_ps.cli.launch", "Run all roles of a cluster file on its hosts."),
     "sbatch": ("dynamix_ps.cli.sbatch", "Submit a launch as a batch job of Slurm."),
+    "k8s": ("dynamix_ps.cli.k8s", "Write the manifests that run a job in Kubernetes."),
+    "agent": ("dynamix_ps.cli.agent", "Wait for the launcher of a job, in a pod."),
     "report": ("dynamix_ps.cli.report", "Write summary, tables and plots of any run folder."),
     "doctor": ("dynamix_ps.cli.doctor", "Check what this machine has, and say how to get what is missing."),
     "policy": ("dynamix_ps.cli.policy", "Train a policy in the simulator, compare policies, inspect their files."),

@@ -18,6 +18,8 @@ DATA = "DYNAMIX_DATA"
 PROBE = "DYNAMIX_PROBE"
 ROLE_NAME = "DYNAMIX_ROLE_NAME"
 HOST = "DYNAMIX_HOST"
+PODS = "DYNAMIX_PODS"
+PODS_SECRET = "DYNAMIX_PODS_SECRET"
 CACHE = "DYNAMIX_CACHE"
 SHARED_MEMORY = "DYNAMIX_SHARED_MEMORY"
 HOST_SUM = "DYNAMIX_HOST_SUM"
@@ -91,6 +93,16 @@ VARIABLES: tuple[Variable, ...] = (
         ROLE_NAME, "Name of the role in reports, e.g. worker-0.", "worker_hooks, server_hooks, metrics.network.owner"
     ),
     _of_run(HOST, "Name of the role's host in the cluster file; `localhost` where it names none.", "launch.cleanup"),
+    _of_run(
+        PODS,
+        "Pods of a Kubernetes job, as host=address:slots, separated by commas, for the launcher in one of them.",
+        "launch.kubernetes",
+    ),
+    _of_run(
+        PODS_SECRET,
+        "Folder with the secret of that job: `token`, `ca.crt`, `tls.crt`, `tls.key`.",
+        "launch.kubernetes, cli.agent",
+    ),
     _of_run(
         PROBE,
         "Socket of the network probe of the host; `none`: there is no probe. In the shell of `dynamix launch` and "

@@ -34,11 +34,18 @@ Between launcher and agents
   slurm           that command for the nodes of a Slurm job, and which hosts they are
   slurm_nodes     those nodes, as Slurm's environment variables write them
   slurm_batch     the batch script of a job
+  kubernetes      that command for the pods of a Kubernetes job, and which hosts they are
+  tls_command     that command itself: standard streams over TCP with TLS
+  tls_relay       passes bytes on between a TLS connection and two descriptors
+  job_secret      the token and the certificate that the pods of a job share
+  pods            which pods a job gets, and what each needs
+  manifests       the manifests of a job
   message_stream  messages over descriptors that never block
   folder_mirror   files of the run folder, which come to the launcher while they grow
 
 On a host
   agent           the process of an agent, and its lease
+  listening_agent the same where nobody starts it: waits for its launcher to connect
   host_agent      what a run has on one host: roles, quotas, probe, ports, files
   host_facts      what the host is and has
   reach           listens for other hosts, connects to them, measures rates

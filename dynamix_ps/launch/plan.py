@@ -79,6 +79,12 @@ def hosts_with_roles(config: Config) -> tuple[str, ...]:
     return tuple(dict.fromkeys(role.host for role in job_roles(config)))
 
 
+def threads_of_worker(config: Config) -> int:
+    """Threads with which each worker computes, as far as the cluster file says: OMP_NUM_THREADS under `env`, or 1."""
+    threads = config.env.get("OMP_NUM_THREADS", "")
+    return int(threads) if threads.isdecimal() and 0 < int(threads) < 10_000 else 1
+
+
 def _job_roles(config: Config) -> Iterator[JobRole]:
     placed = role_hosts(config.cluster)
     home = _known(placed.home)

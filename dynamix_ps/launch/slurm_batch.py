@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dynamix_ps.config.role_hosts import role_hosts
 from dynamix_ps.config.schema import Config
 from dynamix_ps.errors import UsageError
-from dynamix_ps.launch.plan import hosts_with_roles
+from dynamix_ps.launch.plan import hosts_with_roles, threads_of_worker
 from dynamix_ps.launch.slurm_nodes import expand_nodes
 
 NOTICE_S = 60  # before the time limit: enough for the present iteration and a checkpoint
@@ -92,7 +92,7 @@ def _defaults(config: Config, components: Sequence[Sequence[str]]) -> Iterator[l
         if not _has(own, (*_TASKS, *_TASKS_PER_NODE)):
             lines.append(f"--ntasks-per-node={tasks}")
         if not _has(own, _CPUS):
-            lines.append(f"--cpus-per-task={_cpus(config)}")
+            lines.append(f"--cpus-per-task={threads_of_worker(config) + config.data_plane.has_servers}")
         if index == 0 and not _has(own, _SIGNAL):
             lines.append(f"--signal=B:TERM@{NOTICE_S}")
         yield lines
@@ -107,12 +107,6 @@ def _nodes(options: Sequence[str]) -> int | None:
 
 def _tasks(options: Sequence[str], nodes: int, per_node: int) -> int:
     return _number(options, _TASKS) or nodes * (_number(options, _TASKS_PER_NODE) or per_node)
-
-
-def _cpus(config: Config) -> int:
-    threads = config.env.get("OMP_NUM_THREADS", "")
-    computing = int(threads) if threads.isdecimal() and 0 < int(threads) < 10_000 else 1
-    return computing + config.data_plane.has_servers
 
 
 def _has(options: Sequence[str], names: Sequence[str]) -> bool:

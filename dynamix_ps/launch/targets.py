@@ -13,6 +13,7 @@ from dynamix_ps.config.schema import Config, Host
 from dynamix_ps.errors import EnvironmentNotReady
 from dynamix_ps.launch.agent_link import OwnProcess, Target
 from dynamix_ps.launch.command_link import ON_OWN_MACHINE, AgentCommand, Commands
+from dynamix_ps.launch.kubernetes import kubernetes_job
 from dynamix_ps.launch.placement import Placement
 from dynamix_ps.launch.plan import hosts_with_roles
 from dynamix_ps.launch.slurm import slurm_job
@@ -41,7 +42,7 @@ class Allocation(Protocol):
 
 
 # Each says from the environment whether its batch system is around this process. The first that is counts.
-_SYSTEMS: tuple[Callable[[Mapping[str, str]], Allocation | None], ...] = (slurm_job,)
+_SYSTEMS: tuple[Callable[[Mapping[str, str]], Allocation | None], ...] = (kubernetes_job, slurm_job)
 
 
 def allocation(environ: Mapping[str, str]) -> Allocation | None:

@@ -1,0 +1,156 @@
+"""`dynamix k8s`: the manifests that run a job in Kubernetes."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+import yaml
+
+from dynamix_ps.cli.launch import job_options, with_overrides
+from dynamix_ps.config.load import dump_config, load_config
+from dynamix_ps.config.resolve import resolved
+from dynamix_ps.errors import EnvironmentNotReady, UsageError
+from dynamix_ps.launch.authority import Authority
+from dynamix_ps.launch.job_secret import NAME, JobSecret
+from dynamix_ps.launch.manifests import CLUSTER_FILE, JobOptions, Kind, Manifest, manifests, probe_manifest
+from dynamix_ps.launch.pods import pod_groups, times, with_addresses, with_hosts
+from dynamix_ps.policy.registry import findings
+
+
+@click.command(context_settings={"allow_interspersed_args": False, "help_option_names": ["-h", "--help"]})
+@job_options
+@click.option("--image", required=True, help="Image with this package, BytePS and the script; see docker/Dockerfile.")
+@click.option(
+    "--kind",
+    type=click.Choice(["jobset", "trainjob"]),
+    default="jobset",
+    show_default=True,
+    help="What runs it: JobSet, or Trainer of Kubeflow.",
+)
+@click.option("-o", "--out", type=click.Path(path_type=Path), help="New folder for a file each, instead of the output.")
+@click.option("--name", help="Name of the job, instead of `name` in the file.")
+@click.option("--namespace", help="Namespace of everything.")
+@click.option("--claim", help="PersistentVolumeClaim for run folders; without one they go with the launcher's pod.")
+@click.option("--memory", help="Memory of each worker, such as 4Gi. Unset: no limit.")
+@click.option("--shm", default="2Gi", show_default=True, help="Size of /dev/shm in each pod, part of its memory.")
+@click.option(
+    "--node", "nodes", multiple=True, metavar="HOST:LABEL=VALUE", help="Label of the nodes for a host of the file."
+)
+@click.option("--restarts", type=click.IntRange(0, 1000), default=0, show_default=True, help="Starts after a failure.")
+@click.option("--pull-secret", help="Secret with the password of the image's registry.")
+@click.option("--pull-always", is_flag=True, help="Nodes ask for the image each time.")
+@click.option("--probe", is_flag=True, help="Add the network probe: a privileged pod on every node.")
+@click.argument("cmd", nargs=-1, type=click.UNPROCESSED)
+def command(
+    config_file: Path,
+    resume: Path | None,
+    run_dir: str | None,
+    policy: str | None,
+    mode: str | None,
+    insecure: bool,
+    image: str,
+    kind: Kind,
+    out: Path | None,
+    name: str | None,
+    namespace: str | None,
+    claim: str | None,
+    memory: str | None,
+    shm: str,
+    nodes: tuple[str, ...],
+    restarts: int,
+    pull_secret: str | None,
+    pull_always: bool,
+    probe: bool,
+    cmd: tuple[str, ...],
+) -> int:
+    """Check a cluster file, and write the manifests that run it in Kubernetes, for `kubectl apply -f`.
+
+    Each host of the file is a pod, or each worker where it names none. `--resume` and `--run-dir` are paths in the pod
+    of the launcher. CMD is what every worker runs, as in `dynamix launch`; its files are in the image. Among the
+    manifests is a Secret with new keys for the job: let nobody else read it.
+
+    \b
+    Example:
+      dynamix k8s -c cluster.yaml --image registry/train:1 -- python train.py | kubectl apply -f -
+    """
+    config = with_overrides(load_config(config_file, findings), None, policy, mode, cmd, insecure=insecure)
+    if not config.command:
+        raise UsageError("no command for the workers; give it after `--`, or as `command:` in the cluster file")
+    if config.sync != "none":
+        raise UsageError(f"sync: {config.sync}: in Kubernetes the code is in the image; set sync: none")
+    options = JobOptions(
+        name=name or config.name,
+        image=image,
+        namespace=namespace,
+        pull_secret=pull_secret,
+        pull_always=pull_always,
+        claim=claim,
+        run_dir=run_dir or JobOptions.run_dir,
+        resume=None if resume is None else str(resume),
+        shm=times(shm, 1),
+        restarts=restarts,
+        probe=probe,
+    )
+    if not options.run_dir.startswith("/"):
+        raise UsageError(f"--run-dir: {run_dir!r}: a volume is mounted there, so give the whole path, such as /runs")
+    config = with_hosts(config)
+    groups = pod_groups(config, options.name, memory, _labels(nodes))
+    secret = JobSecret(secrets.token_hex(32), Authority(time.time()).issue(NAME)).files
+    secret[CLUSTER_FILE] = dump_config(with_addresses(resolved(config), groups, options.run_dir))
+    made = manifests(kind, options, groups, secret)
+    if probe:
+        made["probe"] = probe_manifest(image, namespace, pull_secret)
+    _write(made, out)
+    return 0
+
+
+def _labels(words: tuple[str, ...]) -> Mapping[str, Mapping[str, str]]:
+    labels: dict[str, dict[str, str]] = {}
+    for word in words:
+        host, colon, label = word.partition(":")
+        key, equals, value = label.partition("=")
+        if not (host and colon and key and equals):
+            raise UsageError(f"--node: {word!r}; expected HOST:LABEL=VALUE, such as fast:gpu=a100")
+        labels.setdefault(host, {})[key] = value
+    return labels
+
+
+def _write(made: Mapping[str, Manifest], out: Path | None) -> None:
+    """Raises UsageError if the folder is there, EnvironmentNotReady if it cannot be written."""
+    texts = {name: yaml.dump(manifest, Dumper=_Dumper, sort_keys=False, width=120) for name, manifest in made.items()}
+    if out is None:
+        click.echo("---\n".join(texts.values()), nl=False)
+        return
+    try:
+        out.mkdir(mode=0o700, parents=True)
+        for number, (name, text) in enumerate(texts.items(), 1):
+            path = out / f"{number}-{name}.yaml"
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with open(descriptor, "w", encoding="utf-8") as file:
+                file.write(text)
+            click.echo(f"written: {path}")
+    except FileExistsError as error:
+        raise UsageError(f"{out}: is there already; remove it, or choose another folder with -o") from error
+    except OSError as error:
+        raise EnvironmentNotReady(f"cannot write {error.filename}: {error.strerror}; choose another with -o") from error
+    click.echo(f"next:    kubectl apply -f {out}")
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes each value in full, and texts of several lines as people read them."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+
+_Dumper.add_representer(str, _text)
