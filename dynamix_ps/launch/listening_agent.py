@@ -117,7 +117,8 @@ class _Admission:
                 plain, address = listener.accept()
                 connection = self._context.wrap_socket(plain, server_side=True, do_handshake_on_connect=False)
                 self._began_s[connection] = time.monotonic()
-                threading.Thread(target=self._decide, args=(connection, str(address[0])), daemon=True).start()
+                peer = str(address[0]).removeprefix("::ffff:")  # an IPv4 address, as IPv6 has it
+                threading.Thread(target=self._decide, args=(connection, peer), daemon=True).start()
 
     def _decide(self, connection: ssl.SSLSocket, peer: str) -> None:
         try:
