@@ -110,7 +110,7 @@ def test_an_address_to_listen_on_means_nothing_among_pods() -> None:
 
 
 def test_roles_that_need_a_host_of_the_file_are_refused() -> None:
-    with pytest.raises(ConfigError, match="cluster.workers.0.host"):
+    with pytest.raises(ConfigError, match=r"cluster\.workers\.0\.host"):
         with_hosts(Config.model_validate({"cluster": {"workers": ({"host": "fast"}, {})}}))
 
 
