@@ -124,21 +124,19 @@ def advice(address: str, exit_code: int, lines: Sequence[str], spoke: bool) -> s
 
 
 def wait_for_agents(pods: Sequence[Pod], port: int = DEFAULT_PORT) -> None:
-    """Wait, without limit, until something listens in every pod but this one: pods start one after another."""
-    own = socket.gethostname()
+    """Wait, without limit, until something listens in each of these pods: they start one after another."""
     for pod in pods:
-        told = pod.address.partition(".")[0] == own
-        while not told:
+        while True:
             try:
                 socket.create_connection((pod.address, port), _TRY_S).close()
-                told = True
+                break
             except OSError as error:
                 print(f"waits for {pod.address}: {error.strerror or error}", flush=True)
                 time.sleep(_AGAIN_S)
 
 
 def main() -> int:
-    """Entry point of what runs in the launcher's pod before the launcher."""
+    """Entry point of what runs in the launcher's pod before the launcher; DYNAMIX_PODS has the other pods there."""
     wait_for_agents(read(variables.get(variables.PODS) or ""))
     return 0
 

@@ -206,7 +206,7 @@ class _Job:
         runs = {"name": "runs", "mountPath": self._options.run_dir}
         return {
             **self._container(name, ["dynamix"], arguments),
-            "env": self._environment(),
+            "env": self._environment() if len(self._groups) > 1 else [],
             "resources": _resources(group.needs),
             "volumeMounts": [*self._mounts(), runs],
         }
@@ -222,7 +222,8 @@ class _Job:
     def _waiting(self) -> Manifest:
         """The launcher begins when all agents listen."""
         command = ["python", "-m", "dynamix_ps.launch.kubernetes"]
-        return {**self._container("waits-for-agents", command, []), "env": self._environment()}
+        others = {"name": variables.PODS, "value": self._pods(1)}
+        return {**self._container("waits-for-agents", command, []), "env": [others]}
 
     def _container(self, name: str, command: Sequence[str], arguments: Sequence[str]) -> Manifest:
         policy = {"imagePullPolicy": "Always"} if self._options.pull_always else {}
@@ -230,9 +231,12 @@ class _Job:
         return {"name": name, "image": self._options.image, **policy, "command": list(command), **given}
 
     def _environment(self) -> list[Manifest]:
-        pods = [pod for group in self._groups for pod in group.pods]
-        values = {variables.PODS: written(pods), variables.PODS_SECRET: SECRET_FOLDER} if len(pods) > 1 else {}
+        values = {variables.PODS: self._pods(0), variables.PODS_SECRET: SECRET_FOLDER}
         return [{"name": name, "value": value} for name, value in values.items()]
+
+    def _pods(self, first: int) -> str:
+        """The pods of all groups from this one on."""
+        return written([pod for group in self._groups[first:] for pod in group.pods])
 
     def _volumes(self, launches: bool) -> list[Manifest]:
         options = self._options

@@ -76,11 +76,10 @@ def test_what_to_do_about_a_connection_that_ends() -> None:
 
 
 def test_the_launcher_waits_until_all_agents_listen(capsys: pytest.CaptureFixture[str]) -> None:
-    own = Pod("own", f"{socket.gethostname()}.train", 1)  # nothing listens there
     with socket.socket() as late:
         late.bind(("127.0.0.1", 0))
         port = late.getsockname()[1]
-        waiting = threading.Thread(target=wait_for_agents, args=([own, Pod("late", "127.0.0.1", 1)], port))
+        waiting = threading.Thread(target=wait_for_agents, args=([Pod("late", "127.0.0.1", 1)], port))
         waiting.start()
         seen = ""
         while "waits for 127.0.0.1: Connection refused" not in seen:
