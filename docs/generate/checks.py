@@ -20,7 +20,7 @@ from dynamix_ps.config.schema import Config
 
 _FENCE = re.compile(r"^( *)```(\w*)[^\n]*\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
 _SPAN = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
-_TOP = ("dynamix_ps", "server_hooks", "worker_hooks", "benchmarks", "tests", "configs", "docs", "examples")
+_TOP = ("dynamix_ps", "server_hooks", "worker_hooks", "benchmarks", "tests", "configs", "docker", "docs", "examples")
 _PATH = re.compile(rf"(?:{'|'.join(_TOP)})/[\w./-]*")
 _MAKE = re.compile(r"^(\w[\w-]*):", re.MULTILINE)
 

@@ -45,7 +45,7 @@ Between launcher and agents
 
 On a host
   agent           the process of an agent, and its lease
-  listening_agent the same where nobody starts it: waits for its launcher to connect
+  listening_agent  the same where nobody starts it: waits for its launcher to connect
   host_agent      what a run has on one host: roles, quotas, probe, ports, files
   host_facts      what the host is and has
   reach           listens for other hosts, connects to them, measures rates
