@@ -18,7 +18,7 @@ from dynamix_ps.config.resolve import resolved
 from dynamix_ps.errors import EnvironmentNotReady, UsageError
 from dynamix_ps.launch.authority import Authority
 from dynamix_ps.launch.job_secret import NAME, JobSecret
-from dynamix_ps.launch.manifests import CLUSTER_FILE, JobOptions, Kind, Manifest, manifests, probe_manifest
+from dynamix_ps.launch.manifests import CLUSTER_FILE, RUN_DIR, JobOptions, Kind, Manifest, manifests, probe_manifest
 from dynamix_ps.launch.pods import pod_groups, times, with_addresses, with_hosts
 from dynamix_ps.policy.registry import findings
 
@@ -91,7 +91,7 @@ def command(
         pull_secret=pull_secret,
         pull_always=pull_always,
         claim=claim,
-        run_dir=run_dir or JobOptions.run_dir,
+        run_dir=run_dir or RUN_DIR,
         resume=None if resume is None else str(resume),
         shm=times(shm, 1),
         restarts=restarts,

@@ -169,7 +169,7 @@ def _listener(port: int) -> socket.socket:
         return socket.create_server(("", port), family=family, backlog=128, dualstack_ipv6=both)
     except OSError as error:
         raise EnvironmentNotReady(
-            f"port {port} for the launcher: {error.strerror}; choose another one with --port"
+            f"port {port} for the launcher: {os.strerror(error.errno or 0)}; choose another one with --port"
         ) from error
 
 

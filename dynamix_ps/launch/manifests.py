@@ -23,6 +23,7 @@ Manifest = dict[str, Any]
 
 GRACE_S = 60  # after SIGTERM: enough for the present iteration and a checkpoint
 SECRET_FOLDER = "/etc/dynamix"
+RUN_DIR = "/runs"
 CLUSTER_FILE = "cluster.yaml"  # in that folder, as its `env` may hold passwords
 _PROBE_FOLDER = DEFAULT_SOCKET.rpartition("/")[0]
 _GROUP_ID = 1000  # of volumes, so that processes of any user read the secret and write run folders
@@ -53,7 +54,7 @@ class JobOptions:
     pull_secret: str | None = None
     pull_always: bool = False
     claim: str | None = None
-    run_dir: str = "/runs"
+    run_dir: str = RUN_DIR
     resume: str | None = None
     shm: str = "2Gi"
     restarts: int = 0

@@ -59,7 +59,6 @@ def with_hosts(config: Config) -> Config:
     if cluster.hosts:
         return config
     own = sum(server.host == OWN_HOST for server in cluster.servers or ())
-    own *= config.data_plane.has_servers
     hosts = {f"pod-{rank}": Host(slots=1) for rank in range(len(cluster.workers))}
     hosts |= {f"servers-{index}": Host(slots=0) for index in range(own)}
     given = {name: getattr(cluster, name) for name in cluster.model_fields_set if name != "host"}
@@ -103,7 +102,9 @@ def with_addresses(config: Config, groups: Sequence[PodGroup], run_dir: str) -> 
         for name, host in config.cluster.hosts.items()
         if name in known
     }
-    return config.model_copy(update={"run_dir": run_dir, "cluster": config.cluster.model_copy(update={"hosts": hosts})})
+    servers = config.cluster.servers if config.data_plane.has_servers else None
+    cluster = config.cluster.model_copy(update={"hosts": hosts, "servers": servers})
+    return config.model_copy(update={"run_dir": run_dir, "cluster": cluster})
 
 
 def _groups(config: Config, job: str, alike: Sequence[Sequence[str]], needs: Mapping[str, Needs]) -> Iterator[PodGroup]:

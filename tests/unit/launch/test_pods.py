@@ -82,11 +82,13 @@ def test_hosts_without_a_role_get_none() -> None:
     assert list(needs(pod_groups(job(1, UNEVEN), "t"))) == ["slow"]
 
 
-@pytest.mark.parametrize("hosts", [None, UNEVEN])
+@pytest.mark.parametrize("comm", ["byteps", "gloo"])
+@pytest.mark.parametrize("servers", [None, 2])
+@pytest.mark.parametrize("hosts", [None, {**UNEVEN, "store": {"slots": 0}}])
 def test_the_cluster_file_of_the_launcher_has_every_role_where_it_was(
-    hosts: dict[str, Any] | None, tmp_path: Path
+    hosts: dict[str, Any] | None, servers: int | None, comm: str, tmp_path: Path
 ) -> None:
-    config = job(4, hosts, name="mine", policy={"name": "static"})
+    config = job(4, hosts, servers, comm=comm, name="mine", policy={"name": "static"})
     groups = pod_groups(config, "train")
     (tmp_path / "c.yaml").write_text(dump_config(with_addresses(resolved(config), groups, "/runs")))
     there = load_config(tmp_path / "c.yaml")
@@ -119,7 +121,7 @@ def test_roles_that_need_a_host_of_the_file_are_refused() -> None:
     [
         ("My_Job", "the job cannot be called 'My_Job' in Kubernetes, which wants small letters, digits and -"),
         ("9lives", "the job cannot be called '9lives'"),
-        ("a" * 60, "the name '" + "a" * 60 + "' is 17 characters too long for a pod of the job; set --name"),
+        ("a" * 60, "the name '" + "a" * 60 + "' is 16 characters too long for a pod of the job; set --name"),
     ],
 )
 def test_names_that_kubernetes_does_not_take_are_refused(name: str, reason: str) -> None:
