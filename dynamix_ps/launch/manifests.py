@@ -144,7 +144,7 @@ class _Job:
 
     def job_set_spec(self, kind: Kind) -> Manifest:
         rule = {
-            "name": "wrong-command-or-file",
+            "name": "wrongCommandOrFile",  # JobSet takes no dashes here
             "action": "FailJobSet",
             "targetReplicatedJobs": [LAUNCHER],
             "onJobFailureReasons": ["PodFailurePolicy"],
@@ -156,7 +156,11 @@ class _Job:
                 "publishNotReadyAddresses": True,
             },
             "successPolicy": {"operator": "All", "targetReplicatedJobs": [LAUNCHER]},
-            "failurePolicy": {"maxRestarts": self._options.restarts, "rules": [rule]},
+            "failurePolicy": {
+                "maxRestarts": self._options.restarts,
+                "restartStrategy": "BlockingRecreate",  # a new launcher must not meet agents of before
+                "rules": [rule],
+            },
             "replicatedJobs": [self._replicated_job(group, kind) for group in self._groups],
         }
 

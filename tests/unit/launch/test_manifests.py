@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -150,6 +151,7 @@ def test_the_launcher_decides_about_the_end_and_a_wrong_file_is_not_tried_again(
     assert spec["failurePolicy"]["maxRestarts"] == 3
     (rule,) = spec["failurePolicy"]["rules"]
     assert (rule["action"], rule["onJobFailureReasons"]) == ("FailJobSet", ["PodFailurePolicy"])
+    assert re.fullmatch(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?", rule["name"])  # else JobSet refuses it
     assert rule["targetReplicatedJobs"] == ["launcher"]
     launcher = jobs(found)["launcher"]
     (policy,) = launcher["podFailurePolicy"]["rules"]
