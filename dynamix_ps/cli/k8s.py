@@ -18,7 +18,8 @@ from dynamix_ps.config.resolve import resolved
 from dynamix_ps.errors import EnvironmentNotReady, UsageError
 from dynamix_ps.launch.authority import Authority
 from dynamix_ps.launch.job_secret import NAME, JobSecret
-from dynamix_ps.launch.manifests import CLUSTER_FILE, RUN_DIR, JobOptions, Kind, Manifest, manifests, probe_manifest
+from dynamix_ps.launch.manifests import Kind, manifests, probe_manifest
+from dynamix_ps.launch.pod_template import CLUSTER_FILE, RUN_DIR, JobOptions, Manifest
 from dynamix_ps.launch.pods import pod_groups, times, with_addresses, with_hosts
 from dynamix_ps.policy.registry import findings
 

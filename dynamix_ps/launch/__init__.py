@@ -40,6 +40,7 @@ Between launcher and agents
   job_secret      the token and the certificate that the pods of a job share
   pods            which pods a job gets, and what each needs
   manifests       the manifests of a job
+  pod_template    the pods in them
   message_stream  messages over descriptors that never block
   folder_mirror   files of the run folder, which come to the launcher while they grow
 

@@ -98,13 +98,18 @@ def with_addresses(config: Config, groups: Sequence[PodGroup], run_dir: str) -> 
     if len(known) == 1:
         known = dict.fromkeys(known, "127.0.0.1")
     hosts = {
-        name: host.model_copy(update={"address": known[name]})
+        name: host.model_copy(update={"address": known[name], "devices": _in_pod(host)})
         for name, host in config.cluster.hosts.items()
         if name in known
     }
     servers = config.cluster.servers if config.data_plane.has_servers else None
     cluster = config.cluster.model_copy(update={"hosts": hosts, "servers": servers})
     return config.model_copy(update={"run_dir": run_dir, "cluster": cluster})
+
+
+def _in_pod(host: Host) -> tuple[int, ...] | None:
+    """The devices of a host as its pod counts them: from 0."""
+    return None if host.devices is None else tuple(range(len(host.devices)))
 
 
 def _groups(config: Config, job: str, alike: Sequence[Sequence[str]], needs: Mapping[str, Needs]) -> Iterator[PodGroup]:
@@ -133,7 +138,7 @@ def _needs(config: Config, host: str, memory: str | None, labels: Mapping[str, s
     workers = Counter(placed.workers)[host]
     servers = Counter(placed.servers)[host] if config.data_plane.has_servers else 0
     cpus = workers * threads_of_worker(config) + servers
-    gpus = min(len(config.cluster.hosts[host].devices or ()), workers)
+    gpus = len(config.cluster.hosts[host].devices or ())
     return Needs(max(1, cpus), gpus, memory and times(memory, max(1, workers)), tuple(sorted(labels.items())))
 
 

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from dynamix_ps.config.schema import Config
-from dynamix_ps.launch.manifests import JobOptions, Kind, Manifest, manifests, probe_manifest
+from dynamix_ps.launch.manifests import Kind, manifests, probe_manifest
+from dynamix_ps.launch.pod_template import JobOptions, Manifest
 from dynamix_ps.launch.pods import pod_groups, with_hosts
 
 KINDS: tuple[Kind, ...] = ("jobset", "trainjob")

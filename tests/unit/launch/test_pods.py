@@ -100,6 +100,14 @@ def test_the_cluster_file_of_the_launcher_has_every_role_where_it_was(
     assert {name: host.address for name, host in there.cluster.hosts.items()} == addresses
 
 
+def test_devices_are_counted_from_0_in_a_pod() -> None:
+    config = job(3, {"slow": {}, "fast": {"devices": (2, 5)}})
+    groups = pod_groups(config, "train")
+    assert needs(groups)["fast"].gpus == 2
+    there = with_addresses(resolved(config), groups, "/runs")
+    assert {name: host.devices for name, host in there.cluster.hosts.items()} == {"slow": None, "fast": (0, 1)}
+
+
 def test_a_single_pod_is_a_machine_alone(tmp_path: Path) -> None:
     config = job(2, {"only": {"slots": 2}})
     groups = pod_groups(config, "train")
