@@ -31,7 +31,7 @@ from dynamix_ps.launch.verdict import how_it_ended
 DEFAULT_PORT = 7077
 
 _PROOF_S = 10.0  # for handshake and token
-_MOST_AT_ONCE = 64  # connections that have not proved themselves
+_MOST_AT_ONCE = 64  # connections that have not proved themselves; the oldest are closed first
 _MOST_TOLD = 100  # addresses that were refused
 _END_S = 15.0  # of the agent, after its stream has ended
 
@@ -104,13 +104,13 @@ class _Admission:
                 _cut(connection)
 
     def _take(self, listener: socket.socket) -> None:
-        """Wait for a connection, or for the decision about one; cut those that take too long."""
-        waiting = [self._done_reading] + [listener.fileno()] * (len(self._began_s) < _MOST_AT_ONCE)
+        """Wait for a connection, or for the decision about one; cut those that take too long or are too many."""
+        waiting = (self._done_reading, listener.fileno())
         ready, _, _ = select.select(waiting, (), (), 1.0 if self._began_s else None)
         if self._done_reading in ready:
             os.read(self._done_reading, _MOST_AT_ONCE)
-        for connection, began_s in list(self._began_s.items()):
-            if time.monotonic() - began_s > _PROOF_S:
+        for place, (connection, began_s) in enumerate(reversed(list(self._began_s.items()))):
+            if time.monotonic() - began_s > _PROOF_S or place >= _MOST_AT_ONCE:
                 _cut(connection)
         if listener.fileno() in ready:
             with suppress(OSError):  # it is gone again
