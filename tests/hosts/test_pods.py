@@ -69,7 +69,7 @@ class Pods:
         pods = {job["name"]: job["template"]["spec"]["template"]["spec"] for job in jobs}
         self._launcher, self._agent = (pods[name]["containers"][0] for name in ("launcher", "agents-1"))
         (self._waiting,) = pods["launcher"]["initContainers"]
-        names = ("t-launcher-0-0.t", "t-agents-1-0.t", "t-agents-1-1.t")
+        names = ("t-launcher-0-0.t", "t-agents-1-0-0.t", "t-agents-1-0-1.t")
         self._here = {name: bed.address(node) for name, node in zip(names, NODES, strict=True)}
         self._here |= {"/etc/dynamix": str(self.secret), "/runs": str(folder / "runs")}
         for name, text in next(yaml.safe_load_all(output))["stringData"].items():

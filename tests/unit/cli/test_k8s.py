@@ -62,7 +62,7 @@ def test_each_job_has_keys_of_its_own_and_they_are_in_its_secret_alone(folder: P
     secrets = [next(yaml.safe_load_all(output))["stringData"] for output in (one, other)]
     assert secrets[0]["token"] != secrets[1]["token"]
     assert secrets[0]["ca.crt"] != secrets[1]["ca.crt"]
-    behind = one.split("---\n", 1)[1]
+    behind = one.split("\n---\n", 1)[1]
     assert not any(text in behind for text in (secrets[0]["token"], "PRIVATE KEY", "hidden"))
 
 

@@ -15,8 +15,8 @@ from dynamix_ps.launch.command_link import ON_OWN_MACHINE
 from dynamix_ps.launch.kubernetes import KubernetesJob, Pod, advice, kubernetes_job, read, wait_for_agents, written
 from dynamix_ps.launch.targets import allocation
 
-PODS = (Pod("fast", "train-launcher-0-0.train", 2), Pod("slow", "train-agents-1-0.train", 1))
-TEXT = "fast=train-launcher-0-0.train:2,slow=train-agents-1-0.train:1"
+PODS = (Pod("fast", "train-launcher-0-0.train", 2), Pod("slow", "train-agents-1-0-0.train", 1))
+TEXT = "fast=train-launcher-0-0.train:2,slow=train-agents-1-0-0.train:1"
 
 
 def job(hostname: str = "train-launcher-0-0") -> KubernetesJob:
@@ -50,7 +50,7 @@ def test_a_job_without_its_secret_is_refused() -> None:
 def test_pods_are_hosts() -> None:
     assert job().hosts(3) == {
         "fast": Host(address="train-launcher-0-0.train", slots=2),
-        "slow": Host(address="train-agents-1-0.train", slots=1),
+        "slow": Host(address="train-agents-1-0-0.train", slots=1),
     }
     with pytest.raises(
         UsageError, match=r"^the Kubernetes job of 2 pods has 3 slots for 4 workers; write its manifests"
@@ -61,9 +61,9 @@ def test_pods_are_hosts() -> None:
 def test_another_pod_is_reached_by_tcp_and_the_own_one_without() -> None:
     assert job().agent_command("fast") is ON_OWN_MACHINE
     command = job().agent_command("slow")
-    where = ("train-agents-1-0.train", "7077", "/etc/dynamix")
+    where = ("train-agents-1-0-0.train", "7077", "/etc/dynamix")
     assert command.argv == (sys.executable, "-m", "dynamix_ps.launch.tls_command", *where)
-    assert command.name == "the connection to train-agents-1-0.train"
+    assert command.name == "the connection to train-agents-1-0-0.train"
     assert not command.shares_run_folder
     assert command.shell == ()
 
