@@ -221,7 +221,7 @@ def test_the_probe_is_opt_in_and_the_only_privileged_pod() -> None:
     assert probe["spec"]["selector"]["matchLabels"] == probe["spec"]["template"]["metadata"]["labels"]
 
 
-# The two packages below hold the schemas of Kubernetes, and of JobSet and Trainer. Without them these tests are skipped.
+# Two packages have the schemas of Kubernetes, and of JobSet and Trainer; without them the tests below are skipped.
 
 
 @pytest.mark.parametrize("kind", KINDS)
