@@ -1,4 +1,4 @@
-"""Which hosts `dynamix launch` takes: those of the command line, of the cluster file, or of the Slurm job around it."""
+"""Which hosts `dynamix launch` takes: those of the command line, of the cluster file, or of the job around it."""
 
 from __future__ import annotations
 
@@ -77,3 +77,14 @@ def test_too_few_tasks_are_refused(launched: list[Config], tmp_path: Path) -> No
     assert isinstance(done.exception, UsageError)
     assert str(done.exception).startswith("Slurm job 42 has 6 tasks for 7 workers")
     assert not launched
+
+
+def test_pods_of_a_kubernetes_job_are_the_hosts(
+    launched: list[Config], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DYNAMIX_PODS", "a=t-launcher-0-0.t:2,b=t-agents-1-0-0.t:1")
+    monkeypatch.setenv("DYNAMIX_PODS_SECRET", "/etc/dynamix")
+    done = run(tmp_path, "")
+    assert slots(launched[0]) == {"a": 2, "b": 1}
+    assert launched[0].cluster.hosts["b"].address == "t-agents-1-0-0.t"
+    assert done.output == "hosts from the Kubernetes job of 2 pods: a:2,b:1\n"

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import selectors
 import signal
 import socket
 import ssl
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -16,12 +15,13 @@ import pytest
 
 from dynamix_ps.errors import EnvironmentNotReady
 from dynamix_ps.launch import tls_command
-from dynamix_ps.launch.agent_messages import Finish, FromAgent, Hello, Notice
+from dynamix_ps.launch.agent_messages import Finish, Hello, Notice
 from dynamix_ps.launch.authority import DAY_S, Authority
-from dynamix_ps.launch.command_link import AgentCommand, CommandLink
+from dynamix_ps.launch.command_link import AgentCommand
 from dynamix_ps.launch.job_secret import TOKEN, JobSecret
 from tests.job_secret import job_secret
-from tests.launching import dynamix, environment, read_until, wait_for
+from tests.launching import dynamix, environment, read_until
+from tests.unit.launch.test_command_link import Rig
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -35,8 +35,10 @@ class Agent:
         self.process = dynamix("agent", "--secret", str(secret), "--port", str(self.port), cwd=folder)
         self.said = read_until(self.process, "waits for its launcher")
 
-    def launcher(self, secret: Path) -> Launcher:
-        return Launcher(self.port, secret)
+    def launcher(self, secret: Path) -> Rig:
+        """The launcher's end of a link to it."""
+        argv = (sys.executable, *tls_command.MODULE, "127.0.0.1", str(self.port), str(secret))
+        return Rig(AgentCommand(argv, "the connection", environ=environment()))
 
     def until(self, text: str) -> None:
         self.said += read_until(self.process, text)
@@ -44,29 +46,6 @@ class Agent:
     def ends(self) -> int:
         self.said += self.process.communicate(timeout=30)[0]
         return self.process.returncode
-
-
-class Launcher:
-    """The launcher's end of the link, with what came."""
-
-    def __init__(self, port: int, secret: Path) -> None:
-        self.selector = selectors.DefaultSelector()
-        self.got: list[FromAgent] = []
-        argv = (sys.executable, *tls_command.MODULE, "127.0.0.1", str(port), str(secret))
-        command = AgentCommand(argv, "the connection", environ=environment())
-        self.link = CommandLink("a", command, self.selector, lambda host, message: self.got.append(message))
-
-    def until(self, condition: Callable[[], object]) -> None:
-        def step() -> object:
-            for key, _ in self.selector.select(0.02):
-                key.data()
-            self.link.tick()
-            return condition()
-
-        wait_for(step, f"the agent: {self.got}, {self.link.lost}", 30.0)
-
-    def close(self) -> None:
-        self.link.close()
 
 
 @pytest.fixture
@@ -89,7 +68,7 @@ def agent(tmp_path: Path, secret: Path) -> Iterator[Agent]:
         made.process.communicate()
 
 
-def knows(launcher: Launcher) -> bool:
+def knows(launcher: Rig) -> bool:
     return any(isinstance(message, Hello) for message in launcher.got)
 
 
@@ -100,7 +79,7 @@ def test_its_launcher_ends_it(agent: Agent, secret: Path) -> None:
     launcher.until(lambda: launcher.link.lost)
     assert launcher.link.lost.startswith("the connection ended with exit code 3 (error: 127.0.0.1 port")
     assert agent.ends() == 0
-    launcher.close()
+    launcher.link.close()
 
 
 def test_without_its_launcher_it_ends_with_exit_code_3(agent: Agent, secret: Path) -> None:
@@ -109,7 +88,7 @@ def test_without_its_launcher_it_ends_with_exit_code_3(agent: Agent, secret: Pat
     launcher.link._process.kill()
     assert agent.ends() == 3
     assert "the stream of the launcher has ended; all that it had started was ended" in agent.said
-    launcher.close()
+    launcher.link.close()
 
 
 def test_a_launcher_that_is_silent_loses_its_lease(agent: Agent, secret: Path) -> None:
@@ -117,7 +96,7 @@ def test_a_launcher_that_is_silent_loses_its_lease(agent: Agent, secret: Path) -
     launcher.until(lambda: knows(launcher))
     assert agent.ends() == 3  # nobody calls `tick`, which says that the launcher is there
     assert "the launcher has not been heard of for 7 s" in agent.said
-    launcher.close()
+    launcher.link.close()
 
 
 def test_a_notice_to_it_comes_to_the_launcher(agent: Agent, secret: Path) -> None:
@@ -127,7 +106,7 @@ def test_a_notice_to_it_comes_to_the_launcher(agent: Agent, secret: Path) -> Non
     launcher.until(lambda: Notice("SIGTERM") in launcher.got)
     launcher.link.send(Finish())
     assert agent.ends() == 0
-    launcher.close()
+    launcher.link.close()
 
 
 def test_sigterm_ends_it_while_it_waits(agent: Agent) -> None:
@@ -141,7 +120,7 @@ def test_a_second_launcher_is_not_taken(agent: Agent, secret: Path) -> None:
     with pytest.raises(EnvironmentNotReady, match=r"no agent answers \(Connection refused\)"):
         tls_command.connected("127.0.0.1", agent.port, secret, start_s=0.0)
     assert not launcher.link.lost
-    launcher.close()
+    launcher.link.close()
 
 
 STRANGERS = {
@@ -172,7 +151,7 @@ def test_strangers_are_refused_and_the_launcher_is_still_taken(
     launcher.link.send(Finish())
     launcher.until(lambda: launcher.link.lost)
     assert agent.ends() == 0
-    launcher.close()
+    launcher.link.close()
 
 
 def came_to(port: int, stranger: str, theirs: Path) -> bytes:
@@ -204,14 +183,14 @@ def test_who_only_looks_whether_it_listens_is_not_told_of(agent: Agent, secret: 
     launcher.until(lambda: launcher.link.lost)
     assert agent.ends() == 0
     assert "refused" not in agent.said
-    launcher.close()
+    launcher.link.close()
 
 
 def test_who_says_nothing_holds_up_nobody(agent: Agent, secret: Path) -> None:
     silent = [socket.create_connection(("127.0.0.1", agent.port), 10.0) for _ in range(20)]
     launcher = agent.launcher(secret)
     launcher.until(lambda: knows(launcher))
-    launcher.close()
+    launcher.link.close()
     for one in silent:
         one.close()
 
@@ -221,7 +200,7 @@ def test_a_launcher_refuses_an_agent_of_another_job(agent: Agent, tmp_path: Path
     launcher = agent.launcher(tmp_path / "theirs")
     launcher.until(lambda: launcher.link.lost)
     assert "what listens there has no certificate of this job" in launcher.link.lost
-    launcher.close()
+    launcher.link.close()
 
 
 def test_the_token_is_in_no_command_line_and_no_environment(agent: Agent, secret: Path) -> None:
@@ -231,7 +210,7 @@ def test_the_token_is_in_no_command_line_and_no_environment(agent: Agent, secret
     for process in psutil.process_iter(["cmdline", "environ"]):
         told = [*(process.info["cmdline"] or ()), *(process.info["environ"] or {}).values()]
         assert not any(token in text for text in told)
-    launcher.close()
+    launcher.link.close()
 
 
 def test_a_port_that_is_taken_and_a_secret_that_is_missing(tmp_path: Path, secret: Path) -> None:
