@@ -73,8 +73,8 @@ def command(
     """Run all roles of a cluster file on its hosts.
 
     CMD is what every worker runs, instead of `command:` in the file. It is passed on exactly as given.
-    `python` means the interpreter of this installation. Within a Slurm job the hosts of a file that names none are
-    the nodes of the job.
+    `python` means the interpreter of this installation. Within a job of Slurm or Kubernetes the hosts of a file that
+    names none are the nodes or pods of the job.
 
     \b
     Example:
