@@ -58,6 +58,8 @@ setup(
             "grpcio-tools>=1.80",
             "hypothesis>=6.100",
             "import-linter>=2.1",
+            "kubeflow-trainer-api>=2.3,<3",  # what Kubeflow Trainer and JobSet take, to validate manifests
+            "kubernetes-validate>=1.37",  # the same of Kubernetes
             "mypy>=1.11",
             "pytest>=8.0",
             "pytest-timeout>=2.3",

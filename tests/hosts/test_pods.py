@@ -1,4 +1,5 @@
-"""The containers of `dynamix k8s` as processes, each in a network namespace: a job runs, and every end leaves nothing.
+"""The manifests of the README's `dynamix k8s`: they are valid, and their containers run as processes, each in a network
+namespace. A job runs, and every end leaves nothing.
 
 Names of the headless service are replaced by addresses, and paths in the containers by those of a folder.
 """
@@ -18,6 +19,7 @@ import yaml
 
 from benchmarks.testbed import Bed, Link, permitted
 from dynamix_ps.launch.cleanup import processes_of
+from tests.hosts.shown_commands import shown_words
 from tests.hosts.test_encryption import captured
 from tests.hosts.three_hosts import Launchers
 from tests.job_secret import job_secret
@@ -31,6 +33,7 @@ from tests.launching import (
     run_id_in,
     wait_for,
 )
+from tests.manifest_schemas import assert_valid, jobs_of
 
 pytestmark = [
     pytest.mark.timeout(120),
@@ -53,26 +56,25 @@ class Pods:
         self.secret = folder / "secret"
         self.secret.mkdir()
         self._processes: Launchers = []
-        (folder / "worker.py").write_text(script)
-        file = folder / "c.yaml"
-        file.write_text("name: t\ncomm: gloo\nmode: observe\ncluster: {workers: [{}, {}, {}]}\n")
-        words = ("k8s", "-c", str(file), "--image", "none", "--", "python", str(folder / "worker.py"))
+        (folder / "train.py").write_text(script)
+        (folder / "cluster.yaml").write_text("name: t\ncomm: gloo\nmode: observe\ncluster: {workers: [{}, {}, {}]}\n")
         output = subprocess.run(
-            [sys.executable, "-m", "dynamix_ps.cli.main", *words],
+            [sys.executable, "-m", "dynamix_ps.cli.main", *shown_words("Kubernetes")],
             cwd=folder,
             env=environment(),
             capture_output=True,
             text=True,
             check=True,
         ).stdout
-        jobs = next(each for each in yaml.safe_load_all(output) if each["kind"] == "JobSet")["spec"]["replicatedJobs"]
-        pods = {job["name"]: job["template"]["spec"]["template"]["spec"] for job in jobs}
+        manifests = {each["kind"]: each for each in yaml.safe_load_all(output)}
+        assert_valid(manifests.values())
+        pods = {job["metadata"]["name"]: job["spec"]["template"]["spec"] for job in jobs_of(manifests["JobSet"])}
         self._launcher, self._agent = (pods[name]["containers"][0] for name in ("launcher", "agents-1"))
         (self._waiting,) = pods["launcher"]["initContainers"]
         names = ("t-launcher-0-0.t", "t-agents-1-0-0.t", "t-agents-1-0-1.t")
         self._here = {name: bed.address(node) for name, node in zip(names, NODES, strict=True)}
         self._here |= {"/etc/dynamix": str(self.secret), "/runs": str(folder / "runs")}
-        for name, text in next(yaml.safe_load_all(output))["stringData"].items():
+        for name, text in manifests["Secret"]["stringData"].items():
             (self.secret / name).write_text(self._placed(text))
 
     def launch(self) -> subprocess.Popen[str]:
@@ -162,7 +164,7 @@ def test_a_job_runs_and_neither_its_token_nor_that_of_the_pods_is_on_the_wire(
     here = dict(line.split("here ")[1].split()[1:] for line in output.splitlines() if "| here " in line)
     assert set(here) == {"pod-0", "pod-1", "pod-2"}, output
     (token,) = set(here.values())
-    for secret in (token, (job.secret / "token").read_text(), "worker.py"):
+    for secret in (token, (job.secret / "token").read_text(), "train.py"):
         assert secret.encode() not in seen
     for agent in agents.values():
         ended(agent, 0)

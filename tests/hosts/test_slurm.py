@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import sys
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.hosts.shown_commands import shown_words
 from tests.hosts.slurm_cluster import SlurmCluster, slurm_cluster, unavailable
 from tests.hosts.test_ssh import (
     ENDS,
@@ -91,9 +93,10 @@ def test_the_example_with_three_hosts_is_a_batch_job_that_trains_and_adapts(
     slurm: SlurmCluster, tmp_path: Path, started: Launchers
 ) -> None:
     (tmp_path / "train.py").write_text(REAL.replace("ITERATIONS", "60"))
-    three_hosts = str(ROOT / "configs" / "three-hosts.yaml")
-    options = ("--run-dir", str(tmp_path / "runs"), "--policy", "random", "--time=5", "--", "python", "train.py")
-    output = ended(slurm, tmp_path, submitted(slurm, tmp_path, "-c", three_hosts, *options), "COMPLETED", 90.0)
+    shutil.copy(ROOT / "configs" / "three-hosts.yaml", tmp_path / "cluster.yaml")
+    sbatch, *words = shown_words("Slurm", "--policy", "random", "--time=5")
+    assert sbatch == "sbatch"
+    output = ended(slurm, tmp_path, submitted(slurm, tmp_path, *words), "COMPLETED", 90.0)
     assert len(weights_in(output)) == 3
     assert len(set(weights_in(output))) == 1, output
     summary = summary_in(tmp_path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Iterable
@@ -13,6 +14,7 @@ import pytest
 
 from benchmarks.testbed.ssh_hosts import unavailable
 from dynamix_ps.launch.cleanup import processes_of
+from tests.hosts.shown_commands import shown_words
 from tests.hosts.three_hosts import (
     HOSTS,
     LOGIN,
@@ -41,7 +43,7 @@ pytestmark = [
     pytest.mark.skipif(unavailable() is not None, reason=f"no hosts: {unavailable()}"),
 ]
 
-THREE_HOSTS = str(ROOT / "configs" / "three-hosts.yaml")
+THREE_HOSTS = ROOT / "configs" / "three-hosts.yaml"
 TRAINS = "started(); print('training', rank, flush=True)\nwhile True: time.sleep(0.1)\n"
 ENDS = "started(); print('here', rank, os.environ['DYNAMIX_HOST'], flush=True); finished()\n"
 # Says whether the token can be seen from outside of the roles.
@@ -113,9 +115,10 @@ def numbers_in(weights: str) -> list[float]:
 
 
 def test_the_example_with_three_hosts_trains_and_adapts(hosts: ThreeHosts, tmp_path: Path, started: Launchers) -> None:
+    (tmp_path / "configs").mkdir()
+    shutil.copy(THREE_HOSTS, tmp_path / "configs")
     (tmp_path / "train.py").write_text(REAL.replace("ITERATIONS", "150"))
-    options = ("--run-dir", str(tmp_path / "runs"), "--policy", "random")
-    started.append(job := hosts.launch(tmp_path, "-c", THREE_HOSTS, *options, "--", "python", "train.py"))
+    started.append(job := hosts.dynamix(tmp_path, *shown_words("ssh", "--policy", "random")))
     output = ends(job, 0, limit_s=80)
     assert len(weights_in(output)) == 3
     assert len(set(weights_in(output))) == 1, output

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from dynamix_ps.config.load import load_config
+from tests.hosts.shown_commands import shown_commands
 from tests.integration.small_training import NEEDS_MXNET
 from tests.launching import ROOT, dynamix, environment
 
@@ -52,10 +53,10 @@ def test_the_first_page_is_short() -> None:
 
 def test_every_command_of_the_readme_is_run_here(tmp_path: Path) -> None:
     commands = [line for block in blocks("") for line in block.splitlines()]
-    assert commands == [
-        "make demo",
-        f".venv/bin/{LAUNCH} examples/torch_cnn.py",
-    ]  # the second: among the examples below
+    on_one, on_several = commands[:2], commands[2:]
+    assert on_one == ["make demo", f".venv/bin/{LAUNCH} examples/torch_cnn.py"]  # the second: among the examples below
+    assert list(shown_commands()) == ["ssh", "Slurm", "Kubernetes"]  # in tests/hosts
+    assert [line.partition(" # ")[0].rstrip() for line in on_several] == list(shown_commands().values())
     make = ["make", "--dry-run", "--no-print-directory", "demo"]
     plain = {name: value for name, value in environment().items() if not name.startswith(("MAKE", "MFLAGS"))}
     shown = subprocess.run(make, cwd=ROOT, env=plain, capture_output=True, text=True, check=True).stdout

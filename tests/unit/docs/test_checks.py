@@ -9,6 +9,7 @@ import pytest
 
 from docs.generate.checks import missing_targets, problems
 from docs.generate.pages import DOCS, ROOT
+from tests.hosts.shown_commands import shown_commands
 
 PAGES = [
     *sorted(DOCS.glob("*.md")),
@@ -20,6 +21,12 @@ PAGES = [
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_a_page_says_nothing_wrong(page: Path) -> None:
     assert not list(problems(page.read_text(encoding="utf-8")))
+
+
+def test_the_page_for_beginners_shows_the_commands_of_the_readme_for_several_hosts() -> None:
+    assert shown_commands()
+    page = (DOCS / "get-started.md").read_text(encoding="utf-8")
+    assert all(command in page for command in shown_commands().values())
 
 
 @pytest.mark.parametrize(

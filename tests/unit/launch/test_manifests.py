@@ -6,12 +6,14 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+import kubernetes_validate
 import pytest
 
 from dynamix_ps.config.schema import Config
 from dynamix_ps.launch.manifests import Kind, manifests, probe_manifest
 from dynamix_ps.launch.pod_template import JobOptions, Manifest
 from dynamix_ps.launch.pods import pod_groups, with_hosts
+from tests.manifest_schemas import assert_valid
 
 KINDS: tuple[Kind, ...] = ("jobset", "trainjob")
 HOSTS = {"slow": {"slots": 1}, "fast": {"slots": 2, "devices": (0, 1)}, "same": {"slots": 1}}
@@ -221,29 +223,28 @@ def test_the_probe_is_opt_in_and_the_only_privileged_pod() -> None:
     assert probe["spec"]["selector"]["matchLabels"] == probe["spec"]["template"]["metadata"]["labels"]
 
 
-# Two packages have the schemas of Kubernetes, and of JobSet and Trainer; without them the tests below are skipped.
-
-
 @pytest.mark.parametrize("kind", KINDS)
-def test_kubernetes_takes_what_is_its_own(kind: Kind) -> None:
-    validate = pytest.importorskip("kubernetes_validate").validate
+def test_kubernetes_jobset_and_trainer_take_them(kind: Kind) -> None:
     found = made(kind, claim="c", probe=True, pull_secret="s", pull_always=True, namespace="ml", restarts=1)
-    for manifest in [*found.values(), probe_manifest("image", "ml", "s")]:
-        if "." not in manifest["apiVersion"] or manifest["apiVersion"].startswith("networking.k8s.io/"):
-            validate(manifest, "1.37", strict=True)
-    for job in job_set(found)["replicatedJobs"]:
-        metadata = {**job["template"].get("metadata", {}), "name": job["name"]}
-        alone = {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": job["template"]["spec"]}
-        validate(alone, "1.37", strict=True)
+    assert_valid([*found.values(), probe_manifest("image", "ml", "s")])
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_trainer_takes_what_is_its_own(kind: Kind) -> None:
-    models = pytest.importorskip("kubeflow_trainer_api.models")
-    found = made(kind, claim="c", probe=True, pull_secret="s", restarts=1)
-    read = [(models.JobsetV1alpha2JobSetSpec, job_set(found))]
-    if kind == "trainjob":
-        read.append((models.TrainerV1alpha1TrainingRuntime, found["training-runtime"]))
-        read.append((models.TrainerV1alpha1TrainJob, found["trainjob"]))
-    for model, manifest in read:
-        assert model.from_dict(manifest).to_dict() == manifest  # which lacks what it does not know
+@pytest.mark.parametrize(
+    ("kind", "name", "path"),
+    [
+        ("jobset", "service", ("spec", "selektor")),
+        ("jobset", "jobset", ("spec", "sucessPolicy")),
+        ("jobset", "jobset", ("spec", "replicatedJobs", 0, "template", "spec", "template", "spec", "contaners")),
+        ("trainjob", "training-runtime", ("spec", "mlPolicy", "nodes")),
+        ("trainjob", "trainjob", ("spec", "runtime")),
+    ],
+)
+def test_a_misspelt_key_is_noticed(kind: Kind, name: str, path: tuple[Any, ...]) -> None:
+    found = made(kind)
+    *above, key = path
+    place: Any = found[name]
+    for step in above:
+        place = place[step]
+    place[key] = "x"
+    with pytest.raises((AssertionError, kubernetes_validate.ValidationError)):
+        assert_valid(found.values())
