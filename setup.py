@@ -50,6 +50,7 @@ setup(
         "mxnet": ["mxnet>=1.9,<2", "numpy<2", "setuptools>=68", "wheel"],
         "plots": ["matplotlib>=3.8", "tensorboardX>=2.6"],
         "gpu": ["nvidia-ml-py>=12"],
+        "ray": ["ray>=2.40"],  # launches on its clusters
         "sim": ["gymnasium>=1.0", "scipy>=1.11"],  # environments for other libraries; calibration
         "bench": ["markdown-it-py>=3.0", "matplotlib>=3.8", "scipy>=1.11"],  # report of `dynamix bench`
         "workloads": ["torch>=2.3", "scikit-learn>=1.4"],

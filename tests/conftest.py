@@ -4,7 +4,7 @@
 
 A shell lets jobs in the background ignore SIGINT and SIGQUIT; the tests, and what they start, do not.
 
-Tests that run in a Slurm job know nothing of it.
+Tests that run in a Slurm job or a Ray cluster know nothing of it.
 
 Every process of a test computes with one thread: those of several processes would wait for cores by spinning.
 """
@@ -25,7 +25,7 @@ settings.load_profile("repeatable")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 
-for name in [name for name in os.environ if name.startswith("SLURM_")]:
+for name in [name for name in os.environ if name.startswith("SLURM_") or name == "RAY_ADDRESS"]:
     del os.environ[name]
 
 for name, threads in ONE_THREAD.items():

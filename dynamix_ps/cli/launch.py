@@ -73,8 +73,8 @@ def command(
     """Run all roles of a cluster file on its hosts.
 
     CMD is what every worker runs, instead of `command:` in the file. It is passed on exactly as given.
-    `python` means the interpreter of this installation. Within a job of Slurm or Kubernetes the hosts of a file that
-    names none are the nodes or pods of the job.
+    `python` means the interpreter of this installation. Within a job of Slurm or Kubernetes or a Ray cluster the hosts
+    of a file that names none are its nodes or pods.
 
     \b
     Example:
@@ -83,7 +83,7 @@ def command(
     config = load_config(config_file, findings)
     named = bool(config.cluster.hosts) or listed is not None or hostfile is not None
     given = None if named else allocation(os.environ)
-    known = config.cluster.hosts if given is None else allocated_hosts(given, len(config.cluster.workers))
+    known = config.cluster.hosts if given is None else allocated_hosts(given, config)
     hosts = chosen_hosts(known, listed, hostfile, include, exclude)
     config = with_overrides(config, run_dir, policy, mode, cmd, hosts, insecure)
     console = make_console()
@@ -93,7 +93,7 @@ def command(
         return 0
     if given is not None and hosts:
         print_line(console, Text(_about(given, config)))
-    return run_job(config, sys.argv, resume, console)
+    return run_job(config, sys.argv, resume, console, given=given)
 
 
 def _about(given: Allocation, config: Config) -> str:

@@ -41,6 +41,10 @@ Between launcher and agents
   pods            which pods a job gets, and what each needs
   manifests       the manifests of a job
   pod_template    the pods in them
+  ray_job         nodes of a Ray cluster as hosts
+  ray_driver      the process that speaks to Ray, the only one that imports it
+  ray_agent       the agent of a node, as an actor of Ray runs it
+  ray_stream      the command that leads to it
   message_stream  messages over descriptors that never block
   folder_mirror   files of the run folder, which come to the launcher while they grow
 

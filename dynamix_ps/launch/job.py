@@ -37,7 +37,7 @@ from dynamix_ps.launch.ports import choose_ports
 from dynamix_ps.launch.preflight import expected_of_hosts, preflight
 from dynamix_ps.launch.run_hosts import RunHosts
 from dynamix_ps.launch.supervise import Supervisor
-from dynamix_ps.launch.targets import target_of
+from dynamix_ps.launch.targets import Allocation, target_of
 from dynamix_ps.launch.verdict import Ending, Limits, interrupted
 from dynamix_ps.metrics.gpu import gpu_models
 from dynamix_ps.report.live.view import LiveView
@@ -60,19 +60,20 @@ def run_job(
     console: Console,
     placement: Placement = ON_THIS_MACHINE,
     target: Target | None = None,
+    given: Allocation | None = None,
 ) -> int:
     """Run all roles of `config` on their hosts to their end; returns the launcher's exit code.
 
     `argv` is the command line, for the manifest. `placement` places the roles within this machine and changes what is
     around them, for a job on this machine alone. `target` says how hosts are reached; by default those that are other
-    machines are by ssh. Everything a run leaves is in its run folder.
+    machines are by the batch system that has `given` them, or by ssh. Everything a run leaves is in its run folder.
 
     Raises:
         DynamixError: it could not even begin; there is no run folder then.
     """
     preflight(config, resume)
     config = resolved(config)
-    target = target or target_of(config, placement)
+    target = target or target_of(config, placement, given)
     authority = Authority.of_run(config)
     resume = resume and resume.resolve()  # before `latest` in its path becomes this run
     run_id = secrets.token_hex(4)

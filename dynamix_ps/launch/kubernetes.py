@@ -72,13 +72,18 @@ class KubernetesJob:
         hostname: of this pod.
     """
 
+    starts_own_agent = False
+
     def __init__(self, pods: Sequence[Pod], folder: Path, hostname: str) -> None:
         self._pods = {pod.host: pod for pod in pods}
         self._folder, self._hostname = folder, hostname
         self.name = f"the Kubernetes job of {len(pods)} pods"
 
-    def hosts(self, workers: int) -> dict[str, Host]:
-        """The hosts in the order of the pods. Raises UsageError if they have too few slots for so many workers."""
+    def hosts(self, workers: int, cpus: int = 1) -> dict[str, Host]:
+        """The hosts in the order of the pods, which have the CPUs that their manifest asks for.
+
+        Raises UsageError if they have too few slots for so many workers.
+        """
         slots = sum(pod.slots for pod in self._pods.values())
         if slots < workers:
             raise UsageError(

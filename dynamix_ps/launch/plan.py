@@ -85,6 +85,11 @@ def threads_of_worker(config: Config) -> int:
     return int(threads) if threads.isdecimal() and 0 < int(threads) < 10_000 else 1
 
 
+def cpus_per_worker(config: Config) -> int:
+    """CPUs to ask a batch system for: those that a worker computes with, and one where servers run."""
+    return threads_of_worker(config) + config.data_plane.has_servers
+
+
 def _job_roles(config: Config) -> Iterator[JobRole]:
     placed = role_hosts(config.cluster)
     home = _known(placed.home)

@@ -58,8 +58,8 @@ class SlurmJob:
         self._environ = environ
         self.name = f"Slurm job {environ['SLURM_JOB_ID']}"
 
-    def hosts(self, workers: int) -> dict[str, Host]:
-        """The hosts of a job with so many workers, in Slurm's order.
+    def hosts(self, workers: int, cpus: int = 1) -> dict[str, Host]:
+        """The hosts of a job with so many workers, in Slurm's order. Their CPUs are what the job has asked for.
 
         A single node runs them all. Where the job asked for no number of tasks, the nodes share them evenly.
 

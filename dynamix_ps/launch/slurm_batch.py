@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dynamix_ps.config.role_hosts import role_hosts
 from dynamix_ps.config.schema import Config
 from dynamix_ps.errors import UsageError
-from dynamix_ps.launch.plan import hosts_with_roles, threads_of_worker
+from dynamix_ps.launch.plan import cpus_per_worker, hosts_with_roles
 from dynamix_ps.launch.slurm_nodes import expand_nodes
 
 NOTICE_S = 60  # before the time limit: enough for the present iteration and a checkpoint
@@ -92,7 +92,7 @@ def _defaults(config: Config, components: Sequence[Sequence[str]]) -> Iterator[l
         if not _has(own, (*_TASKS, *_TASKS_PER_NODE)):
             lines.append(f"--ntasks-per-node={tasks}")
         if not _has(own, _CPUS):
-            lines.append(f"--cpus-per-task={threads_of_worker(config) + config.data_plane.has_servers}")
+            lines.append(f"--cpus-per-task={cpus_per_worker(config)}")
         if index == 0 and not _has(own, _SIGNAL):
             lines.append(f"--signal=B:TERM@{NOTICE_S}")
         yield lines

@@ -15,7 +15,8 @@ from dynamix_ps.launch.agent_link import OwnProcess, Target
 from dynamix_ps.launch.command_link import ON_OWN_MACHINE, AgentCommand, Commands
 from dynamix_ps.launch.kubernetes import kubernetes_job
 from dynamix_ps.launch.placement import Placement
-from dynamix_ps.launch.plan import hosts_with_roles
+from dynamix_ps.launch.plan import cpus_per_worker, hosts_with_roles
+from dynamix_ps.launch.ray_job import ray_job
 from dynamix_ps.launch.slurm import slurm_job
 from dynamix_ps.launch.ssh import ssh_command
 
@@ -28,8 +29,13 @@ class Allocation(Protocol):
         """What it is, for messages."""
         ...
 
-    def hosts(self, workers: int) -> dict[str, Host]:
-        """The hosts by name, with slots for so many workers. Raises UsageError if there are too few."""
+    def hosts(self, workers: int, cpus: int = 1) -> dict[str, Host]:
+        """The hosts by name, with slots for so many workers of so many CPUs. A system may have to be asked for them.
+
+        Raises:
+            UsageError: there are too few.
+            EnvironmentNotReady: the system cannot be asked, or has none.
+        """
         ...
 
     def reaches(self, host: str) -> bool:
@@ -42,7 +48,11 @@ class Allocation(Protocol):
 
 
 # Each says from the environment whether its batch system is around this process. The first that is counts.
-_SYSTEMS: tuple[Callable[[Mapping[str, str]], Allocation | None], ...] = (kubernetes_job, slurm_job)
+_SYSTEMS: tuple[Callable[[Mapping[str, str]], Allocation | None], ...] = (
+    kubernetes_job,
+    ray_job,  # may run within a job of the next one
+    slurm_job,
+)
 
 
 def allocation(environ: Mapping[str, str]) -> Allocation | None:
@@ -55,21 +65,26 @@ def allocation(environ: Mapping[str, str]) -> Allocation | None:
     return next((found for system in _SYSTEMS if (found := system(environ)) is not None), None)
 
 
-def allocated_hosts(given: Allocation, workers: int) -> dict[str, Host]:
-    """The hosts for a cluster file that names none; none where the only one is this machine.
+def allocated_hosts(given: Allocation, config: Config) -> dict[str, Host]:
+    """The hosts for a cluster file that names none; none where the only one is this machine, with all that it has.
 
     Raises:
         UsageError: they are too few for the workers.
+        EnvironmentNotReady: the batch system cannot be asked for them, or has none.
     """
-    hosts = given.hosts(workers)
-    only = next(iter(hosts.items())) if len(hosts) == 1 else None
-    return {} if only and is_own(only[1].address or only[0]) else hosts
+    hosts = given.hosts(len(config.cluster.workers), cpus_per_worker(config))
+    if len(hosts) == 1:
+        name, only = next(iter(hosts.items()))
+        if only.devices is None and is_own(only.address or name):
+            return {}
+    return hosts
 
 
-def target_of(config: Config, placement: Placement) -> Target:
+def target_of(config: Config, placement: Placement, given: Allocation | None = None) -> Target:
     """This process for a job on this machine alone; otherwise what reaches those hosts that are other machines.
 
-    That is the batch system for hosts that it has given this job, and ssh for others.
+    That is the batch system for hosts that it has given this job, and ssh for others. `given`: what it has given, if
+    somebody has asked for it before.
 
     Raises:
         UsageError: the batch system has started this process in a way in which no job can be launched.
@@ -82,7 +97,7 @@ def target_of(config: Config, placement: Placement) -> Target:
     if len(own) > 1:
         both = " and ".join(f"{host} ({address_of(cluster, host)})" for host in own[:2])
         raise EnvironmentNotReady(f"cluster.hosts: {both} are this machine; write one host, with the slots of both")
-    given = allocation(os.environ)
+    given = given or allocation(os.environ)
 
     def command_of(host: str) -> AgentCommand:
         if host in own:

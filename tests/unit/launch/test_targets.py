@@ -13,7 +13,7 @@ from dynamix_ps.config.schema import Config, Host
 from dynamix_ps.errors import EnvironmentNotReady
 from dynamix_ps.launch import command_link, targets
 from dynamix_ps.launch.agent_link import OwnProcess
-from dynamix_ps.launch.command_link import ON_OWN_MACHINE, AgentCommand
+from dynamix_ps.launch.command_link import ON_OWN_MACHINE, AgentCommand, Commands
 from dynamix_ps.launch.placement import ThisMachine
 
 
@@ -63,12 +63,13 @@ class Given:
     """What a batch system might have given this job."""
 
     name = "batch job 1"
+    devices: tuple[int, ...] | None = None
 
     def __init__(self, *hosts: str) -> None:
         self._hosts = hosts
 
-    def hosts(self, workers: int) -> dict[str, Host]:
-        return {host: Host(slots=workers) for host in self._hosts}
+    def hosts(self, workers: int, cpus: int = 1) -> dict[str, Host]:
+        return {host: Host(slots=workers, devices=self.devices) for host in self._hosts}
 
     def reaches(self, host: str) -> bool:
         return host in self._hosts
@@ -90,8 +91,22 @@ def test_hosts_of_a_batch_job_are_reached_by_its_system_and_others_by_ssh(monkey
     assert (commands["b"].argv, commands["c"].argv) == (("srun", "b"), ("ssh", "c"))
 
 
+def test_hosts_that_were_asked_for_before_are_reached_by_the_system_that_has_given_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    own(monkeypatch)
+    monkeypatch.setattr(targets, "allocation", lambda environ: Given())
+    config = resolved(Config.model_validate({"cluster": {"hosts": {"a": {}, "b": {}}, "workers": ({}, {})}}))
+    way = targets.target_of(config, ThisMachine(), Given("a", "b"))
+    assert isinstance(way, Commands)
+    assert [way.command_of(host).argv for host in ("a", "b")] == [("srun", "a"), ("srun", "b")]
+
+
 def test_a_single_given_host_that_is_this_machine_is_the_machine_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     own(monkeypatch, "a")
-    assert targets.allocated_hosts(Given("a"), 2) == {}
-    assert list(targets.allocated_hosts(Given("b"), 2)) == ["b"]
-    assert list(targets.allocated_hosts(Given("a", "b"), 2)) == ["a", "b"]
+    config = Config.model_validate({"cluster": {"workers": ({}, {})}})
+    assert targets.allocated_hosts(Given("a"), config) == {}
+    assert list(targets.allocated_hosts(Given("b"), config)) == ["b"]
+    assert list(targets.allocated_hosts(Given("a", "b"), config)) == ["a", "b"]
+    monkeypatch.setattr(Given, "devices", (1, 3))
+    assert targets.allocated_hosts(Given("a"), config) == {"a": Host(slots=2, devices=(1, 3))}

@@ -1,0 +1,89 @@
+"""The agent of a node of Ray, as an actor of Ray runs it: a process whose streams calls of the actor carry.
+
+Does not import Ray, which makes an actor of the class (ray_driver.py).
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import subprocess
+import sys
+from collections.abc import Sequence
+
+from dynamix_ps.launch.command_link import AGENT
+
+PIECE_BYTES = 1 << 16  # below what Ray passes within a call; more would go through its object store
+Piece = tuple[bytes, bytes, int | None]  # (standard output, standard error, exit code once it has ended)
+
+
+class NodeAgent:
+    """One agent at a time. Two threads may use it: one sends, one receives.
+
+    Args:
+        without: names of variables that Ray has set for the actor and that are not for the agent.
+        argv: the command of the agent; by default that of this Python.
+    """
+
+    def __init__(self, without: Sequence[str] = (), argv: Sequence[str] = (sys.executable, *AGENT)) -> None:
+        self._argv = tuple(argv)
+        self._environ = {name: value for name, value in os.environ.items() if name not in without}
+        self._selector = selectors.DefaultSelector()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def is_up(self) -> bool:
+        """Answers when the actor has started."""
+        return True
+
+    def start(self) -> None:
+        """Start the agent. It ends when its input closes, so also when this process is killed. Raises OSError."""
+        self._process = subprocess.Popen(
+            self._argv,
+            cwd="/",  # Python imports from the folder in which it is started
+            env=self._environ,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
+            start_new_session=True,
+        )
+        assert self._process.stdout is not None
+        assert self._process.stderr is not None
+        os.set_blocking(self._process.stderr.fileno(), False)
+        self._selector.register(self._process.stdout, selectors.EVENT_READ)
+        self._selector.register(self._process.stderr, selectors.EVENT_READ)
+
+    def send(self, data: bytes) -> None:
+        """Write to the input of the agent; waits until it has taken all. Nothing: close the input."""
+        assert self._process is not None
+        assert self._process.stdin is not None
+        try:
+            if not data:
+                self._process.stdin.close()
+            while data:
+                data = data[self._process.stdin.write(data) :]
+        except BrokenPipeError:
+            pass  # it has ended; `receive` tells how
+
+    def receive(self, wait_s: float) -> Piece:
+        """The next piece of what the agent says; nothing if it says nothing for so long."""
+        assert self._process is not None
+        assert self._process.stdout is not None
+        output = errors = b""
+        for key, _ in self._selector.select(wait_s):
+            data = os.read(key.fd, PIECE_BYTES)
+            if key.fileobj is self._process.stdout:
+                output = data
+            else:
+                errors = data
+            if not data:
+                self._selector.unregister(key.fileobj)
+        if self._process.stdout in self._selector.get_map():
+            return output, errors, None
+        exit_code = self._process.wait()
+        assert self._process.stderr is not None
+        with self._process.stdout, self._process.stderr as said:
+            if said in self._selector.get_map():  # its reaper may still have it open: do not wait for its end
+                self._selector.unregister(said)
+                errors += said.read(PIECE_BYTES) or b""
+        return output, errors, exit_code
