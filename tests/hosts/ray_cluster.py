@@ -1,0 +1,119 @@
+"""A Ray cluster on the hosts of a bed: the head on one of them, without CPUs, and a node on each of the others. Needs ray.
+
+Ray notes the address of a machine in its folder, so every host has that folder for itself: mounted at the same path.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from benchmarks.testbed import Bed, Link
+from benchmarks.testbed.bed import permitted
+from tests.launching import environment, wait_for
+
+NODES = ("node-1", "node-2", "node-3")
+LOGIN = "login"  # the head, on which users launch
+_START_S = 90.0
+_RAY = (sys.executable, "-m", "ray.scripts.scripts")
+_MOUNTED = 'mount --bind "$1" "$2" && shift 2 && exec "$@"'
+_QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0"}
+
+
+def unavailable() -> str | None:
+    """Why there can be no such cluster; None if there can."""
+    missing = importlib.util.find_spec("ray") is None
+    return "not installed: ray (pip install dynamix-ps[ray])" if missing else permitted()
+
+
+class RayCluster:
+    """What it starts ends with the bed. `folder`: short, as paths of sockets in it are limited."""
+
+    def __init__(self, bed: Bed, folder: Path) -> None:
+        self.bed, self._folder = bed, folder
+        self._temporary = folder / "ray"
+        self._temporary.mkdir()
+        self.address = f"{bed.address(LOGIN)}:6379"
+        self._start(
+            LOGIN, "--head", "--port=6379", "--include-dashboard=false", f"--temp-dir={self._temporary}", cpus=0
+        )
+        wait_for(lambda: self.status() is not None, self._said(), _START_S)
+        for name in NODES:
+            self._start(name, f"--address={self.address}", cpus=1)
+        wait_for(lambda: self.status() == len(NODES), self._said(), _START_S)
+
+    def status(self) -> int | None:
+        """How many CPUs the cluster has; None if it does not answer."""
+        told = subprocess.run(
+            self.inside(LOGIN, *_RAY, "status", f"--address={self.address}"),
+            env=self.environment(),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        line = next((line for line in told.stdout.splitlines() if line.endswith(" CPU")), "/0.0 CPU")
+        return int(float(line.split("/")[1].split()[0])) if told.returncode == 0 else None
+
+    def launch(self, cwd: Path, *arguments: str) -> subprocess.Popen[str]:
+        """`dynamix launch ...` on the head; its standard error and output come in one stream."""
+        return subprocess.Popen(
+            self.inside(LOGIN, sys.executable, "-m", "dynamix_ps.cli.main", "launch", *arguments),
+            cwd=cwd,
+            env=self.environment(RAY_ADDRESS=self.address),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        )
+
+    def kill_node(self, name: str) -> None:
+        """As a machine that goes down, but for what Ray has started there."""
+        mine = f"--node_ip_address={self.bed.address(name)}"
+        for process in psutil.process_iter(["name", "cmdline"]):
+            if process.info["name"] == "raylet" and mine in (process.info["cmdline"] or ()):
+                process.send_signal(signal.SIGKILL)
+
+    def inside(self, host: str, *argv: str) -> list[str]:
+        own = self._folder / host
+        own.mkdir(exist_ok=True)
+        mounted = ("unshare", "--mount", "sh", "-c", _MOUNTED, "sh", str(own), str(self._temporary))
+        return [*self.bed.inside(host), *mounted, *argv]
+
+    def environment(self, **changes: str) -> dict[str, str]:
+        path = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)))
+        return environment(PATH=path, **_QUIET, **changes)
+
+    def _start(self, host: str, *options: str, cpus: int) -> None:
+        resources = (f"--num-cpus={cpus}", "--num-gpus=0", "--object-store-memory=80000000")
+        address = f"--node-ip-address={self.bed.address(host)}"
+        with (self._folder / f"{host}.log").open("wb") as log:
+            settings: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
+            argv = self.inside(host, *_RAY, "start", "--block", address, *resources, *options)[
+                len(self.bed.inside(host)) :
+            ]
+            self.bed.popen(host, argv, env=self.environment(), **settings)
+
+    def _said(self) -> str:
+        return f"Ray to start; see {self._folder}/*.log"
+
+
+@contextmanager
+def ray_cluster() -> Iterator[RayCluster]:
+    folder = Path(tempfile.mkdtemp(prefix="r"))
+    try:
+        with Bed({host: Link() for host in (*NODES, LOGIN)}) as bed:
+            yield RayCluster(bed, folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

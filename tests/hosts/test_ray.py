@@ -1,0 +1,84 @@
+"""`dynamix launch` with a real Ray on four hosts: nodes are hosts unasked, and every ending leaves nothing on any."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.hosts.ray_cluster import NODES, RayCluster, ray_cluster, unavailable
+from tests.hosts.test_ssh import REAL, SPIES, TRAINS, agents_of, gone_within, read_until_all_train, runs, weights_in
+from tests.hosts.three_hosts import Launchers, cluster_file, ends, summary_in
+from tests.launching import HOOK, assert_nothing_left, run_id_in, wait_for
+
+pytestmark = [
+    pytest.mark.timeout(240),
+    pytest.mark.skipif(unavailable() is not None, reason=f"no Ray: {unavailable()}"),
+]
+
+TOLD = "signal.signal(signal.SIGTERM, lambda *_: (print('told to end', rank, flush=True), sys.exit(0)))\n"
+
+
+@pytest.fixture(scope="module")
+def ray() -> Iterator[RayCluster]:
+    with ray_cluster() as up:
+        yield up
+
+
+def three_workers(folder: Path, script: str) -> str:
+    """A cluster file that names no hosts; each node has room for one worker."""
+    return str(cluster_file(folder, script, {}, (64, 64, 64)))
+
+
+def test_a_launch_in_a_ray_cluster_trains_on_its_nodes(ray: RayCluster, tmp_path: Path, started: Launchers) -> None:
+    started.append(job := ray.launch(tmp_path, "-c", three_workers(tmp_path, REAL.replace("ITERATIONS", "40"))))
+    output = ends(job, 0, limit_s=120.0)
+    found = re.search(rf"hosts from Ray at {ray.address}: (\S+)\n", output)
+    assert found, output
+    assert sorted(found.group(1).split(",")) == [f"{ray.bed.address(name)}:1" for name in NODES]
+    assert (len(weights_in(output)), len(set(weights_in(output)))) == (3, 1), output
+    assert (summary_in(tmp_path)["workers"], summary_in(tmp_path)["iterations"]) == (3, 40)
+    folder = tmp_path / "runs" / "latest"
+    assert {path.stem for path in (folder / "logs").glob("*.log")} >= {f"worker-{rank}" for rank in range(3)}
+    assert_nothing_left(run_id_in(output))
+
+
+def test_the_token_is_hidden(ray: RayCluster, tmp_path: Path, started: Launchers) -> None:
+    started.append(job := ray.launch(tmp_path, "-c", three_workers(tmp_path, HOOK + SPIES)))
+    assert ends(job, 0).count("with the token: []") == 3
+
+
+def test_one_ctrl_c_ends_the_workers_of_all_nodes_in_order(ray: RayCluster, tmp_path: Path, started: Launchers) -> None:
+    started.append(job := ray.launch(tmp_path, "-c", three_workers(tmp_path, HOOK + TOLD + TRAINS)))
+    seen = read_until_all_train(job)
+    agents = agents_of(run_id_in(seen))
+    assert len(agents) == 3
+    job.send_signal(signal.SIGINT)
+    output = ends(job, 130, seen)
+    assert "interrupted by SIGINT" in output
+    assert all(f"told to end {rank}" in output for rank in range(3))
+    assert not any(map(runs, agents))
+    assert_nothing_left(run_id_in(output))
+
+
+def test_a_killed_launcher_leaves_nothing_on_any_node(ray: RayCluster, tmp_path: Path, started: Launchers) -> None:
+    started.append(job := ray.launch(tmp_path, "-c", three_workers(tmp_path, HOOK + TRAINS)))
+    run_id = run_id_in(read_until_all_train(job))
+    agents = agents_of(run_id)
+    job.kill()
+    gone_within(run_id, 10.0, agents)
+
+
+def test_a_node_that_ray_loses_ends_the_job(ray: RayCluster, tmp_path: Path, started: Launchers) -> None:
+    """The last test: the cluster has a node less afterwards."""
+    started.append(job := ray.launch(tmp_path, "-c", three_workers(tmp_path, HOOK + TRAINS)))
+    seen = read_until_all_train(job)
+    run_id, agents = run_id_in(seen), agents_of(run_id_in(seen))
+    ray.kill_node("node-2")
+    output = ends(job, 4, seen)
+    assert f"error: host {ray.bed.address('node-2')} is lost: " in output
+    gone_within(run_id, 10.0, agents)
+    wait_for(lambda: ray.status() == len(NODES) - 1, "Ray to notice", 60.0)
