@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import selectors
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -37,16 +38,20 @@ class NodeAgent:
 
     def start(self) -> None:
         """Start the agent. It ends when its input closes, so also when this process is killed. Raises OSError."""
-        self._process = subprocess.Popen(
-            self._argv,
-            cwd="/",  # Python imports from the folder in which it is started
-            env=self._environ,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            bufsize=0,
-            start_new_session=True,
-        )
+        blocked = signal.pthread_sigmask(signal.SIG_SETMASK, ())  # Ray blocks signals, which the agent would inherit
+        try:
+            self._process = subprocess.Popen(
+                self._argv,
+                cwd="/",  # Python imports from the folder in which it is started
+                env=self._environ,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                bufsize=0,
+                start_new_session=True,
+            )
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
         assert self._process.stdout is not None
         assert self._process.stderr is not None
         os.set_blocking(self._process.stderr.fileno(), False)

@@ -1,4 +1,4 @@
-"""A Ray cluster on the hosts of a bed: the head on one of them, without CPUs, and a node on each of the others. Needs ray.
+"""A Ray cluster on the hosts of a bed: the head on one of them, without CPUs, and a node on each other one. Needs ray.
 
 Ray notes the address of a machine in its folder, so every host has that folder for itself: mounted at the same path.
 """
@@ -15,7 +15,6 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import psutil
 
@@ -45,9 +44,8 @@ class RayCluster:
         self._temporary = folder / "ray"
         self._temporary.mkdir()
         self.address = f"{bed.address(LOGIN)}:6379"
-        self._start(
-            LOGIN, "--head", "--port=6379", "--include-dashboard=false", f"--temp-dir={self._temporary}", cpus=0
-        )
+        head = ("--head", "--port=6379", "--include-dashboard=false", f"--temp-dir={self._temporary}")
+        self._start(LOGIN, *head, cpus=0)
         wait_for(lambda: self.status() is not None, self._said(), _START_S)
         for name in NODES:
             self._start(name, f"--address={self.address}", cpus=1)
@@ -86,10 +84,13 @@ class RayCluster:
                 process.send_signal(signal.SIGKILL)
 
     def inside(self, host: str, *argv: str) -> list[str]:
+        """A command that runs on a host."""
+        return [*self.bed.inside(host), *self._mounted(host, *argv)]
+
+    def _mounted(self, host: str, *argv: str) -> tuple[str, ...]:
         own = self._folder / host
         own.mkdir(exist_ok=True)
-        mounted = ("unshare", "--mount", "sh", "-c", _MOUNTED, "sh", str(own), str(self._temporary))
-        return [*self.bed.inside(host), *mounted, *argv]
+        return ("unshare", "--mount", "sh", "-c", _MOUNTED, "sh", str(own), str(self._temporary), *argv)
 
     def environment(self, **changes: str) -> dict[str, str]:
         path = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)))
@@ -98,12 +99,10 @@ class RayCluster:
     def _start(self, host: str, *options: str, cpus: int) -> None:
         resources = (f"--num-cpus={cpus}", "--num-gpus=0", "--object-store-memory=80000000")
         address = f"--node-ip-address={self.bed.address(host)}"
+        argv = self._mounted(host, *_RAY, "start", "--block", address, *resources, *options)
         with (self._folder / f"{host}.log").open("wb") as log:
-            settings: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
-            argv = self.inside(host, *_RAY, "start", "--block", address, *resources, *options)[
-                len(self.bed.inside(host)) :
-            ]
-            self.bed.popen(host, argv, env=self.environment(), **settings)
+            environ = self.environment()
+            self.bed.popen(host, argv, env=environ, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
     def _said(self) -> str:
         return f"Ray to start; see {self._folder}/*.log"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import threading
 
@@ -56,6 +57,16 @@ def test_a_signal_is_a_negative_exit_code() -> None:
 def test_a_process_that_holds_standard_error_open_does_not_delay_the_end() -> None:
     agent = started("import subprocess; subprocess.Popen(['sleep', '60'], stdout=subprocess.DEVNULL)")
     assert all_of(agent) == (b"", b"", 0)
+
+
+def test_signals_that_ray_blocks_reach_the_agent() -> None:
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        agent = started("import signal; print(signal.pthread_sigmask(signal.SIG_BLOCK, ()))")
+        assert signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+    assert all_of(agent)[0] == b"set()\n"
 
 
 def test_silence_is_an_empty_piece() -> None:
