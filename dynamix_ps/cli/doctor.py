@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from dynamix_ps.cli.host_options import host_options
+from dynamix_ps.cli.host_options import given_to_unnamed, host_options
 from dynamix_ps.config.host_list import chosen_hosts
 from dynamix_ps.config.load import check_rules, load_config
 from dynamix_ps.config.resolve import resolved
@@ -22,8 +22,9 @@ from dynamix_ps.launch.host_checks import host_checks
 from dynamix_ps.launch.host_table import host_lines, way_lines
 from dynamix_ps.launch.inspection import HostReport, inspect_hosts
 from dynamix_ps.launch.placement import ThisMachine
+from dynamix_ps.launch.plan import cpus_per_worker
 from dynamix_ps.launch.preflight import expected_of_hosts
-from dynamix_ps.launch.targets import target_of
+from dynamix_ps.launch.targets import Allocation, target_of
 from dynamix_ps.policy.registry import findings
 
 _MARKS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "blocker": ("✗", "red")}
@@ -46,7 +47,8 @@ def command(
     """Check what this machine has, and say how to get what is missing.
 
     With --hosts: reach all hosts of a job, and see whether they have the same code and versions, whether every host
-    reaches every other one, and how fast. Run it in the folder from which you launch.
+    reaches every other one, and how fast. Run it in the folder from which you launch. Within a Slurm job or a Ray
+    cluster the hosts of a file that names none are its nodes, as in `dynamix launch`.
 
     Ends with exit code 3 if something is missing without which nothing works.
 
@@ -57,7 +59,8 @@ def command(
     config = load_config(config_file, findings) if config_file else None
     choice = (listed, hostfile, include, exclude)
     if of_hosts:
-        return _check_hosts(_with_hosts(config, *choice), as_json)
+        given = given_to_unnamed(config.cluster.hosts if config else {}, listed, hostfile)
+        return _check_hosts(_with_hosts(config, given, *choice), given, as_json)
     if any(option is not None for option in choice):
         raise UsageError("-H, --hostfile, --include and --exclude name hosts to check; add --hosts")
     checks: list[Check] = []
@@ -69,10 +72,22 @@ def command(
 
 
 def _with_hosts(
-    config: Config | None, listed: str | None, hostfile: Path | None, include: str | None, exclude: str | None
+    config: Config | None,
+    given: Allocation | None,
+    listed: str | None,
+    hostfile: Path | None,
+    include: str | None,
+    exclude: str | None,
 ) -> Config:
-    """The job with these hosts; without a cluster file one that has a worker in each slot. Raises UsageError."""
+    """The job with these hosts; without a cluster file one that has a worker in each slot.
+
+    Raises:
+        UsageError: there are none, or too few.
+        EnvironmentNotReady: a batch system cannot be asked for them.
+    """
     known = config.cluster.hosts if config else {}
+    if given is not None:
+        known = given.hosts(len(config.cluster.workers), cpus_per_worker(config)) if config else given.hosts(1)
     hosts = chosen_hosts(known, listed, hostfile, include, exclude)
     if not hosts:
         raise UsageError("--hosts: no host is named; give -c FILE with cluster.hosts, -H, or --hostfile")
@@ -83,8 +98,8 @@ def _with_hosts(
     return resolved(check_rules(config.model_copy(update={"cluster": cluster}), "the hosts"))
 
 
-def _check_hosts(config: Config, as_json: bool) -> int:
-    report = inspect_hosts(config, target_of(config, ThisMachine()))
+def _check_hosts(config: Config, given: Allocation | None, as_json: bool) -> int:
+    report = inspect_hosts(config, target_of(config, ThisMachine(), given))
     found = host_checks(report, config, expected_of_hosts(config, code_is_there=config.sync == "none"))
     if not as_json:
         for line in (*host_lines(report), "", *way_lines(report), ""):

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+
+from dynamix_ps.config.schema import Host
+from dynamix_ps.launch.targets import Allocation, allocation
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -26,3 +30,12 @@ def host_options(command: _Command) -> _Command:
     for option in reversed(options):
         command = option(command)
     return command
+
+
+def given_to_unnamed(known: Mapping[str, Host], listed: str | None, hostfile: Path | None) -> Allocation | None:
+    """What a batch system has given this job, where neither the cluster file nor the command line names hosts.
+
+    Raises:
+        UsageError, EnvironmentNotReady: as `allocation`.
+    """
+    return None if known or listed is not None or hostfile is not None else allocation(os.environ)

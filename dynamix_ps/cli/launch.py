@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
 from collections.abc import Callable, Mapping
@@ -12,7 +11,7 @@ from typing import Any, TypeVar
 import click
 from rich.text import Text
 
-from dynamix_ps.cli.host_options import host_options
+from dynamix_ps.cli.host_options import given_to_unnamed, host_options
 from dynamix_ps.cli.policy_name import POLICY_NAMES, PolicyName
 from dynamix_ps.config.host_list import as_list, chosen_hosts
 from dynamix_ps.config.load import check_rules, load_config
@@ -20,7 +19,7 @@ from dynamix_ps.config.schema import Config, Host, Policy
 from dynamix_ps.launch.job import dry_run, run_job
 from dynamix_ps.launch.plan import hosts_with_roles
 from dynamix_ps.launch.preflight import check_command
-from dynamix_ps.launch.targets import Allocation, allocated_hosts, allocation
+from dynamix_ps.launch.targets import Allocation, allocated_hosts
 from dynamix_ps.policy.registry import findings
 from dynamix_ps.terminal import make_console, print_line
 
@@ -81,8 +80,7 @@ def command(
       dynamix launch -c configs/demo.yaml -- python train.py --epochs 3
     """
     config = load_config(config_file, findings)
-    named = bool(config.cluster.hosts) or listed is not None or hostfile is not None
-    given = None if named else allocation(os.environ)
+    given = given_to_unnamed(config.cluster.hosts, listed, hostfile)
     known = config.cluster.hosts if given is None else allocated_hosts(given, config)
     hosts = chosen_hosts(known, listed, hostfile, include, exclude)
     config = with_overrides(config, run_dir, policy, mode, cmd, hosts, insecure)
