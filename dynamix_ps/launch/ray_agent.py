@@ -14,7 +14,9 @@ from collections.abc import Sequence
 
 from dynamix_ps.launch.command_link import AGENT
 
-PIECE_BYTES = 1 << 16  # below what Ray passes within a call; more would go through its object store
+# Less than the 100 KiB that Ray passes within a call; more would go through its object store.
+PIECE_BYTES = 1 << 16
+_ERROR_BYTES = 1 << 13
 Piece = tuple[bytes, bytes, int | None]  # (standard output, standard error, exit code once it has ended)
 
 
@@ -23,11 +25,11 @@ class NodeAgent:
 
     Args:
         without: names of variables that Ray has set for the actor and that are not for the agent.
-        argv: the command of the agent; by default that of this Python.
+        argv: the command of the agent; none: that of this Python.
     """
 
-    def __init__(self, without: Sequence[str] = (), argv: Sequence[str] = (sys.executable, *AGENT)) -> None:
-        self._argv = tuple(argv)
+    def __init__(self, without: Sequence[str] = (), argv: Sequence[str] = ()) -> None:
+        self._argv = tuple(argv) or (sys.executable, *AGENT)
         self._environ = {name: value for name, value in os.environ.items() if name not in without}
         self._selector = selectors.DefaultSelector()
         self._process: subprocess.Popen[bytes] | None = None
@@ -76,11 +78,10 @@ class NodeAgent:
         assert self._process.stdout is not None
         output = errors = b""
         for key, _ in self._selector.select(wait_s):
-            data = os.read(key.fd, PIECE_BYTES)
             if key.fileobj is self._process.stdout:
-                output = data
+                output = data = os.read(key.fd, PIECE_BYTES)
             else:
-                errors = data
+                errors = data = os.read(key.fd, _ERROR_BYTES)
             if not data:
                 self._selector.unregister(key.fileobj)
         if self._process.stdout in self._selector.get_map():
@@ -90,5 +91,5 @@ class NodeAgent:
         with self._process.stdout, self._process.stderr as said:
             if said in self._selector.get_map():  # its reaper may still have it open: do not wait for its end
                 self._selector.unregister(said)
-                errors += said.read(PIECE_BYTES) or b""
+                errors += said.read(_ERROR_BYTES) or b""
         return output, errors, exit_code

@@ -185,6 +185,8 @@ def _watch(gone: threading.Event) -> None:
     while os.read(0, PIECE_BYTES):
         pass
     gone.set()
+    if not ray.is_initialized():
+        os._exit(EnvironmentNotReady.exit_code)  # it may wait for Ray for a minute, and holds nothing yet
 
 
 def _connect() -> None:

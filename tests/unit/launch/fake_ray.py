@@ -51,6 +51,10 @@ def init(**options: object) -> None:
         raise ConnectionError(_cluster()["refuses"])
 
 
+def is_initialized() -> bool:
+    return True
+
+
 def shutdown() -> None:
     _note("shutdown")
 
