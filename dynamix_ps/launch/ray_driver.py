@@ -19,7 +19,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -94,7 +94,7 @@ class Driver:
         for thread in list(self._carrying):  # the launcher has closed their streams
             thread.join(max(0.0, deadline_s - time.monotonic()))
 
-    def _wait(self, group: Any, workers: int, place: dict[str, int]) -> None:
+    def _wait(self, group: Any, workers: int, place: Mapping[str, int]) -> None:
         what = f"{workers} workers with {_words(place)} each"
         began_s, said = time.monotonic(), False
         while not group.wait(_POLL_S):
@@ -176,7 +176,7 @@ def last_lines(error: BaseException) -> str:
     return "; ".join(lines[-_LAST_LINES:]) or type(error).__name__
 
 
-def _words(resources: dict[str, float]) -> str:
+def _words(resources: Mapping[str, float]) -> str:
     return ", ".join(f"{count:g} {name}" for name, count in resources.items())
 
 

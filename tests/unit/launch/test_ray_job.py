@@ -219,10 +219,9 @@ def driver(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     for name in names:
         monkeypatch.setitem(sys.modules, name, fake_ray)
     monkeypatch.setenv("FAKE_RAY", cluster.environ(full=True)["FAKE_RAY"])
-    monkeypatch.delitem(sys.modules, "dynamix_ps.launch.ray_driver", raising=False)
     module: ModuleType = importlib.import_module("dynamix_ps.launch.ray_driver")
     yield module
-    monkeypatch.delitem(sys.modules, "dynamix_ps.launch.ray_driver", raising=False)
+    del sys.modules["dynamix_ps.launch.ray_driver"]
 
 
 def test_a_launch_waits_for_places_says_so_and_gives_up(driver: Any, monkeypatch: pytest.MonkeyPatch) -> None:
