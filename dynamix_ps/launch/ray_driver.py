@@ -173,7 +173,7 @@ def _write(writing: int, data: bytes) -> None:
 def last_lines(error: BaseException) -> str:
     """The end of what Ray says about an error, which has the cause."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return "; ".join(lines[-_LAST_LINES:]) or type(error).__name__
+    return " ".join(lines[-_LAST_LINES:]) or type(error).__name__
 
 
 def _words(resources: Mapping[str, float]) -> str:

@@ -23,6 +23,7 @@ from benchmarks.testbed.bed import permitted
 from tests.launching import environment, wait_for
 
 NODES = ("node-1", "node-2", "node-3")
+WITH_GPU = ("node-1", "node-2")  # a GPU each, as they say
 LOGIN = "login"  # the head, on which users launch
 _START_S = 90.0
 _RAY = (sys.executable, "-m", "ray.scripts.scripts")
@@ -48,7 +49,7 @@ class RayCluster:
         self._start(LOGIN, *head, cpus=0)
         wait_for(lambda: self.status() is not None, self._said(), _START_S)
         for name in NODES:
-            self._start(name, f"--address={self.address}", cpus=1)
+            self._start(name, f"--address={self.address}", cpus=1, gpus=int(name in WITH_GPU))
         wait_for(lambda: self.status() == len(NODES), self._said(), _START_S)
 
     def status(self) -> int | None:
@@ -96,8 +97,8 @@ class RayCluster:
         path = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)))
         return environment(PATH=path, **_QUIET, **changes)
 
-    def _start(self, host: str, *options: str, cpus: int) -> None:
-        resources = (f"--num-cpus={cpus}", "--num-gpus=0", "--object-store-memory=80000000")
+    def _start(self, host: str, *options: str, cpus: int, gpus: int = 0) -> None:
+        resources = (f"--num-cpus={cpus}", f"--num-gpus={gpus}", "--object-store-memory=80000000")
         address = f"--node-ip-address={self.bed.address(host)}"
         argv = self._mounted(host, *_RAY, "start", "--block", address, *resources, *options)
         with (self._folder / f"{host}.log").open("wb") as log:

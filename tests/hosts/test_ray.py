@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.hosts.ray_cluster import NODES, RayCluster, ray_cluster, unavailable
+from tests.hosts.ray_cluster import NODES, WITH_GPU, RayCluster, ray_cluster, unavailable
 from tests.hosts.test_ssh import REAL, SPIES, TRAINS, agents_of, gone_within, read_until_all_train, runs, weights_in
 from tests.hosts.three_hosts import Launchers, cluster_file, ends, summary_in
 from tests.launching import HOOK, assert_nothing_left, run_id_in, wait_for
@@ -51,6 +51,17 @@ def test_the_token_is_hidden(ray: RayCluster, tmp_path: Path, started: Launchers
     assert ends(job, 0).count("with the token: []") == 3
 
 
+def test_workers_get_nodes_with_gpus_if_there_are_enough(ray: RayCluster, tmp_path: Path, started: Launchers) -> None:
+    shows = "started(); print('sees', os.environ.get('CUDA_VISIBLE_DEVICES'), flush=True); finished()\n"
+    file = cluster_file(tmp_path, HOOK + shows, {}, (64, 64))
+    started.append(job := ray.launch(tmp_path, "-c", str(file)))
+    output = ends(job, 0)
+    assert all(f"{ray.bed.address(name)}:1" in output for name in WITH_GPU)
+    assert output.count("| sees 0\n") == 2, output
+    started.append(job := ray.launch(tmp_path, "-c", three_workers(tmp_path, HOOK + shows)))
+    assert ends(job, 0).count("| sees \n") == 3  # Ray hides GPUs that are not asked for
+
+
 def test_one_ctrl_c_ends_the_workers_of_all_nodes_in_order(ray: RayCluster, tmp_path: Path, started: Launchers) -> None:
     started.append(job := ray.launch(tmp_path, "-c", three_workers(tmp_path, HOOK + TOLD + TRAINS)))
     seen = read_until_all_train(job)
@@ -80,5 +91,6 @@ def test_a_node_that_ray_loses_ends_the_job(ray: RayCluster, tmp_path: Path, sta
     ray.kill_node("node-2")
     output = ends(job, 4, seen)
     assert f"error: host {ray.bed.address('node-2')} is lost: " in output
+    print(output)
     gone_within(run_id, 10.0, agents)
     wait_for(lambda: ray.status() == len(NODES) - 1, "Ray to notice", 60.0)

@@ -167,7 +167,7 @@ def test_without_its_driver_a_launch_has_lost_its_hosts_and_they_end(reached: Re
 
 
 def test_a_cluster_that_cannot_be_reached_is_named(cluster: Cluster) -> None:
-    said = "cannot connect to Ray at RAY_ADDRESS=192.0.2.1:6379: no node here; launch on a node of the cluster"
+    said = "cannot connect to Ray at RAY_ADDRESS=192.0.2.1:6379: Failed. no node here; launch on a node of the cluster"
     with pytest.raises(EnvironmentNotReady, match=re.escape(said)):
         cluster.job(refuses="Failed.\nno node here").hosts(3)
 
