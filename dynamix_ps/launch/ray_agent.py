@@ -13,6 +13,7 @@ import sys
 from collections.abc import Sequence
 
 from dynamix_ps.launch.command_link import AGENT
+from dynamix_ps.launch.devices import VISIBLE
 
 # Less than the 100 KiB that Ray passes within a call; more would go through its object store.
 PIECE_BYTES = 1 << 16
@@ -24,13 +25,17 @@ class NodeAgent:
     """One agent at a time. Two threads may use it: one sends, one receives.
 
     Args:
-        without: names of variables that Ray has set for the actor and that are not for the agent.
+        hides_gpus: whether the roles see no GPU, as Ray has given the job none; else those that its hosts name.
         argv: the command of the agent; none: that of this Python.
     """
 
-    def __init__(self, without: Sequence[str] = (), argv: Sequence[str] = ()) -> None:
+    def __init__(self, hides_gpus: bool = False, argv: Sequence[str] = ()) -> None:
         self._argv = tuple(argv) or (sys.executable, *AGENT)
-        self._environ = {name: value for name, value in os.environ.items() if name not in without}
+        self._environ = {
+            name: value for name, value in os.environ.items() if name != VISIBLE
+        }  # Ray sets it for the actor
+        if hides_gpus:
+            self._environ[VISIBLE] = ""
         self._selector = selectors.DefaultSelector()
         self._process: subprocess.Popen[bytes] | None = None
 

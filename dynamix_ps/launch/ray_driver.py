@@ -29,7 +29,6 @@ from ray.util.placement_group import placement_group, placement_group_table
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from dynamix_ps.errors import EnvironmentNotReady
-from dynamix_ps.launch.devices import VISIBLE
 from dynamix_ps.launch.ray_agent import PIECE_BYTES, NodeAgent
 from dynamix_ps.launch.ray_job import ADDRESS, Node, Places
 from dynamix_ps.launch.ray_stream import listen, received_streams, tell_end
@@ -70,10 +69,10 @@ class Driver:
         indices: dict[str, list[int]] = {}  # of places, by the id of the node
         for index, node in sorted(placement_group_table(group)["bundles_to_node_id"].items()):
             indices.setdefault(node, []).append(int(index))
-        actor, without = ray.remote(max_concurrency=4)(NodeAgent), [VISIBLE] if gpus else []
+        actor = ray.remote(max_concurrency=4)(NodeAgent)
         for node, here in indices.items():
             there = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=here[0])
-            self._agents[node] = actor.options(num_cpus=cpus, scheduling_strategy=there).remote(without)
+            self._agents[node] = actor.options(num_cpus=cpus, scheduling_strategy=there).remote(not gpus)
         devices = [_gpu(group, index) for index in range(workers)] if gpus else []
         addresses = {node["NodeID"]: node["NodeManagerAddress"] for node in ray.nodes()}
         try:

@@ -36,7 +36,7 @@ _LAST_LINES = 3
 _KILLED = 137  # 128 and SIGKILL
 # What Ray or the Python of the node say, and what to do about it.
 _ADVICE = (
-    (r"[Nn]ode.*(has died|is dead|was terminated)", "see `ray list nodes`, and Ray's logs of that node"),
+    (r"[Nn]ode.*(has died|is dead|was terminated)|is unavailable", "see `ray list nodes`, and Ray's logs of that node"),
     (r"[Oo]ut [Oo]f [Mm]emory|OutOfMemory|OOM", "give the host fewer workers, or Ray nodes with more memory"),
     (r"No module named", "install this package there, in the Python of Ray, or name it in the job's runtime_env"),
 )
@@ -62,6 +62,8 @@ class Places:
 
 class RayJob:
     """The cluster around this process."""
+
+    starts_own_agent = True  # with the environment and the GPUs that all its nodes get
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._environ = environ

@@ -53,6 +53,8 @@ _ADVICE = (
 class SlurmJob:
     """The job around this process."""
 
+    starts_own_agent = False
+
     def __init__(self, nodes: Sequence[Node], environ: Mapping[str, str]) -> None:
         self._nodes = {node.name: node for node in nodes}
         self._environ = environ

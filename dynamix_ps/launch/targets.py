@@ -29,6 +29,11 @@ class Allocation(Protocol):
         """What it is, for messages."""
         ...
 
+    @property
+    def starts_own_agent(self) -> bool:
+        """Whether the agent of this machine is started by the system too, as one of several."""
+        ...
+
     def hosts(self, workers: int, cpus: int = 1) -> dict[str, Host]:
         """The hosts by name, with slots for so many workers of so many CPUs. A system may have to be asked for them.
 
@@ -100,10 +105,10 @@ def target_of(config: Config, placement: Placement, given: Allocation | None = N
     given = given or allocation(os.environ)
 
     def command_of(host: str) -> AgentCommand:
+        if given is not None and given.reaches(host) and (given.starts_own_agent or host not in own):
+            return given.agent_command(host)
         if host in own:
             return ON_OWN_MACHINE
-        if given is not None and given.reaches(host):
-            return given.agent_command(host)
         return ssh_command(host, cluster.hosts[host].address, os.environ)
 
     return Commands(command_of)

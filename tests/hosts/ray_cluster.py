@@ -64,10 +64,10 @@ class RayCluster:
         line = next((line for line in told.stdout.splitlines() if line.endswith(" CPU")), "/0.0 CPU")
         return int(float(line.split("/")[1].split()[0])) if told.returncode == 0 else None
 
-    def launch(self, cwd: Path, *arguments: str) -> subprocess.Popen[str]:
-        """`dynamix launch ...` on the head; its standard error and output come in one stream."""
+    def launch(self, cwd: Path, *arguments: str, on: str = LOGIN) -> subprocess.Popen[str]:
+        """`dynamix launch ...` on a host; its standard error and output come in one stream."""
         return subprocess.Popen(
-            self.inside(LOGIN, sys.executable, "-m", "dynamix_ps.cli.main", "launch", *arguments),
+            self.inside(on, sys.executable, "-m", "dynamix_ps.cli.main", "launch", *arguments),
             cwd=cwd,
             env=self.environment(RAY_ADDRESS=self.address),
             stdin=subprocess.DEVNULL,

@@ -13,8 +13,8 @@ from dynamix_ps.launch.ray_agent import PIECE_BYTES, NodeAgent
 pytestmark = pytest.mark.timeout(30)
 
 
-def started(program: str, without: tuple[str, ...] = ()) -> NodeAgent:
-    agent = NodeAgent(without, (sys.executable, "-c", program))
+def started(program: str, hides_gpus: bool = False) -> NodeAgent:
+    agent = NodeAgent(hides_gpus, (sys.executable, "-c", program))
     agent.start()
     return agent
 
@@ -76,8 +76,8 @@ def test_silence_is_an_empty_piece() -> None:
     assert all_of(agent)[2] == 0
 
 
-def test_variables_that_ray_has_set_for_the_actor_do_not_reach_the_agent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+def test_roles_see_no_gpu_or_those_that_their_hosts_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")  # of the actor
     program = "import os; print(os.environ.get('CUDA_VISIBLE_DEVICES'))"
-    assert all_of(started(program, ("CUDA_VISIBLE_DEVICES",)))[0] == b"None\n"
-    assert all_of(started(program))[0] == b"\n"
+    assert all_of(started(program))[0] == b"None\n"
+    assert all_of(started(program, hides_gpus=True))[0] == b"\n"

@@ -63,6 +63,7 @@ class Given:
     """What a batch system might have given this job."""
 
     name = "batch job 1"
+    starts_own_agent = False
     devices: tuple[int, ...] | None = None
 
     def __init__(self, *hosts: str) -> None:
@@ -94,8 +95,9 @@ def test_hosts_of_a_batch_job_are_reached_by_its_system_and_others_by_ssh(monkey
 def test_hosts_that_were_asked_for_before_are_reached_by_the_system_that_has_given_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    own(monkeypatch)
+    own(monkeypatch, "a")
     monkeypatch.setattr(targets, "allocation", lambda environ: Given())
+    monkeypatch.setattr(Given, "starts_own_agent", True)
     config = resolved(Config.model_validate({"cluster": {"hosts": {"a": {}, "b": {}}, "workers": ({}, {})}}))
     way = targets.target_of(config, ThisMachine(), Given("a", "b"))
     assert isinstance(way, Commands)
