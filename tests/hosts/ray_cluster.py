@@ -66,8 +66,12 @@ class RayCluster:
 
     def launch(self, cwd: Path, *arguments: str, on: str = LOGIN) -> subprocess.Popen[str]:
         """`dynamix launch ...` on a host; its standard error and output come in one stream."""
+        return self.dynamix(cwd, "launch", *arguments, on=on)
+
+    def dynamix(self, cwd: Path, *arguments: str, on: str = LOGIN) -> subprocess.Popen[str]:
+        """`dynamix ...` on a host; its standard error and output come in one stream."""
         return subprocess.Popen(
-            self.inside(on, sys.executable, "-m", "dynamix_ps.cli.main", "launch", *arguments),
+            self.inside(on, sys.executable, "-m", "dynamix_ps.cli.main", *arguments),
             cwd=cwd,
             env=self.environment(RAY_ADDRESS=self.address),
             stdin=subprocess.DEVNULL,

@@ -62,6 +62,14 @@ def test_workers_get_nodes_with_gpus_if_there_are_enough(ray: RayCluster, tmp_pa
     assert ends(job, 0).count("| sees \n") == 3  # they have none, on the launcher's node neither
 
 
+def test_doctor_checks_the_nodes_that_a_launch_would_get(ray: RayCluster, tmp_path: Path, started: Launchers) -> None:
+    file = three_workers(tmp_path, HOOK + TRAINS)
+    started.append(doctor := ray.dynamix(tmp_path, "doctor", "--hosts", "-c", file))
+    output = ends(doctor, 0)
+    assert all(ray.bed.address(name) in output for name in NODES)
+    assert output.endswith("ready\n")
+
+
 def test_one_ctrl_c_ends_the_workers_of_all_nodes_in_order(ray: RayCluster, tmp_path: Path, started: Launchers) -> None:
     started.append(job := ray.launch(tmp_path, "-c", three_workers(tmp_path, HOOK + TOLD + TRAINS)))
     seen = read_until_all_train(job)
