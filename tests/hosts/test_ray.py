@@ -7,12 +7,13 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.hosts.ray_cluster import NODES, WITH_GPU, RayCluster, ray_cluster, unavailable
 from tests.hosts.test_ssh import REAL, SPIES, TRAINS, agents_of, gone_within, read_until_all_train, runs, weights_in
 from tests.hosts.three_hosts import Launchers, cluster_file, ends, summary_in
-from tests.launching import HOOK, assert_nothing_left, run_id_in, wait_for
+from tests.launching import HOOK, assert_nothing_left, command_line, read_until, run_id_in, wait_for
 
 pytestmark = [
     pytest.mark.timeout(240),
@@ -68,6 +69,19 @@ def test_doctor_checks_the_nodes_that_a_launch_would_get(ray: RayCluster, tmp_pa
     output = ends(doctor, 0)
     assert all(ray.bed.address(name) in output for name in NODES)
     assert output.endswith("ready\n")
+
+
+def test_ctrl_c_ends_a_launch_that_waits_for_places(ray: RayCluster, tmp_path: Path, started: Launchers) -> None:
+    file = cluster_file(tmp_path, HOOK + TRAINS, {}, (64,) * 4)
+    started.append(job := ray.launch(tmp_path, "-c", str(file)))
+    seen = read_until(job, "waiting until Ray has places for 4 workers with 1 CPU each")
+    drivers = [
+        child.pid for child in psutil.Process(job.pid).children() if "ray_driver" in command_line(f"{child.pid}")
+    ]
+    assert len(drivers) == 1
+    job.send_signal(signal.SIGINT)
+    assert "run folder" not in ends(job, 130, seen, limit_s=15.0)
+    assert not any(map(runs, drivers))
 
 
 def test_one_ctrl_c_ends_the_workers_of_all_nodes_in_order(ray: RayCluster, tmp_path: Path, started: Launchers) -> None:
