@@ -11,7 +11,18 @@ import psutil
 import pytest
 
 from tests.hosts.ray_cluster import NODES, WITH_GPU, RayCluster, ray_cluster, unavailable
-from tests.hosts.test_ssh import REAL, SPIES, TRAINS, agents_of, gone_within, read_until_all_train, runs, weights_in
+from tests.hosts.test_ssh import (
+    REAL,
+    SPIES,
+    TOLD,
+    TRAINS,
+    agents_of,
+    assert_ctrl_c_ends_in_order,
+    gone_within,
+    read_until_all_train,
+    runs,
+    weights_in,
+)
 from tests.hosts.three_hosts import Launchers, cluster_file, ends, summary_in
 from tests.launching import HOOK, assert_nothing_left, command_line, read_until, run_id_in, wait_for
 
@@ -19,8 +30,6 @@ pytestmark = [
     pytest.mark.timeout(240),
     pytest.mark.skipif(unavailable() is not None, reason=f"no Ray: {unavailable()}"),
 ]
-
-TOLD = "signal.signal(signal.SIGTERM, lambda *_: (print('told to end', rank, flush=True), sys.exit(0)))\n"
 
 
 @pytest.fixture(scope="module")
@@ -86,15 +95,7 @@ def test_ctrl_c_ends_a_launch_that_waits_for_places(ray: RayCluster, tmp_path: P
 
 def test_one_ctrl_c_ends_the_workers_of_all_nodes_in_order(ray: RayCluster, tmp_path: Path, started: Launchers) -> None:
     started.append(job := ray.launch(tmp_path, "-c", three_workers(tmp_path, HOOK + TOLD + TRAINS)))
-    seen = read_until_all_train(job)
-    agents = agents_of(run_id_in(seen))
-    assert len(agents) == 3
-    job.send_signal(signal.SIGINT)
-    output = ends(job, 130, seen)
-    assert "interrupted by SIGINT" in output
-    assert all(f"told to end {rank}" in output for rank in range(3))
-    assert not any(map(runs, agents))
-    assert_nothing_left(run_id_in(output))
+    assert_ctrl_c_ends_in_order(job)
 
 
 def test_a_killed_launcher_leaves_nothing_on_any_node(ray: RayCluster, tmp_path: Path, started: Launchers) -> None:

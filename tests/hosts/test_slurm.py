@@ -19,6 +19,7 @@ from tests.hosts.test_ssh import (
     ENDS,
     REAL,
     SPIES,
+    TOLD,
     TRAINS,
     agents_of,
     gone_within,
@@ -34,7 +35,6 @@ pytestmark = [
 ]
 
 DYNAMIX = (sys.executable, "-m", "dynamix_ps.cli.main")
-TOLD = "signal.signal(signal.SIGTERM, lambda *_: (print('told to end', rank, flush=True), sys.exit(0)))\n"
 
 
 @pytest.fixture(scope="module")

@@ -45,6 +45,7 @@ pytestmark = [
 
 THREE_HOSTS = ROOT / "configs" / "three-hosts.yaml"
 TRAINS = "started(); print('training', rank, flush=True)\nwhile True: time.sleep(0.1)\n"
+TOLD = "signal.signal(signal.SIGTERM, lambda *_: (print('told to end', rank, flush=True), sys.exit(0)))\n"
 ENDS = "started(); print('here', rank, os.environ['DYNAMIX_HOST'], flush=True); finished()\n"
 # Says whether the token can be seen from outside of the roles.
 SPIES = """
@@ -179,11 +180,8 @@ def test_settings_of_the_user_count_and_an_open_connection_stays_open(
         master.wait()
 
 
-def test_one_ctrl_c_ends_the_workers_of_all_hosts_in_order(
-    hosts: ThreeHosts, tmp_path: Path, started: Launchers
-) -> None:
-    told = "signal.signal(signal.SIGTERM, lambda *_: (print('told to end', rank, flush=True), sys.exit(0)))\n"
-    started.append(job := hosts.launch(tmp_path, "-c", str(cluster_file(tmp_path, HOOK + told + TRAINS))))
+def assert_ctrl_c_ends_in_order(job: subprocess.Popen[str]) -> None:
+    """`job`: its workers run `TOLD` and `TRAINS`, one on each host."""
     seen = read_until_all_train(job)
     agents = agents_of(run_id_in(seen))
     assert len(agents) == 3
@@ -193,6 +191,13 @@ def test_one_ctrl_c_ends_the_workers_of_all_hosts_in_order(
     assert all(f"told to end {rank}" in output for rank in range(3))
     assert not any(map(runs, agents))
     assert_nothing_left(run_id_in(output))
+
+
+def test_one_ctrl_c_ends_the_workers_of_all_hosts_in_order(
+    hosts: ThreeHosts, tmp_path: Path, started: Launchers
+) -> None:
+    started.append(job := hosts.launch(tmp_path, "-c", str(cluster_file(tmp_path, HOOK + TOLD + TRAINS))))
+    assert_ctrl_c_ends_in_order(job)
 
 
 def test_a_second_ctrl_c_kills_on_all_hosts(hosts: ThreeHosts, tmp_path: Path, started: Launchers) -> None:
