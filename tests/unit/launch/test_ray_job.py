@@ -23,6 +23,7 @@ import pytest
 from dynamix_ps.config.schema import Host
 from dynamix_ps.errors import EnvironmentNotReady, UsageError
 from dynamix_ps.launch import ray_stream
+from dynamix_ps.launch.agent import LEASE_S
 from dynamix_ps.launch.agent_messages import Hello, Inspect, Inspected
 from dynamix_ps.launch.ray_job import RayJob, advice, ray_job
 from tests.launching import ROOT, command_line, environment, wait_for
@@ -76,8 +77,8 @@ class Reached:
         assert isinstance(hello, Hello)
         self.pid = hello.pid
 
-    def wait_for_its_end(self) -> None:
-        wait_for(lambda: not command_line(f"{self.pid}"), "the end of the agent")
+    def wait_for_its_end(self, limit_s: float = 30.0) -> None:
+        wait_for(lambda: not command_line(f"{self.pid}"), "the end of the agent", limit_s)
 
 
 @pytest.fixture
@@ -123,7 +124,7 @@ def test_an_agent_is_reached_and_answers(reached: Reached) -> None:
 
 def test_an_agent_ends_when_the_launcher_leaves_it(reached: Reached) -> None:
     reached.rig.link.leave()
-    reached.wait_for_its_end()
+    reached.wait_for_its_end(LEASE_S - 1)  # by the end of its input, not by its lease
 
 
 def test_the_driver_leaves_ray_with_the_job(cluster: Cluster) -> None:
