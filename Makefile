@@ -31,7 +31,7 @@ LOCK ?= requirements-$(WITH).lock
 PACKAGES := $(addprefix -r ,$(PINNED))
 else
 LOCK ?=
-PACKAGES := -e '.[accelerate,bench,dev,docs,lightning,plots,sim,torch,transformers,workloads$(if $(filter no,$(MXNET)),,$(comma)mxnet)]'
+PACKAGES := -e '.[accelerate,bench,dev,docs,lightning,plots,ray,sim,torch,transformers,workloads$(if $(filter no,$(MXNET)),,$(comma)mxnet)]'
 endif
 
 .PHONY: setup system sshd slurm demo docs test lint lock bench bench-parts clean

@@ -22,6 +22,7 @@ _FENCE = re.compile(r"^( *)```(\w*)[^\n]*\n(.*?)^\1```", re.MULTILINE | re.DOTAL
 _SPAN = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 _TOP = ("dynamix_ps", "server_hooks", "worker_hooks", "benchmarks", "tests", "configs", "docker", "docs", "examples")
 _PATH = re.compile(rf"(?:{'|'.join(_TOP)})/[\w./-]*")
+_ASSIGNED = re.compile(r"^([A-Z_]+=\S+ )+")
 _MAKE = re.compile(r"^(\w[\w-]*):", re.MULTILINE)
 
 
@@ -65,9 +66,9 @@ def _wrong_python(code: str) -> Iterator[str]:
 
 def _wrong_commands(lines: list[str]) -> Iterator[str]:
     for line in lines:
-        words = line.partition("  #")[0].removeprefix("$ ").split()
+        words = _ASSIGNED.sub("", line.partition("  #")[0].removeprefix("$ ")).split()
         match words:
-            case ["dynamix", *rest]:
+            case ["dynamix", *rest] | ["exec", "dynamix", *rest]:
                 yield from _wrong_dynamix(line, rest)
             case ["python", "-m", module, *_] if module.split(".")[0] in _TOP and find_spec(module) is None:
                 yield f"`{line}`: there is no module {module}"

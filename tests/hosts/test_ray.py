@@ -11,6 +11,7 @@ import psutil
 import pytest
 
 from tests.hosts.ray_cluster import NODES, WITH_GPU, RayCluster, ray_cluster, unavailable
+from tests.hosts.shown_commands import shown_commands, shown_words
 from tests.hosts.test_ssh import (
     REAL,
     SPIES,
@@ -44,7 +45,10 @@ def three_workers(folder: Path, script: str) -> str:
 
 
 def test_a_launch_in_a_ray_cluster_trains_on_its_nodes(ray: RayCluster, tmp_path: Path, started: Launchers) -> None:
-    started.append(job := ray.launch(tmp_path, "-c", three_workers(tmp_path, REAL.replace("ITERATIONS", "40"))))
+    three_workers(tmp_path, "")
+    (tmp_path / "train.py").write_text(REAL.replace("ITERATIONS", "40"))
+    assert shown_commands()["Ray"].startswith("RAY_ADDRESS=head:6379 dynamix")  # here the address of the test's head
+    started.append(job := ray.dynamix(tmp_path, *shown_words("Ray")))
     output = ends(job, 0, limit_s=120.0)
     found = re.search(rf"hosts from Ray at {ray.address}: (\S+)\n", output)
     assert found, output

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from tests.hosts.shown_commands import shown_words
-from tests.hosts.slurm_cluster import SlurmCluster, slurm_cluster, unavailable
+from tests.hosts.slurm_cluster import NODES, SlurmCluster, slurm_cluster, unavailable
 from tests.hosts.test_ssh import (
     ENDS,
     REAL,
@@ -119,6 +119,14 @@ def test_nodes_are_hosts_unasked_and_the_token_is_hidden(
     assert f"hosts from Slurm job {job_in(output)}: node-1:1,node-2:1,node-3:1\n" in output
     assert output.count("with the token: []") == 3, output
     assert_nothing_left(run_id_in(output))
+
+
+def test_doctor_checks_the_nodes_of_the_job_around_it(slurm: SlurmCluster, tmp_path: Path, started: Launchers) -> None:
+    doctor = (*DYNAMIX, "doctor", "--hosts", "-c", str(three_workers(tmp_path, HOOK + ENDS)))
+    started.append(job := slurm.popen("salloc", "-N3", *doctor, cwd=tmp_path))
+    output = ends(job, 0)
+    assert all(re.search(rf"^{name}\b", output, re.MULTILINE) for name in NODES), output
+    assert "\nready\n" in output
 
 
 def test_a_heterogeneous_job_has_the_nodes_of_all_its_components(

@@ -55,7 +55,7 @@ def test_every_command_of_the_readme_is_run_here(tmp_path: Path) -> None:
     commands = [line for block in blocks("") for line in block.splitlines()]
     on_one, on_several = commands[:2], commands[2:]
     assert on_one == ["make demo", f".venv/bin/{LAUNCH} examples/torch_cnn.py"]  # the second: among the examples below
-    assert list(shown_commands()) == ["ssh", "Slurm", "Kubernetes"]  # in tests/hosts
+    assert list(shown_commands()) == ["ssh", "Slurm", "Kubernetes", "Ray"]  # in tests/hosts
     assert [line.partition(" # ")[0].rstrip() for line in on_several] == list(shown_commands().values())
     make = ["make", "--dry-run", "--no-print-directory", "demo"]
     plain = {name: value for name, value in environment().items() if not name.startswith(("MAKE", "MFLAGS"))}

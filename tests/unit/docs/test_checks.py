@@ -40,6 +40,7 @@ def test_the_page_for_beginners_shows_the_commands_of_the_readme_for_several_hos
         ("```yaml\nprefetch: 30\nwindow: 20\n```\n", "prefetch must be below window"),
         ("Run `dynamix lunch -c FILE`.", "no such command"),
         ("```\ndynamix launch --no-such-option\n```\n", "no option --no-such-option"),
+        ("```\nRAY_ADDRESS=a:1 dynamix lunch\n```\n", "no such command"),
         ("```\nmake no-such-target\n```\n", "no target no-such-target"),
         ("```\npython -m benchmarks.no_such_module\n```\n", "no module benchmarks.no_such_module"),
         ("```python\nfor x in:\n```\n", "does not compile"),
