@@ -18,21 +18,12 @@ import pytest
 import yaml
 
 from benchmarks.testbed import Bed, Link, permitted
-from dynamix_ps.launch.cleanup import processes_of
 from tests.hosts.shown_commands import shown_words
 from tests.hosts.test_encryption import captured
-from tests.hosts.three_hosts import Launchers
+from tests.hosts.test_ssh import TOLD, TRAINS, gone_within, read_until_all_train
+from tests.hosts.three_hosts import Launchers, ends
 from tests.job_secret import job_secret
-from tests.launching import (
-    HOOK,
-    assert_nothing_left,
-    environment,
-    kill_all,
-    read_until,
-    reapers_of,
-    run_id_in,
-    wait_for,
-)
+from tests.launching import HOOK, assert_nothing_left, environment, read_until, run_id_in
 from tests.manifest_schemas import assert_valid, jobs_of
 
 pytestmark = [
@@ -42,7 +33,6 @@ pytestmark = [
 
 NODES = ("node-1", "node-2", "node-3")
 OTHER = "other"
-TRAINS = "started(); print('training', rank, flush=True)\nwhile True: time.sleep(0.1)\n"
 ENDS = (
     "started(); print('here', rank, os.environ['DYNAMIX_HOST'], os.environ['DYNAMIX_TOKEN'], flush=True); finished()\n"
 )
@@ -132,34 +122,13 @@ def started() -> Iterator[list[Pods]]:
         job.end_all()
 
 
-def ended(process: subprocess.Popen[str], exit_code: int, seen: str = "", limit_s: float = 60.0) -> str:
-    output = seen + process.communicate(timeout=limit_s)[0]
-    assert process.returncode == exit_code, output
-    return output
-
-
-def until_all_train(launcher: subprocess.Popen[str]) -> str:
-    seen = ""
-    while not all(f"training {rank}" in seen for rank in range(len(NODES))):
-        seen += read_until(launcher, "training")
-    return seen
-
-
-def gone_within(run_id: str, limit_s: float) -> None:
-    try:
-        wait_for(lambda: not list(processes_of(run_id)) and not reapers_of(run_id), "the end of all", limit_s)
-        assert_nothing_left(run_id)
-    finally:
-        kill_all(run_id)
-
-
 def test_a_job_runs_and_neither_its_token_nor_that_of_the_pods_is_on_the_wire(
     bed: Bed, tmp_path: Path, started: list[Pods]
 ) -> None:
     started.append(job := Pods(bed, tmp_path, HOOK + ENDS))
     with captured(bed, NODES[1], tmp_path / "captured") as until_now:
         agents = job.agents()
-        output = ended(job.launch(), 0)
+        output = ends(job.launch(), 0)
         seen = until_now()
     here = dict(line.split("here ")[1].split()[1:] for line in output.splitlines() if "| here " in line)
     assert set(here) == {"pod-0", "pod-1", "pod-2"}, output
@@ -167,7 +136,7 @@ def test_a_job_runs_and_neither_its_token_nor_that_of_the_pods_is_on_the_wire(
     for secret in (token, (job.secret / "token").read_text(), "train.py"):
         assert secret.encode() not in seen
     for agent in agents.values():
-        ended(agent, 0)
+        ends(agent, 0)
     logs = (tmp_path / "runs" / "latest" / "logs").glob("worker-*.log")
     assert {path.stem for path in logs} == {"worker-0", "worker-1", "worker-2"}
     assert_nothing_left(run_id_in(output))
@@ -193,33 +162,32 @@ def test_a_stranger_with_the_certificate_of_another_job_is_refused(
     assert (done.returncode, done.stdout) == (3, "")
     assert f"{address} port 7077: what listens there has no certificate of this job" in done.stderr
     seen += read_until(agents["node-2"], f"refused {bed.address(OTHER)}: it has no certificate of this job")
-    ended(job.launch(), 0)
-    ended(agents["node-2"], 0, seen)
+    ends(job.launch(), 0)
+    ends(agents["node-2"], 0, seen)
 
 
 def test_a_killed_launcher_leaves_nothing_and_its_agents_end(bed: Bed, tmp_path: Path, started: list[Pods]) -> None:
     started.append(job := Pods(bed, tmp_path, HOOK + TRAINS))
     agents = job.agents()
     launcher = job.launch()
-    run_id = run_id_in(until_all_train(launcher))
+    run_id = run_id_in(read_until_all_train(launcher))
     launcher.kill()
-    gone_within(run_id, 10.0)
+    gone_within(run_id, 10.0, ())
     for agent in agents.values():
-        assert "all that it had started was ended" in ended(agent, 3)
+        assert "all that it had started was ended" in ends(agent, 3)
 
 
 def test_a_pod_that_is_told_to_end_ends_the_run_in_order(bed: Bed, tmp_path: Path, started: list[Pods]) -> None:
-    told = "signal.signal(signal.SIGTERM, lambda *_: (print('told to end', rank, flush=True), sys.exit(0)))\n"
-    started.append(job := Pods(bed, tmp_path, HOOK + told + TRAINS))
+    started.append(job := Pods(bed, tmp_path, HOOK + TOLD + TRAINS))
     agents = job.agents()
     launcher = job.launch()
-    seen = until_all_train(launcher)
+    seen = read_until_all_train(launcher)
     agents["node-3"].send_signal(signal.SIGTERM)
-    output = ended(launcher, 130, seen)
+    output = ends(launcher, 130, seen)
     assert "interrupted by SIGTERM on host pod-2" in output
     assert all(f"told to end {rank}" in output for rank in range(3))
     for agent in agents.values():
-        ended(agent, 0)
+        ends(agent, 0)
     assert_nothing_left(run_id_in(output))
 
 
@@ -227,24 +195,24 @@ def test_a_killed_pod_ends_the_job_and_is_named(bed: Bed, tmp_path: Path, starte
     started.append(job := Pods(bed, tmp_path, HOOK + TRAINS))
     agents = job.agents()
     launcher = job.launch()
-    seen = until_all_train(launcher)
+    seen = read_until_all_train(launcher)
     os.kill(agents["node-3"].pid, signal.SIGKILL)
-    output = ended(launcher, 4, seen)
+    output = ends(launcher, 4, seen)
     assert "error: host pod-2 is lost: the connection to " in output
     assert "its pod has ended, was moved, or serves another launcher" in output
-    gone_within(run_id_in(output), 10.0)
+    gone_within(run_id_in(output), 10.0, ())
 
 
 def test_a_cut_link_ends_the_job_on_both_sides_of_it(bed: Bed, tmp_path: Path, started: list[Pods]) -> None:
     started.append(job := Pods(bed, tmp_path, HOOK + TRAINS))
     agents = job.agents()
     launcher = job.launch()
-    seen = until_all_train(launcher)
+    seen = read_until_all_train(launcher)
     bed.unplug("node-2")
     try:
-        gone_within(run_id_in(seen), 10.0)
-        output = ended(launcher, 4, seen)
-        assert "the launcher has not been heard of for 7 s" in ended(agents["node-2"], 3)
+        gone_within(run_id_in(seen), 10.0, ())
+        output = ends(launcher, 4, seen)
+        assert "the launcher has not been heard of for 7 s" in ends(agents["node-2"], 3)
     finally:
         bed.plug("node-2")
     assert "error: host pod-1 is lost: nothing has come from it for 7 s" in output
