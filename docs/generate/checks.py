@@ -22,7 +22,7 @@ _FENCE = re.compile(r"^( *)```(\w*)[^\n]*\n(.*?)^\1```", re.MULTILINE | re.DOTAL
 _SPAN = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 _TOP = ("dynamix_ps", "server_hooks", "worker_hooks", "benchmarks", "tests", "configs", "docker", "docs", "examples")
 _PATH = re.compile(rf"(?:{'|'.join(_TOP)})/[\w./-]*")
-_ASSIGNED = re.compile(r"^([A-Z_]+=\S+ )+")
+_ASSIGNED = re.compile(r"^([A-Z][A-Z_]*=\S+ )+")
 _MAKE = re.compile(r"^(\w[\w-]*):", re.MULTILINE)
 
 
