@@ -47,10 +47,10 @@ class RayCluster:
         self.address = f"{bed.address(LOGIN)}:6379"
         head = ("--head", "--port=6379", "--include-dashboard=false", f"--temp-dir={self._temporary}")
         self._start(LOGIN, *head, cpus=0)
-        wait_for(lambda: self.status() is not None, self._said(), _START_S)
+        wait_for(lambda: self.status() is not None, f"Ray to start; see {folder}/*.log", _START_S)
         for name in NODES:
-            self._start(name, f"--address={self.address}", cpus=1, gpus=int(name in WITH_GPU))
-        wait_for(lambda: self.status() == len(NODES), self._said(), _START_S)
+            self._start_node(name)
+        self._wait_for_nodes(len(NODES))
 
     def status(self) -> int | None:
         """How many CPUs the cluster has; None if it does not answer."""
@@ -83,10 +83,18 @@ class RayCluster:
 
     def kill_node(self, name: str) -> None:
         """As a machine that goes down, but for what Ray has started there."""
-        mine = f"--node_ip_address={self.bed.address(name)}"
+        there = f"--node_ip_address={self.bed.address(name)}"
         for process in psutil.process_iter(["name", "cmdline"]):
-            if process.info["name"] == "raylet" and mine in (process.info["cmdline"] or ()):
+            words = process.info["cmdline"] or ()
+            ours = any(str(self._temporary) in word for word in words)  # another cluster may have the same addresses
+            if process.info["name"] == "raylet" and there in words and ours:
                 process.send_signal(signal.SIGKILL)
+
+    def start_again(self, name: str) -> None:
+        """Start a node that was killed, once Ray has noticed that it is gone."""
+        self._wait_for_nodes(len(NODES) - 1)
+        self._start_node(name)
+        self._wait_for_nodes(len(NODES))
 
     def inside(self, host: str, *argv: str) -> list[str]:
         """A command that runs on a host."""
@@ -101,16 +109,20 @@ class RayCluster:
         path = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)))
         return environment(PATH=path, **_QUIET, **changes)
 
+    def _start_node(self, name: str) -> None:
+        self._start(name, f"--address={self.address}", cpus=1, gpus=int(name in WITH_GPU))
+
+    def _wait_for_nodes(self, number: int) -> None:
+        """Each node has a CPU."""
+        wait_for(lambda: self.status() == number, f"{number} nodes of Ray; see {self._folder}/*.log", _START_S)
+
     def _start(self, host: str, *options: str, cpus: int, gpus: int = 0) -> None:
         resources = (f"--num-cpus={cpus}", f"--num-gpus={gpus}", "--object-store-memory=80000000")
         address = f"--node-ip-address={self.bed.address(host)}"
         argv = self._mounted(host, *_RAY, "start", "--block", address, *resources, *options)
-        with (self._folder / f"{host}.log").open("wb") as log:
+        with (self._folder / f"{host}.log").open("ab") as log:
             environ = self.environment()
             self.bed.popen(host, argv, env=environ, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-
-    def _said(self) -> str:
-        return f"Ray to start; see {self._folder}/*.log"
 
 
 @contextmanager
