@@ -17,7 +17,6 @@ Pages of benchmarks/results, each made by `python -m benchmarks.report.NAME FOLD
     rematch             the same scenarios with further seeds
     planes              every data plane and framework
     papers              beside the results that papers report
-    paper_mode          two readings of DYNAMIX's reward beside its claims, from the rows of a study
     network             slow, shared and lossy links, beside the data plane before
     data_plane          sums by their size, on one host and between hosts
 

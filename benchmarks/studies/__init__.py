@@ -47,6 +47,9 @@ Shared:
     agent_answers       ratios over paired seeds, their two parts, and verdicts
     agent_page          its page
     agent_clusters      the clusters of that study: scenarios that ship, for trainings of another size
+    paper_mode_cells    workloads, rates, clusters and contenders of the study of the paper's readings
+    paper_mode_answers  its times and accuracies, pooled over groups
+    paper_mode_page     its page
     ablated             a policy with one of its decisions switched off
     seesaw              a policy whose batch grows where a schedule would lower the rate
     fault_kinds         the faults of the campaign

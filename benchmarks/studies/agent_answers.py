@@ -17,13 +17,13 @@ mean than around the true one.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-from benchmarks.studies.agent_cells import BEST_STATIC, STATICS, Bar, Question
+from benchmarks.studies.agent_cells import BEST_STATIC, STATICS, Bar, Judged, Question
 from benchmarks.studies.rehearsed_cells import Name
 from dynamix_ps.rehearsal.outcome import Outcome, Target
 from dynamix_ps.rehearsal.power import smallest_difference
@@ -85,9 +85,14 @@ def verdict(bar: Bar, ratio: Estimate | None, pairs: int, misses: int) -> str:
 class Runs:
     """All runs that have ended, by their names."""
 
-    def __init__(self, outcomes: Mapping[Name, Outcome], targets: Mapping[str, Sequence[Target]]) -> None:
-        """`targets`: of every workload."""
-        self._outcomes, self._targets = outcomes, targets
+    def __init__(
+        self,
+        outcomes: Mapping[Name, Outcome],
+        targets: Mapping[str, Sequence[Target]],
+        statics: Sequence[str] = tuple(STATICS),
+    ) -> None:
+        """`targets`: of every workload. `statics`: the fixed sizes, of which one is the best."""
+        self._outcomes, self._targets, self._statics = outcomes, targets, statics
         self._reached = {name: self._arrivals(name) for name in outcomes}
         self._longest_s: dict[tuple[str, str], list[float]] = {}
         for name, reached in self._reached.items():
@@ -101,7 +106,7 @@ class Runs:
             found
             for workload in workloads
             for scenario in question.scenarios
-            if (found := list(self._pairs(question, workload, scenario)))
+            if (found := self.pairs(question.contender, question.reference, workload, scenario, question.judged))
         ]
         every = [pair for stratum in pairs for pair in stratum]
         split = bool(every) and not any(math.isnan(pair.samples) for pair in every)
@@ -122,34 +127,32 @@ class Runs:
 
     def best_static(self, workload: str, scenario: str) -> str | None:
         """The fixed size with the smallest mean log time, over the seeds that all have; None: there are none."""
-        seeds = [self._seeds(workload, scenario, name) for name in STATICS]
+        seeds = [self._seeds(workload, scenario, name) for name in self._statics]
         shared = sorted(set.intersection(*seeds))
 
         def mean(contender: str) -> float:
-            return float(np.mean([self._log_s(Name(workload, scenario, contender, seed)) for seed in shared]))
+            return float(np.mean([self.log_s(Name(workload, scenario, contender, seed)) for seed in shared]))
 
-        return min(STATICS, key=mean) if shared else None
+        return min(self._statics, key=mean) if shared else None
 
     def _seeds(self, workload: str, scenario: str, contender: str) -> set[int]:
         return {name.seed for name in self._outcomes if name[:3] == (workload, scenario, contender)}
 
-    def _pairs(self, question: Question, workload: str, scenario: str) -> Iterator[Pair]:
-        reference: str | None = question.reference
-        if reference == BEST_STATIC:
-            reference = self.best_static(workload, scenario)
-        if reference is None:
-            return
-        both = (self._seeds(workload, scenario, one) for one in (question.contender, reference))
-        for seed in sorted(set.intersection(*both)):
-            ours, theirs = (Name(workload, scenario, one, seed) for one in (question.contender, reference))
-            yield (
-                self._of_times(ours, theirs)
-                if question.judged == "time"
-                else self._of_losses(ours, theirs, question.judged)
-            )
+    def pairs(
+        self, contender: str, reference: str, workload: str, scenario: str, judged: Judged = "time"
+    ) -> list[Pair]:
+        """One for every seed that both have. `reference`: another contender, or BEST_STATIC."""
+        other = self.best_static(workload, scenario) if reference == BEST_STATIC else reference
+        if other is None:
+            return []
+        seeds = sorted(self._seeds(workload, scenario, contender) & self._seeds(workload, scenario, other))
+        both = [[Name(workload, scenario, one, seed) for one in (contender, other)] for seed in seeds]
+        if judged == "time":
+            return [self._of_times(ours, theirs) for ours, theirs in both]
+        return [self._of_losses(ours, theirs, judged) for ours, theirs in both]
 
     def _of_times(self, ours: Name, theirs: Name) -> Pair:
-        total = float(np.mean(self._log_s(ours) - self._log_s(theirs)))
+        total = float(np.mean(self.log_s(ours) - self.log_s(theirs)))
         mine, other = self._reached[ours], self._reached[theirs]
         misses = not all(mine)
         used, used_by_other = ([one.samples for one in arrivals if one] for arrivals in (mine, other))
@@ -164,7 +167,7 @@ class Runs:
         mine, other = (loss_at(self._outcomes[one], metric, until_s) for one in (ours, theirs))
         return Pair(math.log(mine / other))
 
-    def _log_s(self, name: Name) -> Array:
+    def log_s(self, name: Name) -> Array:
         """Log seconds that count, one per target."""
         longest_s, ran_s = self._longest_s[name[:2]], self._outcomes[name].train_s
         counted = [
@@ -179,20 +182,26 @@ class Runs:
 
 def geometric_mean(strata: Sequence[Array]) -> Estimate | None:
     """Of ratios whose logarithms these are, every stratum alike, with its interval; None if one has fewer than two."""
-    if not strata or any(len(logs) < 2 for logs in strata):
+    logs = stratified_mean(strata)
+    return None if logs is None else Estimate(math.exp(logs.value), math.exp(logs.low), math.exp(logs.high))
+
+
+def stratified_mean(strata: Sequence[Array]) -> Estimate | None:
+    """Mean of the strata's means, with its interval; None if one has fewer than two values."""
+    if not strata or any(len(values) < 2 for values in strata):
         return None
-    value = math.exp(float(np.mean([logs.mean() for logs in strata])))
-    if not math.isfinite(value):
-        return Estimate(value, value, value)
+    mean = float(np.mean([values.mean() for values in strata]))
+    if not math.isfinite(mean):
+        return Estimate(mean, mean, mean)
     rng = np.random.default_rng(0)
     drawn = np.zeros(RESAMPLES)
-    for logs in strata:
-        around = logs - logs.mean()
-        chosen = rng.integers(len(logs), size=(RESAMPLES, len(logs)))
-        drawn += logs.mean() + math.sqrt(len(logs) / (len(logs) - 1)) * around[chosen].mean(axis=1)
+    for values in strata:
+        around = values - values.mean()
+        chosen = rng.integers(len(values), size=(RESAMPLES, len(values)))
+        drawn += values.mean() + math.sqrt(len(values) / (len(values) - 1)) * around[chosen].mean(axis=1)
     edge = (1 - CONFIDENCE) / 2
     low, high = np.quantile(drawn / len(strata), (edge, 1 - edge))
-    return Estimate(value, math.exp(low), math.exp(high))
+    return Estimate(mean, float(low), float(high))
 
 
 def loss_at(outcome: Outcome, metric: str, time_s: float) -> float:
@@ -200,9 +209,14 @@ def loss_at(outcome: Outcome, metric: str, time_s: float) -> float:
 
     That of the first evaluation if training diverges, and infinite if there is none.
     """
-    points = [(one.time_s, one.values[metric]) for one in outcome.curve if metric in one.values]
-    values = [value for _, value in points]
-    smooth = [float(np.mean(values[max(place - 1, 0) : place + 2])) for place in range(len(values))]
-    if outcome.diverged or not np.isfinite(smooth).all():
-        return values[0] if values else math.inf
-    return float(np.interp(time_s, [at_s for at_s, _ in points], smooth))
+    values = smoothed(outcome, metric)
+    if outcome.diverged or not all(map(math.isfinite, values)):
+        return next((one.values[metric] for one in outcome.curve if metric in one.values), math.inf)
+    times_s = [one.time_s for one in outcome.curve if metric in one.values]
+    return float(np.interp(time_s, times_s, values))
+
+
+def smoothed(outcome: Outcome, metric: str) -> list[float]:
+    """The values of the evaluations that have this metric, each the mean of it and its neighbours."""
+    values = [one.values[metric] for one in outcome.curve if metric in one.values]
+    return [float(np.mean(values[max(place - 1, 0) : place + 2])) for place in range(len(values))]
