@@ -11,7 +11,8 @@ counts as much as the others.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,7 +34,7 @@ GUESSING = 0.1  # accuracy, of ten classes
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A reading against a static size. Estimates are None with fewer than two pairs in a group.
+    """A reading against a static size. Estimates are None without a pair, and have no width with one pair in a group.
 
     Attributes:
         time: ratio of times to the targets.
@@ -87,9 +88,9 @@ class Readings:
         gained = [points for group in groups if len(points := self._points(reading, reference, group))]
         return Answer(
             pairs=sum(map(len, strata)),
-            time=geometric_mean(logs),
-            at_equal_time=stratified_mean([points[:, 0] for points in gained]),
-            after_equal_samples=stratified_mean([points[:, 1] for points in gained]),
+            time=geometric_mean(logs) or _alone(logs, math.exp),
+            at_equal_time=_pooled([points[:, 0] for points in gained]),
+            after_equal_samples=_pooled([points[:, 1] for points in gained]),
             misses=sum(pair.misses for pairs in strata for pair in pairs),
             shown=smallest_difference(*logs) if logs else np.inf,
         )
@@ -129,6 +130,18 @@ class Readings:
                     100 * (accuracy_at(ours, until_s) - accuracy_at(theirs, until_s)),
                     100 * (accuracy_at(ours) - accuracy_at(theirs)),
                 )
+
+
+def _pooled(strata: Sequence[Array]) -> Estimate | None:
+    return stratified_mean(strata) or _alone(strata, float)
+
+
+def _alone(strata: Sequence[Array], unit: Callable[[float], float]) -> Estimate | None:
+    """The mean of the groups' means without an interval."""
+    if not strata:
+        return None
+    value = unit(float(np.mean([values.mean() for values in strata])))
+    return Estimate(value, value, value)
 
 
 def targets_of(outcomes: Mapping[Name, Outcome]) -> dict[str, tuple[Target, ...]]:

@@ -180,8 +180,8 @@ def test_who_misses_a_target_never_looks_faster_and_has_no_parts() -> None:
     answer = found.answer(ask("dead", "slow", bar=Bar(5.0, none_missing=True)), ("text",))
     assert answer.misses == 4 and answer.samples is None and answer.clock is None
     late = runs({"dead": dead, "slow": [outcome(150.0, luck) for luck in LUCK]})
-    times_s = [one._log_s(Name("text", "any", "dead", 0))[-1] for one in (found, late)]
-    slowest_s = max(math.exp(found._log_s(Name("text", "any", "slow", seed))[-1]) for seed in range(4))
+    times_s = [one.log_s(Name("text", "any", "dead", 0))[-1] for one in (found, late)]
+    slowest_s = max(math.exp(found.log_s(Name("text", "any", "slow", seed))[-1]) for seed in range(4))
     assert math.exp(times_s[0]) == pytest.approx(slowest_s)
 
 

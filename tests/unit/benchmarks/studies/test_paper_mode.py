@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -61,12 +64,12 @@ def outcome(samples_per_s: float, best: float = 0.8, **changes: Any) -> Outcome:
     return Outcome(**(given | changes), higher_is_better={"accuracy": True})
 
 
-def readings(group: Group = FIRST, seeds: int = 2, **changed: Outcome) -> Readings:
-    """`changed`: the runs of the first seed that are other ones."""
+def readings(changed: Mapping[str, Outcome] = MappingProxyType({}), group: Group = FIRST) -> Readings:
+    """Two seeds of a group. `changed`: the runs of the first seed that are other ones, by contender."""
     outcomes = {
         Name(group.workload, group.cluster, name, seed): outcome(speed)
         for name, speed in SAMPLES_PER_S.items()
-        for seed in range(seeds)
+        for seed in range(2)
     }
     outcomes |= {Name(group.workload, group.cluster, name, 0): one for name, one in changed.items()}
     return Readings(outcomes)
@@ -84,9 +87,9 @@ def test_the_same_seed_gives_the_same_weights_of_the_second_reading(policy_file:
 def test_every_contender_meets_every_group_with_seeds_of_its_own(policy_file: Path) -> None:
     every, quick = cells(False, policy_file), cells(True, policy_file)
     names = [cell.name for cell in every]
-    assert len(names) == len(set(names)) == len({cell.key for cell in every}) == 8 * SEEDS * len(CONTENDERS)
+    assert len(names) == len(set(names)) == len({cell.key for cell in every}) == len(GROUPS) * SEEDS * len(CONTENDERS)
     seeds = {group: {name.seed for name in names if name[:2] == (group.workload, group.cluster)} for group in GROUPS}
-    assert sum(map(len, seeds.values())) == len(set.union(*seeds.values())) == 8 * SEEDS
+    assert sum(map(len, seeds.values())) == len(set.union(*seeds.values())) == len(GROUPS) * SEEDS
     assert {cell.name: cell.key for cell in quick}.items() <= {cell.name: cell.key for cell in every}.items()
     assert {cell.name.workload for cell in quick} == {"cifar-vgg11, rate x1"} and len(quick) == 2 * len(CONTENDERS)
     first = names[: len(GROUPS) * len(CONTENDERS)]  # one seed of everything, before the next one begins
@@ -128,7 +131,7 @@ def test_another_policy_of_the_second_reading_runs_its_cells_again(policy_file: 
 
 
 def test_targets_are_accuracies_that_the_largest_size_passes() -> None:
-    found = readings(**{"static-64": outcome(200.0, best=0.3)}).targets
+    found = readings({"static-64": outcome(200.0, best=0.3)}).targets
     assert list(found) == [FIRST.workload]
     assert [target.value for target in found[FIRST.workload]] == pytest.approx([0.1 + part for part in PARTS], abs=0.11)
     assert found[FIRST.workload][0].value == pytest.approx(0.5)
@@ -145,8 +148,16 @@ def test_times_are_relative_to_each_size_and_to_the_best() -> None:
     assert answer.time is not None and answer.time.value == 1 and (answer.pairs, answer.misses) == (2, 0)
 
 
+def test_one_pair_of_a_group_has_no_interval() -> None:
+    outcomes = {Name(FIRST.workload, FIRST.cluster, name, 0): outcome(speed) for name, speed in SAMPLES_PER_S.items()}
+    answer = Readings(outcomes).answer(PER_SAMPLE, "static-32", GROUPS)
+    for estimate, value in ((answer.time, 1 / 8), (answer.after_equal_samples, 0.0)):
+        assert estimate is not None and estimate.low == estimate.high == pytest.approx(value)
+    assert answer.pairs == 1 and answer.shown == math.inf
+
+
 def test_points_at_equal_time_and_after_equal_samples() -> None:
-    found = readings(**{"static-32": outcome(100.0, best=0.75)})
+    found = readings({"static-32": outcome(100.0, best=0.75)})
     answer = found.answer(PER_SAMPLE, "static-32", GROUPS)
     assert answer.at_equal_time is not None and answer.after_equal_samples is not None
     # the reading ends after 12.5 s, and 1,250 samples of the smallest size
@@ -156,7 +167,7 @@ def test_points_at_equal_time_and_after_equal_samples() -> None:
 
 
 def test_who_misses_a_target_is_counted_and_never_looks_faster() -> None:
-    found = readings(**{PER_SAMPLE: outcome(800.0, best=0.3)})
+    found = readings({PER_SAMPLE: outcome(800.0, best=0.3)})
     answer = found.answer(PER_SAMPLE, "static-32", GROUPS)
     assert answer.misses == 1
     assert answer.time is not None and answer.time.value == pytest.approx((1 / 8 * 1) ** 0.5)
@@ -172,8 +183,8 @@ def test_a_training_that_broke_counts_as_guessing_from_then_on() -> None:
 
 def test_every_kind_is_of_groups_that_are_alike() -> None:
     assert KINDS["all"] == GROUPS
-    assert [len(groups) for groups in KINDS.values()] == [8, 4, 4, 4, 4, 4, 4]
-    one_group = readings(SECOND)
+    assert [len(groups) for groups in KINDS.values()] == [6, 4, 2, 3, 3, 3, 3]
+    one_group = readings(group=SECOND)
     assert one_group.answer(PER_SAMPLE, "static-32", KINDS["`h-level-8`"]).pairs == 2
     assert one_group.answer(PER_SAMPLE, "static-32", KINDS["`homogeneous`"]).time is None
 
