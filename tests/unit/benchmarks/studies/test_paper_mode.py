@@ -183,7 +183,7 @@ def test_a_training_that_broke_counts_as_guessing_from_then_on() -> None:
 
 def test_every_kind_is_of_groups_that_are_alike() -> None:
     assert KINDS["all"] == GROUPS
-    assert [len(groups) for groups in KINDS.values()] == [6, 4, 2, 3, 3, 3, 3]
+    assert [len(groups) for groups in KINDS.values()] == [8, 4, 4, 4, 4, 4, 4]
     one_group = readings(group=SECOND)
     assert one_group.answer(PER_SAMPLE, "static-32", KINDS["`h-level-8`"]).pairs == 2
     assert one_group.answer(PER_SAMPLE, "static-32", KINDS["`homogeneous`"]).time is None
