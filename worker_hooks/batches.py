@@ -157,16 +157,18 @@ class BatchStream(Batches):
     def run(
         self, cursor: Cursor, iteration: int, last_epoch: int | None, last_iteration: int | None
     ) -> Iterator[Batch]:
-        cursor, _ = self.resumable(cursor, iteration)
-        self._missed = []
-        self._source.forget(cursor.complete_epochs)
+        pending = tuple(chain.from_iterable(ranges for first, ranges in self._missed if first >= iteration))
+        self._missed = [(iteration, pending)]  # until a batch is used that comes after them
+        self._source.forget(cursor.owing(pending).complete_epochs)
         planned: deque[Batch] = deque()  # without their data
         refused: list[TrainingError] = []  # an order that cannot be, found while batches before it are still to come
 
         def numbers() -> Iterator[NDArray[np.int64]]:
             place, number = cursor, iteration
-            while not limit_reached(place, number, last_epoch, last_iteration):
+            while True:
                 place = place.owing(chain.from_iterable(ranges for first, ranges in self._missed if first == number))
+                if limit_reached(place, number, last_epoch, last_iteration):
+                    return
                 plan = self._plan_at(number)
                 step = self._sampler.plan_step(place, plan.batch_sizes)
                 try:

@@ -59,16 +59,23 @@ class Hook:
     more=st.integers(0, 2),
     losses=st.lists(st.tuples(st.integers(0, 12), st.integers(0, WORKERS - 1)), max_size=2),
     left=st.sets(st.integers(1, 12), max_size=3),
+    unused=st.sets(st.integers(0, 12), max_size=4),
     resumed=st.integers(0, 12),
     in_passes=st.booleans(),
 )
-def test_every_sample_once_per_epoch(samples, sizes, depth, more, losses, left, resumed, in_passes):
-    """`depth`: batches that this worker prepares ahead; another one `more`. `losses`: (first iteration, worker)."""
+def test_every_sample_once_per_epoch(samples, sizes, depth, more, losses, left, unused, resumed, in_passes):
+    """`depth`: batches that this worker prepares ahead; another one `more`. `losses`: (first iteration, worker).
+
+    Loops are left after the iterations `left`, and before the batches of the iterations `unused` are used.
+    """
     hook, lag = Hook(samples, Plan(0, tuple(sizes)), depth, depth + more), depth + more
-    seen, iteration = Counter(), 0
+    seen, iteration, unused = Counter(), 0, set(unused)
     for limit in range(1, EPOCHS + 1) if in_passes else (EPOCHS,):
         while not limit_reached(hook.stream.resumable(hook.cursor, iteration)[0], iteration, limit, None):
             for batch in hook.stream.run(hook.cursor, iteration, limit, None):
+                if iteration in unused:
+                    unused.remove(iteration)
+                    break
                 step, epoch = batch.step, batch.step.cursor.complete_epochs
                 lost = {rank for first, rank in losses if first <= iteration}
                 missing = [rank for rank in sorted(lost) if step.sizes[rank]]
