@@ -1,17 +1,18 @@
 """A scenario of the bed as the simulator has it: cores become seconds, and the schedule becomes events.
 
 A worker with c cores of CPU time per second needs 1/c of the time of a whole core. What a whole core needs is fitted to
-cells with fixed sizes. Where links are not limited, whole iterations of equal workers are fitted, and their exchange is
-in the fixed part; where they are, computing alone, as the cost model has the exchange. The machine was faster and
-slower from cell to cell, so times are converted by the speed that each cell measured before it began
-(machine_speed.py).
+cells with fixed sizes. Where links are not limited, whole iterations are fitted, and their exchange is in the fixed
+part: it takes CPU time too, and longer where workers have fewer cores. Where links are limited, computing alone is
+fitted, as the cost model has the exchange. The machine was faster and slower from cell to cell, so times are converted
+by the speed that each cell measured before it began (machine_speed.py). That speed does not compare processors: fit to
+cells of the processor in question.
 """
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,14 +39,19 @@ class CoreTimes(NamedTuple):
         return CoreTimes(self.fixed_s * factor, self.per_sample_s * factor, gflop_per_s)
 
 
-def core_times(cells: Iterable[CellResult], cores: float, workers: int) -> CoreTimes:
-    """Fitted to cells in which so many workers with so many cores each had sizes that did not change.
+def core_times(cells: Iterable[CellResult], cores: Mapping[str, Sequence[float]]) -> CoreTimes:
+    """Fitted to whole iterations of cells in which all workers had one size that did not change.
+
+    An iteration lasts as long as the worker with the fewest cores needs.
+
+    Args:
+        cores: of all workers, by scenario.
 
     Raises ValueError if they are all of one size, or the machine's speed is not known of one of them.
     """
     known = list(cells)
-    sizes = [sum(cell.sizes[-1].sizes) / workers for cell in known]
-    return _fitted(known, sizes, [cores * iteration_s(cell) for cell in known])
+    times_s = [min(cores[cell.name.scenario]) * iteration_s(cell) for cell in known]
+    return _fitted(known, [cell.sizes[-1].sizes[0] for cell in known], times_s)
 
 
 def computing_times(cells: Iterable[CellResult], cores: Sequence[float]) -> CoreTimes:

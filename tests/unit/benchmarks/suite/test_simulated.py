@@ -18,19 +18,20 @@ from dynamix_ps.sim.cluster.parameters import parameters_of
 from dynamix_ps.sim.cluster.traces import Conditions
 from tests.unit.benchmarks.suite.made_up_cells import made_up
 
-CORES, FIXED_S, PER_SAMPLE_S = 0.5, 0.01, 2e-4
+CORES, FIXED_S, PER_SAMPLE_S = (0.5, 0.25), 0.01, 2e-4
 
 
 def cell(size: int, gflop_per_s: float | None) -> CellResult:
-    """Two equal workers with this size each, on a machine that needs the times above at 100 GFLOP/s."""
-    iteration_s = (FIXED_S + PER_SAMPLE_S * size) / CORES * 100 / (gflop_per_s or 100)
+    """Two uneven workers with this size each, on a machine that needs the times above at 100 GFLOP/s."""
+    iteration_s = (FIXED_S + PER_SAMPLE_S * size) / min(CORES) * 100 / (gflop_per_s or 100)
     made = made_up(f"static-{size}", 30.0)
     curve = tuple(replace(point, samples=round(point.time_s / iteration_s * 2 * size)) for point in made.curve)
     return replace(made, curve=curve, sizes=(PlanPoint(0.0, (size, size)),), machine_gflop_per_s=gflop_per_s)
 
 
 def test_times_of_a_core_do_not_depend_on_how_fast_the_machine_was_in_each_cell():
-    core = core_times([cell(64, 150.0), cell(128, 100.0), cell(256, 80.0)], CORES, 2)
+    cells = [cell(64, 150.0), cell(128, 100.0), cell(256, 80.0)]
+    core = core_times(cells, {cells[0].name.scenario: CORES})
     assert core == pytest.approx((FIXED_S, PER_SAMPLE_S, 100.0), rel=1e-3)
     assert core.at(50.0) == pytest.approx((2 * FIXED_S, 2 * PER_SAMPLE_S, 50.0), rel=1e-3)
 
@@ -44,7 +45,7 @@ def test_times_of_a_core_do_not_depend_on_how_fast_the_machine_was_in_each_cell(
 )
 def test_cells_that_do_not_tell_enough_are_refused(cells: list[CellResult], text: str):
     with pytest.raises(ValueError, match=text):
-        core_times(cells, CORES, 2)
+        core_times(cells, {cells[0].name.scenario: CORES})
 
 
 NETWORK = Path(benchmarks.__file__).parent / "results" / "network"
