@@ -27,6 +27,10 @@ Real training in one process:
     paper_mode          the agent of DYNAMIX under two readings of its reward, beside its claims (rehearsed)
     finish              a larger global batch towards the end of training
 
+On real BytePS:
+
+    bed_clock           the clock part of contenders, measured and rehearsed
+
 About our code and the machine:
 
     decision_path       modules and calls from a closed window to a published plan
@@ -52,6 +56,8 @@ Shared:
     paper_mode_page     its page
     ablated             a policy with one of its decisions switched off
     seesaw              a policy whose batch grows where a schedule would lower the rate
+    bed_clock_cell      one run of that check on the bed
+    bed_clock_answers   seconds per sample, their ratios, and how near the rehearsed ones are
     fault_kinds         the faults of the campaign
     fault_job           one run that a fault hits
     rate_agent          what that network sees, does and is rewarded for

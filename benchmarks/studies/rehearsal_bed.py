@@ -27,6 +27,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.suite.cell import config_of
+from benchmarks.suite.contenders import contender
 from benchmarks.suite.placement import Scheduled
 from benchmarks.suite.results import CellName, CellResult
 from benchmarks.suite.scenario import Scenario as BedScenario
@@ -54,9 +55,9 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="rehearsals at a time")
     args = parser.parse_args()
     figures = [
-        measure(scenario, contender, args.seeds, args.jobs)
+        measure(scenario, who, args.seeds, args.jobs)
         for scenario in args.scenario or SCENARIOS
-        for contender in args.contender or CONTENDERS
+        for who in args.contender or CONTENDERS
     ]
     table = Table(title="time to the target, medians")
     for column in ("scenario", "contender", "grid", "seeds", "measured s", "rehearsed s", "ratio", "clock"):
@@ -83,7 +84,7 @@ def core_of(cells: Sequence[CellResult], scenario: BedScenario, machine: str | N
     return core_times((one for one in fixed if one.name.scenario in cores and one.machine == machine), cores)
 
 
-def measure(scenario: str, contender: str, seeds: int, jobs: int) -> dict[str, Any]:
+def measure(scenario: str, who: str, seeds: int, jobs: int) -> dict[str, Any]:
     """The seeds of one contender in one scenario, measured and rehearsed."""
     workload, bed = load_workload(WORKLOAD), load_scenario(scenario)
     grid = RESULTS / ("network" if bed.needs_namespaces else "proof")
@@ -92,7 +93,7 @@ def measure(scenario: str, contender: str, seeds: int, jobs: int) -> dict[str, A
     compared = {
         cell.name.seed: (cell, arrival)
         for cell in cells
-        if (cell.name.scenario, cell.name.contender) == (scenario, contender)
+        if (cell.name.scenario, cell.name.contender) == (scenario, who)
         and (arrival := cell.arrival(target.value)) is not None
     }
     chosen = sorted(compared)[:seeds]
@@ -100,8 +101,8 @@ def measure(scenario: str, contender: str, seeds: int, jobs: int) -> dict[str, A
     gflop_per_s = median_speed(compared[seed][0] for seed in chosen)
     core = core_of(cells, bed, compared[chosen[0]][0].machine)
     with tempfile.TemporaryDirectory(prefix="dynamix-") as folder:
-        name = CellName(scenario, WORKLOAD, contender, 0)
-        config = config_of(name, bed, workload, Path(folder), Scheduled(bed, workload.limit_s))
+        name = CellName(scenario, WORKLOAD, who, 0)
+        config = config_of(name, bed, workload, contender(who), Path(folder), Scheduled(bed, workload.limit_s))
         command = (*workload.command, "--seed", "{seed}")
         cluster = simulated(bed, core.at(gflop_per_s), workload.limit_s)
         study = Study(Path(folder), config, [cluster], [config.policy.name], chosen, command)
@@ -113,7 +114,7 @@ def measure(scenario: str, contender: str, seeds: int, jobs: int) -> dict[str, A
     clocks = [median_clock(some) for some in (rehearsed, measured)]
     return {
         "scenario": scenario,
-        "contender": contender,
+        "contender": who,
         "grid": grid.name,
         "core": core._asdict(),
         "seeds": chosen,

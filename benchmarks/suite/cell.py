@@ -11,10 +11,12 @@ import argparse
 import shutil
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks.suite.cleanup import cell_folder
-from benchmarks.suite.contenders import contender
+from benchmarks.suite.contenders import Contender, contender
 from benchmarks.suite.machine_speed import machine_gflop_per_s
 from benchmarks.suite.placement import Scheduled, placed_for
 from benchmarks.suite.result_of_run import divergence, measured
@@ -51,18 +53,25 @@ def _main() -> int:
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep the run folder below this one")
     args = parser.parse_args()
     name = CellName(args.scenario, args.workload, args.contender, args.seed)
-    scenario, workload = load_scenario(name.scenario), load_workload(name.workload)
+    scenario, workload, chosen = load_scenario(name.scenario), load_workload(name.workload), contender(name.contender)
     args.out.mkdir(parents=True, exist_ok=True)
+    with run_folder(args.keep) as base:
+        return run_cell(name, scenario, workload, chosen, base, args.out)
+
+
+@contextmanager
+def run_folder(keep: Path | None = None) -> Iterator[Path]:
+    """Where a cell runs: in the folder given, or in one that is gone afterwards, also after SIGTERM."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that folder and test bed go, too
-    base = args.keep or cell_folder()
+    base = keep or cell_folder()
     try:
-        return run_cell(name, scenario, workload, base, args.out)
+        yield base
     finally:
-        if args.keep is None:
+        if keep is None:
             shutil.rmtree(base, ignore_errors=True)
 
 
-def run_cell(name: CellName, scenario: Scenario, workload: Workload, base: Path, out: Path) -> int:
+def run_cell(name: CellName, scenario: Scenario, workload: Workload, chosen: Contender, base: Path, out: Path) -> int:
     """Train and write the result, also of a training that diverged or was cut off at its limit; 0.
 
     Otherwise the exit code of the launcher.
@@ -72,7 +81,7 @@ def run_cell(name: CellName, scenario: Scenario, workload: Workload, base: Path,
     """
     speed = machine_gflop_per_s()
     with placed_for(scenario, workload.limit_s, workload.comm) as placement:
-        config = config_of(name, scenario, workload, base, placement)
+        config = config_of(name, scenario, workload, chosen, base, placement)
         code = run_job(config, sys.argv, None, make_console(), placement)
         if code == JobFailed.exit_code and (why := divergence(base / "latest")):
             write_result(out, without_run(name, "diverged", why, workload))
@@ -84,9 +93,11 @@ def run_cell(name: CellName, scenario: Scenario, workload: Workload, base: Path,
     return 0
 
 
-def config_of(name: CellName, scenario: Scenario, workload: Workload, base: Path, placement: Scheduled) -> Config:
-    """The cluster file of a cell. Raises ConfigError for an unknown contender."""
-    chosen, n_workers = contender(name.contender), len(scenario.cores)
+def config_of(
+    name: CellName, scenario: Scenario, workload: Workload, chosen: Contender, base: Path, placement: Scheduled
+) -> Config:
+    """The cluster file of a cell."""
+    n_workers = len(scenario.cores)
     # The learning rate is for the first sizes, whatever the policy: its rule applies to a fixed size as well.
     sizes = {"sizes": (chosen.batch,) * n_workers} if chosen.batch else {}
     return Config(

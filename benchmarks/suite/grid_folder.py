@@ -74,15 +74,19 @@ class GridFolder:
                     "give another folder by --out"
                 )
         try:
-            for folder in (self.cells, self.logs):
-                folder.mkdir(exist_ok=True)
+            self.prepare()
             data = grid.model_dump(mode="json", exclude_defaults=True)
-            self._restore()
             self.grid_file.write_text(yaml.dump(data, Dumper=Dumper, sort_keys=False, width=120), encoding="utf-8")
         except OSError as error:
             raise EnvironmentNotReady(f"{self.path}: cannot be written: {error}") from error
 
-    def _restore(self) -> None:
+    def prepare(self) -> None:
+        """Make what lies in the folder, which must be held. Where only tables are left, the results come from them.
+
+        Raises OSError if it cannot be written, UsageError if the tables are damaged.
+        """
+        for folder in (self.cells, self.logs):
+            folder.mkdir(exist_ok=True)
         if any(self.cells.iterdir()) or not (self.path / CELLS).exists():
             return
         for result in read_tables(self.path):
