@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import math
 import sys
 from pathlib import Path
 
@@ -22,17 +23,25 @@ from dynamix_ps.exit_codes import exit_code_of
 
 WORKLOAD = "fashion-cnn-clock"
 MODEL = "model"
+MOST_PER_S = 5000  # samples
 BETWEEN_S = 5.0  # two evaluations are never farther apart: 4,000 samples at 800 per second
 
 
 def workload_of(until_s: float) -> Workload:
     """The one of the published grids, for the first `until_s` seconds of training.
 
-    Nobody asks how well it learns, so an evaluation is short. The passes over the data are more than any contender
-    makes in that time, as `ppo` decides otherwise towards the end of training.
+    Nobody asks how well it learns, so an evaluation is short. There are more samples than any contender takes in that
+    time.
     """
-    shortened = {"epochs": 4, "most_epochs": None, "eval_samples": 4000, "test_samples": 500}
-    return load_workload("fashion-cnn-short").model_copy(update=shortened | {"limit_s": until_s + BETWEEN_S})
+    workload = load_workload("fashion-cnn-short")
+    changed = {
+        "epochs": math.ceil(MOST_PER_S * until_s / workload.train_samples),
+        "most_epochs": None,
+        "eval_samples": 4000,
+        "test_samples": 500,
+        "limit_s": until_s + BETWEEN_S,
+    }
+    return workload.model_copy(update=changed)
 
 
 def contender_of(name: str, folder: Path) -> Contender:
