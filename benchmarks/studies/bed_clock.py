@@ -11,8 +11,8 @@ sample of a contender over those of the fixed size, within the same span of trai
 
 Every run is kept as soon as it ends: those on the bed as cells of the suite in bed-clock/, whose tables are made from
 them, the rehearsed ones as rows of bed-clock/rehearsed.csv. The same command goes on from there, runs those again that
-failed, and renews the page. After `--limit-s` no run begins. Delete the folder to measure anew. `--quick` runs one seed
-of two contenders over a few seconds, to show that it works, and keeps them in bed-clock-quick/.
+told no clock, and renews the page. After `--limit-s` no run begins. Delete the folder to measure anew. `--quick` runs
+one seed of two contenders over a few seconds, to show that it works, and keeps them in bed-clock-quick/.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from benchmarks.suite.results import CellName, CellResult, CurvePoint
 from benchmarks.suite.runner import CellRunner
 from benchmarks.suite.scenario import load_scenario
 from benchmarks.suite.simulated import CoreTimes, computing_times, core_times, median_speed, simulated
-from benchmarks.suite.tables import export
+from benchmarks.suite.tables import CELLS, export, read_tables
 from dynamix_ps.errors import INTERRUPTED_EXIT_CODE, JobFailed
 from dynamix_ps.exit_codes import exit_code_of
 from dynamix_ps.launch.interrupts import Interrupts
@@ -124,14 +124,22 @@ def _main(arguments: Sequence[str] | None) -> int:
 
 
 def measure(check: Check, folder: GridFolder, deadline_s: float) -> tuple[dict[CellName, CellResult], bool]:
-    """Run what is missing on the bed. Returns the results that there are, and whether somebody interrupted.
+    """Run what is missing on the bed. Returns the results that tell a clock, and whether somebody interrupted.
+
+    They come from the tables, so they are the same where only these are left.
 
     Args:
         deadline_s: begin no cell after this moment of the monotonic clock.
 
-    Raises JobFailed if cells failed.
+    Raises JobFailed if a cell told no clock: it failed, diverged or was too slow.
     """
     console = make_console()
+
+    def known() -> dict[CellName, CellResult]:
+        export(folder.path)
+        every = read_tables(folder.path) if (folder.path / CELLS).exists() else ()
+        cells = set(check.cells())
+        return {one.name: one for one in every if one.name in cells and check.clock_of(one.curve) is not None}
 
     def wait() -> None:
         console.print("another grid runs on this machine, and two would slow each other down; waiting")
@@ -143,7 +151,8 @@ def measure(check: Check, folder: GridFolder, deadline_s: float) -> tuple[dict[C
     with folder.held(wait) as kept_folder, exclusive_machine(wait) as kept_machine, Interrupts() as interrupts:
         folder.prepare()
         runner = CellRunner(folder, (kept_folder, kept_machine), interrupts, command)
-        missing = [cell for cell in check.cells() if (one := folder.result(cell)) is None or one.ended == "failed"]
+        told = known()
+        missing = [cell for cell in check.cells() if cell not in told]
         for number, cell in enumerate(missing, start=1):
             if time.monotonic() > deadline_s:
                 break
@@ -151,17 +160,17 @@ def measure(check: Check, folder: GridFolder, deadline_s: float) -> tuple[dict[C
             if result is None:
                 break
             clock = check.clock_of(result.curve)
-            told = f"{result.ended} {result.reason}" if clock is None else f"{1e6 * clock:.0f} \u00b5s per sample"
-            console.print(f"[{number}/{len(missing)}] {cell}: {told}", highlight=False, markup=False, soft_wrap=True)
+            said = f"{result.ended} {result.reason}" if clock is None else f"{1e6 * clock:.0f} \u00b5s per sample"
+            console.print(f"[{number}/{len(missing)}] {cell}: {said}", highlight=False, markup=False, soft_wrap=True)
             if clock is None:
                 failed.append(cell)
-        export(folder.path)
+        told = known()
     if interrupts.count or failed:
         remove_leftovers()
     if failed:
         logs = "\n".join(f"{cell}: {folder.log_file(cell)}" for cell in failed)
-        raise JobFailed(f"{len(failed)} cells told no clock, the same command tries those that failed again:\n{logs}")
-    return {cell: one for cell in check.cells() if (one := folder.result(cell)) is not None}, interrupts.count > 0
+        raise JobFailed(f"{len(failed)} cells told no clock, the same command tries them again:\n{logs}")
+    return told, interrupts.count > 0
 
 
 def rehearse(
