@@ -111,7 +111,7 @@ def table_of(found: Sequence[Agreement]) -> list[dict[str, str]]:
             "measured": _in_words(one.measured),
             "rehearsed": _in_words(one.rehearsed),
             "rehearsed / measured": _in_words(one.off),
-            f"within {BAR:.0%}": f"**{one.verdict}**",
+            f"within {100 * BAR:g} %": f"**{one.verdict}**",
         }
         for one in found
     ]
