@@ -24,6 +24,7 @@ from dynamix_ps.metrics.network.meter import Traffic
 from dynamix_ps.metrics.network.monitor import NetworkMonitor
 from dynamix_ps.metrics.role_report import make_report
 from dynamix_ps.metrics.system import SystemSampler
+from dynamix_ps.rpc.access import ArbitratorAccess
 from dynamix_ps.rpc.encryption import certificates_for
 from dynamix_ps.rpc.observer import RoleObserver
 from dynamix_ps.run_record.json_lines import JsonLines, fields_of
@@ -178,4 +179,4 @@ def _observer(address: str | None, config: Config) -> RoleObserver | None:
     run_id, token = variables.get(variables.RUN_ID), variables.get(variables.TOKEN)
     if address is None or run_id is None or token is None:
         return None
-    return RoleObserver(address, run_id, token, config.timeouts, certificates_for(address, config))
+    return RoleObserver(ArbitratorAccess(address, run_id, token, config.timeouts, certificates_for(address, config)))

@@ -132,14 +132,13 @@ class Session:
         self._connect(plan)
 
     def _connect(self, plan: Plan) -> None:
-        settings = self.settings
-        if settings.arbitrator:
+        access = self.settings.arbitrator
+        if access:
             me = Registration(self.comm.rank, uuid.uuid4().hex, socket.gethostname(), os.getpid(), plan)
-            run, timeouts, bounds = (settings.run_id, settings.token), settings.timeouts, settings.bounds or ()
-            self._reporter.connect(settings.arbitrator, *run, me, timeouts, bounds, settings.certificates)
+            self._reporter.connect(access, me, self.settings.bounds or ())
         else:
             self.reporter.event("degraded", what="arbitrator", detail="no address given; batch sizes stay as they are")
-            logger.warning("mode %s but no arbitrator address: batch sizes stay as they are", settings.mode)
+            logger.warning("mode %s but no arbitrator address: batch sizes stay as they are", self.settings.mode)
 
     def newest_plan(self) -> Plan | None:
         """The newest plan that this worker can vote for."""

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import os
-import uuid
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dynamix_ps.certificates import Certificates
 from dynamix_ps.config import variables
 from dynamix_ps.config.load import load_config
 from dynamix_ps.config.schema import Config, Keep, Timeouts, Unit
 from dynamix_ps.data_planes import DATA_PLANES
 from dynamix_ps.errors import ConfigError, TrainingError
 from dynamix_ps.messages import Plan
+from dynamix_ps.rpc.access import ArbitratorAccess
 from dynamix_ps.rpc.encryption import certificates_for
 from worker_hooks.launched import check_connected
 from worker_hooks.learning_rate import Rule
@@ -39,9 +38,7 @@ class Settings:
     network: str  # source of network metrics, as in the cluster file
     timeouts: Timeouts
     run_dir: Path | None
-    run_id: str
-    arbitrator: str | None
-    token: str
+    arbitrator: ArbitratorAccess | None
     resume: Path | None
     slowdown: float
     at_once: tuple[int | None, ...] = ()  # samples that each worker computes at once; empty: no cluster file
@@ -49,7 +46,6 @@ class Settings:
     rehearsal: Path | None = None  # what a rehearsal goes by; none: the cluster is real
     lr: str = "follow"  # what happens to the script's learning rate
     keep: Keep = "global"  # what stays where the number of workers changes
-    certificates: Certificates | None = None  # of this host; none: calls to the arbitrator are not encrypted
 
     @property
     def decides_rate(self) -> bool:
@@ -89,16 +85,13 @@ class Settings:
             network=config.metrics.network if config else "off",
             timeouts=config.timeouts if config else Timeouts(),
             run_dir=Path(run_dir) if run_dir else None,
-            run_id=variables.get(variables.RUN_ID) or uuid.uuid4().hex[:8],
-            arbitrator=variables.get(variables.ARBITRATOR),
-            token=variables.get(variables.TOKEN) or "",
+            arbitrator=_arbitrator(config),
             resume=Path(resume) if resume else None,
             slowdown=_slowdown(),
             at_once=tuple(map(config.at_once, range(len(config.cluster.workers)))) if config else (),
             memory=config.memory if config else defaults["memory"].default,
             lr=config.lr if config else defaults["lr"].default,
             keep=config.elastic.keep if config else "global",
-            certificates=_certificates(config),
         )
         rehearsal = variables.get(variables.REHEARSAL)
         return settings.rehearsed(Path(rehearsal)) if rehearsal else settings
@@ -125,9 +118,12 @@ class Settings:
         return Plan(0, sizes)
 
 
-def _certificates(config: Config | None) -> Certificates | None:
-    arbitrator = variables.get(variables.ARBITRATOR)
-    return certificates_for(arbitrator, config) if arbitrator and config and config.mode != "off" else None
+def _arbitrator(config: Config | None) -> ArbitratorAccess | None:
+    address = variables.get(variables.ARBITRATOR)
+    if not address or config is None or config.mode == "off":
+        return None
+    run_id, token = variables.get(variables.RUN_ID) or "", variables.get(variables.TOKEN) or ""
+    return ArbitratorAccess(address, run_id, token, config.timeouts, certificates_for(address, config))
 
 
 def _first_sizes(config: Config) -> tuple[int, ...]:

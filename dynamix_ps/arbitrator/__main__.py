@@ -23,7 +23,7 @@ from dynamix_ps.config.load import load_config
 from dynamix_ps.config.schema import Config
 from dynamix_ps.errors import DynamixError, EnvironmentNotReady
 from dynamix_ps.policy.registry import findings, make_policy, policy_rng
-from dynamix_ps.rpc.encryption import certificates_for
+from dynamix_ps.rpc.encryption import arbitrators_certificates
 from dynamix_ps.rpc.server import Server
 from dynamix_ps.run_record.run_folder import RunFolder
 
@@ -76,7 +76,7 @@ def read_settings() -> Settings:
         )
     config_file, run_dir, run_id, token, address = (str(values[name]) for name in names)
     config = load_config(Path(config_file), findings)
-    certificates = certificates_for(address, config)
+    certificates = arbitrators_certificates(address, config)
     return Settings(config, RunFolder(Path(run_dir)), run_id, token, address, certificates, _servers_started(config))
 
 

@@ -15,8 +15,9 @@ convert     between protobuf and messages, with checks
 fields      checks of single values
 plan_rules  checks of plans
 
-The worker's side:
+The side of workers and other roles:
 
+access      where the arbitrator is, and how to prove who calls
 client      registers, reports and follows the plans, in threads of its own
 link        one connection of a worker
 observer    sends what a role sees of its connections

@@ -17,9 +17,8 @@ from typing import Any, NamedTuple
 
 import grpc
 
-from dynamix_ps.certificates import Certificates
-from dynamix_ps.config.schema import Timeouts
 from dynamix_ps.messages import PeerStatus, Plan, Registration, RoleReport, WindowRecord
+from dynamix_ps.rpc.access import ArbitratorAccess
 from dynamix_ps.rpc.backoff import backoff_s
 from dynamix_ps.rpc.link import Link, is_final, is_transient, reason
 from dynamix_ps.rpc.plan_rules import Bounds, wrong_plan
@@ -40,35 +39,19 @@ class ArbitratorClient:
     """A worker's connection to the arbitrator.
 
     Args:
-        address: host:port of the arbitrator.
+        access: where the arbitrator is, and what it wants to see.
         registration: who this worker is, and the plan it starts with.
-        timeouts: `rpc_s` is the deadline of every call, a third of `lease_s` the time between heartbeats.
         bounds: (smallest, largest) batch size of every worker. A plan beyond them is refused.
         on_event: called from a thread of the client with ("degraded" | "recovered", {"what", "detail"}).
-        certificates: with which calls are encrypted; none: they are not.
     """
 
-    def __init__(
-        self,
-        address: str,
-        run_id: str,
-        token: str,
-        registration: Registration,
-        timeouts: Timeouts,
-        bounds: Bounds,
-        on_event: OnEvent,
-        certificates: Certificates | None = None,
-    ) -> None:
-        self._address = address
-        self._certificates = certificates
-        self._run_id = run_id
-        self._token = token
+    def __init__(self, access: ArbitratorAccess, registration: Registration, bounds: Bounds, on_event: OnEvent) -> None:
+        self._access = access
         self._registration = registration
-        self._timeouts = timeouts
         self._bounds = bounds
         self._pid = os.getpid()
         self._rng = random.Random(registration.incarnation)
-        self._outage = _Outage(address, timeouts.lease_s, on_event)
+        self._outage = _Outage(access.address, access.timeouts.lease_s, on_event)
         self._on_event = on_event
         self._records: deque[_Queued] = deque(maxlen=MAX_QUEUED_RECORDS)
         self._newest: Plan | None = None
@@ -127,9 +110,7 @@ class ArbitratorClient:
         """Connect, serve the connection until it fails, wait, connect again, until closed or refused for good."""
         delays = backoff_s(FIRST_RETRY_S, LONGEST_RETRY_S, self._rng)
         while not self._closing.is_set():
-            link = Link(
-                self._address, self._run_id, self._token, self._registration, self._timeouts, self._certificates
-            )
+            link = Link(self._access, self._registration)
             try:
                 self._take(link.register(self._newest))
                 self._outage.over()
@@ -150,7 +131,7 @@ class ArbitratorClient:
 
     def _serve(self, link: Link) -> None:
         """Send records as they come and heartbeats in between. Return when closing; raise when a call fails."""
-        interval_s = self._timeouts.lease_s / 3
+        interval_s = self._access.timeouts.lease_s / 3
         due_s = time.monotonic()
         while not self._closing.is_set():
             self._wake.clear()

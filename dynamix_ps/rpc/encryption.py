@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from pathlib import Path
 from typing import Any
 
@@ -16,24 +17,43 @@ from dynamix_ps.errors import EnvironmentNotReady
 from dynamix_ps.rpc.channel import client_options
 
 
+# The environment says which certificates a role has: those in a folder, or none where the launcher knows that nothing
+# leaves the machine (`off`). Where it says nothing, what leaves the machine is in the clear only if the cluster file
+# says `insecure`.
+
+
 def certificates_for(arbitrator: str, config: Config) -> Certificates | None:
     """What a role needs to talk to the arbitrator at host:port; None: they talk in the clear.
-
-    The environment says which: a folder, or `off`, where the launcher knows that nothing leaves the machine. Where it
-    says nothing, calls are in the clear within this machine, and between machines if the cluster file says `insecure`.
 
     Raises:
         EnvironmentNotReady: the certificates cannot be used, or there are none for an arbitrator on another machine.
     """
+    host = split_host_port(arbitrator)[0]
+    stays_here = is_loopback(host) or bind_error(host, 0) is None
+    return _certificates(config, stays_here, f"the arbitrator is on another machine, {arbitrator}")
+
+
+def arbitrators_certificates(address: str, config: Config) -> Certificates | None:
+    """What the arbitrator needs to listen at host:port; None: it listens in the clear.
+
+    Raises:
+        EnvironmentNotReady: the certificates cannot be used, or there are none though other machines reach the address.
+    """
+    host = split_host_port(address)[0]
+    stays_here = is_loopback(host) and not _is_unspecified(host)
+    return _certificates(config, stays_here, f"arbitrator: other machines reach {address}, where it is to listen")
+
+
+def _certificates(config: Config, stays_here: bool, why: str) -> Certificates | None:
     told = variables.get(variables.TLS)
     if told not in (None, OFF):
         return Certificates.load(Path(str(told)))
-    if told == OFF or config.cluster.insecure or _is_here(split_host_port(arbitrator)[0]):
+    if told == OFF or config.cluster.insecure or stays_here:
         return None
     raise EnvironmentNotReady(
-        f"the arbitrator is on another machine, {arbitrator}, and {variables.TLS} is not set: the token of the run "
-        f"would go there unencrypted; make certificates by `dynamix certificates`, and set {variables.TLS} to the "
-        "folder of this host, or set `insecure: true` under `cluster` if you trust the network"
+        f"{why}, and {variables.TLS} is not set: the token of the run would go over the network unencrypted; make "
+        f"certificates by `dynamix certificates`, and set {variables.TLS} to the folder of this host, or set "
+        "`insecure: true` under `cluster` if you trust the network"
     )
 
 
@@ -58,9 +78,12 @@ def add_port(server: Any, address: str, certificates: Certificates | None) -> in
     return int(server.add_secure_port(address, credentials))
 
 
-def _is_here(host: str) -> bool:
-    """Whether an address is one of this machine, so that nothing that is sent there leaves it."""
-    return is_loopback(host) or bind_error(host, 0) is None
+def _is_unspecified(host: str) -> bool:
+    """Whether an address means all addresses of this machine."""
+    try:
+        return ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        return False
 
 
 def _as_bytes(certificates: Certificates) -> tuple[bytes, bytes, bytes]:

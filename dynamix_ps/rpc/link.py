@@ -8,12 +8,11 @@ from collections.abc import Iterator
 
 import grpc
 
-from dynamix_ps.certificates import Certificates
-from dynamix_ps.config.schema import Timeouts
 from dynamix_ps.messages import PeerStatus, Plan, Registration, RoleReport, WindowRecord
 from dynamix_ps.rpc import arbitrator_pb2 as pb
 from dynamix_ps.rpc import arbitrator_pb2_grpc as pb_grpc
 from dynamix_ps.rpc import convert
+from dynamix_ps.rpc.access import ArbitratorAccess
 from dynamix_ps.rpc.auth import credentials
 from dynamix_ps.rpc.encryption import open_channel
 
@@ -47,18 +46,10 @@ def reason(error: grpc.RpcError) -> str:
 class _Line:
     """A channel, and the credentials of its calls. `close` sets `closed` and ends calls under way."""
 
-    def __init__(
-        self,
-        address: str,
-        run_id: str,
-        token: str,
-        timeouts: Timeouts,
-        n_workers: int,
-        certificates: Certificates | None = None,
-    ) -> None:
-        self._rpc_s = timeouts.rpc_s
-        self._metadata = credentials(run_id, token)
-        self._channel = open_channel(address, certificates, n_workers)
+    def __init__(self, access: ArbitratorAccess, n_workers: int) -> None:
+        self._rpc_s = access.timeouts.rpc_s
+        self._metadata = credentials(access.run_id, access.token)
+        self._channel = open_channel(access.address, access.certificates, n_workers)
         self._stub = pb_grpc.ArbitratorStub(self._channel)  # type: ignore[no-untyped-call]
         self.closed = threading.Event()
 
@@ -82,16 +73,8 @@ class ObserverLink(_Line):
 class Link(_Line):
     """A connection of one worker. Calls raise grpc.RpcError."""
 
-    def __init__(
-        self,
-        address: str,
-        run_id: str,
-        token: str,
-        registration: Registration,
-        timeouts: Timeouts,
-        certificates: Certificates | None = None,
-    ) -> None:
-        super().__init__(address, run_id, token, timeouts, len(registration.plan.batch_sizes), certificates)
+    def __init__(self, access: ArbitratorAccess, registration: Registration) -> None:
+        super().__init__(access, len(registration.plan.batch_sizes))
         self._registration = registration
         self._identity = convert.identity_to_proto(registration.rank, registration.incarnation)
 

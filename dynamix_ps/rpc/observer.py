@@ -9,9 +9,8 @@ from collections.abc import Iterator
 
 import grpc
 
-from dynamix_ps.certificates import Certificates
-from dynamix_ps.config.schema import Timeouts
 from dynamix_ps.messages import RoleReport
+from dynamix_ps.rpc.access import ArbitratorAccess
 from dynamix_ps.rpc.backoff import backoff_s
 from dynamix_ps.rpc.client import FIRST_RETRY_S, LONGEST_RETRY_S
 from dynamix_ps.rpc.link import ObserverLink
@@ -27,17 +26,11 @@ class RoleObserver:
     does nothing.
     """
 
-    def __init__(
-        self, address: str, run_id: str, token: str, timeouts: Timeouts, certificates: Certificates | None = None
-    ) -> None:
-        """Returns at once.
-
-        `address` is host:port; `timeouts.rpc_s` the deadline of every call. Without `certificates`, calls are in the
-        clear.
-        """
-        self._timeouts = timeouts
+    def __init__(self, access: ArbitratorAccess) -> None:
+        """Returns at once."""
+        self._rpc_s = access.timeouts.rpc_s
         self._pid = os.getpid()
-        self._link = ObserverLink(address, run_id, token, timeouts, _CLUSTER_SIZE, certificates)
+        self._link = ObserverLink(access, _CLUSTER_SIZE)
         self._lock = threading.Lock()
         self._newest: RoleReport | None = None
         self._wake = threading.Event()
@@ -59,9 +52,9 @@ class RoleObserver:
             return
         self._closing.set()
         self._wake.set()
-        self._thread.join(self._timeouts.rpc_s)
+        self._thread.join(self._rpc_s)
         self._link.close()  # ends a call under way
-        self._thread.join(self._timeouts.rpc_s)
+        self._thread.join(self._rpc_s)
 
     def _run(self) -> None:
         delays = self._delays()

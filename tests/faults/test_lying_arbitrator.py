@@ -12,8 +12,10 @@ from typing import Any
 import grpc
 import pytest
 
+from dynamix_ps.config.schema import Timeouts
 from dynamix_ps.rpc import arbitrator_pb2 as pb
 from dynamix_ps.rpc import arbitrator_pb2_grpc as pb_grpc
+from dynamix_ps.rpc.access import ArbitratorAccess
 from dynamix_ps.rpc.plan_rules import LARGEST_STEP
 from tests.unit.worker_hooks.local_run import lines, make_run, train
 
@@ -49,14 +51,14 @@ class Liar(pb_grpc.ArbitratorServicer):
 
 
 @contextmanager
-def arbitrator(liar: Liar) -> Iterator[str]:
-    """The address of a server."""
+def arbitrator(liar: Liar) -> Iterator[ArbitratorAccess]:
+    """What leads to it."""
     server = grpc.server(futures.ThreadPoolExecutor(4))
     pb_grpc.add_ArbitratorServicer_to_server(liar, server)  # type: ignore[no-untyped-call]
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     try:
-        yield f"127.0.0.1:{port}"
+        yield ArbitratorAccess(f"127.0.0.1:{port}", "test", "t", Timeouts())
     finally:
         server.stop(0)
 
@@ -75,8 +77,8 @@ def arbitrator(liar: Liar) -> Iterator[str]:
 def test_a_wrong_plan_is_refused_once_and_the_right_one_after_it_counts(
     tmp_path: Path, lie: pb.Plan, problem: str
 ) -> None:
-    with arbitrator(Liar(lie)) as address:
-        run = make_run(tmp_path, mode="adapt", bounds=((1, 32),), arbitrator=address, token="t")
+    with arbitrator(Liar(lie)) as access:
+        run = make_run(tmp_path, mode="adapt", bounds=((1, 32),), arbitrator=access)
         train_until(run, lambda: run.batch_size == 12)
     degraded = [line["detail"] for line in lines(tmp_path) if line["kind"] == "degraded"]
     assert len(degraded) == 1
@@ -86,8 +88,8 @@ def test_a_wrong_plan_is_refused_once_and_the_right_one_after_it_counts(
 
 
 def test_an_answer_that_is_no_plan_is_an_outage_and_training_goes_on(tmp_path: Path) -> None:
-    with arbitrator(Liar(pb.Plan(version=2, batch_sizes=[-8]))) as address:
-        run = make_run(tmp_path, mode="adapt", bounds=((1, 32),), arbitrator=address, token="t")
+    with arbitrator(Liar(pb.Plan(version=2, batch_sizes=[-8]))) as access:
+        run = make_run(tmp_path, mode="adapt", bounds=((1, 32),), arbitrator=access)
         file = tmp_path / "workers" / "worker-0.jsonl"  # a thread writes it
         train_until(run, lambda: file.exists() and '"degraded"' in file.read_text())
     degraded = [line["detail"] for line in lines(tmp_path) if line["kind"] == "degraded"]

@@ -24,16 +24,17 @@ pytestmark = [
 REGISTERS = """
 started()
 if rank == 2:
+    from dataclasses import replace
     import grpc
     from dynamix_ps.messages import Plan, Registration
     from dynamix_ps.rpc.link import Link, reason
     from worker_hooks.settings import Settings
 
-    settings = Settings.from_environment()
+    access = Settings.from_environment().arbitrator
     me = Registration(rank, "life", "here", os.getpid(), Plan(0, (64, 64, 64)))
 
     def register(certificates, tries):
-        link = Link(settings.arbitrator, settings.run_id, settings.token, me, settings.timeouts, certificates)
+        link = Link(replace(access, certificates=certificates), me)
         for _ in range(tries):
             try:
                 link.register(None)
@@ -44,9 +45,9 @@ if rank == 2:
                 return "registered"
         return said
 
-    print("as told:", register(settings.certificates, 300), flush=True)
+    print("as told:", register(access.certificates, 300), flush=True)
     print("in the clear:", register(None, 1), flush=True)
-    print("token:", settings.token, flush=True)
+    print("token:", access.token, flush=True)
 finished()
 """
 CAPTURES = """

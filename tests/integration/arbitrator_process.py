@@ -10,14 +10,16 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
 from benchmarks.testbed.ports import free_port
 from dynamix_ps.config.load import dump_config
 from dynamix_ps.config.schema import Config, Timeouts
-from dynamix_ps.messages import Plan
+from dynamix_ps.messages import Plan, Registration
 from dynamix_ps.one_thread import ONE_THREAD
+from dynamix_ps.rpc.access import ArbitratorAccess
 from dynamix_ps.rpc.client import ArbitratorClient
 from tests.control_plane import registration, run_under
 
@@ -113,18 +115,16 @@ class ArbitratorProcess:
 class Worker:
     """A client and the events it told."""
 
-    def __init__(self, address: str, rank: int = 0, **changes: Any) -> None:
+    def __init__(self, address: str, rank: int = 0, me: Registration | None = None, **changes: Any) -> None:
+        """`me`: by default a first registration of this rank. `changes`: of the access."""
         self.events: list[tuple[str, dict[str, Any]]] = []
         self.rank = rank
-        settings: dict[str, Any] = {
-            "run_id": RUN_ID,
-            "token": TOKEN,
-            "registration": registration(rank),
-            "timeouts": Timeouts(rpc_s=0.5, lease_s=1.5),
-            "bounds": ((32, 1024),) * 3,
-        }
+        access = replace(ArbitratorAccess(address, RUN_ID, TOKEN, Timeouts(rpc_s=0.5, lease_s=1.5)), **changes)
         self.client = ArbitratorClient(
-            address, on_event=lambda kind, fields: self.events.append((kind, fields)), **(settings | changes)
+            access,
+            me or registration(rank),
+            ((32, 1024),) * 3,
+            on_event=lambda kind, fields: self.events.append((kind, fields)),
         )
 
     def kinds(self) -> list[str]:

@@ -18,6 +18,7 @@ from dynamix_ps.messages import Flow, RoleReport, SystemSample
 from dynamix_ps.rpc import arbitrator_pb2 as pb
 from dynamix_ps.rpc import arbitrator_pb2_grpc as pb_grpc
 from dynamix_ps.rpc import convert
+from dynamix_ps.rpc.access import ArbitratorAccess
 from dynamix_ps.rpc.auth import credentials
 from dynamix_ps.rpc.observer import RoleObserver
 from tests.integration.arbitrator_process import PATIENCE_S, RUN_ID, TOKEN, free_address, wait_until
@@ -68,7 +69,7 @@ def address() -> str:
 
 @contextmanager
 def observing(address: str, **timeouts: float) -> Iterator[RoleObserver]:
-    observer = RoleObserver(address, RUN_ID, TOKEN, Timeouts(**({"rpc_s": PATIENCE_S} | timeouts)))
+    observer = RoleObserver(ArbitratorAccess(address, RUN_ID, TOKEN, Timeouts(**({"rpc_s": PATIENCE_S} | timeouts))))
     try:
         yield observer
     finally:

@@ -116,7 +116,7 @@ def test_refused_for_good_is_one_event_and_silence(
 
 
 def test_a_replaced_process_goes_quiet_and_its_successor_goes_on(arbitrator: ArbitratorProcess) -> None:
-    old, new = Worker(arbitrator.address), Worker(arbitrator.address, registration=registration(0, "next-life"))
+    old, new = Worker(arbitrator.address), Worker(arbitrator.address, me=registration(0, "next-life"))
     old.client.start()
     wait_until(lambda: old.client.peers() != (), "the first one to register")
     new.client.start()
@@ -131,7 +131,7 @@ def test_a_replaced_process_goes_quiet_and_its_successor_goes_on(arbitrator: Arb
 
 def test_a_replaced_process_stays_replaced_after_a_restart(arbitrator: ArbitratorProcess) -> None:
     for incarnation in ("first", "second"):
-        worker = Worker(arbitrator.address, registration=registration(0, incarnation))
+        worker = Worker(arbitrator.address, me=registration(0, incarnation))
         worker.client.start()
         wait_until(lambda worker=worker: worker.client.peers() != (), "registration")
         worker.client.close(2.0)
@@ -139,7 +139,7 @@ def test_a_replaced_process_stays_replaced_after_a_restart(arbitrator: Arbitrato
     arbitrator.wait()
     arbitrator.start()
     arbitrator.wait_listening()
-    zombie = Worker(arbitrator.address, registration=registration(0, "first"))
+    zombie = Worker(arbitrator.address, me=registration(0, "first"))
     zombie.client.start()
     wait_until(lambda: ended(zombie), "the refusal")
     assert "'first' was replaced" in zombie.events[0][1]["detail"]

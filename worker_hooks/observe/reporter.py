@@ -12,9 +12,8 @@ import threading
 import time
 from typing import Any, NamedTuple, Protocol
 
-from dynamix_ps.certificates import Certificates
-from dynamix_ps.config.schema import Timeouts
 from dynamix_ps.messages import PeerStatus, Plan, Registration, RoleReport, WindowRecord
+from dynamix_ps.rpc.access import ArbitratorAccess
 from dynamix_ps.rpc.client import ArbitratorClient
 from dynamix_ps.rpc.plan_rules import Bounds
 from dynamix_ps.run_record.iteration_mark import IterationMark
@@ -100,20 +99,9 @@ class Reporter:
         """A window begins here: what the kernel has counted so far is in none. Never blocks."""
         self._queue.put(("begin_window", time.time(), {}))
 
-    def connect(
-        self,
-        address: str,
-        run_id: str,
-        token: str,
-        registration: Registration,
-        timeouts: Timeouts,
-        bounds: Bounds,
-        certificates: Certificates | None = None,
-    ) -> None:
+    def connect(self, access: ArbitratorAccess, registration: Registration, bounds: Bounds) -> None:
         """Connect to the arbitrator. Returns at once; an absent arbitrator is an event, not an error."""
-        self._client = ArbitratorClient(
-            address, run_id, token, registration, timeouts, bounds, on_event=self.tell, certificates=certificates
-        )
+        self._client = ArbitratorClient(access, registration, bounds, on_event=self.tell)
         self._client.start()
 
     def event(self, kind: str, **fields: Any) -> None:

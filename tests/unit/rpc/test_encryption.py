@@ -18,7 +18,7 @@ from dynamix_ps.certificates import Certificates
 from dynamix_ps.config.schema import Config
 from dynamix_ps.errors import EnvironmentNotReady
 from dynamix_ps.launch.authority import DAY_S, Authority
-from dynamix_ps.rpc.encryption import certificates_for, open_channel
+from dynamix_ps.rpc.encryption import arbitrators_certificates, certificates_for, open_channel
 from dynamix_ps.rpc.server import Server
 from tests.unit.arbitrator.service_bench import Bench, Scripted
 
@@ -120,6 +120,22 @@ def test_to_another_machine_somebody_must_say_what_counts(tmp_path: Path, monkey
     assert certificates_for(ELSEWHERE, config()) is None
 
 
+@pytest.mark.parametrize("address", [ELSEWHERE, "0.0.0.0:7117", "[::]:7117", "node-1.example:7117"])
+def test_an_arbitrator_that_others_reach_listens_in_the_clear_only_if_somebody_says_so(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("DYNAMIX_TLS", raising=False)
+    for own in (f"{HERE}:7117", "[::1]:7117", "localhost:7117"):
+        assert arbitrators_certificates(own, config()) is None
+    wanted = f"arbitrator: other machines reach {address}, where it is to listen, and DYNAMIX_TLS is not set"
+    with pytest.raises(EnvironmentNotReady, match=re.escape(wanted)) as refused:
+        arbitrators_certificates(address, config())
+    assert "`dynamix certificates`" in str(refused.value) and "`insecure: true`" in str(refused.value)
+    assert arbitrators_certificates(address, config(insecure=True)) is None
+    monkeypatch.setenv("DYNAMIX_TLS", "off")  # as the launcher says where all roles are on one machine
+    assert arbitrators_certificates(address, config()) is None
+
+
 def test_certificates_that_are_given_count_everywhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, authority: Authority
 ) -> None:
@@ -128,6 +144,7 @@ def test_certificates_that_are_given_count_everywhere(
     monkeypatch.setenv("DYNAMIX_TLS", str(tmp_path / "mine"))
     for address in (f"{HERE}:7117", ELSEWHERE):
         assert certificates_for(address, config(insecure=True)) == made
+        assert arbitrators_certificates(address, config()) == made
     monkeypatch.setenv("DYNAMIX_TLS", str(tmp_path / "nothing"))
     with pytest.raises(EnvironmentNotReady, match=r"/nothing/ca\.crt: No such file"):
         certificates_for(ELSEWHERE, config())

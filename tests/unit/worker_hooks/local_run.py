@@ -35,9 +35,7 @@ def settings_for(folder: Path | None = None, **changes: Any) -> Settings:
         "network": "off",
         "timeouts": Timeouts(),
         "run_dir": folder,
-        "run_id": "test",
         "arbitrator": None,
-        "token": "",
         "resume": None,
         "slowdown": 1.0,
     }

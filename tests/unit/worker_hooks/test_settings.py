@@ -28,4 +28,5 @@ def test_a_worker_does_not_send_its_token_in_the_clear_unasked(
         with pytest.raises(EnvironmentNotReady, match="DYNAMIX_TLS is not set"):
             Settings.from_environment()
     else:
-        assert Settings.from_environment().certificates is None
+        arbitrator = Settings.from_environment().arbitrator
+        assert arbitrator is None if mode == "'off'" else arbitrator and arbitrator.certificates is None
