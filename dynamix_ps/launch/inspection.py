@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from dynamix_ps.launch.host_links import HostLinks
 from dynamix_ps.launch.plan import hosts_with_roles
 
 _ANSWER_S = 60.0
+_LATE_S = 4.0  # hosts with which no connection is there by then are waited for after the others have tried their ways
 _RATES_S = 3.0  # for the rates of all ways together
 _LONGEST_RATE_S, _SHORTEST_RATE_S = 0.25, 0.05
 _TICK_S = 0.02
@@ -69,6 +70,8 @@ class Inspection:
     def __init__(self, config: Config, links: HostLinks, stopped: Callable[[], bool]) -> None:
         self._config, self._links, self._stopped = config, links, stopped
         self._asked_s: dict[str, float] = {}  # since 1970
+        self._began_s = 0.0  # monotonic
+        self._connected: set[str] = set()
         self._answers: dict[str, HostAnswer] = {}
         self._refused: dict[str, str] = {}
         self._tried: dict[str, list[Way]] = {}  # ways of which a host has not told yet
@@ -76,8 +79,15 @@ class Inspection:
 
     def run(self, rates: bool) -> HostReport | None:
         """Ask all hosts at once. With `rates`, then measure every way between them. None: stopped."""
-        if not (self._ask() and self._reach() and (not rates or self._measure())):
-            return None
+        self._ask()
+        tried: set[str] = set()  # hosts whose ways to each other were tried
+        for awaited in (self._awaited_soon, self._awaited):
+            if not self._wait(awaited):
+                return None
+            new = self._answers.keys() - tried
+            tried |= new
+            if new and not (self._reach(new) and (not rates or self._measure(new))):
+                return None
         silent = {host: self._why_silent(host) for host in self._links if host not in self._answers}
         answers = {host: self._answers[host] for host in self._links if host in self._answers}
         return HostReport(answers, silent, tuple(self._ways.values()))
@@ -87,6 +97,7 @@ class Inspection:
         now_s = time.time()
         if isinstance(message, Hello):
             self._asked_s[host] = now_s  # what was sent before waits for it
+            self._connected.add(host)
         elif isinstance(message, Inspected):
             on_the_way_s = max(0.0, now_s - self._asked_s[host] - message.took_s)
             ahead_s = message.clock_s - (now_s - on_the_way_s / 2)
@@ -96,23 +107,34 @@ class Inspection:
         elif isinstance(message, Refused):
             self._refused[host] = message.reason
 
-    def _ask(self) -> bool:
+    def _ask(self) -> None:
+        self._began_s = time.monotonic()
         for host, link in self._links.items():
             self._asked_s[host] = time.time()
             link.send(self._question(host))
-        return self._wait(lambda: [host for host in self._links if host not in self._answers])
 
-    def _reach(self) -> bool:
+    def _awaited(self) -> list[str]:
+        return [host for host in self._links if host not in self._answers]
+
+    def _awaited_soon(self) -> list[str]:
+        late = time.monotonic() - self._began_s > _LATE_S
+        return [host for host in self._awaited() if host in self._connected or not late]
+
+    def _reach(self, new: Collection[str]) -> bool:
+        """Try all ways to and from new hosts."""
         listening = {host: answer.facts for host, answer in self._answers.items() if not answer.facts.problem}
         for source in listening:
             self._try(source, [
                 Way(source, target, facts.address, port, key)
-                for target, facts in listening.items() if target != source for key, port in facts.ports.items()
+                for target, facts in listening.items() if target != source and (target in new or source in new)
+                for key, port in facts.ports.items()
             ], 0.0)  # fmt: skip
         return self._wait(lambda: self._tried)
 
-    def _measure(self) -> bool:
-        open_ways = {(way.source, way.target): way for way in self._ways.values() if not way.problem}
+    def _measure(self, new: Collection[str]) -> bool:
+        """Measure all ways to and from new hosts."""
+        ways = (way for way in self._ways.values() if way.source in new or way.target in new)
+        open_ways = {(way.source, way.target): way for way in ways if not way.problem}
         turns = list(rounds([host for host in self._links if host in self._answers]))
         rate_s = max(_SHORTEST_RATE_S, min(_LONGEST_RATE_S, _RATES_S / max(1, len(turns))))
         for pairs in turns:

@@ -20,7 +20,6 @@ from dynamix_ps.launch.command_link import AgentCommand, agent_argv
 
 _OPTIONS: Mapping[str, str | int] = {
     "BatchMode": "yes",  # nobody answers questions
-    "ConnectTimeout": 10,
     "ServerAliveInterval": 2,  # with the next one: an ssh whose link is cut ends after 10 s, later than the lease
     "ServerAliveCountMax": 4,
     "ControlMaster": "no",  # the end of a job must not end other sessions
@@ -30,6 +29,9 @@ _OPTIONS: Mapping[str, str | int] = {
     "ForwardAgent": "no",
     "ForwardX11": "no",
 }
+# Until a host counts as off, if the user's configuration does not say it: what is wrong with hosts is told within 10 s.
+# A host that is on answers at once, or when the first packets were lost and have gone again after 1 and 3 s.
+_CONNECT_S = 7
 _READ_S = 10.0
 _SSH_FAILED = 255  # exit code of ssh for its own errors
 _NOT_FOUND = 127  # of a shell
@@ -41,7 +43,11 @@ _ADVICE = (
     (r"Too many authentication failures", "name the key: IdentityFile and IdentitiesOnly for {host} in ~/.ssh/config"),
     (r"Permission denied", "`ssh {login}` must ask for nothing: run ssh-copy-id {login}, or ssh-add for the key"),
     (r"Connection refused", "start sshd there, or give its port for {host} in ~/.ssh/config"),
-    (r"timed out|No route to host|unreachable", "see whether the host is on, and what is between here and it"),
+    (
+        r"timed out|No route to host|unreachable",
+        "see whether the host is on, and what is between here and it; if it is slow, set ConnectTimeout for {host} "
+        "in ~/.ssh/config",
+    ),
     (r"[Nn]o such file|not found", "install the same environment under this path there: {python}"),
     (r"No module named", "install this package there, for {python}"),
 )
@@ -66,7 +72,8 @@ def ssh_command(host: str, address: str | None, environ: Mapping[str, str]) -> A
     there: tuple[str, ...] = (host,)
     if address is not None and to.casefold() == host.casefold():
         to, there = address, (f"-oHostName={address}", host)
-    options = (f"-o{name}={value}" for name, value in _OPTIONS.items())
+    limit = {"ConnectTimeout": _CONNECT_S} if configured.get("connecttimeout", "none") == "none" else {}
+    options = (f"-o{name}={value}" for name, value in {**_OPTIONS, **limit}.items())
     name = f"ssh to {configured.get('user', '')}@{to} port {configured.get('port', '22')}"
     shell = (ssh, *options, *there[:-1])
     argv = (*shell, host, _remote_command(environ))

@@ -16,7 +16,6 @@ from dynamix_ps.config.schema import Config
 from dynamix_ps.errors import EnvironmentNotReady
 from dynamix_ps.rpc.channel import client_options
 
-
 # The environment says which certificates a role has: those in a folder, or none where the launcher knows that nothing
 # leaves the machine (`off`). Where it says nothing, what leaves the machine is in the clear only if the cluster file
 # says `insecure`.

@@ -50,6 +50,19 @@ def test_doctor_tells_of_three_hosts_and_all_ways_between_them(hosts: ThreeHosts
     assert all(way["bytes_per_s"] > 0 and 0 < way["round_trip_s"] < 60 for way in told["links"])
 
 
+def test_a_host_that_is_off_is_in_the_table_and_the_ways_between_the_others_too(hosts: ThreeHosts, job: Path) -> None:
+    with hosts.switched_off("node-3", seen_from=LOGIN):
+        output = output_of(hosts, job, "doctor", "--hosts", "-c", "cluster.yaml", exit_code=3, on=LOGIN)
+    lines = output.splitlines()
+    assert [line.split()[:3] for line in lines if line.startswith("node-3")][:1] == [["node-3", "not", "known"]], output
+    (way,) = [line for line in lines if line.startswith("node-1") and " ms" in line]
+    assert "MB/s" in way
+    (reason,) = [line for line in lines if "host node-3: ssh to " in line]
+    assert "timed out" in reason
+    assert any("if it is slow, set ConnectTimeout for node-3" in line for line in lines), output
+    assert lines[-1] == "not ready: host node-3"
+
+
 def test_a_host_with_other_code_is_refused_by_name(hosts: ThreeHosts, job: Path, tmp_path: Path) -> None:
     other = Path(shutil.copytree(job, tmp_path / "other"))
     (other / "lib.py").write_text("WORD = 'old'\n")

@@ -212,17 +212,18 @@ def test_a_second_ctrl_c_kills_on_all_hosts(hosts: ThreeHosts, tmp_path: Path, s
 
 
 def test_ctrl_c_while_a_host_does_not_answer(hosts: ThreeHosts, tmp_path: Path, started: Launchers) -> None:
-    hosts.bed.unplug("node-3")
+    hosts.configure("Host node-3\n  ConnectTimeout 25\n")
     try:
-        started.append(job := hosts.launch(tmp_path, "-c", str(cluster_file(tmp_path, HOOK + TRAINS))))
-        seen = read_until(job, "run folder")
-        wait_for(lambda: set(ssh_clients(job)) >= {"node-3"}, "ssh")
-        job.send_signal(signal.SIGINT)
-        output = ends(job, 130, seen, limit_s=9)  # before ssh gives up
-        assert "training" not in output
-        assert_nothing_left(run_id_in(output))
+        with hosts.switched_off("node-3", seen_from=HOSTS[0]):
+            started.append(job := hosts.launch(tmp_path, "-c", str(cluster_file(tmp_path, HOOK + TRAINS))))
+            seen = read_until(job, "run folder")
+            wait_for(lambda: set(ssh_clients(job)) >= {"node-3"}, "ssh")
+            job.send_signal(signal.SIGINT)
+            output = ends(job, 130, seen, limit_s=20)  # before ssh gives up
     finally:
-        hosts.bed.plug("node-3")
+        hosts.configure("")
+    assert "training" not in output
+    assert_nothing_left(run_id_in(output))
 
 
 def test_a_killed_launcher_leaves_nothing_on_any_host(hosts: ThreeHosts, tmp_path: Path, started: Launchers) -> None:

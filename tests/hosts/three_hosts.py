@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.testbed import Bed, Link
+from benchmarks.testbed.commands import run
 from benchmarks.testbed.ssh_hosts import SSH, SshHosts
 from tests.launching import command_line, environment
 
@@ -47,6 +48,18 @@ class ThreeHosts(SshHosts):
     def ssh(self, *arguments: str, on: str) -> subprocess.Popen[bytes]:
         """The user's own ssh on a host."""
         return self.bed.popen(on, [str(self.folder / "bin" / "ssh"), *arguments], stdin=subprocess.DEVNULL)
+
+    @contextmanager
+    def switched_off(self, name: str, seen_from: str) -> Iterator[None]:
+        """A host that is off while packets from another one are still sent there, as through a router, and lost."""
+        neighbour = ("ip", "-n", self.bed.namespace(seen_from), "neigh")
+        run(*neighbour, "replace", ADDRESSES[name], "lladdr", "02:00:00:00:00:01", "dev", "eth0", "nud", "permanent")
+        self.bed.unplug(name)
+        try:
+            yield
+        finally:
+            self.bed.plug(name)
+            run(*neighbour, "del", ADDRESSES[name], "dev", "eth0")
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import selectors
 import time
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from dynamix_ps.config.resolve import resolved
 from dynamix_ps.config.schema import Config
+from dynamix_ps.launch import inspection
 from dynamix_ps.launch.agent_link import Deliver
 from dynamix_ps.launch.agent_messages import FromAgent, Hello, Inspect, Inspected, Reach, Reached, Refused, ToAgent
 from dynamix_ps.launch.host_links import HostLinks
@@ -24,20 +26,32 @@ CONFIG = resolved(Config.model_validate({"cluster": {**CLUSTER, "port": 9000}, "
 
 
 class PlayedAgent:
-    """A link whose agent answers at once. `ahead_s`: its clock. `closed`: addresses that it does not reach."""
+    """A link whose agent answers at once, or as soon as it `connects`.
+
+    `ahead_s`: its clock. `closed`: addresses that it does not reach.
+    """
 
     shares_run_folder, has_room = False, True
 
     def __init__(self, host: str, deliver: Deliver) -> None:
         self.host, self._deliver = host, deliver
         self.lost, self.ahead_s, self.refuses = "", 0.0, ""
+        self.connects: Callable[[], bool] = lambda: True
         self.closed: tuple[str, ...] = ()
         self.sent: list[ToAgent] = []
+        self._asked: list[ToAgent] = []
 
     def send(self, message: ToAgent) -> None:
         self.sent.append(message)
-        if self.lost:
-            return
+        if not self.lost:
+            self._asked.append(message)
+            self.tick()
+
+    def tick(self) -> None:
+        while self._asked and self.connects():
+            self._answer(self._asked.pop(0))
+
+    def _answer(self, message: ToAgent) -> None:
         if self.refuses:
             self._say(Refused(3, self.refuses))
         elif isinstance(message, Inspect):
@@ -55,8 +69,6 @@ class PlayedAgent:
         ports = {"": 41000, **question.ports}
         clock_s = time.time() + self.ahead_s
         return replace(FACTS, address=question.address, ports=ports, clock_s=clock_s)
-
-    def tick(self) -> None: ...
 
     def leave(self) -> None: ...
 
@@ -122,6 +134,40 @@ def test_hosts_that_are_lost_or_refuse_are_told_and_nobody_waits_for_them() -> N
     assert report.silent == {"a": "ssh ended", "b": "of another version"}
     assert set(report.answers) == {"c"}
     assert report.ways == ()
+
+
+def test_the_others_do_not_wait_for_a_host_that_is_slow_to_connect(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inspection, "_LATE_S", 0.0)
+    rig = Rig()
+    others = [rig.agents["a"], rig.agents["b"]]
+
+    def measured() -> bool:
+        return all(any(isinstance(m, Reach) and m.rate_s for m in agent.sent) for agent in others)
+
+    rig.agents["c"].connects = measured
+    report = rig.report(rates=True)
+    assert set(report.answers) == set(HOSTS)
+    tried = [(way.source, way.target) for way in report.ways if way.bytes_per_s]
+    assert sorted(tried) == sorted((source, target) for source in HOSTS for target in HOSTS if source != target)
+    asked = [m for agent in rig.agents.values() for m in agent.sent if isinstance(m, Reach) and m.rate_s]
+    assert len(asked) == len(tried), "no way is measured twice"
+
+
+def test_nobody_waits_for_a_host_that_never_connects(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inspection, "_LATE_S", 0.0)
+    rig = Rig()
+    off = rig.agents["c"]
+
+    def gives_up() -> bool:
+        """At the first look after the ways between the others were tried."""
+        if any(isinstance(message, Reach) for message in rig.agents["b"].sent):
+            off.lost = "timed out"
+        return False
+
+    off.connects = gives_up
+    report = rig.report()
+    assert report.silent == {"c": "timed out"}
+    assert {(way.source, way.target) for way in report.ways} == {("a", "b"), ("b", "a")}
 
 
 def test_a_signal_to_the_launcher_ends_the_questions() -> None:

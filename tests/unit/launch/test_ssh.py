@@ -16,9 +16,9 @@ READS = """\
 #!/bin/sh
 [ "$1" = -G ] || exit 9
 case $3 in
-big) printf 'user me\\nhostname big.example.org\\nport 2022\\nidentityfile ~/.ssh/a\\nidentityfile ~/.ssh/b\\n' ;;
+big) printf 'user me\\nhostname big.example.org\\nport 2022\\nconnecttimeout 20\\nidentityfile a\\nidentityfile b\\n' ;;
 odd) echo '/home/me/.ssh/config: line 3: Bad configuration option: prot' >&2; exit 255 ;;
-*) printf 'user me\\nhostname %s\\nport 22\\n' "$3" ;;
+*) printf 'user me\\nhostname %s\\nport 22\\nconnecttimeout none\\n' "$3" ;;
 esac
 """
 
@@ -66,6 +66,11 @@ def test_the_agent_gets_the_launchers_python_and_its_paths(environ: dict[str, st
 
 def test_nobody_is_asked_and_no_session_of_others_depends_on_it(environ: dict[str, str]) -> None:
     assert {"-oBatchMode=yes", "-oControlMaster=no", "-oRequestTTY=no"} < set(ssh_command("node", None, environ).argv)
+
+
+def test_a_host_that_is_off_is_known_soon_unless_the_user_says_that_it_may_be_slow(environ: dict[str, str]) -> None:
+    assert "-oConnectTimeout=7" in ssh_command("node", None, environ).argv
+    assert not any("ConnectTimeout" in word for word in ssh_command("big", None, environ).argv)
 
 
 def test_a_wrong_configuration_is_told_before_anything_starts(environ: dict[str, str]) -> None:
