@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("dynamix.arbitrator")
 
 MAX_STREAMS_PER_WORKER = 4  # it uses one; those before it may not have ended yet
+PEERS_S = 2.5e-4  # all workers ask for the states of all; at this age, making them takes about 1 % of a core
 MAX_REFUSAL_TEXTS = 100  # at most so many different refusals are journaled; all are counted
 
 
@@ -102,6 +103,8 @@ class Arbitrator:
         self._learning: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
         self._new_plan = asyncio.Event()
+        self._peers: tuple[PeerStatus, ...] = ()  # as they were at _peers_s
+        self._peers_s = -math.inf
         self._held: dict[int, Plan] = {}  # the newest plan a worker held when it registered, by rank
         self._streams: Counter[int] = Counter()  # open streams of plans by rank
         self._restarts = resumed.starts
@@ -186,9 +189,12 @@ class Arbitrator:
         self._links.add(report, self._clock())
 
     def heartbeat(self, rank: int, incarnation: str, iteration: int) -> tuple[PeerStatus, ...]:
-        """Renew a lease and return the state of all workers. Raises RefusalError."""
+        """Renew a lease and return the state of all workers, up to PEERS_S per worker old. Raises RefusalError."""
         self._heard(rank, incarnation, iteration)
-        return self._registry.peers(self._clock())
+        now_s = self._clock()
+        if now_s - self._peers_s >= PEERS_S * self._n_workers:
+            self._peers, self._peers_s = self._registry.peers(now_s), now_s
+        return self._peers
 
     def leave(self, rank: int, incarnation: str) -> None:
         """Stop waiting for this worker. Raises RefusalError."""

@@ -6,7 +6,7 @@ Whatever the bytes are, a call returns its reply or raises RefusalError.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping
-from typing import Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
@@ -17,6 +17,8 @@ from dynamix_ps.rpc.fields import count
 from dynamix_ps.rpc.refusals import MalformedMessageError
 
 _Request = TypeVar("_Request", bound=Message)
+_Value = TypeVar("_Value")
+_Reply = TypeVar("_Reply", bound=Message)
 
 
 class Service(Protocol):
@@ -42,6 +44,8 @@ class Calls:
 
     def __init__(self, service: Service) -> None:
         self._service = service
+        self._peers = _Newest(_heartbeat_reply)
+        self._plan = _Newest(convert.plan_to_proto)
 
     @property
     def unary(self) -> Mapping[str, Callable[[bytes], Message]]:
@@ -70,8 +74,7 @@ class Calls:
     def heartbeat(self, message: bytes) -> pb.HeartbeatReply:
         request = _read(pb.HeartbeatRequest, message)
         rank, incarnation = convert.identity_from_proto(request.identity)
-        peers = self._service.heartbeat(rank, incarnation, convert.iteration_from_proto(request))
-        return pb.HeartbeatReply(peers=[convert.peer_to_proto(peer) for peer in peers])
+        return self._peers.made_of(self._service.heartbeat(rank, incarnation, convert.iteration_from_proto(request)))
 
     def leave(self, message: bytes) -> pb.LeaveReply:
         request = _read(pb.LeaveRequest, message)
@@ -87,7 +90,24 @@ class Calls:
         rank, incarnation = convert.identity_from_proto(request.identity)
         newest_version = count("newest_version", request.newest_version)
         async for plan in self._service.plans(rank, incarnation, newest_version):
-            yield convert.plan_to_proto(plan)
+            yield self._plan.made_of(plan)
+
+
+def _heartbeat_reply(peers: tuple[PeerStatus, ...]) -> pb.HeartbeatReply:
+    return pb.HeartbeatReply(peers=[convert.peer_to_proto(peer) for peer in peers])
+
+
+class _Newest(Generic[_Value, _Reply]):
+    """The message of the newest value. One value goes to hundreds of workers, and its message is made once."""
+
+    def __init__(self, make: Callable[[_Value], _Reply]) -> None:
+        self._make = make
+        self._last: tuple[_Value, _Reply] | None = None
+
+    def made_of(self, value: _Value) -> _Reply:
+        if self._last is None or self._last[0] is not value:
+            self._last = value, self._make(value)
+        return self._last[1]
 
 
 def _read(kind: type[_Request], message: bytes) -> _Request:

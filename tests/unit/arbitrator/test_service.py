@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from dynamix_ps.arbitrator.journal import replay
+from dynamix_ps.arbitrator.service import PEERS_S
 from dynamix_ps.config.schema import BatchBounds
 from dynamix_ps.errors import EnvironmentNotReady
 from dynamix_ps.messages import Plan
@@ -213,6 +214,15 @@ def test_a_silent_worker_is_named_and_no_longer_waited_for(tmp_path: Path) -> No
         assert [line["rank"] for line in bench.lines("lease_back")] == [2]
 
     asyncio.run(story())
+
+
+def test_the_states_of_all_workers_are_not_made_for_each_of_them(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, Scripted())
+    bench.register_all()
+    told = bench.arbitrator.heartbeat(0, "life-0", 7)
+    assert bench.arbitrator.heartbeat(1, "life-1", 8) is told
+    bench.now_s += 3 * PEERS_S
+    assert [peer.iteration for peer in bench.arbitrator.heartbeat(2, "life-2", 9)] == [7, 8, 9]
 
 
 def test_nobody_alive_nothing_decided(tmp_path: Path) -> None:
