@@ -144,7 +144,7 @@ class Arbitrator:
             )
         self._heard(rank, registration.incarnation)
         self._held[rank] = held
-        if held.version == self._plan.version == 0:  # a static policy has first sizes of its own
+        if held.version == self._plan.version == 0 and held != self._plan:  # a static policy has first sizes of its own
             self._publish(held)
         self._adopt()
         return self._plan
