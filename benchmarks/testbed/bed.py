@@ -125,6 +125,11 @@ class Bed:
         """Put the host's cable back."""
         run("ip", "-n", self._switch, "link", "set", self._port(host), "up")
 
+    def crash(self, host: str) -> None:
+        """The host goes down: its cable is pulled, and all its processes are killed at once. `plug` brings it back."""
+        self.unplug(host)
+        removal.end_processes({self.inode(host)})
+
     def rename_interface(self, host: str, device: str) -> None:
         """Take the host's interface down, rename it, and bring it up again with the same addresses."""
         inside = ("ip", "-n", self.namespace(host), "link", "set")

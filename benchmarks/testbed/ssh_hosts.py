@@ -64,7 +64,7 @@ class SshHosts:
         Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # where sshd confines itself; its package makes it at boot
         for name in names:
             self.show_all(name)
-            self._start_sshd(name)
+            self.start_sshd(name)
 
     def configure(self, before: str) -> None:
         """Write the client's configuration, with `before` in front of what all hosts have in common."""
@@ -94,7 +94,8 @@ class SshHosts:
         """An environment in which `ssh` has this configuration."""
         return {**environ, "PATH": os.pathsep.join((str(self.folder / "bin"), environ.get("PATH", os.defpath)))}
 
-    def _start_sshd(self, name: str) -> None:
+    def start_sshd(self, name: str) -> None:
+        """Raises BedError if it does not start."""
         config, said = self.folder / f"sshd-{name}", self.folder / f"sshd-{name}.log"
         config.write_text(_SSHD_CONFIG.format(address=self._bed.address(name), folder=self.folder, name=name))
         with said.open("wb") as log:

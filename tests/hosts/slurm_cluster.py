@@ -74,6 +74,10 @@ class SlurmCluster:
         for name in NODES:
             (folder / f"spool-{name}").mkdir()
             self.start_node(name)
+        self.wait_until_idle()
+
+    def wait_until_idle(self) -> None:
+        """Until all nodes are free for jobs."""
         wait_for(lambda: self.run("sinfo", "-h", "-o", "%t %D") == f"idle {len(NODES)}\n", self._said(), _START_S)
 
     def start_node(self, name: str) -> None:

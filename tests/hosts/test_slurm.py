@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from tests.hosts.shown_commands import shown_words
-from tests.hosts.slurm_cluster import NODES, SlurmCluster, slurm_cluster, unavailable
+from tests.hosts.slurm_cluster import NODES, SlurmCluster, unavailable
 from tests.hosts.test_ssh import (
     ENDS,
     REAL,
@@ -26,7 +26,7 @@ from tests.hosts.test_ssh import (
     read_until_all_train,
     weights_in,
 )
-from tests.hosts.three_hosts import Launchers, cluster_file, ends, summary_in
+from tests.hosts.three_hosts import Launchers, cluster_file, ends, summary_in, three_workers
 from tests.launching import HOOK, ROOT, assert_nothing_left, command_line, run_id_in, wait_for
 
 pytestmark = [
@@ -37,22 +37,11 @@ pytestmark = [
 DYNAMIX = (sys.executable, "-m", "dynamix_ps.cli.main")
 
 
-@pytest.fixture(scope="module")
-def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:
-    with slurm_cluster(tmp_path_factory.mktemp("slurm")) as up:
-        yield up
-
-
 @pytest.fixture
 def started(slurm: SlurmCluster, started: Launchers) -> Iterator[Launchers]:
     """Commands to end with the test, should it fail, with all jobs."""
     yield started
     slurm.cancel_all()
-
-
-def three_workers(folder: Path, script: str, comm: str = "gloo") -> Path:
-    """A cluster file that names no hosts."""
-    return cluster_file(folder, script, {}, (64, 64, 64), comm)
 
 
 def submitted(slurm: SlurmCluster, folder: Path, *arguments: str) -> str:
@@ -213,21 +202,6 @@ def test_a_killed_agent_ends_the_job_and_names_its_node(
     assert "node-3: task 0: Killed" in output
     assert "(it ran worker-2)" in output
     gone_within(run_id_in(output), 10.0, agents)
-
-
-def test_a_cut_off_node_ends_the_job_on_both_sides(slurm: SlurmCluster, tmp_path: Path, started: Launchers) -> None:
-    file = three_workers(tmp_path, HOOK + TRAINS)
-    started.append(job := slurm.popen("salloc", "-N3", *DYNAMIX, "launch", "-c", str(file), cwd=tmp_path))
-    seen = read_until_all_train(job)
-    agents = agents_of(run_id_in(seen))
-    slurm.bed.unplug("node-2")
-    try:
-        gone_within(run_id_in(seen), 10.0, agents)
-        output = ends(job, 4, seen)
-    finally:
-        slurm.bed.plug("node-2")
-    assert "error: host node-2 is lost: nothing has come from it for 7 s" in output
-    assert "(it ran worker-1)" in output
 
 
 REFUSED = {

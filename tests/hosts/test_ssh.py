@@ -254,20 +254,6 @@ def test_a_killed_end_of_ssh_ends_the_job_and_names_the_host(
     gone_within(run_id_in(output), 10.0, agents)
 
 
-def test_a_cut_link_ends_the_job_on_both_sides_of_it(hosts: ThreeHosts, tmp_path: Path, started: Launchers) -> None:
-    started.append(job := hosts.launch(tmp_path, "-c", str(cluster_file(tmp_path, HOOK + TRAINS))))
-    seen = read_until_all_train(job)
-    agents = agents_of(run_id_in(seen))
-    hosts.bed.unplug("node-2")
-    try:
-        gone_within(run_id_in(seen), 10.0, agents)
-        output = ends(job, 4, seen)
-    finally:
-        hosts.bed.plug("node-2")
-    assert "error: host node-2 is lost: nothing has come from it for 7 s" in output
-    assert "(it ran worker-1)" in output
-
-
 WRONG = {
     "unknown-name": (
         {"nowhere": None},

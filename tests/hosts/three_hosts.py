@@ -75,17 +75,18 @@ def cluster_file(
     sizes: Sequence[int] = (),
     comm: str = "gloo",
     mode: str = "off",
+    **more: object,
 ) -> Path:
     """A cluster file whose workers, one per host, run a script with fixed sizes; its run folders lie beside it.
 
-    `hosts`: addresses by name. None of them: this machine alone.
+    `hosts`: addresses by name. None of them: this machine alone. `more`: keys of the file.
     """
     (folder / "worker.py").write_text(script)
     file = folder / "cluster.yaml"
     workers = [{"batch": size} for size in sizes] or [{}] * len(hosts)
     named = {"hosts": {name: {"address": address} for name, address in hosts.items()}} if hosts else {}
     keys = {"run_dir": str(folder / "runs"), "comm": comm, "mode": mode, "cluster": {**named, "workers": workers}}
-    file.write_text(json.dumps({"name": "t", **keys, "command": ["python", "worker.py"]}))  # JSON is YAML too
+    file.write_text(json.dumps({"name": "t", **keys, **more, "command": ["python", "worker.py"]}))  # JSON is YAML too
     return file
 
 
@@ -101,6 +102,17 @@ def ends(launcher: subprocess.Popen[str], exit_code: int, seen: str = "", limit_
     output = seen + launcher.communicate(timeout=limit_s)[0]
     assert launcher.returncode == exit_code, output
     return output
+
+
+def three_workers(folder: Path, script: str) -> Path:
+    """A cluster file that names no hosts."""
+    return cluster_file(folder, script, {}, (64, 64, 64))
+
+
+def lines_of(folder: Path, rank: int) -> list[dict[str, Any]]:
+    """What a worker of that run has recorded."""
+    file = folder / "runs" / "latest" / "workers" / f"worker-{rank}.jsonl"
+    return [json.loads(line) for line in file.read_text().splitlines()]
 
 
 def summary_in(folder: Path) -> dict[str, Any]:

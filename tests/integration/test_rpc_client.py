@@ -96,8 +96,8 @@ def test_an_arbitrator_that_comes_late_is_no_warning(tmp_path: Path) -> None:
     [
         ({"token": "guess"}, ["PERMISSION_DENIED", "token"]),
         ({"run_id": "run-2"}, ["FAILED_PRECONDITION", "found 'run-2', expected 'run-1'"]),
-        ({"registration": registration(7)}, ["INVALID_ARGUMENT", "rank: got 7, expected 0..2"]),
-        ({"registration": registration(0, plan=Plan(0, (1, 2)))}, ["INVALID_ARGUMENT", "got 2 sizes, expected 3"]),
+        ({"me": registration(7)}, ["INVALID_ARGUMENT", "rank: got 7, expected 0..2"]),
+        ({"me": registration(0, plan=Plan(0, (1, 2)))}, ["INVALID_ARGUMENT", "got 2 sizes, expected 3"]),
     ],
 )
 def test_refused_for_good_is_one_event_and_silence(
