@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import uuid
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -38,6 +39,7 @@ class Settings:
     network: str  # source of network metrics, as in the cluster file
     timeouts: Timeouts
     run_dir: Path | None
+    run_id: str
     arbitrator: ArbitratorAccess | None
     resume: Path | None
     slowdown: float
@@ -67,6 +69,7 @@ class Settings:
         if not DATA_PLANES[comm].uses_network:
             check_connected(os.environ)
         run_dir, resume = variables.get(variables.RUN_DIR), variables.get(variables.RESUME)
+        run_id = variables.get(variables.RUN_ID) or uuid.uuid4().hex[:8]
         defaults = Config.model_fields
         settings = cls(
             comm=comm,
@@ -85,7 +88,8 @@ class Settings:
             network=config.metrics.network if config else "off",
             timeouts=config.timeouts if config else Timeouts(),
             run_dir=Path(run_dir) if run_dir else None,
-            arbitrator=_arbitrator(config),
+            run_id=run_id,
+            arbitrator=_arbitrator(config, run_id),
             resume=Path(resume) if resume else None,
             slowdown=_slowdown(),
             at_once=tuple(map(config.at_once, range(len(config.cluster.workers)))) if config else (),
@@ -118,11 +122,11 @@ class Settings:
         return Plan(0, sizes)
 
 
-def _arbitrator(config: Config | None) -> ArbitratorAccess | None:
+def _arbitrator(config: Config | None, run_id: str) -> ArbitratorAccess | None:
     address = variables.get(variables.ARBITRATOR)
     if not address or config is None or config.mode == "off":
         return None
-    run_id, token = variables.get(variables.RUN_ID) or "", variables.get(variables.TOKEN) or ""
+    token = variables.get(variables.TOKEN) or ""
     return ArbitratorAccess(address, run_id, token, config.timeouts, certificates_for(address, config))
 
 

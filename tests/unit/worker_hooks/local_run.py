@@ -35,6 +35,7 @@ def settings_for(folder: Path | None = None, **changes: Any) -> Settings:
         "network": "off",
         "timeouts": Timeouts(),
         "run_dir": folder,
+        "run_id": "test",
         "arbitrator": None,
         "resume": None,
         "slowdown": 1.0,
