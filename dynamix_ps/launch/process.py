@@ -9,9 +9,12 @@ import subprocess
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dynamix_ps.errors import EnvironmentNotReady
-from dynamix_ps.launch.plan import RoleSpec
+
+if TYPE_CHECKING:  # it imports the whole schema of cluster files, and every role starts by way of this module
+    from dynamix_ps.launch.plan import RoleSpec
 
 _PR_SET_PDEATHSIG = 1
 _READ_BYTES = 1 << 16
