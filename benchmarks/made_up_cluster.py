@@ -67,7 +67,7 @@ def record(rank: int, window: int, plan: Plan, compute_s: float, duration_s: flo
         duration_s=duration_s,
         compute_s=compute_s,
         push_pull_s=0.1,
-        wait_s=duration_s - compute_s - 0.1,
+        wait_s=max(0.0, duration_s - compute_s - 0.1),  # rounding
         input_s=0.0,
         loss=2.3 - 2 * progress,
         accuracy=0.1 + 0.8 * progress,

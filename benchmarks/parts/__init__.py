@@ -6,7 +6,9 @@
     rehearsal           what a rehearsal costs beside plain training
     loader              samples per second of a DataLoader, with the hook and without
     probe               what watching the network costs
+    launch              seconds from the command to the first iteration on several hosts, beside torchrun
     decision            time of a decision of a policy
+    reporters           how soon a plan is out with hundreds of workers, and what the arbitrator takes up
     sim_speed           simulated iterations per second
     batch_times         time of a step over batch size on this machine: steps, cliffs, contention, heat
     ppo_reference       our PPO against a published one on a public task
@@ -18,6 +20,8 @@ Shared:
     comm_worker         a worker of `comm`
     comm_curve_worker   a worker of `comm_curve`
     comm_limits         what sums over a network can reach at best, and the bars
+    launch_worker       a worker of `launch`
+    reporter_process    a process that stands for many workers in `reporters`
     ppo_trainings       the tasks of `ppo_reference`, and one training
     memory_floor        the least time that a sum needs in shared memory
     probe_role          a role of `probe`

@@ -1,0 +1,151 @@
+"""A process that stands for many workers towards the arbitrator: of each one connection, its calls and its stream."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any
+
+from dynamix_ps.messages import Plan, Registration, RoleReport, WindowRecord
+from dynamix_ps.open_files import raise_open_files
+from dynamix_ps.rpc import arbitrator_pb2 as pb
+from dynamix_ps.rpc import convert
+from dynamix_ps.rpc.access import ArbitratorAccess
+from dynamix_ps.rpc.auth import credentials
+from dynamix_ps.rpc.channel import client_options
+
+_SERVICE = "/dynamix.arbitrator.Arbitrator/"
+_CALL_S = 60.0  # this machine may be slow
+_REGISTERING = 32  # at a time
+_FILES = 4096
+_PLAN_S = 5.0  # until a window without a new plan is over
+
+
+@dataclass(frozen=True)
+class Part:
+    """The workers of one process. `plan`: what all begin with."""
+
+    access: ArbitratorAccess
+    ranks: tuple[int, ...]
+    plan: Plan
+
+
+@dataclass(frozen=True)
+class Window:
+    """What they report. `alone`: the last record, which is sent when all others of all processes have arrived."""
+
+    reports: tuple[tuple[WindowRecord, RoleReport], ...]
+    alone: tuple[WindowRecord, RoleReport] | None
+
+
+def run(part: Part, pipe: Connection) -> None:
+    """The process: `ready`, then for each Window that comes `reported`, and after a word the times of the new plan."""
+    raise_open_files(_FILES)
+    asyncio.run(_serve(part, pipe))
+
+
+async def _serve(part: Part, pipe: Connection) -> None:
+    workers = {rank: _Worker(part, rank) for rank in part.ranks}
+    turns = asyncio.Semaphore(_REGISTERING)
+    await asyncio.gather(*(worker.begin(turns) for worker in workers.values()))
+    pipe.send("ready")
+    while (window := await asyncio.to_thread(pipe.recv)) is not None:
+        before = {worker.version for worker in workers.values()}
+        calls = [(workers[record.rank], _request(record, report)) for record, report in window.reports]
+        alone = window.alone and (workers[window.alone[0].rank], _request(*window.alone))
+        await asyncio.gather(*(worker.call("Report", request) for worker, request in calls))
+        pipe.send("reported")
+        await asyncio.to_thread(pipe.recv)
+        sent_s = time.monotonic()
+        if alone:
+            await alone[0].call("Report", alone[1])
+        pipe.send((sent_s if alone else None, await _arrivals(workers.values(), max(before))))
+        for worker in workers.values():
+            worker.check()
+    await asyncio.gather(*(worker.leave() for worker in workers.values()))
+    pipe.send("left")
+
+
+async def _arrivals(workers: Any, version: int) -> tuple[Plan | None, list[float]]:
+    """The plan that is newer than `version`, and when it came to each worker; nothing if none comes."""
+    try:
+        await asyncio.wait_for(asyncio.gather(*(worker.newer(version) for worker in workers)), _PLAN_S)
+    except asyncio.TimeoutError:
+        return None, []
+    plan = convert.plan_from_proto(pb.Plan.FromString(next(iter(workers)).newest))
+    return plan, [worker.came_s for worker in workers]
+
+
+def _request(record: WindowRecord, report: RoleReport) -> bytes:
+    identity = convert.identity_to_proto(record.rank, _incarnation(record.rank))
+    observed = convert.role_report_to_proto(report)
+    return pb.ReportRequest(
+        identity=identity, record=convert.record_to_proto(record), observed=observed
+    ).SerializeToString()
+
+
+def _incarnation(rank: int) -> str:
+    return f"life-{rank}"
+
+
+class _Worker:
+    """One worker: it registers, follows the plans, and keeps its lease."""
+
+    def __init__(self, part: Part, rank: int) -> None:
+        import grpc.aio  # not before dynamix_ps.rpc, which switches handlers of forks off
+
+        access, self._plan, self._rank = part.access, part.plan, rank
+        self._metadata = credentials(access.run_id, access.token)
+        self._beat_s = access.timeouts.lease_s / 3
+        options = client_options(len(part.plan.batch_sizes))
+        self._channel: Any = grpc.aio.insecure_channel(access.address, options=options)
+        self._identity = convert.identity_to_proto(rank, _incarnation(rank))
+        self._tasks: list[asyncio.Task[None]] = []
+        self._changed = asyncio.Event()
+        self.version, self.newest, self.came_s = 0, b"", 0.0
+
+    async def begin(self, turns: asyncio.Semaphore) -> None:
+        registration = Registration(self._rank, _incarnation(self._rank), "host", 1, self._plan)
+        async with turns:
+            await self.call("Register", convert.registration_to_proto(registration).SerializeToString())
+        self._tasks = [asyncio.create_task(self._follow()), asyncio.create_task(self._keep_lease())]
+
+    async def call(self, name: str, request: bytes) -> None:
+        await self._channel.unary_unary(_SERVICE + name)(
+            request, metadata=self._metadata, timeout=_CALL_S, wait_for_ready=True
+        )
+
+    async def newer(self, version: int) -> None:
+        """Wait for a plan that is newer than this one."""
+        while self.version <= version:
+            self._changed.clear()
+            await self._changed.wait()
+
+    def check(self) -> None:
+        """Raises what has ended its stream or its heartbeats."""
+        for task in self._tasks:
+            if task.done():
+                task.result()
+
+    async def leave(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await self.call("Leave", pb.LeaveRequest(identity=self._identity).SerializeToString())
+        await self._channel.close()
+
+    async def _follow(self) -> None:
+        request = pb.PlansRequest(identity=self._identity, newest_version=0).SerializeToString()
+        async for plan in self._channel.unary_stream(f"{_SERVICE}Plans")(request, metadata=self._metadata):
+            self.came_s, self.newest = time.monotonic(), plan
+            self.version = pb.Plan.FromString(plan).version
+            self._changed.set()
+
+    async def _keep_lease(self) -> None:
+        await asyncio.sleep(random.random() * self._beat_s)
+        request = pb.HeartbeatRequest(identity=self._identity, iteration=1).SerializeToString()
+        while True:
+            await self.call("Heartbeat", request)
+            await asyncio.sleep(self._beat_s)
