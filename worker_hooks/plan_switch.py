@@ -99,7 +99,7 @@ class PlanSwitch:
     def _schedule(self, iteration: int, plan: Plan) -> None:
         if self._missing:
             sizes = [0 if rank in self._missing else size for rank, size in enumerate(plan.batch_sizes)]
-            total = sum(sizes) if self._keep == "local" and any(sizes) else plan.global_batch
+            total = sum(sizes) if self._keep != "global" and any(sizes) else plan.global_batch
             bounds = self._bounds or [(0, total)] * len(sizes)
             allowed = [(0, 0) if rank in self._missing else own for rank, own in enumerate(bounds)]
             plan = shared_out(plan, total, sizes, allowed)

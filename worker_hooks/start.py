@@ -176,7 +176,7 @@ def plan_for(
     """
     sizes, total = plan.batch_sizes, plan.global_batch
     if len(sizes) != len(first_sizes):
-        if keep == "local":
+        if keep != "global":
             total = max(round(total / sum(map(bool, sizes)) * len(first_sizes)), 1)
         return shared_out(plan, total, first_sizes, bounds)
     if bounds is None:

@@ -89,7 +89,8 @@ class Arbitrator:
         self._registry = Registry(self._n_workers, config.timeouts.lease_s, resumed.retired)
         self._links = Links(self._n_workers, n_servers or len(role_hosts(config.cluster).servers))
         self._windows = Windows(self._n_workers, closed=resumed.window)
-        self._plan = resumed.plan or Plan(0, config.initial_sizes())
+        self._first_sizes = config.initial_sizes()
+        self._plan = resumed.plan or Plan(0, self._first_sizes)
         if len(self._plan.batch_sizes) != self._n_workers:
             raise EnvironmentNotReady(
                 f"arbitrator: the journal's plan has {len(self._plan.batch_sizes)} sizes, but the cluster file has "
@@ -318,7 +319,7 @@ class Arbitrator:
             links,
             servers,
             self._config.lr_rule,
-            reference_batch=reference_batch(closed.records, self._config.initial_sizes()),
+            reference_batch=reference_batch(closed.records, self._first_sizes),
             lr_steps=self._rate.observe(closed.records) if self._rate else (1.0,),
             ring=self._ring,
         )

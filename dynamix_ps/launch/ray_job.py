@@ -29,6 +29,7 @@ from dynamix_ps.errors import EnvironmentNotReady, UsageError
 from dynamix_ps.launch.command_link import AgentCommand
 
 ADDRESS = "RAY_ADDRESS"
+_OF_THIS_PROCESS = "local"  # Ray's word for a cluster that begins and ends with the process
 _DRIVER = ("-m", "dynamix_ps.launch.ray_driver")
 _STREAM = ("-m", "dynamix_ps.launch.ray_stream")
 _END_S = 10.0  # of the driver, after its input
@@ -139,7 +140,7 @@ def ray_job(environ: Mapping[str, str]) -> RayJob | None:
     RAY_ADDRESS may also be that of a dashboard, for `ray job submit`, or ask for a cluster of the process alone.
     """
     address = environ.get(ADDRESS, "")
-    return None if address in ("", "local") or address.startswith(("http://", "https://")) else RayJob(environ)
+    return None if address in ("", _OF_THIS_PROCESS) or address.startswith(("http://", "https://")) else RayJob(environ)
 
 
 def advice(host: str, exit_code: int, lines: Sequence[str], spoke: bool) -> str:
