@@ -22,6 +22,7 @@ from tests.hosts.three_hosts import (
     ThreeHosts,
     cluster_file,
     ends,
+    lines_of,
     ssh_clients,
     summary_in,
 )
@@ -79,6 +80,24 @@ run.close()
 """
 
 
+# Workers vote for the plans PLANS, which are (first iteration, version, sizes), one iteration before they take effect.
+FOLLOWS = """
+import itertools
+
+from dynamix_ps.messages import Plan
+from worker_hooks.session import Session
+
+iterations = itertools.count()
+
+def newest_plan(session):
+    now = next(iterations)
+    held = [Plan(version, tuple(sizes)) for first, version, sizes in PLANS if first <= now + 1]
+    return held[-1] if held else None
+
+Session.newest_plan = newest_plan
+"""
+
+
 def runs(pid: int) -> bool:
     return bool(command_line(f"{pid}"))  # a zombie has none
 
@@ -111,6 +130,16 @@ def weights_in(output: str) -> list[str]:
     return [line.split("weights ")[1] for line in output.splitlines() if "| weights" in line]
 
 
+def applied_plans(folder: Path) -> list[tuple[int, int, list[int]]]:
+    """(first iteration, version, sizes) of all plans that the workers of the newest run have followed."""
+    of_all = [
+        [(line["iteration"], line["version"], line["batch_sizes"]) for line in lines if line["kind"] == "plan_applied"]
+        for lines in (lines_of(folder, rank) for rank in range(len(HOSTS)))
+    ]
+    assert of_all[0] == of_all[1] == of_all[2]
+    return of_all[0]
+
+
 def numbers_in(weights: str) -> list[float]:
     return [float(number) for number in weights.split()]
 
@@ -132,16 +161,24 @@ def test_the_example_with_three_hosts_trains_and_adapts(hosts: ThreeHosts, tmp_p
     assert_nothing_left(run_id_in(output))
 
 
+@pytest.mark.timeout(180)
 @pytest.mark.parametrize("comm", ["gloo", "byteps"])
 def test_the_weights_are_those_of_one_host(hosts: ThreeHosts, tmp_path: Path, started: Launchers, comm: str) -> None:
-    """With the same sizes on both. A ring adds in one order; a server for several hosts adds as gradients come in."""
-    script, sizes = REAL.replace("ITERATIONS", "60"), (96, 64, 32)
-    file = cluster_file(tmp_path, script, sizes=sizes, comm=comm)
+    """With the same plans at the same iterations: those of three hosts are recorded, and one host follows them.
+
+    A ring adds in one order; a server for several hosts adds as gradients come in.
+    """
+    script, sizes = REAL.replace("ITERATIONS", "100"), (96, 64, 32)
+    adapts = {"policy": {"name": "random"}, "batch": {"min": 8, "max": 128}, "window": 4, "lr_rule": "linear"}
+    file = cluster_file(tmp_path, script, sizes=sizes, comm=comm, mode="adapt", **adapts)
     started.append(three := hosts.launch(tmp_path, "-c", str(file)))
-    over_ssh = weights_in(ends(three, 0))
-    file = cluster_file(tmp_path, script, {}, sizes, comm)
+    over_ssh = weights_in(ends(three, 0, limit_s=80))
+    plans = applied_plans(tmp_path)
+    assert len(plans) >= 2, "sizes have changed"
+    file = cluster_file(tmp_path, f"PLANS = {plans!r}\n{FOLLOWS}{script}", {}, sizes, comm, "observe", **adapts)
     started.append(one := dynamix("launch", "-c", str(file), cwd=tmp_path))
-    on_one_host = weights_in(ends(one, 0))
+    on_one_host = weights_in(ends(one, 0, limit_s=80))
+    assert applied_plans(tmp_path) == plans
     assert (len(set(over_ssh)), len(set(on_one_host))) == (1, 1)
     if comm == "gloo":
         assert on_one_host == over_ssh
