@@ -8,6 +8,7 @@ import signal
 import subprocess
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -166,10 +167,17 @@ def test_the_example_with_three_hosts_trains_and_adapts(hosts: ThreeHosts, tmp_p
 def test_the_weights_are_those_of_one_host(hosts: ThreeHosts, tmp_path: Path, started: Launchers, comm: str) -> None:
     """With the same plans at the same iterations: those of three hosts are recorded, and one host follows them.
 
-    A ring adds in one order; a server for several hosts adds as gradients come in.
+    Each worker has one thread: two add in another order, and a worker alone on its host would have all cores. A ring
+    adds in one order; a server for several hosts adds as gradients come in.
     """
     script, sizes = REAL.replace("ITERATIONS", "100"), (96, 64, 32)
-    adapts = {"policy": {"name": "random"}, "batch": {"min": 8, "max": 128}, "window": 4, "lr_rule": "linear"}
+    adapts: dict[str, Any] = {
+        "policy": {"name": "random"},
+        "batch": {"min": 8, "max": 128},
+        "window": 4,
+        "lr_rule": "linear",
+        "env": {"OMP_NUM_THREADS": "1"},
+    }
     file = cluster_file(tmp_path, script, sizes=sizes, comm=comm, mode="adapt", **adapts)
     started.append(three := hosts.launch(tmp_path, "-c", str(file)))
     over_ssh = weights_in(ends(three, 0, limit_s=80))
