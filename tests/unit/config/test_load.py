@@ -303,6 +303,13 @@ def test_bombs_end_quickly_with_a_short_message(tmp_path: Path, hostile: str, pa
     assert sum(map(len, found)) < 10_000
 
 
+def test_a_large_cluster_is_no_bomb(tmp_path: Path) -> None:
+    config = Config(cluster=Cluster(workers=(Worker(batch=64),) * 1024))
+    file = tmp_path / "cluster.yaml"
+    file.write_text(dump_config(config))
+    assert len(load_config(file).cluster.workers) == 1024
+
+
 @pytest.mark.parametrize(
     ("content", "part"),
     [
