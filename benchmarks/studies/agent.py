@@ -19,9 +19,7 @@ first: two workloads. `--plan` says what is left and how long it takes, and runs
 
 from __future__ import annotations
 
-import argparse
 import json
-import math
 import signal
 import sys
 import tempfile
@@ -30,11 +28,11 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks.report.page import RESULTS
 from benchmarks.studies.agent_answers import Runs
 from benchmarks.studies.agent_cells import QUESTIONS, WORKLOADS, cells, core_seconds
 from benchmarks.studies.agent_page import figures_of, write_page
 from benchmarks.studies.rehearsed_cells import Cell, Name, Row, Table, outcome_of, run_missing
+from benchmarks.studies.study import resumable_arguments
 from dynamix_ps.exit_codes import exit_code_of
 from dynamix_ps.rehearsal.outcome import Target
 from dynamix_ps.rehearsal.power import pairs_needed
@@ -50,13 +48,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _main(arguments: Sequence[str] | None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the answers here")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the page (default: %(default)s)")
-    parser.add_argument("--quick", action="store_true", help="only the cells that decide first, of two workloads")
+    parser = resumable_arguments(__doc__, quick="only the cells that decide first, of two workloads")
     parser.add_argument("--plan", action="store_true", help="say what is left, and run nothing")
-    parser.add_argument("--jobs", type=int, default=2, help="runs at a time (default: %(default)s)")
-    parser.add_argument("--limit-s", type=float, default=math.inf, help="begin no run after this time")
     args = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that its runs end, too
     table = Table(args.out / "agent" / "cells.csv")

@@ -17,11 +17,8 @@ one seed of two contenders over a few seconds, to show that it works, and keeps 
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import json
-import math
-import os
 import sys
 import tempfile
 import time
@@ -29,10 +26,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.report.page import RESULTS, markdown, update_page
+from benchmarks.report.page import markdown, update_page
 from benchmarks.studies.bed_clock_answers import Agreement, Clocks, Span, agreements, table_of
 from benchmarks.studies.bed_clock_cell import MODEL, WORKLOAD, command_of, contender_of, workload_of
 from benchmarks.studies.rehearsed_cells import Cell, Name, Table, Workplace, cell_of, outcome_of, run_missing
+from benchmarks.studies.study import resumable_arguments
 from benchmarks.suite.cleanup import remove_leftovers
 from benchmarks.suite.grid_folder import GridFolder
 from benchmarks.suite.machine_lock import exclusive_machine
@@ -97,12 +95,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _main(arguments: Sequence[str] | None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the page (default: %(default)s)")
-    parser.add_argument("--quick", action="store_true", help="too small for meaningful figures; shows that it works")
-    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="rehearsals at a time")
-    parser.add_argument("--limit-s", type=float, default=math.inf, help="begin no run after this time")
+    parser = resumable_arguments(__doc__, quick="too small for meaningful figures; shows that it works")
     args = parser.parse_args(arguments)
     check, console = QUICK if args.quick else FULL, make_console()
     deadline_s, folder = time.monotonic() + args.limit_s, GridFolder(args.out / check.stem)

@@ -17,9 +17,7 @@ after a change of code that decides runs: policies, simulator, rehearsal.
 
 from __future__ import annotations
 
-import argparse
 import json
-import math
 import signal
 import statistics
 import sys
@@ -27,11 +25,12 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.report.page import RESULTS, where
+from benchmarks.report.page import where
 from benchmarks.studies.paper_mode_answers import Readings
 from benchmarks.studies.paper_mode_cells import TRAINING, cells, train_reading
 from benchmarks.studies.paper_mode_page import STEM, figures, write_page
 from benchmarks.studies.rehearsed_cells import Cell, Table, outcome_of, run_missing
+from benchmarks.studies.study import resumable_arguments
 from dynamix_ps.exit_codes import exit_code_of
 from dynamix_ps.terminal import make_console, progress_bar
 
@@ -43,12 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _main(arguments: Sequence[str] | None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the page (default: %(default)s)")
-    parser.add_argument("--quick", action="store_true", help="the first seed of one workload alone")
-    parser.add_argument("--limit-s", type=float, default=math.inf, help="begin no run after this time")
-    parser.add_argument("--jobs", type=int, default=2, help="runs at a time (default: %(default)s)")
+    parser = resumable_arguments(__doc__, quick="the first seed of one workload alone")
     args = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that its runs end, too
     began_s, console = time.monotonic(), make_console()

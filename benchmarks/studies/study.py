@@ -1,8 +1,10 @@
-"""Writes the result of a study: NAME.csv, NAME.png and, in NAME.md, its table with command, time and machine."""
+"""What studies share: options, and the files of a result: NAME.csv, NAME.png and, in NAME.md, its table."""
 
 from __future__ import annotations
 
 import argparse
+import math
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -44,3 +46,15 @@ def run_study(name: str, doc: str | None, measure: Callable[[bool], Study], simu
     block = f"`{command}`: {seconds:,.0f} s on {where()}.{' Simulated.' * simulated}\n\n{markdown(study.table)}\n"
     update_page(args.out / f"{stem}.md", block)
     print(block)
+
+
+def resumable_arguments(doc: str | None, quick: str) -> argparse.ArgumentParser:
+    """Options of a study that keeps every run as soon as it ends, and goes on where it was. `quick`: about --quick."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the page (default: %(default)s)")
+    parser.add_argument("--quick", action="store_true", help=quick)
+    cores = len(os.sched_getaffinity(0))
+    parser.add_argument("--jobs", type=int, default=cores, help="rehearsed runs at a time (default: %(default)s)")
+    parser.add_argument("--limit-s", type=float, default=math.inf, help="begin no run after this time")
+    return parser
