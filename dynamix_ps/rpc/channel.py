@@ -11,6 +11,7 @@ STREAMS_PER_CONNECTION = 16  # a worker uses two: one for plans, one for the oth
 METADATA_BYTES = 16_384  # credentials take less than 1,000
 SPARE_CONNECTIONS = 4096  # so many strangers at a time do not keep a worker out; each takes up some 20 kB
 SPARE_FILES = 256
+SPARE_CALLS = 4096  # of strangers, that wait at a time
 
 
 def message_limit_bytes(n_workers: int) -> int:
@@ -41,6 +42,8 @@ def server_options(n_workers: int) -> Options:
     return [
         *_limits(n_workers),
         ("grpc.max_allowed_incoming_connections", connection_limit(n_workers)),
+        ("grpc.server.max_pending_requests", waiting_limit(n_workers)),  # above it, some are cancelled
+        ("grpc.server.max_pending_requests_hard_limit", waiting_limit(n_workers)),  # above it, all are
         ("grpc.server_handshake_timeout_ms", 1000 * IDLE_S),
         ("grpc.max_connection_idle_ms", 1000 * IDLE_S),
         ("grpc.max_concurrent_streams", STREAMS_PER_CONNECTION),
@@ -56,6 +59,15 @@ def connection_limit(n_workers: int) -> int:
     on open files does not permit so many. SPARE_FILES of it stay free for the journal and the policy's file."""
     wanted = SPARE_CONNECTIONS + 4 * n_workers
     return max(1, raise_open_files(wanted + SPARE_FILES) - SPARE_FILES)
+
+
+def waiting_limit(n_workers: int) -> int:
+    """Calls that wait at a time until the event loop takes them: up to four per worker and SPARE_CALLS.
+
+    Without a limit of ours, gRPC cancels calls at random from 1,000 on: fewer than a large cluster makes at the end of
+    a window, while the arbitrator decides.
+    """
+    return SPARE_CALLS + 4 * n_workers
 
 
 def _limits(n_workers: int) -> Options:

@@ -18,7 +18,12 @@ from dynamix_ps.rpc.encryption import open_channel
 
 STREAM_DEADLINES = 15  # a stream of plans ends after this many `rpc_s`, and the client opens another
 
-_TRANSIENT = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.NOT_FOUND)
+_TRANSIENT = (
+    grpc.StatusCode.UNAVAILABLE,
+    grpc.StatusCode.DEADLINE_EXCEEDED,
+    grpc.StatusCode.NOT_FOUND,
+    grpc.StatusCode.CANCELLED,  # by a server that stops, or on which too many calls wait
+)
 _FINAL = (
     grpc.StatusCode.PERMISSION_DENIED,
     grpc.StatusCode.FAILED_PRECONDITION,
@@ -28,7 +33,8 @@ _FINAL = (
 
 
 def is_transient(error: grpc.RpcError) -> bool:
-    """Whether the same call may succeed later: the arbitrator is away or slow, or the worker must register again."""
+    """Whether the same call may succeed later: the arbitrator is away, slow or overrun, or the worker must register
+    again."""
     return error.code() in _TRANSIENT
 
 

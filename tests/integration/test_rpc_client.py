@@ -6,6 +6,7 @@ import math
 import signal
 import socket
 from collections.abc import Iterator
+from concurrent import futures
 from pathlib import Path
 from typing import Any
 
@@ -178,6 +179,45 @@ def test_what_is_queued_when_a_worker_closes_still_counts(arbitrator: Arbitrator
     assert arbitrator.lines("plan", "kept")[-1]["reported"] == [0, 1, 2]
     for other in others:
         other.client.close(2.0)
+
+
+class Overrun(pb_grpc.ArbitratorServicer):
+    """Cancels the first report, as a server does on which too many calls wait."""
+
+    def __init__(self) -> None:
+        self.windows: list[int] = []
+
+    def Register(self, request: Any, context: Any) -> pb.RegisterReply:
+        return pb.RegisterReply(plan=request.plan)
+
+    def Report(self, request: Any, context: Any) -> pb.ReportReply:
+        self.windows.append(request.record.window)
+        if len(self.windows) == 1:
+            context.abort(grpc.StatusCode.CANCELLED, "")
+        return pb.ReportReply()
+
+    def Heartbeat(self, request: Any, context: Any) -> pb.HeartbeatReply:
+        return pb.HeartbeatReply()
+
+    def Leave(self, request: Any, context: Any) -> pb.LeaveReply:
+        return pb.LeaveReply()
+
+
+def test_a_report_that_an_overrun_arbitrator_cancels_is_sent_again() -> None:
+    server = grpc.server(futures.ThreadPoolExecutor(4))
+    overrun = Overrun()
+    pb_grpc.add_ArbitratorServicer_to_server(overrun, server)  # type: ignore[no-untyped-call]
+    worker = Worker(f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}")
+    server.start()
+    try:
+        worker.client.start()
+        worker.report(START, 7)
+        wait_until(lambda: overrun.windows == [7, 7], "the second attempt")
+        wait_until(lambda: not worker.client._records, "its answer")
+        assert worker.kinds() == ["degraded", "recovered"]
+        worker.client.close(2.0)
+    finally:
+        server.stop(0)
 
 
 def status(call: Any, request: Any, metadata: Any = ME) -> tuple[str, str]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
+from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -12,6 +14,8 @@ import grpc.aio
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from dynamix_ps.arbitrator.service import Arbitrator
+from dynamix_ps.rpc import arbitrator_pb2 as pb
 from dynamix_ps.rpc import channel
 from dynamix_ps.rpc.auth import credentials
 from dynamix_ps.rpc.server import Server
@@ -80,6 +84,46 @@ def test_files_stay_free_for_the_journal(monkeypatch: pytest.MonkeyPatch) -> Non
     assert channel.connection_limit(3) == 1024 - channel.SPARE_FILES
     monkeypatch.setattr(channel, "raise_open_files", lambda wanted: wanted)
     assert channel.connection_limit(3) == channel.SPARE_CONNECTIONS + 12
+
+
+def test_calls_beyond_the_limit_on_those_that_wait_are_cancelled_and_the_others_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first call holds the event loop up, and the next one is taken. Of the other 14, five wait: gRPC cancels a
+    call that finds more than the limit."""
+    monkeypatch.setattr(channel, "waiting_limit", lambda n_workers: 4)
+    held, go_on = threading.Event(), threading.Event()
+
+    def heartbeat(*_: object) -> tuple[()]:
+        held.set()
+        assert go_on.wait(30)
+        return ()
+
+    def codes(port: int) -> Counter[str]:
+        message = pb.HeartbeatRequest(identity=pb.Identity(rank=0, incarnation="life-0")).SerializeToString()
+        cancelled = threading.Semaphore(0)
+        with grpc.insecure_channel(f"127.0.0.1:{port}") as connection:
+            beat = connection.unary_unary(HEARTBEAT)
+            calls = [beat.future(message, metadata=credentials(RUN, TOKEN))]
+            assert held.wait(30)
+            for _ in range(15):
+                calls.append(beat.future(message, metadata=credentials(RUN, TOKEN)))
+                calls[-1].add_done_callback(lambda _: cancelled.release())
+            for _ in range(9):
+                assert cancelled.acquire(timeout=30)
+            go_on.set()
+            return Counter(call.code().name for call in calls)
+
+    async def story() -> None:
+        monkeypatch.setattr(Arbitrator, "heartbeat", heartbeat)
+        async with listening(tmp_path) as port:
+            assert await asyncio.to_thread(codes, port) == {"OK": 7, "CANCELLED": 9}
+
+    asyncio.run(story())
+
+
+def test_the_calls_of_all_workers_may_wait() -> None:
+    assert channel.waiting_limit(1024) >= 2 * 1024, "a report and a heartbeat of each"
 
 
 def test_of_the_health_service_only_the_check_is_there(tmp_path: Path) -> None:
