@@ -16,11 +16,12 @@ from pathlib import Path
 
 import pytest
 
-from dynamix_ps.metrics.network import ebpf
-from dynamix_ps.metrics.network.bcc_loader import load_bcc
+from dynamix_ps.config import variables
+from dynamix_ps.metrics.network import compiler, ebpf
 from dynamix_ps.metrics.network.btf import Btf
+from dynamix_ps.metrics.network.compiler import STATE_CHANGES
 from dynamix_ps.metrics.network.connection import SourceError
-from dynamix_ps.metrics.network.ebpf import STATE_CHANGES, EbpfCollector
+from dynamix_ps.metrics.network.ebpf import EbpfCollector
 from tests.integration.tcp_pairs import connect, listener, pair
 from tests.launching import wait_for
 
@@ -29,6 +30,13 @@ pytestmark = pytest.mark.timeout(90)
 PROGRAMS = len(STATE_CHANGES) + 4  # use of a connection (2), refresh, adopt
 
 
+@pytest.fixture
+def nothing_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No program from before is found."""
+    monkeypatch.setenv(variables.CACHE, str(tmp_path / "cache"))
+
+
+@pytest.mark.usefixtures("nothing_compiled")
 def test_kernels_without_tracepoints_of_lengths(loaded: EbpfCollector, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before Linux 6.3: accepted ends are noticed when they read."""
     has_tracepoint = Btf.has_tracepoint
@@ -44,6 +52,7 @@ def test_kernels_without_tracepoints_of_lengths(loaded: EbpfCollector, monkeypat
         older.close()
 
 
+@pytest.mark.usefixtures("nothing_compiled")
 def test_a_kernel_without_tracepoints_is_refused(loaded: EbpfCollector, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Btf, "has_tracepoint", lambda btf, name: False)
     with pytest.raises(SourceError, match="no tracepoint inet_sock_set_state and no tcp_rcv_space_adjust"):
@@ -151,12 +160,12 @@ def test_one_of_the_programs_that_see_an_end_is_enough(loaded: EbpfCollector, le
 
 def _detach(collector: EbpfCollector, functions: Sequence[str]) -> None:
     for function in functions:
-        collector._bpf.detach_raw_tracepoint(tp=function.encode())
+        collector._program.detach(function)
 
 
 def _attach(collector: EbpfCollector, functions: Sequence[str]) -> None:
     for function in functions:
-        ebpf._attach(load_bcc(), collector._bpf, "inet_sock_set_state", function)
+        collector._program.attach(function, "inet_sock_set_state")
 
 
 _HOLDER = """
@@ -232,6 +241,7 @@ def test_without_permission_the_reason_is_named() -> None:
     assert (done.stdout.strip(), done.stderr) == (expected, "")
 
 
+@pytest.mark.usefixtures("nothing_compiled")
 @pytest.mark.parametrize(
     ("program", "reason"),
     [
@@ -250,15 +260,19 @@ def test_errors_of_compiler_and_verifier_become_the_reason(
 ) -> None:
     file = tmp_path / "program.c"
     file.write_text(program)
-    monkeypatch.setattr(ebpf, "_SOURCE", file)
+    monkeypatch.setattr(compiler, "SOURCE", file)
     with pytest.raises(SourceError, match=reason) as error:
         EbpfCollector()
     assert platform.release() in error.value.fix
     assert capfd.readouterr() == ("", "")
 
 
-def test_loading_prints_nothing(loaded: EbpfCollector) -> None:
+@pytest.mark.usefixtures("nothing_compiled")
+def test_loading_prints_nothing_and_the_second_time_needs_no_compiler(loaded: EbpfCollector) -> None:
     done = subprocess.run([sys.executable, "-c", _HOLDER], input=b"", capture_output=True, check=True)
+    assert (done.stdout, done.stderr) == (b"loaded\n", b"")
+    without = "from dynamix_ps.metrics.network import compiler; compiler.load_bcc = None\n" + _HOLDER
+    done = subprocess.run([sys.executable, "-c", without], input=b"", capture_output=True, check=True)
     assert (done.stdout, done.stderr) == (b"loaded\n", b"")
 
 

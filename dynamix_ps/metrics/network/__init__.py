@@ -10,9 +10,13 @@ The sources
   own_sockets       which connections of this process belong to the data plane
   procfs            counters of the whole network namespace, the last resort
   ebpf              connections of watched processes, from eBPF programs in the kernel
+  program_cache     keeps compiled programs in the user's cache folder
+  program           a compiled program, as it is kept and given to the kernel
+  compiler          compiles it for the running kernel
   btf               where fields lie in the structs of the running kernel
-  bcc_loader        finds bcc, which compiles these programs
-  bpf               runs a program on demand, and reads its CPU time
+  bcc_loader        finds bcc, the compiler's library
+  loaded_program    a program in the kernel
+  bpf               the system call for maps and functions in the kernel
   foreign_sockets   copies of another process's sockets
   permission        whether this process may load eBPF programs
 

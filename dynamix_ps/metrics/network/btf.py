@@ -46,17 +46,21 @@ class _Type:
     tail: int  # position after the record
 
 
-class Btf:
-    """Type information of a kernel. Raises SourceError if the file is missing, unreadable or not BTF."""
+def kernel_types(file: Path = KERNEL_BTF) -> bytes:
+    """The type information of the running kernel. Raises SourceError if there is none."""
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        reason = f"no type information of the kernel (BTF): {file}: {error.strerror}"
+        raise SourceError(
+            reason, "boot a kernel built with CONFIG_DEBUG_INFO_BTF=y, as distributions build it"
+        ) from None
 
-    def __init__(self, file: Path = KERNEL_BTF) -> None:
-        try:
-            data = file.read_bytes()
-        except OSError as error:
-            reason = f"no type information of the kernel (BTF): {file}: {error.strerror}"
-            raise SourceError(
-                reason, "boot a kernel built with CONFIG_DEBUG_INFO_BTF=y, as distributions build it"
-            ) from None
+
+class Btf:
+    """Type information of a kernel. Raises SourceError if it is not BTF."""
+
+    def __init__(self, data: bytes) -> None:
         try:
             magic, _, _, header, types_at, types_length, strings_at, strings_length = _HEADER.unpack_from(data)
             if magic != _MAGIC:
@@ -65,7 +69,7 @@ class Btf:
             self._strings = data[header + strings_at : header + strings_at + strings_length]
             self._types = self._parse()
         except (struct.error, ValueError) as error:
-            raise SourceError(f"{file} is not BTF that this program can read: {error}") from None
+            raise SourceError(f"{KERNEL_BTF} is not BTF that this program can read: {error}") from None
         self._structs: dict[str, _Type] = {}
         self._typedefs: dict[str, _Type] = {}
         for entry in self._types:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dynamix_ps.metrics.network.btf import KERNEL_BTF, Btf, Field
+from dynamix_ps.metrics.network.btf import KERNEL_BTF, Btf, Field, kernel_types
 from dynamix_ps.metrics.network.connection import SourceError
 
 _INT, _POINTER, _ARRAY, _STRUCT, _UNION, _FORWARD, _TYPEDEF, _CONST = 1, 2, 3, 4, 5, 7, 8, 10
@@ -25,10 +25,9 @@ class Blob:
     def members(self, *members: tuple[str, int, int]) -> bytes:
         return b"".join(struct.pack("<III", self._string(name), number, place) for name, number, place in members)
 
-    def write(self, file: Path, magic: int = 0xEB9F) -> Path:
+    def data(self, magic: int = 0xEB9F) -> bytes:
         header = struct.pack("<HBBIIIII", magic, 1, 0, 24, 0, len(self._types), len(self._types), len(self._strings))
-        file.write_bytes(header + self._types + self._strings)
-        return file
+        return header + self._types + self._strings
 
     def _string(self, text: str) -> int:
         if not text:
@@ -38,7 +37,7 @@ class Blob:
 
 
 @pytest.fixture
-def btf(tmp_path: Path) -> Btf:
+def btf() -> Btf:
     """struct outer { int a; union { int x; struct inner b; }; const alias c; unsigned d:5, e:3; struct inner *f; }"""
     blob = Blob()
     blob.add(_INT, "int", target=4, tail=struct.pack("<I", 32))  # 1
@@ -52,7 +51,7 @@ def btf(tmp_path: Path) -> Btf:
     blob.add(_STRUCT, "outer", target=40, items=6, tail=blob.members(*places), bits=True)  # 8
     blob.add(_FORWARD, "elsewhere")
     blob.add(_TYPEDEF, "btf_trace_happened", target=6)
-    return Btf(blob.write(tmp_path / "btf"))
+    return Btf(blob.data())
 
 
 @pytest.mark.parametrize(
@@ -90,21 +89,20 @@ def test_tracepoints(btf: Btf) -> None:
 
 def test_a_missing_file_says_what_the_kernel_needs(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="No such file") as error:
-        Btf(tmp_path / "btf")
+        kernel_types(tmp_path / "btf")
     assert "CONFIG_DEBUG_INFO_BTF" in error.value.fix
 
 
-def test_another_file_is_refused(tmp_path: Path) -> None:
+def test_other_data_is_refused() -> None:
     with pytest.raises(SourceError, match="it begins with 0xdead"):
-        Btf(Blob().write(tmp_path / "btf", magic=0xDEAD))
-    (tmp_path / "short").write_bytes(b"\x9f\xeb")
+        Btf(Blob().data(magic=0xDEAD))
     with pytest.raises(SourceError, match="is not BTF"):
-        Btf(tmp_path / "short")
+        Btf(b"\x9f\xeb")
 
 
 @pytest.mark.skipif(not KERNEL_BTF.exists(), reason=f"this kernel has no {KERNEL_BTF}")
 def test_the_running_kernel() -> None:
-    btf = Btf()
+    btf = Btf(kernel_types())
     assert btf.has_tracepoint("inet_sock_set_state")
     assert btf.offset("sock_common", "skc_daddr") == 0
     assert btf.offset("tcp_sock", "inet_conn.icsk_inet.inet_sport") == btf.offset("inet_sock", "inet_sport")

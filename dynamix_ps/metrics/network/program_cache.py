@@ -1,0 +1,94 @@
+"""Keeps compiled programs in the user's cache folder, so that a machine compiles once for each kernel.
+
+What is read there goes into the kernel, so a file counts only if this user alone can have written it. Its name is a
+digest of everything that it is made from, and it begins with a digest of what it holds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import platform
+import stat
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from dynamix_ps.config import variables
+from dynamix_ps.metrics.network import btf, compiler, program
+from dynamix_ps.metrics.network.bcc_loader import HEADERS
+from dynamix_ps.metrics.network.program import Program
+
+_KEPT = 16  # files: containers have a pid namespace each, and a home folder may serve many hosts
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
+
+def kernel_program(flags: Sequence[str]) -> Program:
+    """The program for the running kernel, compiled with these flags if there is none yet.
+
+    Raises:
+        SourceError: it cannot be compiled here.
+    """
+    flags = [*compiler.machine_flags(), *flags]
+    types = btf.kernel_types()
+    file = Path(variables.cache_dir()) / "probe" / _digest(types, *_parts(), *map(str.encode, flags))
+    found = _read(file)
+    if found is None:
+        found = compiler.compile_program(btf.Btf(types), flags)
+        with contextlib.suppress(OSError):  # the next one compiles again
+            _write(file, found)
+    return found
+
+
+def _parts() -> list[bytes]:
+    """All else that a program is made from."""
+    modules = [Path(module.__file__ or "") for module in (btf, compiler, program)]
+    files = [compiler.SOURCE, *sorted(HEADERS.rglob("*.h")), *modules]
+    return [platform.machine().encode(), *(file.read_bytes() for file in files)]
+
+
+def _digest(*parts: bytes) -> str:
+    """Of the parts, one after the other, with their lengths."""
+    found = hashlib.sha256()
+    for part in parts:
+        found.update(b"%d:" % len(part))
+        found.update(part)
+    return found.hexdigest()
+
+
+def _read(file: Path) -> Program | None:
+    """None if there is none that is whole and of this user alone."""
+    try:
+        with open(os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as opened:
+            facts = os.fstat(opened.fileno())
+            if not stat.S_ISREG(facts.st_mode) or facts.st_uid != os.geteuid() or facts.st_mode & _OTHERS_WRITE:
+                return None
+            digest, _, text = opened.read().partition(b"\n")
+        return Program.from_json(text) if digest.decode() == _digest(file.name.encode(), text) else None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def _write(file: Path, made: Program) -> None:
+    """Raises OSError."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    text = made.to_json()
+    descriptor, temporary = tempfile.mkstemp(dir=file.parent, prefix=".")
+    try:
+        with open(descriptor, "wb") as opened:
+            opened.write(_digest(file.name.encode(), text).encode() + b"\n" + text)
+        os.replace(temporary, file)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+    for old in sorted(file.parent.glob("[!.]*"), key=_changed_s, reverse=True)[_KEPT:]:
+        old.unlink(missing_ok=True)
+
+
+def _changed_s(file: Path) -> float:
+    try:
+        return file.stat().st_mtime
+    except OSError:
+        return 0.0
