@@ -49,7 +49,7 @@ from dynamix_ps.launch.holdings import (
     start_of,
 )
 from dynamix_ps.launch.host_facts import inspected
-from dynamix_ps.launch.network_probe import network_probe
+from dynamix_ps.launch.network_probe import NetworkProbe
 from dynamix_ps.launch.own_address import own_address
 from dynamix_ps.launch.placement import Placement, ThisMachine
 from dynamix_ps.launch.plan import RunPlace, plan_roles
@@ -101,6 +101,7 @@ class HostAgent:
         self._held.callback(self._listener.close)
         self._run: _Prepared | None = None
         self._reaper: Reaper | None = None
+        self._probe: NetworkProbe | None = None
         self._files: FolderSender | None = None  # none where the launcher has the same run folder
         self._arriving: FolderReceiver | None = None
         self._finishing = False
@@ -120,6 +121,8 @@ class HostAgent:
         self._roles.tick()
         if self._reaper is not None and not self._finishing:
             self._check_reaper(self._reaper)
+        if self._probe is not None and not self._finishing:
+            self._probe.check()
         sent = self._send_files()
         if self._finishing and sent and not self.finished:
             self.close()
@@ -216,8 +219,9 @@ class HostAgent:
         if message.host == role_hosts(config.cluster).home:
             ports = self._placement.ports(config.cluster.model_copy(update={"host": run.address}))
         log = "probe" if message.run_dir else f"probe-{message.host}"
-        probe = network_probe(config, message.run_id, scratch, folder.log_file(log), self, message.host)
-        run.probe = self._held.enter_context(probe)
+        self._probe = NetworkProbe(config, message.run_id, scratch, folder.log_file(log), self, message.host)
+        self._held.callback(self._probe.close)
+        run.probe = self._probe.socket
         self._run = run
         self._send(Ready(run.address, *ports, run.emulation.description))
 

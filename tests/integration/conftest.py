@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from benchmarks.testbed import Bed, Link, permitted
-from dynamix_ps.launch.network_probe import network_probe
+from dynamix_ps.launch.network_probe import NetworkProbe
 from dynamix_ps.metrics.network.connection import SourceError
 from dynamix_ps.metrics.network.ebpf import EbpfCollector
 from tests.control_plane import config
 from tests.integration.arbitrator_process import ArbitratorProcess
+from tests.launching import wait_for
 
 # Background jobs of a shell ignore Ctrl-C, and nohup hangups; what is ignored, children inherit, a handler they do not.
 for number in (signal.SIGINT, signal.SIGHUP):
@@ -74,6 +75,10 @@ class _NoEvents:
 @pytest.fixture
 def probe_socket(tmp_path: Path, collector: EbpfCollector) -> Iterator[str]:
     """Where a real probe process answers, started as the launcher does it; skipped where eBPF is not permitted."""
-    with network_probe(config(), "test", tmp_path, tmp_path / "probe.log", _NoEvents()) as path:
-        assert path is not None
-        yield path
+    probe = NetworkProbe(config(), "test", tmp_path, tmp_path / "probe.log", _NoEvents())
+    try:
+        wait_for(lambda: probe.check() or not probe.starting, "the probe to answer")
+        assert probe.socket is not None
+        yield probe.socket
+    finally:
+        probe.close()

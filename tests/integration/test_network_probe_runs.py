@@ -35,11 +35,11 @@ pytestmark = pytest.mark.timeout(120)
 # --- what the launcher does about it ---
 
 LAUNCHER = """
-import json, sys
+import json, sys, time
 from pathlib import Path
 from dynamix_ps.exit_codes import exit_code_of
 from dynamix_ps.config.schema import Config
-from dynamix_ps.launch.network_probe import network_probe
+from dynamix_ps.launch.network_probe import NetworkProbe
 from dynamix_ps.metrics.network.probe_client import ProbeSource
 
 class Events:
@@ -49,11 +49,17 @@ class Events:
 def main():
     folder = Path(sys.argv[1])
     config = Config.model_validate({"cluster": {"workers": ({},)}, **json.loads(sys.argv[2])})
-    with network_probe(config, "0badc0de", folder, folder / "probe.log", Events()) as probe:
-        print("probe is", probe, flush=True)
-        if probe not in (None, "none"):
-            print("it says", ProbeSource(probe).read().source, flush=True)
+    probe = NetworkProbe(config, "0badc0de", folder, folder / "probe.log", Events())
+    try:
+        while probe.starting:
+            probe.check()
+            time.sleep(0.02)
+        print("probe is", probe.socket, flush=True)
+        if probe.socket not in (None, "none"):
+            print("it says", ProbeSource(probe.socket).read().source, flush=True)
             sys.stdin.readline()
+    finally:
+        probe.close()
     return 0
 
 sys.exit(exit_code_of(main))

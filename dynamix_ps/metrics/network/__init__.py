@@ -25,6 +25,7 @@ The network probe: one privileged process per host, for processes that may not l
   probe_server      serves many clients in one thread, and checks what each may see
   probe_socket      its socket
   probe_protocol    requests and replies
+  probe_start       what roles know of it while it starts
   probe_client      the probe as a source of network metrics
   owner             the role of a watched process
   host_traffic      traffic between the processes of the host, for `dynamix probe`

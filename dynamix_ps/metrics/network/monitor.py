@@ -11,6 +11,7 @@ from dynamix_ps.metrics.network.connection import Connection, NetworkSource, Rea
 from dynamix_ps.metrics.network.meter import Traffic, TrafficMeter
 from dynamix_ps.metrics.network.probe_client import ProbeSource
 from dynamix_ps.metrics.network.probe_protocol import DEFAULT_SOCKET
+from dynamix_ps.metrics.network.probe_start import ProbeRefused, ProbeStarting, check_started
 
 NO_PROBE = "none"  # as variables.PROBE
 WHAT = "network metrics"  # in events
@@ -26,7 +27,8 @@ Makers = Mapping[SourceName, Callable[[], NetworkSource]]
 class NetworkMonitor:
     """Traffic of this process, from the eBPF probe of the host, else sock_diag, else /proc/net.
 
-    A reading never raises, and takes at most about half a second, even if the probe hangs. Not thread safe.
+    A reading never raises, and takes at most about half a second, even if the probe hangs. While the probe of the run
+    starts, nothing is known. Not thread safe.
 
     Args:
         wanted: `metrics.network` of the cluster file. No other source replaces one that is named there.
@@ -74,6 +76,10 @@ class NetworkMonitor:
             try:
                 source = source or make()
                 reading = source.read()
+            except ProbeStarting:
+                return Reading("none", time.time(), ())  # the next reading asks again
+            except ProbeRefused:
+                continue  # the launcher has given the reason
             except Exception as error:  # a fault in one source must not stop the others
                 problems.append(f"{IN_WORDS[name]}: {describe(error)}")
                 if source is not None:
@@ -117,7 +123,12 @@ def _makers(wanted: str) -> Makers:
     without: Makers = {"sockdiag": _sockdiag, "procfs": _procfs}
     if socket == NO_PROBE and wanted == "auto":
         return without  # the launcher has given the reason
-    return {"ebpf": lambda: ProbeSource(socket), **without}
+    return {"ebpf": lambda: _probe(socket), **without}
+
+
+def _probe(socket: str) -> NetworkSource:
+    check_started(socket)
+    return ProbeSource(socket)
 
 
 def _sockdiag() -> NetworkSource:

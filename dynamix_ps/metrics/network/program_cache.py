@@ -12,7 +12,8 @@ import os
 import platform
 import stat
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from dynamix_ps.config import variables
@@ -21,6 +22,7 @@ from dynamix_ps.metrics.network.bcc_loader import HEADERS
 from dynamix_ps.metrics.network.program import Program
 
 _KEPT = 16  # files: containers have a pid namespace each, and a home folder may serve many hosts
+_NICE = 10
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -35,10 +37,16 @@ def kernel_program(flags: Sequence[str]) -> Program:
     file = Path(variables.cache_dir()) / "probe" / _digest(types, *_parts(), *map(str.encode, flags))
     found = _read(file)
     if found is None:
-        found = compiler.compile_program(btf.Btf(types), flags)
+        found = _in_background(lambda: compiler.compile_program(btf.Btf(types), flags))
         with contextlib.suppress(OSError):  # the next one compiles again
             _write(file, found)
     return found
+
+
+def _in_background(work: Callable[[], Program]) -> Program:
+    """Do this with a low priority, as what needs the result does not wait. That is one of a thread, and stays."""
+    with ThreadPoolExecutor(1, initializer=os.nice, initargs=(_NICE,)) as pool:
+        return pool.submit(work).result()
 
 
 def _parts() -> list[bytes]:

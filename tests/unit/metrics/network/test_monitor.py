@@ -14,6 +14,14 @@ import pytest
 from dynamix_ps.metrics.network.connection import Connection, NetworkSource, Reading, SourceError, SourceName
 from dynamix_ps.metrics.network.meter import rates
 from dynamix_ps.metrics.network.monitor import FIRST_RETRY_S, LONGEST_RETRY_S, TRUSTED_AFTER_S, NetworkMonitor
+from dynamix_ps.metrics.network.probe_start import (
+    ProbeRefused,
+    ProbeStarting,
+    check_started,
+    note_answers,
+    note_refused,
+    note_starting,
+)
 
 
 class FakeSource(NetworkSource):
@@ -22,7 +30,7 @@ class FakeSource(NetworkSource):
     def __init__(self, name: SourceName, world: World) -> None:
         world.made.append(name)
         if name in world.unmakeable:
-            raise SourceError(f"{name} is not permitted")
+            raise world.unmakeable[name]
         self.name, self._world = name, world
         world.open.append(self)
 
@@ -43,7 +51,7 @@ class World:
     def __init__(self, wanted: str = "auto") -> None:
         self.now_s = 1000.0
         self.broken: dict[str, Exception] = {}
-        self.unmakeable: set[str] = set()
+        self.unmakeable: dict[str, SourceError] = {}
         self.sent: dict[str, float] = {"ebpf": 5e6, "sockdiag": 7e6, "procfs": 9e9}
         self.made: list[str] = []
         self.asked: list[str] = []
@@ -78,9 +86,53 @@ def test_the_best_source_is_used_and_nothing_is_said() -> None:
 
 def test_what_cannot_be_had_from_the_start_is_said_once() -> None:
     world = World()
-    world.unmakeable = {"ebpf"}
+    world.unmakeable = {"ebpf": SourceError("ebpf is not permitted")}
     assert [world.source() for _ in range(3)] == ["sockdiag"] * 3
     assert world.events == [("degraded", "eBPF: ebpf is not permitted; using sock_diag")]
+
+
+def test_while_the_probe_starts_nothing_is_known_and_nothing_is_said() -> None:
+    world = World()
+    world.unmakeable = {"ebpf": ProbeStarting("is starting")}
+    starting = [world.monitor.read() for _ in range(2)]
+    assert [traffic.source for traffic in starting] == ["none", "none"]
+    assert "sockdiag" not in world.made
+    world.unmakeable = {}
+    world.now_s += 1.0
+    first = world.monitor.read()
+    assert first.source == "ebpf", "asked at the next reading, without a pause"
+    for known in (rates(*starting), rates(starting[1], first)):
+        assert math.isnan(known.out_bytes_per_s), "unknown, not zero"
+    world.sent["ebpf"] += 500.0
+    world.now_s += 1.0
+    assert rates(first, world.monitor.read()).out_bytes_per_s == 500.0
+    assert world.events == []
+
+
+def test_a_probe_that_does_not_come_was_told_by_the_launcher() -> None:
+    world = World()
+    world.unmakeable = {"ebpf": ProbeStarting("is starting")}
+    assert world.monitor.read().source == "none"
+    world.unmakeable = {"ebpf": ProbeRefused("could not be started")}
+    assert [world.source() for _ in range(3)] == ["sockdiag"] * 3
+    assert world.events == []
+    world.breaks("sockdiag")
+    assert world.source() == "procfs"
+    assert world.events == [("degraded", "sock_diag: sockdiag broke; using /proc/net")]
+
+
+def test_files_beside_the_socket_tell_how_far_a_probe_is(tmp_path: Path) -> None:
+    socket = str(tmp_path / "p.sock")
+    check_started(socket)  # of the host
+    note_starting(socket)
+    with pytest.raises(ProbeStarting):
+        check_started(socket)
+    note_answers(socket)
+    check_started(socket)
+    note_starting(socket)
+    note_refused(socket)
+    with pytest.raises(ProbeRefused):
+        check_started(socket)
 
 
 def test_a_fall_tells_every_reason_and_loses_no_reading() -> None:
