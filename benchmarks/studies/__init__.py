@@ -37,6 +37,7 @@ About our code and the machine:
     quota_waiting       how long workers with CPU quotas wait for each other
 
     faults              a campaign of kills, stops, full disks and attacks on real runs
+    membership_model    whether the protocol of membership holds under faults, in any order of messages
     data_plane_race     whether a sum is ever wrong while processes stop at random
     server_memory       resident memory of servers over many iterations
     frameworks          trainings in Lightning, accelerate and transformers against their bars
@@ -62,5 +63,10 @@ Shared:
     fault_job           one run that a fault hits
     rate_agent          what that network sees, does and is rewarded for
     race_worker         a worker of the race, which checks every sum
+    membership_world    a job on a fake network, and the invariants that are checked in it
+    membership_network  its channels, partitions and slow links
+    membership_training  its training, whose state is its history
+    membership_faults   faults at random moments
+    membership_rules    rules of membership, each switched off
     trainings           trained policies, and their times relative to the best rival
 """

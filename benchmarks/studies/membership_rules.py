@@ -1,0 +1,108 @@
+"""The rules of membership, each switched off. The model must then find a schedule that goes wrong."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks.studies.membership_world import Job
+from dynamix_ps.membership.coordinator import Coordinator
+from dynamix_ps.membership.data_messages import Answer
+from dynamix_ps.membership.messages import Process, Processes
+from dynamix_ps.membership.schedule import Schedule
+from dynamix_ps.membership.worker import Worker
+from dynamix_ps.membership.worker_rounds import Outgoing
+
+
+class WithoutFreeze(Worker):
+    """Completes a round after it has named it as incomplete."""
+
+    def _held(self) -> bool:
+        return False
+
+
+class WithoutGenerations(Worker):
+    """Takes any answer of its round."""
+
+    def _counts(self, answer: Answer) -> bool:
+        return True
+
+
+class AnyGenerationBehind(Worker):
+    """One round behind, it takes answers of any generation."""
+
+    def _counts(self, answer: Answer) -> bool:
+        return super()._counts(answer) or self.round < self._decided.first_round
+
+
+class WithoutTakingState(Worker):
+    """Waits for an answer that was lost with its server."""
+
+    def _cut_off(self) -> bool:
+        return False
+
+
+class WithoutStaying(Worker):
+    """Goes when it has completed its last round with samples, and is expected no longer."""
+
+    def _expected(self) -> Processes:
+        return super()._expected() - (self.schedule.last[0] if self.schedule else frozenset())
+
+    def _enter(self, number: int, schedule: Schedule) -> Outgoing:
+        messages = super()._enter(number, schedule)
+        return [*messages, *self._leave()] if self.last else messages
+
+
+class LostMayEnter(Worker):
+    """Expects parts of whom the votes let in, though it is lost."""
+
+    def _expected(self) -> Processes:
+        if not self.schedule:
+            return frozenset()
+        return self.schedule.expected(self._decided.gone & self.schedule.previous)
+
+
+class SmallestRound(Coordinator):
+    """Makes the smallest of the named rounds anew."""
+
+    def _round_to_make_anew(self, rounds: Mapping[Process, int]) -> int:
+        return min(rounds.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What is switched off, and faults under which it shows."""
+
+    name: str
+    off: Mapping[str, Any]  # fields of Job
+    faults: Mapping[str, int]
+    job: Job
+    chance: float = 0.015  # of a fault before each action
+
+    def broken(self) -> Job:
+        """The job without the rule."""
+        return dataclasses.replace(self.job, **self.off)
+
+
+RULES = (
+    Rule("freeze", {"worker_class": WithoutFreeze}, {"kill worker": 1}, Job(3, 2)),
+    Rule("generations", {"worker_class": WithoutGenerations}, {"kill worker": 1}, Job(3, 2)),
+    Rule(
+        "newest generation",
+        {"worker_class": AnyGenerationBehind},
+        {"kill worker": 3, "slow answers": 3},
+        Job(4, 2),
+        0.03,
+    ),
+    Rule("largest round", {"coordinator_class": SmallestRound}, {"kill worker": 1}, Job(3, 2)),
+    Rule("taking state", {"worker_class": WithoutTakingState}, {"kill server": 1}, Job(3, 2)),
+    Rule(
+        "staying",
+        {"worker_class": WithoutStaying},
+        {"leave": 2, "kill worker": 1, "kill server": 1, "slow answers": 2},
+        Job(4, 2),
+    ),
+    Rule("never again", {"worker_class": LostMayEnter}, {"join": 1, "kill worker": 1}, Job(3, 2)),
+)

@@ -1,0 +1,17 @@
+"""Workers and servers come and go while training runs: who is a member of which round. Pure: no I/O, clock or thread.
+
+In reading order:
+
+    messages         what coordinator, workers and servers say to each other
+    schedule         who is planned for which round; follows from the sums alone
+    data_messages    what the data plane sends, as far as membership depends on it
+    journal          what the coordinator writes to disk, and the members that follow from it
+    losses           when a suspicion is confirmed
+    change           what has been answered in one change of generation
+    generations      from a confirmed loss to the decision that all follow
+    coordinator      the coordinator: generations, and who comes and leaves
+    round_in_flight  what a worker keeps of the round it is in
+    worker_rounds    what a worker does by itself: push, complete, leave
+    worker           a worker's side: freeze, resume, take the state, enter
+    server           a server's side, as the reference for the data plane
+"""

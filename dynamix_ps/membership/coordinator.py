@@ -1,0 +1,162 @@
+"""Decides who is lost and who may enter. A pure state machine: messages and the time in, records and messages out.
+
+    gathering   until all that the job starts with have said hello
+    asking      all workers are told to freeze, and name their first incomplete round
+    fencing     T is the largest of them; servers drop sums of T and later, and refuse older pushes of them
+    steady      workers have been told to resume
+
+A confirmed loss leads to asking from wherever it is, with a new generation, and so does a restart. Entering and leaving
+do not: workers vote on them in the sums, and the coordinator only offers entries and takes note of who has left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from dynamix_ps.membership.generations import Generations, Output
+from dynamix_ps.membership.journal import Founded, Joined, Left, Offered
+from dynamix_ps.membership.messages import (
+    Ended,
+    Enter,
+    Entry,
+    Fenced,
+    Freeze,
+    FromCoordinator,
+    Hello,
+    Leave,
+    Process,
+    Processes,
+    Ready,
+    Refused,
+    Status,
+    Suspect,
+    ToCoordinator,
+    Waiting,
+)
+
+
+class Coordinator(Generations):
+    """Not thread safe. Each call returns what follows from it."""
+
+    def restart(self, now_s: float) -> Output:
+        """Ask all anew, with the members of the journal. Processes say hello again."""
+        if not self.members.founded:
+            self._found()
+        elif not self.members.finished:
+            self._begin_change()
+        return self._settle(now_s)
+
+    def on_message(self, sender: Process, message: ToCoordinator, now_s: float) -> Output:
+        """`now_s`: of any clock that does not go back."""
+        if sender in self.members.gone or self.members.finished:
+            if isinstance(message, Hello):
+                self._send(sender, self._refusal(sender))
+            return self._settle(now_s)
+        self._suspicions.heard(sender, now_s)
+        match message:
+            case Hello():
+                self._hello(sender)
+            case Suspect(process):
+                if process in self.members.of_role(process):
+                    self._suspicions.closed(process, sender, now_s)
+            case Waiting(processes):
+                self._suspicions.waits(sender, processes & (self.members.workers | self.members.servers))
+            case Status(generation, first_incomplete):
+                if self.change and self.change.asking and generation == self.members.generation:
+                    self.change.statuses[sender] = first_incomplete
+            case Fenced(generation):
+                self._fenced(sender, generation)
+            case Ready():
+                self._with_state.add(sender)
+            case Leave():
+                self._leave(sender)
+        return self._settle(now_s)
+
+    def heard(self, process: Process, now_s: float) -> None:
+        """A heartbeat: `process` is alive."""
+        self._suspicions.heard(process, now_s)
+
+    def on_time(self, now_s: float) -> Output:
+        """Call several times per second: suspicions are confirmed, and leases run out, while no message comes."""
+        return self._settle(now_s)
+
+    # Who comes and who leaves.
+
+    def _hello(self, process: Process) -> None:
+        members = self.members
+        if process in members.of_role(process):
+            return self._repeat(process)
+        if process.role == "worker" and process.slot >= self.settings.max_workers:
+            reason = f"slot {process.slot} does not exist, the job has max_workers: {self.settings.max_workers}"
+            return self._send(process, Refused(members.generation, reason))
+        earlier = [other for other in members.of_role(process) if other.slot == process.slot]
+        self._record(Joined(process))
+        for other in earlier:
+            self._lose(other, f"{process} has taken its place")
+        if not members.founded:
+            return self._found()
+        if process.role == "server":
+            if self.change is None or not self.change.asking:
+                self._fence(process)
+            return None
+        entry = self._offer(process)
+        if self.change is None:
+            self._send(process, self._resume_now())
+            self._announce(entry, members.workers - {process})
+        if self.change is None or not self.change.asking:
+            for server in sorted(members.servers):
+                self._fence(server)  # so that it knows for whom it may have to wait
+        return None
+
+    def _found(self) -> None:
+        members, settings = self.members, self.settings
+        if len(members.workers) >= settings.workers and len(members.servers) >= settings.servers:
+            self._record(Founded())
+            self._begin_change()
+
+    def _repeat(self, process: Process) -> None:
+        """A connection was made anew, and messages may be lost with the old one."""
+        if process.role == "server":
+            if self.members.founded and (self.change is None or not self.change.asking):
+                self._fence(process)
+        elif self.change is None:
+            if self.members.founded:
+                self._send(process, self._resume_now())
+        elif process in self.change.asked:
+            self._send(process, Freeze(self.members.generation))
+
+    def _fenced(self, server: Process, generation: int) -> None:
+        members = self.members
+        if generation != members.generation or server not in members.servers:
+            return
+        if self.change and not self.change.asking:
+            self.change.fenced.add(server)
+        elif self.change is None and server not in self._placed():
+            self._announce(self._offer(server), members.workers)
+
+    def _placed(self) -> Processes:
+        """Servers that have keys, or on which workers vote."""
+        return self._resume.servers | {entry.process for entry in self.members.entries}
+
+    def _leave(self, worker: Process) -> None:
+        self._suspicions.forget(worker)
+        self._record(Left(worker))
+        if self.change:
+            self.change.forget(worker)
+        self._with_state.discard(worker)
+        if not self.change and not self._with_state:
+            self._end("all workers that had the state of the training have left")
+
+    def _offer(self, process: Process) -> Entry:
+        entry = Entry(self.members.version + 1, process)
+        self._record(Offered(entry))
+        return entry
+
+    def _announce(self, entry: Entry, workers: Iterable[Process]) -> None:
+        for worker in sorted(workers):
+            self._send(worker, Enter(entry))
+
+    def _refusal(self, process: Process) -> FromCoordinator:
+        if self.members.finished:
+            return Ended("the job is over")
+        return Refused(self.members.generation, f"{process} was replaced in generation {self.members.generation}")

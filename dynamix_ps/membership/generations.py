@@ -1,0 +1,139 @@
+"""Changes of generation: from a confirmed loss to the decision that all follow. Pure; the base of the coordinator."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from dynamix_ps.membership.change import Change
+from dynamix_ps.membership.journal import Began, Decided, Finished, Lost, Members, Record
+from dynamix_ps.membership.losses import Suspicions
+from dynamix_ps.membership.messages import NOTHING_DECIDED, Ended, Fence, Freeze, FromCoordinator, Process, Resume
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Of one job."""
+
+    workers: int  # that it starts with
+    servers: int
+    min_workers: int = 1
+    max_workers: int = 1024  # slots
+    confirm_s: float = 0.5  # a closed connection that one process has seen is a loss after this time
+    lease_s: float = 5.0  # silence of a process that others wait for
+    join_wait_s: float = 600.0  # below `min_workers`, or without a server
+
+
+@dataclass(slots=True)
+class Output:
+    """First the records go to disk, then the messages out, in this order."""
+
+    records: list[Record] = field(default_factory=list)
+    messages: list[tuple[Process, FromCoordinator]] = field(default_factory=list)
+
+
+class Generations:
+    """Members, and the change that is under way."""
+
+    def __init__(self, settings: Settings, records: Iterable[Record] = ()) -> None:
+        """`records`: of earlier coordinators of this job, in order. Then call `restart`."""
+        self.settings = settings
+        self.members = Members(records)
+        self.change: Change | None = None
+        self._suspicions = Suspicions(settings.confirm_s, settings.lease_s)
+        self._resume = NOTHING_DECIDED  # of the last decision
+        self._with_state: set[Process] = set()  # workers that have the state of the training
+        self._short_since_s: float | None = None
+        self._output = Output()
+
+    # Each call ends here: losses first, then the next step of the change that is under way.
+
+    def _settle(self, now_s: float) -> Output:
+        while not self.members.finished and (lost := self._suspicions.confirmed(now_s, self._awaited())):
+            self._lose(*lost)
+        if self.change and self.change.asking and not self._awaited():
+            self._decide(self.change, now_s)
+        if self.change and not self.change.asking and not self._awaited():
+            self._complete()
+        output, self._output = self._output, Output()
+        return output
+
+    def _awaited(self) -> set[Process]:
+        return self.change.awaited(self.members.servers) if self.change else set()
+
+    def _lose(self, process: Process, reason: str) -> None:
+        self._suspicions.forget(process)
+        self._record(Lost(process, reason))
+        if self.members.founded:
+            self._begin_change()
+
+    def _begin_change(self) -> None:
+        self._record(Began(self.members.generation + 1))
+        self.change = Change(set(self.members.workers))
+        for worker in sorted(self.members.workers):
+            self._send(worker, Freeze(self.members.generation))
+
+    def _decide(self, change: Change, now_s: float) -> None:
+        members = self.members
+        rounds = change.rounds(members.founders)
+        if not rounds:
+            return self._end("no worker is left that has the state of the training")
+        if len(members.workers) < self.settings.min_workers or not members.servers:
+            if self._short_since_s is None:
+                self._short_since_s = now_s
+            if now_s - self._short_since_s > self.settings.join_wait_s:
+                self._end(
+                    f"{len(members.workers)} workers and {len(members.servers)} servers are left, expected at least "
+                    f"{self.settings.min_workers} and 1; none came within {self.settings.join_wait_s:g} s"
+                )
+            return None
+        self._short_since_s = None
+        self._with_state = set(rounds)
+        change.first_round = self._round_to_make_anew(rounds)
+        self._record(Decided(members.generation, change.first_round))
+        self._resume = Resume(
+            members.generation,
+            change.first_round,
+            frozenset(),
+            frozenset(),
+            change.donor(rounds),
+            frozenset(change.asked - rounds.keys()),
+            members.founders,
+        )
+        for server in sorted(members.servers):
+            self._fence(server)
+        return None
+
+    def _round_to_make_anew(self, rounds: Mapping[Process, int]) -> int:
+        """Somebody has completed the round before it, so all its parts have arrived; nobody has completed this one."""
+        return max(rounds.values())
+
+    def _complete(self) -> None:
+        self.change = None
+        self._resume = dataclasses.replace(self._resume, servers=frozenset(self.members.servers))
+        for worker in sorted(self.members.workers):
+            self._send(worker, self._resume_now())
+
+    def _resume_now(self) -> Resume:
+        """The last decision, with what is known now about who has left and who may enter."""
+        members = self.members
+        return dataclasses.replace(self._resume, gone=frozenset(members.gone), entries=tuple(members.entries))
+
+    def _fence(self, server: Process) -> None:
+        members = self.members
+        gone, workers = frozenset(members.gone), frozenset(members.workers)
+        self._send(server, Fence(members.generation, members.first_round, gone, workers))
+
+    def _end(self, reason: str) -> None:
+        self._record(Finished(reason))
+        self.change = None
+        for process in sorted(self.members.workers | self.members.servers):
+            self._send(process, Ended(reason))
+
+    def _record(self, record: Record) -> None:
+        self.members.apply(record)
+        self._output.records.append(record)
+
+    def _send(self, receiver: Process, message: FromCoordinator) -> None:
+        self._output.messages.append((receiver, message))

@@ -1,0 +1,84 @@
+"""When a suspicion is confirmed. Pure.
+
+A process is lost if the launcher has seen its exit, if two processes have seen its connections close, or if one has and
+`confirm_s` have passed. Silence alone loses nobody: its lease must have run out *and* somebody must wait for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from dataclasses import dataclass, field
+
+from dynamix_ps.membership.messages import Process, Processes
+
+_WITNESSES = 2
+
+
+@dataclass(slots=True)
+class _Suspicion:
+    since_s: float
+    witnesses: set[Process] = field(default_factory=set)
+
+
+class Suspicions:
+    """What is reported about processes that may be lost."""
+
+    def __init__(self, confirm_s: float, lease_s: float) -> None:
+        self._confirm_s, self._lease_s = confirm_s, lease_s
+        self._closed: dict[Process, _Suspicion] = {}
+        self._waiting: dict[Process, Processes] = {}
+        self._heard_s: dict[Process, float] = {}
+
+    def heard(self, process: Process, now_s: float) -> None:
+        """It is alive: a message or a heartbeat came."""
+        self._heard_s[process] = now_s
+
+    def closed(self, process: Process, witness: Process, now_s: float) -> None:
+        """`witness` has seen the exit of `process`, or its connection close."""
+        self._closed.setdefault(process, _Suspicion(now_s)).witnesses.add(witness)
+
+    def waits(self, witness: Process, processes: Processes) -> None:
+        """Whom `witness` waits for now."""
+        self._waiting[witness] = processes
+
+    def forget(self, process: Process) -> None:
+        """It is gone: nothing about it, or from it, counts any more."""
+        for table in (self._closed, self._waiting, self._heard_s):
+            table.pop(process, None)
+        self._waiting = {witness: processes - {process} for witness, processes in self._waiting.items()}
+        for suspect, suspicion in list(self._closed.items()):
+            suspicion.witnesses.discard(process)
+            if not suspicion.witnesses:
+                del self._closed[suspect]
+
+    def confirmed(self, now_s: float, awaited: Set[Process]) -> tuple[Process, str] | None:
+        """One process that is lost, and how it is known.
+
+        Args:
+            now_s: same clock as of the other calls.
+            awaited: whose answer the coordinator itself waits for.
+        """
+        found = [(process, reason) for process in self._closed if (reason := self._dead(process, now_s))]
+        waited_for = frozenset(awaited).union(*self._waiting.values())
+        found += [
+            (process, "its lease ran out while others waited") for process in waited_for if self._silent(process, now_s)
+        ]
+        return min(found, key=lambda item: (item[0].role != "worker", item[0]), default=None)
+
+    def _dead(self, process: Process, now_s: float) -> str:
+        suspicion = self._closed[process]
+        witnesses = {witness for witness in suspicion.witnesses if not self._accused(witness, process)}
+        if any(witness.role == "launcher" for witness in witnesses):
+            return "it has exited"
+        if len(witnesses) >= _WITNESSES:
+            return f"its connections to {len(witnesses)} processes closed"
+        if witnesses and now_s - suspicion.since_s >= self._confirm_s:
+            return "its connection closed"
+        return ""
+
+    def _accused(self, witness: Process, process: Process) -> bool:
+        """A worker and a server accuse each other: then the server is believed, which all need."""
+        return process.role == "server" and witness in self._closed and process in self._closed[witness].witnesses
+
+    def _silent(self, process: Process, now_s: float) -> bool:
+        return now_s - self._heard_s.setdefault(process, now_s) > self._lease_s

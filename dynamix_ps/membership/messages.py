@@ -1,0 +1,147 @@
+"""Messages of membership between coordinator, workers, servers and the launcher.
+
+Words: a *round* is one sum over all workers. A *generation* is the number of the last decision on losses. T is the
+round that is made anew in a generation: the largest among the first incomplete rounds that the workers named.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+Role: TypeAlias = Literal["coordinator", "launcher", "worker", "server"]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Process:
+    """One start of one role. A slot keeps its number; who comes back to it has another incarnation."""
+
+    role: Role
+    slot: int
+    incarnation: str
+    address: str = field(default="", compare=False)
+
+    def __str__(self) -> str:
+        return f"{self.role} {self.slot} ({self.incarnation})"
+
+
+COORDINATOR = Process("coordinator", 0, "")
+Processes: TypeAlias = frozenset[Process]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A process that may take part. Workers vote for the newest version they hold, and enter what all of them hold."""
+
+    version: int
+    process: Process
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """Process to coordinator: here I am. Sent again on every new connection to the coordinator."""
+
+
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """Anyone to coordinator: `process` seems to be dead. The launcher has seen its exit, others a closed connection."""
+
+    process: Process
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Worker or server to coordinator: whom it waits for now. Replaces its earlier report; an empty one clears it."""
+
+    processes: Processes
+
+
+@dataclass(frozen=True, slots=True)
+class Freeze:
+    """Coordinator to workers: name your first incomplete round, and complete none until `Resume`."""
+
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """Worker to coordinator. `first_incomplete` is None for a newcomer without the state of the training."""
+
+    generation: int
+    first_incomplete: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """Coordinator to servers: drop sums of rounds >= T, refuse older pushes of them and everything of who is gone.
+
+    Sent again in the same generation, it only tells who has come and who has left.
+    """
+
+    generation: int
+    first_round: int
+    gone: Processes
+    workers: Processes  # who may push, newcomers included
+
+
+@dataclass(frozen=True, slots=True)
+class Fenced:
+    """Server to coordinator: done."""
+
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """Coordinator to workers: at T send again; at T-1 finish, or take the state from the donor.
+
+    A newcomer is welcomed with it, too.
+    """
+
+    generation: int
+    first_round: int
+    gone: Processes  # lost or left, ever: none of them is a member again, whatever was voted
+    servers: Processes
+    donor: Process | None = None  # a worker at T
+    without_state: Processes = frozenset()  # newcomers; those planned for T get the state from the donor
+    founders: Processes = frozenset()  # members of round 0
+    entries: tuple[Entry, ...] = ()
+
+
+NOTHING_DECIDED = Resume(0, 0, frozenset(), frozenset())
+
+
+@dataclass(frozen=True, slots=True)
+class Enter:
+    """Coordinator to workers: one more entry to vote for."""
+
+    entry: Entry
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """Newcomer to coordinator: I have the state of the training."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """Worker to coordinator and servers: all others have my last round; my connections close now, and I am not lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Coordinator or server to a process that is no member: exit, return as a newcomer."""
+
+    generation: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """Coordinator to everyone: the job is over, or goes on from a checkpoint only."""
+
+    reason: str
+
+
+ToCoordinator: TypeAlias = Hello | Suspect | Waiting | Status | Fenced | Ready | Leave
+FromCoordinator: TypeAlias = Freeze | Fence | Resume | Enter | Refused | Ended

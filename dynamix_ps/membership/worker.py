@@ -1,0 +1,148 @@
+"""A worker's side of membership: it names its round, makes it anew, takes the state from another, enters. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dynamix_ps.membership.data_messages import Answer, AskState, DataMessage, Snapshot
+from dynamix_ps.membership.messages import (
+    COORDINATOR,
+    Ended,
+    Enter,
+    Freeze,
+    FromCoordinator,
+    Hello,
+    Process,
+    Processes,
+    Ready,
+    Refused,
+    Resume,
+    Status,
+    Suspect,
+)
+from dynamix_ps.membership.round_in_flight import ProtocolError
+from dynamix_ps.membership.schedule import Schedule
+from dynamix_ps.membership.worker_rounds import Outgoing, WorkerRounds
+
+
+class Worker(WorkerRounds):
+    """Not thread safe. Calls return the messages that follow from them, in the order to be sent."""
+
+    _newcomer = False
+    _early: Snapshot | None = None  # of a decision that it has not heard of yet
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """As `WorkerRounds`."""
+        super().__init__(*args, **kwargs)
+        self._closed: set[Process] = set()
+
+    def waiting(self) -> Processes:
+        """Whose answer or state is missing, as far as a worker knows. Whose push is missing, servers know."""
+        waiting = set(self.current.unanswered())
+        if self._cut_off() and self._decided.donor:
+            waiting.add(self._decided.donor)
+        if self.schedule and self._newcomers(self.schedule):
+            waiting.add(self._donor(self.schedule))
+        return frozenset(waiting - self._decided.gone - {self.process})
+
+    # Messages.
+
+    def hello(self) -> Outgoing:
+        """To be sent on every new connection to the coordinator."""
+        ready: Outgoing = [(COORDINATOR, Ready())] if self._newcomer and self.schedule else []
+        closed = sorted(self._closed - self._decided.gone)
+        return [(COORDINATOR, Hello()), *ready, *((COORDINATOR, Suspect(process)) for process in closed)]
+
+    def on_closed(self, server: Process) -> Outgoing:
+        """The connection to a server closed."""
+        self._closed.add(server)
+        return [(COORDINATOR, Suspect(server))] if server not in self._decided.gone and not self.over else []
+
+    def on_message(self, sender: Process, message: FromCoordinator | DataMessage) -> Outgoing:
+        """Raises ProtocolError if the message cannot be."""
+        return [] if self.over else self._follow(sender, message)
+
+    def _follow(self, sender: Process, message: FromCoordinator | DataMessage) -> Outgoing:
+        replies: Outgoing = []
+        match message:
+            case Answer():
+                if message.round == self.round and self._counts(message):
+                    self.current.take(message)
+                replies = self._go_on()
+            case Freeze(generation):
+                replies = self._freeze(generation)
+            case Resume():
+                replies = self._resume(message)
+            case Enter(entry):
+                self._entries[entry.version] = entry.process
+            case AskState(generation, asked):
+                replies = [(sender, self._snapshot(generation))] if asked == self.round else []
+            case Snapshot():
+                replies = self._take(message)
+            case Refused(_, reason) | Ended(reason):
+                self.over = reason
+        return replies
+
+    def _counts(self, answer: Answer) -> bool:
+        """Only sums of the pushes that it has sent last: of the newest generation that made its own round anew."""
+        return answer.generation == self.current.generation
+
+    def _freeze(self, generation: int) -> Outgoing:
+        if generation <= self.generation:
+            return []  # sent again
+        self._asked = max(generation, self._asked)
+        return [(COORDINATOR, Status(generation, self.round if self.schedule else None))]
+
+    # Decisions.
+
+    def _resume(self, resume: Resume) -> Outgoing:
+        self._entries.update({entry.version: entry.process for entry in resume.entries})
+        if resume.generation <= self.generation or resume.generation < self._asked:
+            return []  # sent again, or another change has begun
+        self.generation, self._decided = resume.generation, resume
+        if self.schedule is None:
+            return self._start(resume)
+        if self.round == resume.first_round:
+            return self._make_anew(self.schedule, resume)
+        if self.round != resume.first_round - 1:
+            raise ProtocolError(f"{self.process} is in round {self.round}, and {resume.first_round} is made anew")
+        if self.last:
+            return self._leave()  # somebody has completed this round
+        return self._ask_state(resume) if self._cut_off() else self._go_on()
+
+    def _make_anew(self, schedule: Schedule, resume: Resume) -> Outgoing:
+        self.current.anew(self.generation, self._places(self.round, schedule))
+        part, expected = self.current.part, self._expected()
+        again = [self.current.push(key, part, len(expected)) for key in range(self.current.pushed) if part]
+        newcomers = resume.without_state & expected if resume.donor == self.process else frozenset()
+        return [*again, *self._give(newcomers), *self._go_on()]
+
+    def _cut_off(self) -> bool:
+        """It is behind, and an answer was at a server that is gone."""
+        return self.round < self._decided.first_round and bool(self.current.unanswered() & self._decided.gone)
+
+    def _ask_state(self, resume: Resume) -> Outgoing:
+        if resume.donor is None:
+            raise ProtocolError(f"{self.process} needs the state before round {resume.first_round}, and nobody has it")
+        return [(resume.donor, AskState(resume.generation, resume.first_round))]
+
+    # The state of the training.
+
+    def _start(self, resume: Resume) -> Outgoing:
+        """A founder begins with the first decision. A newcomer waits for the state."""
+        if self.process in resume.founders:
+            return self._enter(0, Schedule.of_founders(resume.founders, resume.servers, self._prefetch))
+        self._newcomer = True
+        return self._take(self._early) if self._early else []
+
+    def _take(self, snapshot: Snapshot) -> Outgoing:
+        """Only in the generation that it is sent in: an older one may be of a round that is made anew."""
+        if snapshot.generation > self.generation:
+            self._early = snapshot
+            return []
+        wanted = self.schedule is None or (self._cut_off() and snapshot.round == self.round + 1)
+        if snapshot.generation < self.generation or self.frozen or not wanted:
+            return []
+        ready: Outgoing = [] if self.schedule else [(COORDINATOR, Ready())]
+        self.state, self._early = snapshot.state, None
+        return [*ready, *self._enter(snapshot.round, snapshot.schedule)]

@@ -1,0 +1,22 @@
+"""The protocol of membership on a fake network: it holds in any order, and each of its rules matters."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.studies.membership_model import CASES, Case, tally
+from benchmarks.studies.membership_rules import RULES, Rule
+
+SEEDS = range(60)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_the_invariants_hold_under_faults_in_any_order(case: Case) -> None:
+    assert tally(case, SEEDS).wrong == {}
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+def test_the_model_finds_what_goes_wrong_without_a_rule(rule: Rule) -> None:
+    wrong = tally(Case(rule.broken(), rule.faults, rule.chance), range(1500), stop=True).wrong
+    assert wrong != {}
+    assert tally(Case(rule.job, rule.faults, rule.chance), range(min(wrong), min(wrong) + 1)).wrong == {}
