@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
 import time
 from dataclasses import dataclass
@@ -48,35 +49,66 @@ def run(part: Part, pipe: Connection) -> None:
 
 
 async def _serve(part: Part, pipe: Connection) -> None:
-    workers = {rank: _Worker(part, rank) for rank in part.ranks}
+    arrivals = _Arrivals(len(part.ranks))
+    workers = {rank: _Worker(part, rank, arrivals) for rank in part.ranks}
     turns = asyncio.Semaphore(_REGISTERING)
     await asyncio.gather(*(worker.begin(turns) for worker in workers.values()))
+    gc.collect()
+    gc.freeze()  # a later collection over so many connections would delay what comes
     pipe.send("ready")
     while (window := await asyncio.to_thread(pipe.recv)) is not None:
-        before = {worker.version for worker in workers.values()}
         calls = [(workers[record.rank], _request(record, report)) for record, report in window.reports]
         alone = window.alone and (workers[window.alone[0].rank], _request(*window.alone))
+        arrivals.begin()
         await asyncio.gather(*(worker.call("Report", request) for worker, request in calls))
         pipe.send("reported")
         await asyncio.to_thread(pipe.recv)
         sent_s = time.monotonic()
         if alone:
             await alone[0].call("Report", alone[1])
-        pipe.send((sent_s if alone else None, await _arrivals(workers.values(), max(before))))
+        pipe.send((sent_s if alone else None, await arrivals.all()))
         for worker in workers.values():
             worker.check()
     await asyncio.gather(*(worker.leave() for worker in workers.values()))
     pipe.send("left")
 
 
-async def _arrivals(workers: Any, version: int) -> tuple[Plan | None, list[float]]:
-    """The plan that is newer than `version`, and when it came to each worker; nothing if none comes."""
-    try:
-        await asyncio.wait_for(asyncio.gather(*(worker.newer(version) for worker in workers)), _PLAN_S)
-    except asyncio.TimeoutError:
-        return None, []
-    plan = convert.plan_from_proto(pb.Plan.FromString(next(iter(workers)).newest))
-    return plan, [worker.came_s for worker in workers]
+class _Arrivals:
+    """When the newest plan has come to each worker. All get the same bytes, which are read once.
+
+    Real workers read them on machines of their own; here it would be on the cores of the arbitrator.
+    """
+
+    def __init__(self, workers: int) -> None:
+        self._workers = workers
+        self._newest, self._plan = b"", Plan(0, ())
+        self._moments_s: list[float] = []
+        self._all = asyncio.Event()
+
+    def begin(self) -> None:
+        """What comes from now on counts."""
+        self._moments_s = []
+        self._all.clear()
+
+    def came(self, message: bytes) -> None:
+        """Note the arrival of a plan at one worker."""
+        moment_s = time.monotonic()
+        if message != self._newest:
+            plan = convert.plan_from_proto(pb.Plan.FromString(message))
+            if plan.version < self._plan.version:
+                return
+            self._newest, self._plan, self._moments_s = message, plan, []
+        self._moments_s.append(moment_s)
+        if len(self._moments_s) == self._workers:
+            self._all.set()
+
+    async def all(self) -> tuple[Plan | None, list[float]]:
+        """The plan and the moments when all have it; nothing if none comes."""
+        try:
+            await asyncio.wait_for(self._all.wait(), _PLAN_S)
+        except asyncio.TimeoutError:
+            return None, []
+        return self._plan, self._moments_s
 
 
 def _request(record: WindowRecord, report: RoleReport) -> bytes:
@@ -94,18 +126,16 @@ def _incarnation(rank: int) -> str:
 class _Worker:
     """One worker: it registers, follows the plans, and keeps its lease."""
 
-    def __init__(self, part: Part, rank: int) -> None:
+    def __init__(self, part: Part, rank: int, arrivals: _Arrivals) -> None:
         import grpc.aio  # not before dynamix_ps.rpc, which switches handlers of forks off
 
-        access, self._plan, self._rank = part.access, part.plan, rank
+        access, self._plan, self._rank, self._arrivals = part.access, part.plan, rank, arrivals
         self._metadata = credentials(access.run_id, access.token)
         self._beat_s = access.timeouts.lease_s / 3
         options = client_options(len(part.plan.batch_sizes))
         self._channel: Any = grpc.aio.insecure_channel(access.address, options=options)
         self._identity = convert.identity_to_proto(rank, _incarnation(rank))
         self._tasks: list[asyncio.Task[None]] = []
-        self._changed = asyncio.Event()
-        self.version, self.newest, self.came_s = 0, b"", 0.0
 
     async def begin(self, turns: asyncio.Semaphore) -> None:
         registration = Registration(self._rank, _incarnation(self._rank), "host", 1, self._plan)
@@ -117,12 +147,6 @@ class _Worker:
         await self._channel.unary_unary(_SERVICE + name)(
             request, metadata=self._metadata, timeout=_CALL_S, wait_for_ready=True
         )
-
-    async def newer(self, version: int) -> None:
-        """Wait for a plan that is newer than this one."""
-        while self.version <= version:
-            self._changed.clear()
-            await self._changed.wait()
 
     def check(self) -> None:
         """Raises what has ended its stream or its heartbeats."""
@@ -139,9 +163,7 @@ class _Worker:
     async def _follow(self) -> None:
         request = pb.PlansRequest(identity=self._identity, newest_version=0).SerializeToString()
         async for plan in self._channel.unary_stream(f"{_SERVICE}Plans")(request, metadata=self._metadata):
-            self.came_s, self.newest = time.monotonic(), plan
-            self.version = pb.Plan.FromString(plan).version
-            self._changed.set()
+            self._arrivals.came(plan)
 
     async def _keep_lease(self) -> None:
         await asyncio.sleep(random.random() * self._beat_s)

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from dynamix_ps.report.prometheus import Exporter
 
 STOP_S = 1.0  # limit for unfinished calls at the end
+GARBAGE = 10_000  # new objects from which on a collection is worth its time (chosen by us)
 
 logger = logging.getLogger("dynamix.arbitrator")
 
@@ -114,9 +115,12 @@ async def serve(settings: Settings) -> None:
     journal = Journal(folder.journal_file)
     exporter = _exporter(config, folder.path.name, journal)
     n_servers = settings.n_servers
-    arbitrator = Arbitrator(config, policy, journal, resumed, policy_file, exporter=exporter, n_servers=n_servers)
+    arbitrator = Arbitrator(
+        config, policy, journal, resumed, policy_file, exporter=exporter, n_servers=n_servers, rest=_collect_garbage
+    )
     server = Server(arbitrator, settings.run_id, settings.token, n_workers, settings.certificates)
-    gc.freeze()  # a collection over the loaded modules takes 20 ms, which could delay a decision
+    gc.freeze()  # a collection over the loaded modules takes 20 ms
+    gc.disable()  # one over the calls and streams of 1,024 workers takes more; `rest` collects between decisions
     port = await server.start(settings.address)
     logger.info(
         "listening on port %d for %d workers, policy %s, restarts %d", port, n_workers, policy.name, resumed.starts
@@ -134,6 +138,11 @@ async def serve(settings: Settings) -> None:
     await asyncio.wait((deciding,))
     journal.close()
     logger.info("stopped")
+
+
+def _collect_garbage() -> None:
+    if gc.get_count()[0] >= GARBAGE:
+        gc.collect()
 
 
 def _exporter(config: Config, run_name: str, journal: Journal) -> Exporter | None:

@@ -21,7 +21,6 @@ import sys
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -59,6 +58,8 @@ class Arbitrator:
         clock: monotonic seconds.
         exporter: gets every closed window.
         n_servers: how many were started; None: those of the cluster file, where `auto` counts as one.
+        rest: called when a decision is out, and about once a second while there is none: for work that holds the event
+            loop up.
 
     Raises:
         EnvironmentNotReady: the journal is of a cluster of another size.
@@ -74,6 +75,7 @@ class Arbitrator:
         clock: Callable[[], float] = time.monotonic,
         exporter: Exporter | None = None,
         n_servers: int | None = None,
+        rest: Callable[[], None] = lambda: None,
     ) -> None:
         self._config = config
         self._policy = policy
@@ -81,6 +83,7 @@ class Arbitrator:
         self._policy_file = policy_file
         self._clock = clock
         self._exporter = exporter
+        self._rest = rest
         self._n_workers = len(config.cluster.workers)
         self._bounds = tuple(config.bounds(rank) for rank in range(self._n_workers))
         self._at_once = [config.at_once(rank) or math.nan for rank in range(self._n_workers)]  # NaN: no limit is known
@@ -235,8 +238,10 @@ class Arbitrator:
         tick_s = min(1.0, self._config.timeouts.lease_s / 4)
         try:
             while True:
-                with suppress(asyncio.TimeoutError):
+                try:
                     await asyncio.wait_for(self._wake.wait(), tick_s)
+                except asyncio.TimeoutError:
+                    self._rest()
                 self._wake.clear()
                 await self.step()
         finally:
@@ -255,6 +260,7 @@ class Arbitrator:
         if closed is not None:
             await self._decide(closed)
             self._begin_learning()
+            self._rest()
 
     async def settled(self) -> None:
         """Wait until an update that is under way is complete."""

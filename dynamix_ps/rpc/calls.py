@@ -1,4 +1,4 @@
-"""The calls of arbitrator.proto on plain bytes: read the message, check it, call the service, make the reply. Pure.
+"""The calls of arbitrator.proto on plain bytes: read the message, check it, call the service, write the reply. Pure.
 
 Whatever the bytes are, a call returns its reply or raises RefusalError.
 """
@@ -6,7 +6,7 @@ Whatever the bytes are, a call returns its reply or raises RefusalError.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping
-from typing import Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
@@ -18,7 +18,8 @@ from dynamix_ps.rpc.refusals import MalformedMessageError
 
 _Request = TypeVar("_Request", bound=Message)
 _Value = TypeVar("_Value")
-_Reply = TypeVar("_Reply", bound=Message)
+
+_NOTHING: Final = b""  # a reply without fields
 
 
 class Service(Protocol):
@@ -48,7 +49,7 @@ class Calls:
         self._plan = _Newest(convert.plan_to_proto)
 
     @property
-    def unary(self) -> Mapping[str, Callable[[bytes], Message]]:
+    def unary(self) -> Mapping[str, Callable[[bytes], bytes]]:
         """The calls with one reply, by their names in arbitrator.proto."""
         return {
             "Register": self.register,
@@ -58,34 +59,35 @@ class Calls:
             "Observe": self.observe,
         }
 
-    def register(self, message: bytes) -> pb.RegisterReply:
+    def register(self, message: bytes) -> bytes:
         registration = convert.registration_from_proto(_read(pb.RegisterRequest, message))
-        return pb.RegisterReply(plan=convert.plan_to_proto(self._service.register(registration)))
+        plan = convert.plan_to_proto(self._service.register(registration))
+        return pb.RegisterReply(plan=plan).SerializeToString()
 
-    def report(self, message: bytes) -> pb.ReportReply:
+    def report(self, message: bytes) -> bytes:
         request = _read(pb.ReportRequest, message)
         rank, incarnation = convert.identity_from_proto(request.identity)
         record = convert.record_from_proto(rank, request.record)
         if request.HasField("observed"):  # before the report, which may close the window
             self._service.observe(convert.role_report_from_proto(request.observed))
         self._service.report(incarnation, record)
-        return pb.ReportReply()
+        return _NOTHING
 
-    def heartbeat(self, message: bytes) -> pb.HeartbeatReply:
+    def heartbeat(self, message: bytes) -> bytes:
         request = _read(pb.HeartbeatRequest, message)
         rank, incarnation = convert.identity_from_proto(request.identity)
         return self._peers.made_of(self._service.heartbeat(rank, incarnation, convert.iteration_from_proto(request)))
 
-    def leave(self, message: bytes) -> pb.LeaveReply:
+    def leave(self, message: bytes) -> bytes:
         request = _read(pb.LeaveRequest, message)
         self._service.leave(*convert.identity_from_proto(request.identity))
-        return pb.LeaveReply()
+        return _NOTHING
 
-    def observe(self, message: bytes) -> pb.ObserveReply:
+    def observe(self, message: bytes) -> bytes:
         self._service.observe(convert.role_report_from_proto(_read(pb.ObserveRequest, message)))
-        return pb.ObserveReply()
+        return _NOTHING
 
-    async def plans(self, message: bytes) -> AsyncIterator[pb.Plan]:
+    async def plans(self, message: bytes) -> AsyncIterator[bytes]:
         request = _read(pb.PlansRequest, message)
         rank, incarnation = convert.identity_from_proto(request.identity)
         newest_version = count("newest_version", request.newest_version)
@@ -97,16 +99,16 @@ def _heartbeat_reply(peers: tuple[PeerStatus, ...]) -> pb.HeartbeatReply:
     return pb.HeartbeatReply(peers=[convert.peer_to_proto(peer) for peer in peers])
 
 
-class _Newest(Generic[_Value, _Reply]):
-    """The message of the newest value. One value goes to hundreds of workers, and its message is made once."""
+class _Newest(Generic[_Value]):
+    """The bytes of the newest value. One value goes to hundreds of workers, and its bytes are made once."""
 
-    def __init__(self, make: Callable[[_Value], _Reply]) -> None:
+    def __init__(self, make: Callable[[_Value], Message]) -> None:
         self._make = make
-        self._last: tuple[_Value, _Reply] | None = None
+        self._last: tuple[_Value, bytes] | None = None
 
-    def made_of(self, value: _Value) -> _Reply:
+    def made_of(self, value: _Value) -> bytes:
         if self._last is None or self._last[0] is not value:
-            self._last = value, self._make(value)
+            self._last = value, self._make(value).SerializeToString()
         return self._last[1]
 
 

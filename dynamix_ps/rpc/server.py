@@ -9,7 +9,6 @@ from typing import Any
 
 import grpc
 import grpc.aio
-from google.protobuf.message import Message
 
 from dynamix_ps.certificates import Certificates
 from dynamix_ps.errors import EnvironmentNotReady
@@ -63,21 +62,21 @@ class Server:
         """Refuse new calls, end the streams, wait for the rest at most `grace_s`."""
         await self._server.stop(grace_s)
 
-    def _one(self, call: Callable[[bytes], Message]) -> Any:
+    def _one(self, call: Callable[[bytes], bytes]) -> Any:
         async def answer(message: bytes, context: Any) -> bytes:
             try:
-                return call(message).SerializeToString()
+                return call(message)
             except RefusalError as error:
                 await self._refuse(error, context)
                 raise  # not reached: abort raises
 
         return answer
 
-    def _stream(self, call: Callable[[bytes], AsyncIterator[Message]]) -> Any:
+    def _stream(self, call: Callable[[bytes], AsyncIterator[bytes]]) -> Any:
         async def answer(message: bytes, context: Any) -> AsyncIterator[bytes]:
             try:
                 async for reply in call(message):
-                    yield reply.SerializeToString()
+                    yield reply
             except RefusalError as error:
                 await self._refuse(error, context)
 

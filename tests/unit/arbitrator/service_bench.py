@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,14 @@ class Scripted:
 class Bench:
     """An arbitrator without a network, on a clock of our own."""
 
-    def __init__(self, folder: Path, policy: Policy, cluster: Config | None = None, exporter: Any = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        policy: Policy,
+        cluster: Config | None = None,
+        exporter: Any = None,
+        rest: Callable[[], None] = lambda: None,
+    ) -> None:
         self.file = folder / "journal.jsonl"
         self.now_s = 100.0
         self.arbitrator = Arbitrator(
@@ -46,6 +54,7 @@ class Bench:
             folder / "policy.npz",
             lambda: self.now_s,
             exporter,
+            rest=rest,
         )
 
     def register_all(self, plan: Plan | None = None) -> None:

@@ -131,20 +131,20 @@ def test_a_wrong_window_number_costs_no_decision(tmp_path: Path) -> None:
     asyncio.run(story())
 
 
-def test_a_message_for_all_workers_is_made_once(tmp_path: Path) -> None:
+def test_the_bytes_for_all_workers_are_made_once(tmp_path: Path) -> None:
     bench = Bench(tmp_path, Scripted())
     bench.register_all()
     calls = Calls(bench.arbitrator)
 
-    def beat(rank: int) -> pb.HeartbeatReply:
+    def beat(rank: int) -> bytes:
         identity = convert.identity_to_proto(rank, f"life-{rank}")
         return calls.heartbeat(pb.HeartbeatRequest(identity=identity, iteration=rank + 1).SerializeToString())
 
     first = beat(0)
     assert beat(1) is first
-    assert [peer.iteration for peer in first.peers] == [1, 0, 0]
+    assert [peer.iteration for peer in pb.HeartbeatReply.FromString(first).peers] == [1, 0, 0]
     bench.now_s += 1.0
-    assert [peer.iteration for peer in beat(2).peers] == [1, 2, 3]
+    assert [peer.iteration for peer in pb.HeartbeatReply.FromString(beat(2)).peers] == [1, 2, 3]
 
 
 def test_peers_of_a_lying_arbitrator_are_refused() -> None:

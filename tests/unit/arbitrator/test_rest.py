@@ -1,0 +1,70 @@
+"""Work that holds the event loop up waits until a decision is out."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dynamix_ps.arbitrator.__main__ import GARBAGE, _collect_garbage
+from dynamix_ps.messages import Plan
+from tests.control_plane import run_under
+from tests.unit.arbitrator.service_bench import Bench, Scripted
+
+
+class Cycle:
+    """Garbage that only a collection frees."""
+
+    def __init__(self) -> None:
+        self.me = self
+
+
+@pytest.fixture
+def no_collections() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def test_it_comes_once_per_decision_when_all_workers_can_have_the_plan(tmp_path: Path) -> None:
+    async def story() -> None:
+        rested: list[Plan] = []
+        bench = Bench(tmp_path, Scripted((32, 64, 128)), rest=lambda: rested.append(bench.plan))
+        bench.register_all()
+        first = bench.plan
+        bench.report(run_under(first, 0)[:2])
+        await bench.arbitrator.step()
+        assert rested == []
+        await bench.window(0, first)
+        assert rested == [Plan(1, (32, 64, 128))]
+
+    asyncio.run(story())
+
+
+@pytest.mark.timeout(60)
+def test_it_comes_while_nobody_reports(tmp_path: Path) -> None:
+    async def story() -> None:
+        rested = asyncio.Event()
+        task = asyncio.create_task(Bench(tmp_path, Scripted(), rest=rested.set).arbitrator.run())
+        await rested.wait()
+        task.cancel()
+        await asyncio.wait((task,))
+
+    asyncio.run(story())
+
+
+def test_much_garbage_is_collected(no_collections: None) -> None:
+    garbage = [weakref.ref(Cycle()) for _ in range(GARBAGE)]
+    _collect_garbage()
+    assert not any(one() for one in garbage)
+
+
+def test_little_garbage_waits(no_collections: None) -> None:
+    garbage = weakref.ref(Cycle())
+    _collect_garbage()
+    assert garbage() is not None
