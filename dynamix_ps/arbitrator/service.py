@@ -58,8 +58,8 @@ class Arbitrator:
         clock: monotonic seconds.
         exporter: gets every closed window.
         n_servers: how many were started; None: those of the cluster file, where `auto` counts as one.
-        rest: called when a decision is out, and about once a second while there is none: for work that holds the event
-            loop up.
+        rest: called when a decision is out, and about once a second while no report of a window is there: for work that
+            holds the event loop up.
 
     Raises:
         EnvironmentNotReady: the journal is of a cluster of another size.
@@ -105,6 +105,7 @@ class Arbitrator:
         self._decisions = resumed.decisions
         self._refusals: Counter[str] = Counter()
         self._learning: asyncio.Task[None] | None = None
+        self._absent = 0  # workers, when leases were last checked
         self._wake = asyncio.Event()
         self._new_plan = asyncio.Event()
         self._peers: tuple[PeerStatus, ...] = ()  # as they were at _peers_s
@@ -171,8 +172,9 @@ class Arbitrator:
         """Take in a window record. Idempotent; a late record changes nothing. Raises RefusalError."""
         self._heard(record.rank, incarnation)
         self._check(record)
-        if self._windows.add(record, self._clock(), self._registry.live):
-            self._wake.set()
+        counts = self._windows.add(record, self._clock(), self._registry.live)
+        if counts and self._windows.most_reported >= self._n_workers - self._absent:
+            self._wake.set()  # not at every report: a step looks at all workers
 
     def _check(self, record: WindowRecord) -> None:
         """Raises MalformedMessageError if the record is of a plan that this worker cannot hold."""
@@ -241,7 +243,8 @@ class Arbitrator:
                 try:
                     await asyncio.wait_for(self._wake.wait(), tick_s)
                 except asyncio.TimeoutError:
-                    self._rest()
+                    if not self._windows.most_reported:
+                        self._rest()
                 self._wake.clear()
                 await self.step()
         finally:
@@ -256,7 +259,9 @@ class Arbitrator:
             self._journal.write("lease_lost", rank=rank)
         if not self._registry.live():
             return
-        closed = self._windows.ready(self._registry.absent(now_s), self._config.timeouts.lease_s, now_s)
+        absent = self._registry.absent(now_s)
+        self._absent = len(absent)
+        closed = self._windows.ready(absent, self._config.timeouts.lease_s, now_s)
         if closed is not None:
             await self._decide(closed)
             self._begin_learning()

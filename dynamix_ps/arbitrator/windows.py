@@ -66,6 +66,11 @@ class Windows:
             del self._far_ahead[one.rank]
         return any([self._count(one, now_s) for one in near])
 
+    @property
+    def most_reported(self) -> int:
+        """The number of records of the open window that has most."""
+        return max((len(entry.records) for entry in self._open.values()), default=0)
+
     def _is_near(self, far_ahead: _FarAhead, live: Callable[[], AbstractSet[int]]) -> bool:
         record = far_ahead.record
         if record.window <= self._closed + MAX_AHEAD or far_ahead.in_a_row >= LASTING or not live() - {record.rank}:

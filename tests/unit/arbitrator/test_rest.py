@@ -64,6 +64,20 @@ def test_much_garbage_is_collected(no_collections: None) -> None:
     assert not any(one() for one in garbage)
 
 
+def test_old_garbage_is_collected_the_tenth_time(no_collections: None) -> None:
+    old = Cycle()
+    gc.collect()
+    garbage = weakref.ref(old)
+    del old
+    times = 0
+    while garbage() is not None and times < 20:
+        times += 1
+        new = [Cycle() for _ in range(GARBAGE)]
+        _collect_garbage()
+        del new
+    assert times == 11
+
+
 def test_little_garbage_waits(no_collections: None) -> None:
     garbage = weakref.ref(Cycle())
     _collect_garbage()

@@ -49,6 +49,28 @@ def test_one_window_one_plan_with_the_next_version(tmp_path: Path) -> None:
     asyncio.run(story())
 
 
+def test_the_report_of_the_last_present_worker_wakes_the_arbitrator(tmp_path: Path) -> None:
+    async def story() -> None:
+        bench = Bench(tmp_path, Scripted((32, 64, 128)))
+        bench.register_all()
+        wake, records = bench.arbitrator._wake, run_under(bench.plan, 0)
+        bench.report(records[:2])
+        assert not wake.is_set()
+        bench.report(records[2:])
+        assert wake.is_set()
+        await bench.arbitrator.step()
+        bench.arbitrator.leave(2, "life-2")
+        await bench.arbitrator.step()
+        wake.clear()
+        records = run_under(bench.plan, 1)
+        bench.report(records[:1])
+        assert not wake.is_set()
+        bench.report(records[1:2])
+        assert wake.is_set()
+
+    asyncio.run(story())
+
+
 def test_the_journal_knows_a_plan_before_any_worker_does(tmp_path: Path) -> None:
     async def story() -> None:
         bench = Bench(tmp_path, Scripted((32, 64, 128)))
