@@ -48,7 +48,7 @@ from dynamix_ps.one_thread import ONE_THREAD
 from dynamix_ps.rpc.access import ArbitratorAccess
 from dynamix_ps.run_record.run_folder import RunFolder
 
-WORKERS = (256, 1024)
+WORKERS = (256, 512, 1024)
 LIMIT_MS = 50.0
 PROCESSES = 4
 WARM_UP = 5  # windows that do not count
