@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from dynamix_ps.errors import TrainingError
 
@@ -19,6 +19,7 @@ GRADIENTS = "sends the gradients"  # of an iteration
 WEIGHTED_GRADIENTS = "sends the gradients with a weight"
 LAYOUT = "changes which parameters are trained"
 DRAWN = "order of the pass"  # that a sampler of the script has drawn; its code follows
+_Of = TypeVar("_Of")
 CODE_BITS = 24  # exact in the float32 trailer
 
 
@@ -58,24 +59,25 @@ def weights_differ(values: Sequence[Sequence[float]], tolerance: float) -> bool:
     return any(max(part) - min(part) > tolerance for part in values)
 
 
-def disagreement(accounts: Sequence[Account], tolerance: float) -> TrainingError:
-    """The error that all workers raise. `accounts` are in the order of ranks."""
-    doings = [account.doing for account in accounts]
+def disagreement(accounts: Mapping[int, Account], tolerance: float) -> TrainingError:
+    """The error that all workers raise. `accounts` are those of the workers that are there, by rank, rising."""
+    of_rank = {rank: account.doing for rank, account in accounts.items()}
+    doings = list(of_rank.values())
     one_iteration = not _differ([doing.iteration for doing in doings])
     if any(doing.kind == LAYOUT for doing in doings) and one_iteration:
         return _parameters_of(accounts)
     if {doing.kind for doing in doings} == {GRADIENTS, WEIGHTED_GRADIENTS} and one_iteration:
-        return _weight_of_some(doings)
+        return _weight_of_some(of_rank)
     if _differ([doing.kind for doing in doings]) or not one_iteration:
-        return _different_calls(doings)
+        return _different_calls(of_rank)
     for values, error_of in (
         ([doing.place for doing in doings], _different_places),
         ([doing.steps for doing in doings], _different_steps),
-        ([json.dumps(account.parameters) for account in accounts], None),
+        ([json.dumps(account.parameters) for account in accounts.values()], None),
         ([doing.setting for doing in doings], _different_settings),
     ):
         if _differ(values):
-            return error_of(doings) if error_of else _parameters_of(accounts)
+            return error_of(of_rank) if error_of else _parameters_of(accounts)
     return _different_weights(accounts, tolerance)
 
 
@@ -83,11 +85,11 @@ def _differ(values: Sequence[object]) -> bool:
     return any(value != values[0] for value in values)
 
 
-def _different_calls(doings: Sequence[Doing]) -> TrainingError:
-    places = list(map(_place, doings))
+def _different_calls(doings: Mapping[int, Doing]) -> TrainingError:
+    places = {rank: _place(doing) for rank, doing in doings.items()}
     told = "; ".join(
-        f"{name_workers([rank for rank, other in enumerate(places) if other == place])} {place}"
-        for place in dict.fromkeys(places)
+        f"{name_workers([rank for rank, other in places.items() if other == place])} {place}"
+        for place in dict.fromkeys(places.values())
     )
     return TrainingError(
         f"the workers are at different places of the script: {told}. "
@@ -95,39 +97,40 @@ def _different_calls(doings: Sequence[Doing]) -> TrainingError:
     )
 
 
-def _weight_of_some(doings: Sequence[Doing]) -> TrainingError:
-    without = [rank for rank, doing in enumerate(doings) if doing.kind == GRADIENTS]
+def _weight_of_some(doings: Mapping[int, Doing]) -> TrainingError:
+    without = [rank for rank, doing in doings.items() if doing.kind == GRADIENTS]
+    iteration = _first(doings).iteration
     return TrainingError(
-        f"{name_workers(without)} called run.backward() without weight= in iteration {doings[0].iteration}, others "
+        f"{name_workers(without)} called run.backward() without weight= in iteration {iteration}, others "
         "with it; give the weight on every worker, 0 where there is nothing to learn from, or on none"
     )
 
 
-def _different_places(doings: Sequence[Doing]) -> TrainingError:
-    told = ", ".join(f"worker {rank}: {doing.place}" for rank, doing in enumerate(doings))
-    if not _differ([doing.place.partition(DRAWN)[0] for doing in doings]):
+def _different_places(doings: Mapping[int, Doing]) -> TrainingError:
+    told = ", ".join(f"worker {rank}: {doing.place}" for rank, doing in doings.items())
+    if not _differ([doing.place.partition(DRAWN)[0] for doing in doings.values()]):
         return TrainingError(
             f"the sampler has drawn another order on some workers ({told}); seed its generator alike on every worker, "
             "and leave it to the hook to give each worker its part"
         )
     return TrainingError(
-        f"the workers are at different places in the data in iteration {doings[0].iteration} ({told}); "
+        f"the workers are at different places in the data in iteration {_first(doings).iteration} ({told}); "
         "run.load_state_dict() must get the same state on every worker"
     )
 
 
-def _different_steps(doings: Sequence[Doing]) -> TrainingError:
-    told = ", ".join(f"worker {rank}: {doing.steps}" for rank, doing in enumerate(doings))
+def _different_steps(doings: Mapping[int, Doing]) -> TrainingError:
+    told = ", ".join(f"worker {rank}: {doing.steps}" for rank, doing in doings.items())
     return TrainingError(
-        f"the optimizers have taken different numbers of steps before iteration {doings[0].iteration} ({told}); "
+        f"the optimizers have taken different numbers of steps before iteration {_first(doings).iteration} ({told}); "
         "a step that is left out must be left out on every worker, so decide it by values that all share"
     )
 
 
-def _different_settings(doings: Sequence[Doing]) -> TrainingError:
-    told = "; ".join(f"worker {rank}: {doing.setting or 'none'}" for rank, doing in enumerate(doings))
+def _different_settings(doings: Mapping[int, Doing]) -> TrainingError:
+    told = "; ".join(f"worker {rank}: {doing.setting or 'none'}" for rank, doing in doings.items())
     return TrainingError(
-        f"settings of the training differ between workers in iteration {doings[0].iteration} ({told}); "
+        f"settings of the training differ between workers in iteration {_first(doings).iteration} ({told}); "
         "make them the same on every worker; a schedule that follows a loss needs the same loss everywhere, "
         "such as that of run.evaluate()"
     )
@@ -139,10 +142,13 @@ def _place(doing: Doing) -> str:
     return f"calls {doing.kind} after {doing.iteration} iterations"
 
 
-def _parameters_of(accounts: Sequence[Account]) -> TrainingError:
-    return different_parameters(
-        [account.parameters for account in accounts], f"in iteration {accounts[0].doing.iteration}"
-    )
+def _first(of_rank: Mapping[int, _Of]) -> _Of:
+    return next(iter(of_rank.values()))
+
+
+def _parameters_of(accounts: Mapping[int, Account]) -> TrainingError:
+    parameters = {rank: account.parameters for rank, account in accounts.items()}
+    return different_parameters(parameters, f"in iteration {_first(accounts).doing.iteration}")
 
 
 def on_device(kind: str) -> str:
@@ -150,17 +156,17 @@ def on_device(kind: str) -> str:
     return "" if kind == "cpu" else f" on {kind}"
 
 
-def different_parameters(parameters: Sequence[Mapping[str, str]], when: str) -> TrainingError:
+def different_parameters(parameters: Mapping[int, Mapping[str, str]], when: str) -> TrainingError:
     """The error for workers that do not train the same.
 
     Args:
-        parameters: shape and type of every trained parameter by name, one mapping per worker, in the order of ranks.
+        parameters: shape and type of every trained parameter by name, one mapping per worker, by rank.
         when: the place in the script where they differ, such as "in iteration 3".
     """
-    for name in dict.fromkeys(name for described in parameters for name in described):
-        found = [described.get(name, "not trained") for described in parameters]
-        if _differ(found):
-            told = ", ".join(f"worker {rank}: {value}" for rank, value in enumerate(found))
+    for name in dict.fromkeys(name for described in parameters.values() for name in described):
+        found = {rank: described.get(name, "not trained") for rank, described in parameters.items()}
+        if _differ(list(found.values())):
+            told = ", ".join(f"worker {rank}: {value}" for rank, value in found.items())
             return TrainingError(
                 f"parameter {name} is not the same on all workers {when} ({told}); "
                 "freeze, add or change parameters on every worker in the same iteration"
@@ -171,12 +177,13 @@ def different_parameters(parameters: Sequence[Mapping[str, str]], when: str) -> 
     )
 
 
-def _different_weights(accounts: Sequence[Account], tolerance: float) -> TrainingError:
-    iteration = accounts[0].doing.iteration
-    for name in accounts[0].weights:
-        values = [account.weights[name] for account in accounts]
+def _different_weights(accounts: Mapping[int, Account], tolerance: float) -> TrainingError:
+    first, ranks = _first(accounts), list(accounts)
+    iteration = first.doing.iteration
+    for name in first.weights:
+        values = [account.weights[name] for account in accounts.values()]
         if weights_differ(list(zip(*values, strict=True)), tolerance):
-            odd = _odd_ranks(values, tolerance)
+            odd = [ranks[place] for place in _odd_places(values, tolerance)]
             return TrainingError(
                 f"the weights differ between workers before the step of iteration {iteration}: {name} of "
                 f"{name_workers(odd)} is not that of the others; change weights on every worker alike, "
@@ -187,14 +194,14 @@ def _different_weights(accounts: Sequence[Account], tolerance: float) -> Trainin
     )
 
 
-def _odd_ranks(values: Sequence[tuple[float, float]], tolerance: float) -> list[int]:
-    """The ranks that differ from the largest group of equal ones; of groups of one size, that of the lowest rank."""
+def _odd_places(values: Sequence[tuple[float, float]], tolerance: float) -> list[int]:
+    """The places that differ from the largest group of equal ones; of groups of one size, that of the first."""
     same = [
-        [rank for rank, other in enumerate(values) if not weights_differ(list(zip(one, other, strict=True)), tolerance)]
+        [at for at, other in enumerate(values) if not weights_differ(list(zip(one, other, strict=True)), tolerance)]
         for one in values
     ]
     largest = max(same, key=len)
-    return [rank for rank in range(len(values)) if rank not in largest]
+    return [place for place in range(len(values)) if place not in largest]
 
 
 def name_workers(ranks: Sequence[int]) -> str:

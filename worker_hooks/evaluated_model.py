@@ -9,7 +9,7 @@ from typing import Any
 from dynamix_ps.errors import TrainingError
 from dynamix_ps.run_record.evaluations import AVERAGED
 from worker_hooks.attached_model import AttachedModel
-from worker_hooks.evaluation import directions, evaluate_share, in_form_of, means, packed, samples_of
+from worker_hooks.evaluation import directions, evaluate_share, in_form_of, means, packed, present, samples_of
 
 EVALUATED_AT_ONCE = 256  # samples
 
@@ -86,15 +86,20 @@ class EvaluatedModel(AttachedModel):
         source = self._source_of(data)
         source.check()
         size = batch_size or source.batch_size or EVALUATED_AT_ONCE
-        # Parts are in proportion to the batch sizes, so that fast and slow workers finish together.
-        length, batches = source.part(self._switch.newest_scheduled.batch_sizes, self._workers.here, size)
-        self._announce(f"run.evaluate({'averaged=True' if averaged else ''}){source.list_of_parts}")
-        with self.averaged() if averaged else self.paused():
-            with self._inference():
-                share = evaluate_share(length, batches, score, self._number)
-            source.close()
-            known = directions(share.sums, higher_is_better, lower_is_better)
-            total = self._comm.total(self._evaluation_key, packed(share, self._comm.rank, self._comm.size))
+        there, complete = self._exchange.present, False
+        while not complete:  # once, unless a worker that has a part is lost meanwhile
+            # Parts are in proportion to the batch sizes, so that fast and slow workers finish together.
+            shares = self._shares_of(there)
+            length, batches = source.part(shares, self._workers.here, size)
+            self._announce(f"run.evaluate({'averaged=True' if averaged else ''}){source.list_of_parts}")
+            with self.averaged() if averaged else self.paused():
+                with self._inference():
+                    share = evaluate_share(length, batches, score, self._number)
+                source.close()
+                known = directions(share.sums, higher_is_better, lower_is_better)
+                total = self._comm.total(self._evaluation_key, packed(share, self._comm.rank, self._comm.size))
+            there = self._workers.slots_of(present(total, self._comm.size))
+            complete = not any(part and slot not in there for slot, part in enumerate(shares))
         values = means(total, share, self._comm.size)
         if self._leads:
             samples, label = samples_of(total), AVERAGED if averaged else ""
@@ -102,6 +107,12 @@ class EvaluatedModel(AttachedModel):
             ways = {label + name: higher for name, higher in known.items()}
             self._observer.evaluated(self.iteration, self.epoch, told, ways, samples, self._trained_samples)
         return in_form_of(share.scores, values)
+
+    def _shares_of(self, there: Sequence[int]) -> list[int]:
+        """What the workers in the slots `there` score of a data set, in proportion to their batch sizes."""
+        sizes = self._switch.newest_scheduled.batch_sizes
+        shares = [size if slot in there else 0 for slot, size in enumerate(sizes)]
+        return shares if any(shares) else [int(slot in there) for slot in range(len(sizes))]
 
     def record(
         self,

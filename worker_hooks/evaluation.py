@@ -85,7 +85,7 @@ def packed(share: Share, rank: int, size: int) -> NDArray[np.float64]:
     numbers[0] = share.samples
     numbers[1 : 1 + len(share.sums)] = list(share.sums.values())
     numbers[1 + MOST_VALUES + rank] = share.length
-    numbers[1 + MOST_VALUES + size + rank] = zlib.crc32(repr(list(share.sums)).encode())
+    numbers[1 + MOST_VALUES + size + rank] = 1 + zlib.crc32(repr(list(share.sums)).encode())  # 0: not in the sum
     return numbers
 
 
@@ -94,23 +94,32 @@ def samples_of(total: NDArray[np.float64]) -> int:
     return round(float(total[0]))
 
 
+def present(total: NDArray[np.float64], size: int) -> list[int]:
+    """The workers that are in the sum of `packed`, rising. Those that are not are lost."""
+    return [int(rank) for rank in np.flatnonzero(total[1 + MOST_VALUES + size :])]
+
+
 def means(total: NDArray[np.float64], share: Share, size: int) -> dict[str, float]:
-    """The means per sample from the sum of `packed` over all workers.
+    """The means per sample from the sum of `packed` over all workers that are there.
 
     Raises TrainingError, on every worker, if the workers evaluated different data sets or returned different names.
     """
-    lengths, checksums = total[1 + MOST_VALUES :].reshape(2, size).tolist()
-    if len(set(lengths)) > 1:
-        found = ", ".join(f"{length:.0f} samples on worker {rank}" for rank, length in enumerate(lengths))
+    there = present(total, size)
+    lengths, checksums = (
+        {rank: numbers[rank] for rank in there} for numbers in total[1 + MOST_VALUES :].reshape(2, size).tolist()
+    )
+    if len(set(lengths.values())) > 1:
+        found = ", ".join(f"{length:.0f} samples on worker {rank}" for rank, length in lengths.items())
         raise TrainingError(
             f"run.evaluate() got data sets of different lengths: {found}; give every worker the whole data set, "
             "each evaluates its share of it"
         )
-    if len(set(checksums)) > 1:
-        others = [rank for rank, checksum in enumerate(checksums) if checksum != checksums[0]]
+    if len(set(checksums.values())) > 1:
+        first = there[0]
+        others = [rank for rank, checksum in checksums.items() if checksum != checksums[first]]
         raise TrainingError(
-            f"score() returned other names on worker {', '.join(map(str, others))} than on worker 0 (on this worker: "
-            f"{_listed(share.sums)}); return the same names on every worker"
+            f"score() returned other names on worker {', '.join(map(str, others))} than on worker {first} (on this "
+            f"worker: {_listed(share.sums)}); return the same names on every worker"
         )
     return dict(zip(share.sums, (total[1 : 1 + len(share.sums)] / total[0]).tolist(), strict=True))
 

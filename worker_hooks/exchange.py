@@ -129,6 +129,7 @@ class GradientExchange:
         self.buckets = buckets
         self._parameters = sum(len(bucket.parameters) for bucket in buckets)
         self.leader = workers.leader  # slot of the one that leads, as of the last sum
+        self.present: Sequence[int] = workers.slots or workers.here  # slots of the workers in the last sum
         self._trailer = np.zeros(trailer.length(workers.count, self._parameters))
         self.weight = self._share = 0.0
         self._measure = False
@@ -236,7 +237,8 @@ class GradientExchange:
 
     def _decode(self, received: NDArray[np.floating[Any]]) -> trailer.GlobalView:
         view = trailer.decode(received, self._workers.count)
-        self.leader = view.present[0]
+        self.present = view.present
+        self.leader = self.present[0]
         return view
 
     def is_finite(self) -> bool:
@@ -265,7 +267,7 @@ class GradientExchange:
 
         Returns the names of parameters that have such gradients but are trained no more.
         """
-        self.leader = before.leader
+        self.leader, self.present = before.leader, before.present
         before.close()
         return []
 

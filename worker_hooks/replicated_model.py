@@ -108,13 +108,14 @@ class ReplicatedModel(Framework):
         if doing.count(doing[0]) == len(doing) and not weights_differ(weights, self._weights_tolerance()):
             return
         mine = Account(self._doing(kind), self._described_parameters(), self._all_weights())
-        told = self._comm.gather(f"{self._prefix}.account", mine.pack())
-        raise disagreement([Account.unpack(one) for one in told], self._weights_tolerance())
+        told = self._comm.gather_present(f"{self._prefix}.account", mine.pack())
+        accounts = {rank: Account.unpack(one) for rank, one in told.items()}
+        raise disagreement(accounts, self._weights_tolerance())
 
     def _follow_parameters(self, before_forward: bool) -> None:
         """Lay the buckets out anew if the script has changed what is trained: on all workers in the same iteration.
 
-        New parameters take rank 0's values while the script has not computed with them yet (`before_forward`);
+        New parameters take the leader's values while the script has not computed with them yet (`before_forward`);
         afterwards they must be equal.
         """
         if not self._parameters_changed():
@@ -128,7 +129,7 @@ class ReplicatedModel(Framework):
         self._check_left(left)
         if added and self.size > 1:
             key = f"{self._prefix}.layout{self._layouts}.added"
-            values = self._comm.broadcast(key, self._pack_parameters(added) if self._comm.rank == 0 else b"")
+            values = self._comm.broadcast(key, self._pack_parameters(added) if self._leads else b"", self._leads)
             if before_forward:
                 self._unpack_parameters(added, values)
             else:
@@ -136,8 +137,8 @@ class ReplicatedModel(Framework):
 
     def _check_left(self, names: list[str]) -> None:
         """Raises TrainingError, on all workers, if parameters are trained no more but would be in the next sum."""
-        told = self._comm.gather(f"{self._prefix}.layout{self._layouts}.left", "\n".join(names).encode())
-        if found := sorted({name for one in told for name in one.decode().splitlines()}):
+        told = self._comm.gather_present(f"{self._prefix}.layout{self._layouts}.left", "\n".join(names).encode())
+        if found := sorted({name for one in told.values() for name in one.decode().splitlines()}):
             raise TrainingError(
                 "parameters that are no longer trained have gradients of earlier batches that are in no sum yet: "
                 f"{', '.join(found)}; freeze or replace them after optimizer.step(), or call zero_grad() first"
@@ -145,10 +146,10 @@ class ReplicatedModel(Framework):
 
     def _check_added(self, added: list[str], values: bytes) -> None:
         """Raises TrainingError, on all workers, unless these new parameters are equal."""
-        told = self._comm.gather(
+        told = self._comm.gather_present(
             f"{self._prefix}.layout{self._layouts}.equal", bytes([self._pack_parameters(added) == values])
         )
-        if odd := [rank for rank, equal in enumerate(told) if equal != b"\x01"]:
+        if odd := [rank for rank, equal in told.items() if equal != b"\x01"]:
             raise TrainingError(
                 f"new parameters ({', '.join(added)}) have other values on worker "
                 f"{', '.join(map(str, odd))} than on worker 0, and the batch of iteration {self.iteration} was "

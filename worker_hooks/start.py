@@ -122,7 +122,7 @@ def check_parameters(comm: Comm, key: str, described: Mapping[str, str]) -> None
     """
     told = comm.gather(key, json.dumps(described).encode())
     if len(set(told)) > 1:
-        raise different_parameters([json.loads(one) for one in told], "in attach()")
+        raise different_parameters(dict(enumerate(map(json.loads, told))), "in attach()")
 
 
 def check_unit(place: Position, unit: Unit) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from dynamix_ps.comm import Comm
@@ -36,3 +37,7 @@ class Workers:
             return told * self.count
         of_slot = dict(zip(self.slots, told, strict=True))
         return tuple(of_slot.get(slot, 0) for slot in range(self.count))
+
+    def slots_of(self, processes: Iterable[int]) -> tuple[int, ...]:
+        """The slots of the workers in these processes, which have ranks in the data plane."""
+        return tuple(self.slots[process] for process in processes) if self.slots else tuple(self.here)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dynamix_ps.errors import StallError
+from dynamix_ps.errors import PeerLostError, StallError
 
 log = logging.getLogger(__name__)
 PATIENCE_S = 600.0  # how long sums outside of training wait for the other workers
@@ -101,42 +101,66 @@ class Comm(ABC):
             raise StallError(f"the other workers did not take part in {name!r} within {PATIENCE_S:.0f} s")
         return self._values(buffer)
 
-    def broadcast(self, name: str, data: bytes) -> bytes:
-        """Rank 0's `data`, on every worker: a sum to which the others add zeros. Their own `data` is ignored.
+    def broadcast(self, name: str, data: bytes, sends: bool | None = None) -> bytes:
+        """One worker's `data`, on every worker: a sum to which the others add zeros. Their own `data` is ignored.
+
+        `sends`: whether it is this one; rank 0 where nobody says so.
 
         Uses two keys, `<name>.length` and `<name>.bytes`; call it once per name.
-        Raises StallError when the others do not take part.
+        Raises StallError when the others do not take part, PeerLostError when the one that sends is lost.
         """
         self.declare(f"{name}.length")
         self.declare(f"{name}.bytes")
-        mine = memoryview(data if self.rank == 0 else b"")
-        length = int(self.total(f"{name}.length", np.array([len(mine)], dtype=np.int64))[0])
+        sends = self.rank == 0 if sends is None else sends
+        mine = memoryview(data if sends else b"")
+        told = int(self.total(f"{name}.length", np.array([len(mine) + sends], dtype=np.int64))[0])
+        self._check_present(told, name)
+        length = told - 1
         received = np.empty(length, dtype=np.uint8)
-        chunk = np.empty(min(length, _CHUNK_BYTES), dtype=np.uint8)
+        chunk = np.empty(min(length, _CHUNK_BYTES) + 1, dtype=np.uint8)  # the last one: who sends is in the sum
         for begin in range(0, length, _CHUNK_BYTES):
             part = mine[begin : begin + _CHUNK_BYTES]
             chunk[: len(part)] = np.frombuffer(part, dtype=np.uint8)
             chunk[len(part) :] = 0
+            chunk[-1] = sends
             summed = self.total(f"{name}.bytes", chunk)
-            received[begin : begin + _CHUNK_BYTES] = summed[: length - begin]
+            self._check_present(summed[-1], name)
+            received[begin : begin + _CHUNK_BYTES] = summed[:-1][: length - begin]
         return received.tobytes()
+
+    def _check_present(self, told: float, name: str) -> None:
+        """Raises PeerLostError unless the one that sends is in the sum."""
+        if not told:
+            raise PeerLostError(f"the worker that was to send {name!r} is lost; start again from a checkpoint")
 
     def gather(self, name: str, data: bytes) -> list[bytes]:
         """The `data` of every worker, in the order of ranks, on every worker.
 
         Uses two keys, `<name>.lengths` and `<name>.bytes`; call it once per name.
+        Raises StallError when the others do not take part, PeerLostError when one of them is lost.
+        """
+        told = self.gather_present(name, data)
+        if lost := [rank for rank in range(self.size) if rank not in told]:
+            names = ", ".join(map(str, lost))
+            raise PeerLostError(f"worker {names} is lost, of which {name!r} is needed; start again from a checkpoint")
+        return list(told.values())
+
+    def gather_present(self, name: str, data: bytes) -> dict[int, bytes]:
+        """The `data` of the workers that are there by rank, rising, on every one of them. Keys are those of `gather`.
+
         Raises StallError when the others do not take part.
         """
         self.declare(f"{name}.lengths")
         self.declare(f"{name}.bytes")
         lengths = np.zeros(self.size, dtype=np.int64)
-        lengths[self.rank] = len(data)
+        lengths[self.rank] = len(data) + 1  # with a byte that says: this worker is in the sum
         lengths = self.total(f"{name}.lengths", lengths)
         ends = np.cumsum(lengths)
-        packed = np.zeros(max(int(ends[-1]), 1), dtype=np.uint8)
-        packed[ends[self.rank] - len(data) : ends[self.rank]] = np.frombuffer(data, dtype=np.uint8)
+        packed = np.zeros(int(ends[-1]), dtype=np.uint8)
+        packed[ends[self.rank] - len(data) - 1 : ends[self.rank]] = np.frombuffer(data + b"\x01", dtype=np.uint8)
         packed = self.total(f"{name}.bytes", packed)
-        return [packed[end - size : end].tobytes() for end, size in zip(ends.tolist(), lengths.tolist(), strict=True)]
+        parts = (packed[end - size : end].tobytes() for end, size in zip(ends.tolist(), lengths.tolist(), strict=True))
+        return {rank: part[:-1] for rank, part in enumerate(parts) if part[-1:] == b"\x01"}
 
     @abstractmethod
     def _buffer(self, values: NDArray[Any]) -> Any:

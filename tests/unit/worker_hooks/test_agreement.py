@@ -22,7 +22,7 @@ def told(*changes: dict[str, object]) -> str:
         )
         for change in changes
     ]
-    return str(disagreement([Account.unpack(one.pack()) for one in accounts], 1e-3))
+    return str(disagreement(dict(enumerate(Account.unpack(one.pack()) for one in accounts)), 1e-3))
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_what_differs_is_named(other: dict[str, object], expected: str) -> None:
 def test_parameters_in_another_order_are_told() -> None:
     reverse = dict(reversed(PARAMETERS.items()))
     accounts = [Account(DOING, PARAMETERS, WEIGHTS), Account(DOING._replace(layout=2), reverse, WEIGHTS)]
-    message = str(disagreement([Account.unpack(one.pack()) for one in accounts], 1e-3))
+    message = str(disagreement(dict(enumerate(Account.unpack(one.pack()) for one in accounts)), 1e-3))
     assert "the parameters are in another order on some workers in iteration 7" in message
 
 
@@ -82,3 +82,13 @@ def test_codes_tell_doings_apart() -> None:
 def test_weights_within_the_tolerance_are_equal() -> None:
     assert not weights_differ([(1.0, 1.00005), (2.0, 2.0)], 1e-4)
     assert weights_differ([(1.0, 1.0), (2.0, 2.001)], 1e-4)
+
+
+def test_without_a_lost_worker_the_others_keep_their_ranks() -> None:
+    accounts = {rank: Account(DOING, PARAMETERS, WEIGHTS) for rank in (0, 2, 3)}
+    late = accounts | {2: accounts[2]._replace(doing=DOING._replace(steps=6))}
+    assert "worker 0: 7, worker 2: 6, worker 3: 7)" in str(disagreement(late, 1e-3))
+    odd = accounts | {3: accounts[3]._replace(weights=WEIGHTS | {"a.bias": (0.3, -1.0)})}
+    assert "a.bias of worker 3 is not that" in str(disagreement(odd, 1e-3))
+    calls = accounts | {2: accounts[2]._replace(doing=DOING._replace(kind="run.evaluate()"))}
+    assert "workers 0, 3 sends the gradients" in str(disagreement(calls, 1e-3))

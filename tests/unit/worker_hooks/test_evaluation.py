@@ -10,7 +10,7 @@ import pytest
 
 from dynamix_ps.errors import TrainingError
 from worker_hooks.data_source import DataSetSource
-from worker_hooks.evaluation import Share, directions, evaluate_share, in_form_of, means, packed
+from worker_hooks.evaluation import Share, directions, evaluate_share, in_form_of, means, packed, present
 
 NUMBERS = np.arange(10.0)
 
@@ -96,6 +96,13 @@ def test_workers_that_disagree_all_get_the_same_error():
     for part in parts:
         with pytest.raises(TrainingError, match="10 samples on worker 0, 12 samples on worker 1"):
             means(total, part, 2)
+
+
+def test_a_lost_worker_is_not_taken_for_one_that_differs():
+    parts = {0: Share(10, 5, {"mae": 10.0}, None), 2: Share(10, 3, {"mae": 6.0}, None)}
+    total = sum(packed(part, rank, 3) for rank, part in parts.items())
+    assert present(total, 3) == [0, 2]
+    assert means(total, parts[0], 3) == {"mae": 2.0}
 
 
 def test_directions_are_declared_or_well_known():
