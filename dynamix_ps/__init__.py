@@ -9,7 +9,7 @@ policy           the policies, which make a plan out of window records
 rehearsal        one process trains a script's model as all workers would, with simulated times
 sim              a simulated cluster, to train and compare policies; replay of recorded runs
 report           what a person sees of a run: live view, summary, plots, TensorBoard, Prometheus
-membership       who takes part in which round when workers and servers come and go (pure; no data plane uses it yet)
+membership       who takes part in which round when workers and servers come and go (pure)
 run_record       what a run writes into its folder, and how it is read back
 comm             the data planes as a worker uses them
 data_planes      which data planes there are

@@ -40,6 +40,7 @@ Before, between and after the iterations
   settings         what the environment tells a worker
   launched         how this process was started: refused where nothing connects it with the others
   session          data plane, run folder and arbitrator of a worker
+  membership       what a worker does when another one is lost, in an elastic job
   start            checks before training begins
   data_set         what a data set must be
   global_generators  random generators that stay as the script has them

@@ -31,6 +31,7 @@ from dynamix_ps.metrics.system import SystemSampler
 from dynamix_ps.run_record.run_folder import RunFolder
 from worker_hooks.failure import leave
 from worker_hooks.launched import fixed_sizes_note, waiting_note
+from worker_hooks.membership import WorkerMember, become_member
 from worker_hooks.observe.account import RunAccount
 from worker_hooks.observe.reporter import Reporter, Reporting
 from worker_hooks.observe.stopwatch import NewestSum, Stopwatch, Watch
@@ -50,6 +51,7 @@ class DataPlane(NamedTuple):
 
 
 _planes: dict[str, DataPlane] = {}
+_members: dict[str, WorkerMember] = {}  # of an elastic job, by data plane
 _accounts: dict[Settings, RunAccount] = {}
 _open: dict[Settings, Session] = {}
 
@@ -136,6 +138,8 @@ class Session:
         if access:
             me = Registration(self.comm.rank, uuid.uuid4().hex, socket.gethostname(), os.getpid(), plan)
             self._reporter.connect(access, me, self.settings.bounds or ())
+            if self.comm.elastic is not None and self.comm.name not in _members:
+                _members[self.comm.name] = become_member(access, me, self.comm.elastic)
         else:
             self.reporter.event("degraded", what="arbitrator", detail="no address given; batch sizes stay as they are")
             logger.warning("mode %s but no arbitrator address: batch sizes stay as they are", self.settings.mode)

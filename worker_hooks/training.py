@@ -266,6 +266,8 @@ class Training(ResumableModel):
         if now.missing:
             short = planned / view.samples if view.samples else 0.0
             self._miss(now.missing, iteration)
+            if self._leads:
+                self._observer.finished_without(iteration, now.missing, view.samples, planned)
         if now.missing and now.units is None:
             view = view._replace(loss=view.loss * short)
         reason = self._reason_to_roll_back(view)

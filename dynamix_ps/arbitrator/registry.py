@@ -34,6 +34,7 @@ class Registry:
         self._lease_s = lease_s
         self._entries: dict[int, _Entry] = {}
         self._retired = set(retired)
+        self._lost: set[int] = set()  # that do not come back
         self._first_s: float | None = None
 
     def register(self, rank: int, incarnation: str, now_s: float) -> bool:
@@ -77,25 +78,30 @@ class Registry:
         new, entry.left = not entry.left, True
         return new
 
+    def lose(self, rank: int) -> None:
+        """The job goes on without this worker: nobody waits for it any more, whatever is heard of it."""
+        self._lost.add(rank)
+
     def expire(self, now_s: float) -> tuple[int, ...]:
         """Ranks whose lease ran out since the last call."""
         lost = []
         for rank, entry in self._entries.items():
-            if not entry.left and not entry.lost and now_s - entry.heard_s > self._lease_s:
+            if not entry.left and not entry.lost and rank not in self._lost and now_s - entry.heard_s > self._lease_s:
                 entry.lost = True
                 lost.append(rank)
         return tuple(sorted(lost))
 
     def live(self) -> frozenset[int]:
         """Ranks that are registered, have not left and hold a lease (as of the last `expire`)."""
-        return frozenset(rank for rank, entry in self._entries.items() if not entry.left and not entry.lost)
+        live = (rank for rank, entry in self._entries.items() if not entry.left and not entry.lost)
+        return frozenset(live) - self._lost
 
     def absent(self, now_s: float) -> frozenset[int]:
         """Ranks that a decision does not wait for."""
         gone = {rank for rank, entry in self._entries.items() if entry.left or entry.lost}
         if self._first_s is not None and now_s - self._first_s > self._lease_s:
             gone |= set(range(self._n_workers)) - set(self._entries)
-        return frozenset(gone)
+        return frozenset(gone | self._lost)
 
     def peers(self, now_s: float) -> tuple[PeerStatus, ...]:
         """The last known state of every registered worker."""
@@ -104,7 +110,7 @@ class Registry:
                 rank=rank,
                 iteration=entry.iteration,
                 silent_s=max(0.0, now_s - entry.heard_s),
-                alive=not entry.left and now_s - entry.heard_s <= self._lease_s,
+                alive=not entry.left and rank not in self._lost and now_s - entry.heard_s <= self._lease_s,
             )
             for rank, entry in sorted(self._entries.items())
         )

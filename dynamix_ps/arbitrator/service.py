@@ -208,6 +208,11 @@ class Arbitrator:
             self._journal.write("left", rank=rank)
             self._wake.set()
 
+    def lose(self, rank: int) -> None:
+        """The job goes on without this worker: no decision waits for it."""
+        self._registry.lose(rank)
+        self._wake.set()
+
     async def plans(self, rank: int, incarnation: str, newest_version: int) -> AsyncIterator[Plan]:
         """Every plan newer than `newest_version`, as soon as it exists; a slow reader skips. Raises RefusalError."""
         self._heard(rank, incarnation)

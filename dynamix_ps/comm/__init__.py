@@ -13,6 +13,7 @@ In reading order:
     links              how fast the hosts' links are, measured at the start
     placement          which server has which piece of a buffer
     segments           memory that processes of one host share
+    plane              what the control plane needs of one that goes on when a worker is lost
     host_memory        buffers in segments: who maps them, and who sums there
     exchange           the C functions of our BytePS that make the sums
     role_environment   a role's DMLC_* variables, checked

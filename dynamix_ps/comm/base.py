@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dynamix_ps.comm.plane import WorkerPlane
 from dynamix_ps.errors import PeerLostError, StallError
 
 log = logging.getLogger(__name__)
@@ -30,6 +31,7 @@ class Comm(ABC):
     Attributes:
         degradations: how it works less well than it could here, and why, one sentence each.
         on_degraded: gets every further one of them when it happens.
+        elastic: how sums are brought over the loss of a worker; None: they end with it.
     """
 
     name: str
@@ -37,6 +39,7 @@ class Comm(ABC):
     size: int
     degradations: tuple[str, ...] = ()
     on_degraded: Callable[[str], None] = log.warning
+    elastic: WorkerPlane | None = None
 
     @abstractmethod
     def init(self) -> None:

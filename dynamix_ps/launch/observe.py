@@ -74,12 +74,14 @@ class Observer:
                 self._recorder.event("degraded", what="arbitrator", detail=detail)
 
     def _progress(self) -> Progress:
-        workers = self._recorder.state.workers.values()
+        state = self._recorder.state
+        workers = state.workers.values()
         return Progress(
             started=frozenset(worker.rank for worker in workers if worker.started_s is not None),
             finished=frozenset(worker.rank for worker in workers if worker.train_s is not None),
             errors={worker.rank: worker.error for worker in workers if worker.error},
             iterations={worker.rank: self._iteration(worker) for worker in workers},
+            founded=state.losses.founded,
         )
 
     def _iteration(self, worker: WorkerState) -> int:

@@ -21,11 +21,13 @@ class Limits:
     stop_grace_s: float = 20.0  # between TERM and KILL, enough for a checkpoint; for workers, servers and so on in turn
     fail_grace_s: float = 1.0  # between TERM and KILL, for all roles at once, when the job has failed
     cause_s: float = 0.0  # how long an end that has its cause elsewhere waits for news of that
+    min_workers: int | None = None  # a lost worker does not end the job while so many are left; none: each one does
 
     @classmethod
-    def of(cls, timeouts: Timeouts, hosts: int = 1) -> Limits:
+    def of(cls, timeouts: Timeouts, hosts: int = 1, min_workers: int | None = None) -> Limits:
         """`hosts`: how many the job has. What happens on one is known at once, news of others are on their way."""
-        return cls(launch_s=timeouts.launch_s, job_s=timeouts.job_s, cause_s=2.0 if hosts > 1 else 0.0)
+        cause_s = 2.0 if hosts > 1 else 0.0
+        return cls(launch_s=timeouts.launch_s, job_s=timeouts.job_s, cause_s=cause_s, min_workers=min_workers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,7 @@ class Progress:
     finished: frozenset[int] = frozenset()
     errors: Mapping[int, str] = field(default_factory=dict)
     iterations: Mapping[int, int] = field(default_factory=dict)
+    founded: bool = False  # all members of an elastic job have met
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +77,11 @@ def judge(roles: Sequence[RoleStatus], progress: Progress, now_s: float, limits:
     """How the run ended, or none while it goes on. `now_s` counts from the start of the roles."""
     workers = [role for role in roles if role.role == "worker"]
     servers = [role for role in roles if role.role in ("scheduler", "server")]
+    lost = lost_workers(workers, progress, limits)
+    workers = [worker for worker in workers if worker not in lost]
     ending = (
         _crashed([*workers, *servers], progress, now_s, limits)
-        or _completed(workers, servers, progress, now_s, limits)
+        or _completed(workers, servers, lost, progress, now_s, limits)
         or _left_early(workers, servers, progress, now_s, limits)
         or _late(workers, progress, now_s, limits)
     )
@@ -85,6 +90,18 @@ def judge(roles: Sequence[RoleStatus], progress: Progress, now_s: float, limits:
         return ending
     cause = f"{_names(stopped)} {'does' if len(stopped) == 1 else 'do'} not answer: stopped by SIGSTOP or a debugger"
     return replace(ending, reason=f"{cause}; {ending.reason}")
+
+
+def lost_workers(workers: Sequence[RoleStatus], progress: Progress, limits: Limits) -> list[RoleStatus]:
+    """Workers that have crashed and without which the job goes on, in the order of their ends.
+
+    All of those that have crashed, or none: before the members of the job have met, and where too few are left.
+    """
+    crashed = [worker for worker in workers if worker.exit_code not in (None, 0)]
+    left = len(workers) - len(crashed)
+    if limits.min_workers is None or left < limits.min_workers or not progress.founded:
+        return []
+    return sorted(crashed, key=lambda worker: worker.ended_s)
 
 
 def _crashed(roles: Sequence[RoleStatus], progress: Progress, now_s: float, limits: Limits) -> Ending | None:
@@ -103,33 +120,53 @@ def _crashed(roles: Sequence[RoleStatus], progress: Progress, now_s: float, limi
         return lost_others, role.ended_s, role.rank not in progress.errors, role.name
 
     first = min(failed, key=order)
-    reason = f"{first.name} {how_it_ended(first.exit_code)}{_when(first, progress)}"
-    if first.rank is not None and first.rank in progress.errors:
-        reason += f": {progress.errors[first.rank]}"
+    reason = _cause(first, progress)
     others = [role.name for role in failed if role is not first]
     if others:
         reason += f" (also ended: {', '.join(others)})"
+    left = sum(role.role == "worker" and role.exit_code is None for role in roles)
+    if limits.min_workers is not None and first.role == "worker" and left < limits.min_workers:
+        reason += f"; {left} workers are left, elastic.min_workers is {limits.min_workers}"
     return Ending(JobFailed.exit_code, reason, (first.name,))
 
 
+def _cause(role: RoleStatus, progress: Progress) -> str:
+    """How, when and why a role has ended."""
+    told = progress.errors.get(role.rank) if role.rank is not None else None
+    return f"{role.name} {how_it_ended(role.exit_code)}{_when(role, progress)}" + (f": {told}" if told else "")
+
+
 def _completed(
-    workers: Sequence[RoleStatus], servers: Sequence[RoleStatus], progress: Progress, now_s: float, limits: Limits
+    workers: Sequence[RoleStatus],
+    servers: Sequence[RoleStatus],
+    lost: Sequence[RoleStatus],
+    progress: Progress,
+    now_s: float,
+    limits: Limits,
 ) -> Ending | None:
     if any(worker.exit_code is None for worker in workers):
         return None
     since_s = now_s - max(worker.ended_s for worker in workers)
     left = [role.name for role in servers if role.exit_code is None]
     idle = [worker.name for worker in workers if worker.rank not in progress.started]
+    finished = _finished(workers, lost, progress)
     if not left and (servers or not idle):  # servers end by themselves only after workers that have trained
-        return Ending(0, "all workers finished")
+        return Ending(0, finished)
     if idle and since_s >= limits.early_exit_s:
         return Ending(
             JobFailed.exit_code, f"{_names(idle)} ended (exit code 0) without training; {_ATTACH}", tuple(idle)
         )
     if left and since_s >= limits.end_grace_s:
         note = f"{_names(left)} did not end within {limits.end_grace_s:g} s after the last worker and had to be stopped"
-        return Ending(0, "all workers finished", notes=(note,))
+        return Ending(0, finished, notes=(note,))
     return None
+
+
+def _finished(workers: Sequence[RoleStatus], lost: Sequence[RoleStatus], progress: Progress) -> str:
+    if not lost:
+        return "all workers finished"
+    causes = "; ".join(_cause(worker, progress) for worker in lost)
+    return f"{len(workers)} of {len(workers) + len(lost)} workers finished: {causes}"
 
 
 _ATTACH = "does the script call attach() of dynamix_ps.torch or dynamix_ps.mxnet?"

@@ -85,7 +85,7 @@ class Recorder:
         newest = max((plan.version for plan in self.state.applied_plans()), default=0)
         for version in sorted(self.state.plans.keys() - self._plans_written):
             if version <= newest:
-                whole = len(self.state.plans[version].applied_by) >= len(self.state.workers)
+                whole = self.state.plans[version] in self.state.applied_plans()
                 self._write_plan(self.state.plans[version], "applied" if whole else "superseded")
         for plan in self.state.observed[self._observed_written :]:
             self._tables.plan(plan, "observed")

@@ -135,6 +135,7 @@ def summarise(run: str, state: RunState, gain: Gain, config: Config, outcome: Ou
         "compiled_graphs": [worker.graphs for worker in workers],
         "compiled_graphs_later": [worker.later_graphs for worker in workers],
         "per_worker": [_worker_row(worker, config) | _measured(worker, state) for worker in workers],
+        "losses": list(map(str, state.losses.found)),
         "heterogeneity": outcome.heterogeneity,
         "degraded": _degraded(state, outcome),
     }

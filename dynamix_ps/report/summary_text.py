@@ -55,7 +55,7 @@ def headline(summary: dict[str, Any]) -> list[str]:
     if summary["time_to_accuracy_s"] is not None:
         figures.append(f"{_percent(summary['target_accuracy'])} after {summary['time_to_accuracy_s']:.1f} s")
     ended = "" if summary["exit_code"] in (0, None) else f"ended with exit code {summary['exit_code']}: "
-    return [ended + summary["reason"], ", ".join(figures), f"gain: {summary['gain']['text']}"]
+    return [ended + summary["reason"], *summary["losses"], ", ".join(figures), f"gain: {summary['gain']['text']}"]
 
 
 def _result(summary: dict[str, Any]) -> str:
@@ -70,6 +70,8 @@ def _figures(summary: dict[str, Any]) -> Iterable[tuple[str, str]]:
     yield "data plane", summary["comm"] + (f" {version}" if version and version != "none" else "")
     yield "policy", f"{summary['policy']} (mode {summary['mode']})"
     yield "workers", f"{summary['workers']} ({summary['heterogeneity']})"
+    for loss in summary["losses"]:
+        yield "lost", loss
     yield "iterations", f"{summary['iterations']:,}"
     yield summary["counted"], f"{summary['samples']:,}"
     yield "training time", _unit(summary["train_s"], "s", 1)

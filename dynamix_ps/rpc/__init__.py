@@ -12,6 +12,7 @@ Both sides:
 
 encryption  connections with certificates
 convert     between protobuf and messages, with checks
+membership_codec  messages of membership as they travel
 fields      checks of single values
 plan_rules  checks of plans
 
@@ -21,6 +22,7 @@ access      where the arbitrator is, and how to prove who calls
 client      registers, reports and follows the plans, in threads of its own
 link        one connection of a worker
 observer    sends what a role sees of its connections
+member      follows changes of membership, in an elastic job
 backoff     waiting times between attempts
 fork        keeps gRPC out of forked children
 """

@@ -73,7 +73,7 @@ class WindowRecord(_message.Message):
     flagged: bool
     network_source: str
     values: _containers.ScalarMap[str, float]
-    def __init__(self, window: _Optional[int] = ..., first_iteration: _Optional[int] = ..., iterations: _Optional[int] = ..., plan_version: _Optional[int] = ..., batch_size: _Optional[int] = ..., samples: _Optional[int] = ..., global_samples: _Optional[int] = ..., bytes_pushed: _Optional[int] = ..., flagged: bool = ..., network_source: _Optional[str] = ..., values: _Optional[_Mapping[str, float]] = ...) -> None: ...
+    def __init__(self, window: _Optional[int] = ..., first_iteration: _Optional[int] = ..., iterations: _Optional[int] = ..., plan_version: _Optional[int] = ..., batch_size: _Optional[int] = ..., samples: _Optional[int] = ..., global_samples: _Optional[int] = ..., bytes_pushed: _Optional[int] = ..., flagged: _Optional[bool] = ..., network_source: _Optional[str] = ..., values: _Optional[_Mapping[str, float]] = ...) -> None: ...
 
 class ReportRequest(_message.Message):
     __slots__ = ("identity", "record", "observed")
@@ -107,7 +107,7 @@ class Peer(_message.Message):
     iteration: int
     silent_s: float
     alive: bool
-    def __init__(self, rank: _Optional[int] = ..., iteration: _Optional[int] = ..., silent_s: _Optional[float] = ..., alive: bool = ...) -> None: ...
+    def __init__(self, rank: _Optional[int] = ..., iteration: _Optional[int] = ..., silent_s: _Optional[float] = ..., alive: _Optional[bool] = ...) -> None: ...
 
 class HeartbeatReply(_message.Message):
     __slots__ = ("peers",)
@@ -189,3 +189,25 @@ class ObserveRequest(_message.Message):
 class ObserveReply(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class MembershipMessage(_message.Message):
+    __slots__ = ("sender", "kind", "fields")
+    SENDER_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    FIELDS_FIELD_NUMBER: _ClassVar[int]
+    sender: Role
+    kind: str
+    fields: str
+    def __init__(self, sender: _Optional[_Union[Role, _Mapping]] = ..., kind: _Optional[str] = ..., fields: _Optional[str] = ...) -> None: ...
+
+class Role(_message.Message):
+    __slots__ = ("role", "slot", "incarnation", "address")
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    SLOT_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    role: str
+    slot: int
+    incarnation: str
+    address: str
+    def __init__(self, role: _Optional[str] = ..., slot: _Optional[int] = ..., incarnation: _Optional[str] = ..., address: _Optional[str] = ...) -> None: ...

@@ -5,7 +5,7 @@ import warnings
 
 from dynamix_ps.rpc import arbitrator_pb2 as dynamix__ps_dot_rpc_dot_arbitrator__pb2
 
-GRPC_GENERATED_VERSION = '1.80.0'
+GRPC_GENERATED_VERSION = '1.85.1'
 GRPC_VERSION = grpc.__version__
 _version_not_supported = False
 
@@ -25,7 +25,7 @@ if _version_not_supported:
     )
 
 
-class ArbitratorStub(object):
+class ArbitratorStub:
     """Missing associated documentation comment in .proto file."""
 
     def __init__(self, channel):
@@ -64,9 +64,14 @@ class ArbitratorStub(object):
                 request_serializer=dynamix__ps_dot_rpc_dot_arbitrator__pb2.PlansRequest.SerializeToString,
                 response_deserializer=dynamix__ps_dot_rpc_dot_arbitrator__pb2.Plan.FromString,
                 _registered_method=True)
+        self.Membership = channel.stream_stream(
+                '/dynamix.arbitrator.Arbitrator/Membership',
+                request_serializer=dynamix__ps_dot_rpc_dot_arbitrator__pb2.MembershipMessage.SerializeToString,
+                response_deserializer=dynamix__ps_dot_rpc_dot_arbitrator__pb2.MembershipMessage.FromString,
+                _registered_method=True)
 
 
-class ArbitratorServicer(object):
+class ArbitratorServicer:
     """Missing associated documentation comment in .proto file."""
 
     def Register(self, request, context):
@@ -111,6 +116,14 @@ class ArbitratorServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Membership(self, request_iterator, context):
+        """Messages of membership (dynamix_ps/membership/messages.py) between the coordinator and one role of an elastic job, for
+        as long as the role is there. A later stream of a process replaces its earlier one.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ArbitratorServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -144,6 +157,11 @@ def add_ArbitratorServicer_to_server(servicer, server):
                     request_deserializer=dynamix__ps_dot_rpc_dot_arbitrator__pb2.PlansRequest.FromString,
                     response_serializer=dynamix__ps_dot_rpc_dot_arbitrator__pb2.Plan.SerializeToString,
             ),
+            'Membership': grpc.stream_stream_rpc_method_handler(
+                    servicer.Membership,
+                    request_deserializer=dynamix__ps_dot_rpc_dot_arbitrator__pb2.MembershipMessage.FromString,
+                    response_serializer=dynamix__ps_dot_rpc_dot_arbitrator__pb2.MembershipMessage.SerializeToString,
+            ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
             'dynamix.arbitrator.Arbitrator', rpc_method_handlers)
@@ -152,7 +170,7 @@ def add_ArbitratorServicer_to_server(servicer, server):
 
 
  # This class is part of an EXPERIMENTAL API.
-class Arbitrator(object):
+class Arbitrator:
     """Missing associated documentation comment in .proto file."""
 
     @staticmethod
@@ -307,6 +325,33 @@ class Arbitrator(object):
             '/dynamix.arbitrator.Arbitrator/Plans',
             dynamix__ps_dot_rpc_dot_arbitrator__pb2.PlansRequest.SerializeToString,
             dynamix__ps_dot_rpc_dot_arbitrator__pb2.Plan.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Membership(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/dynamix.arbitrator.Arbitrator/Membership',
+            dynamix__ps_dot_rpc_dot_arbitrator__pb2.MembershipMessage.SerializeToString,
+            dynamix__ps_dot_rpc_dot_arbitrator__pb2.MembershipMessage.FromString,
             options,
             channel_credentials,
             insecure,

@@ -10,7 +10,7 @@ import grpc
 import grpc.aio
 from grpc_health.v1.health_pb2 import HealthCheckResponse
 
-PROTOCOL = (2, 1)  # (major, minor); arbitrator.proto says what they promise
+PROTOCOL = (2, 2)  # (major, minor); arbitrator.proto says what they promise
 
 _PROTOCOL_KEY = "dynamix-protocol"
 _RUN_KEY = "dynamix-run"

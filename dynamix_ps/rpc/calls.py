@@ -10,9 +10,10 @@ from typing import Final, Generic, Protocol, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
+from dynamix_ps.membership.messages import FromCoordinator, Process, ToCoordinator
 from dynamix_ps.messages import PeerStatus, Plan, Registration, RoleReport, WindowRecord
 from dynamix_ps.rpc import arbitrator_pb2 as pb
-from dynamix_ps.rpc import convert
+from dynamix_ps.rpc import convert, membership_codec
 from dynamix_ps.rpc.fields import count
 from dynamix_ps.rpc.refusals import MalformedMessageError
 
@@ -40,11 +41,24 @@ class Service(Protocol):
     def refused(self, text: str) -> None: ...
 
 
-class Calls:
-    """The calls of one service. Each takes the bytes of its request."""
+class Membership(Protocol):
+    """The coordinator of an elastic job."""
 
-    def __init__(self, service: Service) -> None:
-        self._service = service
+    def membership(
+        self, sender: Process, messages: AsyncIterator[ToCoordinator | None]
+    ) -> AsyncIterator[FromCoordinator]:
+        """What it says to `sender`; `messages`, where None is a sign of life, is what that tells.
+
+        Raises only RefusalError.
+        """
+        ...
+
+
+class Calls:
+    """The calls of one service. Each takes the bytes of its request. `coordinator`: none: the job is not elastic."""
+
+    def __init__(self, service: Service, coordinator: Membership | None = None) -> None:
+        self._service, self._coordinator = service, coordinator
         self._peers = _Newest(_heartbeat_reply)
         self._plan = _Newest(convert.plan_to_proto)
 
@@ -93,6 +107,16 @@ class Calls:
         newest_version = count("newest_version", request.newest_version)
         async for plan in self._service.plans(rank, incarnation, newest_version):
             yield self._plan.made_of(plan)
+
+    async def membership(self, messages: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        packed = (_read(pb.MembershipMessage, message) async for message in messages)
+        first = await anext(packed, pb.MembershipMessage())
+        sender = membership_codec.sender_from_proto(first)
+        told = (membership_codec.unpack_told(message) async for message in packed)
+        if self._coordinator is None:
+            raise MalformedMessageError("membership: this job is not elastic; set elastic.min_workers")
+        async for message in self._coordinator.membership(sender, told):
+            yield membership_codec.pack(message).SerializeToString()
 
 
 def _heartbeat_reply(peers: tuple[PeerStatus, ...]) -> pb.HeartbeatReply:

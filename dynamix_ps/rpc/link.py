@@ -118,3 +118,19 @@ class Link(_Line):
             raise
         for plan in stream:
             yield convert.plan_from_proto(plan)
+
+
+class MemberLink(_Line):
+    """A connection for membership, of any role. Calls raise grpc.RpcError."""
+
+    def messages(self, requests: Iterator[pb.MembershipMessage]) -> Iterator[pb.MembershipMessage]:
+        """Send `requests` as they come, and return what the coordinator says, until the stream's deadline.
+
+        The end of `requests` ends the stream when the coordinator has taken all of them in.
+        """
+        deadline_s = STREAM_DEADLINES * self._rpc_s
+        try:
+            yield from self._stub.Membership(requests, timeout=deadline_s, metadata=self._metadata)
+        except ValueError:  # a channel that was just closed raises it
+            if not self.closed.is_set():
+                raise

@@ -13,7 +13,7 @@ import grpc.aio
 from dynamix_ps.certificates import Certificates
 from dynamix_ps.errors import EnvironmentNotReady
 from dynamix_ps.rpc.auth import Authentication
-from dynamix_ps.rpc.calls import Calls, Service
+from dynamix_ps.rpc.calls import Calls, Membership, Service
 from dynamix_ps.rpc.channel import server_options
 from dynamix_ps.rpc.encryption import add_port
 from dynamix_ps.rpc.refusals import RefusalError
@@ -22,20 +22,30 @@ _SERVICE = "dynamix.arbitrator.Arbitrator"  # as in arbitrator.proto
 
 
 class Server:
-    """A gRPC server for one service. With certificates, it serves callers that have one of the same authority."""
+    """A gRPC server for one service. With certificates, it serves callers that have one of the same authority.
+
+    `coordinator`: of an elastic job.
+    """
 
     def __init__(
-        self, service: Service, run_id: str, token: str, n_workers: int, certificates: Certificates | None = None
+        self,
+        service: Service,
+        run_id: str,
+        token: str,
+        n_workers: int,
+        certificates: Certificates | None = None,
+        coordinator: Membership | None = None,
     ) -> None:
         self._service, self._certificates = service, certificates
         self._server = grpc.aio.server(
             interceptors=[Authentication(run_id, token, service.refused)], options=server_options(n_workers)
         )
-        calls = Calls(service)
+        calls = Calls(service, coordinator)
         handlers: dict[str, Any] = {
             name: grpc.unary_unary_rpc_method_handler(self._one(call)) for name, call in calls.unary.items()
         }
         handlers["Plans"] = grpc.unary_stream_rpc_method_handler(self._stream(calls.plans))
+        handlers["Membership"] = grpc.stream_stream_rpc_method_handler(self._stream(calls.membership))
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(_SERVICE, handlers),))
 
     async def start(self, address: str) -> int:
@@ -72,10 +82,12 @@ class Server:
 
         return answer
 
-    def _stream(self, call: Callable[[bytes], AsyncIterator[bytes]]) -> Any:
-        async def answer(message: bytes, context: Any) -> AsyncIterator[bytes]:
+    def _stream(self, call: Callable[[Any], AsyncIterator[bytes]]) -> Any:
+        """A handler for a call that gets the bytes of one message, or of several as they come."""
+
+        async def answer(request: Any, context: Any) -> AsyncIterator[bytes]:
             try:
-                async for reply in call(message):
+                async for reply in call(request):
                     yield reply
             except RefusalError as error:
                 await self._refuse(error, context)

@@ -1,0 +1,16 @@
+"""What a run writes, and its state built from that. In reading order:
+
+run_folder      the folder of a run, and what lies where
+manifest        what was run, with what, where
+json_lines      files of JSON lines, written and read while they grow
+role_files      those of all roles
+iteration_mark  in which iteration a worker is
+run_state       the state of a run so far, from these lines
+model           its parts: workers, plans, degradations
+losses          its lost workers
+evaluations     what was measured on test sets
+traffic         bytes of all connections
+values          numbers that may be unknown
+silent_roles    which servers have stopped reporting
+tables          windows, links, servers and plans as CSV
+"""

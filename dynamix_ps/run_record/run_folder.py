@@ -116,6 +116,16 @@ class RunFolder:
         return self.arbitrator_dir / "journal.jsonl"
 
     @property
+    def membership_file(self) -> Path:
+        """What the coordinator of an elastic job has decided."""
+        return self.arbitrator_dir / "membership.jsonl"
+
+    def newest_checkpoint(self) -> Path | None:
+        """The newest one of the first training of its processes, from which `--resume` goes on; none: there is none."""
+        found = (file for file in self.checkpoints_dir.glob("last.*") if file.suffix in (".pt", ".npz"))
+        return max(found, key=lambda file: file.stat().st_mtime, default=None)
+
+    @property
     def checkpoints_dir(self) -> Path:
         return self.path / "checkpoints"
 

@@ -11,6 +11,7 @@ from dynamix_ps.messages import Flow, LinkView, NetworkSample, ServerView, Syste
 from dynamix_ps.metrics.noise import GradientNoise, SmoothedNoise
 from dynamix_ps.run_record.evaluations import Evaluation, evaluation_of
 from dynamix_ps.run_record.json_lines import Line
+from dynamix_ps.run_record.losses import Losses
 from dynamix_ps.run_record.model import (
     TIME_PARTS,
     Degradation,
@@ -55,6 +56,7 @@ class RunState:
         self.fallback_windows = 0  # decisions it made in the policy's place
         self.lr_decided = 1.0  # newest, of rank 0: what was decided of the factor on the learning rate
         self.rollbacks: list[int] = []  # iterations in which the guard of the learning rate took the weights back
+        self.losses = Losses(n_workers)
         self.arbitrator_starts = 0
         self.arbitrator_restarts = 0
 
@@ -73,12 +75,21 @@ class RunState:
         return [self.workers[rank] for rank in sorted(ranks, key=lambda rank: (first[self.workers[rank].host], rank))]
 
     @property
+    def there(self) -> list[WorkerState]:
+        """The workers that are not lost."""
+        return [worker for rank, worker in self.workers.items() if rank not in self.losses.lost]
+
+    def _leads(self, line: Line) -> bool:
+        """Whether a line is of the worker that tells what is the same on all: the first that is not lost."""
+        return bool(line["rank"] == min((worker.rank for worker in self.there), default=0))
+
+    @property
     def iteration(self) -> int:
         return max((worker.iteration for worker in self.workers.values()), default=0)
 
     @property
     def global_batch(self) -> int | None:
-        sizes = [worker.batch_size for worker in self.workers.values()]
+        sizes = [worker.batch_size for worker in self.there]
         return None if None in sizes else sum(size for size in sizes if size is not None)
 
     @property
@@ -96,7 +107,7 @@ class RunState:
 
         None while it is not known, and when all workers have finished.
         """
-        if len(self._progress) < 2 or all(worker.train_s is not None for worker in self.workers.values()):
+        if len(self._progress) < 2 or all(worker.train_s is not None for worker in self.there):
             return None
         (began_s, ratio_before), (newest_s, ratio_now) = self._progress[0], self._progress[-1]
         gained = ratio_now - ratio_before
@@ -108,8 +119,9 @@ class RunState:
         return safety_net_text(self.fallbacks, self.fallback_windows) if self.fallbacks else ""
 
     def applied_plans(self) -> list[PlanState]:
-        """Plans that every worker applied, oldest first."""
-        whole = [plan for plan in self.plans.values() if len(plan.applied_by) >= len(self.workers)]
+        """Plans that every worker applied that is there, oldest first."""
+        there = {worker.rank for worker in self.there}
+        whole = [plan for plan in self.plans.values() if plan.applied_by and plan.applied_by >= there]
         return sorted(whole, key=lambda plan: plan.version)
 
     def apply(self, source: str, line: Line) -> None:
@@ -166,7 +178,7 @@ class RunState:
             ("cpu_share", ratio(worker.system.cpu_ratio, worker.system.cpu_cores)),
         ):
             worker.means.setdefault(name, Mean()).add(value, number(line["duration_s"]))
-        if worker.rank == 0:
+        if self._leads(line):
             noise = GradientNoise(number(line.get("noise_variance")), number(line.get("noise_signal")))
             self.noise.update(noise, number(line.get("grad_sq_global")))
             if not math.isnan(decided := number(line.get("lr_decided"))):
@@ -196,15 +208,15 @@ class RunState:
         plan.applied_s = max(plan.applied_s or 0.0, line["time_s"])
 
     def _rollback(self, line: Line) -> None:
-        if line["rank"] == 0:  # all do at once
+        if self._leads(line):  # all do at once
             self.rollbacks.append(line["iteration"])
 
     def _paused(self, line: Line) -> None:
-        if line["rank"] == 0:
+        if self._leads(line):
             self._paused_from_s = line["time_s"]
 
     def _resumed(self, line: Line) -> None:
-        if line["rank"] == 0:
+        if self._leads(line):
             self._pauses_s = self.paused_s(line["time_s"])
             self._paused_from_s = None
 
@@ -220,6 +232,9 @@ class RunState:
         names = ", ".join([*(f"worker {rank}" for rank in line["missing"]), *servers]) or "an unknown role"
         detail = f"iteration {line['iteration']} waited for {names}"
         self._degrade("stall", detail, f"worker-{worker.rank}")
+
+    def _short(self, line: Line) -> None:
+        self.losses.short(line["iteration"], line["missing"])
 
     def _finished(self, line: Line) -> None:
         worker = self._worker(line)
@@ -283,6 +298,17 @@ class RunState:
         self._kept(line)
         self.observed.append(_published(line))
 
+    def _worker_ended(self, line: Line) -> None:
+        self.losses.ended(line["rank"], line["ended_s"])
+
+    def _lost(self, line: Line) -> None:
+        if line["role"] == "worker":
+            self.losses.known(line["slot"], line["time_s"], line["reason"])
+            self.workers[line["slot"]].phase = "lost"
+
+    def _members(self, line: Line) -> None:
+        self.losses.changed(len(line["workers"]), line["took_s"])
+
     def _lease_lost(self, line: Line) -> None:
         worker = self._worker(line)
         if worker.phase == "running":
@@ -305,6 +331,8 @@ _WORKER = {
     "stall": RunState._stall,
     "finished": RunState._finished,
     "compiled": RunState._compiled,
+    "short": RunState._short,
+    "worker_ended": RunState._worker_ended,
     "failed": RunState._failed,
     "role": RunState._role,
 }
@@ -316,6 +344,8 @@ _JOURNAL = {
     "fallback": RunState._fallback,
     "links": RunState._links,
     "prometheus": RunState._prometheus,
+    "lost": RunState._lost,
+    "members": RunState._members,
     "lease_lost": RunState._lease_lost,
     "lease_back": RunState._lease_back,
 }

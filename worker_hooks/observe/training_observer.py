@@ -7,7 +7,7 @@ Its methods run in the training thread, so they only read clocks and put values 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 
 from dynamix_ps.messages import Plan
@@ -110,6 +110,13 @@ class TrainingObserver:
                 level=level,
                 lr_guard=guard,
             )
+
+    def finished_without(self, iteration: int, ranks: Collection[int], samples: int, planned: int) -> None:
+        """The sum of `iteration` is without these lost workers, so it has `samples` in place of `planned`."""
+        missing = sorted(ranks)
+        self._reporter.event(
+            "short", iteration=self.reported(iteration), missing=missing, samples=samples, planned=planned
+        )
 
     def iteration_complete(
         self, now: IterationInFlight, bytes_pushed: int, epochs: float, script_lr: float, at_once: float

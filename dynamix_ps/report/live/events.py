@@ -16,6 +16,8 @@ NOTABLE = frozenset(
         "recovered",
         "fallback",
         "stall",
+        "lost",
+        "short",
         "failed",
         "lease_lost",
         "lease_back",
@@ -28,7 +30,7 @@ NOTABLE = frozenset(
 # Not told as events: the tables show them.
 ROUTINE = frozenset(
     {"window", "plan", "kept", "observed", "update", "evaluation"}
-    | {"registered", "started", "left", "stopped", "prometheus"}
+    | {"registered", "started", "left", "stopped", "prometheus", "worker_ended"}
 )
 
 
@@ -95,6 +97,14 @@ _WORDS: dict[str, Callable[[Line], str]] = {
     "rollback": lambda event: (
         f"iteration {event['iteration']:,}: {event['reason']}; the weights of iteration {event['back_to']:,} are back, "
         f"and the guard leaves {event['lr_guard']:g} of the learning rate"
+    ),
+    "lost": lambda event: f"{event['role']}-{event['slot']} is lost: {event['reason']}",
+    "members": lambda event: (
+        f"{len(event['workers'])} workers go on from round {event['round']:,}, {event['took_s']:.3f} s later"
+    ),
+    "short": lambda event: (
+        f"iteration {event['iteration']:,} is finished without worker {', '.join(map(str, event['missing']))}, with "
+        f"{event['samples']:,} of {event['planned']:,} samples; the others come next"
     ),
     "failed": lambda event: f"{event['source']} failed in iteration {event['iteration']:,}: {event['error']}",
     "lease_lost": lambda event: f"worker-{event['rank']} is silent: the arbitrator hears nothing of it",

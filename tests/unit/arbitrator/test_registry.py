@@ -105,3 +105,15 @@ def test_workers_are_not_replaced_for_ever(monkeypatch: pytest.MonkeyPatch) -> N
     with pytest.raises(StaleIncarnationError, match="replaced 2 times; start a new run"):
         registry.register(1, "d", 0.0)
     assert not registry.register(0, "c", 0.0), "who is there may stay"
+
+
+def test_nobody_waits_for_a_lost_worker_whatever_is_heard_of_it() -> None:
+    registry = Registry(3, LEASE_S)
+    for rank in range(3):
+        registry.register(rank, "a", 0.0)
+    registry.lose(1)
+    registry.heard(1, "a", 1.0)
+    assert registry.live() == {0, 2}
+    assert registry.absent(1.0) == {1}
+    assert [peer.alive for peer in registry.peers(1.0)] == [True, False, True]
+    assert registry.expire(10.0) == (0, 2)

@@ -201,3 +201,49 @@ def test_signals_are_named() -> None:
     assert how_it_ended(-15) == "was killed by SIGTERM"
     assert how_it_ended(-64) == "was killed by SIGRTMAX"
     assert how_it_ended(-99) == "was killed by signal 99"
+
+
+FOUR = Progress(frozenset(range(4)), iterations={0: 813, 1: 813, 2: 812, 3: 813}, founded=True)
+ELASTIC = replace(LIMITS, min_workers=3)
+
+
+def four(scheduler: tuple[int | None, float] = (None, 0.0), **codes: tuple[int | None, float]) -> list[RoleStatus]:
+    """Scheduler and four workers; keyword `w2=(code, ended_s)` says who ended."""
+    workers = [RoleStatus(f"worker-{rank}", "worker", rank, *codes.get(f"w{rank}", (None, 0.0))) for rank in range(4)]
+    return [RoleStatus("scheduler", "scheduler", None, *scheduler), *workers]
+
+
+def test_an_elastic_job_goes_on_without_a_lost_worker_and_says_so_at_its_end() -> None:
+    lost = {"w2": (-9, 50.0)}
+    assert judge(four(**lost), FOUR, 90.0, ELASTIC) is None
+    done = {f"w{rank}": (0, 80.0) for rank in (0, 1, 3)}
+    ending = judge(four((0, 80.5), **lost, **done), replace(FOUR, finished=frozenset({0, 1, 3})), 81.0, ELASTIC)
+    assert ending is not None
+    assert (ending.exit_code, ending.culprits) == (0, ())
+    assert ending.reason == "3 of 4 workers finished: worker-2 was killed by SIGKILL at iteration 812"
+
+
+def test_servers_leave_with_the_workers_that_are_left() -> None:
+    done = {f"w{rank}": (0, 80.0) for rank in (0, 1)}
+    gone = four((0, 80.5), w2=(-9, 50.0), **done)
+    assert judge(gone, replace(FOUR, finished=frozenset({0, 1, 3})), 90.0, ELASTIC) is None, "worker-3 has finished too"
+
+
+def test_with_fewer_than_min_workers_the_first_cause_ends_the_job() -> None:
+    ending = judge(four(w2=(-9, 50.0), w0=(1, 60.0)), FOUR, 60.0, ELASTIC)
+    assert ending is not None
+    assert (ending.exit_code, ending.culprits) == (4, ("worker-2",))
+    assert ending.reason.startswith("worker-2 was killed by SIGKILL at iteration 812")
+    assert ending.reason.endswith("; 2 workers are left, elastic.min_workers is 3")
+
+
+def test_without_min_workers_and_before_the_members_have_met_a_lost_worker_ends_the_job() -> None:
+    assert judge(four(w2=(-9, 50.0)), FOUR, 50.0, LIMITS) is not None
+    starting = replace(FOUR, founded=False)
+    assert judge(four(w2=(-9, 50.0)), starting, 50.0, ELASTIC) is not None
+
+
+def test_a_lost_server_ends_an_elastic_job() -> None:
+    ending = judge(four((-9, 50.0), w2=(-9, 49.0)), FOUR, 50.0, ELASTIC)
+    assert ending is not None
+    assert ending.reason == "scheduler was killed by SIGKILL"

@@ -1,0 +1,163 @@
+"""The coordinator of membership as a service: streams of roles around the pure one (dynamix_ps/membership).
+
+One message after the other goes through the coordinator. What it records is on disk before anybody hears of it, so a
+restarted arbitrator knows every member that others know.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterable
+from typing import Any, NamedTuple, Protocol
+
+from dynamix_ps.membership.coordinator import Coordinator
+from dynamix_ps.membership.generations import Output
+from dynamix_ps.membership.journal import Began, Lost, Record
+from dynamix_ps.membership.messages import FromCoordinator, Hello, Leave, Process, Suspect, ToCoordinator
+from dynamix_ps.rpc.refusals import MalformedMessageError
+
+TICK_S = 0.1  # suspicions are confirmed, and leases run out, also while nobody says anything
+
+
+class RecordFile(Protocol):
+    """Where records go."""
+
+    def append(self, records: Iterable[Record]) -> None:
+        """Write them, and return when they are on disk."""
+        ...
+
+
+class Notes(Protocol):
+    """The part of the arbitrator's journal that is used here."""
+
+    def write(self, kind: str, **fields: Any) -> None: ...
+
+
+class _Told(NamedTuple):
+    sender: Process
+    message: ToCoordinator | None  # None: a sign of life
+
+
+class Coordination:
+    """The service of one elastic job.
+
+    Args:
+        coordinator: it has the records of earlier ones of this job.
+        file: gets its records.
+        notes: gets what people shall know: `lost` processes, and what the `members` are after a change.
+        on_lost: called with the rank of a worker that is lost.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        file: RecordFile,
+        notes: Notes,
+        on_lost: Callable[[int], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._coordinator, self._file, self._notes = coordinator, file, notes
+        self._on_lost, self._clock = on_lost, clock
+        self._told: asyncio.Queue[_Told] = asyncio.Queue()
+        self._streams: dict[Process, asyncio.Queue[FromCoordinator | None]] = {}  # None: the stream is over
+        self._began_s: float | None = None  # the change that is under way
+
+    async def run(self) -> None:
+        """Serve until cancelled."""
+        for process in self._coordinator.members.gone:  # as earlier arbitrators of this job have found
+            if process.role == "worker":
+                self._on_lost(process.slot)
+        await self._send(self._coordinator.restart(self._clock()))
+        while True:
+            try:
+                sender, message = await asyncio.wait_for(self._told.get(), TICK_S)
+            except asyncio.TimeoutError:
+                await self._send(self._coordinator.on_time(self._clock()))
+                continue
+            await self._send(self._take_in(sender, message))
+            if isinstance(message, Leave) and (stream := self._streams.get(sender)) is not None:
+                stream.put_nowait(None)
+
+    async def membership(
+        self, sender: Process, messages: AsyncIterator[ToCoordinator | None]
+    ) -> AsyncIterator[FromCoordinator]:
+        """What the coordinator says to `sender`, which is a member from now on unless it is a launcher.
+
+        `messages` is what it tells; None is a sign of life. The stream ends with them, or when a later one of the same
+        process begins; after `Leave` when the coordinator has taken it in. Raises RefusalError.
+        """
+        outgoing: asyncio.Queue[FromCoordinator | None] = asyncio.Queue()
+        if (earlier := self._streams.get(sender)) is not None:
+            earlier.put_nowait(None)
+        self._streams[sender] = outgoing
+        if sender.role != "launcher":
+            self._told.put_nowait(_Told(sender, Hello()))
+        listening = asyncio.create_task(self._listen(sender, messages))
+        listening.add_done_callback(lambda done: None if _has_left(done) else outgoing.put_nowait(None))
+        try:
+            while (message := await outgoing.get()) is not None:
+                yield message
+            if listening.done():
+                listening.result()
+        finally:
+            listening.cancel()
+            if self._streams.get(sender) is outgoing:
+                del self._streams[sender]
+
+    async def _listen(self, sender: Process, messages: AsyncIterator[ToCoordinator | None]) -> bool:
+        """Take in what a role tells, until it ends. Returns whether it has left."""
+        left = False
+        async for message in messages:
+            if sender.role == "launcher" and not isinstance(message, Suspect | None):
+                raise MalformedMessageError(f"kind: got {type(message).__name__} of a launcher, expected Suspect")
+            left |= isinstance(message, Leave)
+            self._told.put_nowait(_Told(sender, message))
+        return left
+
+    def _take_in(self, sender: Process, message: ToCoordinator | None) -> Output:
+        now_s = self._clock()
+        if message is None:
+            self._coordinator.heard(sender, now_s)
+            return self._coordinator.on_time(now_s)
+        return self._coordinator.on_message(sender, self._named(message), now_s)
+
+    def _named(self, message: ToCoordinator) -> ToCoordinator:
+        """A suspicion of the process that is now in the slot, where the one who tells knows only that."""
+        if not isinstance(message, Suspect) or message.process.incarnation:
+            return message
+        wanted = message.process
+        there = self._coordinator.members.of_role(wanted)
+        found = (one for one in there if (one.role, one.slot) == (wanted.role, wanted.slot))
+        return Suspect(next(found, wanted))
+
+    async def _send(self, output: Output) -> None:
+        """First the records to disk, then the messages out."""
+        if output.records:
+            await asyncio.to_thread(self._file.append, output.records)
+        for record in output.records:
+            self._tell(record)
+        for receiver, message in output.messages:
+            if (stream := self._streams.get(receiver)) is not None:
+                stream.put_nowait(message)
+        if self._began_s is not None and self._coordinator.change is None and not self._coordinator.members.finished:
+            members = self._coordinator.members
+            workers = sorted(worker.slot for worker in members.workers)
+            took_s, self._began_s = self._clock() - self._began_s, None
+            self._notes.write(
+                "members", generation=members.generation, round=members.first_round, workers=workers, took_s=took_s
+            )
+
+    def _tell(self, record: Record) -> None:
+        if isinstance(record, Began):
+            self._began_s = self._began_s or self._clock()
+        elif isinstance(record, Lost):
+            process = record.process
+            self._notes.write("lost", role=process.role, slot=process.slot, reason=record.reason)
+            if process.role == "worker":
+                self._on_lost(process.slot)
+
+
+def _has_left(listening: asyncio.Task[bool]) -> bool:
+    return not listening.cancelled() and listening.exception() is None and listening.result()

@@ -1,0 +1,57 @@
+"""What the control plane needs of a data plane that goes on when a worker is lost.
+
+A thread beside training, or beside a server, calls these. `comm/elastic.py` has both for BytePS.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Loss(Protocol):
+    """A role whose connection to this one has ended."""
+
+    @property
+    def kind(self) -> str:
+        """worker, server or scheduler"""
+        ...
+
+    @property
+    def rank(self) -> int: ...
+
+
+class Progress(Protocol):
+    """How far the sums of a worker are."""
+
+    @property
+    def first_incomplete(self) -> int:
+        """The first round that is not complete."""
+        ...
+
+
+class Plane(Protocol):
+    """What both sides have."""
+
+    def next_loss(self, timeout_s: float) -> Loss | None:
+        """The next role that this one has lost; None: there is none within `timeout_s`. Sleeps without the GIL."""
+        ...
+
+
+class WorkerPlane(Plane, Protocol):
+    """The sums of a worker."""
+
+    def freeze(self) -> Progress:
+        """No round completes from now on, until `resume`."""
+        ...
+
+    def resume(self, generation: int, round_number: int, contributions: int) -> None:
+        """Go on with so many workers. `round_number` is the first round that they make: who is there sends again."""
+        ...
+
+
+class ServerPlane(Plane, Protocol):
+    """The sums of a server."""
+
+    def fence(self, generation: int, round_number: int) -> None:
+        """From `round_number` on, only `generation` and later ones count. What is there of these rounds is dropped."""
+        ...

@@ -1,0 +1,108 @@
+"""Messages of membership as they travel: the kind, and the fields by name as a JSON object. Pure.
+
+A field of a message is a number, a text, a process, an entry, nothing, or several of these. What is received has the
+types that the messages declare, or is refused.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import types
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from dynamix_ps.membership.messages import FromCoordinator, Process, ToCoordinator
+from dynamix_ps.rpc import arbitrator_pb2 as pb
+from dynamix_ps.rpc.fields import LARGEST_TEXT, count, one_of, text
+from dynamix_ps.rpc.refusals import MalformedMessageError
+
+ROLES = ("worker", "server", "launcher")
+_TOLD: Mapping[str, type[Any]] = {kind.__name__.lower(): kind for kind in get_args(ToCoordinator)}
+_SAID: Mapping[str, type[Any]] = {kind.__name__.lower(): kind for kind in get_args(FromCoordinator)}
+_LARGEST_FIELDS = 65_536  # characters: 64 for each of a thousand processes
+
+
+def pack(message: ToCoordinator | FromCoordinator) -> pb.MembershipMessage:
+    """The message as it travels."""
+    fields = {field.name: _plain(getattr(message, field.name)) for field in dataclasses.fields(message)}
+    return pb.MembershipMessage(kind=type(message).__name__.lower(), fields=json.dumps(fields))
+
+
+def unpack_told(message: pb.MembershipMessage) -> ToCoordinator | None:
+    """What a role tells; None is a sign of life. Raises MalformedMessageError unless it is such a message."""
+    told: ToCoordinator | None = _unpacked(message, _TOLD) if message.kind else None
+    return told
+
+
+def unpack_said(message: pb.MembershipMessage) -> FromCoordinator:
+    """What the coordinator says. Raises MalformedMessageError unless it is such a message."""
+    said: FromCoordinator = _unpacked(message, _SAID)
+    return said
+
+
+def _unpacked(message: pb.MembershipMessage, kinds: Mapping[str, type[Any]]) -> Any:
+    kind = kinds[one_of("kind", message.kind, tuple(kinds))]
+    if len(message.fields) > _LARGEST_FIELDS:
+        raise MalformedMessageError(f"{message.kind}: got {len(message.fields)} characters, expected {_LARGEST_FIELDS}")
+    try:
+        fields = json.loads(message.fields)
+    except ValueError as error:
+        raise MalformedMessageError(f"{message.kind}: the fields are no JSON object: {error}") from error
+    return _built(message.kind, fields, kind)
+
+
+def sender_to_proto(process: Process) -> pb.MembershipMessage:
+    """The first message of a role's stream."""
+    role = pb.Role(role=process.role, slot=process.slot, incarnation=process.incarnation, address=process.address)
+    return pb.MembershipMessage(sender=role)
+
+
+def sender_from_proto(message: pb.MembershipMessage) -> Process:
+    """Raises MalformedMessageError unless it says who sends."""
+    if not message.HasField("sender"):
+        raise MalformedMessageError("sender: got nothing, expected it in the first message of a stream")
+    role, slot = one_of("role", message.sender.role, ROLES), count("slot", message.sender.slot)
+    incarnation = text("incarnation", message.sender.incarnation)
+    address = message.sender.address and text("address", message.sender.address)
+    return Process(role, slot, incarnation, address)  # type: ignore[arg-type]  # one_of has checked the role
+
+
+def _plain(value: Any) -> Any:
+    """In JSON's types."""
+    if isinstance(value, frozenset | tuple):
+        return [_plain(one) for one in (sorted(value) if isinstance(value, frozenset) else value)]
+    return dataclasses.asdict(value) if dataclasses.is_dataclass(value) and not isinstance(value, type) else value
+
+
+@lru_cache
+def _types_of(kind: type[Any]) -> Mapping[str, Any]:
+    return get_type_hints(kind)
+
+
+def _built(name: str, value: Any, wanted: Any) -> Any:
+    """`value`, from JSON, as the type `wanted`. Raises MalformedMessageError if it is something else."""
+    origin, parts = get_origin(wanted), get_args(wanted)
+    if origin in (Union, types.UnionType):
+        return None if value is None else _built(name, value, parts[0])
+    if dataclasses.is_dataclass(wanted) and isinstance(value, dict):
+        return _object(name, value, wanted)
+    if origin in (frozenset, tuple) and isinstance(value, list):
+        return origin(_built(name, one, parts[0]) for one in value)
+    if wanted is int and type(value) is int:
+        return count(name, value)
+    if value in parts if origin is Literal else isinstance(value, str) and wanted is str and len(value) <= LARGEST_TEXT:
+        return value
+    raise MalformedMessageError(f"{name}: got {str(value)[:LARGEST_TEXT]!r}, expected {wanted}")
+
+
+def _object(name: str, fields: Mapping[str, Any], kind: Any) -> Any:
+    hints = _types_of(kind)
+    if unknown := fields.keys() - hints.keys():
+        raise MalformedMessageError(f"{name}: got {', '.join(sorted(unknown))}, expected {', '.join(hints)}")
+    built = {key: _built(f"{name}.{key}", value, hints[key]) for key, value in fields.items()}
+    try:
+        return kind(**built)
+    except TypeError as error:
+        raise MalformedMessageError(f"{name}: {error}") from error

@@ -1,0 +1,162 @@
+"""A data plane of threads: workers push and wait round by round, servers sum. For tests of losses."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+
+class Lost(NamedTuple):
+    kind: str
+    rank: int
+
+
+class At(NamedTuple):
+    first_incomplete: int
+
+
+class _Sum(NamedTuple):
+    generation: int
+    expected: int
+    parts: set[int]
+
+
+class _Plane:
+    """What both sides have."""
+
+    def __init__(self) -> None:
+        self.losses: queue.SimpleQueue[Lost] = queue.SimpleQueue()
+
+    def next_loss(self, timeout_s: float) -> Lost | None:
+        try:
+            return self.losses.get(timeout=timeout_s)
+        except queue.Empty:
+            return None
+
+
+class SumServer(_Plane):
+    """One key of every round."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mu = threading.Lock()
+        self.sums: dict[int, _Sum] = {}
+        self.generation, self.first_round = 0, 0
+
+    def push(self, rank: int, number: int, generation: int, expected: int) -> frozenset[int] | None:
+        """Who is in the sum, if it is complete now."""
+        with self.mu:
+            if number >= self.first_round and generation < self.generation:
+                return None
+            found = self.sums.setdefault(number, _Sum(generation, expected, set()))
+            assert found.expected == expected, f"round {number}: {found.expected} and {expected} parts are expected"
+            found.parts.add(rank)
+            return frozenset(found.parts) if len(found.parts) == expected else None
+
+    def fence(self, generation: int, round_number: int) -> None:
+        with self.mu:
+            self.generation, self.first_round = generation, round_number
+            self.sums = {number: one for number, one in self.sums.items() if number < round_number}
+
+
+class RoundWorker(_Plane):
+    """A worker that trains `rounds` rounds in a thread, one round after the other, unless it dies.
+
+    Args:
+        workers: all of them; `expected` is their number.
+        before: called in its thread with the number of every round, before its pushes.
+    """
+
+    def __init__(
+        self,
+        rank: int,
+        workers: Sequence[RoundWorker],
+        expected: int,
+        servers: Sequence[SumServer],
+        before: Callable[[int], None],
+    ) -> None:
+        super().__init__()
+        self.rank, self.done = rank, 0
+        self.history: list[frozenset[int]] = []  # who was in every round
+        self._workers, self._servers, self._before = workers, servers, before
+        self._changed = threading.Condition()
+        self._generation = self._first_round = 0
+        self._expected, self._frozen = expected, False
+        self._answers: dict[int, frozenset[int]] = {}  # of the present round, by server
+        self._pushed: list[int] = []
+        self.dead = False
+        self.thread = threading.Thread(target=self._train, daemon=True)
+
+    def train(self, rounds: int) -> None:
+        self.rounds = rounds
+        self.thread.start()
+
+    def die(self) -> None:
+        """As kill -9: nothing of it comes any more, and its connections close."""
+        with self._changed:
+            self.dead = True
+            self._changed.notify_all()
+        for server in self._servers:
+            server.losses.put(Lost("worker", self.rank))
+
+    def freeze(self) -> At:
+        with self._changed:
+            self._frozen = True
+            return At(self.done)
+
+    def resume(self, generation: int, round_number: int, contributions: int) -> None:
+        with self._changed:
+            assert self._frozen and generation > self._generation and round_number - self.done in (0, 1)
+            self._generation, self._first_round = generation, round_number
+            self._expected, self._frozen = contributions, False
+            if round_number == self.done:
+                self._answers.clear()
+                again = list(self._pushed)
+            else:
+                again = []
+            self._changed.notify_all()
+        for server in again:
+            self._push(server)
+
+    def _train(self) -> None:
+        for number in range(self.rounds):
+            self._before(number)
+            for server in range(len(self._servers)):
+                with self._changed:
+                    if self.dead:
+                        return
+                    self._pushed.append(server)
+                self._push(server)
+            with self._changed:
+                ready = self._changed.wait_for(lambda: self.dead or self._complete(), timeout=60)
+                assert ready, f"worker {self.rank} waits in round {number}: {self._answers}"
+                if self.dead:
+                    return
+                assert len(set(self._answers.values())) == 1, f"worker {self.rank} round {number}: {self._answers}"
+                self.history.append(self._answers[0])
+                self.done += 1
+                self._answers.clear()
+                self._pushed.clear()
+
+    def _complete(self) -> bool:
+        return not self._frozen and len(self._answers) == len(self._servers)
+
+    def _push(self, server: int) -> None:
+        with self._changed:
+            number, generation, expected = self.done, self._generation, self._expected
+        present = self._servers[server].push(self.rank, number, generation, expected)
+        if present is None:
+            return
+        for worker in self._workers:
+            if worker.rank in present:
+                worker.receive(server, number, generation, present)
+
+    def receive(self, server: int, number: int, generation: int, present: frozenset[int]) -> None:
+        with self._changed:
+            is_void = number >= self._first_round and generation < self._generation
+            if self.dead or number != self.done or is_void:
+                return
+            self._answers[server] = present
+            self._changed.notify_all()

@@ -1,0 +1,66 @@
+"""What a run says about lost workers, whatever is heard first."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+from dynamix_ps.run_record.losses import Losses
+
+
+def founded(workers: int = 4) -> Losses:
+    losses = Losses(workers)
+    losses.changed(left=workers, change_s=0.1)
+    return losses
+
+
+def test_one_loss_in_one_sentence_whatever_is_heard_first() -> None:
+    def told() -> Losses:
+        losses = founded()
+        losses.known(2, 100.11, "it has exited")
+        return losses
+
+    for order in permutations(range(3)):
+        losses = told()
+        news = (
+            lambda losses=losses: losses.ended(2, 100.0),
+            lambda losses=losses: losses.changed(left=3, change_s=0.02),
+            lambda losses=losses: losses.short(812, [2]),
+        )
+        for number in order:
+            news[number]()
+        assert list(map(str, losses.found)) == [
+            "3 of 4 workers from iteration 812: worker 2 lost, found after 0.11 s, one iteration finished without it"
+        ]
+
+
+def test_prefetched_iterations_are_counted_and_losses_at_once_are_one_change() -> None:
+    losses = founded()
+    for rank in (0, 3):
+        losses.ended(rank, 10.0)
+        losses.known(rank, 10.5, "it has exited")
+    losses.changed(left=2, change_s=0.02)
+    for iteration in (7, 8, 9, 7):
+        losses.short(iteration, [0, 3])
+    assert [str(loss) for loss in losses.found] == [
+        "2 of 4 workers from iteration 7: workers 0, 3 lost, found after 0.50 s, 3 iterations finished without them"
+    ]
+    assert losses.lost == {0, 3}
+
+
+def test_later_losses_are_changes_of_their_own() -> None:
+    losses = founded()
+    for left, rank in ((3, 1), (2, 2)):
+        losses.known(rank, 10.0, "its connection closed")
+        losses.changed(left, 0.02)
+        losses.short(100 * rank, [rank])
+    assert [str(loss) for loss in losses.found] == [
+        "3 of 4 workers from iteration 100: worker 1 lost, one iteration finished without it",
+        "2 of 4 workers from iteration 200: worker 2 lost, one iteration finished without it",
+    ]
+
+
+def test_before_the_members_have_met_nobody_goes_on() -> None:
+    losses = Losses(4)
+    losses.known(1, 10.0, "it has exited")
+    assert not losses.founded
+    assert losses.found == []

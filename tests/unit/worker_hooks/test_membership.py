@@ -1,0 +1,219 @@
+"""Workers and servers follow the coordinator over real streams. Their sums are made by threads."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dynamix_ps.arbitrator.coordination import Coordination
+from dynamix_ps.config.schema import Timeouts
+from dynamix_ps.membership.coordinator import Coordinator
+from dynamix_ps.membership.generations import Settings
+from dynamix_ps.membership.journal import Record
+from dynamix_ps.membership.messages import Process
+from dynamix_ps.rpc.access import ArbitratorAccess
+from dynamix_ps.rpc.member import Member
+from dynamix_ps.rpc.server import Server
+from server_hooks.membership import ServerMember
+from tests.rounds_of_threads import RoundWorker, SumServer
+from tests.unit.arbitrator.service_bench import Bench, Scripted
+from worker_hooks.membership import WorkerMember
+
+pytestmark = pytest.mark.timeout(60)
+
+RUN, TOKEN = "run-1", "secret"
+PATIENCE_S = 30.0
+
+
+class Records(list[Record]):
+    """What would be on disk."""
+
+    def append(self, records: Iterable[Record]) -> None:  # type: ignore[override]  # of all that come at once
+        self.extend(records)
+
+
+class Notes:
+    def __init__(self) -> None:
+        self.lines: list[dict[str, Any]] = []
+        self.changed = threading.Condition()
+
+    def write(self, kind: str, **fields: Any) -> None:
+        with self.changed:
+            self.lines.append({"kind": kind, **fields})
+            self.changed.notify_all()
+
+    def wait_for(self, what: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        with self.changed:
+            assert self.changed.wait_for(lambda: any(map(what, self.lines)), PATIENCE_S), self.lines
+            return next(line for line in self.lines if what(line))
+
+
+class Control:
+    """A coordinator in a loop of its own, which can be started again at the same port."""
+
+    def __init__(self, folder: Path, settings: Settings, confirm_s: float = 30.0) -> None:
+        self.settings, self.records, self.notes = settings, Records(), Notes()
+        self.lost: list[int] = []
+        self._folder, self.port = folder, 0
+        self.start()
+
+    def start(self) -> None:
+        ready = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve(ready)))
+        self._thread.start()
+        assert ready.wait(PATIENCE_S)
+
+    async def _serve(self, ready: threading.Event) -> None:
+        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        coordinator = Coordinator(self.settings, list(self.records))
+        coordination = Coordination(coordinator, self.records, self.notes, self.lost.append)
+        arbitrator = Bench(self._folder, Scripted()).arbitrator
+        server = Server(arbitrator, RUN, TOKEN, self.settings.workers, coordinator=coordination)
+        self.port = await server.start(f"127.0.0.1:{self.port}")
+        running = asyncio.create_task(coordination.run())
+        ready.set()
+        await self._stop.wait()
+        await server.stop(0)
+        running.cancel()
+        await asyncio.wait((running,))
+
+    def stop(self) -> None:
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(PATIENCE_S)
+
+    def access(self) -> ArbitratorAccess:
+        return ArbitratorAccess(f"127.0.0.1:{self.port}", RUN, TOKEN, Timeouts(rpc_s=2.0, lease_s=6.0))
+
+
+class Job:
+    """Workers and servers with their members. `at[rank, number]`: what happens before a worker's pushes of a round."""
+
+    def __init__(self, control: Control, workers: int, servers: int) -> None:
+        self.control = control
+        self.at: dict[tuple[int, int], Callable[[], None]] = {}
+        self.servers = [SumServer() for _ in range(servers)]
+        self.workers: list[RoundWorker] = []
+        for rank in range(workers):
+            before = lambda number, rank=rank: self.at.get((rank, number), lambda: None)()  # noqa: E731
+            self.workers.append(RoundWorker(rank, self.workers, workers, self.servers, before))
+        access = control.access()
+        self.members = [
+            WorkerMember(access, Process("worker", worker.rank, f"w{worker.rank}"), worker, self._replaced)
+            for worker in self.workers
+        ]
+        self.server_members = [
+            ServerMember(access, Process("server", slot, f"s{slot}"), server)
+            for slot, server in enumerate(self.servers)
+        ]
+        self.replaced: list[str] = []
+        for member in (*self.server_members, *self.members):
+            member.start()
+
+    def _replaced(self, reason: str) -> None:
+        self.replaced.append(reason)
+
+    def train(self, rounds: int) -> None:
+        """Until all that live have done so many rounds."""
+        for worker in self.workers:
+            worker.train(rounds)
+        for worker in self.workers:
+            worker.thread.join(PATIENCE_S)
+            assert worker.dead or worker.done == rounds, f"worker {worker.rank} is at round {worker.done}"
+
+    def close(self) -> None:
+        threads = [threading.Thread(target=member.close) for member in (*self.members, *self.server_members)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(PATIENCE_S)
+
+    def check(self, rounds: int, gone: dict[int, int]) -> None:
+        """Who lives has done every round with the same others. `gone`: the round from which a rank is in no sum."""
+        living = [worker for worker in self.workers if not worker.dead]
+        expected = [
+            frozenset(rank for rank in range(len(self.workers)) if number < gone.get(rank, rounds))
+            for number in range(rounds)
+        ]
+        for worker in living:
+            assert worker.history == expected, f"worker {worker.rank}"
+
+
+@contextlib.contextmanager
+def running(folder: Path, workers: int = 4, servers: int = 2, **limits: Any) -> Iterator[Job]:
+    """A job whose founders have all met."""
+    control = Control(folder, Settings(workers, servers, **{"confirm_s": 30.0, "lease_s": 20.0, **limits}))
+    job = Job(control, workers, servers)
+    control.notes.wait_for(lambda line: line["kind"] == "members")
+    try:
+        yield job
+    finally:
+        job.close()
+        control.stop()
+
+
+def test_survivors_finish_the_round_without_a_lost_worker(tmp_path: Path) -> None:
+    with running(tmp_path) as job:
+        job.at[2, 40] = job.workers[2].die  # two servers see it: no third word is needed
+        job.train(80)
+        job.check(80, {2: 40})
+        lost = job.control.notes.wait_for(lambda line: line["kind"] == "lost")
+        assert (lost["role"], lost["slot"]) == ("worker", 2)
+        after = job.control.notes.wait_for(lambda line: line["kind"] == "members" and len(line["workers"]) == 3)
+        assert (after["workers"], after["round"]) == ([0, 1, 3], 40)
+        assert job.control.lost == [2]
+        assert not job.replaced
+
+
+def test_the_word_of_the_launcher_is_enough(tmp_path: Path) -> None:
+    with running(tmp_path, servers=1) as job:
+        launcher = Member(job.control.access(), Process("launcher", 0, "launcher"))
+        launcher.start()
+
+        def die() -> None:
+            job.workers[3].dead = True
+            launcher.suspect("worker", 3)
+
+        job.at[3, 10] = die
+        job.train(20)
+        job.check(20, {3: 10})
+        launcher.close()
+
+
+def test_several_losses_one_after_the_other_and_at_once(tmp_path: Path) -> None:
+    with running(tmp_path, workers=6) as job:
+        for rank, number in ((5, 10), (1, 30), (2, 30)):
+            job.at[rank, number] = job.workers[rank].die
+        job.train(60)
+        living = [worker for worker in job.workers if not worker.dead]
+        assert len({tuple(worker.history) for worker in living}) == 1
+        assert living[0].history[9] == frozenset(range(6))
+        assert living[0].history[-1] == frozenset({0, 3, 4})
+
+
+def test_a_coordinator_that_was_away_knows_the_members_again(tmp_path: Path) -> None:
+    with running(tmp_path) as job:
+        job.at[2, 20] = job.workers[2].die
+        job.at[0, 40] = job.control.stop
+        job.at[0, 41] = job.control.start
+        job.at[1, 60] = job.workers[1].die
+        job.train(90)
+        job.check(90, {2: 20, 1: 60})
+        assert job.control.lost == [2, 2, 1], "the second arbitrator is told of the loss before it, too"
+
+
+def test_who_has_left_is_not_lost(tmp_path: Path) -> None:
+    with running(tmp_path) as job:
+        job.train(5)
+        for member in job.members:
+            member.close()
+        for worker in job.workers:
+            worker.die()
+        job.control.notes.wait_for(lambda line: line["kind"] == "members")
+    assert [line for line in job.control.notes.lines if line["kind"] == "lost"] == []
+    assert not job.replaced
