@@ -67,6 +67,7 @@ Shared:
     membership_network  its channels, partitions and slow links
     membership_training  its training, whose state is its history
     membership_faults   faults at random moments
+    membership_points   faults at every point of a round, alone and in pairs
     membership_rules    rules of membership, each switched off
     trainings           trained policies, and their times relative to the best rival
 """

@@ -3,8 +3,8 @@
     python -m benchmarks.studies.membership_model --seeds 2000
 
 Each seed is one job on a fake network: messages of different channels arrive in any order, and workers, servers and
-the coordinator die, leave, come and are cut off at random moments. Then each rule is switched off, and the model must
-find a job that goes wrong.
+the coordinator die, leave, come and are cut off at random moments. Then somebody dies at every point of a round, alone
+and with every other point. Last, each rule is switched off, and the model must find a job that goes wrong.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from benchmarks.studies.membership_faults import disturbances
+from benchmarks.studies.membership_points import all_points, run_points
 from benchmarks.studies.membership_rules import RULES
 from benchmarks.studies.membership_world import Job, Violation, World
 from dynamix_ps.membership.round_in_flight import ProtocolError
@@ -84,8 +85,21 @@ def tally(case: Case, seeds: range, stop: bool = False) -> Tally:
     return result
 
 
+def tally_points(seeds: range) -> Tally:
+    """Every point and every pair, each with all these seeds. `wrong` is by number of the job."""
+    result = Tally()
+    jobs = [(points, seed) for points in all_points() for seed in seeds]
+    for number, (points, seed) in enumerate(jobs):
+        try:
+            result.counts.update(run_points(points, seed))
+        except WRONG as error:
+            result.wrong[number] = f"{' and '.join(point.name for point in points)}, seed {seed}: {error}"
+    result.counts["jobs"] = len(jobs)
+    return result
+
+
 def main() -> int:
-    """Print both tables. Returns 1 if a job went wrong, or a rule did not matter."""
+    """Print all tables. Returns 1 if a job went wrong, or a rule did not matter."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=1000, help="jobs per case (default: %(default)s)")
     args = parser.parse_args()
@@ -97,6 +111,12 @@ def main() -> int:
         for seed, error in list(result.wrong.items())[:3]:
             print(f"    seed {seed}: {error}")
         bad |= bool(result.wrong)
+    result = tally_points(range(max(4, args.seeds // 50)))
+    happened = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in result.counts.items())
+    print(f"every point, and every pair: {len(result.wrong)} wrong; {happened}", flush=True)
+    for error in list(result.wrong.values())[:3]:
+        print(f"    {error}")
+    bad |= bool(result.wrong)
     for rule in RULES:
         off = tally(Case(rule.broken(), rule.faults, rule.chance), range(10 * args.seeds), stop=True)
         print(f"without {rule.name}: {next(iter(off.wrong.items()), 'nothing goes wrong')}", flush=True)

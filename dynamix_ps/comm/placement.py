@@ -1,8 +1,8 @@
 """Which server has which piece of a buffer. Pure.
 
 All workers must place pieces alike, or sums go wrong. Let one worker compute `server_shares` and send the result to the
-others: sums of floats may differ in the last bit between processors. `servers_of_pieces` and `piece_bytes` give the
-same result everywhere for the same arguments.
+others: sums of floats may differ in the last bit between processors. `servers_of_pieces`, `servers_of_keys`
+and `piece_bytes` give the same result everywhere for the same arguments.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -143,6 +144,29 @@ def servers_of_pieces(pieces: int, shares: NDArray[np.float64], start: int = 0) 
     cycle = _weighted_round_robin(tuple(weight // divisor for weight in weights))
     servers: NDArray[np.int32] = cycle[np.arange(start, start + pieces) % len(cycle)]
     return servers
+
+
+def servers_of_keys(key_bytes: Sequence[int], shares: Sequence[float]) -> tuple[int, ...]:
+    """Server of each key when servers have changed: large keys first, each to the one that is least ahead of its share.
+
+    Args:
+        key_bytes: size of each key.
+        shares: (S,) of each server, >= 0; not all 0. They follow from the links' rates, see `server_shares`. Rounded to
+            1/(128 S), as for pieces, so that the last bit of a float decides nothing.
+
+    Returns:
+        Number of a server per key. Ties go to the lower number.
+    """
+    weights = apportion(_ROUNDS * len(shares), shares)
+    able = [server for server, weight in enumerate(weights) if weight]
+    placed_bytes, servers = [0] * len(shares), [0] * len(key_bytes)
+    for key in sorted(range(len(key_bytes)), key=lambda key: (-key_bytes[key], key)):
+        chosen = min(
+            able, key=lambda server: (Fraction(placed_bytes[server] + key_bytes[key], weights[server]), server)
+        )
+        servers[key] = chosen
+        placed_bytes[chosen] += key_bytes[key]
+    return tuple(servers)
 
 
 @functools.cache

@@ -1,4 +1,4 @@
-"""Workers and servers come and go while training runs: who is a member of which round. Pure: no I/O, clock or thread.
+"""Workers and servers come and go while training runs: who is a member of which round. Pure but for one file.
 
 In reading order:
 
@@ -13,5 +13,6 @@ In reading order:
     round_in_flight  what a worker keeps of the round it is in
     worker_rounds    what a worker does by itself: push, complete, leave
     worker           a worker's side: freeze, resume, take the state, enter
+    journal_file     the journal on disk; the only module here that is not pure
     server           a server's side, as the reference for the data plane
 """

@@ -28,6 +28,7 @@ class Suspicions:
         self._closed: dict[Process, _Suspicion] = {}
         self._waiting: dict[Process, Processes] = {}
         self._heard_s: dict[Process, float] = {}
+        self._checked_s: float | None = None
 
     def heard(self, process: Process, now_s: float) -> None:
         """It is alive: a message or a heartbeat came."""
@@ -52,12 +53,15 @@ class Suspicions:
                 del self._closed[suspect]
 
     def confirmed(self, now_s: float, awaited: Set[Process]) -> tuple[Process, str] | None:
-        """One process that is lost, and how it is known.
+        """One process that is lost, and how it is known. To be called several times per lease.
 
         Args:
             now_s: same clock as of the other calls.
             awaited: whose answer the coordinator itself waits for.
         """
+        if self._checked_s is not None and now_s - self._checked_s > self._lease_s / 2:
+            self._heard_s.clear()  # the coordinator itself was stopped, and has heard nobody
+        self._checked_s = now_s
         found = [(process, reason) for process in self._closed if (reason := self._dead(process, now_s))]
         waited_for = frozenset(awaited).union(*self._waiting.values())
         found += [

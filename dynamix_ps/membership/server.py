@@ -37,7 +37,7 @@ class Server:
         self.generation = 0
         self.first_round = 0  # T of the last fence
         self.gone: Processes = frozenset()
-        self._sums: dict[tuple[int, int], Sum] = {}  # by key and parity of the round
+        self.sums: dict[tuple[int, int], Sum] = {}  # by key and parity of the round
         self._workers: Processes = frozenset()  # that may push
         self._closed: set[Process] = set()
         self._left: set[Process] = set()
@@ -65,16 +65,16 @@ class Server:
 
     def waiting(self) -> Processes:
         """Whose parts are missing, as far as a server knows."""
-        begun = [sum_ for sum_ in self._sums.values() if not sum_.complete]
+        begun = [sum_ for sum_ in self.sums.values() if not sum_.complete]
         return frozenset().union(*(self._workers.difference(sum_.parts) for sum_ in begun))
 
     def _fence(self, fence: Fence) -> Outgoing:
         if fence.generation > self.generation:
             self.generation, self.first_round = fence.generation, fence.first_round
-            for place, sum_ in list(self._sums.items()):
+            for place, sum_ in list(self.sums.items()):
                 if sum_.round >= fence.first_round:
                     sum_.overwritten = True
-                    del self._sums[place]
+                    del self.sums[place]
         if fence.generation >= self.generation:
             self.gone, self._workers = fence.gone, fence.workers
             self._closed -= fence.gone
@@ -99,12 +99,12 @@ class Server:
 
     def _sum_of(self, push: Push) -> Sum:
         place = push.key, push.round % 2
-        present = self._sums.get(place)
+        present = self.sums.get(place)
         if present and (present.round, present.generation) == (push.round, push.generation):
             return present
         if present and present.round >= push.round:
             raise WrongPush(f"{self.process}: a push of round {push.round}, and round {present.round} is begun")
         if present:
             present.overwritten = True
-        self._sums[place] = Sum(push.generation, push.round, push.expected)
-        return self._sums[place]
+        self.sums[place] = Sum(push.generation, push.round, push.expected)
+        return self.sums[place]

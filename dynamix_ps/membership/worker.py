@@ -104,10 +104,10 @@ class Worker(WorkerRounds):
             return self._start(resume)
         if self.round == resume.first_round:
             return self._make_anew(self.schedule, resume)
+        if self.last and self.round < resume.first_round:
+            return self._leave()  # somebody has completed this round
         if self.round != resume.first_round - 1:
             raise ProtocolError(f"{self.process} is in round {self.round}, and {resume.first_round} is made anew")
-        if self.last:
-            return self._leave()  # somebody has completed this round
         return self._ask_state(resume) if self._cut_off() else self._go_on()
 
     def _make_anew(self, schedule: Schedule, resume: Resume) -> Outgoing:

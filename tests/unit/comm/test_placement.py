@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.optimize import linprog
 
-from dynamix_ps.comm.placement import link_traffic, piece_bytes, server_shares, servers_of_pieces, window_bytes
+from dynamix_ps.comm.placement import (
+    link_traffic,
+    piece_bytes,
+    server_shares,
+    servers_of_keys,
+    servers_of_pieces,
+    window_bytes,
+)
 
 KIB = 1024
 
@@ -216,3 +223,16 @@ def test_a_buffer_gives_each_server_several_pieces_and_equally_many() -> None:
         size = piece_bytes(buffer, 1.25e9, servers)
         assert -(-buffer // size) == servers * each
     assert piece_bytes(30 * KIB, 25e6, 8) == 10 * KIB  # three pieces: fewer than servers
+
+
+def test_keys_are_placed_by_their_bytes_and_the_shares_of_the_servers() -> None:
+    key_bytes = [400, 100, 300, 200, 100, 100]
+    servers = servers_of_keys(key_bytes, [0.5, 0.25, 0.0, 0.25])
+    placed = [sum(size for size, server in zip(key_bytes, servers, strict=True) if server == s) for s in range(4)]
+    assert placed == [600, 300, 0, 300]
+
+
+def test_keys_are_placed_alike_whatever_the_last_bit_of_a_share_is() -> None:
+    key_bytes = [64] * 9
+    assert servers_of_keys(key_bytes, [1 / 3] * 3) == servers_of_keys(key_bytes, [0.33333333333333337, 1 / 3, 1 / 3])
+    assert servers_of_keys(key_bytes, [1 / 3] * 3) == (0, 1, 2) * 3

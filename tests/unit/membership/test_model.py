@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.studies.membership_model import CASES, Case, tally
+from benchmarks.studies.membership_model import CASES, Case, tally, tally_points
 from benchmarks.studies.membership_rules import RULES, Rule
 
-SEEDS = range(60)
+SEEDS = range(40)
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_the_invariants_hold_under_faults_in_any_order(case: Case) -> None:
     assert tally(case, SEEDS).wrong == {}
+
+
+@pytest.mark.parametrize("other", range(4))
+def test_the_invariants_hold_with_a_fault_at_every_point_and_at_every_pair_of_points(other: int) -> None:
+    result = tally_points(range(other, other + 1))
+    assert result.wrong == {}
+    assert result.counts["lost"] > 300
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)

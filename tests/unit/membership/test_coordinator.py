@@ -1,0 +1,188 @@
+"""Who is lost and when, and what the coordinator does below its limits."""
+
+from __future__ import annotations
+
+from dynamix_ps.membership.coordinator import Coordinator
+from dynamix_ps.membership.generations import Output, Settings
+from dynamix_ps.membership.journal import Finished, Joined, Lost
+from dynamix_ps.membership.messages import (
+    Ended,
+    Fence,
+    Fenced,
+    Freeze,
+    Hello,
+    Leave,
+    Process,
+    Refused,
+    Resume,
+    Status,
+    Suspect,
+    ToCoordinator,
+    Waiting,
+)
+
+W = [Process("worker", slot, "first") for slot in range(4)]
+S = [Process("server", slot, "first") for slot in range(2)]
+LAUNCHER = Process("launcher", 0, "")
+
+
+def started(min_workers: int = 1, max_workers: int = 8) -> Coordinator:
+    """Three workers and two servers, at round 0 of generation 1."""
+    settings = Settings(3, 2, min_workers, max_workers, confirm_s=0.5, lease_s=2.0, join_wait_s=10.0)
+    coordinator = Coordinator(settings)
+    for process in (*W[:3], *S):
+        coordinator.on_message(process, Hello(), 0.0)
+    decide(coordinator, [None, None, None])
+    return coordinator
+
+
+def decide(coordinator: Coordinator, rounds: list[int | None], now_s: float = 0.0) -> Output:
+    generation = coordinator.members.generation
+    for worker, named in zip(sorted(coordinator.members.workers), rounds, strict=True):
+        coordinator.on_message(worker, Status(generation, named), now_s)
+    outputs = [
+        coordinator.on_message(server, Fenced(generation), now_s) for server in sorted(coordinator.members.servers)
+    ]
+    return outputs[-1]
+
+
+def lost(output: Output) -> list[Process]:
+    return [record.process for record in output.records if isinstance(record, Lost)]
+
+
+def lost_until(coordinator: Coordinator, end_s: float, heard: tuple[Process, ...]) -> list[Process]:
+    """Who is lost while time passes and only some are heard."""
+    found: list[Process] = []
+    for tick in range(2 * int(end_s) - 6, 2 * int(end_s) + 2):
+        for process in heard:
+            coordinator.heard(process, tick / 2)
+        found += lost(coordinator.on_time(tick / 2))
+    return found
+
+
+def told(output: Output, kind: type[object]) -> list[Process]:
+    return [receiver for receiver, message in output.messages if isinstance(message, kind)]
+
+
+def say(coordinator: Coordinator, sender: Process, message: ToCoordinator, now_s: float = 0.0) -> Output:
+    return coordinator.on_message(sender, message, now_s)
+
+
+def test_an_exit_and_two_witnesses_are_believed_at_once() -> None:
+    assert lost(say(started(), LAUNCHER, Suspect(W[1]))) == [W[1]]
+    coordinator = started()
+    assert lost(say(coordinator, S[0], Suspect(W[1]))) == []
+    assert lost(say(coordinator, S[0], Suspect(W[1]))) == []
+    assert lost(say(coordinator, S[1], Suspect(W[1]))) == [W[1]]
+
+
+def test_one_witness_is_believed_after_half_a_second() -> None:
+    coordinator = started()
+    say(coordinator, S[0], Suspect(W[1]))
+    assert lost(coordinator.on_time(0.4)) == []
+    assert lost(coordinator.on_time(0.5)) == [W[1]]
+
+
+def test_of_a_worker_and_a_server_that_accuse_each_other_the_worker_is_lost() -> None:
+    coordinator = started()
+    say(coordinator, W[1], Suspect(S[0]), 0.0)
+    say(coordinator, S[0], Suspect(W[1]), 0.3)
+    assert lost(coordinator.on_time(0.6)) == []
+    assert lost(coordinator.on_time(0.9)) == [W[1]]
+    assert lost(coordinator.on_time(1.5)) == []
+
+
+def test_silence_evicts_nobody_for_whom_nobody_waits() -> None:
+    coordinator = started()
+    assert lost_until(coordinator, 10.0, heard=(W[0], W[2], *S)) == []
+    say(coordinator, S[0], Waiting(frozenset({W[1]})), 10.0)
+    assert lost_until(coordinator, 13.0, heard=(W[0], W[2], *S)) == [W[1]]
+
+
+def test_a_coordinator_that_was_stopped_itself_evicts_nobody() -> None:
+    coordinator = started()
+    say(coordinator, S[0], Waiting(frozenset({W[1]})), 0.0)
+    assert lost(coordinator.on_time(100.0)) == []
+    assert lost_until(coordinator, 101.5, heard=()) == []
+    assert lost_until(coordinator, 103.0, heard=(W[0], W[2], *S)) == [W[1]]
+
+
+def test_who_is_waited_for_and_heard_stays() -> None:
+    coordinator = started()
+    say(coordinator, S[0], Waiting(frozenset({W[1]})), 0.0)
+    assert lost_until(coordinator, 10.0, heard=(W[1],)) == []
+    say(coordinator, S[0], Waiting(frozenset()), 10.5)
+    assert lost_until(coordinator, 20.0, heard=()) == []
+
+
+def test_a_change_goes_through_freeze_fence_and_resume() -> None:
+    coordinator = started()
+    began = say(coordinator, LAUNCHER, Suspect(W[2]))
+    assert [type(record).__name__ for record in began.records] == ["Lost", "Began"]
+    assert told(began, Freeze) == W[:2]
+    assert told(say(coordinator, W[0], Status(2, 4)), Fence) == []
+    assert told(say(coordinator, W[1], Status(1, 9)), Fence) == []  # of an older change
+    fences = say(coordinator, W[1], Status(2, 5))
+    assert [type(record).__name__ for record in fences.records] == ["Decided"]
+    assert [message for _, message in fences.messages] == [Fence(2, 5, frozenset({W[2]}), frozenset(W[:2]))] * 2
+    assert told(say(coordinator, S[0], Fenced(2)), Resume) == []
+    resume = say(coordinator, S[1], Fenced(2)).messages
+    assert [receiver for receiver, _ in resume] == W[:2]
+    assert resume[0][1] == Resume(2, 5, frozenset({W[2]}), frozenset(S), W[1], frozenset(), frozenset(W[:3]))
+
+
+def test_a_lost_incarnation_is_refused_and_another_one_is_offered() -> None:
+    coordinator = started()
+    say(coordinator, LAUNCHER, Suspect(W[2]))
+    decide(coordinator, [1, 1])
+    assert told(say(coordinator, W[2], Hello()), Refused) == [W[2]]
+    again = Process("worker", 2, "second")
+    assert told(say(coordinator, again, Hello()), Resume) == [again]
+    assert coordinator.members.entries[-1].process == again
+
+
+def test_a_new_incarnation_is_proof_that_the_one_before_is_lost() -> None:
+    coordinator = started()
+    output = say(coordinator, Process("worker", 2, "second"), Hello())
+    assert lost(output) == [W[2]]
+
+
+def test_a_slot_beyond_the_last_is_refused() -> None:
+    output = say(started(max_workers=3), W[3], Hello())
+    assert told(output, Refused) == [W[3]]
+    assert not any(isinstance(record, Joined) for record in output.records)
+
+
+def test_below_min_workers_it_waits_for_one_that_joins() -> None:
+    coordinator = started(min_workers=3)
+    say(coordinator, LAUNCHER, Suspect(W[2]))
+    for worker in W[:2]:
+        assert told(say(coordinator, worker, Status(2, 1)), Fence) == []
+    assert told(say(coordinator, W[3], Hello(), 5.0), Fence) == S
+
+
+def test_below_min_workers_it_ends_when_nobody_joins() -> None:
+    coordinator = started(min_workers=3)
+    say(coordinator, LAUNCHER, Suspect(W[2]))
+    for worker in W[:2]:
+        say(coordinator, worker, Status(2, 1))
+    assert coordinator.on_time(9.9).messages == []
+    output = coordinator.on_time(11.0)
+    assert told(output, Ended) == [*S, *W[:2]]
+    assert [type(record) for record in output.records] == [Finished]
+
+
+def test_without_a_worker_that_has_the_state_the_job_ends() -> None:
+    coordinator = started()
+    newcomer = W[3]
+    say(coordinator, newcomer, Hello())
+    for worker in W[:3]:
+        say(coordinator, LAUNCHER, Suspect(worker))
+    assert newcomer in told(say(coordinator, newcomer, Status(coordinator.members.generation, None)), Ended)
+
+
+def test_who_leaves_is_not_lost() -> None:
+    coordinator = started()
+    say(coordinator, W[2], Leave())
+    assert lost(say(coordinator, LAUNCHER, Suspect(W[2]))) == []
+    assert coordinator.change is None

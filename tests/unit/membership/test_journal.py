@@ -1,0 +1,89 @@
+"""What the coordinator writes is read back, whatever it died in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dynamix_ps.membership.journal import (
+    Began,
+    Decided,
+    Finished,
+    Founded,
+    Joined,
+    Left,
+    Lost,
+    Members,
+    Offered,
+    Record,
+    as_plain,
+    from_plain,
+)
+from dynamix_ps.membership.journal_file import JournalFile
+from dynamix_ps.membership.messages import Entry, Process
+
+WORKER = Process("worker", 1, "abc", "10.0.0.1:7000")
+SERVER = Process("server", 0, "def", "10.0.0.2:7000")
+RECORDS: tuple[Record, ...] = (
+    Joined(WORKER),
+    Joined(SERVER),
+    Founded(),
+    Began(1),
+    Decided(1, 0),
+    Offered(Entry(1, SERVER)),
+    Lost(WORKER, "it has exited"),
+    Left(SERVER),
+    Finished("all have left"),
+)
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=lambda record: type(record).__name__)
+def test_a_record_comes_back_as_it_was(record: Record) -> None:
+    back = from_plain(as_plain(record))
+    assert back == record
+    assert getattr(back, "process", WORKER).address == getattr(record, "process", WORKER).address
+
+
+def test_members_follow_from_the_records() -> None:
+    members = Members(RECORDS[:7])
+    assert (members.workers, members.servers, members.gone) == (set(), {SERVER}, {WORKER})
+    assert (members.generation, members.first_round, members.version) == (1, 0, 1)
+    assert members.founders == {WORKER}
+
+
+def test_a_file_gives_back_all_records(tmp_path: Path) -> None:
+    journal = JournalFile(tmp_path / "members.jsonl")
+    journal.append(RECORDS[:3])
+    journal.append(())
+    journal.append(RECORDS[3:])
+    journal.close()
+    again = JournalFile(tmp_path / "members.jsonl")
+    assert again.records == RECORDS
+    again.close()
+
+
+@pytest.mark.parametrize("cut", [1, 20, 60])
+def test_a_decision_that_was_cut_off_is_not_there_at_all(tmp_path: Path, cut: int) -> None:
+    file = tmp_path / "members.jsonl"
+    journal = JournalFile(file)
+    journal.append(RECORDS[:3])
+    size = file.stat().st_size
+    journal.append(RECORDS[3:5])
+    journal.close()
+    with file.open("r+b") as torn:
+        torn.truncate(size + cut)
+    again = JournalFile(file)
+    assert again.records == RECORDS[:3]
+    again.append(RECORDS[3:])
+    again.close()
+    last = JournalFile(file)
+    assert last.records == RECORDS
+    last.close()
+
+
+def test_a_damaged_line_is_an_error_that_names_it(tmp_path: Path) -> None:
+    file = tmp_path / "members.jsonl"
+    file.write_text('[{"kind": "founded"}]\n[{"kind": "unknown"}]\n[{"kind": "founded"}]\n', encoding="utf-8")
+    with pytest.raises(ValueError, match="line 2"):
+        JournalFile(file)
