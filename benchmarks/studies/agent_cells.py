@@ -190,7 +190,7 @@ def cells(quick: bool, folder: Path) -> list[Cell]:
 
 def _cell(name: Name, entry: Entry) -> Cell:
     workload = WORKLOADS[name.workload]
-    first = max(round(workload.batch * entry.first_sizes), 1)
+    first = max(round(workload.batch * entry.first_sizes), workload.min)  # wrong first sizes, but allowed ones
     chosen = entry.contender
     if entry.size is not None:
         chosen = dataclasses.replace(chosen, batch=max(round(first * entry.size), 1))

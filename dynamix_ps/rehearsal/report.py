@@ -39,7 +39,8 @@ def write_report(study: Study, comparison: Comparison) -> Path:
     """Write report.md, runs.csv and the pictures into the folder of the study; returns the page. Raises OSError."""
     standings = {one.name: comparison.standings(one.name, study.policies) for one in study.scenarios}
     _write_rows(study.folder / "runs.csv", study, comparison)
-    _draw_times(study.folder / "times.png", comparison, standings)
+    if len(study.policies) > 1:
+        _draw_times(study.folder / "times.png", comparison, standings)
     _draw_curves(study.folder / "curves.png", study, comparison)
     page = study.folder / "report.md"
     page.write_text("\n\n".join(_parts(study, comparison, standings)) + "\n", encoding="utf-8")
@@ -122,7 +123,7 @@ def _parts(study: Study, comparison: Comparison, standings: dict[str, list[Stand
         header = columns(reference)
         lines = [header, ["---"] * len(header), *table_rows(rows)]
         yield "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    yield "![times](times.png)\n\n![curves](curves.png)"
+    yield "![times](times.png)\n\n" * (len(study.policies) > 1) + "![curves](curves.png)"
     yield "`runs.csv` has one line per run; every run has a folder of its own, for `dynamix report`."
 
 

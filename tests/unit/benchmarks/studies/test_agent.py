@@ -154,6 +154,9 @@ def test_first_sizes_and_rates_that_are_set_wrong_on_purpose(tmp_path: Path) -> 
     wrong = found["ppo-rate rate x1/4"]
     assert wrong.command[wrong.command.index("--lr-factor") + 1] == "0.25"
     assert (wrong.lr, found["ppo"].lr) == ("decide", "follow")
+    for cell in cells(False, tmp_path):
+        low, high = cell.config.batch.min, cell.config.batch.max
+        assert all(low <= size <= high for size in cell.config.initial_sizes()), cell.name
 
 
 def test_a_ratio_has_two_parts_and_pairs_take_the_luck_out() -> None:
