@@ -70,13 +70,13 @@ class Server:
 
     def _fence(self, fence: Fence) -> Outgoing:
         if fence.generation > self.generation:
-            self.generation, self.first_round = fence.generation, fence.first_round
+            self.generation, self.first_round, self.gone = fence.generation, fence.first_round, fence.gone
             for place, sum_ in list(self.sums.items()):
                 if sum_.round >= fence.first_round:
                     sum_.overwritten = True
                     del self.sums[place]
         if fence.generation >= self.generation:
-            self.gone, self._workers = fence.gone, fence.workers
+            self._workers = fence.workers  # not `gone`: the last pushes of who has left may still be on their way
             self._closed -= fence.gone
             self._left -= fence.gone
         return [(COORDINATOR, Fenced(fence.generation))]
