@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from dynamix_ps.byteps_build.install import installed_info
 from dynamix_ps.comm.base import PATIENCE_S, Comm, interruptible
+from dynamix_ps.comm.elastic import ElasticWorker, is_elastic
 from dynamix_ps.comm.exchange import TYPES, Exchange
 from dynamix_ps.comm.host_memory import HostMemory
 from dynamix_ps.comm.links import measure_links
@@ -38,10 +39,15 @@ _REQUIRED = (
 
 
 class BytePSComm(Comm):
-    """What BytePS's plugins for all frameworks share."""
+    """What BytePS's plugins for all frameworks share.
+
+    Attributes:
+        elastic: how a control thread brings the sums over the loss of a worker; None: this run ends with a worker.
+    """
 
     name = "byteps"
     framework: ClassVar[str]
+    elastic: ElasticWorker | None
 
     def init(self) -> None:
         """Join scheduler, servers and the other workers.
@@ -53,7 +59,8 @@ class BytePSComm(Comm):
         self._plugin = plugin = self._load()
         interruptible(lambda: plugin.init(lazy=False))
         self.rank, self.size = plugin.rank(), plugin.size()
-        self._exchange = Exchange(self._library())
+        self._exchange = Exchange(self._library(), is_elastic())
+        self.elastic = ElasticWorker(self._exchange) if is_elastic() else None
         self._numbers: dict[str, int] = {}
         self._rounded: dict[int, int] = {}  # values at the beginning that travel in half precision
         self._in_flight: dict[int, Any] = {}  # buffers, so that their memory stays until their sums are complete
@@ -113,6 +120,8 @@ class BytePSComm(Comm):
             self._rounded[self._numbers[name]] = rounded
 
     def allocate(self, values: int, dtype: str) -> NDArray[Any]:
+        if self.elastic:
+            return super().allocate(values, dtype)
         return self._host_memory.allocate(values * np.dtype(dtype).itemsize).view(dtype)
 
     def release(self, memory: NDArray[Any]) -> None:
@@ -120,13 +129,37 @@ class BytePSComm(Comm):
 
     def push_pull(self, name: str, buffer: Any, begin: int = 0) -> int:
         """Raises ValueError for a buffer that BytePS cannot sum."""
+        number, address, size_bytes, dtype = self._prepared(name, buffer)
+        self._in_flight[number] = buffer
+        self._exchange.push_pull(number, address, size_bytes, TYPES[dtype], begin * dtype.itemsize)
+        return number
+
+    def push_pull_into(self, name: str, buffer: Any, into: Any, begin: int = 0) -> int:
+        """Like `push_pull`, but the sum goes to `into`, of the same size and type. For elastic runs.
+
+        Nobody may change `buffer` before a `wait` that returns true: it is sent again when a worker is lost. In such a
+        run `push_pull` copies the buffer first.
+
+        Raises ValueError for buffers that BytePS cannot sum, or that differ in size or type.
+        """
+        number, address, size_bytes, dtype = self._prepared(name, buffer)
+        address_of_sum, *like = self._memory(name, into)
+        if like != [size_bytes, dtype]:
+            raise ValueError(
+                f"the sum of {name!r} is to go to {like[0]} bytes of {like[1]}, not {size_bytes} of {dtype}"
+            )
+        self._in_flight[number] = (buffer, into)
+        skip_bytes = begin * dtype.itemsize
+        self._exchange.push_pull_into(number, address, address_of_sum, size_bytes, TYPES[dtype], skip_bytes)
+        return number
+
+    def _prepared(self, name: str, buffer: Any) -> tuple[int, int, int, np.dtype[Any]]:
+        """Number, address, bytes and type of a buffer that has its place on the servers."""
         number = self._numbers[name]
         address, size_bytes, dtype = self._memory(name, buffer)
         if self._placed.get(number) != size_bytes:
             self._place(number, size_bytes, dtype)
-        self._in_flight[number] = buffer
-        self._exchange.push_pull(number, address, size_bytes, TYPES[dtype], begin * dtype.itemsize)
-        return number
+        return number, address, size_bytes, dtype
 
     def _place(self, number: int, size_bytes: int, dtype: np.dtype[Any]) -> None:
         servers_in_use = int(np.count_nonzero(self._shares))

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from dynamix_ps.comm.byteps import BytePSComm
 from dynamix_ps.comm.device_buffers import CudaCopier, DeviceBuffers
+from dynamix_ps.comm.elastic import is_elastic
 from dynamix_ps.comm.torch_buffers import TorchBuffers
 
 _CUDA_FUNCTION = "byteps_torch_push_pull_async_torch_cuda_FloatTensor"
@@ -30,7 +31,8 @@ class TorchBytePSComm(TorchBuffers, BytePSComm):
         self._c_lib = c_lib
         # the plugin has one name per tensor type for one and the same function
         self._push_pull_on_gpu = c_lib.byteps_torch_push_pull_async_torch_FloatTensor
-        self._devices = {"cpu", "cuda"} if hasattr(c_lib, _CUDA_FUNCTION) else {"cpu"}
+        with_cuda = hasattr(c_lib, _CUDA_FUNCTION) and not is_elastic()  # what is on a GPU cannot be sent again
+        self._devices = {"cpu", "cuda"} if with_cuda else {"cpu"}
         self._learn_types()
         self._hosts: dict[str, Any] = {}  # host memory of buffers on a GPU
         self._on_device: DeviceBuffers | None = None
@@ -82,6 +84,12 @@ class TorchBytePSComm(TorchBuffers, BytePSComm):
         handle = -1 - int(self._push_pull_on_gpu(sent, sent, False, name, 0, 0))  # the others count upwards from 0
         self._remember(handle, buffer, sent, begin)
         return handle
+
+    def push_pull_into(self, name: str, buffer: Any, into: Any, begin: int = 0) -> int:
+        """Raises ValueError for buffers that BytePS cannot sum, or that differ in size or type."""
+        self._check(name, buffer)
+        self._check(name, into)
+        return super().push_pull_into(name, buffer, into, begin)
 
     def _host_of(self, name: str, buffer: Any) -> Any:
         if name not in self._hosts:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from ctypes import c_char_p, c_double, c_int, c_int32, c_uint32, c_uint64, c_void_p
+from ctypes import POINTER, byref, c_char_p, c_double, c_int, c_int32, c_uint32, c_uint64, c_void_p
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,7 @@ TYPES = {  # the numbers that BytePS gives to types of values
 }
 _HOSTS_BYTES = 1 << 20  # room for the names of all servers' hosts
 _SIGNATURES = {
-    "start": (None, ()),
+    "start": (None, (c_int,)),
     "hosts": (c_int, (c_char_p, c_int)),
     "place": (None, (c_uint32, c_uint64, c_void_p, c_uint64)),
     "window": (None, (c_uint64,)),
@@ -32,6 +32,11 @@ _SIGNATURES = {
     "share": (None, (c_void_p, c_void_p, c_int, c_int, c_uint64, c_int)),
     "unshare": (None, (c_void_p,)),
     "push_pull": (None, (c_uint32, c_void_p, c_uint64, c_int, c_uint64)),
+    "push_pull_into": (None, (c_uint32, c_void_p, c_void_p, c_uint64, c_int, c_uint64)),
+    "freeze": (None, ()),
+    "status": (c_int, (POINTER(c_uint64), POINTER(c_uint32), POINTER(c_uint64), c_int)),
+    "resume": (c_int, (c_uint64, c_uint64, c_int)),
+    "next_loss": (c_int, (c_double, POINTER(c_int))),
     "wait": (c_int, (c_uint32, c_double)),
     "echo": (c_double, (c_int, c_uint64, c_double)),
     "announce": (c_int, (c_int, c_uint64, c_char_p, c_int, c_double)),
@@ -42,15 +47,16 @@ _SIGNATURES = {
 class Exchange:
     """Sums of memory over all workers. Buffers have numbers, the same on all workers."""
 
-    def __init__(self, library: ctypes.CDLL) -> None:
-        """`library`: a plugin of BytePS that is initialised."""
+    def __init__(self, library: ctypes.CDLL, elastic: bool = False) -> None:
+        """`library`: a plugin of BytePS that is initialised. `elastic`: workers may be lost, see elastic.py."""
         self._functions = {}
         for name, (result, arguments) in _SIGNATURES.items():
             function = getattr(library, f"byteps_exchange_{name}")
             function.restype, function.argtypes = result, arguments
             self._functions[name] = function
-        self._functions["start"]()
+        self._functions["start"](elastic)
         self.push_pull = self._functions["push_pull"]  # (number, address, bytes, type, bytes at the beginning to skip)
+        self.push_pull_into = self._functions["push_pull_into"]  # (number, address, address of the sum, and so on)
         self._wait = self._functions["wait"]
 
     def hosts(self) -> tuple[list[str], str]:
@@ -99,6 +105,30 @@ class Exchange:
     def wait(self, number: int, timeout_s: float) -> bool:
         """Whether the sum of buffer `number` is complete within `timeout_s`. Where workers share, this works on it."""
         return bool(self._wait(number, timeout_s))
+
+    def freeze(self) -> None:
+        """From now on, no round completes. Needs `elastic`, like the two below."""
+        self._functions["freeze"]()
+
+    def status(self) -> tuple[int, dict[int, int]]:
+        """The first round that is not complete, and for its buffers without a complete sum: pieces that are missing."""
+        room = 64
+        while True:
+            number, buffers, pieces = c_uint64(), (c_uint32 * room)(), (c_uint64 * room)()
+            count = int(self._functions["status"](byref(number), buffers, pieces, room))
+            if count <= room:
+                return number.value, dict(zip(buffers[:count], pieces[:count], strict=True))
+            room = count
+
+    def resume(self, generation: int, round_number: int, contributions: int) -> bool:
+        """Go on with so many members. False if this worker is at another round, or has had this generation."""
+        return bool(self._functions["resume"](generation, round_number, contributions))
+
+    def next_loss(self, timeout_s: float) -> tuple[int, int] | None:
+        """Kind and rank of the next role whose connection has ended; None: there is none within `timeout_s`."""
+        rank = c_int()
+        kind = int(self._functions["next_loss"](timeout_s, byref(rank)))
+        return None if kind < 0 else (kind, rank.value)
 
     def echo_s(self, server: int, size_bytes: int, timeout_s: float) -> float:
         """Seconds that so many bytes take to a server and back; negative: more than `timeout_s`."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from dynamix_ps.comm.elastic import is_elastic
 from dynamix_ps.comm.exchange import Exchange
 from dynamix_ps.comm.segments import DATA_OFFSET_BYTES, Announcement, Segment, SegmentError
 from dynamix_ps.config import variables
@@ -48,7 +49,7 @@ class HostMemory:
         """`servers`: those on this host. `on_degraded` is told, once, why roles of this host do not share memory."""
         self._exchange, self._rank, self._gather = exchange, rank, gather
         self._near_servers, self._on_degraded = servers, on_degraded
-        self._wanted = os.environ.get(variables.SHARED_MEMORY) != "0"
+        self._wanted = os.environ.get(variables.SHARED_MEMORY) != "0" and not is_elastic()
         self.workers_sum = self._wanted and os.environ.get(variables.HOST_SUM) != "server"
         self._allocations = 0
         self._buffers: dict[int, SharedBuffer] = {}  # by address

@@ -24,6 +24,7 @@ CACHE = "DYNAMIX_CACHE"
 SHARED_MEMORY = "DYNAMIX_SHARED_MEMORY"
 HOST_SUM = "DYNAMIX_HOST_SUM"
 WIRE = "DYNAMIX_WIRE"
+ELASTIC = "DYNAMIX_ELASTIC"
 SHM_PREFIX = "BYTEPS_SHM_PREFIX"
 
 
@@ -119,6 +120,11 @@ VARIABLES: tuple[Variable, ...] = (
         WIRE,
         "How a worker sends float32 gradients: `float32`, or `bf16`. Unset: `float32`.",
         "comm.byteps",
+    ),
+    _of_run(
+        ELASTIC,
+        "1: sums over BytePS go on when a worker is lost, and use no shared memory. The same for all roles.",
+        f"comm.elastic, {_BYTEPS} as built here",
     ),
     _of_user(
         SHARED_MEMORY,

@@ -9,6 +9,7 @@ from dynamix_ps.byteps_build.edits.base import Edit
 _SOURCES = resources.files("dynamix_ps.byteps_build") / "sources"
 _WHY = "sums of Comm: a buffer in pieces, one message each way, shared memory within a host"
 _TEST = "test_race.py"
+_ELASTIC = "test_workers_lost.py"
 
 _ADDED = (
     ("pieces.h", "3rdparty/ps-lite/include/ps"),
@@ -16,6 +17,8 @@ _ADDED = (
     ("segment.h", "byteps/common"),
     ("host_push.h", "byteps/common"),
     ("host_sum.h", "byteps/common"),
+    ("exchange.h", "byteps/common"),
+    ("elastic_exchange.h", "byteps/common"),
     ("exchange.cc", "byteps/common"),
     ("round_table.h", "byteps/server"),
 )
@@ -39,7 +42,8 @@ EDITS = (
         "byteps/server/server.cc",
         """#include "queue.h"
 """,
-        """#include "queue.h"
+        """#include "ps/losses.h"
+#include "queue.h"
 #include "round_table.h"
 """,
         _WHY,
@@ -47,10 +51,31 @@ EDITS = (
     ),
     Edit(
         "byteps/server/server.cc",
+        """extern "C" void byteps_server() {
+""",
+        """RoundTable& Rounds() {
+  static RoundTable* rounds = new RoundTable();
+  return *rounds;
+}
+
+// What is below, any thread may call, from before the server runs. See dynamix_ps/comm/elastic.py.
+extern "C" void byteps_server_fence(uint64_t generation, uint64_t round) { Rounds().Fence(generation, round); }
+
+// The next role whose connection has ended: its kind, and in `rank` which one; -1: none within `timeout_s`.
+extern "C" int byteps_server_next_loss(double timeout_s, int* rank) {
+  return ps::Losses::Instance().Next(timeout_s, rank);
+}
+
+extern "C" void byteps_server() {
+""",
+        "workers may be lost while the others go on",
+        _ELASTIC,
+    ),
+    Edit(
+        "byteps/server/server.cc",
         """  // init server instance
   byteps_server_ = """,
-        """  RoundTable rounds;
-  ps::PieceTransport::Receiver() = &rounds;
+        """  ps::PieceTransport::Receiver() = &Rounds();
 
   // init server instance
   byteps_server_ = """,

@@ -9,6 +9,7 @@ from dynamix_ps.byteps_build.edits.base import Edit
 _SOURCES = resources.files("dynamix_ps.byteps_build") / "sources"
 _IDLE = "test_byteps_waiting.py::test_idle_roles_use_no_cpu"
 _SPEED = "benchmarks/parts/comm.py"
+_LOST = "test_workers_lost.py"
 _ATTACKS = "test_data_plane_attacks.py"
 
 EDITS = (
@@ -25,6 +26,138 @@ EDITS = (
         (_SOURCES / "token_proof.h").read_text(encoding="utf-8"),
         "whoever connects proves that it knows the run's token",
         _ATTACKS,
+    ),
+    Edit(
+        "3rdparty/ps-lite/src/descriptors.h",
+        "",
+        (_SOURCES / "descriptors.h").read_text(encoding="utf-8"),
+        "a forked child kept the connections of its parent open",
+        _LOST,
+    ),
+    Edit(
+        "3rdparty/ps-lite/include/ps/losses.h",
+        "",
+        (_SOURCES / "losses.h").read_text(encoding="utf-8"),
+        "whoever loses its connection is told at once",
+        _LOST,
+    ),
+    Edit(
+        "3rdparty/ps-lite/include/ps/internal/van.h",
+        """  bool IsValidPushpull(const Message &msg);
+
+""",
+        """  bool IsValidPushpull(const Message &msg);
+
+  // The scheduler's: no barrier waits for this node any more. For runs that go on without it.
+  void EndBarriersWithout(int node);
+
+""",
+        "the others shut down when a worker is lost",
+        _LOST,
+    ),
+    Edit(
+        "3rdparty/ps-lite/include/ps/internal/van.h",
+        """  std::vector<int> barrier_count_;
+""",
+        """  std::vector<int> barrier_count_;
+  std::unordered_map<int, std::unordered_set<int>> at_barrier_;  // by group
+  std::unordered_set<int> lost_;
+  bool IsBarrierComplete(int group);
+  void EndBarrier(int group, int app_id, int customer_id);
+""",
+        "the others shut down when a worker is lost",
+        _LOST,
+    ),
+    Edit(
+        "3rdparty/ps-lite/src/van.cc",
+        """void Van::ProcessBarrierCommand(Message *msg) {
+""",
+        """bool Van::IsBarrierComplete(int group) {
+  auto members = Postoffice::Get()->GetNodeIDs(group);
+  if (lost_.empty()) return barrier_count_[group] == static_cast<int>(members.size());
+  return std::all_of(members.begin(), members.end(), [&](int node) {
+    return at_barrier_[group].count(node) || lost_.count(node);
+  });
+}
+
+void Van::EndBarriersWithout(int node) {
+  if (!is_scheduler_ || !GetEnv("DYNAMIX_ELASTIC", 0)) return;
+  lost_.insert(node);
+  for (size_t group = 0; group < barrier_count_.size(); ++group) {
+    if (barrier_count_[group] > 0 && IsBarrierComplete(group)) EndBarrier(group, 0, 0);
+  }
+}
+
+void Van::ProcessBarrierCommand(Message *msg) {
+""",
+        "the others shut down when a worker is lost",
+        _LOST,
+    ),
+    Edit(
+        "3rdparty/ps-lite/src/van.cc",
+        """    ++barrier_count_[group];
+    PS_VLOG(1) << "Barrier count for " << group << " : " << barrier_count_[group];
+    if (barrier_count_[group] == static_cast<int>(Postoffice::Get()->GetNodeIDs(group).size())) {
+      barrier_count_[group] = 0;
+      Message res;
+      res.meta.request = false;
+      res.meta.app_id = msg->meta.app_id;
+      res.meta.customer_id = msg->meta.customer_id;
+      res.meta.control.cmd = Control::BARRIER;
+      for (int r : Postoffice::Get()->GetNodeIDs(group)) {
+        int recver_id = r;
+        if (shared_node_mapping_.find(r) == shared_node_mapping_.end()) {
+          res.meta.recver = recver_id;
+          res.meta.timestamp = timestamp_++;
+          CHECK_GT(Send(res), 0);
+        }
+      }
+    }
+  } else {
+    Postoffice::Get()->Manage(*msg);
+  }
+}
+""",
+        """    ++barrier_count_[group];
+    at_barrier_[group].insert(msg->meta.sender);
+    PS_VLOG(1) << "Barrier count for " << group << " : " << barrier_count_[group];
+    if (IsBarrierComplete(group)) EndBarrier(group, msg->meta.app_id, msg->meta.customer_id);
+  } else {
+    Postoffice::Get()->Manage(*msg);
+  }
+}
+
+void Van::EndBarrier(int group, int app_id, int customer_id) {
+  barrier_count_[group] = 0;
+  at_barrier_[group].clear();
+  Message res;
+  res.meta.request = false;
+  res.meta.app_id = app_id;
+  res.meta.customer_id = customer_id;
+  res.meta.control.cmd = Control::BARRIER;
+  for (int r : Postoffice::Get()->GetNodeIDs(group)) {
+    int recver_id = r;
+    if (shared_node_mapping_.find(r) == shared_node_mapping_.end()) {
+      res.meta.recver = recver_id;
+      res.meta.timestamp = timestamp_++;
+      CHECK_GT(Send(res), 0);
+    }
+  }
+}
+""",
+        "the others shut down when a worker is lost",
+        _LOST,
+    ),
+    Edit(
+        "3rdparty/ps-lite/src/van.cc",
+        """  barrier_count_.clear();
+""",
+        """  barrier_count_.clear();
+  at_barrier_.clear();
+  lost_.clear();
+""",
+        "the others shut down when a worker is lost",
+        _LOST,
     ),
     Edit(
         "3rdparty/ps-lite/src/van.cc",

@@ -32,7 +32,8 @@ struct PieceHead {
   uint8_t unused;
   uint32_t contributions;  // how many make the sum
   uint64_t key;            // number of the buffer << kPieceBits | number of the piece
-  uint64_t round;          // sums of this key before
+  uint64_t round;          // sums of this key before; where workers may be lost, of any keys (elastic_exchange.h)
+  uint64_t generation;     // of the members whose contributions make the sum
   uint64_t size;           // bytes of the piece, as values of `type`
   uint64_t skip;           // so many bytes at its beginning are zeros, do not travel, and are not wanted
   uint64_t segment;        // of a reference: number of the segment, and where in it the piece begins
@@ -50,6 +51,8 @@ class PieceReceiver {
   // Where the bytes of a message go. They come piecemeal, those of other senders in between.
   virtual char* PlaceFor(int sender, const PieceHead& head) = 0;
   virtual void Arrived(int sender, const PieceHead& head, char* place) = 0;
+  // The connection has ended before all bytes were there.
+  virtual void Abandoned(const PieceHead& head, char* place) = 0;
 };
 
 class PieceTransport {

@@ -1,12 +1,17 @@
 // The server's part in the sums of Comm: for every piece the round that is open, and who has contributed.
 //
-// Only the van's thread comes here, so nothing is locked. The first contribution of a round is the memory to
+// Only the van's thread sums. The first contribution of a round is the memory to
 // which the others are added, and from which the answers leave. That memory returns to the pool when the last
 // answer has left: a fast worker, which may push the next round while a slow one still receives this one,
 // gets other memory. In all there is at most twice the size of the pieces.
 //
 // A worker on the server's own host does not send values: it refers to a segment that the server maps, and
 // the sum is written there.
+//
+// Where workers may be lost (elastic_exchange.h), a sum has the contributions of one generation of members. Those who
+// are left make the round in flight anew: Fence drops what is there of it, and what arrives late of an older
+// generation is ignored. Answers that were given are never withdrawn: they stay in use until they have left, so a
+// worker that is behind gets them, and whoever makes that round anew knows by their generation that they are void.
 #ifndef BYTEPS_SERVER_ROUND_TABLE_H_
 #define BYTEPS_SERVER_ROUND_TABLE_H_
 
@@ -15,6 +20,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -27,7 +33,7 @@
 namespace byteps {
 namespace server {
 
-// Memory for pieces, used again and again.
+// Memory for pieces, used again and again. Any thread.
 class PiecePool {
  public:
   ~PiecePool() {
@@ -37,6 +43,7 @@ class PiecePool {
   }
 
   char* Take(size_t bytes) {
+    std::lock_guard<std::mutex> lock(mu_);
     auto& kept = free_[Rounded(bytes)];
     if (!kept.empty()) {
       char* memory = kept.back();
@@ -48,17 +55,36 @@ class PiecePool {
     return static_cast<char*>(memory);
   }
 
-  void Return(char* memory, size_t bytes) { free_[Rounded(bytes)].push_back(memory); }
+  void Return(char* memory, size_t bytes) {
+    std::lock_guard<std::mutex> lock(mu_);
+    free_[Rounded(bytes)].push_back(memory);
+  }
 
  private:
   static size_t Rounded(size_t bytes) { return (bytes + 4095) / 4096 * 4096; }
 
+  std::mutex mu_;
   std::map<size_t, std::vector<char*>> free_;
 };
 
 class RoundTable : public ps::PieceReceiver {
  public:
-  RoundTable() : returns_early_(ps::GetEnv("BYTEPS_SERVER_PARITY", 1) == 0) {}
+  RoundTable()
+      : returns_early_(ps::GetEnv("BYTEPS_SERVER_PARITY", 1) == 0), elastic_(ps::GetEnv("DYNAMIX_ELASTIC", 0) != 0) {}
+
+  // Of rounds from `round` on, only contributions of this generation and of later ones count from now on. Any thread.
+  void Fence(uint64_t generation, uint64_t round) {
+    std::lock_guard<std::mutex> lock(mu_);
+    auto covered = [&](const std::pair<uint64_t, uint64_t>& older) {
+      return older.first <= generation && older.second >= round;
+    };
+    fences_.erase(std::remove_if(fences_.begin(), fences_.end(), covered), fences_.end());
+    fences_.emplace_back(generation, round);
+    for (auto& one : sums_) {
+      Sum& sum = one.second;
+      if (sum.generation < generation && sum.round >= round) Drop(sum);
+    }
+  }
 
   char* PlaceFor(int sender, const ps::PieceHead& head) override {
     switch (head.kind) {
@@ -79,6 +105,7 @@ class RoundTable : public ps::PieceReceiver {
   }
 
   void Arrived(int sender, const ps::PieceHead& head, char* place) override {
+    std::lock_guard<std::mutex> lock(mu_);
     switch (head.kind) {
       case ps::PieceKind::kPush: return Add(sender, head, Values(head, place));
       case ps::PieceKind::kReference: return Refer(sender, head);
@@ -86,6 +113,14 @@ class RoundTable : public ps::PieceReceiver {
       case ps::PieceKind::kSegment: return Map(sender, head, place);
       case ps::PieceKind::kForget: segments_.erase({sender, head.segment}); return;
       default: LOG(FATAL) << "node " << sender << " sends a message that servers do not get";
+    }
+  }
+
+  void Abandoned(const ps::PieceHead& head, char* place) override {
+    if (head.kind == ps::PieceKind::kPush && head.wire != ps::kBfloat16) {
+      pool_.Return(place - head.skip, head.size);
+    } else {
+      pool_.Return(place, head.bytes);
     }
   }
 
@@ -102,6 +137,7 @@ class RoundTable : public ps::PieceReceiver {
   // The round of one piece that is open.
   struct Sum {
     uint64_t round = 0;  // the number that workers give it; a piece is not in every round of its buffer
+    uint64_t generation = 0;
     uint64_t size = 0;
     uint32_t contributions = 0;
     uint8_t type = 0;
@@ -109,8 +145,32 @@ class RoundTable : public ps::PieceReceiver {
     std::vector<Pusher> pushers;
   };
 
-  Sum& Open(int sender, const ps::PieceHead& head) {
+  // Whether a contribution is of members, or of a round, that others have followed.
+  bool IsVoid(const ps::PieceHead& head, const Sum& sum) const {
+    for (auto& fence : fences_) {
+      if (head.generation < fence.first && head.round >= fence.second) return true;
+    }
+    return head.generation < sum.generation || (head.generation == sum.generation && head.round < sum.round);
+  }
+
+  // The memory returns to the pool.
+  void Drop(Sum& sum) {
+    if (sum.total) pool_.Return(sum.total, sum.size);
+    sum.total = nullptr;
+    sum.pushers.clear();
+  }
+
+  // The sum that the contribution belongs to; null: to none any more.
+  Sum* Open(int sender, const ps::PieceHead& head) {
     Sum& sum = sums_[head.key];
+    if (elastic_) {
+      if (IsVoid(head, sum)) return nullptr;
+      if (head.generation > sum.generation) {
+        Drop(sum);
+        sum.generation = head.generation;
+        sum.round = head.round;
+      }
+    }
     if (sum.pushers.empty()) {
       CHECK_GE(head.round, sum.round) << "node " << sender << " pushes piece " << head.key << " of a past round";
       sum.round = head.round;
@@ -126,7 +186,7 @@ class RoundTable : public ps::PieceReceiver {
     for (auto& one : sum.pushers) {
       CHECK_NE(one.node, sender) << "the node pushes piece " << head.key << " twice in one round";
     }
-    return sum;
+    return &sum;
   }
 
   static uint64_t OnWire(const ps::PieceHead& head) {
@@ -144,7 +204,12 @@ class RoundTable : public ps::PieceReceiver {
   }
 
   void Add(int sender, const ps::PieceHead& head, char* values) {
-    Sum& sum = Open(sender, head);
+    Sum* open = Open(sender, head);
+    if (!open) {
+      if (values) pool_.Return(values, head.size);
+      return;
+    }
+    Sum& sum = *open;
     if (values && !sum.total) {
       memset(values, 0, head.skip);
       sum.total = values;
@@ -162,9 +227,10 @@ class RoundTable : public ps::PieceReceiver {
     CHECK(head.skip <= head.size && head.offset <= found->second->bytes &&
           head.size <= found->second->bytes - head.offset)
         << "node " << sender << " refers to bytes beyond its segment";
-    Sum& sum = Open(sender, head);
-    sum.pushers.push_back({sender, head.skip, found->second->data + head.offset, head.type});
-    if (sum.pushers.size() == head.contributions) Finish(head, sum);
+    Sum* sum = Open(sender, head);
+    if (!sum) return;
+    sum->pushers.push_back({sender, head.skip, found->second->data + head.offset, head.type});
+    if (sum->pushers.size() == head.contributions) Finish(head, *sum);
   }
 
   void Finish(const ps::PieceHead& last, Sum& sum) {
@@ -198,6 +264,7 @@ class RoundTable : public ps::PieceReceiver {
       answer.wire = one.wire;
       answer.key = last.key;
       answer.round = sum.round;
+      answer.generation = sum.generation;
       answer.size = sum.size;
       answer.skip = one.skip;
       answer.bytes = one.place ? 0 : OnWire(answer);
@@ -252,7 +319,10 @@ class RoundTable : public ps::PieceReceiver {
   }
 
   const bool returns_early_;  // the fault that the race test must find
+  const bool elastic_;        // workers may be lost while the others go on
+  std::mutex mu_;             // of all below but the pool, which memory returns to from elsewhere
   PiecePool pool_;
+  std::vector<std::pair<uint64_t, uint64_t>> fences_;  // generation and round
   std::unordered_map<uint64_t, Sum> sums_;
   std::map<std::pair<int, uint64_t>, std::unique_ptr<common::Segment>> segments_;
 };

@@ -6,7 +6,8 @@
 // van's, sleeps in epoll_wait, reads whole messages and handles them.
 //
 // Every node has one connection to each node it talks to and only writes to it; it reads from the
-// connections it accepted. A sender never waits for a slow receiver: what the socket does not take is
+// connections it accepted. Where one of its own ends, the other node is lost: losses.h tells it, and what is for that
+// node is dropped. A sender never waits for a slow receiver: what the socket does not take is
 // queued and written by the van's thread when there is room again.
 //
 // A piece (pieces.h) is read straight to where its receiver wants it, and handled at once.
@@ -43,9 +44,11 @@
 #include <unordered_set>
 #include <vector>
 
+#include "./descriptors.h"
 #include "./meta.h"
 #include "./token_proof.h"
 #include "ps/internal/van.h"
+#include "ps/losses.h"
 #include "ps/pieces.h"
 
 namespace ps {
@@ -60,7 +63,7 @@ class TcpVan : public Van, public PieceTransport {
     start_mu_.lock();
     standalone_ = standalone;
     if (epoll_ < 0) {
-      epoll_ = epoll_create1(EPOLL_CLOEXEC);
+      epoll_ = Descriptors::Add(epoll_create1(EPOLL_CLOEXEC));
       CHECK_GE(epoll_, 0) << "epoll_create1: " << strerror(errno);
       const char* token = getenv("DYNAMIX_TOKEN");
       token_ = token ? token : "";
@@ -89,8 +92,8 @@ class TcpVan : public Van, public PieceTransport {
     told_.clear();
     refused_ = pause_end_ = 0;
     full_ = told_full_ = false;
-    close(listener_);
-    close(epoll_);
+    Descriptors::Close(listener_);
+    Descriptors::Close(epoll_);
     listener_ = epoll_ = -1;
   }
 
@@ -102,12 +105,22 @@ class TcpVan : public Van, public PieceTransport {
     unsigned seed = static_cast<unsigned>(time(NULL)) + port;
     for (int tries_left = max_retry;; --tries_left) {
       listener_ = Listen(host, port);
-      if (listener_ >= 0) break;
+      if (listener_ >= 0) {
+        Descriptors::Add(listener_);
+        break;
+      }
       CHECK_GT(tries_left, 0) << "cannot listen on " << host << ":" << port << ": " << strerror(errno);
       port = 10000 + rand_r(&seed) % 40000;
     }
     Watch(listener_, EPOLLIN, &listener_);
     return port;
+  }
+
+  // The other roles know a worker by the rank that it was started with.
+  void SetNode(const Node& node) override {
+    Node own = node;
+    if (own.role == Node::WORKER) own.aux_id = GetEnv("DMLC_WORKER_ID", -1);
+    Van::SetNode(own);
   }
 
   void Connect(const Node& node) override {
@@ -239,8 +252,8 @@ class TcpVan : public Van, public PieceTransport {
   // The way to one node. Any thread sends.
   class Output {
    public:
-    Output(int fd, const Node& node) : node(node), fd_(fd) {}
-    ~Output() { close(fd_); }
+    Output(int fd, const Node& node) : node(node), fd_(Descriptors::Add(fd)) {}
+    ~Output() { Descriptors::Close(fd_); }
     Output(const Output&) = delete;
 
     void Send(Frame frame) {
@@ -268,15 +281,23 @@ class TcpVan : public Van, public PieceTransport {
     void Restart(int fd, int epoll) {
       std::lock_guard<std::mutex> lock(mu_);
       epoll_ctl(epoll, EPOLL_CTL_DEL, fd_, nullptr);  // as in Unwatch
-      close(fd_);
-      fd_ = fd;
+      Descriptors::Close(fd_);
+      fd_ = Descriptors::Add(fd);
       challenged_ = false;
       got_ = 0;
     }
 
+    // True once, when the node is found to be gone.
+    bool TellGone() {
+      std::lock_guard<std::mutex> lock(mu_);
+      bool tell = gone_ && !told_;
+      told_ = told_ || gone_;
+      return tell;
+    }
+
     void Abandon() {
       std::lock_guard<std::mutex> lock(mu_);
-      gone_ = true;
+      gone_ = told_ = true;
       waiting_.clear();
       shutdown(fd_, SHUT_RDWR);
     }
@@ -350,6 +371,7 @@ class TcpVan : public Van, public PieceTransport {
     std::mutex mu_;
     std::deque<Frame> waiting_;
     bool gone_ = false;
+    bool told_ = false;
     bool proven_ = false;  // both sides know the token
     bool challenged_ = false;
     size_t got_ = 0;  // bytes of the challenge, then of the verdict
@@ -360,8 +382,10 @@ class TcpVan : public Van, public PieceTransport {
 
   // What arrives from one node. Only the van's thread uses it.
   struct Input {
-    Input(int socket, const std::string& from) : fd(socket), source(from) { Expect(&hello, sizeof(hello)); }
-    ~Input() { close(fd); }
+    Input(int socket, const std::string& from) : fd(Descriptors::Add(socket)), source(from) {
+      Expect(&hello, sizeof(hello));
+    }
+    ~Input() { Descriptors::Close(fd); }
     Input(const Input&) = delete;
 
     void Expect(void* to, size_t size) {
@@ -497,6 +521,11 @@ class TcpVan : public Van, public PieceTransport {
         << output->node.DebugString() << " has another DYNAMIX_TOKEN than this process; all roles of a run need the same";
     CHECK(greeting != Greeting::kImpostor)
         << "what listens at " << output->node.DebugString() << " does not know this run's token; nothing was sent to it";
+    if (output->TellGone()) {
+      const Node& node = output->node;
+      Losses::Instance().Add(node.role, node.aux_id < 0 ? Postoffice::IDtoRank(node.id) : node.aux_id);
+      EndBarriersWithout(node.id);
+    }
     if (greeting != Greeting::kLost) return;
     // closed before its proof: the node had too many strangers, or this process was stopped for too long
     CHECK_LT(++output->tries, kMaxTries) << output->node.DebugString() << " closes every connection";
@@ -585,6 +614,7 @@ class TcpVan : public Van, public PieceTransport {
       CountRefused(*input);
       strangers_.erase(input->stranger);
     }
+    if (input->stage == Input::kPiece) PieceTransport::Receiver()->Abandoned(input->piece, input->place);
     Unwatch(input->fd);
     inputs_.erase(input);
   }

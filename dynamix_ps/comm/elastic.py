@@ -1,0 +1,139 @@
+"""Sums that go on when a worker is lost: what a control thread does beside training, and beside a server.
+
+A round is what a worker pushes up to a wait that returns true. All workers push and wait in the same order, so a round
+has the same number and the same buffers on all of them. Where a worker is lost, whoever coordinates the job
+
+    1. calls `freeze` on all workers that are left, and takes T, the largest `Status.first_incomplete` of them
+    2. calls `fence` on all servers, with a new generation and T
+    3. calls `resume` on these workers, with the same, and how many they are
+
+They then finish round T with the gradients they have: workers at T send them again, those at T-1 receive their last
+sums first. Round T is summed over those that are left, on all of them.
+
+On for all roles of a run whose environment has DYNAMIX_ELASTIC=1. Sums then use no shared memory, because a worker that
+is lost would leave it locked.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import os
+from collections.abc import Mapping
+from ctypes import POINTER, byref, c_double, c_int, c_uint64
+from dataclasses import dataclass
+from pathlib import Path
+
+from dynamix_ps.comm.exchange import Exchange
+from dynamix_ps.config import variables
+from dynamix_ps.errors import EnvironmentNotReady
+
+_KINDS = ("server", "worker", "scheduler")  # in the order of ps-lite's numbers
+
+
+def is_elastic(environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether workers of this run may be lost while the others go on."""
+    return environ.get(variables.ELASTIC) == "1"
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """A role whose connection to this one has ended: it is gone, or cannot be reached.
+
+    Attributes:
+        kind: server, worker or scheduler.
+        rank: which one of this kind.
+    """
+
+    kind: str
+    rank: int
+
+    @classmethod
+    def of(cls, kind: int, rank: int) -> Loss:
+        return cls(_KINDS[kind], rank)
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """How far the sums of a worker are.
+
+    Attributes:
+        first_incomplete: the first round that is not complete.
+        missing: buffers of that round that were pushed and have no complete sum: how many pieces of it are missing.
+    """
+
+    first_incomplete: int
+    missing: dict[int, int]
+
+
+class ElasticWorker:
+    """The sums of this worker, for another thread than the one that trains. Methods may be called at any time."""
+
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange = exchange
+
+    def freeze(self) -> Status:
+        """No round completes from now on: waits for sums return false until `resume`."""
+        self._exchange.freeze()
+        return self.status()
+
+    def status(self) -> Status:
+        return Status(*self._exchange.status())
+
+    def resume(self, generation: int, round_number: int, contributions: int) -> None:
+        """Go on with the members of `generation`, of which there are so many.
+
+        `round_number` is the first round that they make. What was pushed of it is sent again; what servers send of it
+        for an older generation is void. A worker that is one round behind completes that one as it is.
+
+        Raises ValueError if this worker is neither there nor one behind, or has had this generation.
+        """
+        if not self._exchange.resume(generation, round_number, contributions):
+            found = self.status().first_incomplete
+            raise ValueError(
+                f"cannot resume with generation {generation} at round {round_number}: this worker is at round {found}, "
+                "and each generation comes once"
+            )
+
+    def next_loss(self, timeout_s: float) -> Loss | None:
+        """The next role that this worker has lost; None: there is none within `timeout_s`. Sleeps without the GIL."""
+        found = self._exchange.next_loss(timeout_s)
+        return None if found is None else Loss.of(*found)
+
+
+class ElasticServer:
+    """The sums of the server in this process, for another thread than the one that serves, from before it serves.
+
+    In the process of a scheduler, `next_loss` tells what that has lost.
+    """
+
+    def __init__(self) -> None:
+        """Raises EnvironmentNotReady if BytePS is not installed."""
+        library = ctypes.CDLL(str(_server_library()))
+        self._fence = library.byteps_server_fence
+        self._fence.restype, self._fence.argtypes = None, (c_uint64, c_uint64)
+        self._next_loss = library.byteps_server_next_loss
+        self._next_loss.restype, self._next_loss.argtypes = c_int, (c_double, POINTER(c_int))
+
+    def fence(self, generation: int, round_number: int) -> None:
+        """From now on, only `generation` and later ones count in rounds from `round_number` on.
+
+        What is there of them is dropped, and what comes late is ignored. Sums of earlier rounds stay.
+        """
+        self._fence(generation, round_number)
+
+    def next_loss(self, timeout_s: float) -> Loss | None:
+        """The next role that this one has lost; None: there is none within `timeout_s`. Sleeps without the GIL."""
+        rank = c_int()
+        kind = int(self._next_loss(timeout_s, byref(rank)))
+        return None if kind < 0 else Loss.of(kind, rank.value)
+
+
+def _server_library() -> Path:
+    """The library that importing `byteps.server` loads; the import itself would serve."""
+    package = importlib.util.find_spec("byteps")
+    places = (package.submodule_search_locations if package else None) or []
+    found = [path for place in places for path in Path(place, "server").glob("c_lib*.so")]
+    if not found:
+        raise EnvironmentNotReady("BytePS is not installed.\nNext: dynamix build-byteps")
+    return found[0]

@@ -1,0 +1,314 @@
+// Workers and servers as they are built, on a network that this program plays: every message is read in two steps, and
+// which step comes next, who dies when, and how much of what a dead worker sent still arrives, is random.
+//
+//     story FIRST_SEED SEEDS
+//
+// Prints how many workers died, how many decisions on losses were made, in how many of them workers were a round apart,
+// and how many messages of dead workers and old generations arrived.
+
+#include <cstdio>
+#include <deque>
+#include <random>
+#include <set>
+
+#include "byteps/common/elastic_exchange.h"
+#include "byteps/server/round_table.h"
+
+using byteps::common::Buffer;
+using byteps::common::ElasticExchange;
+using byteps::server::RoundTable;
+using ps::PieceHead;
+
+const int kServers = 2, kRounds = 6, kValues = 7;
+const uint64_t kPieceBytes = 2 * sizeof(int64_t);
+const uint32_t kLargest = 2;                     // number of the last buffer of int64
+const uint32_t kRounded = 3;                     // of the one in half precision
+const double kExact = 1 + 1.0 / 300;             // no number in half precision
+
+struct Frame {
+  PieceHead head;
+  ps::SArray<char> payload;
+};
+
+// What is on its way from one node to another, in order.
+struct Channel {
+  std::deque<Frame> frames;
+  bool half_read = false;
+  char* place = nullptr;
+};
+
+// Nodes: 0 to N-1 are workers, 100 and 101 servers.
+struct Network : public ps::PieceTransport {
+  std::map<std::pair<int, int>, Channel> channels;
+  std::set<int> gone;
+  int from = 0;  // the node that acts
+
+  void SendPiece(int node, const PieceHead& head, ps::SArray<char> payload) override {
+    if (!gone.count(node)) channels[{from, node}].frames.push_back({head, payload});
+  }
+  std::vector<std::pair<int, std::string>> Peers() override { return {}; }
+};
+
+struct Worker {
+  std::unique_ptr<ElasticExchange> exchange;
+  int round = 0;
+  uint32_t next = 0;  // buffer to push in this round
+  int64_t mine[kLargest + 1][kValues], sums[kLargest + 1][kValues];
+  float exact[kValues], rounded[kValues];
+  double drift = 0;
+  std::vector<int> history;  // who contributed, as bits
+};
+
+struct Story {
+  explicit Story(unsigned seed) : chance(seed), workers(2 + Below(4)) {
+    ps::PieceTransport::Instance() = &network;
+    ps::Postoffice::Get()->workers = workers;
+    for (int rank = 0; rank < workers; ++rank) {
+      members.insert(rank);
+      all.emplace_back(new Worker());
+      all.back()->exchange.reset(new ElasticExchange());
+      all.back()->exchange->window = 40;
+      for (uint32_t number = 0; number <= kRounded; ++number) Place(all.back()->exchange->Get(number), number);
+    }
+    for (int i = 0; i < kServers; ++i) servers.emplace_back(new RoundTable());
+    deaths_left = Below(workers);
+    memberships.push_back(Bits(members));
+  }
+
+  int Below(int limit) { return static_cast<int>(chance() % limit); }
+
+  static int Bits(const std::set<int>& ranks) {
+    int bits = 0;
+    for (int rank : ranks) bits |= 1 << rank;
+    return bits;
+  }
+
+  void Place(Buffer& buffer, uint32_t number) {
+    size_t bytes = kValues * (number == kRounded ? sizeof(float) : sizeof(int64_t));
+    buffer.piece_bytes = kPieceBytes;
+    for (size_t begin = 0; begin < bytes; begin += kPieceBytes) {
+      buffer.servers.push_back(100 + (begin / kPieceBytes + number) % kServers);
+    }
+    if (number != kRounded) return;
+    buffer.rounded = bytes;
+    buffer.errors.assign(kValues, 0);
+    buffer.halves.resize(kValues);
+  }
+
+  static int Skip(int rank, int round, uint32_t number) { return number == 1 ? (rank + round) % kValues : 0; }
+
+  void Act(int rank) {
+    Worker& worker = *all[rank];
+    network.from = rank;
+    if (worker.round == kRounds) return;
+    if (worker.next < kRounded) {
+      uint32_t number = worker.next++;
+      for (int i = 0; i < kValues; ++i) worker.mine[number][i] = (int64_t{1} << (8 * rank)) * (1 + worker.round);
+      char* mine = reinterpret_cast<char*>(worker.mine[number]);
+      char* sum = number == 0 ? mine : reinterpret_cast<char*>(worker.sums[number]);  // in place, too
+      size_t skip = Skip(rank, worker.round, number) * sizeof(int64_t);
+      worker.exchange->PushPullInto(number, mine, sum, sizeof(worker.mine[0]), byteps::common::BYTEPS_INT64, skip);
+    } else if (worker.next == kRounded) {
+      ++worker.next;
+      for (int i = 0; i < kValues; ++i) worker.exact[i] = rank == 0 ? kExact : 0;
+      worker.exchange->PushPullInto(kRounded, reinterpret_cast<char*>(worker.exact),
+                                    reinterpret_cast<char*>(worker.rounded), sizeof(worker.exact),
+                                    byteps::common::BYTEPS_FLOAT32, 0);
+    } else if (worker.exchange->Wait(Below(kRounded + 1), 0)) {
+      Check(rank, worker);
+      worker.next = 0;
+      ++worker.round;
+    }
+  }
+
+  void Check(int rank, Worker& worker) {
+    const int64_t factor = 1 + worker.round;
+    int seen = 0;
+    for (int other = 0; other < workers; ++other) {
+      seen |= (worker.sums[kLargest][0] >> (8 * other) & 255 ? 1 : 0) << other;
+    }
+    for (uint32_t number = 0; number <= kLargest; ++number) {
+      const int64_t* sum = number == 0 ? worker.mine[0] : worker.sums[number];
+      for (int i = Skip(rank, worker.round, number); i < kValues; ++i) {
+        int64_t expected = 0;
+        for (int other = 0; other < workers; ++other) {
+          bool in = seen >> other & 1 && i >= Skip(other, worker.round, number);
+          if (in) expected += (int64_t{1} << (8 * other)) * factor;
+        }
+        CHECK_EQ(sum[i], expected) << "worker " << rank << ", round " << worker.round << ", buffer " << number
+                                   << ", value " << i << ": " << sum[i];
+      }
+    }
+    if (seen & 1) {
+      worker.drift += worker.rounded[0] - kExact;
+      CHECK(worker.drift < 1.0 / 200 && worker.drift > -1.0 / 200) << "half precision drifts by " << worker.drift;
+    }
+    worker.history.push_back(seen);
+  }
+
+  // Read half of a message, or the rest of it.
+  void Deliver(int from, int to, Channel& channel) {
+    network.from = to;
+    ps::PieceReceiver* receiver = to >= 100 ? static_cast<ps::PieceReceiver*>(servers[to - 100].get())
+                                            : all[to]->exchange.get();
+    Frame& frame = channel.frames.front();
+    size_t half = frame.head.bytes / 2;
+    if (!channel.half_read) {
+      channel.place = receiver->PlaceFor(from, frame.head);
+      if (half) memcpy(channel.place, frame.payload.data(), half);
+      channel.half_read = true;
+      if (frame.head.bytes) return;
+    }
+    if (frame.head.bytes) memcpy(channel.place + half, frame.payload.data() + half, frame.head.bytes - half);
+    from_the_dead += network.gone.count(from);
+    receiver->Arrived(from, frame.head, channel.place);
+    channel.half_read = false;
+    channel.frames.pop_front();
+  }
+
+  void Kill(int rank) {
+    network.gone.insert(rank);
+    unnoticed.insert(rank);
+    --deaths_left;
+    ++deaths;
+    for (int i = 0; i < kServers; ++i) {
+      network.channels.erase({100 + i, rank});
+      Channel& sent = network.channels[{rank, 100 + i}];
+      size_t arrive = Below(static_cast<int>(sent.frames.size()) + 1);
+      if (sent.half_read) arrive = std::max<size_t>(arrive, 1);
+      // what still arrives does not depend on memory that is gone
+      for (auto& frame : sent.frames) {
+        char* copy = new char[frame.payload.size() + 1];
+        if (frame.payload.size()) memcpy(copy, frame.payload.data(), frame.payload.size());
+        frame.payload.reset(copy, frame.payload.size(), [](char* data) { delete[] data; });
+      }
+      while (sent.frames.size() > arrive) sent.frames.pop_back();
+      if (sent.half_read && Below(2)) {  // the connection ends within a message
+        servers[i]->Abandoned(sent.frames.front().head, sent.place);
+        sent = Channel();
+      }
+    }
+  }
+
+  // One step of the coordinator.
+  void Coordinate() {
+    for (int rank : unnoticed) {
+      members.erase(rank);
+      ++generation;
+      to_freeze.assign(members.begin(), members.end());
+      to_fence.clear();
+      to_resume.clear();
+      first = lowest = -1;
+    }
+    unnoticed.clear();
+    if (!to_freeze.empty()) {
+      int rank = Taken(&to_freeze);
+      if (network.gone.count(rank)) return;
+      all[rank]->exchange->Freeze();
+      std::vector<ElasticExchange::Missing> missing;
+      int round = static_cast<int>(all[rank]->exchange->Status(&missing));
+      CHECK_EQ(round, all[rank]->round);
+      lowest = first < 0 ? round : std::min(lowest, round);
+      first = std::max(first, round);
+      if (to_freeze.empty()) to_fence = {0, 1};
+    } else if (!to_fence.empty()) {
+      servers[Taken(&to_fence)]->Fence(generation, first);
+      if (to_fence.empty()) {
+        to_resume.assign(members.begin(), members.end());
+        memberships.push_back(Bits(members));
+        ++decisions;
+        apart += lowest != first;
+      }
+    } else if (!to_resume.empty()) {
+      int rank = Taken(&to_resume);
+      if (network.gone.count(rank)) return;
+      network.from = rank;
+      CHECK(all[rank]->exchange->Resume(generation, first, members.size())) << "worker " << rank;
+    }
+  }
+
+  int Taken(std::vector<int>* from) {
+    size_t i = Below(static_cast<int>(from->size()));
+    int taken = (*from)[i];
+    from->erase(from->begin() + i);
+    return taken;
+  }
+
+  bool IsOver() {
+    for (int rank = 0; rank < workers; ++rank) {
+      if (!network.gone.count(rank) && all[rank]->round < kRounds) return false;
+    }
+    return true;
+  }
+
+  bool AreApart() {
+    std::set<int> rounds;
+    for (int rank : members) rounds.insert(all[rank]->round);
+    return rounds.size() > 1;
+  }
+
+  void Run() {
+    int slow = Below(workers);  // reads and acts seldom
+    for (int steps = 0; !IsOver(); ++steps) {
+      CHECK_LT(steps, 2000000) << "stuck";
+      int what = Below(100);
+      if (what < 40) {
+        int rank = Below(workers);
+        if (!network.gone.count(rank) && (rank != slow || Below(8) == 0)) Act(rank);
+      } else if (what < 90) {
+        int pick = Below(static_cast<int>(network.channels.size()) + 1);
+        for (auto& one : network.channels) {
+          if (pick-- > 0 || one.second.frames.empty()) continue;
+          if (one.first.second == slow && Below(20)) break;
+          Deliver(one.first.first, one.first.second, one.second);
+          break;
+        }
+      } else {
+        Coordinate();
+      }
+      if (deaths_left > 0 && Below(AreApart() ? 40 : 1000) == 0) {
+        int rank = Below(workers);
+        if (!network.gone.count(rank) && all[rank]->round < kRounds) Kill(rank);
+      }
+    }
+    std::set<std::vector<int>> histories;
+    std::set<int> left;
+    for (int rank = 0; rank < workers; ++rank) {
+      if (network.gone.count(rank)) continue;
+      left.insert(rank);
+      histories.insert(all[rank]->history);
+    }
+    CHECK_EQ(histories.size(), 1u) << "workers have seen different contributors";
+    for (int seen : *histories.begin()) {
+      CHECK_EQ(seen & Bits(left), Bits(left)) << "the contribution of a worker is missing";
+      CHECK(std::count(memberships.begin(), memberships.end(), seen)) << "these were never the members: " << seen;
+    }
+  }
+
+  std::mt19937 chance;
+  Network network;
+  int workers;
+  std::vector<std::unique_ptr<Worker>> all;
+  std::vector<std::unique_ptr<RoundTable>> servers;
+  std::set<int> members, unnoticed;
+  std::vector<int> memberships, to_freeze, to_fence, to_resume;
+  uint64_t generation = 0;
+  int first = -1, lowest = -1, deaths_left = 0;
+  int deaths = 0, decisions = 0, apart = 0, from_the_dead = 0;
+};
+
+int main(int, char** arguments) {
+  setenv("DYNAMIX_ELASTIC", "1", 1);
+  int deaths = 0, decisions = 0, apart = 0, from_the_dead = 0;
+  int begin = atoi(arguments[1]), end = begin + atoi(arguments[2]);
+  for (int seed = begin; seed < end; ++seed) {
+    std::unique_ptr<Story> story(new Story(seed));
+    std::fprintf(stderr, "\rseed %d ", seed);
+    story->Run();
+    deaths += story->deaths;
+    decisions += story->decisions;
+    apart += story->apart;
+    from_the_dead += story->from_the_dead;
+  }
+  std::printf("%d %d %d %d\n", deaths, decisions, apart, from_the_dead);
+}

@@ -1,0 +1,61 @@
+"""Sums when workers are lost: the sources as they are, on a network that a program plays (elastic/story.cc)."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from dynamix_ps.byteps_build.recipe import HERE
+
+pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="no g++")
+
+STORY = Path(__file__).parent / "elastic"
+PLACES = {
+    "ps": ("pieces.h",),
+    "byteps/common": ("exchange.h", "elastic_exchange.h", "host_push.h", "host_sum.h", "segment.h", "sums.h"),
+    "byteps/server": ("round_table.h",),
+}
+STUBS = ("ps/ps.h", "ps/sarray.h", "dmlc/logging.h", "byteps/common/common.h", "byteps/common/half.h")
+SEEDS = 100
+FLAGS = ("-std=c++11", "-Wall", "-O1", "-g", "-pthread", "-fsanitize=address,undefined", "-fno-sanitize-recover")
+
+
+def build(folder: Path, without: str = "", instead: str = "") -> Path:
+    """The program; `without`: a text in the sources that is replaced."""
+    found = 0
+    for place, names in PLACES.items():
+        (folder / place).mkdir(parents=True, exist_ok=True)
+        for name in names:
+            text = (HERE / "sources" / name).read_text()
+            if without:
+                found += text.count(without)
+                text = text.replace(without, instead)
+            (folder / place / name).write_text(text)
+    assert not without or found == 1, f"{found} times in the sources: {without}"
+    for stub in STUBS:
+        (folder / stub).parent.mkdir(parents=True, exist_ok=True)
+        (folder / stub).write_text('#include "stubs.h"\n')
+    program = folder / "story"
+    command = ["g++", *FLAGS, f"-I{folder}", f"-I{STORY}", str(STORY / "story.cc"), "-o", str(program)]
+    subprocess.run(command, check=True)
+    return program
+
+
+def play(program: Path, seeds: int) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([program, "0", str(seeds)], capture_output=True, text=True, timeout=100, check=False)
+
+
+def test_survivors_see_the_same_sums(tmp_path: Path) -> None:
+    done = play(build(tmp_path), SEEDS)
+    assert done.returncode == 0, done.stderr[-3000:]
+    deaths, decisions, apart, from_the_dead = map(int, done.stdout.split())
+    assert deaths > SEEDS and decisions > SEEDS and apart > SEEDS // 10 and from_the_dead > SEEDS // 4
+
+
+def test_answers_of_old_generations_would_be_wrong(tmp_path: Path) -> None:
+    same_round = "head.round != push.round"
+    done = play(build(tmp_path, f"{same_round} || head.generation != push.generation", same_round), SEEDS)
+    assert done.returncode != 0

@@ -1,0 +1,89 @@
+"""The control of sums that outlive a worker: what goes through to BytePS, and what is refused."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from dynamix_ps.comm import elastic
+from dynamix_ps.comm.byteps_torch import TorchBytePSComm
+from dynamix_ps.comm.elastic import ElasticServer, ElasticWorker, Loss, Status
+from dynamix_ps.comm.exchange import Exchange
+from dynamix_ps.comm.host_memory import HostMemory
+from dynamix_ps.errors import EnvironmentNotReady
+
+
+class FakeExchange:
+    def __init__(self) -> None:
+        self.frozen = False
+        self.resumed: list[tuple[int, int, int]] = []
+        self.losses = [(1, 3), (0, 1), (2, 0)]
+
+    def freeze(self) -> None:
+        self.frozen = True
+
+    def status(self) -> tuple[int, dict[int, int]]:
+        return 7, {2: 5}
+
+    def resume(self, generation: int, round_number: int, contributions: int) -> bool:
+        self.resumed.append((generation, round_number, contributions))
+        return round_number in (7, 8)
+
+    def next_loss(self, timeout_s: float) -> tuple[int, int] | None:
+        return self.losses.pop(0) if self.losses else None
+
+
+def test_freeze_resume_losses() -> None:
+    fake = FakeExchange()
+    worker = ElasticWorker(cast(Exchange, fake))
+    assert worker.freeze() == Status(7, {2: 5}) and fake.frozen
+    worker.resume(1, 8, 3)
+    with pytest.raises(ValueError, match="generation 2 at round 9: this worker is at round 7"):
+        worker.resume(2, 9, 3)
+    assert fake.resumed == [(1, 8, 3), (2, 9, 3)]
+    lost = [worker.next_loss(0.0) for _ in range(4)]
+    assert lost == [Loss("worker", 3), Loss("server", 1), Loss("scheduler", 0), None]
+
+
+@pytest.mark.parametrize(("value", "expected"), [("1", True), ("0", False), (None, False)])
+def test_when_a_run_is_elastic(value: str | None, expected: bool) -> None:
+    assert elastic.is_elastic({} if value is None else {"DYNAMIX_ELASTIC": value}) is expected
+
+
+def test_elastic_runs_share_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DYNAMIX_SHARED_MEMORY", raising=False)
+
+    def shares() -> bool:
+        return HostMemory(cast(Exchange, None), 0, [], lambda name, data: [], print).workers_sum
+
+    assert shares()
+    monkeypatch.setenv("DYNAMIX_ELASTIC", "1")
+    assert not shares()
+    comm = TorchBytePSComm()
+    comm.elastic = ElasticWorker(cast(Exchange, FakeExchange()))
+    memory = comm.allocate(3, "float32")  # no other worker is asked
+    assert memory.dtype == np.float32 and memory.tolist() == [0, 0, 0]
+
+
+def test_a_sum_goes_to_a_buffer_of_the_same_size_and_type() -> None:
+    class Comm(TorchBytePSComm):
+        def _check(self, name: str, buffer: Any) -> None: ...
+
+        def _memory(self, name: str, buffer: Any) -> tuple[int, int, np.dtype[Any]]:
+            return 0, buffer.nbytes, buffer.dtype
+
+    comm = Comm()
+    comm._numbers, comm._placed = {"a": 0}, {0: 12}
+    mine = np.zeros(3, np.float32)
+    for other in (np.zeros(4, np.float32), np.zeros(3, np.int32)):
+        with pytest.raises(ValueError, match="the sum of 'a' is to go to"):
+            comm.push_pull_into("a", mine, other)
+
+
+def test_a_server_without_byteps_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(EnvironmentNotReady, match="dynamix build-byteps"):
+        ElasticServer()
