@@ -100,7 +100,7 @@ class ElasticExchange : public Exchange {
     if (head.kind != ps::PieceKind::kAnswer) return Exchange::PlaceFor(sender, head);
     std::lock_guard<std::mutex> lock(rounds_mu_);
     if (!IsAwaited(head)) {
-      CHECK_LE(head.bytes, kMaxPiece) << "node " << sender;
+      CHECK_LE(head.bytes, size_t{kMaxPiece}) << "node " << sender;
       std::vector<char>& waste = waste_[sender];
       if (waste.size() < head.bytes) waste.resize(head.bytes);
       return waste.data();
