@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+import uuid
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
+from dynamix_ps.comm.elastic import ElasticServer, is_elastic
 from dynamix_ps.comm.plane import ServerPlane
+from dynamix_ps.config import variables
+from dynamix_ps.config.load import load_config
+from dynamix_ps.errors import UsageError
 from dynamix_ps.membership.messages import Fence, Fenced, FromCoordinator, Process, ToCoordinator
 from dynamix_ps.rpc.access import ArbitratorAccess
+from dynamix_ps.rpc.encryption import certificates_for
 from dynamix_ps.rpc.member import Member
 
 _LOOK_S = 0.5  # a thread that waits for losses sees so often whether it is to end
@@ -47,3 +54,35 @@ class ServerMember:
             self._generation = message.generation
             self._plane.fence(message.generation, message.first_round)
         return [Fenced(message.generation)]
+
+
+@contextmanager
+def member() -> Iterator[None]:
+    """Follow changes of membership while the server runs, if this environment's job is elastic.
+
+    Raises:
+        ConfigError: the cluster file is wrong.
+        EnvironmentNotReady: BytePS is not installed, or there are no usable certificates.
+        UsageError: a variable that names the coordinator is missing.
+    """
+    one = _member_here() if is_elastic() else None
+    if one is not None:
+        one.start()
+    try:
+        yield
+    finally:
+        if one is not None:
+            one.close()
+
+
+def _member_here() -> ServerMember:
+    names = (variables.CONFIG, variables.ARBITRATOR, variables.RUN_ID, variables.TOKEN)
+    values = {name: variables.get(name) for name in names}
+    if missing := [name for name, value in values.items() if value is None]:
+        raise UsageError(f"{variables.ELASTIC} is 1, but a server of an elastic job also needs {', '.join(missing)}")
+    config_file, address, run_id, token = (str(values[name]) for name in names)
+    config = load_config(config_file)
+    access = ArbitratorAccess(address, run_id, token, config.timeouts, certificates_for(address, config))
+    name = variables.get(variables.ROLE_NAME) or "server-0"
+    slot = int(name.rpartition("-")[2])
+    return ServerMember(access, Process("server", slot, uuid.uuid4().hex), ElasticServer())

@@ -14,9 +14,10 @@ def main() -> int:
     if variables.get(variables.CONFIG) is None:
         serve()
         return 0
-    from server_hooks.monitor import monitored  # heavy, and a plain server does not need it
+    from server_hooks.membership import member  # both are heavy, and a plain server does not need them
+    from server_hooks.monitor import monitored
 
-    with monitored("server"):
+    with member(), monitored("server"):
         serve()
     return 0
 

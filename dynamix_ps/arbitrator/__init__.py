@@ -7,7 +7,6 @@ links       joins what both ends of a connection report
 flow_rates  rates of one connection between two reports
 diagnosis   which worker delays the others, and whether compute or its link is the cause
 coordination  of an elastic job: streams of roles around the coordinator of membership
-member_records  what that has decided, on disk
 planner     from a policy's answer to a plan: bounds and version numbers
 journal     every decision on disk; a restarted arbitrator reads it back
 """

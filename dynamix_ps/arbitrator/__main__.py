@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dynamix_ps.arbitrator.coordination import Coordination
 from dynamix_ps.arbitrator.journal import Journal, replay
 from dynamix_ps.arbitrator.service import Arbitrator
 from dynamix_ps.certificates import Certificates
@@ -22,6 +23,9 @@ from dynamix_ps.config import variables
 from dynamix_ps.config.load import load_config
 from dynamix_ps.config.schema import Config
 from dynamix_ps.errors import DynamixError, EnvironmentNotReady
+from dynamix_ps.membership.coordinator import Coordinator
+from dynamix_ps.membership.generations import Settings as MembershipSettings
+from dynamix_ps.membership.journal_file import JournalFile
 from dynamix_ps.policy.registry import findings, make_policy, policy_rng
 from dynamix_ps.rpc.encryption import arbitrators_certificates
 from dynamix_ps.rpc.server import Server
@@ -118,24 +122,28 @@ async def serve(settings: Settings) -> None:
     arbitrator = Arbitrator(
         config, policy, journal, resumed, policy_file, exporter=exporter, n_servers=n_servers, rest=_collect_garbage
     )
-    server = Server(arbitrator, settings.run_id, settings.token, n_workers, settings.certificates)
+    coordination = _coordination(settings, arbitrator, journal)
+    server = Server(arbitrator, settings.run_id, settings.token, n_workers, settings.certificates, coordination)
     gc.freeze()  # a collection over the loaded modules takes 20 ms
     gc.disable()  # `rest` collects between decisions
     port = await server.start(settings.address)
     logger.info(
         "listening on port %d for %d workers, policy %s, restarts %d", port, n_workers, policy.name, resumed.starts
     )
-    deciding = asyncio.create_task(arbitrator.run())
+    serving = [asyncio.create_task(arbitrator.run())]
+    if coordination is not None:
+        serving.append(asyncio.create_task(coordination.run()))
     stopping = asyncio.create_task(stop.wait())
-    await asyncio.wait((deciding, stopping), return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.wait((*serving, stopping), return_when=asyncio.FIRST_COMPLETED)
     await server.stop(STOP_S)
     arbitrator.close()
     if exporter is not None:
         exporter.close()
-    if deciding.done():
-        deciding.result()  # it ends only by a fault: raise it, so that the supervisor restarts the arbitrator
-    deciding.cancel()
-    await asyncio.wait((deciding,))
+    for task in serving:
+        if task.done():
+            task.result()  # it ends only by a fault: raise it, so that the supervisor restarts the arbitrator
+        task.cancel()
+    await asyncio.wait(serving)
     journal.close()
     logger.info("stopped")
 
@@ -145,6 +153,25 @@ def _collect_garbage() -> None:
     new, _, collections = gc.get_count()
     if new >= GARBAGE:
         gc.collect(2 if collections >= 10 else 1)
+
+
+def _coordination(settings: Settings, arbitrator: Arbitrator, journal: Journal) -> Coordination | None:
+    """The coordinator of membership, with what earlier arbitrators of this run have recorded; none: not elastic."""
+    config = settings.config
+    if config.elastic.min_workers is None:
+        return None
+    n_workers, n_servers = len(config.cluster.workers), settings.n_servers
+    assert n_servers or config.cluster.servers is not None, "DMLC_NUM_SERVER tells where the cluster file does not"
+    limits = MembershipSettings(
+        workers=n_workers,
+        servers=n_servers or len(config.cluster.servers or ()),
+        min_workers=config.elastic.min_workers,
+        max_workers=n_workers,
+        lease_s=config.timeouts.lease_s,
+    )
+    file = JournalFile(settings.folder.membership_file)
+    coordinator = Coordinator(limits, file.records)
+    return Coordination(coordinator, file, journal, arbitrator.lose)
 
 
 def _exporter(config: Config, run_name: str, journal: Journal) -> Exporter | None:

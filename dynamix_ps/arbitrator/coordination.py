@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from dynamix_ps.membership.coordinator import Coordinator
@@ -23,7 +23,7 @@ TICK_S = 0.1  # suspicions are confirmed, and leases run out, also while nobody 
 class RecordFile(Protocol):
     """Where records go."""
 
-    def append(self, records: Iterable[Record]) -> None:
+    def append(self, records: Sequence[Record]) -> None:
         """Write them, and return when they are on disk."""
         ...
 

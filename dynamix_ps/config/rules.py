@@ -25,6 +25,7 @@ def findings(config: Config) -> Iterator[Finding]:
     yield from _timeouts(config)
     yield from _cluster(config)
     yield from _learning_rate(config)
+    yield from _elastic(config)
     yield from host_findings(config)
     yield from _environment(config)
 
@@ -153,6 +154,22 @@ def _learning_rate(config: Config) -> Iterator[Finding]:
     if config.lr == "decide" and config.mode == "off":
         message = "needs an arbitrator, which mode: off does without; use mode: adapt, or lr: follow"
         yield Finding(("lr",), message, config.lr, (("mode",),))
+
+
+def _elastic(config: Config) -> Iterator[Finding]:
+    """What a job needs that goes on without a lost worker."""
+    path, least = ("elastic", "min_workers"), config.elastic.min_workers
+    if least is None:
+        return
+    workers = len(config.cluster.workers)
+    if least > workers:
+        yield Finding(path, f"must not exceed the number of workers, {workers}", least, (_COUNT,))
+    if config.comm != "byteps":
+        message = "needs comm: byteps, whose servers make a sum anew for those that are left; remove it"
+        yield Finding(path, message, least, (("comm",),))
+    if config.mode == "off":
+        message = "needs an arbitrator, which mode: off does without; use mode: adapt, or observe"
+        yield Finding(path, message, least, (("mode",),))
 
 
 def _environment(config: Config) -> Iterator[Finding]:

@@ -399,6 +399,11 @@ class Elastic(_Section):
 
     `global`: the global batch, which the workers that are there share. `local`: what a worker has of it on average.
     """
+    min_workers: Annotated[Annotated[int, Field(ge=1, le=1024)] | None, Field(examples=[3])] = None
+    """A worker that is lost while training runs does not end the job as long as so many are left (BytePS).
+
+    The others finish the iteration at hand without it, and take over its samples. Unset: a lost worker ends the job.
+    """
 
 
 class Config(_Section):

@@ -19,6 +19,7 @@ The launcher, while the roles run
   authority       certificates for the hosts, with which their roles encrypt
   run_hosts       all hosts as one: prepares them, starts all roles, hears what happens
   supervise       notices that the run is over, and stops the roles in order
+  exit_reports    tells the coordinator of an elastic job which workers have ended
   verdict         decides whether the run goes on, is complete or has failed
   observe         records and shows the run while it goes on
   logs            what roles print: one file per role, and prefixed lines on the terminal

@@ -191,7 +191,7 @@ class _Run:
             if is_exposed(self._config):
                 self._recorder.event("degraded", what="encryption", detail=EXPOSED)
             observer = Observer(self._recorder, live, hosts, self._placement)
-            limits = Limits.of(self._config.timeouts, len(hosts.names))
+            limits = Limits.of(self._config.timeouts, len(hosts.names), self._config.elastic.min_workers)
             supervisor = Supervisor(hosts, show, observer, self._interrupts, limits)
             ending = supervisor.run()
         self._last_lines = {name: supervisor.last_lines(name) for name in ending.culprits}
@@ -253,6 +253,12 @@ class _Run:
             for line in lines or ("(it printed nothing)",):
                 _say(self._console, f"  {line}")
         print_error(ending.reason)
+        checkpoint = self._folder.newest_checkpoint()
+        if self._config.elastic.min_workers is not None and checkpoint is not None:
+            _say(
+                self._console,
+                f"newest checkpoint: {checkpoint}; go on from it with --resume, with any number of workers",
+            )
 
     def _tell_result(self, ending: Ending, summary: dict[str, Any], plots: bool) -> None:
         for note in summary.get("degraded") or self._notes:

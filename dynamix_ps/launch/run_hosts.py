@@ -7,8 +7,9 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
+from dynamix_ps.addresses import host_port
 from dynamix_ps.config.load import dump_config
 from dynamix_ps.config.role_hosts import address_of, role_hosts
 from dynamix_ps.config.schema import Config
@@ -41,6 +42,9 @@ from dynamix_ps.launch.interrupts import Interrupts
 from dynamix_ps.launch.logs import RoleLog
 from dynamix_ps.launch.plan import JobRole, hosts_with_roles, job_roles
 from dynamix_ps.run_record.run_folder import RunFolder
+
+if TYPE_CHECKING:
+    from dynamix_ps.launch.exit_reports import ExitReports
 
 PREPARE_S = 60.0  # until all hosts are ready
 _FINISH_S = 20.0  # without news: the rest of the files comes, and removing what the run held takes a while
@@ -110,6 +114,7 @@ class RunHosts:
         self._receiver = FolderReceiver(folder.path)
         self._news_s = 0.0  # monotonic
         self._refusal: HostRefused | None = None  # the first one
+        self._exits: ExitReports | None = None  # of an elastic job
         self.problem: str | None = None  # why part of the record is lost
 
     @property
@@ -146,6 +151,7 @@ class RunHosts:
         """
         if not self._links:
             self._links.connect(self.names)
+        self._run_id, self._token = run_id, token
         for name, link in self._links.items():
             link.send(self._preparation(name, link.shares_run_folder, run_id, token, resume))
         on_the_way: dict[str, Iterator[FilePart]] = {}  # the rest of the checkpoint, for each host that needs it
@@ -172,11 +178,19 @@ class RunHosts:
     def begin(self) -> None:
         """Start all roles. Raises DynamixError when one cannot be started."""
         home = self._ready[role_hosts(self._config.cluster).home or ""]
+        if self._config.elastic.min_workers is not None:
+            self._exits = self._exit_reports(host_port(home.address, home.arbitrator_port))
         addresses = {name: ready.address for name, ready in self._ready.items()}
         certificates = {name: self._certificates_for(address) for name, address in addresses.items()}
         for name, link in self._links.items():
             link.send(Begin(addresses, home.port, home.arbitrator_port, certificates[name]))
         self.check()
+
+    def _exit_reports(self, arbitrator: str) -> ExitReports:
+        from dynamix_ps.launch.exit_reports import ExitReports  # gRPC is heavy, and other jobs do not need it
+
+        own = None if self._authority is None else self._authority.issue("launcher")
+        return ExitReports(self._config, self._run_id, self._token, arbitrator, own)
 
     def _certificates_for(self, address: str) -> dict[str, str]:
         if self._authority is None:
@@ -235,6 +249,8 @@ class RunHosts:
             if time.monotonic() - self._news_s > _FINISH_S or self._interrupts.count >= 2:
                 break
         self._links.close()
+        if self._exits is not None:
+            self._exits.close()
         for state in self.roles.values():
             state.log.write(b"", final=True)
         self._receiver.close()
@@ -272,6 +288,7 @@ class RunHosts:
         elif isinstance(message, Ended):
             state = self._state(host, message.role)
             state.exit_code, state.ended_s = message.exit_code, time.monotonic() - message.ago_s
+            self._tell_exit(state.role, message)
         elif isinstance(message, Suspended):
             self._state(host, message.role).suspended = message.suspended
         elif isinstance(message, FilePart):
@@ -285,6 +302,14 @@ class RunHosts:
         elif isinstance(message, Refused):
             reason = message.reason if len(self.names) == 1 else f"host {host}: {message.reason}"
             self._refusal = self._refusal or HostRefused(message.exit_code, reason)
+
+    def _tell_exit(self, role: JobRole, message: Ended) -> None:
+        """Of an elastic job, whose coordinator decides on who goes on."""
+        if self._exits is None:
+            return
+        if role.role == "worker" and message.exit_code != 0:
+            self._tell("worker_ended", rank=role.rank, exit_code=message.exit_code, ended_s=time.time() - message.ago_s)
+        self._exits.ended(role, message.exit_code)
 
     def _state(self, host: str, name: str) -> RoleState:
         state = self.roles.get(name)
@@ -305,8 +330,11 @@ class RunHosts:
         fields = dict(event.fields)
         if len(self.names) > 1 and "detail" in fields:
             fields["detail"] = f"host {host}: {fields['detail']}"
+        self._tell(event.event, **fields)
+
+    def _tell(self, kind: str, **fields: object) -> None:
         try:
-            self._events.event(event.event, **fields)
+            self._events.event(kind, **fields)
         except OSError as error:
             self.problem = self.problem or f"recording: {error.strerror or error}; part of the record is lost"
 

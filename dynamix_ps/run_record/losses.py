@@ -13,7 +13,9 @@ class Loss:
     reasons: list[str]
     left: int  # workers that go on
     of: int  # workers that the job began with
-    found_s: float | None = None  # from the end of the first of them until the coordinator knew
+    found_s: float | None = (
+        None  # from the end of the first of them, as the launcher saw it, until the coordinator knew
+    )
     change_s: float | None = None  # from then until the others went on
     first_iteration: int | None = None  # that was finished without them
     short: list[int] = field(default_factory=list)  # iterations in which they were to be
@@ -23,7 +25,9 @@ class Loss:
         several = len(self.ranks) > 1
         names = f"worker{'s' if several else ''} {', '.join(map(str, self.ranks))}"
         begin = "" if self.first_iteration is None else f" from iteration {self.first_iteration:,}"
-        found = "" if self.found_s is None else f", found after {self.found_s:.2f} s"
+        found = ""
+        if self.found_s is not None:  # 0: before the launcher, which looks a few times per second
+            found = f", found after {self.found_s:.2f} s" if self.found_s else ", found at once"
         number = len(self.short)
         finished = "one iteration" if number == 1 else f"{number or 'no'} iterations"
         without = "them" if several else "it"

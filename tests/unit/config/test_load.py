@@ -127,6 +127,10 @@ env:
             "lr_rule: has no effect with lr: script; remove it, or use lr: fol",
         ),
         (MINIMAL + "mode: off\nlr: decide\n", 3, "lr: needs an arbitrator, which mode: off does without"),
+        (MINIMAL + "elastic: {min_workers: 3}\n", 2, "elastic.min_workers: must not exceed the number of workers, 2"),
+        (MINIMAL + "elastic: {min_workers: 0}\n", 2, "elastic.min_workers: must be at least 1"),
+        (MINIMAL + "comm: gloo\nelastic: {min_workers: 1}\n", 3, "elastic.min_workers: needs comm: byteps"),
+        (MINIMAL + "mode: off\nelastic: {min_workers: 1}\n", 3, "elastic.min_workers: needs an arbitrator, which mode"),
         (
             "cluster: {workers: [{}]}\nbatch:\n  max: 60\n",
             1,

@@ -33,6 +33,14 @@ def test_one_loss_in_one_sentence_whatever_is_heard_first() -> None:
         ]
 
 
+def test_the_coordinator_may_know_before_the_launcher() -> None:
+    losses = founded()
+    losses.known(1, 9.9, "its connections to 2 processes closed")
+    losses.changed(left=3, change_s=0.02)
+    losses.ended(1, 10.0)
+    assert str(losses.found[0]) == "3 of 4 workers: worker 1 lost, found at once, no iterations finished without it"
+
+
 def test_prefetched_iterations_are_counted_and_losses_at_once_are_one_change() -> None:
     losses = founded()
     for rank in (0, 3):

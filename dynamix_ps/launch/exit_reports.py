@@ -1,0 +1,41 @@
+"""The launcher tells the coordinator of an elastic job which workers have ended: nobody knows it sooner or better."""
+
+from __future__ import annotations
+
+import uuid
+
+from dynamix_ps.certificates import Certificates
+from dynamix_ps.config.schema import Config
+from dynamix_ps.launch.plan import JobRole
+from dynamix_ps.membership.messages import Process
+from dynamix_ps.rpc.access import ArbitratorAccess
+from dynamix_ps.rpc.member import Member
+
+
+class ExitReports:
+    """Of one run. It connects with the first worker that ends otherwise than in order.
+
+    Args:
+        arbitrator: host:port, in whose process the coordinator is.
+        certificates: with which calls are encrypted; none: they are not.
+    """
+
+    def __init__(
+        self, config: Config, run_id: str, token: str, arbitrator: str, certificates: Certificates | None
+    ) -> None:
+        self._access = ArbitratorAccess(arbitrator, run_id, token, config.timeouts, certificates)
+        self._member: Member | None = None
+
+    def ended(self, role: JobRole, exit_code: int) -> None:
+        """A role has ended. Never waits."""
+        if role.role != "worker" or role.rank is None or exit_code == 0:
+            return
+        if self._member is None:
+            self._member = Member(self._access, Process("launcher", 0, uuid.uuid4().hex))
+            self._member.start()
+        self._member.suspect("worker", role.rank)
+
+    def close(self) -> None:
+        """The run is over. Waits a few seconds at most."""
+        if self._member is not None:
+            self._member.close()
