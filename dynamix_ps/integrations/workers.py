@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from dynamix_ps.errors import TrainingError
+from dynamix_ps.errors import PeerLostError, TrainingError
 from dynamix_ps.torch import Run
 from worker_hooks.session import join
 from worker_hooks.settings import Settings
@@ -120,7 +120,10 @@ class Workers:
             self._total(np.zeros(1), what)
 
     def _total(self, values: NDArray[np.float64], what: str) -> NDArray[np.float64]:
-        """The sum over all workers, which have as many values."""
+        """The sum over all workers, which have as many values.
+
+        Raises PeerLostError if one of them is lost: nobody may take zeros for what it was to say.
+        """
         if self.run is not None:
             self.run.agree(f"{what} of {values.size} values")
         parts = []
@@ -131,5 +134,10 @@ class Workers:
             if key not in _declared:
                 self._comm.declare(key)
                 _declared.add(key)
-            parts.append(self._comm.total(key, np.pad(part, (0, size - part.size)))[: part.size])
+            mine = np.pad(part, (0, size + 1 - part.size))
+            mine[-1] = 1.0  # this worker is in the sum
+            total = self._comm.total(key, mine)
+            if total[-1] != self.size:
+                raise PeerLostError(f"{what} needs all workers, and one of them is lost; start again from a checkpoint")
+            parts.append(total[: part.size])
         return np.concatenate([*parts, np.zeros(0)])
