@@ -4,6 +4,7 @@ In the simulator:
 
     policies            every policy on every scenario that ships
     clock               what tiles, cliffs, shared hosts, heat and work that comes back cost every policy
+    ceiling             how much an oracle, and so any choice of batch sizes, can gain
     learned             what learning adds to the model behind the policy
     clip_simple         PPO with clipping and critic against the learner of DYNAMIX
     reward_k            terms of the reward, iterations per decision

@@ -136,8 +136,8 @@ def _draw_answers(file: Path, answers: Sequence[Answer]) -> bool:
         "clock part": [answer.clock or unknown for answer in known],
     }
     rows = [name_in_picture(answer.question) for answer in known]
-    label = "time to the targets, or test loss at equal time, relative to the reference (left is better)"
-    heading = "Real gradients, simulated clock: geometric mean over paired seeds, 95 % interval"
+    label = "time or loss over that of the reference (left is better)"
+    heading = "Simulated clock; paired seeds, 95 % interval"
     draw(file, lambda figure: dots(figure, rows, columns, label, heading))
     return True
 
