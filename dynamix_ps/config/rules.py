@@ -164,7 +164,7 @@ def _elastic(config: Config) -> Iterator[Finding]:
     workers = len(config.cluster.workers)
     if least > workers:
         yield Finding(path, f"must not exceed the number of workers, {workers}", least, (_COUNT,))
-    if config.comm != "byteps":
+    if not config.data_plane.has_servers:
         message = "needs comm: byteps, whose servers make a sum anew for those that are left; remove it"
         yield Finding(path, message, least, (("comm",),))
     if config.mode == "off":

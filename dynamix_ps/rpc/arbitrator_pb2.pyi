@@ -73,7 +73,7 @@ class WindowRecord(_message.Message):
     flagged: bool
     network_source: str
     values: _containers.ScalarMap[str, float]
-    def __init__(self, window: _Optional[int] = ..., first_iteration: _Optional[int] = ..., iterations: _Optional[int] = ..., plan_version: _Optional[int] = ..., batch_size: _Optional[int] = ..., samples: _Optional[int] = ..., global_samples: _Optional[int] = ..., bytes_pushed: _Optional[int] = ..., flagged: _Optional[bool] = ..., network_source: _Optional[str] = ..., values: _Optional[_Mapping[str, float]] = ...) -> None: ...
+    def __init__(self, window: _Optional[int] = ..., first_iteration: _Optional[int] = ..., iterations: _Optional[int] = ..., plan_version: _Optional[int] = ..., batch_size: _Optional[int] = ..., samples: _Optional[int] = ..., global_samples: _Optional[int] = ..., bytes_pushed: _Optional[int] = ..., flagged: bool = ..., network_source: _Optional[str] = ..., values: _Optional[_Mapping[str, float]] = ...) -> None: ...
 
 class ReportRequest(_message.Message):
     __slots__ = ("identity", "record", "observed")
@@ -107,7 +107,7 @@ class Peer(_message.Message):
     iteration: int
     silent_s: float
     alive: bool
-    def __init__(self, rank: _Optional[int] = ..., iteration: _Optional[int] = ..., silent_s: _Optional[float] = ..., alive: _Optional[bool] = ...) -> None: ...
+    def __init__(self, rank: _Optional[int] = ..., iteration: _Optional[int] = ..., silent_s: _Optional[float] = ..., alive: bool = ...) -> None: ...
 
 class HeartbeatReply(_message.Message):
     __slots__ = ("peers",)

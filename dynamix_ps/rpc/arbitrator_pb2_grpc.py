@@ -5,7 +5,7 @@ import warnings
 
 from dynamix_ps.rpc import arbitrator_pb2 as dynamix__ps_dot_rpc_dot_arbitrator__pb2
 
-GRPC_GENERATED_VERSION = '1.85.1'
+GRPC_GENERATED_VERSION = '1.80.0'
 GRPC_VERSION = grpc.__version__
 _version_not_supported = False
 
@@ -25,7 +25,7 @@ if _version_not_supported:
     )
 
 
-class ArbitratorStub:
+class ArbitratorStub(object):
     """Missing associated documentation comment in .proto file."""
 
     def __init__(self, channel):
@@ -71,7 +71,7 @@ class ArbitratorStub:
                 _registered_method=True)
 
 
-class ArbitratorServicer:
+class ArbitratorServicer(object):
     """Missing associated documentation comment in .proto file."""
 
     def Register(self, request, context):
@@ -170,7 +170,7 @@ def add_ArbitratorServicer_to_server(servicer, server):
 
 
  # This class is part of an EXPERIMENTAL API.
-class Arbitrator:
+class Arbitrator(object):
     """Missing associated documentation comment in .proto file."""
 
     @staticmethod

@@ -36,6 +36,18 @@ EVENTS: dict[str, tuple[dict[str, Any], str]] = {
         "iteration 1,300: the loss rises; the weights of iteration 1,280 are back, "
         "and the guard leaves 0.5 of the learning rate",
     ),
+    "lost": (
+        {"role": "worker", "slot": 2, "reason": "was killed by SIGKILL"},
+        "worker-2 is lost: was killed by SIGKILL",
+    ),
+    "members": (
+        {"workers": [0, 1, 3], "round": 1812, "took_s": 0.0412},
+        "3 workers go on from round 1,812, 0.041 s later",
+    ),
+    "short": (
+        {"iteration": 1200, "missing": [1, 2], "samples": 1024, "planned": 2048},
+        "iteration 1,200 is finished without worker 1, 2, with 1,024 of 2,048 samples; the others come next",
+    ),
     "failed": (
         {"source": "worker-1", "iteration": 7, "error": "loss is NaN"},
         "worker-1 failed in iteration 7: loss is NaN",
