@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dynamix_ps.apportion import Whole
 from dynamix_ps.policy.window_arrays import WindowArrays
 
 Array = NDArray[np.float64]
@@ -238,6 +239,27 @@ class Balance:
         and applies bounds (apportion.split).
         """
         return np.asarray(np.maximum((together_s[..., None] - self._fixed_s) * self._rates_per_s, 0.0))
+
+
+def together_within(totals: ArrayLike, low: Whole, rates_per_s: Array, from_s: Array, until_s: Array) -> Array:
+    """The computing time, same shape as `totals`, that all workers need for each total if bounds limit their sizes.
+
+    The others share what a worker at a bound cannot take. A total that the bounds do not allow takes as long as the
+    nearest one that they allow.
+
+    Args:
+        low: smallest sizes, (workers,).
+        from_s, until_s: computing times at the smallest and the largest size, (workers,); in between a size grows by
+            `rates_per_s`.
+    """
+    times = np.concatenate((from_s, until_s))
+    order = times.argsort(kind="stable")
+    slopes = np.concatenate((rates_per_s, -rates_per_s))[order].cumsum()  # samples per second after each of these times
+    times = times[order]
+    grown = np.zeros(len(times))
+    (slopes[:-1] * (times[1:] - times[:-1])).cumsum(out=grown[1:])
+    together_s = np.interp(totals, low.sum() + grown, times)
+    return np.asarray(np.maximum(together_s, from_s.max()))  # all wait for a slow worker at its lower bound
 
 
 def balance(

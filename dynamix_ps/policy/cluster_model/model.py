@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dynamix_ps.apportion import Whole, split
-from dynamix_ps.policy.cluster_model.compute_times import ComputeMeter, ComputeTimes, Lines
+from dynamix_ps.policy.cluster_model.compute_times import ComputeMeter, ComputeTimes, Lines, together_within
 from dynamix_ps.policy.cluster_model.efficiency import NoiseScale
 from dynamix_ps.policy.cluster_model.recurrence import Recurrence
 from dynamix_ps.policy.cluster_model.tiles import Tiles
@@ -83,14 +83,7 @@ class ClusterModel:
         from_s, until_s = lines.seconds((low, high))  # a worker's size grows between these times
         if not self.compute.all_known:
             low, rates, from_s, until_s = low[known], rates[known], from_s[known], until_s[known]
-        times = np.concatenate((from_s, until_s))
-        order = times.argsort(kind="stable")
-        slopes = np.concatenate((rates, -rates))[order].cumsum()  # samples per second after each of these times
-        times = times[order]
-        grown = np.zeros(len(times))
-        (slopes[:-1] * (times[1:] - times[:-1])).cumsum(out=grown[1:])
-        together_s = np.interp(totals, low.sum() + grown, times)
-        return np.asarray(np.maximum(together_s, from_s.max()))  # all wait for a slow worker at its lower bound
+        return together_within(totals, low, rates, from_s, until_s)
 
     def shares(self, global_batch: int, lines: Lines) -> Whole:
         """The same split of `global_batch` in whole samples; workers of unknown speed keep their planned size."""

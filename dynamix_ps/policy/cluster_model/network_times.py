@@ -56,15 +56,21 @@ class Network:
 def network_of(window: WindowArrays, compute_s: Array) -> Network:
     """The network times of a window in which the workers computed for `compute_s`, (..., workers), per iteration.
 
+    Workers of a ring all have the same transfer time (window_arrays.py).
+    """
+    iteration_s = window.duration_s[..., None] / window.iterations[..., None]
+    return network_between(known_or(window.push_busy) * iteration_s, iteration_s, compute_s)
+
+
+def network_between(transfer_s: Array, iteration_s: Array, compute_s: Array) -> Network:
+    """The network times of iterations of `iteration_s`, (..., 1); the others are (..., workers).
+
     Also NaN for times beyond LONGEST_S, which were not measured.
 
     A worker's data are on the way for transfer_i seconds. No chain is longer than the iteration, and at least one is as
     long: max_i (m_i + transfer_i - hiding m_i) = T. This gives `hiding`. What an iteration takes beyond that counts for
-    all workers alike, all of it where transfers are not measured. Workers of a ring all have the same transfer time
-    (window_arrays.py).
+    all workers alike, all of it where transfers are not measured.
     """
-    iteration_s = window.duration_s[..., None] / window.iterations[..., None]
-    transfer_s: Array = known_or(window.push_busy) * iteration_s
     computes = np.isfinite(compute_s)
     halfway_s = np.maximum(halfway(np.where(computes, compute_s, 0.0)), SHORTEST_S)
     part = np.where(computes, (halfway_s + transfer_s - iteration_s) / halfway_s, 0.0)

@@ -1,0 +1,28 @@
+"""The few numbers of the actor. All of them are chosen by us."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+
+@dataclass(frozen=True, slots=True)
+class StigmergySettings:
+    """How strong traces are, and what part of each is gone one window later."""
+
+    evaporation: float = 0.5  # of load, congestion and lateness; what is laid is this part of the newest value
+    alarm: float = 2.0  # what a worker lays when its speed or its link has changed: log of the largest move
+    calming: float = 0.35  # evaporation of the alarm
+    crowding: float = 0.5  # a move shrinks to 1 / (1 + crowding) of it if all workers would move
+    dead_band: float = 0.02  # log; a worker that would move less stays
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for values with which traces never fade, or moves have no end."""
+        for name in ("evaporation", "calming"):
+            if not 0 < getattr(self, name) <= 1:
+                raise ValueError(f"{name} is {getattr(self, name)!r}, expected a part above 0, up to 1")
+        for name in ("alarm", "crowding", "dead_band"):
+            if not 0 <= getattr(self, name) <= 100:
+                raise ValueError(f"{name} is {getattr(self, name)!r}, expected a number from 0 to 100")
+
+
+NAMES = tuple(field.name for field in fields(StigmergySettings))
