@@ -242,10 +242,10 @@ class Balance:
 
 
 def together_within(totals: ArrayLike, low: Whole, rates_per_s: Array, from_s: Array, until_s: Array) -> Array:
-    """The computing time, same shape as `totals`, that all workers need for each total if bounds limit their sizes.
+    """The computing time, same shape as `totals`, with which workers come to each total within their bounds.
 
-    The others share what a worker at a bound cannot take. A total that the bounds do not allow takes as long as the
-    nearest one that they allow.
+    The others share what a worker at a bound cannot take; one at its lower bound may need longer than this time. A
+    total that the bounds do not allow has the time of the nearest one that they allow.
 
     Args:
         low: smallest sizes, (workers,).
@@ -258,8 +258,7 @@ def together_within(totals: ArrayLike, low: Whole, rates_per_s: Array, from_s: A
     times = times[order]
     grown = np.zeros(len(times))
     (slopes[:-1] * (times[1:] - times[:-1])).cumsum(out=grown[1:])
-    together_s = np.interp(totals, low.sum() + grown, times)
-    return np.asarray(np.maximum(together_s, from_s.max()))  # all wait for a slow worker at its lower bound
+    return np.asarray(np.interp(totals, low.sum() + grown, times))
 
 
 def balance(

@@ -83,7 +83,8 @@ class ClusterModel:
         from_s, until_s = lines.seconds((low, high))  # a worker's size grows between these times
         if not self.compute.all_known:
             low, rates, from_s, until_s = low[known], rates[known], from_s[known], until_s[known]
-        return together_within(totals, low, rates, from_s, until_s)
+        together_s = together_within(totals, low, rates, from_s, until_s)
+        return np.asarray(np.maximum(together_s, from_s.max()))  # all wait for a slow worker at its lower bound
 
     def shares(self, global_batch: int, lines: Lines) -> Whole:
         """The same split of `global_batch` in whole samples; workers of unknown speed keep their planned size."""

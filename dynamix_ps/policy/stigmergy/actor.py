@@ -13,6 +13,7 @@ sizes, the duration of iterations, and the gradient noise.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -97,7 +98,7 @@ class Actor:
         supply = Supply(field, window.planned, window.low, window.high, self._step_s)
         wanted = wanted_total(supply, window, float(self._noise.expected), float(field.presence.max()))
         self._growth = growth_of(wanted, supply.planned, largest_move(field))
-        wishes = supply.sizes(supply.planned * np.exp(self._growth), len(self._own))
+        wishes = supply.sizes(supply.planned * math.exp(self._growth))
         lateness = lateness_of(window.planned, wishes, self._growth)
         self._traces.lay_lateness(lateness, self._own & field.present, at_once=field.alarmed > CALM)
 
