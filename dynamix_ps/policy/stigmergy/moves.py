@@ -24,6 +24,7 @@ from dynamix_ps.policy.stigmergy.traces import Array, Field, Mask
 CALM = math.log(1.03)  # the largest move without an alarm
 SMALLEST_STEP = 0.75  # samples: rounding errs by half of one, and a margin
 LARGEST_GROWTH = math.log(2)  # of B in one window
+LARGEST_LOG = 50.0  # of what is not limited otherwise: no size grows so far
 
 
 def share_of_way(field: Field, settings: StigmergySettings) -> float:
@@ -61,16 +62,16 @@ def next_sizes(
         limit: the largest move.
         draws: from [0, 1), for rounding.
     """
-    moves = np.clip(moves, -limit, limit)
-    whole = np.floor(_at_least(planned) * np.exp(moves) + draws)
-    largest = np.maximum(np.floor(planned * math.expm1(min(limit, 50.0))), 1)  # rounding must not exceed the limit
+    present, limit = _at_least(planned), min(limit, LARGEST_LOG)
+    whole = np.floor(present * np.exp(np.clip(moves, -limit, limit)) + draws)
+    largest = np.maximum(np.floor(present * math.expm1(limit)), 1)  # rounding must not exceed the limit
     whole = np.clip(whole, planned - largest, planned + largest)
     return np.clip(np.where(moving, whole, planned), low, high).astype(np.int64)
 
 
 def is_outside(planned: Whole, undamped: Array, settings: StigmergySettings) -> Mask:
     """Who would move by enough, (workers,). `undamped`: log of the size that it would like over the present one."""
-    samples = np.abs(planned * np.expm1(np.minimum(undamped, 50.0)))
+    samples = np.abs(_at_least(planned) * np.expm1(np.minimum(undamped, LARGEST_LOG)))
     return np.asarray((np.abs(undamped) > settings.dead_band) & (samples > SMALLEST_STEP))
 
 
