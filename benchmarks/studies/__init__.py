@@ -8,6 +8,7 @@ In the simulator:
     learned             what learning adds to the model behind the policy
     clip_simple         PPO with clipping and critic against the learner of DYNAMIX
     reward_k            terms of the reward, iterations per decision
+    stigmergy           decisions without a centre, beside the central agent and its rivals
     scaling             policies trained with 8 workers, used with up to 1,024
     transfer            policies trained on one kind of training, used on another
     rate_surrogate      whether the simulator knows what a wrong learning rate costs
@@ -70,5 +71,6 @@ Shared:
     membership_faults   faults at random moments
     membership_points   faults at every point of a round, alone and in pairs
     membership_rules    rules of membership, each switched off
+    stigmergy_page      figures, tables and picture of that study
     trainings           trained policies, and their times relative to the best rival
 """

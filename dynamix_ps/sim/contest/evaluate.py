@@ -9,6 +9,7 @@ has reached the target. The oracle (oracle.py) sees the simulator itself; it lea
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -50,8 +51,14 @@ class Outcome:
     fallbacks: NDArray[np.int64]  # windows in which the safety net decided
 
 
-def evaluate(cell: Cell) -> Outcome:
+Watch = Callable[[Simulator, NDArray[np.bool_]], None]
+
+
+def evaluate(cell: Cell, watch: Watch | None = None) -> Outcome:
     """Run a cell until every seed has reached the target or its end: `max_windows`, or the budget of its workload.
+
+    Args:
+        watch: gets the simulator after every window, and which seeds have been running in it.
 
     Raises:
         PolicyError: the policy's file is unusable.
@@ -70,6 +77,8 @@ def evaluate(cell: Cell) -> Outcome:
     factors = np.ones(seeds)
     for _ in range(scenario.max_windows):
         simulator.step(sizes, factors)
+        if watch:
+            watch(simulator, running)
         time_s[running], accuracy[running] = simulator.time_s[running], simulator.test_accuracy[running]
         samples[running], windows[running] = simulator.samples[running], simulator.windows[running]
         reached |= running & simulator.done

@@ -1,0 +1,253 @@
+"""Decisions without a centre, beside the central agent and its rivals (simulated).
+
+    python -m benchmarks.studies.stigmergy --json FILE
+
+Every worker of `stigmergy` chooses its own size, from its own windows and traces that ride in the gradient sum
+(dynamix_ps/policy/stigmergy). Contenders:
+
+    stigmergy      no arbitrator and no messages: the traces are part of the sum that training makes anyway
+    ppo            the central agent that ships, with its safety net
+    goodput, pid   as benchmarks/studies/policies.py has them
+    tuned-static   the best size for all workers, tuned on the reported seeds
+    first-sizes    the first sizes to the end: what every central policy comes to if the control network is cut from the
+                   start. `stigmergy` has no such network, so for it nothing is different then
+
+Three questions:
+
+    scenarios   time to the target on all shipped scenarios without effects of real machines
+    sizes       the same with 2 to 32 workers, from mild to hard heterogeneity (STAGES)
+    settings    what each number of the actor's rule is worth: half of it and twice of it, on the same clusters. Where
+                neither is faster, there is nothing to learn
+
+Ratios are interquartile means over seeds and scenarios, paired by seed, with a stratified bootstrap interval of 95 %.
+A run that never reaches the target counts as in policies.py. Beside the time, of every window until the target:
+
+    waiting    part of the time in which a worker waits for slower ones, mean over workers
+    moved      relative change of a worker's size from window to window, mean
+    reversed   part of all changes of a size that take back some of the change before
+    largest    the largest change of any size later than SETTLED windows, on constant clusters; changes by one sample do
+               not count
+
+Every run is a row of stigmergy.csv, written as soon as its cell ends. A later call runs what is missing or belongs to a
+scenario or a policy that is another one now, and renews the page. Delete the file after a change of policies or of the
+simulator. `--quick` runs two seeds over twenty windows, and keeps its rows in stigmergy-quick.csv.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import hashlib
+import json
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.report.page import draw, update_page, where, write_csv
+from benchmarks.studies.stigmergy_page import ACTOR_NAME, CENTRAL, FIRST_SIZES, Row, blocks, figures_of, picture
+from benchmarks.studies.study import resumable_arguments
+from benchmarks.studies.trainings import shortened
+from dynamix_ps.config.schema import Policy
+from dynamix_ps.policy.stigmergy.settings import NAMES, StigmergySettings
+from dynamix_ps.sim.cluster.simulator import Simulator
+from dynamix_ps.sim.contest.contest import TUNED, best_size, uniform_sizes
+from dynamix_ps.sim.contest.evaluate import Cell, Outcome, evaluate
+from dynamix_ps.sim.scenario.effects import effects_of
+from dynamix_ps.sim.scenario.load import Scenario, dump_scenario, load_scenario, shipped
+from dynamix_ps.sim.training.parallel import parallel
+
+SEEDS, STAGE_SEEDS = 10, 6
+SEED = 0
+SETTLED = 10  # windows
+STAGES = ((2, "h-level-2"), (4, "h-level-4"), (8, "h-level-8"), (16, "noisy-neighbour"), (32, "spot-slowdown"))
+ACTOR = "dynamix_ps.policy.stigmergy.policy:StigmergyPolicy"
+PARTS_OF_ONE = ("evaporation", "calming")
+CONTENDERS = {
+    ACTOR_NAME: Policy(name=ACTOR),
+    **{name: Policy(name=name) for name in CENTRAL},
+    TUNED: Policy(name="static"),
+    FIRST_SIZES: Policy(name="static"),
+}
+AT_STAGES = (ACTOR_NAME, *CENTRAL)
+
+
+def variants() -> dict[str, Policy]:
+    """The actor with one number of its rule at half and at twice of what it is, and without damping."""
+    usual = StigmergySettings()
+    found = {
+        f"{name} x {factor:g}": {name: min(factor * getattr(usual, name), 1.0 if name in PARTS_OF_ONE else 100.0)}
+        for name in NAMES
+        for factor in (0.5, 2)
+    }
+    found["crowding x 0"] = {"crowding": 0.0}
+    return {name: Policy(name=ACTOR, options=options) for name, options in found.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class StudyCell:
+    """One contender on one cluster, for one question."""
+
+    question: str
+    scenario: Scenario
+    contender: str
+    policy: Policy
+    seeds: int
+
+    @property
+    def key(self) -> str:
+        """What a row must come from to count for this cell."""
+        text = f"{dump_scenario(self.scenario)}{self.contender}{self.policy.model_dump_json()}{self.seeds}"
+        text += repr(StigmergySettings()) * (self.policy.name == ACTOR)
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+class Watch:
+    """What happens in the windows until the target; arrays of (seeds,)."""
+
+    def __init__(self, seeds: int) -> None:
+        self._windows, self._waiting, self._moved = np.zeros(seeds), np.zeros(seeds), np.zeros(seeds)
+        self._changes, self._reversed, self._largest = np.zeros(seeds), np.zeros(seeds), np.zeros(seeds)
+        self._sizes: NDArray[np.int64] | None = None
+        self._last: NDArray[np.int64] | None = None  # the newest change of every size
+
+    def __call__(self, simulator: Simulator, running: NDArray[np.bool_]) -> None:
+        times = simulator.times
+        assert times is not None
+        self._waiting += running * (times.wait_s.mean(axis=-1) / times.iteration_s)
+        self._windows += running
+        sizes = simulator.sizes
+        if self._sizes is None or self._last is None:
+            self._last = np.zeros(sizes.shape, dtype=np.int64)
+        else:
+            change = sizes - self._sizes
+            relative = np.abs(change) / np.maximum(self._sizes, 1)
+            self._moved += running * relative.mean(axis=-1)
+            self._changes += running * (change != 0).sum(axis=-1)
+            self._reversed += running * (np.sign(change) * np.sign(self._last) < 0).sum(axis=-1)
+            late = running & (simulator.windows > SETTLED + 1)
+            beyond = np.where(np.abs(change) > 1, relative, 0.0).max(axis=-1)
+            self._largest = np.maximum(self._largest, late * beyond)
+            self._last = np.where(change != 0, change, self._last)
+        self._sizes = sizes.copy()
+
+    def rows(self) -> Iterator[dict[str, float]]:
+        """One per seed."""
+        windows, changes = np.maximum(self._windows, 1), np.maximum(self._changes, 1)
+        for seed in range(len(windows)):
+            yield {
+                "waiting": float(self._waiting[seed] / windows[seed]),
+                "moved": float(self._moved[seed] / windows[seed]),
+                "reversed": float(self._reversed[seed] / changes[seed]),
+                "largest": float(self._largest[seed]),
+            }
+
+
+def cells_of(quick: bool) -> list[StudyCell]:
+    """All cells; `quick`: of two scenarios and two stages, shortened."""
+    scenarios = [one for one in map(load_scenario, shipped()) if not effects_of(one)]
+    stages, seeds, stage_seeds = STAGES, SEEDS, STAGE_SEEDS
+    if quick:
+        scenarios, stages, seeds, stage_seeds = [shortened(one) for one in scenarios[:2]], STAGES[:2], 2, 2
+    cells = [
+        StudyCell("scenarios", scenario, name, policy, seeds)
+        for scenario in scenarios
+        for name, policy in CONTENDERS.items()
+    ]
+    for workers, name in stages:
+        scenario = load_scenario(name).with_workers(workers).model_copy(update={"name": f"{name}-{workers}"})
+        stage = shortened(scenario) if quick else scenario
+        cells += [StudyCell("sizes", stage, one, CONTENDERS[one], stage_seeds) for one in AT_STAGES]
+        cells += [StudyCell("settings", stage, one, policy, stage_seeds) for one, policy in variants().items()]
+    return cells
+
+
+def measure(cells: Sequence[StudyCell], file: Path, limit_s: float, processes: int | None) -> tuple[list[Row], int]:
+    """Run what is missing in the file. Returns all rows that count, and how many cells are left."""
+    began_s = time.monotonic()
+    keys = {cell.key for cell in cells}
+    rows = [row for row in _read(file) if row["key"] in keys]
+    missing = [cell for cell in cells if cell.key not in {row["key"] for row in rows}]
+    for done, (index, found) in enumerate(parallel(run, missing, processes), start=1):
+        rows += found
+        write_csv(file, rows)
+        cell = missing[index]
+        print(f"{done}/{len(missing)} {cell.scenario.name}, {cell.contender}: {found[0]['took_s']} s", flush=True)
+        if time.monotonic() - began_s > limit_s:
+            return rows, len(missing) - done
+    return rows, 0
+
+
+def run(cell: StudyCell) -> list[Row]:
+    """The rows of one cell, one per seed."""
+    began_s = time.monotonic()
+    outcome, watch, size = _tuned(cell) if cell.contender == TUNED else (*_watched(cell, cell.policy), "")
+    took_s = f"{time.monotonic() - began_s:.1f}"
+    return [
+        {
+            "question": cell.question,
+            "scenario": cell.scenario.name,
+            "workers": cell.scenario.n_workers,
+            "constant": cell.scenario.constant,
+            "policy": cell.contender,
+            "seed": seed,
+            **{field.name: getattr(outcome, field.name)[seed].item() for field in dataclasses.fields(Outcome)},
+            **seen,
+            "size": size,
+            "key": cell.key,
+            "took_s": took_s,
+        }
+        for seed, seen in enumerate(watch.rows())
+    ]
+
+
+def _watched(cell: StudyCell, policy: Policy) -> tuple[Outcome, Watch]:
+    watch = Watch(cell.seeds)
+    return evaluate(Cell(cell.scenario, policy, cell.seeds, SEED), watch), watch
+
+
+def _tuned(cell: StudyCell) -> tuple[Outcome, Watch, str]:
+    """The best size for all workers."""
+    scenario = cell.scenario
+    tried = {
+        size: _watched(cell, Policy(name="static", sizes=(size,) * scenario.n_workers))
+        for size in uniform_sizes(scenario)
+    }
+    best = best_size({size: outcome for size, (outcome, _) in tried.items()})
+    return (*tried[best], str(best))
+
+
+def _read(file: Path) -> list[Row]:
+    if not file.exists():
+        return []
+    with file.open(newline="", encoding="utf-8") as lines:
+        return list(csv.DictReader(lines))
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = resumable_arguments(__doc__, quick="too small for meaningful figures; shows that it works")
+    args = parser.parse_args(arguments)
+    args.out.mkdir(parents=True, exist_ok=True)
+    stem = "stigmergy-quick" if args.quick else "stigmergy"
+    rows, left = measure(cells_of(args.quick), args.out / f"{stem}.csv", args.limit_s, args.jobs)
+    if left:
+        print(f"{left} cells are left; the same command goes on")
+        return
+    found = figures_of(rows)
+    took_s = sum({row["key"]: float(row["took_s"]) for row in rows}.values())
+    told = (
+        f"`python -m benchmarks.studies.stigmergy{' --quick' * args.quick}`: {took_s:,.0f} s of one core on {where()}."
+    )
+    block = f"{told} Simulated.\n\n{blocks(found)}\n"
+    update_page(args.out / f"{stem}.md", block)
+    draw(args.out / f"{stem}.png", lambda figure: picture(figure, found))
+    print(block)
+    if args.json:
+        args.json.write_text(json.dumps(dataclasses.asdict(found), indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
