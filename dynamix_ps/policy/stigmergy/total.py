@@ -33,13 +33,15 @@ def wanted_total(supply: Supply, window: WindowArrays, noise_scale: float, prese
 
     Args:
         window: for the learning-rate rule and the first global batch.
-        noise_scale: in samples; NaN: not known, so B stays.
+        noise_scale: in samples; NaN: not known, so it is the first B.
         presence: of the worker that has been there longest.
     """
-    present = float(min(max(supply.planned, supply.smallest), supply.largest))
-    if math.isnan(noise_scale) or presence < SETTLED:
+    present = _within(supply, supply.planned)
+    if presence < SETTLED:
         return present
     first = max(float(window.reference_batch), 1.0)
+    if math.isnan(noise_scale):
+        return _within(supply, first)
     candidates = np.clip(FACTORS * present, max(supply.smallest, 1), max(supply.largest, 1))
     per_s = efficiency(window, candidates, np.asarray(noise_scale)) / supply.iteration_s(candidates)
     smaller = candidates < first * FACTORS[len(FACTORS) // 2 - 1]  # more than one candidate below the first B
@@ -51,3 +53,8 @@ def wanted_total(supply: Supply, window: WindowArrays, noise_scale: float, prese
     if good[middle] and abs(nearest - middle) <= NEAR:
         return present
     return float(candidates[nearest])
+
+
+def _within(supply: Supply, total: float) -> float:
+    """The nearest B that the bounds of the workers allow."""
+    return float(min(max(total, supply.smallest), supply.largest))

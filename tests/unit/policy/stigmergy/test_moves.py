@@ -68,7 +68,7 @@ def test_sizes_stay_within_their_bounds(planned: list[int], move: float, limit: 
 
 def test_an_alarm_sets_moves_free() -> None:
     one = np.array([100])
-    new = next_sizes(one, one * 0, one * 10, np.log([3.0]), one > 0, 2.0, np.zeros(1))
+    new = next_sizes(one, one * 0, one * 10, np.log([3.0]), one > 0, 2.0, np.full(1, 0.5))
     assert new.tolist() == [300]
 
 

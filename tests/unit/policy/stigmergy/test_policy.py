@@ -64,7 +64,7 @@ def test_fewer_workers_move_at_once_when_moves_are_damped() -> None:
         cluster = SmallCluster([4000, 1000], jitter=0.0)
         policy = policy_for(2, crowding=crowding)
         steps.append(cluster.step(policy).batch_sizes[0])
-        for _ in range(20):
+        for _ in range(60):
             cluster.step(policy)
         ends.append(cluster.plan.batch_sizes[0])
     assert 64 < steps[1] < steps[0]

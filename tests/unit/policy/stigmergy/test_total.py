@@ -35,9 +35,15 @@ def test_it_grows_with_the_noise_and_never_by_more_than_a_factor_of_two() -> Non
     assert 1.5 * FIRST < totals[3] <= 2 * FIRST
 
 
-def test_it_stays_where_the_noise_is_not_known_and_until_two_windows_are_over() -> None:
-    assert wanted(math.nan) == wanted(1e6, presence=0.5) == FIRST
+def test_it_stays_until_two_windows_are_over() -> None:
+    assert wanted(1e6, presence=0.5) == wanted(math.nan, presence=0.5, first=200) == FIRST
     assert wanted(1e6, presence=0.75) > FIRST
+
+
+def test_without_a_noise_scale_it_is_the_first_one_within_the_bounds() -> None:
+    """Not the present one: whole sizes and damped moves would let it drift."""
+    assert wanted(math.nan, first=200) == 200
+    assert wanted(math.nan, first=1) == 4 * 8
 
 
 def test_a_total_below_the_first_one_must_promise_half_as_much_again() -> None:
