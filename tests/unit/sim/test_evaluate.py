@@ -51,6 +51,16 @@ def test_what_does_not_arrive_is_cut_at_max_windows() -> None:
     assert (result.accuracy < SHORT.target_accuracy).all()
 
 
+def test_a_watch_sees_every_window_and_who_runs_in_it() -> None:
+    seen: list[tuple[list[int], list[bool]]] = []
+    ended = evaluate(
+        Cell(UNEVEN, Policy(name="static", sizes=(200,) * 4), seeds=3),
+        lambda simulator, running: seen.append((simulator.windows.tolist(), running.tolist())),
+    )
+    assert [windows for windows, _ in seen] == [[number] * 3 for number in range(1, max(ended.windows) + 1)]
+    assert np.sum([running for _, running in seen], axis=0).tolist() == ended.windows.tolist()
+
+
 def test_fixed_sizes_are_in_force_from_the_first_window() -> None:
     sizes = (300,) * UNEVEN.n_workers
     assert config_of(UNEVEN, Policy(name="static", sizes=sizes)).initial_sizes() == sizes
