@@ -149,9 +149,11 @@ class Watch:
 def cells_of(quick: bool) -> list[StudyCell]:
     """All cells; `quick`: of two scenarios and two stages, shortened."""
     scenarios = [one for one in map(load_scenario, shipped()) if not effects_of(one)]
-    stages, seeds, stage_seeds = STAGES, SEEDS, STAGE_SEEDS
+    stages: Sequence[tuple[int, str]] = STAGES
+    seeds, stage_seeds = SEEDS, STAGE_SEEDS
     if quick:
-        scenarios, stages, seeds, stage_seeds = [shortened(one) for one in scenarios[:2]], STAGES[:2], 2, 2
+        scenarios, stages = [shortened(one) for one in scenarios[:2]], STAGES[:2]
+        seeds = stage_seeds = 2
     cells = [
         StudyCell("scenarios", scenario, name, policy, seeds)
         for scenario in scenarios

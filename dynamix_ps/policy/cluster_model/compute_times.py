@@ -258,7 +258,7 @@ def together_within(totals: ArrayLike, low: Whole, rates_per_s: Array, from_s: A
     times = times[order]
     grown = np.zeros(len(times))
     (slopes[:-1] * (times[1:] - times[:-1])).cumsum(out=grown[1:])
-    return np.asarray(np.interp(totals, low.sum() + grown, times))
+    return np.asarray(np.interp(np.asarray(totals, dtype=np.float64), low.sum() + grown, times))
 
 
 def balance(
