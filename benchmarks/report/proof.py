@@ -2,9 +2,9 @@
 
 Then where the time goes, and everybody else.
 
-    python -m benchmarks.report.proof FOLDER --out benchmarks/results
+    python -m benchmarks.report.proof FOLDER --out benchmarks/results/history
 
-FOLDER holds the tables of a grid. The figures of benchmarks/results/proof.md are replaced.
+FOLDER holds the tables of a grid. The figures of benchmarks/results/history/proof.md are replaced.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def figures(among: Sequence[Race], folder: str) -> Sequence[str]:
     hard = [race for race in among if race.scenario in demanding]
     easy = [race for race in among if race.scenario not in demanding]
     titles = titles_of(among)
-    command = f"`python -m benchmarks.report.proof {folder} --out benchmarks/results`.\n\n"
+    command = f"`python -m benchmarks.report.proof {folder} --out benchmarks/results/history`.\n\n"
     return [
         f"{command}{_proof(among, hard, easy, titles)}\n\n" + (f"{_verdict(hard, titles)}\n\n" if hard else ""),
         f"{markdown([where_time_goes(titles[race.name], race) for race in (*hard, *easy)])}\n\n",

@@ -1,8 +1,8 @@
 """Our agent against rivals that are level with it: the seeds of the proof and those of the rematch together.
 
-    python -m benchmarks.report.rematch FOLDER... --out benchmarks/results
+    python -m benchmarks.report.rematch FOLDER... --out benchmarks/results/history
 
-The FOLDERs hold the tables of both grids. The figures of benchmarks/results/rematch.md are replaced.
+The FOLDERs hold the tables of both grids. The figures of benchmarks/results/history/rematch.md are replaced.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def figures(among: Sequence[Race], folders: str) -> Sequence[str]:
     rivals = [name for name in grid.contenders if name != OURS]
     rows = [_row(race.scenario, [race], rivals) for race in again]
     rows += [_row(f"**these {len(again)}**", again, rivals)] * (len(again) > 1)
-    return [f"`python -m benchmarks.report.rematch {folders} --out benchmarks/results`.\n\n{markdown(rows)}\n\n"]
+    return [f"`python -m benchmarks.report.rematch {folders} --out benchmarks/results/history`.\n\n{markdown(rows)}\n\n"]
 
 
 def _row(title: str, some: Sequence[Race], rivals: Sequence[str]) -> Row:

@@ -23,8 +23,8 @@ pytestmark = pytest.mark.timeout(240)
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
-PROOF = "benchmarks/results/proof"
-NETWORK = "benchmarks/results/network"
+RESULTS = ROOT / "benchmarks" / "results"
+SHOWN = 7  # figures with an interval
 LAUNCH = "dynamix launch -c examples/cluster.yaml -- python"
 
 
@@ -68,29 +68,23 @@ def test_every_command_of_the_readme_is_run_here(tmp_path: Path) -> None:
 
 def test_the_results_of_the_readme_are_what_their_command_computes(tmp_path: Path) -> None:
     inline = re.findall(r"`((?:python -m|dynamix|make) [^`]+)`", README)
-    commands = [
-        f"python -m benchmarks.report.proof {PROOF} --out benchmarks/results",
-        f"python -m benchmarks.report.network {NETWORK} --before {PROOF} --out benchmarks/results",
-    ]
-    assert inline == ["make demo", *commands]
-    shown = [row[1:4] for row in figures(README, columns=(0, 1, 2, 3))]
-    assert len(shown) == 11
-    for command, page, first in zip(commands, ("proof.md", "network.md"), (2, 3), strict=True):
-        shutil.copy(ROOT / "benchmarks" / "results" / page, tmp_path)
-        words = [sys.executable, *command.split()[1:-1], str(tmp_path)]
-        subprocess.run(words, cwd=ROOT, env=environment(), check=True)
-        computed = {
-            row[1:4] for row in figures((tmp_path / page).read_text(), columns=(0, first, first + 1, first + 2))
-        }
-        own = shown[:8] if page == "proof.md" else shown[8:]
-        assert set(own) <= computed, page
+    agent, bed = (f"python -m benchmarks.studies.{name} --json FILE" for name in ("agent", "bed_clock"))
+    assert inline == ["make demo", agent, bed]
+    shutil.copy(RESULTS / "agent.md", tmp_path)
+    shutil.copytree(RESULTS / "agent", tmp_path / "agent")
+    words = [sys.executable, *agent.split()[1:-1], str(tmp_path / "answers.json")]
+    kept = ["--out", str(tmp_path), "--limit-s", "-1"]  # no run begins: the page comes from the kept rows
+    subprocess.run([*words, *kept], cwd=ROOT, env=environment(), check=True)
+    computed = intervals((tmp_path / "agent.md").read_text()) | intervals((RESULTS / "bed-clock.md").read_text())
+    shown = intervals(README)
+    assert len(shown) == SHOWN
+    assert shown <= computed
 
 
-def figures(page: str, columns: tuple[int, ...]) -> list[tuple[str, ...]]:
-    """Of every table row with an interval in each column after the first."""
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in page.splitlines() if line.startswith("|")]
-    kept = [tuple(row[column] for column in columns) for row in rows if len(row) > max(columns)]
-    return [row for row in kept if all(re.fullmatch(r"[\d.]+ \[[\d.]+, [\d.]+\]", cell) for cell in row[1:])]
+def intervals(page: str) -> set[str]:
+    """Every cell of a table that is a figure with an interval."""
+    cells = [cell.strip() for line in page.splitlines() if line.startswith("|") for cell in line.split("|")]
+    return {cell for cell in cells if re.fullmatch(r"[\d.]+ \[[\d.]+, [\d.]+\]", cell)}
 
 
 def test_the_script_of_the_readme_runs(tmp_path: Path) -> None:
