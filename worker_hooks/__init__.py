@@ -20,6 +20,7 @@
   exchange         the exact global gradient: weighted buckets, summed while backward runs
   trailer          the values after the gradients, from which all workers learn the same
   plan_switch      all workers change plans at the same iteration
+  departures       who leaves the job on notice, and with which sum
   units            what sizes are worth where losses are means over tokens
   learning_rate    the factor on the learning rate: it follows the global batch, times what was decided
   rate_guard       takes the weights back and halves the learning rate when the loss rises

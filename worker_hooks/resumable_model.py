@@ -184,10 +184,10 @@ class ResumableModel(EvaluatedModel):
 
     def _end_when_told(self) -> None:
         """An iteration is complete: save it if a worker leaves here by SIGTERM, and end if it is this one."""
-        told = self._now.sum is not None and self._now.sum.view.leaving
-        leaving = TERMINATION.requested if self._comm.size == 1 else told
+        told = self._now.sum is not None and self._now.sum.view.ending
+        ending = TERMINATION.requested if self._comm.size == 1 else told
         known = self._others_left and not TERMINATION.requested
-        if not leaving or known or self._has_local:
+        if not ending or known or self._has_local:
             return
         self._others_left = True
         if self._saves_at_term:

@@ -10,7 +10,8 @@ It needs no message of its own. Layout, in the float type of the buffer, summed 
     saves          1: the leader would write a checkpoint if a worker ended                  1
     votes          bits of the newest plan held (plan_switch.py)                       VERSION_BITS
     members        incarnation of the worker in slot i; 0: the slot is empty                  N
-    leaving        1 in the slot of a worker that ends after this iteration, by SIGTERM       N
+    ending         1 in the slot of a worker that ends after this iteration, by SIGTERM       N
+    leaving        1 in the slot of a worker that votes to leave the job (departures.py)      N
     samples        samples really processed since the sum before, in the slot of worker i    N
     grad_sq        |g_i|^2, g_i the mean gradient of worker i; 0: not measured                N
     waited         seconds worker i waited in the iteration before                            N
@@ -40,7 +41,7 @@ from worker_hooks.plan_switch import VERSION_BITS, agreed_version, version_bits
 
 _VOTES = 6
 _SLOTS = _VOTES + VERSION_BITS  # the parts with one value per worker begin here
-_PARTS = 14
+_PARTS = 15
 
 
 class Contribution(NamedTuple):
@@ -57,6 +58,7 @@ class Contribution(NamedTuple):
     judged: float = 0  # samples or units that `correct` is of
     global_sq: float = math.nan  # |g|^2 of the sum before; NaN: not measured; only the leader's travels
     lasted_s: float = 0.0
+    ending: bool = False
     leaving: bool = False
     saves: bool = False  # only the leader's travels
     member: int = 1  # incarnation of the worker, above 0
@@ -80,7 +82,8 @@ class GlobalView(NamedTuple):
     global_sq: float = math.nan  # |g|^2 of the sum before, NaN where it was not measured
     lasted_s: float = 0.0  # the iteration before, mean of the workers
     members: tuple[int, ...] = ()  # incarnations of the workers by slot; 0: it is empty
-    leaving_ranks: tuple[int, ...] = ()  # of workers that end after this iteration, by SIGTERM
+    ending_ranks: tuple[int, ...] = ()  # of workers that end after this iteration, by SIGTERM
+    leaving_ranks: tuple[int, ...] = ()  # of workers that vote to leave the job
     saves: bool = False  # whether the leader would write a checkpoint then
     units: tuple[float, ...] = ()  # of every worker; zeros where losses are means over samples
     stream: tuple[tuple[float, float, float, float], ...] = ()  # of every worker
@@ -96,9 +99,9 @@ class GlobalView(NamedTuple):
         return min(compress(self.waited_s, self.members))
 
     @property
-    def leaving(self) -> bool:
+    def ending(self) -> bool:
         """Whether a worker ends after this iteration."""
-        return bool(self.leaving_ranks)
+        return bool(self.ending_ranks)
 
     @property
     def loss_weight(self) -> float:
@@ -139,7 +142,7 @@ def encode(
             correct, judged = correct + one.correct, judged + one.judged
         grad_sq = one.grad_sq if math.isfinite(one.grad_sq) else 0.0
         broken = 0.0 if finite else 1.0
-        who = one.member, 1.0 if one.leaving else 0.0
+        who = one.member, float(one.ending), float(one.leaving)
         told = (one.samples, grad_sq, one.waited_s, broken, one.doing, *one.weights, one.units, *one.stream)
         slots[place::workers] = who + told
     votes = version_bits(first.plan_version)
@@ -162,7 +165,7 @@ def decode(total: NDArray[np.floating[Any]], workers: int) -> GlobalView:
     end = _SLOTS + _PARTS * workers
     values = total[:end].tolist()  # once: plain lists are several times faster here than arrays
     loss, correct, judged, global_sq, lasted_s, saves = values[:_VOTES]
-    members, leaving, sizes, grad_sq, waited_s, broken, doing, directions, weight_sizes, units, *stream = (
+    members, ending, leaving, sizes, grad_sq, waited_s, broken, doing, directions, weight_sizes, units, *stream = (
         values[start : start + workers] for start in range(_SLOTS, end, workers)
     )
     samples, count = round(sum(sizes)), workers - members.count(0.0)
@@ -176,17 +179,23 @@ def decode(total: NDArray[np.floating[Any]], workers: int) -> GlobalView:
         worker_samples=tuple(map(round, sizes)),
         grad_sq=tuple(square or math.nan for square in grad_sq),
         waited_s=tuple(waited_s),
-        broken_ranks=tuple(rank for rank in range(workers) if broken[rank]) if any(broken) else (),
+        broken_ranks=_marked(broken),
         doing=tuple(map(int, doing)),
         weights=(tuple(directions), tuple(weight_sizes)),
         global_sq=global_sq or math.nan,
         lasted_s=lasted_s / count,
         members=tuple(map(int, members)),
-        leaving_ranks=tuple(rank for rank in range(workers) if leaving[rank]) if any(leaving) else (),
+        ending_ranks=_marked(ending),
+        leaving_ranks=_marked(leaving),
         saves=saves > 0,
         units=tuple(units),
         stream=tuple(zip(*stream, strict=True)),
     )
+
+
+def _marked(slots: list[float]) -> tuple[int, ...]:
+    """The slots that have a 1; usually none."""
+    return tuple(slot for slot, mark in enumerate(slots) if mark) if any(slots) else ()
 
 
 def present(total: NDArray[np.floating[Any]], workers: int) -> NDArray[np.bool_]:

@@ -235,7 +235,7 @@ class Training(ResumableModel):
                 lasted_s=watch.lasted_s,
                 doing=doing,
                 weights=weights,
-                leaving=TERMINATION.requested,
+                ending=TERMINATION.requested,
                 saves=self._saves_at_term,
                 units=part.units or 0.0,
                 stream=stream,

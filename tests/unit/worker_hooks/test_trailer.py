@@ -25,6 +25,7 @@ contribution = st.builds(
     weights=st.tuples(st.floats(-64, 64, width=32), st.floats(-100, 100, width=32)),
     global_sq=st.just(math.nan) | st.floats(1e-30, 100),
     lasted_s=st.floats(0, 100),
+    ending=st.booleans(),
     leaving=st.booleans(),
     saves=st.booleans(),
     member=st.integers(1, 2**24 - 1),
@@ -66,8 +67,9 @@ def test_the_sum_tells_every_worker_the_same_global_state(parts):
     assert view.doing == tuple(p.doing for p in parts), "exact in float32"
     assert list(zip(*view.weights, strict=True)) == [p.weights for p in parts]
     assert view.members == tuple(p.member for p in parts), "exact in float32"
+    assert view.ending_ranks == tuple(rank for rank, p in enumerate(parts) if p.ending)
+    assert view.ending == any(p.ending for p in parts)
     assert view.leaving_ranks == tuple(rank for rank, p in enumerate(parts) if p.leaving)
-    assert view.leaving == any(p.leaving for p in parts)
     assert view.saves == parts[0].saves
     judged = [p for p in parts if not math.isnan(p.correct)]
     if sum(p.judged for p in judged):
@@ -91,6 +93,7 @@ def test_empty_slots_change_nothing_but_where_a_worker_is_found(parts, gaps):
     whole, view = decoded(slots), decoded(parts)
     assert whole.present == places
     assert whole.shortest_wait_s == view.shortest_wait_s
+    assert whole.ending_ranks == tuple(places[rank] for rank in view.ending_ranks)
     assert whole.leaving_ranks == tuple(places[rank] for rank in view.leaving_ranks)
     assert sum(whole.worker_samples) == sum(view.worker_samples)
     assert (whole.agreed_version, whole.saves) == (view.agreed_version, view.saves)
@@ -123,7 +126,7 @@ def test_a_parameter_is_present_where_any_worker_has_a_gradient(present):
 @given(st.lists(contribution, min_size=2, max_size=5))
 def test_a_process_of_several_workers_sends_the_sum_of_theirs(parts):
     first = parts[0]
-    common = {name: getattr(first, name) for name in ("plan_version", "leaving", "saves")}
+    common = {name: getattr(first, name) for name in ("plan_version", "ending", "leaving", "saves")}
     parts = [part._replace(**common) for part in parts]
     together = np.full(trailer.length(len(parts), 1), 7.0)
     trailer.encode(parts, 0, len(parts), np.array([True]), out=together, leads=True)
