@@ -36,6 +36,7 @@ Before, between and after the iterations
   positioned_model  where it is: passes, batch sizes, progress
   attached_model   how it joins the other workers, and how it leaves
   evaluated_model  what is measured beside the iterations
+  leaving_model    how workers leave it on notice
   resumable_model  how its state is saved and comes back
   framework        what a hook for another framework implements
   settings         what the environment tells a worker

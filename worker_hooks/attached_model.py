@@ -21,6 +21,7 @@ from worker_hooks import failure
 from worker_hooks.batches import NOTHING_READ, Batches, BatchStream, StreamWorker
 from worker_hooks.checkpoint import Position, newest_valid_checkpoint
 from worker_hooks.data_source import DataSetSource, DataSource
+from worker_hooks.departures import Departures
 from worker_hooks.iteration import IterationInFlight
 from worker_hooks.learning_rate import LearningRate
 from worker_hooks.memory_ceiling import MemoryCeiling
@@ -251,6 +252,7 @@ class AttachedModel(PositionedModel):
         self._guard = RateGuard(self._rate, tell) if settings.decides_rate else None
         self._worth = SizeWorth(start.units)
         self._now = IterationInFlight()
+        self._departures = Departures(settings.min_workers or 1)
         self._asked = ScriptLimits()
         self._applied_version = start.plan.version
         self._stall = StallWatch(self.rank, reporter, settings.timeouts)
@@ -304,7 +306,7 @@ class AttachedModel(PositionedModel):
         self._session.reporter.tell("degraded", {"what": what, "detail": detail})
 
     def close(self) -> None:
-        """End this training: its hooks leave model and optimizers. Also runs at exit. Collective.
+        """End this training: its hooks leave model and optimizers. Also runs at exit. Collective, but for who has left.
 
         Afterwards the script may attach another training.
         """
@@ -314,7 +316,8 @@ class AttachedModel(PositionedModel):
         atexit.unregister(self.close)
         self._now.end()
         try:
-            self._announce("run.close(), or its script has ended,")
+            if not self._comm.left:
+                self._announce("run.close(), or its script has ended,")
         except DynamixError as error:
             print(f"error: {error}", file=sys.stderr)
             self.abandon(error)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -240,6 +240,11 @@ class GradientExchange:
         self.present = view.present
         self.leader = self.present[0]
         return view
+
+    def go_without(self, slots: Collection[int]) -> None:
+        """The last sum was the last one of these workers: another one may lead from now on."""
+        self.present = [slot for slot in self.present if slot not in slots]
+        self.leader = min(self.present, default=self.leader)
 
     def is_finite(self) -> bool:
         """Whether the sums that were received are finite: the same on all workers."""

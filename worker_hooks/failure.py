@@ -68,7 +68,12 @@ def exit_now(code: int) -> NoReturn:
 
 
 def leave(comm: Comm, patience_s: float) -> None:
-    """Shut the data plane down with the other workers. Without them, end this process after `patience_s` (exit 5)."""
+    """Shut the data plane down with the other workers. Without them, end this process after `patience_s` (exit 5).
+
+    A worker that has left them ends at once, in order.
+    """
+    if comm.left:
+        exit_now(0)
     shutdown = threading.Thread(target=comm.shutdown, name="dynamix-shutdown", daemon=True)
     shutdown.start()
     shutdown.join(patience_s)

@@ -122,6 +122,11 @@ class IterationInFlight:
         return max(len(self._due), 1)
 
     @property
+    def first_due(self) -> int:
+        """The first iteration of those that the next sum is of."""
+        return (self._due or [self.batch])[0].iteration
+
+    @property
     def samples_due(self) -> int:
         """Samples of this process that the next sum is of."""
         return sum(batch.samples for batch in self._due or [self.batch])

@@ -10,7 +10,7 @@ import atexit
 import logging
 import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from dynamix_ps.comm.plane import WorkerPlane
 from dynamix_ps.errors import PeerLostError
@@ -19,6 +19,7 @@ from dynamix_ps.membership.messages import (
     Freeze,
     FromCoordinator,
     Leave,
+    LeaveAsked,
     Process,
     Refused,
     Resume,
@@ -40,6 +41,8 @@ class WorkerMember:
     Args:
         process: this worker.
         plane: its sums.
+        workers: that the job begins with.
+        asked: called when somebody asks that this worker leaves.
         replaced: called, with the reason, when the others go on without this worker. It ends the process.
     """
 
@@ -48,11 +51,16 @@ class WorkerMember:
         access: ArbitratorAccess,
         process: Process,
         plane: WorkerPlane,
+        workers: int,
+        asked: Callable[[], None] = lambda: None,
         replaced: Callable[[str], None] | None = None,
     ) -> None:
         self._plane, self._process = plane, process
-        self._replaced = replaced or _end
+        self._asked, self._replaced = asked, replaced or _end
         self._generation = 0
+        self._mu = threading.Lock()  # of the two below, and so that the plane is told of both in one order
+        self._members = frozenset(range(workers))  # slots of those that are not lost
+        self._left: frozenset[int] = frozenset()  # slots of those whose last round this worker has completed
         self._closing = threading.Event()
         self._member = Member(access, process, self._act)
         self._watch = threading.Thread(target=self._watch_losses, name="dynamix-losses", daemon=True)
@@ -62,8 +70,24 @@ class WorkerMember:
         self._member.start()
         self._watch.start()
 
+    @property
+    def founded(self) -> bool:
+        """Whether all members of the job have met, as far as this one knows."""
+        return self._generation > 0
+
+    def others_left(self, slots: Collection[int]) -> None:
+        """The round that is complete was the last one of these workers. Between two rounds, in the thread that trains.
+
+        All workers call it between the same two rounds, so they need no word of the coordinator.
+        """
+        with self._mu:
+            self._left |= frozenset(slots)
+            self._plane.expect(len(self._members - self._left))
+
     def close(self) -> None:
-        """Training is over, and its last sum complete: leave the others. Waits a few seconds at most."""
+        """All others have this worker's last sum: leave them. Waits a few seconds at most."""
+        if self._closing.is_set():
+            return
         self._closing.set()
         self._member.close(Leave())
         self._watch.join(2 * _LOOK_S)
@@ -80,6 +104,8 @@ class WorkerMember:
                 return [Status(generation, self._plane.freeze().first_incomplete)]
             case Resume():
                 self._resume(message)
+            case LeaveAsked():
+                self._asked()
             case Refused(_, reason) | Ended(reason) if not self._closing.is_set():
                 self._replaced(reason)
         return []
@@ -89,14 +115,21 @@ class WorkerMember:
         if resume.generation <= self._generation or any(one.role == "server" for one in resume.gone):
             return
         self._generation = resume.generation
-        workers = resume.founders - resume.gone
-        self._plane.resume(resume.generation, resume.first_round, len(workers))
-        logger.info("generation %d: %d workers from round %d", resume.generation, len(workers), resume.first_round)
+        with self._mu:
+            self._members = frozenset(worker.slot for worker in resume.founders - resume.gone)
+            count = len(self._members - self._left)
+            self._plane.resume(resume.generation, resume.first_round, count)
+        logger.info("generation %d: %d workers from round %d", resume.generation, count, resume.first_round)
 
 
-def become_member(access: ArbitratorAccess, me: Registration, plane: WorkerPlane) -> WorkerMember:
-    """Follow changes of membership until this process ends, which leaves the others before it leaves the data plane."""
-    member = WorkerMember(access, Process("worker", me.rank, me.incarnation), plane)
+def become_member(
+    access: ArbitratorAccess, me: Registration, plane: WorkerPlane, workers: int, asked: Callable[[], None]
+) -> WorkerMember:
+    """Follow changes of membership until this process ends, which leaves the others before it leaves the data plane.
+
+    `workers` and `asked` are those of `WorkerMember`.
+    """
+    member = WorkerMember(access, Process("worker", me.rank, me.incarnation), plane, workers, asked)
     member.start()
     atexit.register(member.close)
     return member

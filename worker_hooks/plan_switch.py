@@ -57,11 +57,11 @@ class PlanSwitch:
     A plan agreed in the sum of iteration t takes effect at t + 1 + `lag`, where `lag` is how many batches
     are prepared ahead (their sizes are already fixed). Every worker must use the same lag; a worker may prepare fewer.
 
-    Workers that are missing in a sum get no samples from then on, with the same lag.
+    Workers that are missing in a sum, or leave by it, get no samples from then on, with the same lag.
 
     Args:
         bounds: (smallest, largest) size of every worker; none: there are no bounds.
-        keep: what stays where workers are missing. `global`: the global batch, so the others share what these had.
+        keep: what stays where workers go. `global`: the global batch, so the others share what these had.
             `local`: the sizes of the others.
     """
 
@@ -70,7 +70,7 @@ class PlanSwitch:
     ) -> None:
         self.lag = lag
         self._bounds, self._keep = bounds, keep
-        self._missing: set[int] = set()
+        self._without: set[int] = set()  # workers that have no samples any more
         self.newest_scheduled = plan
         self._held = plan
         self._scheduled = [(0, plan)]  # (first iteration, plan), rising; the first one is in force
@@ -91,17 +91,17 @@ class PlanSwitch:
         while len(self._scheduled) > 1 and self._scheduled[1][0] <= iteration:
             del self._scheduled[0]
 
-    def miss(self, iteration: int, ranks: Iterable[int]) -> None:
-        """These workers were to have samples in the sum of `iteration`, and are not in it."""
-        self._missing.update(ranks)
+    def go_without(self, iteration: int, ranks: Iterable[int]) -> None:
+        """These workers are missing in the sum of `iteration`, or leave by it."""
+        self._without.update(ranks)
         self._schedule(iteration, self.newest_scheduled)
 
     def _schedule(self, iteration: int, plan: Plan) -> None:
-        if self._missing:
-            sizes = [0 if rank in self._missing else size for rank, size in enumerate(plan.batch_sizes)]
+        if self._without:
+            sizes = [0 if rank in self._without else size for rank, size in enumerate(plan.batch_sizes)]
             total = sum(sizes) if self._keep != "global" and any(sizes) else plan.global_batch
             bounds = self._bounds or [(0, total)] * len(sizes)
-            allowed = [(0, 0) if rank in self._missing else own for rank, own in enumerate(bounds)]
+            allowed = [(0, 0) if rank in self._without else own for rank, own in enumerate(bounds)]
             plan = shared_out(plan, total, sizes, allowed)
         self.newest_scheduled = plan
         self._scheduled.append((iteration + 1 + self.lag, plan))

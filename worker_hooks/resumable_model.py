@@ -13,13 +13,13 @@ from typing import Any
 
 from dynamix_ps.errors import CheckpointError, TrainingError
 from worker_hooks.checkpoint import FORMAT, KEPT, Position, check_format, save_checkpoint
-from worker_hooks.evaluated_model import EvaluatedModel
+from worker_hooks.leaving_model import LeavingModel
 from worker_hooks.saved_fields import read_table
 from worker_hooks.session import Session
 from worker_hooks.termination import TERMINATION
 
 
-class ResumableModel(EvaluatedModel):
+class ResumableModel(LeavingModel):
     """An attached model with `register`, `state_dict`, `load_state_dict` and `save`."""
 
     def __init__(
@@ -32,6 +32,8 @@ class ResumableModel(EvaluatedModel):
         self._others_left = False
         self._training_number = session.account.trainings  # of this process, from 1
         TERMINATION.watch(self)
+        if self._comm.elastic is not None:
+            TERMINATION.notice_usr1()
 
     def register(self, **objects: Any) -> None:
         """Make the state of further objects part of checkpoints: schedulers, a GradScaler, averages of the weights.
@@ -183,16 +185,20 @@ class ResumableModel(EvaluatedModel):
         return self._now.sum is not None and self._now.sum.view.saves
 
     def _end_when_told(self) -> None:
-        """An iteration is complete: save it if a worker leaves here by SIGTERM, and end if it is this one."""
-        told = self._now.sum is not None and self._now.sum.view.ending
+        """An iteration is complete: save it if a worker ends here by SIGTERM, and end if it is this one."""
+        view = self._now.sum.view if self._now.sum is not None else None
+        told = view is not None and view.ending
         ending = TERMINATION.requested if self._comm.size == 1 else told
-        known = self._others_left and not TERMINATION.requested
+        ends = TERMINATION.requested
+        if view is not None and TERMINATION.leaving:  # those that were to stay end, so there is nobody to leave
+            ends |= not set(self._departures.staying(view.present)) - set(view.ending_ranks)
+        known = self._others_left and not ends
         if not ending or known or self._has_local:
             return
         self._others_left = True
         if self._saves_at_term:
             self.save(self._term_checkpoint())
-        if TERMINATION.requested:
+        if ends:
             TERMINATION.end(f"worker {self.rank} ends by SIGTERM after {self.iteration} complete iterations")
 
     def _term_checkpoint(self) -> Path | None:

@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -37,6 +37,7 @@ from worker_hooks.observe.reporter import Reporter, Reporting
 from worker_hooks.observe.stopwatch import NewestSum, Stopwatch, Watch
 from worker_hooks.observe.telemetry import Telemetry
 from worker_hooks.settings import Settings
+from worker_hooks.termination import TERMINATION
 from worker_hooks.workers import Workers
 
 logger = logging.getLogger("dynamix")
@@ -139,10 +140,29 @@ class Session:
             me = Registration(self.comm.rank, uuid.uuid4().hex, socket.gethostname(), os.getpid(), plan)
             self._reporter.connect(access, me, self.settings.bounds or ())
             if self.comm.elastic is not None and self.comm.name not in _members:
-                _members[self.comm.name] = become_member(access, me, self.comm.elastic)
+                _members[self.comm.name] = become_member(
+                    access, me, self.comm.elastic, self.workers.count, TERMINATION.leave
+                )
         else:
             self.reporter.event("degraded", what="arbitrator", detail="no address given; batch sizes stay as they are")
             logger.warning("mode %s but no arbitrator address: batch sizes stay as they are", self.settings.mode)
+
+    @property
+    def may_leave(self) -> bool:
+        """Whether this worker can leave the others, which then go on: all members of the job have met."""
+        member = _members.get(self.comm.name)
+        return member is not None and member.founded
+
+    def others_left(self, slots: Collection[int]) -> None:
+        """The sum that is complete was the last one of these workers. All workers say so between the same two sums."""
+        if (member := _members.get(self.comm.name)) is not None:
+            member.others_left(slots)
+
+    def leave(self) -> None:
+        """This worker has had its last sum: it takes part in none any more, and is not lost when it ends."""
+        self.comm.left = True
+        if (member := _members.get(self.comm.name)) is not None:
+            member.close()
 
     def newest_plan(self) -> Plan | None:
         """The newest plan that this worker can vote for."""
@@ -155,7 +175,8 @@ class Session:
         """A training is over. The last one also leaves arbitrator and run folder; the data plane stays."""
         self._trainings -= 1
         if self._trainings <= 0:
-            self.account.finished(self.reporter)
+            if not self.comm.left:
+                self.account.finished(self.reporter)
             self.reporter.close()
             _open.pop(self.settings, None)
 

@@ -48,6 +48,7 @@ class Settings:
     rehearsal: Path | None = None  # what a rehearsal goes by; none: the cluster is real
     lr: str = "follow"  # what happens to the script's learning rate
     keep: Keep = "global"  # what stays where the number of workers changes
+    min_workers: int | None = None  # that go on without the others; none: the job is not elastic
 
     @property
     def decides_rate(self) -> bool:
@@ -96,6 +97,7 @@ class Settings:
             memory=config.memory if config else defaults["memory"].default,
             lr=config.lr if config else defaults["lr"].default,
             keep=config.elastic.keep if config else "global",
+            min_workers=config.elastic.min_workers if config else None,
         )
         rehearsal = variables.get(variables.REHEARSAL)
         return settings.rehearsed(Path(rehearsal)) if rehearsal else settings

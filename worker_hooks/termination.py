@@ -1,8 +1,12 @@
 """SIGTERM: a checkpoint of the last complete iteration, and then the end that SIGTERM means.
 
-The handler only notes the signal. The worker goes on, and the next sum tells all workers that it leaves. At the end of
+The handler only notes the signal. The worker goes on, and the next sum tells all workers that it ends. At the end of
 this iteration worker 0 writes a checkpoint, and those that have the signal end. Where no iteration completes within
 GRACE_S, because others are gone or the script does something else, a worker ends without.
+
+In an elastic job the first SIGTERM is a notice: the worker votes to leave, and the others go on (departures.py). So is
+SIGUSR1, and what the coordinator says. Where the vote does not count, SIGTERM means what it means in other jobs, and so
+does a second one; the other notices then mean nothing.
 """
 
 from __future__ import annotations
@@ -28,15 +32,25 @@ class Terminable(Protocol):
     def goes_on_at_term(self) -> bool:
         """Whether it has an iteration to complete before it ends."""
 
+    @property
+    def may_leave(self) -> bool:
+        """Whether the other workers can go on without it, if it leaves by vote."""
+
     def terminated(self) -> None:
         """Record that this worker ends by SIGTERM."""
 
 
 class Termination:
-    """SIGTERM to this process. `requested`: it has come, and the present iteration is the last."""
+    """SIGTERM to this process, and notices.
+
+    Attributes:
+        requested: SIGTERM has come, and the present iteration is the last.
+        leaving: this worker is to leave the job, and votes so in its sums.
+    """
 
     def __init__(self) -> None:
-        self.requested = False
+        self.requested = self.leaving = False
+        self._noticed = False  # a SIGTERM has come that was a notice
         self._runs: list[Terminable] = []
         self._pid = 0  # whose handler it is
         self._mask = threading.local()  # of signals, while a thread forks
@@ -59,6 +73,23 @@ class Termination:
             threading.Thread(target=self._end_late, name="dynamix-term", daemon=True).start()
             signal.signal(signal.SIGTERM, self._on_signal)
 
+    def notice_usr1(self) -> None:
+        """From now on SIGUSR1 is a notice. A handler of the script's own stays."""
+        if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL:
+            signal.signal(signal.SIGUSR1, lambda *_: self.leave())
+
+    def leave(self) -> None:
+        """This worker is to leave the job. From any thread."""
+        self.leaving = True
+
+    def refuse(self, why: str) -> None:
+        """The vote does not count: the worker goes on, or ends if the notice was a SIGTERM."""
+        self.leaving = False
+        with suppress(OSError, ValueError):
+            print(f"warning: {why}", file=sys.stderr, flush=True)
+        if self._noticed:
+            self._end_in_order()
+
     def forget(self, run: object) -> None:
         """`run` is over."""
         self._runs = [one for one in self._runs if one is not run]
@@ -78,6 +109,14 @@ class Termination:
         self._after_fork()
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if os.getpid() == self._pid and not self._noticed and any(run.may_leave for run in self._runs):
+            self._noticed = True
+            self.leave()
+        else:
+            self._end_in_order()
+
+    def _end_in_order(self) -> None:
+        """After the present iteration, or at once where there is none to complete."""
         if os.getpid() != self._pid or not any(run.goes_on_at_term for run in self._runs):
             _die()
         self.requested = True

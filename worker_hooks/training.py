@@ -236,6 +236,7 @@ class Training(ResumableModel):
                 doing=doing,
                 weights=weights,
                 ending=TERMINATION.requested,
+                leaving=TERMINATION.leaving and self.may_leave,
                 saves=self._saves_at_term,
                 units=part.units or 0.0,
                 stream=stream,
@@ -268,6 +269,8 @@ class Training(ResumableModel):
             self._miss(now.missing, iteration)
             if self._leads:
                 self._observer.finished_without(iteration, now.missing, view.samples, planned)
+        if self._comm.elastic is not None:
+            self._let_go(view)
         if now.missing and now.units is None:
             view = view._replace(loss=view.loss * short)
         reason = self._reason_to_roll_back(view)
@@ -293,7 +296,7 @@ class Training(ResumableModel):
 
         Every worker does this after the same sum, so all prepare the same batches.
         """
-        self._switch.miss(iteration, missing)
+        self._switch.go_without(iteration, missing)
         for step in self._now.steps_due:
             self._stream.missed(step, missing, iteration + 1 + self._switch.lag)
 

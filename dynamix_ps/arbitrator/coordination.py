@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 from dynamix_ps.membership.coordinator import Coordinator
 from dynamix_ps.membership.generations import Output
 from dynamix_ps.membership.journal import Began, Lost, Record
-from dynamix_ps.membership.messages import FromCoordinator, Hello, Leave, Process, Suspect, ToCoordinator
+from dynamix_ps.membership.messages import AskLeave, FromCoordinator, Hello, Leave, Process, Suspect, ToCoordinator
 from dynamix_ps.rpc.refusals import MalformedMessageError
 
 TICK_S = 0.1  # suspicions are confirmed, and leases run out, also while nobody says anything
@@ -110,8 +110,9 @@ class Coordination:
         """Take in what a role tells, until it ends. Returns whether it has left."""
         left = False
         async for message in messages:
-            if sender.role == "launcher" and not isinstance(message, Suspect | None):
-                raise MalformedMessageError(f"kind: got {type(message).__name__} of a launcher, expected Suspect")
+            if sender.role == "launcher" and not isinstance(message, Suspect | AskLeave | None):
+                told = type(message).__name__
+                raise MalformedMessageError(f"kind: got {told} of a launcher, expected Suspect or AskLeave")
             left |= isinstance(message, Leave)
             self._told.put_nowait(_Told(sender, message))
         return left
@@ -124,13 +125,13 @@ class Coordination:
         return self._coordinator.on_message(sender, self._named(message), now_s)
 
     def _named(self, message: ToCoordinator) -> ToCoordinator:
-        """A suspicion of the process that is now in the slot, where the one who tells knows only that."""
-        if not isinstance(message, Suspect) or message.process.incarnation:
+        """The same of the process that is now in the slot, where the one who tells knows only that."""
+        if not isinstance(message, Suspect | AskLeave) or message.process.incarnation:
             return message
         wanted = message.process
         there = self._coordinator.members.of_role(wanted)
         found = (one for one in there if (one.role, one.slot) == (wanted.role, wanted.slot))
-        return Suspect(next(found, wanted))
+        return type(message)(next(found, wanted))
 
     async def _send(self, output: Output) -> None:
         """First the records to disk, then the messages out."""

@@ -32,6 +32,7 @@ class Comm(ABC):
         degradations: how it works less well than it could here, and why, one sentence each.
         on_degraded: gets every further one of them when it happens.
         elastic: how sums are brought over the loss of a worker; None: they end with it.
+        left: this worker has left the others, and takes part in no sum any more.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Comm(ABC):
     degradations: tuple[str, ...] = ()
     on_degraded: Callable[[str], None] = log.warning
     elastic: WorkerPlane | None = None
+    left = False
 
     @abstractmethod
     def init(self) -> None:

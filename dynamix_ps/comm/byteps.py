@@ -23,7 +23,7 @@ from dynamix_ps.comm.host_memory import HostMemory
 from dynamix_ps.comm.links import measure_links
 from dynamix_ps.comm.placement import piece_bytes, server_shares, servers_of_pieces, window_bytes
 from dynamix_ps.config import variables
-from dynamix_ps.errors import EnvironmentNotReady, StallError
+from dynamix_ps.errors import EnvironmentNotReady, StallError, TrainingError
 
 _RATE_WITHIN_A_HOST_BYTES_PER_S = 5e9
 _REQUIRED = (
@@ -128,7 +128,7 @@ class BytePSComm(Comm):
         self._host_memory.release(memory.ctypes.data)
 
     def push_pull(self, name: str, buffer: Any, begin: int = 0) -> int:
-        """Raises ValueError for a buffer that BytePS cannot sum."""
+        """Raises ValueError for a buffer that BytePS cannot sum, TrainingError if this worker has left the others."""
         number, address, size_bytes, dtype = self._prepared(name, buffer)
         self._in_flight[number] = buffer
         self._exchange.push_pull(number, address, size_bytes, TYPES[dtype], begin * dtype.itemsize)
@@ -155,6 +155,10 @@ class BytePSComm(Comm):
 
     def _prepared(self, name: str, buffer: Any) -> tuple[int, int, int, np.dtype[Any]]:
         """Number, address, bytes and type of a buffer that has its place on the servers."""
+        if self.left:
+            raise TrainingError(
+                f"this worker has left the job, so it can take part in {name!r} no more; end its script"
+            )
         number = self._numbers[name]
         address, size_bytes, dtype = self._memory(name, buffer)
         if self._placed.get(number) != size_bytes:

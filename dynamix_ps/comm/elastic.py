@@ -10,6 +10,8 @@ has the same number and the same buffers on all of them. Where a worker is lost,
 They then finish round T with the gradients they have: workers at T send them again, those at T-1 receive their last
 sums first. Round T is summed over those that are left, on all of them.
 
+A worker that leaves with a round changes nothing in it: the others then `expect` one contribution less.
+
 On for all roles of a run whose environment has DYNAMIX_ELASTIC=1. Sums then use no shared memory, because a worker that
 is lost would leave it locked.
 """
@@ -94,6 +96,13 @@ class ElasticWorker:
                 f"cannot resume with generation {generation} at round {round_number}: this worker is at round {found}, "
                 "and each generation comes once"
             )
+
+    def expect(self, contributions: int) -> None:
+        """From the next round on so many contribute, on all workers: others have left with the round before.
+
+        For the thread that trains, between two rounds.
+        """
+        self._exchange.expect(contributions)
 
     def next_loss(self, timeout_s: float) -> Loss | None:
         """The next role that this worker has lost; None: there is none within `timeout_s`. Sleeps without the GIL."""

@@ -36,6 +36,7 @@ _SIGNATURES = {
     "freeze": (None, ()),
     "status": (c_int, (POINTER(c_uint64), POINTER(c_uint32), POINTER(c_uint64), c_int)),
     "resume": (c_int, (c_uint64, c_uint64, c_int)),
+    "expect": (None, (c_int,)),
     "next_loss": (c_int, (c_double, POINTER(c_int))),
     "wait": (c_int, (c_uint32, c_double)),
     "echo": (c_double, (c_int, c_uint64, c_double)),
@@ -123,6 +124,10 @@ class Exchange:
     def resume(self, generation: int, round_number: int, contributions: int) -> bool:
         """Go on with so many members. False if this worker is at another round, or has had this generation."""
         return bool(self._functions["resume"](generation, round_number, contributions))
+
+    def expect(self, contributions: int) -> None:
+        """From the next round on, sums have so many members. Between two rounds; needs `elastic`."""
+        self._functions["expect"](contributions)
 
     def next_loss(self, timeout_s: float) -> tuple[int, int] | None:
         """Kind and rank of the next role whose connection has ended; None: there is none within `timeout_s`."""

@@ -48,6 +48,10 @@ class WorkerPlane(Plane, Protocol):
         """Go on with so many workers. `round_number` is the first round that they make: who is there sends again."""
         ...
 
+    def expect(self, contributions: int) -> None:
+        """From the next round on so many workers contribute: others have left. Called between two rounds."""
+        ...
+
 
 class ServerPlane(Plane, Protocol):
     """The sums of a server."""

@@ -82,6 +82,7 @@ class Observer:
             errors={worker.rank: worker.error for worker in workers if worker.error},
             iterations={worker.rank: self._iteration(worker) for worker in workers},
             founded=state.losses.founded,
+            left=state.losses.left,
         )
 
     def _iteration(self, worker: WorkerState) -> int:

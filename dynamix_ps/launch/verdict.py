@@ -51,6 +51,7 @@ class Progress:
     errors: Mapping[int, str] = field(default_factory=dict)
     iterations: Mapping[int, int] = field(default_factory=dict)
     founded: bool = False  # all members of an elastic job have met
+    left: frozenset[int] = frozenset()  # workers that have left an elastic job on notice
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +76,15 @@ def lost_hosts(lost: Mapping[str, str], roles: Mapping[str, Sequence[str]]) -> E
 
 def judge(roles: Sequence[RoleStatus], progress: Progress, now_s: float, limits: Limits) -> Ending | None:
     """How the run ended, or none while it goes on. `now_s` counts from the start of the roles."""
-    workers = [role for role in roles if role.role == "worker"]
+    all_workers = [role for role in roles if role.role == "worker"]
+    gone = [worker for worker in all_workers if worker.rank in progress.left and worker.exit_code is not None]
+    workers = [worker for worker in all_workers if worker not in gone]
     servers = [role for role in roles if role.role in ("scheduler", "server")]
     lost = lost_workers(workers, progress, limits)
     workers = [worker for worker in workers if worker not in lost]
     ending = (
         _crashed([*workers, *servers], progress, now_s, limits)
-        or _completed(workers, servers, lost, progress, now_s, limits)
+        or _completed(workers, servers, lost, gone, progress, now_s, limits)
         or _left_early(workers, servers, progress, now_s, limits)
         or _late(workers, progress, now_s, limits)
     )
@@ -140,6 +143,7 @@ def _completed(
     workers: Sequence[RoleStatus],
     servers: Sequence[RoleStatus],
     lost: Sequence[RoleStatus],
+    gone: Sequence[RoleStatus],
     progress: Progress,
     now_s: float,
     limits: Limits,
@@ -149,7 +153,7 @@ def _completed(
     since_s = now_s - max(worker.ended_s for worker in workers)
     left = [role.name for role in servers if role.exit_code is None]
     idle = [worker.name for worker in workers if worker.rank not in progress.started]
-    finished = _finished(workers, lost, progress)
+    finished = _finished(workers, lost, gone, progress)
     if not left and (servers or not idle):  # servers end by themselves only after workers that have trained
         return Ending(0, finished)
     if idle and since_s >= limits.early_exit_s:
@@ -162,11 +166,14 @@ def _completed(
     return None
 
 
-def _finished(workers: Sequence[RoleStatus], lost: Sequence[RoleStatus], progress: Progress) -> str:
-    if not lost:
+def _finished(
+    workers: Sequence[RoleStatus], lost: Sequence[RoleStatus], gone: Sequence[RoleStatus], progress: Progress
+) -> str:
+    if not lost and not gone:
         return "all workers finished"
-    causes = "; ".join(_cause(worker, progress) for worker in lost)
-    return f"{len(workers)} of {len(workers) + len(lost)} workers finished: {causes}"
+    causes = [f"{worker.name} left{_when(worker, progress)}" for worker in gone]
+    causes += [_cause(worker, progress) for worker in lost]
+    return f"{len(workers)} of {len(workers) + len(causes)} workers finished: {'; '.join(causes)}"
 
 
 _ATTACH = "does the script call attach() of dynamix_ps.torch or dynamix_ps.mxnet?"

@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from dynamix_ps.membership.generations import Generations, Output
 from dynamix_ps.membership.journal import Founded, Joined, Left, Offered
 from dynamix_ps.membership.messages import (
+    AskLeave,
     Ended,
     Enter,
     Entry,
@@ -24,6 +25,7 @@ from dynamix_ps.membership.messages import (
     FromCoordinator,
     Hello,
     Leave,
+    LeaveAsked,
     Process,
     Processes,
     Ready,
@@ -56,9 +58,8 @@ class Coordinator(Generations):
         match message:
             case Hello():
                 self._hello(sender)
-            case Suspect(process):
-                if process in self.members.of_role(process):
-                    self._suspicions.closed(process, sender, now_s)
+            case Suspect(process) if process in self.members.of_role(process):
+                self._suspicions.closed(process, sender, now_s)
             case Waiting(processes):
                 self._suspicions.waits(sender, processes & (self.members.workers | self.members.servers))
             case Status(generation, first_incomplete):
@@ -70,6 +71,8 @@ class Coordinator(Generations):
                 self._with_state.add(sender)
             case Leave():
                 self._leave(sender)
+            case AskLeave(worker) if worker in self.members.workers:
+                self._send(worker, LeaveAsked())
         return self._settle(now_s)
 
     def heard(self, process: Process, now_s: float) -> None:

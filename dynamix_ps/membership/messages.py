@@ -129,6 +129,18 @@ class Leave:
 
 
 @dataclass(frozen=True, slots=True)
+class AskLeave:
+    """Launcher to coordinator: `process` shall leave. Whether it does, the workers decide by their votes."""
+
+    process: Process
+
+
+@dataclass(frozen=True, slots=True)
+class LeaveAsked:
+    """Coordinator to a worker: vote to leave."""
+
+
+@dataclass(frozen=True, slots=True)
 class Refused:
     """Coordinator or server to a process that is no member: exit, return as a newcomer."""
 
@@ -143,5 +155,5 @@ class Ended:
     reason: str
 
 
-ToCoordinator: TypeAlias = Hello | Suspect | Waiting | Status | Fenced | Ready | Leave
-FromCoordinator: TypeAlias = Freeze | Fence | Resume | Enter | Refused | Ended
+ToCoordinator: TypeAlias = Hello | Suspect | Waiting | Status | Fenced | Ready | Leave | AskLeave
+FromCoordinator: TypeAlias = Freeze | Fence | Resume | Enter | LeaveAsked | Refused | Ended

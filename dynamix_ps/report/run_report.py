@@ -133,7 +133,7 @@ def _ended(workers: Mapping[int, WorkerState], silent_s: float | None, limit_s: 
     failed = [f"worker-{worker.rank} failed: {worker.error}" for worker in workers.values() if worker.error]
     if failed:
         return JobFailed.exit_code, failed[0]
-    if all(worker.train_s is not None or worker.phase == "lost" for worker in workers.values()):
+    if all(worker.train_s is not None or worker.phase in ("lost", "left") for worker in workers.values()):
         return 0, "all workers finished"
     if silent_s is None:
         return None, "no role has written anything yet"

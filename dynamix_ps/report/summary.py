@@ -136,6 +136,7 @@ def summarise(run: str, state: RunState, gain: Gain, config: Config, outcome: Ou
         "compiled_graphs_later": [worker.later_graphs for worker in workers],
         "per_worker": [_worker_row(worker, config) | _measured(worker, state) for worker in workers],
         "losses": list(map(str, state.losses.found)),
+        "departures": list(map(str, state.losses.departures)),
         "heterogeneity": outcome.heterogeneity,
         "degraded": _degraded(state, outcome),
     }

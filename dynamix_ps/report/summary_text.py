@@ -55,7 +55,8 @@ def headline(summary: dict[str, Any]) -> list[str]:
     if summary["time_to_accuracy_s"] is not None:
         figures.append(f"{_percent(summary['target_accuracy'])} after {summary['time_to_accuracy_s']:.1f} s")
     ended = "" if summary["exit_code"] in (0, None) else f"ended with exit code {summary['exit_code']}: "
-    return [ended + summary["reason"], *summary["losses"], ", ".join(figures), f"gain: {summary['gain']['text']}"]
+    gone = (*summary["losses"], *summary["departures"])
+    return [ended + summary["reason"], *gone, ", ".join(figures), f"gain: {summary['gain']['text']}"]
 
 
 def _result(summary: dict[str, Any]) -> str:
@@ -72,6 +73,8 @@ def _figures(summary: dict[str, Any]) -> Iterable[tuple[str, str]]:
     yield "workers", f"{summary['workers']} ({summary['heterogeneity']})"
     for loss in summary["losses"]:
         yield "lost", loss
+    for departure in summary["departures"]:
+        yield "left", departure
     yield "iterations", f"{summary['iterations']:,}"
     yield summary["counted"], f"{summary['samples']:,}"
     yield "training time", _unit(summary["train_s"], "s", 1)

@@ -61,6 +61,11 @@ class Member:
             self._suspicions.append(suspicion)
             self._outgoing.put(suspicion)
 
+    def tell(self, message: ToCoordinator) -> None:
+        """Tell it once. Never blocks."""
+        with self._lock:
+            self._outgoing.put(message)
+
     def close(self, last: ToCoordinator | None = None) -> None:
         """End the stream, after the coordinator has taken `last` in. Waits at most `rpc_s`, twice."""
         if os.getpid() != self._pid:
@@ -122,8 +127,7 @@ class Member:
 
     def _follow(self, packed: pb.MembershipMessage) -> None:
         for answer in self._act(unpack_said(packed)):
-            with self._lock:
-                self._outgoing.put(answer)
+            self.tell(answer)
 
     def _delays(self) -> Iterator[float]:
         return backoff_s(FIRST_RETRY_S, LONGEST_RETRY_S, random.Random(self._process.incarnation))

@@ -1,4 +1,4 @@
-"""What a run lost on its way: workers, when, how fast that was found, and what became of the iteration. Pure."""
+"""Workers that a run went on without: lost ones, how fast that was found, and those that left on notice. Pure."""
 
 from __future__ import annotations
 
@@ -34,6 +34,21 @@ class Loss:
         return f"{self.left} of {self.of} workers{begin}: {names} lost{found}, {finished} finished without {without}"
 
 
+@dataclass(slots=True)
+class Departure:
+    """Workers that left on notice from one iteration on."""
+
+    ranks: list[int]
+    left: int  # workers that go on
+    of: int  # workers that the job began with
+    first_iteration: int  # without them
+
+    def __str__(self) -> str:
+        """`3 of 4 workers from iteration 812: worker 2 left`."""
+        names = f"worker{'s' if len(self.ranks) > 1 else ''} {', '.join(map(str, self.ranks))}"
+        return f"{self.left} of {self.of} workers from iteration {self.first_iteration:,}: {names} left"
+
+
 class Losses:
     """Built from the lines of launcher, arbitrator and workers, in the order in which they were written."""
 
@@ -44,12 +59,18 @@ class Losses:
         self._reasons: dict[int, str] = {}
         self._short: dict[int, list[int]] = {}  # ranks by iteration
         self.found: list[Loss] = []
+        self.departures: list[Departure] = []
         self.founded = False  # the members of the job have met
 
     @property
     def lost(self) -> frozenset[int]:
         """Ranks that do not come back."""
         return frozenset(self._known_s)
+
+    @property
+    def left(self) -> frozenset[int]:
+        """Ranks that have left on notice."""
+        return frozenset(rank for one in self.departures for rank in one.ranks)
 
     def ended(self, rank: int, ended_s: float) -> None:
         """The process of a worker ended at this Unix time, otherwise than in order."""
@@ -80,6 +101,14 @@ class Losses:
         self._short[iteration] = ranks
         for loss in self.found:
             self._note(loss)
+
+    def departed(self, rank: int, first_iteration: int, left: int) -> None:
+        """From this iteration on `left` workers go on without a worker that leaves on notice."""
+        for one in self.departures:
+            if one.first_iteration == first_iteration:
+                one.ranks = sorted({*one.ranks, rank})
+                return
+        self.departures.append(Departure([rank], left, self._of, first_iteration))
 
     def _note(self, loss: Loss) -> None:
         """The iterations that are known so far; a worker's line may be read before the arbitrator's."""

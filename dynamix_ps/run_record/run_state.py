@@ -76,11 +76,12 @@ class RunState:
 
     @property
     def there(self) -> list[WorkerState]:
-        """The workers that are not lost."""
-        return [worker for rank, worker in self.workers.items() if rank not in self.losses.lost]
+        """The workers that are neither lost nor have left."""
+        gone = self.losses.lost | self.losses.left
+        return [worker for rank, worker in self.workers.items() if rank not in gone]
 
     def _leads(self, line: Line) -> bool:
-        """Whether a line is of the worker that tells what is the same on all: the first that is not lost."""
+        """Whether a line is of the worker that tells what is the same on all: the first that is there."""
         return bool(line["rank"] == min((worker.rank for worker in self.there), default=0))
 
     @property
@@ -306,6 +307,11 @@ class RunState:
             self.losses.known(line["slot"], line["time_s"], line["reason"])
             self.workers[line["slot"]].phase = "lost"
 
+    def _worker_left(self, line: Line) -> None:
+        worker = self._worker(line)
+        worker.phase, worker.iteration = "left", line["iteration"]
+        self.losses.departed(worker.rank, line["iteration"], line["workers"])
+
     def _members(self, line: Line) -> None:
         self.losses.changed(len(line["workers"]), line["took_s"])
 
@@ -333,6 +339,7 @@ _WORKER = {
     "compiled": RunState._compiled,
     "short": RunState._short,
     "worker_ended": RunState._worker_ended,
+    "worker_left": RunState._worker_left,
     "failed": RunState._failed,
     "role": RunState._role,
 }

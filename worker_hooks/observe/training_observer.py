@@ -118,6 +118,14 @@ class TrainingObserver:
             "short", iteration=self.reported(iteration), missing=missing, samples=samples, planned=planned
         )
 
+    def left(self, iteration: int, workers: int) -> None:
+        """This worker leaves the job on notice: from `iteration` on these `workers` go on without it."""
+        self._reporter.event("worker_left", iteration=self.reported(iteration), workers=workers)
+
+    def leave_refused(self, iteration: int, why: str) -> None:
+        """This worker was to leave, and its vote in the sum of `iteration` does not count."""
+        self._reporter.event("leave_refused", iteration=self.reported(iteration), why=why)
+
     def iteration_complete(
         self, now: IterationInFlight, bytes_pushed: int, epochs: float, script_lr: float, at_once: float
     ) -> None:

@@ -96,6 +96,13 @@ class ElasticExchange : public Exchange {
     return true;
   }
 
+  // From the next round on so many contribute: one has left with the round before, on all workers alike.
+  void Expect(int contributions) {
+    std::lock_guard<std::mutex> lock(rounds_mu_);
+    CHECK(open_.empty()) << "the number of contributions changes within round " << round_;
+    contributions_ = contributions;
+  }
+
   char* PlaceFor(int sender, const ps::PieceHead& head) override {
     if (head.kind != ps::PieceKind::kAnswer) return Exchange::PlaceFor(sender, head);
     std::lock_guard<std::mutex> lock(rounds_mu_);

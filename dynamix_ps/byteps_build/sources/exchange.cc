@@ -83,7 +83,7 @@ void byteps_exchange_push_pull(uint32_t number, char* place, uint64_t bytes, int
 }
 
 // The sum goes to another place, and the values stay until their round is complete. Needs `elastic`, like the
-// functions below up to `resume`.
+// functions below up to `expect`.
 void byteps_exchange_push_pull_into(uint32_t number, char* mine, char* sum, uint64_t bytes, int type, uint64_t skip) {
   elastic_->PushPullInto(number, mine, sum, bytes, type, skip);
 }
@@ -105,6 +105,9 @@ int byteps_exchange_status(uint64_t* round, uint32_t* numbers, uint64_t* pieces,
 int byteps_exchange_resume(uint64_t generation, uint64_t round, int contributions) {
   return elastic_->Resume(generation, round, contributions);
 }
+
+// Between two rounds: how many workers contribute from now on.
+void byteps_exchange_expect(int contributions) { elastic_->Expect(contributions); }
 
 // The next role whose connection has ended: its kind, and in `rank` which one; -1: none within `timeout_s`.
 int byteps_exchange_next_loss(double timeout_s, int* rank) { return ps::Losses::Instance().Next(timeout_s, rank); }

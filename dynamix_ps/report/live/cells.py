@@ -70,5 +70,5 @@ def phase(worker: WorkerState) -> Text:
     """What a worker does, and whether it or its link holds the others up."""
     if worker.phase == "running" and worker.slow:
         return Text(f"slow: {worker.slow}", style="yellow")
-    style = {"running": "", "finished": "green", "starting": "dim"}.get(worker.phase, "bold red")
+    style = {"running": "", "finished": "green", "starting": "dim", "left": "dim"}.get(worker.phase, "bold red")
     return Text(worker.phase, style=style)

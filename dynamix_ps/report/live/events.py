@@ -18,6 +18,8 @@ NOTABLE = frozenset(
         "stall",
         "lost",
         "short",
+        "worker_left",
+        "leave_refused",
         "failed",
         "lease_lost",
         "lease_back",
@@ -106,6 +108,10 @@ _WORDS: dict[str, Callable[[Line], str]] = {
         f"iteration {event['iteration']:,} is finished without worker {', '.join(map(str, event['missing']))}, with "
         f"{event['samples']:,} of {event['planned']:,} samples; the others come next"
     ),
+    "worker_left": lambda event: (
+        f"worker-{event['rank']} has left; {event['workers']} workers go on from iteration {event['iteration']:,}"
+    ),
+    "leave_refused": lambda event: f"iteration {event['iteration']:,}: {event['why']}",
     "failed": lambda event: f"{event['source']} failed in iteration {event['iteration']:,}: {event['error']}",
     "lease_lost": lambda event: f"worker-{event['rank']} is silent: the arbitrator hears nothing of it",
     "lease_back": lambda event: f"worker-{event['rank']} is heard again",

@@ -82,7 +82,7 @@ def test_every_sample_once_per_epoch(samples, sizes, depth, more, losses, left, 
                 for rank in {*range(WORKERS)} - lost:
                     seen.update((epoch, number) for number in hook.sampler.indices(step, rank).tolist())
                 if missing:
-                    hook.switch.miss(iteration, missing)
+                    hook.switch.go_without(iteration, missing)
                     hook.stream.missed(step, missing, iteration + 1 + lag)
                 hook.switch.decide(iteration, None)
                 hook.cursor, iteration = step.next, iteration + 1

@@ -88,23 +88,23 @@ def test_the_others_share_what_missing_workers_had_from_one_iteration_on(lag, mi
         for rank, size in enumerate(plan.batch_sizes):
             assert (size == 0) == (gone.get(rank, 99) + lag < iteration)
         if iteration in missed:
-            switch.miss(iteration, missed[iteration])
+            switch.go_without(iteration, missed[iteration])
             gone = {rank: iteration for rank in missed[iteration]} | gone
         switch.decide(iteration, 1 if iteration == agreed else None)
 
 
 def test_with_keep_local_the_others_keep_their_sizes():
     switch = PlanSwitch(Plan(0, (8, 4, 4, 16)), 1, keep="local")
-    switch.miss(5, [1, 3])
+    switch.go_without(5, [1, 3])
     assert [switch.plan_at(iteration).batch_sizes for iteration in (6, 7)] == [(8, 4, 4, 16), (8, 0, 4, 0)]
-    switch.miss(6, [1, 3])  # in the iterations that were prepared before
+    switch.go_without(6, [1, 3])  # in the iterations that were prepared before
     assert switch.plan_at(8).batch_sizes == (8, 0, 4, 0)
 
 
 def test_those_without_samples_take_over_from_the_only_ones_that_had_some():
     for keep in ("global", "local"):
         switch = PlanSwitch(Plan(0, (8, 0, 0)), keep=keep)
-        switch.miss(0, [0])
+        switch.go_without(0, [0])
         assert switch.plan_at(1).batch_sizes == (0, 4, 4)
 
 
