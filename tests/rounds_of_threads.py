@@ -67,6 +67,7 @@ class RoundWorker(_Plane):
     Args:
         workers: all of them; `expected` is their number.
         before: called in its thread with the number of every round, before its pushes.
+        after: the same after a round. Returns whether it goes on; otherwise it has left.
     """
 
     def __init__(
@@ -76,11 +77,12 @@ class RoundWorker(_Plane):
         expected: int,
         servers: Sequence[SumServer],
         before: Callable[[int], None],
+        after: Callable[[int], bool] = lambda number: True,
     ) -> None:
         super().__init__()
         self.rank, self.done = rank, 0
         self.history: list[frozenset[int]] = []  # who was in every round
-        self._workers, self._servers, self._before = workers, servers, before
+        self._workers, self._servers, self._before, self._after = workers, servers, before, after
         self._changed = threading.Condition()
         self._generation = self._first_round = 0
         self._expected, self._frozen = expected, False
@@ -120,6 +122,11 @@ class RoundWorker(_Plane):
         for server in again:
             self._push(server)
 
+    def expect(self, contributions: int) -> None:
+        with self._changed:
+            assert not self._pushed, "within a round"
+            self._expected = contributions
+
     def _train(self) -> None:
         for number in range(self.rounds):
             self._before(number)
@@ -139,6 +146,8 @@ class RoundWorker(_Plane):
                 self.done += 1
                 self._answers.clear()
                 self._pushed.clear()
+            if not self._after(number):
+                return
 
     def _complete(self) -> bool:
         return not self._frozen and len(self._answers) == len(self._servers)

@@ -13,7 +13,7 @@ from dynamix_ps.comm.byteps_torch import TorchBytePSComm
 from dynamix_ps.comm.elastic import ElasticServer, ElasticWorker, Loss, Status
 from dynamix_ps.comm.exchange import Exchange
 from dynamix_ps.comm.host_memory import HostMemory
-from dynamix_ps.errors import EnvironmentNotReady
+from dynamix_ps.errors import EnvironmentNotReady, TrainingError
 
 
 class FakeExchange:
@@ -32,6 +32,9 @@ class FakeExchange:
         self.resumed.append((generation, round_number, contributions))
         return round_number in (7, 8)
 
+    def expect(self, contributions: int) -> None:
+        self.resumed.append((0, 0, contributions))
+
     def next_loss(self, timeout_s: float) -> tuple[int, int] | None:
         return self.losses.pop(0) if self.losses else None
 
@@ -43,7 +46,8 @@ def test_freeze_resume_losses() -> None:
     worker.resume(1, 8, 3)
     with pytest.raises(ValueError, match="generation 2 at round 9: this worker is at round 7"):
         worker.resume(2, 9, 3)
-    assert fake.resumed == [(1, 8, 3), (2, 9, 3)]
+    worker.expect(2)
+    assert fake.resumed == [(1, 8, 3), (2, 9, 3), (0, 0, 2)]
     lost = [worker.next_loss(0.0) for _ in range(4)]
     assert lost == [Loss("worker", 3), Loss("server", 1), Loss("scheduler", 0), None]
 
@@ -81,6 +85,14 @@ def test_a_sum_goes_to_a_buffer_of_the_same_size_and_type() -> None:
     for other in (np.zeros(4, np.float32), np.zeros(3, np.int32)):
         with pytest.raises(ValueError, match="the sum of 'a' is to go to"):
             comm.push_pull_into("a", mine, other)
+
+
+def test_who_has_left_takes_part_in_no_sum() -> None:
+    comm = TorchBytePSComm()
+    comm._numbers, comm.left = {"a": 0}, True
+    for push in (comm.push_pull, lambda name, buffer: comm.push_pull_into(name, buffer, buffer)):
+        with pytest.raises(TrainingError, match="this worker has left the job, so it can take part in 'a' no more"):
+            push("a", np.zeros(3, np.float32))
 
 
 def test_a_server_without_byteps_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:

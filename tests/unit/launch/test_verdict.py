@@ -223,6 +223,24 @@ def test_an_elastic_job_goes_on_without_a_lost_worker_and_says_so_at_its_end() -
     assert ending.reason == "3 of 4 workers finished: worker-2 was killed by SIGKILL at iteration 812"
 
 
+def test_who_leaves_on_notice_is_not_lost_and_the_end_names_it() -> None:
+    left = replace(FOUR, left=frozenset({2}))
+    assert judge(four(w2=(0, 50.0)), FOUR, 60.0, ELASTIC) is not None, "exit code 0 alone says nothing"
+    for code in (0, -9):  # its host may go down before it has ended
+        gone = {"w2": (code, 50.0)}
+        assert judge(four(**gone), left, 90.0, ELASTIC) is None
+        done = {f"w{rank}": (0, 80.0) for rank in (0, 1, 3)}
+        ending = judge(four((0, 80.5), **gone, **done), replace(left, finished=frozenset({0, 1, 3})), 81.0, ELASTIC)
+        assert ending is not None
+        assert (ending.exit_code, ending.reason) == (0, "3 of 4 workers finished: worker-2 left at iteration 812")
+
+
+def test_after_a_worker_has_left_the_others_count_alone() -> None:
+    ending = judge(four(w2=(0, 50.0), w1=(1, 60.0)), replace(FOUR, left=frozenset({2})), 60.0, ELASTIC)
+    assert ending is not None
+    assert ending.reason.endswith("; 2 workers are left, elastic.min_workers is 3")
+
+
 def test_servers_leave_with_the_workers_that_are_left() -> None:
     done = {f"w{rank}": (0, 80.0) for rank in (0, 1)}
     gone = four((0, 80.5), w2=(-9, 50.0), **done)

@@ -6,12 +6,14 @@ from dynamix_ps.membership.coordinator import Coordinator
 from dynamix_ps.membership.generations import Output, Settings
 from dynamix_ps.membership.journal import Finished, Joined, Lost
 from dynamix_ps.membership.messages import (
+    AskLeave,
     Ended,
     Fence,
     Fenced,
     Freeze,
     Hello,
     Leave,
+    LeaveAsked,
     Process,
     Refused,
     Resume,
@@ -186,3 +188,11 @@ def test_who_leaves_is_not_lost() -> None:
     say(coordinator, W[2], Leave())
     assert lost(say(coordinator, LAUNCHER, Suspect(W[2]))) == []
     assert coordinator.change is None
+
+
+def test_a_request_to_leave_reaches_a_member_and_nobody_else() -> None:
+    coordinator = started()
+    assert coordinator.on_message(LAUNCHER, AskLeave(W[1]), 1.0).messages == [(W[1], LeaveAsked())]
+    coordinator.on_message(W[1], Leave(), 2.0)
+    for gone in (W[1], W[3]):
+        assert coordinator.on_message(LAUNCHER, AskLeave(gone), 3.0).messages == []

@@ -1,4 +1,4 @@
-"""What a run says about lost workers, whatever is heard first."""
+"""What a run says about workers that are lost or leave, whatever is heard first."""
 
 from __future__ import annotations
 
@@ -72,3 +72,16 @@ def test_before_the_members_have_met_nobody_goes_on() -> None:
     losses.known(1, 10.0, "it has exited")
     assert not losses.founded
     assert losses.found == []
+
+
+def test_who_leaves_is_told_by_the_iteration() -> None:
+    losses = founded()
+    losses.departed(2, 812, left=3)
+    for rank in (3, 0):
+        losses.departed(rank, 1900, left=1)
+    assert [str(one) for one in losses.departures] == [
+        "3 of 4 workers from iteration 812: worker 2 left",
+        "1 of 4 workers from iteration 1,900: workers 0, 3 left",
+    ]
+    assert losses.left == {0, 2, 3}
+    assert not losses.lost and not losses.found

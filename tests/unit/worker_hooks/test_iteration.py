@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -79,6 +80,16 @@ def test_a_sum_is_of_all_batches_since_the_one_before() -> None:
     assert now.sum.batches == 2
     now.begin(batch(2, 6))
     assert (now.batches_due, now.sizes_due) == (1, (2, 6))
+
+
+def test_a_sum_begins_with_the_first_batch_that_is_in_no_sum_yet() -> None:
+    now = at("stepped")
+    for number in (4, 5, 6):
+        now.begin(replace(batch(), iteration=number))
+    assert now.first_due == 4
+    now.sent()
+    now.summed(VIEW, 2.0, VIEW.worker_samples)
+    assert now.first_due == 6, "another sum of the batch at hand"
 
 
 def test_workers_of_one_process_share_its_loss_by_their_samples() -> None:

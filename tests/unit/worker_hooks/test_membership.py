@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import queue
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -16,12 +17,12 @@ from dynamix_ps.config.schema import Timeouts
 from dynamix_ps.membership.coordinator import Coordinator
 from dynamix_ps.membership.generations import Settings
 from dynamix_ps.membership.journal import Record
-from dynamix_ps.membership.messages import Process
+from dynamix_ps.membership.messages import AskLeave, Process
 from dynamix_ps.rpc.access import ArbitratorAccess
 from dynamix_ps.rpc.member import Member
 from dynamix_ps.rpc.server import Server
 from server_hooks.membership import ServerMember
-from tests.rounds_of_threads import RoundWorker, SumServer
+from tests.rounds_of_threads import Lost, RoundWorker, SumServer
 from tests.unit.arbitrator.service_bench import Bench, Scripted
 from worker_hooks.membership import WorkerMember
 
@@ -92,20 +93,33 @@ class Control:
 
 
 class Job:
-    """Workers and servers with their members. `at[rank, number]`: what happens before a worker's pushes of a round."""
+    """Workers and servers with their members.
+
+    `at[rank, number]`: what happens before a worker's pushes of a round. `last[rank]`: the round with which it leaves.
+    """
 
     def __init__(self, control: Control, workers: int, servers: int) -> None:
         self.control = control
         self.at: dict[tuple[int, int], Callable[[], None]] = {}
+        self.last: dict[int, int] = {}
+        self.asked: queue.SimpleQueue[int] = queue.SimpleQueue()
         self.servers = [SumServer() for _ in range(servers)]
         self.workers: list[RoundWorker] = []
         for rank in range(workers):
             before = lambda number, rank=rank: self.at.get((rank, number), lambda: None)()  # noqa: E731
-            self.workers.append(RoundWorker(rank, self.workers, workers, self.servers, before))
+            after = lambda number, rank=rank: self._after(rank, number)  # noqa: E731
+            self.workers.append(RoundWorker(rank, self.workers, workers, self.servers, before, after))
         access = control.access()
         self.members = [
-            WorkerMember(access, Process("worker", worker.rank, f"w{worker.rank}"), worker, self._replaced)
-            for worker in self.workers
+            WorkerMember(
+                access,
+                Process("worker", rank, f"w{rank}"),
+                worker,
+                workers,
+                lambda rank=rank: self.asked.put(rank),  # type: ignore[misc]
+                self._replaced,
+            )
+            for rank, worker in enumerate(self.workers)
         ]
         self.server_members = [
             ServerMember(access, Process("server", slot, f"s{slot}"), server)
@@ -114,6 +128,17 @@ class Job:
         self.replaced: list[str] = []
         for member in (*self.server_members, *self.members):
             member.start()
+
+    def _after(self, rank: int, number: int) -> bool:
+        """What a worker does between two rounds. Returns whether it goes on."""
+        left = [other for other, last in self.last.items() if last == number]
+        if left:
+            self.members[rank].others_left(left)
+        if rank in left:
+            self.members[rank].close()
+            for server in self.servers:
+                server.losses.put(Lost("worker", rank))  # its connections close
+        return rank not in left
 
     def _replaced(self, reason: str) -> None:
         self.replaced.append(reason)
@@ -124,7 +149,8 @@ class Job:
             worker.train(rounds)
         for worker in self.workers:
             worker.thread.join(PATIENCE_S)
-            assert worker.dead or worker.done == rounds, f"worker {worker.rank} is at round {worker.done}"
+            last = self.last.get(worker.rank, rounds - 1)
+            assert worker.dead or worker.done == last + 1, f"worker {worker.rank} is at round {worker.done}"
 
     def close(self) -> None:
         threads = [threading.Thread(target=member.close) for member in (*self.members, *self.server_members)]
@@ -135,7 +161,7 @@ class Job:
 
     def check(self, rounds: int, gone: dict[int, int]) -> None:
         """Who lives has done every round with the same others. `gone`: the round from which a rank is in no sum."""
-        living = [worker for worker in self.workers if not worker.dead]
+        living = [worker for worker in self.workers if not worker.dead and worker.rank not in self.last]
         expected = [
             frozenset(rank for rank in range(len(self.workers)) if number < gone.get(rank, rounds))
             for number in range(rounds)
@@ -205,6 +231,45 @@ def test_a_coordinator_that_was_away_knows_the_members_again(tmp_path: Path) -> 
         job.train(90)
         job.check(90, {2: 20, 1: 60})
         assert job.control.lost == [2, 2, 1], "the second arbitrator is told of the loss before it, too"
+
+
+def test_a_worker_leaves_with_a_round_and_no_generation_changes(tmp_path: Path) -> None:
+    with running(tmp_path) as job:
+        job.last = {2: 40, 0: 60}
+        job.train(80)
+        job.check(80, {2: 41, 0: 61})
+        assert [len(job.workers[rank].history) for rank in (2, 0)] == [41, 61]
+        assert {member._generation for member in job.members} == {1}
+    assert [line["kind"] for line in job.control.notes.lines].count("members") == 1
+    assert not [line for line in job.control.notes.lines if line["kind"] == "lost"]
+
+
+@pytest.mark.parametrize("number", [39, 40, 41])
+def test_a_loss_about_the_last_round_of_a_worker_that_leaves(tmp_path: Path, number: int) -> None:
+    with running(tmp_path, workers=5) as job:
+        job.last = {2: 40}
+        job.at[3, number] = job.workers[3].die
+        job.train(80)
+        job.check(80, {2: 41, 3: number})
+
+
+def test_a_worker_that_leaves_may_be_lost_before(tmp_path: Path) -> None:
+    with running(tmp_path) as job:
+        job.last = {2: 40}
+        job.at[2, 40] = job.workers[2].die
+        job.train(80)
+        job.check(80, {2: 40})
+
+
+def test_the_launcher_asks_a_worker_to_leave(tmp_path: Path) -> None:
+    with running(tmp_path) as job:
+        launcher = Member(job.control.access(), Process("launcher", 0, "launcher"))
+        launcher.start()
+        for rank in (7, 2):  # there is no worker 7
+            launcher.tell(AskLeave(Process("worker", rank, "")))
+        assert job.asked.get(timeout=PATIENCE_S) == 2
+        assert job.asked.empty()
+        launcher.close()
 
 
 def test_who_has_left_is_not_lost(tmp_path: Path) -> None:

@@ -1,10 +1,11 @@
 // Workers and servers as they are built, on a network that this program plays: every message is read in two steps, and
-// which step comes next, who dies when, and how much of what a dead worker sent still arrives, is random.
+// which step comes next, who dies when, and how much of what a dead worker sent still arrives, is random. Some workers
+// leave with a round that all know.
 //
 //     story FIRST_SEED SEEDS
 //
 // Prints how many workers died, how many decisions on losses were made, in how many of them workers were a round apart,
-// and how many messages of dead workers and old generations arrived.
+// how many messages of dead workers and old generations arrived, and how many workers left.
 
 #include <cstdio>
 #include <deque>
@@ -57,6 +58,9 @@ struct Worker {
   float exact[kValues], rounded[kValues];
   double drift = 0;
   std::vector<int> history;  // who contributed, as bits
+  int known = 0;             // the members as of the last decision, as bits
+  int leaves_after = kRounds;  // its last round
+  bool left = false;
 };
 
 struct Story {
@@ -73,6 +77,8 @@ struct Story {
     for (int i = 0; i < kServers; ++i) servers.emplace_back(new RoundTable());
     deaths_left = Below(workers);
     memberships.push_back(Bits(members));
+    for (auto& worker : all) worker->known = Bits(members);
+    for (int rank = Below(2) * Below(workers); rank > 0; --rank) all[rank]->leaves_after = Below(kRounds - 1);
   }
 
   int Below(int limit) { return static_cast<int>(chance() % limit); }
@@ -100,7 +106,7 @@ struct Story {
   void Act(int rank) {
     Worker& worker = *all[rank];
     network.from = rank;
-    if (worker.round == kRounds) return;
+    if (worker.round == kRounds || worker.left) return;
     if (worker.next < kRounded) {
       uint32_t number = worker.next++;
       for (int i = 0; i < kValues; ++i) worker.mine[number][i] = (int64_t{1} << (8 * rank)) * (1 + worker.round);
@@ -117,8 +123,32 @@ struct Story {
     } else if (worker.exchange->Wait(Below(kRounded + 1), 0)) {
       Check(rank, worker);
       worker.next = 0;
-      ++worker.round;
+      if (worker.round++ == worker.leaves_after) {
+        worker.left = true;
+        said_leave.insert(rank);
+        ++leaves;
+      } else if (Left(worker.round) != Left(worker.round - 1)) {
+        worker.exchange->Expect(Contributions(worker));
+      }
     }
+  }
+
+  // Who has left before this round, as bits.
+  int Left(int round) {
+    int bits = 0;
+    for (int rank = 0; rank < workers; ++rank) bits |= (all[rank]->leaves_after < round) << rank;
+    return bits;
+  }
+
+  // What a worker expects of its present round.
+  int Contributions(const Worker& worker) { return __builtin_popcount(worker.known & ~Left(worker.round)); }
+
+  // All that go on would be lost with it.
+  bool IsLast(int rank) {
+    for (int other = 0; other < workers; ++other) {
+      if (other != rank && !network.gone.count(other) && all[other]->leaves_after == kRounds) return false;
+    }
+    return all[rank]->leaves_after == kRounds;
   }
 
   void Check(int rank, Worker& worker) {
@@ -201,6 +231,14 @@ struct Story {
       first = lowest = -1;
     }
     unnoticed.clear();
+    if (!said_leave.empty() && Below(3) == 0) {
+      int rank = *said_leave.begin();
+      said_leave.erase(rank);
+      members.erase(rank);
+      bool asking = !to_freeze.empty();
+      for (auto* list : {&to_freeze, &to_resume}) list->erase(std::remove(list->begin(), list->end(), rank), list->end());
+      if (asking && to_freeze.empty()) to_fence = {0, 1};
+    }
     if (!to_freeze.empty()) {
       int rank = Taken(&to_freeze);
       if (network.gone.count(rank)) return;
@@ -223,7 +261,8 @@ struct Story {
       int rank = Taken(&to_resume);
       if (network.gone.count(rank)) return;
       network.from = rank;
-      CHECK(all[rank]->exchange->Resume(generation, first, members.size())) << "worker " << rank;
+      all[rank]->known = Bits(members);
+      CHECK(all[rank]->exchange->Resume(generation, first, Contributions(*all[rank]))) << "worker " << rank;
     }
   }
 
@@ -236,7 +275,7 @@ struct Story {
 
   bool IsOver() {
     for (int rank = 0; rank < workers; ++rank) {
-      if (!network.gone.count(rank) && all[rank]->round < kRounds) return false;
+      if (!network.gone.count(rank) && !all[rank]->left && all[rank]->round < kRounds) return false;
     }
     return true;
   }
@@ -268,20 +307,24 @@ struct Story {
       }
       if (deaths_left > 0 && Below(AreApart() ? 40 : 1000) == 0) {
         int rank = Below(workers);
-        if (!network.gone.count(rank) && all[rank]->round < kRounds) Kill(rank);
+        if (network.gone.count(rank) || all[rank]->left || IsLast(rank)) continue;
+        if (all[rank]->round < kRounds) Kill(rank);
       }
     }
     std::set<std::vector<int>> histories;
     std::set<int> left;
     for (int rank = 0; rank < workers; ++rank) {
-      if (network.gone.count(rank)) continue;
+      if (network.gone.count(rank) || all[rank]->left) continue;
       left.insert(rank);
       histories.insert(all[rank]->history);
     }
     CHECK_EQ(histories.size(), 1u) << "workers have seen different contributors";
+    int round = 0;
     for (int seen : *histories.begin()) {
       CHECK_EQ(seen & Bits(left), Bits(left)) << "the contribution of a worker is missing";
-      CHECK(std::count(memberships.begin(), memberships.end(), seen)) << "these were never the members: " << seen;
+      int gone = Left(round++);
+      auto fits = [&](int decided) { return (decided & ~gone) == seen; };
+      CHECK(std::any_of(memberships.begin(), memberships.end(), fits)) << "these were never the members: " << seen;
     }
   }
 
@@ -290,16 +333,16 @@ struct Story {
   int workers;
   std::vector<std::unique_ptr<Worker>> all;
   std::vector<std::unique_ptr<RoundTable>> servers;
-  std::set<int> members, unnoticed;
+  std::set<int> members, unnoticed, said_leave;
   std::vector<int> memberships, to_freeze, to_fence, to_resume;
   uint64_t generation = 0;
   int first = -1, lowest = -1, deaths_left = 0;
-  int deaths = 0, decisions = 0, apart = 0, from_the_dead = 0;
+  int deaths = 0, decisions = 0, apart = 0, from_the_dead = 0, leaves = 0;
 };
 
 int main(int, char** arguments) {
   setenv("DYNAMIX_ELASTIC", "1", 1);
-  int deaths = 0, decisions = 0, apart = 0, from_the_dead = 0;
+  int deaths = 0, decisions = 0, apart = 0, from_the_dead = 0, leaves = 0;
   int begin = atoi(arguments[1]), end = begin + atoi(arguments[2]);
   for (int seed = begin; seed < end; ++seed) {
     std::unique_ptr<Story> story(new Story(seed));
@@ -309,6 +352,7 @@ int main(int, char** arguments) {
     decisions += story->decisions;
     apart += story->apart;
     from_the_dead += story->from_the_dead;
+    leaves += story->leaves;
   }
-  std::printf("%d %d %d %d\n", deaths, decisions, apart, from_the_dead);
+  std::printf("%d %d %d %d %d\n", deaths, decisions, apart, from_the_dead, leaves);
 }

@@ -1,0 +1,149 @@
+"""A worker leaves by vote, as one of the others and it itself see it. What the others put into sums is made up."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch import nn
+
+from dynamix_ps.errors import PeerLostError
+from tests.unit.worker_hooks.test_slots import run_in
+from worker_hooks.session import Session
+from worker_hooks.termination import TERMINATION
+from worker_hooks.torch.run import Run
+from worker_hooks.trailer import GlobalView
+
+SIZES = (6, 6, 6, 6)
+VOTE = 3  # iteration
+
+
+class Seen:
+    """What a training of one worker has done, iteration by iteration."""
+
+    def __init__(self) -> None:
+        self.sizes: list[tuple[int, ...]] = []  # of all workers
+        self.told: list[list[int]] = []  # who has left
+        self.leads: list[bool] = []  # after the sum
+        self.saved: list[bool] = []  # before the iteration
+        self.code: int | str | None = None
+        self.unwound = False
+
+
+@pytest.fixture
+def train(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., tuple[Run, Seen]]:
+    """Trains worker `slot`. `votes`: of others, by iteration. `lost`: others, from an iteration on."""
+
+    def run_to_end(
+        slot: int,
+        votes: dict[int, set[int]] = {},  # noqa: B006
+        lost: tuple[int, set[int]] = (99, set()),
+        leaves_at: int | None = None,
+        least: int = 2,
+        prefetch: int = 0,
+        **changes: Any,
+    ) -> tuple[Run, Seen]:
+        run, seen = run_in(slot, SIZES, tmp_path, prefetch=prefetch, min_workers=least, **changes), Seen()
+        monkeypatch.setattr(run._comm, "elastic", object())
+        monkeypatch.setattr(run._comm, "left", False)
+        monkeypatch.setattr(Session, "may_leave", True)
+        monkeypatch.setattr(run._session, "others_left", seen.told.append)
+        monkeypatch.setattr(TERMINATION, "leaving", False)
+        receive = run._exchange.receive
+
+        def of_all(on_slow: Callable[[float], None]) -> GlobalView:
+            view, now = receive(on_slow), run._now
+            iteration = now.batch.iteration
+            gone = {one for left in seen.told for one in left} | (lost[1] if iteration >= lost[0] else set())
+            there = [rank for rank in range(len(SIZES)) if rank not in gone]
+            view = view._replace(
+                members=tuple(int(rank in there) for rank in range(len(SIZES))),
+                worker_samples=tuple(size * (rank in there) for rank, size in enumerate(now.sizes_due)),
+                samples=sum(now.sizes_due),
+                doing=(view.doing[slot],) * len(SIZES),
+                weights=tuple((part[slot],) * len(SIZES) for part in view.weights),  # type: ignore[arg-type]
+                stream=(view.stream[slot],) * len(SIZES),
+                leaving_ranks=tuple(sorted({*view.leaving_ranks, *votes.get(iteration, ())} & set(there))),
+            )
+            run._exchange.present, run._exchange.leader = there, there[0]
+            return view
+
+        monkeypatch.setattr(run._exchange, "receive", of_all)
+        try:
+            for inputs, targets, _ in run.batches(iterations=10):
+                seen.sizes.append(run._now.batch.step.sizes)
+                seen.saved.append((tmp_path / "checkpoints" / "last.pt").exists())
+                if run.iteration == leaves_at:
+                    TERMINATION.leave()
+                run.optimizers[0].zero_grad()
+                run.backward(nn.functional.cross_entropy(run.models[0](inputs), targets))
+                run.optimizers[0].step()
+                seen.leads.append(run._leads)
+        except SystemExit as end:
+            seen.code = end.code
+        finally:
+            seen.unwound = True
+        run.close()
+        return run, seen
+
+    return run_to_end
+
+
+def lines(folder: Path, kind: str) -> list[dict[str, Any]]:
+    text = (folder / "workers" / "worker-0.jsonl").read_text()  # the only process
+    return [line for line in map(json.loads, text.splitlines()) if line["kind"] == kind]
+
+
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_who_leaves_takes_part_once_more_with_nothing_and_ends_in_order(train, tmp_path, prefetch):
+    run, seen = train(2, leaves_at=VOTE, prefetch=prefetch)
+    empty = VOTE + 1 + prefetch
+    assert [sizes[2] for sizes in seen.sizes] == [6] * empty + [0]
+    assert seen.code == 0 and seen.unwound
+    assert seen.told == [[2]]
+    assert run._comm.left
+    assert run.iteration == empty, "it makes no step of the sum that it has nothing in"
+    left = lines(tmp_path, "worker_left")
+    assert [(line["iteration"], line["workers"]) for line in left] == [(empty, 3)]
+    assert not lines(tmp_path, "finished")
+
+
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_the_others_share_its_part_and_nothing_is_owed(train, tmp_path, prefetch):
+    _, seen = train(0, {VOTE: {2}}, prefetch=prefetch)
+    empty = VOTE + 1 + prefetch
+    assert all(sizes[2] for sizes in seen.sizes[:empty])
+    assert not any(sizes[2] for sizes in seen.sizes[empty:])
+    assert [sum(sizes) for sizes in seen.sizes] == [24, 13, 13, 24, 13, 13, 24, 13, 13, 24], "of passes over 50 samples"
+    assert seen.told == [[2]]
+    assert not lines(tmp_path, "short"), "nobody is missing"
+
+
+def test_another_one_leads_from_the_last_sum_of_the_leader_on(train):
+    _, seen = train(1, {VOTE: {0}}, checkpoint_every=1)
+    empty = VOTE + 1
+    assert seen.leads == [False] * empty + [True] * (10 - empty)
+    assert seen.saved == [False] * (empty + 1) + [True] * (9 - empty), "the iteration that it leaves with is saved"
+
+
+def test_a_vote_that_would_leave_too_few_is_refused_and_the_worker_goes_on(train, tmp_path, capsys):
+    _, seen = train(2, leaves_at=VOTE, least=4)
+    assert len(seen.sizes) == 10 and seen.code is None and not seen.told
+    assert not TERMINATION.leaving
+    why = "worker 2 cannot leave: 3 of 4 workers would stay, and elastic.min_workers is 4"
+    assert why in capsys.readouterr().err
+    assert [(line["iteration"], line["why"]) for line in lines(tmp_path, "leave_refused")] == [(VOTE, why)]
+
+
+def test_where_all_want_to_leave_nobody_does(train, tmp_path):
+    _, seen = train(2, {VOTE: {0, 1, 3}}, leaves_at=VOTE, least=1)
+    assert len(seen.sizes) == 10 and not seen.told
+    assert "0 of 4 workers would stay" in lines(tmp_path, "leave_refused")[0]["why"]
+
+
+def test_where_those_that_were_to_stay_are_lost_it_ends_with_an_error(train):
+    with pytest.raises(PeerLostError, match="worker 2 leave the job, and the workers that were to go on are lost"):
+        train(2, lost=(VOTE + 1, {0, 1, 3}), leaves_at=VOTE, prefetch=2)
