@@ -13,6 +13,8 @@ agent         what runs in its pods beside the launcher
 bpslaunch     `dynamix-bpslaunch`, which replaces BytePS's bpslaunch
 certificates  makes what its roles need on several hosts
 
+leave         lets a worker leave a run
+
 probe         shows the traffic between the processes of this host
 report        summary, tables and plots of a run
 replay        another policy on the windows of a recorded run

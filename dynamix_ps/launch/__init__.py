@@ -19,12 +19,13 @@ The launcher, while the roles run
   authority       certificates for the hosts, with which their roles encrypt
   run_hosts       all hosts as one: prepares them, starts all roles, hears what happens
   supervise       notices that the run is over, and stops the roles in order
-  exit_reports    tells the coordinator of an elastic job which workers have ended
+  exit_reports    tells the coordinator of an elastic job which workers have ended, and which are to leave
   verdict         decides whether the run goes on, is complete or has failed
   observe         records and shows the run while it goes on
   logs            what roles print: one file per role, and prefixed lines on the terminal
   host_links      the links to all agents, and the loop that serves them
   interrupts      Ctrl-C and other signals to the launcher
+  ask_to_leave    asks it, from another process, to let a worker leave
 
 Between launcher and agents
   agent_messages  what they tell each other

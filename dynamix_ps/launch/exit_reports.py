@@ -1,4 +1,7 @@
-"""The launcher tells the coordinator of an elastic job which workers have ended: nobody knows it sooner or better."""
+"""What the launcher tells the coordinator of an elastic job: which workers have ended, and which are to leave.
+
+Nobody knows ends sooner or better.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,13 @@ import uuid
 from dynamix_ps.certificates import Certificates
 from dynamix_ps.config.schema import Config
 from dynamix_ps.launch.plan import JobRole
-from dynamix_ps.membership.messages import Process
+from dynamix_ps.membership.messages import AskLeave, Process
 from dynamix_ps.rpc.access import ArbitratorAccess
 from dynamix_ps.rpc.member import Member
 
 
 class ExitReports:
-    """Of one run. It connects with the first worker that ends otherwise than in order.
+    """Of one run. It connects with the first worker that ends otherwise than in order, or is to leave.
 
     Args:
         arbitrator: host:port, in whose process the coordinator is.
@@ -30,10 +33,17 @@ class ExitReports:
         """A role has ended. Never waits."""
         if role.role != "worker" or role.rank is None or exit_code == 0:
             return
+        self._connected().suspect("worker", role.rank)
+
+    def ask_to_leave(self, rank: int) -> None:
+        """A worker shall leave the job. Never waits."""
+        self._connected().tell(AskLeave(Process("worker", rank, "")))
+
+    def _connected(self) -> Member:
         if self._member is None:
             self._member = Member(self._access, Process("launcher", 0, uuid.uuid4().hex))
             self._member.start()
-        self._member.suspect("worker", role.rank)
+        return self._member
 
     def close(self) -> None:
         """The run is over. Waits a few seconds at most."""

@@ -41,6 +41,7 @@ from dynamix_ps.launch.inspection import HostReport, Inspection
 from dynamix_ps.launch.interrupts import Interrupts
 from dynamix_ps.launch.logs import RoleLog
 from dynamix_ps.launch.plan import JobRole, hosts_with_roles, job_roles
+from dynamix_ps.run_record.requests import LeaveRequests
 from dynamix_ps.run_record.run_folder import RunFolder
 
 if TYPE_CHECKING:
@@ -115,6 +116,8 @@ class RunHosts:
         self._news_s = 0.0  # monotonic
         self._refusal: HostRefused | None = None  # the first one
         self._exits: ExitReports | None = None  # of an elastic job
+        self._requests = LeaveRequests(folder)
+        self._leaving: set[str] = set()  # hosts that are told to end, whose workers leave
         self.problem: str | None = None  # why part of the record is lost
 
     @property
@@ -217,6 +220,12 @@ class RunHosts:
             if here and not link.lost:
                 link.send(Signal(here, number))
 
+    def pass_requests_on(self) -> None:
+        """Ask workers to leave that a user wants to."""
+        if self._exits is not None:
+            for rank in self._requests.read():
+                self._exits.ask_to_leave(rank)
+
     def pump(self, duration_s: float) -> None:
         """Take in what comes for `duration_s`."""
         self._links.pump(duration_s)
@@ -270,11 +279,25 @@ class RunHosts:
 
     def _receive(self, host: str, message: FromAgent) -> None:
         if isinstance(message, Notice):
-            self._interrupts.notice(message.signal, host)
+            self._notice(host, message)
         elif self._inspection is not None:
             self._inspection.receive(host, message)
         else:
             self._take_in(host, message)
+
+    def _notice(self, host: str, notice: Notice) -> None:
+        """A host is told to end: its workers leave if the others go on without them, else the run ends."""
+        running = [state.role for state in self.roles.values() if state.running]
+        here = [role for role in running if role.host == host]
+        stay = [role for role in running if role.role == "worker" and role.host not in (host, *self._leaving)]
+        least = self._config.elastic.min_workers or 0
+        if self._exits is None or not here or any(role.role != "worker" for role in here) or len(stay) < least:
+            return self._interrupts.notice(notice.signal, host)
+        self._leaving.add(host)
+        self._tell("host_leaves", host=host, signal=notice.signal, ranks=[role.rank for role in here])
+        for role in here:
+            if role.rank is not None:
+                self._exits.ask_to_leave(role.rank)
 
     def _take_in(self, host: str, message: FromAgent) -> None:
         if not isinstance(message, Alive):
@@ -289,6 +312,8 @@ class RunHosts:
             state = self._state(host, message.role)
             state.exit_code, state.ended_s = message.exit_code, time.monotonic() - message.ago_s
             self._tell_exit(state.role, message)
+            if host in self._leaving and not any(one.running for one in self.roles.values() if one.role.host == host):
+                self._links[host].send(Finish())
         elif isinstance(message, Suspended):
             self._state(host, message.role).suspended = message.suspended
         elif isinstance(message, FilePart):

@@ -49,6 +49,7 @@ class Supervisor:
             self._hosts.begin()
             while ending is None:
                 self._hosts.pump(TICK_S)
+                self._hosts.pass_requests_on()
                 self._hosts.check()
                 ending = self._judge()
             notes = (*ending.notes, *self._lost_arbitrator())

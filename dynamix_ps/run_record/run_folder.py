@@ -64,6 +64,11 @@ class RunFolder:
         return self.path / "events.jsonl"
 
     @property
+    def requests_file(self) -> Path:
+        """What commands ask of the launcher while the run goes on."""
+        return self.path / "requests.jsonl"
+
+    @property
     def windows_csv(self) -> Path:
         return self.path / "windows.csv"
 

@@ -18,6 +18,7 @@ NOTABLE = frozenset(
         "stall",
         "lost",
         "short",
+        "host_leaves",
         "worker_left",
         "leave_refused",
         "failed",
@@ -107,6 +108,9 @@ _WORDS: dict[str, Callable[[Line], str]] = {
     "short": lambda event: (
         f"iteration {event['iteration']:,} is finished without worker {', '.join(map(str, event['missing']))}, with "
         f"{event['samples']:,} of {event['planned']:,} samples; the others come next"
+    ),
+    "host_leaves": lambda event: (
+        f"host {event['host']} is told to end ({event['signal']}): worker {', '.join(map(str, event['ranks']))} leaves"
     ),
     "worker_left": lambda event: (
         f"worker-{event['rank']} has left; {event['workers']} workers go on from iteration {event['iteration']:,}"

@@ -33,7 +33,9 @@ from dynamix_ps.launch.agent_messages import (
 )
 from dynamix_ps.launch.authority import Authority
 from dynamix_ps.launch.interrupts import Interrupts
+from dynamix_ps.launch.plan import JobRole
 from dynamix_ps.launch.run_hosts import RunHosts
+from dynamix_ps.run_record.requests import request_leave
 from tests.unit.synthetic_run import new_folder
 
 CLUSTER = {"hosts": {"a": {"address": "10.0.0.1"}, "b": {"address": "10.0.0.2"}}, "workers": ({}, {})}
@@ -70,7 +72,9 @@ class PlayedAgent:
 class Rig:
     """A target and the events of a run."""
 
-    def __init__(self, folder: Path, authority: Authority | None = None, **answers: list[FromAgent]) -> None:
+    def __init__(
+        self, folder: Path, authority: Authority | None = None, config: Config = CONFIG, **answers: list[FromAgent]
+    ) -> None:
         self.answers = {
             "a": [Ready("10.0.0.1", 5, 6, "none")],
             "b": [Ready("10.0.0.2", 0, 0, "quota")],
@@ -84,7 +88,7 @@ class Rig:
         def show(role: str, line: str) -> None:
             self.lines.append((role, line))
 
-        self.hosts = RunHosts(CONFIG, self.folder, self, self, show, self.interrupts, authority)
+        self.hosts = RunHosts(config, self.folder, self, self, show, self.interrupts, authority)
 
     def connect(self, host: str, selector: selectors.BaseSelector, deliver: Deliver) -> PlayedAgent:
         self.agents[host] = PlayedAgent(host, deliver, self.answers[host])
@@ -221,3 +225,71 @@ def test_a_checkpoint_goes_to_every_host_before_the_roles_start(tmp_path: Path) 
         ("checkpoints/last.pt", 0, 1 << 20),
         ("checkpoints/last.pt", 1 << 20, 1 << 19),
     ]
+
+
+class Coordinator:
+    """What it is asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+
+    def ended(self, role: JobRole, exit_code: int) -> None: ...
+
+    def ask_to_leave(self, rank: int) -> None:
+        self.asked.append(rank)
+
+    def close(self) -> None: ...
+
+
+def elastic(folder: Path, monkeypatch: pytest.MonkeyPatch, least: int = 1) -> tuple[Rig, Coordinator]:
+    """Host a has scheduler, server and worker 0; b and c have a worker each. All run."""
+    hosts = {name: {"address": f"10.0.0.{number}"} for number, name in enumerate("abc", 1)}
+    cluster = {"hosts": hosts, "workers": [{"host": "a"}, {"host": "b"}, {"host": "c"}], "servers": [{"host": "a"}]}
+    config = resolved(Config.model_validate({"cluster": cluster, "elastic": {"min_workers": least}}))
+    coordinator = Coordinator()
+    monkeypatch.setattr(RunHosts, "_exit_reports", lambda self, arbitrator: coordinator)
+    ready: Any = {name: [Ready(f"10.0.0.{number}", 5, 6, "none")] for number, name in enumerate("abc", 1)}
+    rig = Rig(folder, None, config, **ready)
+    assert rig.prepare()
+    rig.hosts.begin()
+    for name, state in rig.hosts.roles.items():
+        rig.agents[state.role.host or ""].say(Started(name))
+    return rig, coordinator
+
+
+def test_requests_of_a_user_reach_the_coordinator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig, coordinator = elastic(tmp_path, monkeypatch)
+    request_leave(rig.folder, 2)
+    rig.hosts.pass_requests_on()
+    rig.hosts.pass_requests_on()
+    assert coordinator.asked == [2]
+
+
+def test_the_workers_of_a_host_that_is_told_to_end_leave_and_the_host_is_not_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig, coordinator = elastic(tmp_path, monkeypatch)
+    agent = rig.agents["c"]
+    agent.say(Notice("SIGTERM"))
+    assert coordinator.asked == [2] and not rig.interrupts.count
+    assert ("host_leaves", {"host": "c", "signal": "SIGTERM", "ranks": [2]}) in rig.events
+    agent.say(Ended("worker-2", 0, 0.0))
+    assert isinstance(agent.sent[-1], Finish)
+    agent.lost = "its agent ended"
+    assert not rig.hosts.lost
+
+
+def test_a_host_that_the_others_need_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig, coordinator = elastic(tmp_path, monkeypatch)
+    rig.agents["a"].say(Notice("SIGTERM"))
+    assert not coordinator.asked and rig.interrupts.first == "SIGTERM on host a"
+
+
+def test_where_too_few_workers_would_stay_the_notice_ends_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig, coordinator = elastic(tmp_path, monkeypatch, least=2)
+    rig.agents["b"].say(Notice("SIGTERM"))
+    assert coordinator.asked == [1] and not rig.interrupts.count
+    rig.agents["c"].say(Notice("SIGTERM"))
+    assert coordinator.asked == [1] and rig.interrupts.first == "SIGTERM on host c", "worker 0 alone is too few"

@@ -1,0 +1,78 @@
+"""A worker is asked to leave an elastic job: by a line in the run folder, which the launcher passes on.
+
+The coordinator tells the worker, which votes, and writes what became of it into its own file.
+"""
+
+from __future__ import annotations
+
+import time
+
+from dynamix_ps.config.load import load_config
+from dynamix_ps.config.schema import Config
+from dynamix_ps.errors import DynamixError, EnvironmentNotReady, TimedOut, UsageError
+from dynamix_ps.report.summary import read_told, state_of
+from dynamix_ps.run_record.json_lines import JsonLinesTail, Line
+from dynamix_ps.run_record.requests import request_leave
+from dynamix_ps.run_record.run_folder import RunFolder
+
+PATIENCE_S = 60.0
+_LOOK_S = 0.2
+
+
+def ask_to_leave(folder: RunFolder, rank: int, patience_s: float = PATIENCE_S) -> str:
+    """Ask worker `rank` to leave the run of this folder, and wait for what becomes of it. Returns that in words.
+
+    Raises:
+        UsageError: the run cannot go on without a worker, has no such worker, or is over.
+        DynamixError: the worker stays; the message says why.
+        EnvironmentNotReady: the run folder cannot be written.
+        TimedOut: there is no answer within `patience_s`.
+    """
+    _check(folder, rank, load_config(folder.config_file))
+    answers, ends = JsonLinesTail(folder.worker_file(rank)), JsonLinesTail(folder.events_file)
+    answers.read()
+    ends.read()
+    try:
+        request_leave(folder, rank)
+    except OSError as error:
+        raise EnvironmentNotReady(f"cannot write {folder.requests_file}: {error.strerror or error}") from error
+    deadline_s = time.monotonic() + patience_s
+    while True:
+        for line in answers.read():
+            if words := _answer(line):
+                return words
+        if any(line["kind"] == "end" for line in ends.read()):
+            raise DynamixError(f"the run ended before worker {rank} left")
+        if time.monotonic() > deadline_s:
+            raise TimedOut(
+                f"worker {rank} has not answered within {patience_s:g} s; it answers in its next iterations, once all "
+                f"have begun to train, if the launcher of {folder.path} runs"
+            )
+        time.sleep(_LOOK_S)
+
+
+def _check(folder: RunFolder, rank: int, config: Config) -> None:
+    workers = len(config.cluster.workers)
+    if config.elastic.min_workers is None:
+        raise UsageError(
+            f"{folder.path}: the others do not go on without a worker in this run; set elastic.min_workers in its "
+            "cluster file"
+        )
+    if not 0 <= rank < workers:
+        raise UsageError(f"worker {rank}: the run has workers 0 to {workers - 1}")
+    told = read_told(folder)
+    if any(line["kind"] == "end" for _, file, line in told if file == folder.events_file):
+        raise UsageError(f"{folder.path}: the run is over")
+    if (phase := state_of(told, workers).workers[rank].phase) in ("left", "lost", "finished"):
+        raise UsageError(f"worker {rank}: it is not there any more ({phase})")
+
+
+def _answer(line: Line) -> str:
+    """What a line of the worker's file says about its leaving. Raises DynamixError if it stays."""
+    if line["kind"] == "leave_refused":
+        raise DynamixError(line["why"])
+    if line["kind"] == "finished":
+        raise DynamixError(f"worker {line['rank']} has finished its training, as all have")
+    if line["kind"] != "worker_left":
+        return ""
+    return f"worker {line['rank']} has left; {line['workers']} workers go on from iteration {line['iteration']:,}"
