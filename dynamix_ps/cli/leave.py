@@ -13,9 +13,9 @@ import click
 def command(rank: int, run: Path) -> int:
     """Let worker RANK leave RUN, the folder of a run that goes on; by default runs/latest.
 
-    The cluster file must have elastic.min_workers. The others take over what the worker was to do, and it ends with exit
-    code 0; no iteration waits or is repeated. Where fewer than min_workers would stay, it stays too, and the message says
-    so. SIGTERM or SIGUSR1 to the process of the worker asks the same.
+    The cluster file must have elastic.min_workers. The others take over what the worker was to do, and it ends with
+    exit code 0; no iteration waits or is repeated. Where fewer than min_workers would stay, it stays too, and the
+    message says so. SIGTERM or SIGUSR1 to the process of the worker asks the same.
 
     \b
     Example:
