@@ -402,7 +402,8 @@ class Elastic(_Section):
     min_workers: Annotated[Annotated[int, Field(ge=1, le=1024)] | None, Field(examples=[3])] = None
     """A worker that is lost while training runs does not end the job as long as so many are left (BytePS).
 
-    The others finish the iteration at hand without it, and take over its samples. Unset: a lost worker ends the job.
+    The others finish the iteration at hand without it, and take over its samples. Workers may also leave on notice, as
+    long as so many stay. Unset: a lost worker ends the job.
     """
 
 
