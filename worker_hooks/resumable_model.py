@@ -195,7 +195,7 @@ class ResumableModel(LeavingModel):
         known = self._others_left and not ends
         if not ending or known or self._has_local:
             return
-        self._others_left = True
+        self._others_left = self._comm.elastic is None  # else they go on, and a later SIGTERM finds them training
         if self._saves_at_term:
             self.save(self._term_checkpoint())
         if ends:

@@ -35,12 +35,14 @@ class Seen:
 
 @pytest.fixture
 def train(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., tuple[Run, Seen]]:
-    """Trains worker `slot`. `votes`: of others, by iteration. `lost`: others, from an iteration on."""
+    """Trains worker `slot`. `votes` to leave and `ends` by SIGTERM: of others, by iteration. `lost`: others, from an
+    iteration on."""
 
     def run_to_end(
         slot: int,
         votes: dict[int, set[int]] = {},  # noqa: B006
         lost: tuple[int, set[int]] = (99, set()),
+        ends: dict[int, set[int]] = {},  # noqa: B006
         leaves_at: int | None = None,
         least: int = 2,
         prefetch: int = 0,
@@ -66,6 +68,7 @@ def train(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., tupl
                 doing=(view.doing[slot],) * len(SIZES),
                 weights=tuple((part[slot],) * len(SIZES) for part in view.weights),  # type: ignore[arg-type]
                 stream=(view.stream[slot],) * len(SIZES),
+                ending_ranks=tuple(sorted(ends.get(iteration, ()))),
                 leaving_ranks=tuple(sorted({*view.leaving_ranks, *votes.get(iteration, ())} & set(there))),
             )
             run._exchange.present, run._exchange.leader = there, there[0]
@@ -147,3 +150,21 @@ def test_where_all_want_to_leave_nobody_does(train, tmp_path):
 def test_where_those_that_were_to_stay_are_lost_it_ends_with_an_error(train):
     with pytest.raises(PeerLostError, match="worker 2 leave the job, and the workers that were to go on are lost"):
         train(2, lost=(VOTE + 1, {0, 1, 3}), leaves_at=VOTE, prefetch=2)
+
+
+@pytest.mark.parametrize(("ending", "ends"), [({0, 1, 3}, True), ({0, 1}, False)])
+def test_a_worker_that_leaves_ends_with_the_others_if_all_of_them_end(train, monkeypatch, ending, ends):
+    class Ended(BaseException):
+        pass
+
+    def end(why: str) -> None:
+        raise Ended
+
+    monkeypatch.setattr(TERMINATION, "end", end)
+    arguments: dict[str, Any] = {"ends": {VOTE + 1: ending}, "leaves_at": VOTE, "prefetch": 2}
+    if ends:
+        with pytest.raises(Ended):
+            train(2, **arguments)
+    else:
+        _, seen = train(2, **arguments)
+        assert seen.code == 0
