@@ -112,7 +112,8 @@ def test_workers_leave_by_a_signal_and_by_the_command(tmp_path: Path) -> None:
     ]
     assert summary["losses"] == []
     assert [row["state"] for row in summary["per_worker"]] == ["left", "finished", "left", "finished"]
-    records = [json.loads(line)["kind"] for line in folder.membership_file.read_text().splitlines()]
+    lines = folder.membership_file.read_text().splitlines()
+    records = [record["kind"] for line in lines for record in json.loads(line)]
     assert records.count("began") == 1, "no generation but the first"
     assert "lost" not in records and records.count("left") == 4
     assert_nothing_left(run_id_in(folder.path.name))

@@ -90,9 +90,8 @@ def test_a_sum_goes_to_a_buffer_of_the_same_size_and_type() -> None:
 def test_who_has_left_takes_part_in_no_sum() -> None:
     comm = TorchBytePSComm()
     comm._numbers, comm.left = {"a": 0}, True
-    for push in (comm.push_pull, lambda name, buffer: comm.push_pull_into(name, buffer, buffer)):
-        with pytest.raises(TrainingError, match="this worker has left the job, so it can take part in 'a' no more"):
-            push("a", np.zeros(3, np.float32))
+    with pytest.raises(TrainingError, match="this worker has left the job, so it can take part in 'a' no more"):
+        comm._prepared("a", np.zeros(3, np.float32))
 
 
 def test_a_server_without_byteps_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -244,7 +244,7 @@ class Coordinator:
 def elastic(folder: Path, monkeypatch: pytest.MonkeyPatch, least: int = 1) -> tuple[Rig, Coordinator]:
     """Host a has scheduler, server and worker 0; b and c have a worker each. All run."""
     hosts = {name: {"address": f"10.0.0.{number}"} for number, name in enumerate("abc", 1)}
-    cluster = {"hosts": hosts, "workers": [{"host": "a"}, {"host": "b"}, {"host": "c"}], "servers": [{"host": "a"}]}
+    cluster = {"hosts": hosts, "workers": tuple({"host": name} for name in "abc"), "servers": ({"host": "a"},)}
     config = resolved(Config.model_validate({"cluster": cluster, "elastic": {"min_workers": least}}))
     coordinator = Coordinator()
     monkeypatch.setattr(RunHosts, "_exit_reports", lambda self, arbitrator: coordinator)

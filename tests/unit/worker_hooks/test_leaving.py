@@ -51,6 +51,8 @@ def train(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., tupl
         run, seen = run_in(slot, SIZES, tmp_path, prefetch=prefetch, min_workers=least, **changes), Seen()
         monkeypatch.setattr(run._comm, "elastic", object())
         monkeypatch.setattr(run._comm, "left", False)
+        if ends:
+            monkeypatch.setattr(run._comm, "size", len(SIZES))  # one process alone has nobody to tell
         monkeypatch.setattr(Session, "may_leave", True)
         monkeypatch.setattr(run._session, "others_left", seen.told.append)
         monkeypatch.setattr(TERMINATION, "leaving", False)
@@ -104,7 +106,7 @@ def lines(folder: Path, kind: str) -> list[dict[str, Any]]:
 def test_who_leaves_takes_part_once_more_with_nothing_and_ends_in_order(train, tmp_path, prefetch):
     run, seen = train(2, leaves_at=VOTE, prefetch=prefetch)
     empty = VOTE + 1 + prefetch
-    assert [sizes[2] for sizes in seen.sizes] == [6] * empty + [0]
+    assert [sizes[2] > 0 for sizes in seen.sizes] == [True] * empty + [False]
     assert seen.code == 0 and seen.unwound
     assert seen.told == [[2]]
     assert run._comm.left
