@@ -40,6 +40,18 @@ EVENTS: dict[str, tuple[dict[str, Any], str]] = {
         {"role": "worker", "slot": 2, "reason": "was killed by SIGKILL"},
         "worker-2 is lost: was killed by SIGKILL",
     ),
+    "host_leaves": (
+        {"host": "b", "signal": "SIGTERM", "ranks": [2, 3]},
+        "host b is told to end (SIGTERM): worker 2, 3 shall leave",
+    ),
+    "worker_left": (
+        {"rank": 2, "iteration": 1812, "workers": 3},
+        "worker-2 has left; 3 workers go on from iteration 1,812",
+    ),
+    "leave_refused": (
+        {"iteration": 1812, "why": "worker 2 cannot leave"},
+        "iteration 1,812: worker 2 cannot leave",
+    ),
     "members": (
         {"workers": [0, 1, 3], "round": 1812, "took_s": 0.0412},
         "3 workers go on from round 1,812, 0.041 s later",

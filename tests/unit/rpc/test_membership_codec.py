@@ -8,6 +8,7 @@ from typing import Any, get_args
 import pytest
 
 from dynamix_ps.membership.messages import (
+    AskLeave,
     Ended,
     Enter,
     Entry,
@@ -17,6 +18,7 @@ from dynamix_ps.membership.messages import (
     FromCoordinator,
     Hello,
     Leave,
+    LeaveAsked,
     Process,
     Ready,
     Refused,
@@ -48,9 +50,11 @@ TOLD: tuple[ToCoordinator, ...] = (
     Fenced(3),
     Ready(),
     Leave(),
+    AskLeave(WORKER),
 )
 SAID: tuple[FromCoordinator, ...] = (
     Freeze(3),
+    LeaveAsked(),
     Fence(3, 812, BOTH, frozenset({WORKER})),
     Resume(3, 812, frozenset({WORKER}), frozenset({SERVER})),
     Resume(3, 812, BOTH, frozenset(), WORKER, BOTH, BOTH, (Entry(1, WORKER), Entry(2, SERVER))),
