@@ -110,7 +110,7 @@ _WORDS: dict[str, Callable[[Line], str]] = {
         f"{event['samples']:,} of {event['planned']:,} samples; the others come next"
     ),
     "host_leaves": lambda event: (
-        f"host {event['host']} is told to end ({event['signal']}): workers {' '.join(map(str, event['ranks']))} shall leave"
+        f"host {event['host']} is told to end ({event['signal']}), so its workers shall leave: {_plain(event['ranks'])}"
     ),
     "worker_left": lambda event: (
         f"worker-{event['rank']} has left; {event['workers']} workers go on from iteration {event['iteration']:,}"

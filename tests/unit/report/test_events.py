@@ -42,7 +42,7 @@ EVENTS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "host_leaves": (
         {"host": "b", "signal": "SIGTERM", "ranks": [2, 3]},
-        "host b is told to end (SIGTERM): workers 2 3 shall leave",
+        "host b is told to end (SIGTERM), so its workers shall leave: 2 3",
     ),
     "worker_left": (
         {"rank": 2, "iteration": 1812, "workers": 3},
