@@ -25,7 +25,9 @@ def figures(among: Sequence[Race], folders: str) -> Sequence[str]:
     rivals = [name for name in grid.contenders if name != OURS]
     rows = [_row(race.scenario, [race], rivals) for race in again]
     rows += [_row(f"**these {len(again)}**", again, rivals)] * (len(again) > 1)
-    return [f"`python -m benchmarks.report.rematch {folders} --out benchmarks/results/history`.\n\n{markdown(rows)}\n\n"]
+    return [
+        f"`python -m benchmarks.report.rematch {folders} --out benchmarks/results/history`.\n\n{markdown(rows)}\n\n"
+    ]
 
 
 def _row(title: str, some: Sequence[Race], rivals: Sequence[str]) -> Row:

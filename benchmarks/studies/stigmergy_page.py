@@ -99,16 +99,18 @@ def _behaviour(rows: Sequence[Row], policy: str) -> dict[str, float]:
 
 
 def blocks(found: Figures) -> str:
-    """All tables, in Markdown."""
-    return "\n\n".join(
-        (
-            f"Time to target in s, interquartile mean:\n\n{_times(found)}",
-            f"Time of `{ACTOR_NAME}` over that of each rival, below 1 is faster:\n\n{_ratios(found.ratios)}",
-            f"What happens until the target:\n\n{_what_happens(found)}",
+    """All tables, in Markdown; those about other numbers where there are such."""
+    tables = [
+        f"Time to target in s, interquartile mean:\n\n{_times(found)}",
+        f"Time of `{ACTOR_NAME}` over that of each rival, below 1 is faster:\n\n{_ratios(found.ratios)}",
+        f"What happens until the target:\n\n{_what_happens(found)}",
+    ]
+    if found.sizes:
+        tables += [
             f"With other numbers of workers, time of `{ACTOR_NAME}` over that of each rival:\n\n{_ratios(found.sizes)}",
             f"Another number in the actor's rule, time over that with the usual one:\n\n{_settings(found)}",
-        )
-    )
+        ]
+    return "\n\n".join(tables)
 
 
 def _times(found: Figures) -> str:

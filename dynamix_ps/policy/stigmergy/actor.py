@@ -25,7 +25,6 @@ from dynamix_ps.policy.cluster_model.compute_times import JUMP, LONGEST_S, SHORT
 from dynamix_ps.policy.cluster_model.efficiency import NoiseScale
 from dynamix_ps.policy.cluster_model.network_times import typical_step_s
 from dynamix_ps.policy.stigmergy.moves import (
-    CALM,
     draws_of,
     growth_of,
     is_outside,
@@ -34,7 +33,7 @@ from dynamix_ps.policy.stigmergy.moves import (
     next_sizes,
     share_of_way,
 )
-from dynamix_ps.policy.stigmergy.settings import StigmergySettings
+from dynamix_ps.policy.stigmergy.settings import CALM, StigmergySettings
 from dynamix_ps.policy.stigmergy.supply import Supply
 from dynamix_ps.policy.stigmergy.total import wanted_total
 from dynamix_ps.policy.stigmergy.traces import Array, Field, Traces, field_of

@@ -18,10 +18,9 @@ from collections.abc import Iterable
 import numpy as np
 
 from dynamix_ps.apportion import Whole
-from dynamix_ps.policy.stigmergy.settings import StigmergySettings
+from dynamix_ps.policy.stigmergy.settings import CALM, StigmergySettings
 from dynamix_ps.policy.stigmergy.traces import Array, Field, Mask
 
-CALM = math.log(1.03)  # the largest move without an alarm
 SMALLEST_STEP = 0.75  # samples: rounding errs by half of one, and a margin
 LARGEST_GROWTH = math.log(2)  # of B in one window
 LARGEST_LOG = 50.0  # of what is not limited otherwise: no size grows so far

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields
+
+CALM = math.log(1.03)  # the largest move without an alarm
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,16 +16,21 @@ class StigmergySettings:
     alarm: float = 2.0  # what a worker lays when its speed or its link has changed: log of the largest move
     calming: float = 0.35  # evaporation of the alarm
     crowding: float = 0.5  # a move shrinks to 1 / (1 + crowding) of it if all workers would move
-    dead_band: float = 0.02  # log; a worker that would move less stays
+    dead_band: float = 0.02  # log; a worker that would move less stays, so calm moves must exceed it
 
     def __post_init__(self) -> None:
         """Raises ValueError for values with which traces never fade, or moves have no end."""
         for name in ("evaporation", "calming"):
             if not 0 < getattr(self, name) <= 1:
                 raise ValueError(f"{name} is {getattr(self, name)!r}, expected a part above 0, up to 1")
-        for name in ("alarm", "crowding", "dead_band"):
+        for name in ("alarm", "crowding"):
             if not 0 <= getattr(self, name) <= 100:
                 raise ValueError(f"{name} is {getattr(self, name)!r}, expected a number from 0 to 100")
+        if not 0 <= self.dead_band < CALM:
+            raise ValueError(
+                f"dead_band is {self.dead_band!r}, expected a number from 0 to below {CALM:.4f}, the largest move "
+                "without an alarm: otherwise nobody would ever make one"
+            )
 
 
 NAMES = tuple(field.name for field in fields(StigmergySettings))

@@ -89,6 +89,8 @@ def test_ratios_are_paired_with_every_rival() -> None:
     assert found.ratios["all"]["ppo"].high - found.ratios["all"]["ppo"].low < 1e-6  # seeds differ, pairs do not
     assert list(found.sizes) == ["h-level-2-2", "h-level-8-16"]
     assert found.settings["crowding x 0"].value == pytest.approx(0.9)
+    alone = stigmergy_page.figures_of([row for row in rows if row["question"] == "scenarios"])
+    assert "numbers of workers" not in stigmergy_page.blocks(alone)
     text = stigmergy_page.blocks(found)
     assert "| h-level-8 | 101 | 101 | 50 | 202 | 162 | 404 |" in text
     assert "| crowding x 0 | 0.900 [0.900, 0.900] |" in text
@@ -116,6 +118,8 @@ def test_a_second_call_runs_what_is_missing(tmp_path: Path) -> None:
     assert [row["policy"] for row in rows] == ["first-sizes"] * 2 + ["stigmergy"] * 2 + ["tuned-static"] * 2
     again, left = stigmergy.measure(cells, file, 1e9, 1)
     assert [{key: str(value) for key, value in row.items()} for row in rows] == again
+    assert stigmergy.of_complete_clusters(cells, again) == again
+    assert stigmergy.of_complete_clusters(cells, again[:4]) == [], "not all contenders have run on it"
     other = stigmergy.StudyCell(
         "scenarios", scenario.with_workers(3), "stigmergy", stigmergy.CONTENDERS["stigmergy"], 2
     )

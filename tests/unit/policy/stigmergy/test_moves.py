@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dynamix_ps.policy.stigmergy.moves import (
-    CALM,
     draws_of,
     growth_of,
     is_outside,
@@ -19,7 +18,7 @@ from dynamix_ps.policy.stigmergy.moves import (
     next_sizes,
     share_of_way,
 )
-from dynamix_ps.policy.stigmergy.settings import StigmergySettings
+from dynamix_ps.policy.stigmergy.settings import CALM, StigmergySettings
 from dynamix_ps.policy.stigmergy.traces import Field
 
 SETTINGS = StigmergySettings(crowding=0.5, dead_band=0.02)

@@ -94,7 +94,8 @@ def test_a_move_takes_lateness_away() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("evaporation", 0.0), ("evaporation", 1.1), ("calming", 0), ("crowding", -1), ("alarm", 1e9)]
+    ("name", "value"),
+    [("evaporation", 0.0), ("evaporation", 1.1), ("calming", 0), ("crowding", -1), ("alarm", 1e9), ("dead_band", 0.03)],
 )
 def test_settings_out_of_range_are_refused(name: str, value: float) -> None:
     with pytest.raises(ValueError, match=f"{name} is {value!r}, expected"):
