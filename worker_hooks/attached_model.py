@@ -7,6 +7,7 @@ its state is saved and comes back. training.py tells what happens between joinin
 from __future__ import annotations
 
 import atexit
+import io
 import itertools
 import logging
 import sys
@@ -196,7 +197,7 @@ class AttachedModel(PositionedModel):
             packed = self._comm.broadcast(key, b"")
             if packed.startswith(_REFUSED):
                 raise CheckpointError(packed.removeprefix(_REFUSED).decode())
-            return self._restore(packed)
+            return self._restore(io.BytesIO(packed))
         try:
             resume = self._settings.resume if not self._session.account.trainings else None  # the first one's
             start = self._from_checkpoint(resume) if resume else self._fresh
@@ -210,7 +211,7 @@ class AttachedModel(PositionedModel):
         """Put the newest valid checkpoint of `path` into model and optimizer; return its position."""
         path, packed = newest_valid_checkpoint(path, lambda detail: self._degraded("checkpoint", detail))
         try:
-            return self._for_this_run(self._restore(packed))
+            return self._for_this_run(self._restore(io.BytesIO(packed)))
         except CheckpointError as error:
             raise CheckpointError(f"{path}: {error}") from error
 

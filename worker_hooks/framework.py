@@ -6,10 +6,11 @@ call `Training._before_step` and `_after_step` around every step.
 
 from __future__ import annotations
 
+import io
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, ClassVar
+from typing import Any, BinaryIO, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -90,13 +91,19 @@ class Framework(ABC):
         """|g_i|^2 of every worker of this process, before the sum. `whole`: that of the gradient of the process."""
         return (whole,)
 
-    @abstractmethod
     def _pack(self, position: Position) -> bytes:
         """Model, optimizer and position, bit for bit."""
+        packed = io.BytesIO()
+        self._write(position, packed)
+        return packed.getvalue()
 
     @abstractmethod
-    def _restore(self, packed: bytes) -> Position:
-        """Put what `_pack` made into model and optimizer. Raises CheckpointError when it does not fit."""
+    def _write(self, position: Position, out: BinaryIO) -> None:
+        """Write what `_pack` returns, from its beginning to its end. `out` cannot go back."""
+
+    @abstractmethod
+    def _restore(self, packed: BinaryIO) -> Position:
+        """Put what `_write` wrote into model and optimizer. Raises CheckpointError when it does not fit."""
 
     @abstractmethod
     def _copy_state(self) -> Callable[[], None]:

@@ -17,6 +17,8 @@ In reading order:
     host_memory        buffers in segments: who maps them, and who sums there
     elastic            sums that go on when a worker is lost
     exchange           the C functions of our BytePS that make the sums
+    peers              connections between two workers, for what is no sum
+    state_stream       the state of the training on its way from one worker to another
     role_environment   a role's DMLC_* variables, checked
 """
 

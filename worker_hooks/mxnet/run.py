@@ -17,9 +17,10 @@ returns, so the trainer has nothing to reduce; it scales the learning rate for e
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, BinaryIO
 
 import dynamix_ps.numpy_names  # noqa: F401  (before mxnet)
 
@@ -198,10 +199,10 @@ class Run(Training):
             self._forward.remove()
         _open.remove(self)
 
-    def _pack(self, position: Position) -> bytes:
-        return mxnet_state.pack([self.net], [self.trainer], position)
+    def _write(self, position: Position, out: BinaryIO) -> None:
+        mxnet_state.write([self.net], [self.trainer], position, out)
 
-    def _restore(self, packed: bytes) -> Position:
+    def _restore(self, packed: BinaryIO) -> Position:
         return mxnet_state.restore(packed, [self.net], [self.trainer])
 
     def _copy_state(self) -> Callable[[], None]:
@@ -209,7 +210,7 @@ class Run(Training):
 
         def put_back() -> None:
             settings, updates = self._hyperparameters(), dict(optimizer._index_update_count)
-            self._restore(packed)
+            self._restore(io.BytesIO(packed))
             self._set_hyperparameters(settings)
             optimizer._index_update_count.update(updates)  # by which schedulers count
 

@@ -1,14 +1,13 @@
-"""The complete state of Gluon models in training, as bytes: for the other workers and for checkpoints.
+"""The complete state of Gluon models in training, as a file: for the other workers and for checkpoints.
 
 A NumPy archive: arrays under the names of the model, and the rest as JSON. It cannot contain code.
 """
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, BinaryIO
 
 import mxnet as mx
 import numpy as np
@@ -23,7 +22,7 @@ _REST = "rest.json"
 _ARRAY = "array in this archive"  # key of a dict that stands for an array
 
 
-def pack(nets: Sequence[Block], trainers: Sequence[Trainer], position: Position) -> bytes:
+def write(nets: Sequence[Block], trainers: Sequence[Trainer], position: Position, out: BinaryIO) -> None:
     """Parameters, running means and the like, optimizer states and `position`, bit for bit."""
     arrays: dict[str, NDArray[Any]] = {}
     for number, net in enumerate(nets):
@@ -49,18 +48,16 @@ def pack(nets: Sequence[Block], trainers: Sequence[Trainer], position: Position)
         ],
     }
     arrays[_REST] = np.frombuffer(json.dumps(rest).encode(), dtype=np.uint8)
-    packed = io.BytesIO()
-    np.savez(packed, **arrays)
-    return packed.getvalue()
+    np.savez(out, **arrays)
 
 
-def restore(packed: bytes, nets: Sequence[Block], trainers: Sequence[Trainer]) -> Position:
-    """Put a packed state into models and trainers; returns its position.
+def restore(packed: BinaryIO, nets: Sequence[Block], trainers: Sequence[Trainer]) -> Position:
+    """Put a state that `write` wrote into models and trainers; returns its position.
 
     Raises CheckpointError, which names the first field that is damaged or not of these models. Nothing is changed then.
     """
     try:
-        with np.load(io.BytesIO(packed), allow_pickle=False) as archive:
+        with np.load(packed, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
         rest = json.loads(arrays.pop(_REST).tobytes(), object_hook=lambda table: _array_or_table(table, arrays))
     except Exception as error:  # zip, NumPy and JSON raise many types for damaged bytes

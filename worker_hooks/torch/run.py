@@ -21,7 +21,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import torch
@@ -306,10 +306,10 @@ class Run(Training):
         if made := self._compiled.made:
             self._session.reporter.event("compiled", graphs=made, later=self._compiled.made_later)
 
-    def _pack(self, position: Position) -> bytes:
-        return torch_state.pack(self.models, self.optimizers, position)
+    def _write(self, position: Position, out: BinaryIO) -> None:
+        torch_state.write(self.models, self.optimizers, position, out)
 
-    def _restore(self, packed: bytes) -> Position:
+    def _restore(self, packed: BinaryIO) -> Position:
         return torch_state.restore(packed, self.models, self.optimizers)
 
     def _copy_state(self) -> Callable[[], None]:

@@ -1,10 +1,10 @@
-"""The complete state of torch models in training, as bytes: for the other workers and for checkpoints."""
+"""The complete state of torch models in training, as a file: for the other workers and for checkpoints."""
 
 from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
 
@@ -14,7 +14,12 @@ from worker_hooks.saved_fields import read_list, read_table, wrong
 from worker_hooks.torch.parameters import parameters_of_no_model
 
 
-def pack(models: Sequence[torch.nn.Module], optimizers: Sequence[torch.optim.Optimizer], position: Position) -> bytes:
+def write(
+    models: Sequence[torch.nn.Module],
+    optimizers: Sequence[torch.optim.Optimizer],
+    position: Position,
+    out: BinaryIO,
+) -> None:
     """Parameters, buffers, parameters of optimizers alone, optimizer states and `position`, bit for bit."""
     state = {
         "format": FORMAT,
@@ -23,18 +28,18 @@ def pack(models: Sequence[torch.nn.Module], optimizers: Sequence[torch.optim.Opt
         "optimizers": [{"kind": type(one).__name__, "state": one.state_dict()} for one in optimizers],
         "position": position.pack(),
     }
-    packed = io.BytesIO()
-    torch.save(state, packed)
-    return packed.getvalue()
+    torch.save(state, out)
 
 
-def restore(packed: bytes, models: Sequence[torch.nn.Module], optimizers: Sequence[torch.optim.Optimizer]) -> Position:
-    """Put a packed state into models and optimizers; returns its position.
+def restore(
+    packed: BinaryIO, models: Sequence[torch.nn.Module], optimizers: Sequence[torch.optim.Optimizer]
+) -> Position:
+    """Put a state that `write` wrote into models and optimizers; returns its position.
 
     Raises CheckpointError, which names the first field that is damaged or not of these models. Nothing is changed then.
     """
     try:
-        state = torch.load(io.BytesIO(packed), map_location="cpu", weights_only=True)
+        state = torch.load(packed, map_location="cpu", weights_only=True)
     except Exception as error:  # torch.load raises many types for damaged bytes
         raise CheckpointError(f"not a complete checkpoint of torch ({type(error).__name__}: {error})") from error
     check_format(state.get("format") if isinstance(state, dict) else None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 import resource
 from pathlib import Path
@@ -86,7 +87,7 @@ def test_a_checkpoint_of_another_model_is_refused_before_anything_changes(saved)
         run = make_run()
         before = weights(run)
         with pytest.raises(CheckpointError, match=f"not of this model: {message}"):
-            run._restore(damaged_bytes(saved, models=[changed]))
+            run._restore(io.BytesIO(damaged_bytes(saved, models=[changed])))
         assert torch.equal(weights(run), before)
         run.close()
 
