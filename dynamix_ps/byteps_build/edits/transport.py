@@ -10,6 +10,7 @@ _SOURCES = resources.files("dynamix_ps.byteps_build") / "sources"
 _IDLE = "test_byteps_waiting.py::test_idle_roles_use_no_cpu"
 _SPEED = "benchmarks/parts/comm.py"
 _LOST = "test_workers_lost.py"
+_LATE = "test_late_workers.py"
 _ATTACKS = "test_data_plane_attacks.py"
 
 EDITS = (
@@ -176,6 +177,69 @@ void Van::EndBarrier(int group, int app_id, int customer_id) {
 """,
         "use it wherever ZeroMQ was used",
         _IDLE,
+    ),
+    Edit(
+        "3rdparty/ps-lite/src/van.cc",
+        """      // some node dies and restarts
+      CHECK(ready_.load());
+""",
+        """      // some node dies and restarts
+      CHECK(ready_.load());
+      recovery_nodes->control.node.clear();
+      const bool elastic = GetEnv("DYNAMIX_ELASTIC", 0);
+""",
+        "a worker comes late, in the place of one that is lost",
+        _LATE,
+    ),
+    Edit(
+        "3rdparty/ps-lite/src/van.cc",
+        """        if (deadnodes_set->find(node.id) != deadnodes_set->end() &&
+            node.role == ctrl.node[0].role) {
+""",
+        """        // who is gone is decided elsewhere: the one that comes has the number of the one whose place it takes
+        const bool gone = elastic ? node.aux_id == ctrl.node[0].aux_id
+                                  : deadnodes_set->find(node.id) != deadnodes_set->end();
+        if (gone && node.role == ctrl.node[0].role) {
+""",
+        "a worker comes late, in the place of one that is lost",
+        _LATE,
+    ),
+    Edit(
+        "3rdparty/ps-lite/src/van.cc",
+        """    // send back the recovery node
+    CHECK_EQ(recovery_nodes->control.node.size(), 1);
+""",
+        """    // send back the recovery node
+    CHECK_EQ(recovery_nodes->control.node.size(), 1);
+    lost_.erase(recovery_nodes->control.node[0].id);
+""",
+        "a worker comes late, in the place of one that is lost",
+        _LATE,
+    ),
+    Edit(
+        "3rdparty/ps-lite/src/van.cc",
+        """      back.meta = (r == recovery_nodes->control.node[0].id) ? *nodes : *recovery_nodes;
+""",
+        """      back.meta = (r == recovery_nodes->control.node[0].id) ? *nodes : *recovery_nodes;
+      auto &told = back.meta.control.node;
+      told.erase(std::remove_if(told.begin(), told.end(),
+                                [this](const Node &node) { return lost_.count(node.id) > 0; }),
+                 told.end());
+""",
+        "a worker comes late, in the place of one that is lost",
+        _LATE,
+    ),
+    Edit(
+        "3rdparty/ps-lite/src/van.cc",
+        """      if (connected_nodes_.find(addr_str) == connected_nodes_.end()) {
+        Connect(node);
+""",
+        """      // one that comes late may have the address of the one whose place it takes
+      if (node.is_recovery || connected_nodes_.find(addr_str) == connected_nodes_.end()) {
+        Connect(node);
+""",
+        "a worker comes late, in the place of one that is lost",
+        _LATE,
     ),
     Edit(
         "3rdparty/ps-lite/Makefile",

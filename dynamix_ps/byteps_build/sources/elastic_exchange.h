@@ -96,11 +96,19 @@ class ElasticExchange : public Exchange {
     return true;
   }
 
-  // From the next round on so many contribute: one has left with the round before, on all workers alike.
+  // From the next round on so many contribute, on all workers alike: some have come or left with the round before.
   void Expect(int contributions) {
     std::lock_guard<std::mutex> lock(rounds_mu_);
     CHECK(open_.empty()) << "the number of contributions changes within round " << round_;
     contributions_ = contributions;
+  }
+
+  // A worker that comes late begins with this round, of which so many contribute.
+  void Enter(uint64_t generation, uint64_t round, int contributions) {
+    Expect(contributions);
+    std::lock_guard<std::mutex> lock(rounds_mu_);
+    generation_ = generation;
+    round_ = round;
   }
 
   char* PlaceFor(int sender, const ps::PieceHead& head) override {

@@ -83,7 +83,7 @@ void byteps_exchange_push_pull(uint32_t number, char* place, uint64_t bytes, int
 }
 
 // The sum goes to another place, and the values stay until their round is complete. Needs `elastic`, like the
-// functions below up to `expect`.
+// functions below up to `enter`.
 void byteps_exchange_push_pull_into(uint32_t number, char* mine, char* sum, uint64_t bytes, int type, uint64_t skip) {
   elastic_->PushPullInto(number, mine, sum, bytes, type, skip);
 }
@@ -108,6 +108,11 @@ int byteps_exchange_resume(uint64_t generation, uint64_t round, int contribution
 
 // Between two rounds: how many workers contribute from now on.
 void byteps_exchange_expect(int contributions) { elastic_->Expect(contributions); }
+
+// Before the first push of a worker that comes late: where the others are.
+void byteps_exchange_enter(uint64_t generation, uint64_t round, int contributions) {
+  elastic_->Enter(generation, round, contributions);
+}
 
 // The next role whose connection has ended: its kind, and in `rank` which one; -1: none within `timeout_s`.
 int byteps_exchange_next_loss(double timeout_s, int* rank) { return ps::Losses::Instance().Next(timeout_s, rank); }

@@ -129,7 +129,11 @@ class TcpVan : public Van, public PieceTransport {
     CHECK(node.hostname.size());
     // workers do not talk to workers, nor servers to servers
     if (node.role == my_node_.role && node.id != my_node_.id && !standalone_) return;
-    int fd = Dial(node);
+    int fd = node.is_recovery ? DialOnce(node) : Dial(node);
+    if (fd < 0) {
+      LOG(WARNING) << node.DebugString() << " came late, and cannot be reached: " << strerror(errno);
+      return;
+    }
     std::lock_guard<std::mutex> lock(mu_);
     outputs_.emplace_back(fd, node);
     Output* output = &outputs_.back();
@@ -285,6 +289,13 @@ class TcpVan : public Van, public PieceTransport {
       fd_ = Descriptors::Add(fd);
       challenged_ = false;
       got_ = 0;
+    }
+
+    // The node is gone.
+    void Lose() {
+      std::lock_guard<std::mutex> lock(mu_);
+      gone_ = true;
+      waiting_.clear();
     }
 
     // True once, when the node is found to be gone.
@@ -487,6 +498,25 @@ class TcpVan : public Van, public PieceTransport {
     }
   }
 
+  // One try, which does not wait for its outcome; -1: it cannot even begin. A node that comes late may be gone again
+  // before anybody has met it, and the van has others to serve.
+  int DialOnce(const Node& node) {
+    addrinfo* address = Resolve(node.hostname, node.port);
+    if (!address) return -1;
+    int fd = socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    CHECK_GE(fd, 0) << strerror(errno);
+    if (IsOfThisHost(address)) PreferCubic(fd);
+    int on = 1;
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+    bool begun = connect(fd, address->ai_addr, address->ai_addrlen) == 0 || errno == EINPROGRESS;
+    int error = errno;
+    freeaddrinfo(address);
+    if (begun) return fd;
+    close(fd);
+    errno = error;
+    return -1;
+  }
+
   // Only an address of this host can be bound.
   static bool IsOfThisHost(const addrinfo* address) {
     sockaddr_storage any_port = {};
@@ -517,6 +547,11 @@ class TcpVan : public Van, public PieceTransport {
 
   void Resume(Output* output, uint32_t events) {
     Greeting greeting = output->Resume(events, token_);
+    const bool met = greeting == Greeting::kProven || greeting == Greeting::kUnfinished;
+    if (!met && output->node.is_recovery) {  // it came late, and is gone again before its proof
+      output->Lose();
+      greeting = Greeting::kUnfinished;
+    }
     CHECK(greeting != Greeting::kRefused)
         << output->node.DebugString() << " has another DYNAMIX_TOKEN than this process; all roles of a run need the same";
     CHECK(greeting != Greeting::kImpostor)

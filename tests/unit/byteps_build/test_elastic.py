@@ -51,12 +51,24 @@ def play(program: Path, seeds: int) -> subprocess.CompletedProcess[str]:
 def test_survivors_see_the_same_sums(tmp_path: Path) -> None:
     done = play(build(tmp_path), SEEDS)
     assert done.returncode == 0, done.stderr[-3000:]
-    deaths, decisions, apart, from_the_dead, leaves = map(int, done.stdout.split())
+    deaths, decisions, apart, from_the_dead, leaves, entries = map(int, done.stdout.split())
     assert deaths > SEEDS and decisions > SEEDS and apart > SEEDS // 10 and from_the_dead > SEEDS // 4
-    assert leaves > SEEDS // 4
+    assert leaves > SEEDS // 4 and entries > SEEDS // 10
 
 
 def test_answers_of_old_generations_would_be_wrong(tmp_path: Path) -> None:
     same_round = "head.round != push.round"
     done = play(build(tmp_path, f"{same_round} || head.generation != push.generation", same_round), SEEDS)
+    assert done.returncode != 0
+
+
+def test_a_worker_that_comes_late_must_know_the_round(tmp_path: Path) -> None:
+    known = "    generation_ = generation;\n    round_ = round;\n"
+    done = play(build(tmp_path, known, known.partition("    round_")[0]), SEEDS)
+    assert done.returncode != 0
+
+
+def test_all_must_wait_for_a_worker_that_comes_late(tmp_path: Path) -> None:
+    within = 'changes within round " << round_;\n    '
+    done = play(build(tmp_path, f"{within}contributions_ = contributions;", f"{within}(void)contributions;"), SEEDS)
     assert done.returncode != 0

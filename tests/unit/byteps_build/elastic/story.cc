@@ -1,11 +1,12 @@
 // Workers and servers as they are built, on a network that this program plays: every message is read in two steps, and
 // which step comes next, who dies when, and how much of what a dead worker sent still arrives, is random. Some workers
-// leave with a round that all know.
+// leave with a round that all know. Sometimes a new worker comes in the place of a dead one: with a round that all know,
+// and with the state of the first that is there.
 //
 //     story FIRST_SEED SEEDS
 //
 // Prints how many workers died, how many decisions on losses were made, in how many of them workers were a round apart,
-// how many messages of dead workers and old generations arrived, and how many workers left.
+// how many messages of dead workers and old generations arrived, how many workers left, and how many came late.
 
 #include <cstdio>
 #include <deque>
@@ -38,7 +39,9 @@ struct Channel {
   char* place = nullptr;
 };
 
-// Nodes: 0 to N-1 are workers, 100 and 101 servers.
+// Nodes: 0 to N-1 are workers, 100 and 101 servers. A connection of a dead worker whose place is taken has kOld added.
+const int kOld = 1000;
+
 struct Network : public ps::PieceTransport {
   std::map<std::pair<int, int>, Channel> channels;
   std::set<int> gone;
@@ -61,6 +64,8 @@ struct Worker {
   int known = 0;             // the members as of the last decision, as bits
   int leaves_after = kRounds;  // its last round
   bool left = false;
+  bool without = false;        // by the last decision, the one that came is lost again
+  int from = 0;                // its first round
 };
 
 struct Story {
@@ -70,15 +75,19 @@ struct Story {
     for (int rank = 0; rank < workers; ++rank) {
       members.insert(rank);
       all.emplace_back(new Worker());
-      all.back()->exchange.reset(new ElasticExchange());
-      all.back()->exchange->window = 40;
-      for (uint32_t number = 0; number <= kRounded; ++number) Place(all.back()->exchange->Get(number), number);
+      Prepare(*all.back());
     }
     for (int i = 0; i < kServers; ++i) servers.emplace_back(new RoundTable());
     deaths_left = Below(workers);
     memberships.push_back(Bits(members));
     for (auto& worker : all) worker->known = Bits(members);
     for (int rank = Below(2) * Below(workers); rank > 0; --rank) all[rank]->leaves_after = Below(kRounds - 1);
+  }
+
+  void Prepare(Worker& worker) {
+    worker.exchange.reset(new ElasticExchange());
+    worker.exchange->window = 40;
+    for (uint32_t number = 0; number <= kRounded; ++number) Place(worker.exchange->Get(number), number);
   }
 
   int Below(int limit) { return static_cast<int>(chance() % limit); }
@@ -127,10 +136,60 @@ struct Story {
         worker.left = true;
         said_leave.insert(rank);
         ++leaves;
-      } else if (Left(worker.round) != Left(worker.round - 1)) {
+        return;
+      }
+      if (worker.round == entry) Admit(worker);
+      if (worker.round == entry || Left(worker.round) != Left(worker.round - 1)) {
         worker.exchange->Expect(Contributions(worker));
       }
     }
+  }
+
+  bool Changing() { return !(to_freeze.empty() && to_fence.empty() && to_resume.empty() && unnoticed.empty()); }
+
+  // A worker has reached the round in which another one comes.
+  void Admit(Worker& worker) {
+    if (!entered) {
+      entered = true;
+      if (Changing()) {  // it has heard of the change, and knows no round: it gives up
+        network.gone.insert(newcomer);
+        unnoticed.insert(newcomer);
+      } else {
+        Worker& late = *all[newcomer];
+        late.round = late.from = entry;
+        late.history = worker.history;
+        late.drift = worker.drift;
+        late.known = worker.known | 1 << newcomer;
+        late.exchange->Enter(generation, entry, Contributions(late));
+        members.insert(newcomer);
+        memberships.push_back(Bits(members));
+        ++entries;
+      }
+    }
+    if (!worker.without) worker.known |= 1 << newcomer;
+  }
+
+  // All agree, by their sums, that a new worker comes in the place of a dead one.
+  void Vote() {
+    int furthest = 0;
+    for (int rank : members) furthest = std::max(furthest, all[rank]->round);
+    std::vector<int> places;
+    for (int rank : network.gone) {
+      if (rank) places.push_back(rank);  // what worker 0 has not rounded yet is lost with it
+    }
+    if (entry >= 0 || places.empty() || furthest + 1 >= kRounds || Changing()) return;
+    newcomer = places[Below(static_cast<int>(places.size()))];
+    entry = furthest + 1;
+    network.gone.erase(newcomer);
+    for (int i = 0; i < kServers; ++i) {
+      auto old = network.channels.find({newcomer, 100 + i});
+      if (old == network.channels.end()) continue;
+      network.channels[{newcomer + kOld, 100 + i}] = std::move(old->second);
+      network.channels.erase({newcomer, 100 + i});
+    }
+    all[newcomer].reset(new Worker());
+    Prepare(*all[newcomer]);
+    all[newcomer]->round = kRounds;  // it does nothing until it has the state
   }
 
   // Who has left before this round, as bits.
@@ -179,19 +238,20 @@ struct Story {
   // Read half of a message, or the rest of it.
   void Deliver(int from, int to, Channel& channel) {
     network.from = to;
+    const int sender = from % kOld;
     ps::PieceReceiver* receiver = to >= 100 ? static_cast<ps::PieceReceiver*>(servers[to - 100].get())
                                             : all[to]->exchange.get();
     Frame& frame = channel.frames.front();
     size_t half = frame.head.bytes / 2;
     if (!channel.half_read) {
-      channel.place = receiver->PlaceFor(from, frame.head);
+      channel.place = receiver->PlaceFor(sender, frame.head);
       if (half) memcpy(channel.place, frame.payload.data(), half);
       channel.half_read = true;
       if (frame.head.bytes) return;
     }
     if (frame.head.bytes) memcpy(channel.place + half, frame.payload.data() + half, frame.head.bytes - half);
-    from_the_dead += network.gone.count(from);
-    receiver->Arrived(from, frame.head, channel.place);
+    from_the_dead += from > kOld || network.gone.count(from);
+    receiver->Arrived(sender, frame.head, channel.place);
     channel.half_read = false;
     channel.frames.pop_front();
   }
@@ -262,6 +322,7 @@ struct Story {
       if (network.gone.count(rank)) return;
       network.from = rank;
       all[rank]->known = Bits(members);
+      all[rank]->without = entered && !members.count(newcomer);
       CHECK(all[rank]->exchange->Resume(generation, first, Contributions(*all[rank]))) << "worker " << rank;
     }
   }
@@ -310,6 +371,7 @@ struct Story {
         if (network.gone.count(rank) || all[rank]->left || IsLast(rank)) continue;
         if (all[rank]->round < kRounds) Kill(rank);
       }
+      if (deaths > 0 && Below(400) == 0) Vote();
     }
     std::set<std::vector<int>> histories;
     std::set<int> left;
@@ -319,10 +381,14 @@ struct Story {
       histories.insert(all[rank]->history);
     }
     CHECK_EQ(histories.size(), 1u) << "workers have seen different contributors";
-    int round = 0;
-    for (int seen : *histories.begin()) {
-      CHECK_EQ(seen & Bits(left), Bits(left)) << "the contribution of a worker is missing";
-      int gone = Left(round++);
+    for (int round = 0; round < kRounds; ++round) {
+      const int seen = (*histories.begin())[round];
+      std::set<int> there;
+      for (int rank : left) {
+        if (all[rank]->from <= round) there.insert(rank);
+      }
+      CHECK_EQ(seen & Bits(there), Bits(there)) << "the contribution of a worker is missing";
+      int gone = Left(round);
       auto fits = [&](int decided) { return (decided & ~gone) == seen; };
       CHECK(std::any_of(memberships.begin(), memberships.end(), fits)) << "these were never the members: " << seen;
     }
@@ -337,12 +403,14 @@ struct Story {
   std::vector<int> memberships, to_freeze, to_fence, to_resume;
   uint64_t generation = 0;
   int first = -1, lowest = -1, deaths_left = 0;
-  int deaths = 0, decisions = 0, apart = 0, from_the_dead = 0, leaves = 0;
+  int newcomer = -1, entry = -1;  // who comes, and with which round
+  bool entered = false;           // somebody has reached it
+  int deaths = 0, decisions = 0, apart = 0, from_the_dead = 0, leaves = 0, entries = 0;
 };
 
 int main(int, char** arguments) {
   setenv("DYNAMIX_ELASTIC", "1", 1);
-  int deaths = 0, decisions = 0, apart = 0, from_the_dead = 0, leaves = 0;
+  int deaths = 0, decisions = 0, apart = 0, from_the_dead = 0, leaves = 0, entries = 0;
   int begin = atoi(arguments[1]), end = begin + atoi(arguments[2]);
   for (int seed = begin; seed < end; ++seed) {
     std::unique_ptr<Story> story(new Story(seed));
@@ -353,6 +421,7 @@ int main(int, char** arguments) {
     apart += story->apart;
     from_the_dead += story->from_the_dead;
     leaves += story->leaves;
+    entries += story->entries;
   }
-  std::printf("%d %d %d %d %d\n", deaths, decisions, apart, from_the_dead, leaves);
+  std::printf("%d %d %d %d %d %d\n", deaths, decisions, apart, from_the_dead, leaves, entries);
 }
