@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -33,6 +33,7 @@ class Comm(ABC):
         on_degraded: gets every further one of them when it happens.
         elastic: how sums are brought over the loss of a worker; None: they end with it.
         left: this worker has left the others, and takes part in no sum any more.
+        late: this worker comes while the others train. It is in no sum before it has `adopt`ed what they know.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Comm(ABC):
     on_degraded: Callable[[str], None] = log.warning
     elastic: WorkerPlane | None = None
     left = False
+    late = False
 
     @abstractmethod
     def init(self) -> None:
@@ -53,6 +55,14 @@ class Comm(ABC):
 
         `rounded`: so many values at the beginning may travel in half precision, if the cluster file says so.
         """
+
+    def known(self) -> dict[str, Any]:
+        """What all workers know of their sums, in JSON's types, for one that comes late."""
+        raise NotImplementedError(f"{self.name} takes no worker that comes late")
+
+    def adopt(self, known: Mapping[str, Any]) -> None:
+        """Take over what the others know, before the first sum of a worker that comes late."""
+        raise NotImplementedError(f"{self.name} takes no worker that comes late")
 
     def allocate(self, values: int, dtype: str) -> NDArray[Any]:
         """Zeros, shape (values,): memory for a buffer that is summed fast, because roles of this host share it.

@@ -9,7 +9,9 @@ from __future__ import annotations
 import ctypes
 import importlib.metadata
 import os
+import time
 from abc import abstractmethod
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,7 +19,7 @@ from numpy.typing import NDArray
 
 from dynamix_ps.byteps_build.install import installed_info
 from dynamix_ps.comm.base import PATIENCE_S, Comm, interruptible
-from dynamix_ps.comm.elastic import ElasticWorker, is_elastic
+from dynamix_ps.comm.elastic import ElasticWorker, is_elastic, is_late
 from dynamix_ps.comm.exchange import TYPES, Exchange
 from dynamix_ps.comm.host_memory import HostMemory
 from dynamix_ps.comm.links import measure_links
@@ -26,6 +28,7 @@ from dynamix_ps.config import variables
 from dynamix_ps.errors import EnvironmentNotReady, StallError, TrainingError
 
 _RATE_WITHIN_A_HOST_BYTES_PER_S = 5e9
+_MEET_S, _ECHO_S = 60.0, 1.0
 _REQUIRED = (
     "DMLC_ROLE",
     "DMLC_NUM_WORKER",
@@ -68,9 +71,42 @@ class BytePSComm(Comm):
         server_hosts, own_host = self._exchange.hosts()
         self._shares = np.full(len(server_hosts), 1 / len(server_hosts))
         self._rate_bytes_per_s = _RATE_WITHIN_A_HOST_BYTES_PER_S
+        self._window_bytes: int | None = None  # in flight to each server; None: what the library begins with
         near = [server for server, host in enumerate(server_hosts) if host == own_host]
         self._host_memory = HostMemory(self._exchange, self.rank, near, self.gather, self._degraded)
-        self._place_by_links(server_hosts, own_host)
+        self.late = is_late()
+        if self.late:
+            self._meet([server for server, host in enumerate(server_hosts) if host])
+        else:
+            self._place_by_links(server_hosts, own_host)
+
+    def _meet(self, servers: list[int]) -> None:
+        """Wait until these servers, which hear of a worker that comes late from the scheduler, can answer it."""
+        deadline_s = time.monotonic() + _MEET_S
+        for server in servers:
+            while self._exchange.echo_s(server, 1, _ECHO_S) < 0:
+                if time.monotonic() > deadline_s:
+                    raise StallError(f"server {server} has not answered this worker, which came late, in {_MEET_S:g} s")
+
+    def known(self) -> dict[str, Any]:
+        return {
+            "numbers": self._numbers,
+            "rounded": list(self._rounded.items()),
+            "shares": self._shares.tolist(),
+            "rate_bytes_per_s": self._rate_bytes_per_s,
+            "window_bytes": self._window_bytes,
+        }
+
+    def adopt(self, known: Mapping[str, Any]) -> None:
+        self._numbers, self._rounded = dict(known["numbers"]), dict(known["rounded"])
+        self._shares, self._rate_bytes_per_s = np.array(known["shares"]), known["rate_bytes_per_s"]
+        self._limit_in_flight(known["window_bytes"])
+        self.late = False
+
+    def _limit_in_flight(self, size_bytes: int | None) -> None:
+        self._window_bytes = size_bytes
+        if size_bytes is not None:
+            self._exchange.limit_in_flight(size_bytes)
 
     def _place_by_links(self, server_hosts: list[str], own_host: str) -> None:
         """Give each server a share of the bytes that suits its host's link, the same on all workers."""
@@ -93,7 +129,7 @@ class BytePSComm(Comm):
         found = np.array([typical_rate, links.round_trip_s, *shares])
         placed = np.frombuffer(self.broadcast("shares", found.tobytes()))
         self._rate_bytes_per_s, self._shares = float(placed[0]), placed[2:]
-        self._exchange.limit_in_flight(window_bytes(self._rate_bytes_per_s, round_trip_s=float(placed[1])))
+        self._limit_in_flight(window_bytes(self._rate_bytes_per_s, round_trip_s=float(placed[1])))
 
     def _echo_s(self, server: int, size_bytes: int) -> float:
         """Seconds that so many bytes take to a server and back. Raises StallError when it does not answer."""

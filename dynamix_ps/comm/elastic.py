@@ -12,6 +12,8 @@ sums first. Round T is summed over those that are left, on all of them.
 
 A worker that leaves with a round changes nothing in it: the others then `expect` one contribution less.
 
+A worker may come late, in the place of one that is lost: all `expect` it from the same round on, with which it `enter`s.
+
 On for all roles of a run whose environment has DYNAMIX_ELASTIC=1. Sums then use no shared memory, because a worker that
 is lost would leave it locked.
 """
@@ -36,6 +38,11 @@ _KINDS = ("server", "worker", "scheduler")  # in the order of ps-lite's numbers
 def is_elastic(environ: Mapping[str, str] = os.environ) -> bool:
     """Whether workers of this run may be lost while the others go on."""
     return environ.get(variables.ELASTIC) == "1"
+
+
+def is_late(environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether this worker comes to a job that trains already, in the place of one that is lost."""
+    return is_elastic(environ) and environ.get(variables.STARTS, "0") != "0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +105,15 @@ class ElasticWorker:
             )
 
     def expect(self, contributions: int) -> None:
-        """From the next round on so many contribute, on all workers: others have left with the round before.
+        """From the next round on so many contribute, on all workers: some have come or left with the round before.
 
         For the thread that trains, between two rounds.
         """
         self._exchange.expect(contributions)
+
+    def enter(self, generation: int, round_number: int, contributions: int) -> None:
+        """Begin with this round, in which the others are, of so many members. For a worker that comes late."""
+        self._exchange.enter(generation, round_number, contributions)
 
     def next_loss(self, timeout_s: float) -> Loss | None:
         """The next role that this worker has lost; None: there is none within `timeout_s`. Sleeps without the GIL."""

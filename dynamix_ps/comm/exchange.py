@@ -37,6 +37,7 @@ _SIGNATURES = {
     "status": (c_int, (POINTER(c_uint64), POINTER(c_uint32), POINTER(c_uint64), c_int)),
     "resume": (c_int, (c_uint64, c_uint64, c_int)),
     "expect": (None, (c_int,)),
+    "enter": (None, (c_uint64, c_uint64, c_int)),
     "next_loss": (c_int, (c_double, POINTER(c_int))),
     "wait": (c_int, (c_uint32, c_double)),
     "echo": (c_double, (c_int, c_uint64, c_double)),
@@ -128,6 +129,10 @@ class Exchange:
     def expect(self, contributions: int) -> None:
         """From the next round on, sums have so many members. Between two rounds; needs `elastic`."""
         self._functions["expect"](contributions)
+
+    def enter(self, generation: int, round_number: int, contributions: int) -> None:
+        """The first round of a worker that comes late, of so many members. Before its first push; needs `elastic`."""
+        self._functions["enter"](generation, round_number, contributions)
 
     def next_loss(self, timeout_s: float) -> tuple[int, int] | None:
         """Kind and rank of the next role whose connection has ended; None: there is none within `timeout_s`."""

@@ -49,7 +49,11 @@ class WorkerPlane(Plane, Protocol):
         ...
 
     def expect(self, contributions: int) -> None:
-        """From the next round on so many workers contribute: others have left. Called between two rounds."""
+        """From the next round on so many workers contribute. Called between two rounds."""
+        ...
+
+    def enter(self, generation: int, round_number: int, contributions: int) -> None:
+        """The first round of a worker that comes late, of so many workers. Called before its first push."""
         ...
 
 

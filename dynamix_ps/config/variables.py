@@ -25,6 +25,7 @@ SHARED_MEMORY = "DYNAMIX_SHARED_MEMORY"
 HOST_SUM = "DYNAMIX_HOST_SUM"
 WIRE = "DYNAMIX_WIRE"
 ELASTIC = "DYNAMIX_ELASTIC"
+STARTS = "DYNAMIX_STARTS"
 SHM_PREFIX = "BYTEPS_SHM_PREFIX"
 
 
@@ -125,6 +126,11 @@ VARIABLES: tuple[Variable, ...] = (
         ELASTIC,
         "1: sums over BytePS go on when a worker is lost, and use no shared memory. The same for all roles.",
         f"comm.elastic, {_BYTEPS} as built here",
+    ),
+    _of_run(
+        STARTS,
+        "How often a worker of an elastic job was started before. Above 0: it comes while the others train.",
+        "comm.elastic, worker_hooks.session",
     ),
     _of_user(
         SHARED_MEMORY,

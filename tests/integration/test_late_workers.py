@@ -1,0 +1,219 @@
+"""A worker comes late to real BytePS processes, in the place of one that was killed, and is in the sums of all.
+
+Every round is made at a word of the test, so nothing depends on time.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.testbed.byteps_roles import OURS
+from benchmarks.testbed.ports import free_port
+from tests.integration.lossy_job import serve
+
+pytestmark = pytest.mark.timeout(180)
+
+WORKERS, SERVERS, VALUES = 3, 2, 300_000
+PATIENCE_S = 60.0
+
+
+def work(environment: dict[str, str], pipe: Connection) -> None:
+    """The life of a worker's process: it does what the test says, one thing after the other."""
+    os.environ.update(environment)
+    import torch
+
+    from dynamix_ps.comm.byteps_torch import TorchBytePSComm
+
+    comm = TorchBytePSComm()
+    comm.init()
+    elastic = comm.elastic
+    assert elastic is not None
+    mine, total = torch.zeros(VALUES), torch.zeros(VALUES)
+    if not comm.late:
+        comm.declare("other")
+        comm.declare("values")
+    pipe.send("ready")
+    handle = -1
+    while True:
+        command, *arguments = pipe.recv()
+        answer: Any = None
+        if command == "push":
+            mine[:] = 16.0**comm.rank
+            handle = comm.push_pull_into("values", mine, total)
+        elif command == "sum":
+            assert comm.wait(handle, PATIENCE_S), elastic.status()
+            answer = total.unique().tolist()
+        elif command == "gather":
+            answer = comm.gather_present("told", bytes([comm.rank]))
+        elif command == "known":
+            answer = comm.known()
+        elif command == "adopt":
+            comm.adopt(*arguments)
+        elif command == "end":
+            comm.shutdown()
+            pipe.send(None)
+            return
+        else:
+            answer = getattr(elastic, command)(*arguments)
+        pipe.send(answer)
+
+
+class Job:
+    """The processes, by name."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._pipes: dict[str, Connection] = {}
+        self.processes: dict[str, Any] = {}
+        self._generation = self._starts = 0
+        self._common = {
+            **OURS,
+            "DYNAMIX_ELASTIC": "1",
+            "BYTEPS_FORCE_DISTRIBUTED": "1",
+            "NVIDIA_VISIBLE_DEVICES": "0",
+            "OMP_NUM_THREADS": "1",
+            "DMLC_NUM_WORKER": str(WORKERS),
+            "DMLC_NUM_SERVER": str(SERVERS),
+            "DMLC_PS_ROOT_URI": "127.0.0.1",
+            "DMLC_NODE_HOST": "127.0.0.1",
+            "DMLC_PS_ROOT_PORT": str(free_port()),
+        }
+        forked = multiprocessing.get_context("fork")
+        for name in ("scheduler", *(f"server-{number}" for number in range(SERVERS))):
+            self._start(name, forked, serve, {**self._common, "DMLC_ROLE": name.partition("-")[0]})
+        for rank in range(WORKERS):
+            self.start_worker(rank)
+        self.expect_ready(range(WORKERS))
+
+    def start_worker(self, rank: int, starts: int = 0) -> None:
+        """`starts`: how often it was started before."""
+        self._starts += 1
+        sockets = self._folder / str(self._starts)
+        sockets.mkdir()
+        own = {"DMLC_ROLE": "worker", "DMLC_WORKER_ID": str(rank), "BYTEPS_LOCAL_RANK": "0", "BYTEPS_LOCAL_SIZE": "1"}
+        own |= {"BYTEPS_SOCKET_PATH": str(sockets), "BYTEPS_SHM_PREFIX": f"dxlate{os.getpid()}-{self._starts}-"}
+        own["DYNAMIX_STARTS"] = str(starts)
+        preloaded = multiprocessing.get_context("forkserver")
+        preloaded.set_forkserver_preload(["torch", "byteps.torch", "tests.integration.test_late_workers"])
+        self._start(f"worker-{rank}", preloaded, work, {**self._common, **own})
+
+    def _start(self, name: str, context: Any, target: Any, environment: dict[str, str]) -> None:
+        ours, theirs = context.Pipe()
+        process = context.Process(target=target, args=(environment, theirs), daemon=True)
+        process.start()
+        theirs.close()
+        self._pipes[name], self.processes[name] = ours, process
+
+    def expect_ready(self, ranks: Iterable[int]) -> None:
+        assert [self._next(f"worker-{rank}") for rank in ranks] == ["ready"] * len(list(ranks))
+
+    def _next(self, name: str) -> Any:
+        assert self._pipes[name].poll(PATIENCE_S), f"{name} says nothing"
+        return self._pipes[name].recv()
+
+    def tell(self, ranks: Iterable[int], *command: Any) -> list[Any]:
+        """What these workers answer, in their order. All do it at once."""
+        ranks = list(ranks)
+        for rank in ranks:
+            self._pipes[f"worker-{rank}"].send(command)
+        return [self._next(f"worker-{rank}") for rank in ranks]
+
+    def round(self, ranks: Iterable[int]) -> None:
+        """All of these make a round, and the sum is of all of them and of nobody else."""
+        ranks = list(ranks)
+        self.tell(ranks, "push")
+        assert self.tell(ranks, "sum") == [[float(sum(16**rank for rank in ranks))]] * len(ranks)
+
+    def kill(self, rank: int, left: list[int]) -> None:
+        """Kill a worker between two rounds, and let the others go on without it."""
+        os.kill(self.processes[f"worker-{rank}"].pid, signal.SIGKILL)
+        self.processes[f"worker-{rank}"].join(PATIENCE_S)
+        for name in ("scheduler", "server-0", "server-1"):
+            assert self._next(name) == ("lost", "worker", rank)
+        self._generation += 1
+        (first,) = {status.first_incomplete for status in self.tell(left, "freeze")}
+        for name in ("server-0", "server-1"):
+            self._pipes[name].send((self._generation, first))
+            assert self._next(name) == ("fenced", self._generation)
+        self.tell(left, "resume", self._generation, first, len(left))
+
+    def admit(self, rank: int, others: list[int]) -> None:
+        """The late worker takes part from the coming round on."""
+        (known,) = self.tell([others[0]], "known")
+        (status,) = self.tell([others[0]], "status")
+        self.tell([rank], "adopt", known)
+        self.tell([rank], "enter", self._generation, status.first_incomplete, len(others) + 1)
+        self.tell(others, "expect", len(others) + 1)
+
+    def close(self) -> None:
+        for process in self.processes.values():
+            if process.is_alive():
+                os.kill(process.pid, signal.SIGKILL)
+            process.join(PATIENCE_S)
+        for pipe in self._pipes.values():
+            pipe.close()
+
+
+@contextmanager
+def job() -> Iterator[Job]:
+    with tempfile.TemporaryDirectory(prefix="dx-late-") as folder:
+        one = Job(Path(folder))
+        try:
+            yield one
+        finally:
+            one.close()
+
+
+def test_a_worker_comes_in_the_place_of_one_that_was_killed() -> None:
+    with job() as one:
+        one.round([0, 1, 2])
+        one.kill(1, left=[0, 2])
+        one.round([0, 2])
+        one.start_worker(1, starts=1)
+        one.round([0, 2])  # it prepares beside training
+        one.expect_ready([1])
+        one.round([0, 2])
+        one.admit(1, others=[0, 2])
+        one.round([0, 1, 2])
+        told = one.tell([0, 1, 2], "gather")  # under a name that nobody had before
+        assert told == [{rank: bytes([rank]) for rank in range(WORKERS)}] * WORKERS
+        # that one is lost too, and so is the first worker; both places are taken again
+        one.kill(1, left=[0, 2])
+        one.round([0, 2])
+        one.kill(0, left=[2])
+        for rank, others in ((1, [2]), (0, [1, 2])):
+            one.start_worker(rank, starts=2)
+            one.expect_ready([rank])
+            one.round(others)
+            one.admit(rank, others)
+            one.round(sorted([rank, *others]))
+        one.tell([0, 1, 2], "end")
+        for process in one.processes.values():
+            process.join(PATIENCE_S)
+        assert {name: process.exitcode for name, process in one.processes.items()} == dict.fromkeys(one.processes, 0)
+
+
+def test_one_that_comes_and_is_gone_again_at_once_harms_nobody() -> None:
+    """Servers and scheduler may hear of it after its end."""
+    with job() as one:
+        one.kill(1, left=[0, 2])
+        for _ in range(3):
+            one.start_worker(1, starts=1)
+            os.kill(one.processes["worker-1"].pid, signal.SIGKILL)
+            one.processes["worker-1"].join(PATIENCE_S)
+        one.round([0, 2])
+        one.start_worker(1, starts=2)
+        one.expect_ready([1])
+        one.admit(1, others=[0, 2])
+        one.round([0, 1, 2])
+        one.tell([0, 1, 2], "end")
