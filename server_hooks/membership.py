@@ -12,7 +12,7 @@ from dynamix_ps.comm.plane import ServerPlane
 from dynamix_ps.config import variables
 from dynamix_ps.config.load import load_config
 from dynamix_ps.errors import UsageError
-from dynamix_ps.membership.messages import Fence, Fenced, FromCoordinator, Process, ToCoordinator
+from dynamix_ps.membership.messages import Fence, Fenced, FromCoordinator, Process, Processes, ToCoordinator
 from dynamix_ps.rpc.access import ArbitratorAccess
 from dynamix_ps.rpc.encryption import certificates_for
 from dynamix_ps.rpc.member import Member
@@ -26,6 +26,7 @@ class ServerMember:
     def __init__(self, access: ArbitratorAccess, process: Process, plane: ServerPlane) -> None:
         self._plane = plane
         self._generation = 0
+        self._workers: Processes = frozenset()  # that may push, by the newest fence
         self._closing = threading.Event()
         self._member = Member(access, process, self._act)
         self._watch = threading.Thread(target=self._watch_losses, name="dynamix-losses", daemon=True)
@@ -45,11 +46,20 @@ class ServerMember:
         while not self._closing.is_set():
             loss = self._plane.next_loss(_LOOK_S)
             if loss is not None and loss.kind == "worker":
-                self._member.suspect(loss.kind, loss.rank)
+                self._suspect(loss.rank)
+
+    def _suspect(self, slot: int) -> None:
+        """The worker in this slot, unless its loss is decided already: then another one may come in its place."""
+        if not self._workers:
+            self._member.suspect("worker", slot)
+        for worker in self._workers:
+            if worker.slot == slot:
+                self._member.suspect("worker", slot, worker.incarnation)
 
     def _act(self, message: FromCoordinator) -> Iterable[ToCoordinator]:
         if not isinstance(message, Fence):
             return []
+        self._workers = message.workers
         if message.generation > self._generation:
             self._generation = message.generation
             self._plane.fence(message.generation, message.first_round)

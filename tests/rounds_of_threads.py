@@ -122,13 +122,21 @@ class RoundWorker(_Plane):
         for server in again:
             self._push(server)
 
+    def status(self) -> At:
+        with self._changed:
+            return At(self.done)
+
     def expect(self, contributions: int) -> None:
         with self._changed:
-            assert not self._pushed, "within a round"
+            assert not self._pushed, "between two rounds"
             self._expected = contributions
 
+    def enter(self, generation: int, round_number: int, contributions: int) -> None:
+        with self._changed:
+            self._generation, self.done, self._expected = generation, round_number, contributions
+
     def _train(self) -> None:
-        for number in range(self.rounds):
+        for number in range(self.done, self.rounds):
             self._before(number)
             for server in range(len(self._servers)):
                 with self._changed:

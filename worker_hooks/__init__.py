@@ -21,6 +21,7 @@
   trailer          the values after the gradients, from which all workers learn the same
   plan_switch      all workers change plans at the same iteration
   departures       who leaves the job on notice, and with which sum
+  entries          which workers enter it while it trains, and with which iteration
   units            what sizes are worth where losses are means over tokens
   learning_rate    the factor on the learning rate: it follows the global batch, times what was decided
   rate_guard       takes the weights back and halves the learning rate when the loss rises
@@ -37,6 +38,9 @@ Before, between and after the iterations
   attached_model   how it joins the other workers, and how it leaves
   evaluated_model  what is measured beside the iterations
   leaving_model    how workers leave it on notice
+  entering_model   how workers enter it while the others train
+  arrival          the way of the state to a worker that enters
+  handover         what such a worker gets beside the state
   resumable_model  how its state is saved and comes back
   framework        what a hook for another framework implements
   settings         what the environment tells a worker

@@ -11,6 +11,8 @@ import io
 import itertools
 import logging
 import sys
+import zlib
+from abc import abstractmethod
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,6 +25,7 @@ from worker_hooks.batches import NOTHING_READ, Batches, BatchStream, StreamWorke
 from worker_hooks.checkpoint import Position, newest_valid_checkpoint
 from worker_hooks.data_source import DataSetSource, DataSource
 from worker_hooks.departures import Departures
+from worker_hooks.entries import Entries
 from worker_hooks.iteration import IterationInFlight
 from worker_hooks.learning_rate import LearningRate
 from worker_hooks.memory_ceiling import MemoryCeiling
@@ -45,7 +48,9 @@ from worker_hooks.start import (
     check_parameters,
     check_place,
     check_unit,
+    looked_at,
     of_every_worker,
+    own_lengths,
     plan_for,
     resized,
 )
@@ -83,25 +88,33 @@ class AttachedModel(PositionedModel):
 
         self._check_possible()
         self._prefix = prefix = f"dynamix.{next(_attached)}"
-        check_frameworks(comm, f"{prefix}.frameworks", self.framework)
-        check_data_sets(comm, f"{prefix}.data", self._source)
-        self._lengths = agreed_lengths(comm, f"{prefix}.lengths", lengths, self._source, settings.unit)
-        self._lag = max(of_every_worker(comm, f"{prefix}.depth", self._source.depth))
+        late = comm.late  # then it takes part in no sum before it knows what the others do
+        if late:
+            self._look = looked_at(self._source)
+            self._lengths, self._lag = own_lengths(lengths, self._source, settings.unit), self._source.depth
+        else:
+            check_frameworks(comm, f"{prefix}.frameworks", self.framework)
+            self._look = check_data_sets(comm, f"{prefix}.data", self._source)
+            self._lengths = agreed_lengths(comm, f"{prefix}.lengths", lengths, self._source, settings.unit)
+            self._lag = max(of_every_worker(comm, f"{prefix}.depth", self._source.depth))
         self._loaders = 1  # so far
         self._lay_out()
-        check_parameters(comm, f"{prefix}.parameters", self._described_parameters())
+        if not late:
+            check_parameters(comm, f"{prefix}.parameters", self._described_parameters())
         self._exchange = self._make_exchange(prefix)
         self._evaluation_key = f"{prefix}.evaluation"
         comm.declare(self._evaluation_key)
 
         size = batch_size or self._source.batch_size or FIRST_SIZE
-        own_sizes = self._workers.by_slot(of_every_worker(comm, f"{prefix}.size", size))
-        self._fresh = self._fresh_start(settings.first_plan(own_sizes), own_seed)
-        start = self._same_start(prefix)
+        sizes = (size,) * comm.size if late else of_every_worker(comm, f"{prefix}.size", size)
+        self._fresh = self._fresh_start(settings.first_plan(self._workers.by_slot(sizes)), own_seed)
+        start = self._arrive() if late else self._same_start(prefix)
         if start.seed != own_seed:
             whose = "the checkpoint's" if settings.resume else "rank 0's"
             logger.warning("worker %d: seed %d is not used, %s is: %d", self.rank, own_seed, whose, start.seed)
         self._place(start)
+        if late:
+            self._catch_up()
 
         session.start(self._sizes_here, start.iteration, f"{self.framework} {self.framework_version}")
         if detail := getattr(self._source.dataset, "degraded", None):  # it says that it is not what was asked for
@@ -116,6 +129,19 @@ class AttachedModel(PositionedModel):
         ceiling = MemoryCeiling(at_once, settings.memory == "auto")
         self._memory = self._make_memory(ceiling, partial(self._degraded, "memory"))
         atexit.register(self.close)
+
+    @abstractmethod
+    def _arrive(self) -> Position:
+        """Where the others are, for a worker that comes late; waits until they have taken it in."""
+
+    @abstractmethod
+    def _catch_up(self) -> None:
+        """After `_arrive` and `_place`: go on where the others are."""
+
+    @property
+    def _lengths_code(self) -> int:
+        """Checksum of the tokens of the samples; 0 where sizes are in samples."""
+        return 0 if self._lengths is None else zlib.crc32(self._lengths.tobytes())
 
     def _fresh_start(self, first_plan: Plan, seed: int) -> Position:
         """Where this training begins if it resumes nothing."""
@@ -249,11 +275,11 @@ class AttachedModel(PositionedModel):
         self._rate = LearningRate(
             settings.lr_rule, self._reference_batch, self.size, start.noise, settings.decides_rate, start.lr_guard
         )
-        tell = partial(self._degraded, "learning rate")
-        self._guard = RateGuard(self._rate, tell) if settings.decides_rate else None
+        self._guard = self._make_guard()
         self._worth = SizeWorth(start.units)
         self._now = IterationInFlight()
         self._departures = Departures(settings.min_workers or 1)
+        self._entries = Entries()
         self._asked = ScriptLimits()
         self._applied_version = start.plan.version
         self._stall = StallWatch(self.rank, reporter, settings.timeouts)
@@ -262,6 +288,10 @@ class AttachedModel(PositionedModel):
         self._observer = TrainingObserver(here, reporter, account, settings, start, self._watch)
         self._unclaimed = dict(start.registered)  # states of objects that the script has not registered yet
         self._start_hyperparameters = self._hyperparameters()
+
+    def _make_guard(self) -> RateGuard | None:
+        tell = partial(self._degraded, "learning rate")
+        return RateGuard(self._rate, tell) if self._settings.decides_rate else None
 
     def _batches_from(self, start: Position) -> Batches:
         """Raises TrainingError if `start` is no place in this data."""
@@ -301,7 +331,7 @@ class AttachedModel(PositionedModel):
                 "checkpoint",
                 f"it has the state of {names}, which neither run.register() nor ema_decay asks for; it is not used",
             )
-        self._session.connect(self._switch.newest_scheduled)
+        self._session.connect(self._switch.held)
 
     def _degraded(self, what: str, detail: str) -> None:
         self._session.reporter.tell("degraded", {"what": what, "detail": detail})

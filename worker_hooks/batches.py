@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -119,6 +119,16 @@ class Batches(ABC):
             "come again; resume from a checkpoint, or pass a data set with len(d) and d[i]"
         )
 
+    def packed(self) -> list[Any]:
+        """What is owed later, because batches before it were prepared: in JSON's types, for a worker that enters.
+
+        Raises TrainingError where no worker can enter.
+        """
+        raise TrainingError("a worker enters a training over a stream, whose samples have no numbers")
+
+    def take_over(self, packed: Iterable[Any]) -> None:  # noqa: B027  # most cannot
+        """Go on from what `packed` returned on another worker, in the first loop."""
+
     def resumable(self, cursor: Cursor, iteration: int) -> tuple[Cursor, ShardsLeft | None]:
         """Where a resume begins if training is at `cursor` and `iteration` is next, and what is left there of the
         shards of a stream."""
@@ -150,6 +160,7 @@ class BatchStream(Batches):
         self._plan_at = plan_at
         self.length, self.seed = sampler.length, sampler.seed
         self._missed: list[tuple[int, tuple[Range, ...]]] = []  # each with the iteration from which on it is owed
+        self._taken_over = False  # from workers that have prepared batches
 
     def batches_per_pass(self, sizes: Sequence[int]) -> int:
         return self._sampler.batches_per_pass(sizes)
@@ -158,7 +169,9 @@ class BatchStream(Batches):
         self, cursor: Cursor, iteration: int, last_epoch: int | None, last_iteration: int | None
     ) -> Iterator[Batch]:
         pending = tuple(chain.from_iterable(ranges for first, ranges in self._missed if first >= iteration))
-        self._missed = [(iteration, pending)]  # until a batch is used that comes after them
+        if not self._taken_over:  # nothing is prepared, on any worker
+            self._missed = [(iteration, pending)]  # until a batch is used that comes after them
+        self._taken_over = False
         self._source.forget(cursor.owing(pending).complete_epochs)
         planned: deque[Batch] = deque()  # without their data
         refused: list[TrainingError] = []  # an order that cannot be, found while batches before it are still to come
@@ -196,3 +209,10 @@ class BatchStream(Batches):
 
     def resumable(self, cursor: Cursor, iteration: int) -> tuple[Cursor, ShardsLeft | None]:
         return cursor.owing(chain.from_iterable(ranges for first, ranges in self._missed if first >= iteration)), None
+
+    def packed(self) -> list[Any]:
+        return [[first, [list(one) for one in ranges]] for first, ranges in self._missed]
+
+    def take_over(self, packed: Iterable[Any]) -> None:
+        self._missed = [(first, tuple(Range(*one) for one in ranges)) for first, ranges in packed]
+        self._taken_over = True

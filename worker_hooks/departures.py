@@ -10,7 +10,7 @@ it is the same on all workers.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Sequence
 
 from worker_hooks.agreement import name_workers
 
@@ -49,6 +49,19 @@ class Departures:
             return []
         self._empty_from |= dict.fromkeys(new, empty_from)
         return new
+
+    def packed(self) -> list[list[int]]:
+        """In JSON's types, for a worker that enters."""
+        return [list(one) for one in self._empty_from.items()]
+
+    def take_over(self, packed: Iterable[Sequence[int]]) -> None:
+        """Go on from what `packed` returned on another worker."""
+        self._empty_from = {slot: first for slot, first in packed}
+
+    def forget(self, slots: Collection[int]) -> None:
+        """Other workers enter in their places."""
+        for slot in slots:
+            self._empty_from.pop(slot, None)
 
     def staying(self, present: Collection[int]) -> list[int]:
         """Those of the workers in a sum that do not leave."""

@@ -16,23 +16,26 @@ from dynamix_ps.comm.plane import WorkerPlane
 from dynamix_ps.errors import PeerLostError
 from dynamix_ps.membership.messages import (
     Ended,
+    Enter,
     Freeze,
     FromCoordinator,
     Leave,
     LeaveAsked,
     Process,
+    Processes,
+    Ready,
     Refused,
     Resume,
     Status,
     ToCoordinator,
 )
-from dynamix_ps.messages import Registration
 from dynamix_ps.rpc.access import ArbitratorAccess
 from dynamix_ps.rpc.member import Member
 from worker_hooks.failure import exit_now
 
 logger = logging.getLogger("dynamix")
 _LOOK_S = 0.5  # a thread that waits for losses sees so often whether it is to end
+_AGAIN = "it must be started again"
 
 
 class WorkerMember:
@@ -42,6 +45,7 @@ class WorkerMember:
         process: this worker.
         plane: its sums.
         workers: that the job begins with.
+        late: it comes while the others train, and takes part from `begin` on.
         asked: called when somebody asks that this worker leaves.
         replaced: called, with the reason, when the others go on without this worker. It ends the process.
     """
@@ -54,13 +58,18 @@ class WorkerMember:
         workers: int,
         asked: Callable[[], None] = lambda: None,
         replaced: Callable[[str], None] | None = None,
+        late: bool = False,
     ) -> None:
         self._plane, self._process = plane, process
         self._asked, self._replaced = asked, replaced or _end
-        self._generation = 0
-        self._mu = threading.Lock()  # of the two below, and so that the plane is told of both in one order
-        self._members = frozenset(range(workers))  # slots of those that are not lost
-        self._left: frozenset[int] = frozenset()  # slots of those whose last round this worker has completed
+        self._mu = threading.Lock()  # of all below, and so that the plane is told of it in one order
+        self._generation = self._frozen = 0  # newest decision, and newest change for which it has named its round
+        self._late = late
+        self._planned = {slot: Process("worker", slot, "") for slot in range(workers)}  # who has which slot
+        self._gone: Processes = frozenset()  # by the newest decision
+        self._left: set[int] = set()  # slots of those whose last round this worker has completed
+        self._refused: Processes = frozenset()  # newcomers that had no state at a decision
+        self._entries: dict[int, Process] = {}  # by version, all that were ever offered
         self._closing = threading.Event()
         self._member = Member(access, process, self._act)
         self._watch = threading.Thread(target=self._watch_losses, name="dynamix-losses", daemon=True)
@@ -81,15 +90,53 @@ class WorkerMember:
         All workers call it between the same two rounds, so they need no word of the coordinator.
         """
         with self._mu:
-            self._left |= frozenset(slots)
-            self._plane.expect(len(self._members - self._left))
+            self._left.update(slots)
+            self._plane.expect(len(self._present()))
+
+    def suspect(self, process: Process) -> None:
+        """It cannot be reached. Never blocks."""
+        self._member.suspect(process.role, process.slot, process.incarnation)
+
+    def entries(self) -> dict[int, Process]:
+        """The processes that were offered so far, by version."""
+        with self._mu:
+            return dict(self._entries)
+
+    def take_in(self, entering: Collection[Process]) -> tuple[list[Process], int]:
+        """These workers take part from the coming round on. Between two rounds, in the thread that trains.
+
+        Returns who is planned for this round, and the newest decision on losses.
+        """
+        with self._mu:
+            for one in entering:
+                self._planned[one.slot] = one
+                self._left.discard(one.slot)
+            self._plane.expect(len(self._present()))
+            return self._present(), self._generation
+
+    def begin(self, planned: Collection[Process], generation: int, round_number: int) -> None:
+        """This worker has the state before a round: that of a worker that has begun it by this decision on losses.
+
+        Raises PeerLostError if another decision is under way: the others go on without a worker that had no state then.
+        """
+        with self._mu:
+            if self._frozen > generation or self._generation != generation:
+                raise PeerLostError(f"workers were lost while this one got the state of the training; {_AGAIN}")
+            self._planned = {one.slot: one for one in planned}
+            self._plane.enter(generation, round_number, len(self._present()))
+            self._late = False
+        self._member.tell(Ready())
+
+    def _present(self) -> list[Process]:
+        """The workers that are in the coming round."""
+        return [one for slot, one in self._planned.items() if slot not in self._left and one not in self._gone]
 
     def close(self) -> None:
         """All others have this worker's last sum: leave them. Waits a few seconds at most."""
         if self._closing.is_set():
             return
         self._closing.set()
-        self._member.close(Leave())
+        self._member.close(None if self._late else Leave())
         self._watch.join(2 * _LOOK_S)
 
     def _watch_losses(self) -> None:
@@ -101,35 +148,58 @@ class WorkerMember:
     def _act(self, message: FromCoordinator) -> Iterable[ToCoordinator]:
         match message:
             case Freeze(generation):
-                return [Status(generation, self._plane.freeze().first_incomplete)]
+                return [Status(generation, self._freeze(generation))]
             case Resume():
                 self._resume(message)
+            case Enter(entry):
+                with self._mu:
+                    self._entries[entry.version] = entry.process
             case LeaveAsked():
                 self._asked()
             case Refused(_, reason) | Ended(reason) if not self._closing.is_set():
                 self._replaced(reason)
         return []
 
-    def _resume(self, resume: Resume) -> None:
-        """Sums go on with those that are left, if all servers are: else they stay frozen until the job ends."""
-        if resume.generation <= self._generation or any(one.role == "server" for one in resume.gone):
-            return
-        self._generation = resume.generation
+    def _freeze(self, generation: int) -> int | None:
+        """The first incomplete round, which none completes from now on; none before this worker has the state."""
         with self._mu:
-            self._members = frozenset(worker.slot for worker in resume.founders - resume.gone)
-            count = len(self._members - self._left)
-            self._plane.resume(resume.generation, resume.first_round, count)
+            self._frozen = max(self._frozen, generation)
+            return None if self._late else self._plane.freeze().first_incomplete
+
+    def _resume(self, resume: Resume) -> None:
+        """Sums go on with those that are left, if all servers are: else they stay frozen until the job ends.
+
+        Newcomers without the state of the training are not among them: who would have given it to them may be lost.
+        """
+        with self._mu:
+            self._entries.update({entry.version: entry.process for entry in resume.entries})
+            if resume.generation <= self._generation or any(one.role == "server" for one in resume.gone):
+                return
+            if not self._generation:
+                self._planned = {one.slot: one for one in resume.founders}
+            self._refused |= resume.without_state
+            self._generation, self._gone = resume.generation, resume.gone | self._refused
+            if not self._late:
+                self._plane.resume(resume.generation, resume.first_round, len(self._present()))
+            count, refused = len(self._present()), self._process in self._refused
         logger.info("generation %d: %d workers from round %d", resume.generation, count, resume.first_round)
+        if refused:
+            self._replaced(f"workers were lost before it had the state of the training; {_AGAIN}")
 
 
 def become_member(
-    access: ArbitratorAccess, me: Registration, plane: WorkerPlane, workers: int, asked: Callable[[], None]
+    access: ArbitratorAccess,
+    me: Process,
+    plane: WorkerPlane,
+    workers: int,
+    asked: Callable[[], None],
+    late: bool = False,
 ) -> WorkerMember:
     """Follow changes of membership until this process ends, which leaves the others before it leaves the data plane.
 
-    `workers` and `asked` are those of `WorkerMember`.
+    The arguments are those of `WorkerMember`.
     """
-    member = WorkerMember(access, Process("worker", me.rank, me.incarnation), plane, workers, asked)
+    member = WorkerMember(access, me, plane, workers, asked, late=late)
     member.start()
     atexit.register(member.close)
     return member

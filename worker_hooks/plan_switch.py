@@ -8,9 +8,10 @@ unanimous yet.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
 from functools import lru_cache
+from typing import Any
 
 from dynamix_ps.apportion import apportion
 from dynamix_ps.config.schema import Keep
@@ -57,7 +58,8 @@ class PlanSwitch:
     A plan agreed in the sum of iteration t takes effect at t + 1 + `lag`, where `lag` is how many batches
     are prepared ahead (their sizes are already fixed). Every worker must use the same lag; a worker may prepare fewer.
 
-    Workers that are missing in a sum, or leave by it, get no samples from then on, with the same lag.
+    Workers that are missing in a sum, or leave by it, get no samples from then on, with the same lag. Those that enter
+    by it get some.
 
     Args:
         bounds: (smallest, largest) size of every worker; none: there are no bounds.
@@ -74,6 +76,11 @@ class PlanSwitch:
         self.newest_scheduled = plan
         self._held = plan
         self._scheduled = [(0, plan)]  # (first iteration, plan), rising; the first one is in force
+
+    @property
+    def held(self) -> Plan:
+        """The newest plan that this worker holds, as the arbitrator made it."""
+        return self._held
 
     def vote(self, newest: Plan | None) -> Plan:
         """The plan to vote for in this iteration: the newest one held. Never goes back to an older one."""
@@ -96,16 +103,59 @@ class PlanSwitch:
         self._without.update(ranks)
         self._schedule(iteration, self.newest_scheduled)
 
+    def take_in(self, iteration: int, ranks: Iterable[int], first_sizes: Sequence[int]) -> None:
+        """These workers enter by the sum of `iteration`. Each gets what it had at first, compared with the others.
+
+        Args:
+            first_sizes: of every worker.
+        """
+        ranks = sorted(ranks)
+        self._without.difference_update(ranks)
+        plan = self.newest_scheduled
+        others = [rank for rank, size in enumerate(plan.batch_sizes) if size and rank not in ranks]
+        scale = plan.global_batch / sum(first_sizes[rank] for rank in others)
+        weights = [float(size) for size in plan.batch_sizes]
+        for rank in ranks:
+            weights[rank] = first_sizes[rank] * scale
+        total = plan.global_batch
+        if self._keep != "global":
+            total = round(total * (1 + len(ranks) / len(others)))
+        self._put(iteration, shared_out(plan, total, weights, self._allowed(total, len(weights))))
+
+    def packed(self) -> dict[str, Any]:
+        """In JSON's types, for a worker that enters."""
+        return {
+            "held": asdict(self._held),
+            "scheduled": [[first, asdict(plan)] for first, plan in self._scheduled],
+            "without": sorted(self._without),
+        }
+
+    def take_over(self, packed: Mapping[str, Any]) -> None:
+        """Go on from what `packed` returned on another worker."""
+        self._held = _plan_of(packed["held"])
+        self._scheduled = [(first, _plan_of(plan)) for first, plan in packed["scheduled"]]
+        self._without = set(packed["without"])
+        self.newest_scheduled = self._scheduled[-1][1]
+
+    def _allowed(self, total: int, count: int) -> list[tuple[int, int]]:
+        bounds = self._bounds or [(0, total)] * count
+        return [(0, 0) if rank in self._without else own for rank, own in enumerate(bounds)]
+
     def _schedule(self, iteration: int, plan: Plan) -> None:
         if self._without:
             sizes = [0 if rank in self._without else size for rank, size in enumerate(plan.batch_sizes)]
             total = sum(sizes) if self._keep != "global" and any(sizes) else plan.global_batch
-            bounds = self._bounds or [(0, total)] * len(sizes)
-            allowed = [(0, 0) if rank in self._without else own for rank, own in enumerate(bounds)]
-            plan = shared_out(plan, total, sizes, allowed)
+            plan = shared_out(plan, total, sizes, self._allowed(total, len(sizes)))
+        self._put(iteration, plan)
+
+    def _put(self, iteration: int, plan: Plan) -> None:
         self.newest_scheduled = plan
         self._scheduled.append((iteration + 1 + self.lag, plan))
 
     def plan_at(self, iteration: int) -> Plan:
         """The plan in force at `iteration`, which may be up to `lag` iterations ahead of the last sum's next one."""
         return next(plan for first, plan in reversed(self._scheduled) if first <= iteration)
+
+
+def _plan_of(packed: Mapping[str, Any]) -> Plan:
+    return Plan(**{**packed, "batch_sizes": tuple(packed["batch_sizes"])})

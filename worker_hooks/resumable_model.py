@@ -13,13 +13,13 @@ from typing import Any
 
 from dynamix_ps.errors import CheckpointError, TrainingError
 from worker_hooks.checkpoint import FORMAT, KEPT, Position, check_format, save_checkpoint
-from worker_hooks.leaving_model import LeavingModel
+from worker_hooks.entering_model import EnteringModel
 from worker_hooks.saved_fields import read_table
 from worker_hooks.session import Session
 from worker_hooks.termination import TERMINATION
 
 
-class ResumableModel(LeavingModel):
+class ResumableModel(EnteringModel):
     """An attached model with `register`, `state_dict`, `load_state_dict` and `save`."""
 
     def __init__(

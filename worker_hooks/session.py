@@ -20,16 +20,21 @@ import time
 import uuid
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from dynamix_ps.comm import Comm, open_comm
+from dynamix_ps.comm.peers import PeerListener
+from dynamix_ps.config import variables
+from dynamix_ps.membership.messages import Process, started_worker
 from dynamix_ps.messages import Plan, Registration
 from dynamix_ps.metrics.network.connection import Connection
 from dynamix_ps.metrics.network.monitor import NetworkMonitor
 from dynamix_ps.metrics.network.own_sockets import opened_between, own_sockets
 from dynamix_ps.metrics.system import SystemSampler
 from dynamix_ps.run_record.run_folder import RunFolder
+from worker_hooks.arrival import give, received
 from worker_hooks.failure import leave
+from worker_hooks.handover import Handover
 from worker_hooks.launched import fixed_sizes_note, waiting_note
 from worker_hooks.membership import WorkerMember, become_member
 from worker_hooks.observe.account import RunAccount
@@ -141,11 +146,60 @@ class Session:
             self._reporter.connect(access, me, self.settings.bounds or ())
             if self.comm.elastic is not None and self.comm.name not in _members:
                 _members[self.comm.name] = become_member(
-                    access, me, self.comm.elastic, self.workers.count, TERMINATION.leave
+                    access, self._process(), self.comm.elastic, self.workers.count, TERMINATION.leave
                 )
         else:
             self.reporter.event("degraded", what="arbitrator", detail="no address given; batch sizes stay as they are")
             logger.warning("mode %s but no arbitrator address: batch sizes stay as they are", self.settings.mode)
+
+    def _process(self, address: str = "") -> Process:
+        """This worker, by the name that the launcher knows it by, where there is one."""
+        starts = variables.get(variables.STARTS)
+        if starts is not None:
+            return started_worker(self.comm.rank, int(starts), address)
+        return Process("worker", self.comm.rank, uuid.uuid4().hex, address)
+
+    def arrive(self) -> tuple[Handover, BinaryIO]:
+        """Wait until the others have taken this worker in, which comes late; return what it needs of them.
+
+        Raises PeerLostError if they are lost.
+        """
+        access, elastic = self.settings.arbitrator, self.comm.elastic
+        assert access is not None and elastic is not None, "a late worker is one of an elastic job"
+        listener = PeerListener(
+            variables.get("DMLC_NODE_HOST") or socket.gethostname(), access.token, access.certificates
+        )
+        try:
+            _members[self.comm.name] = become_member(
+                access, self._process(listener.address), elastic, self.workers.count, TERMINATION.leave, late=True
+            )
+            return received(listener)
+        finally:
+            listener.close()
+
+    def begin(self, planned: Collection[Process], generation: int, round_number: int) -> None:
+        """This worker, which came late, is where the others are. Raises PeerLostError if they are elsewhere by now."""
+        _members[self.comm.name].begin(planned, generation, round_number)
+
+    def offered(self) -> dict[int, Process]:
+        """Who may enter, by version of the entry, as far as this worker has heard."""
+        member = _members.get(self.comm.name)
+        return {} if member is None else member.entries()
+
+    def take_in(self, entering: Collection[Process]) -> tuple[list[Process], int]:
+        """These workers are in the coming sum. All workers say so between the same two sums.
+
+        Returns who is planned for it, and the newest decision on losses.
+        """
+        return _members[self.comm.name].take_in(entering)
+
+    def give_state(self, newcomer: Process, handover: Handover, write: Callable[[BinaryIO], None]) -> bool:
+        """Give a newcomer what it needs. Returns whether it has it; if not, the others are told that it is gone."""
+        assert self.settings.arbitrator is not None
+        given = give(self.settings.arbitrator, newcomer, handover, write)
+        if not given:
+            _members[self.comm.name].suspect(newcomer)
+        return given
 
     @property
     def may_leave(self) -> bool:

@@ -39,8 +39,16 @@ def check_frameworks(comm: Comm, key: str, framework: str) -> None:
         raise TrainingError(f"workers of one job need one framework, found {found}; start them with one script")
 
 
-def check_data_sets(comm: Comm, key: str, source: DataSource) -> None:
+def looked_at(source: DataSource) -> Fingerprint:
+    """What a worker that cannot ask the others knows of its data set. Raises TrainingError if it is unusable."""
+    source.check()
+    return fingerprint(source.samples_compared, source.fetch, FETCHES[-1])
+
+
+def check_data_sets(comm: Comm, key: str, source: DataSource) -> Fingerprint:
     """Raises TrainingError, on every worker, unless all have the same data set, of a kind that the hook can use.
+
+    Returns what this worker knows of it.
 
     Two fetches of a few samples show which fields are random. Where workers seem to differ, more fetches make sure that
     the difference is none by chance: a random field that came out alike twice. Collective.
@@ -48,7 +56,7 @@ def check_data_sets(comm: Comm, key: str, source: DataSource) -> None:
     comm.declare(key)
     if comm.size == 1:
         source.check()
-        return
+        return Fingerprint(0, ())
     for times in FETCHES:
         found, refused = Fingerprint(0, ()), None
         try:
@@ -66,7 +74,7 @@ def check_data_sets(comm: Comm, key: str, source: DataSource) -> None:
             raise TrainingError(f"the data set of worker {rank} is refused; its log says why")
         differing = difference(rows, found.names)
         if not differing:
-            return
+            return found
     raise TrainingError(
         f"the data sets of the workers differ: {differing}; give every worker the whole data set, in the same order "
         "and made with the same seed: the hook gives each worker its part of every batch"
@@ -81,6 +89,22 @@ def of_every_worker(comm: Comm, key: str, number: int) -> tuple[int, ...]:
     return tuple(int(each) for each in comm.total(key, mine))
 
 
+def own_lengths(lengths: Any, source: DataSource, unit: Unit) -> NDArray[np.int64] | None:
+    """Tokens of every sample of the data set, int64; none where sizes are in samples. Raises TrainingError."""
+    if unit == "samples":
+        return None
+    found, problem = _whole_numbers(lengths, len(source.dataset))
+    if problem:
+        raise _no_lengths(unit, problem)
+    return found
+
+
+def _no_lengths(unit: Unit, problem: str) -> TrainingError:
+    return TrainingError(
+        f"batch.unit is {unit} in the cluster file, so attach() needs lengths=, the tokens of every sample: {problem}"
+    )
+
+
 def agreed_lengths(comm: Comm, key: str, lengths: Any, source: DataSource, unit: Unit) -> NDArray[np.int64] | None:
     """Tokens of every sample of the data set, int64; none where sizes are in samples. Collective.
 
@@ -91,10 +115,7 @@ def agreed_lengths(comm: Comm, key: str, lengths: Any, source: DataSource, unit:
     found, problem = _whole_numbers(lengths, len(source.dataset))
     told = comm.gather(key, (problem or f"{zlib.crc32(found.tobytes()):08x}").encode())
     if problem or any(b" " in one for one in told):
-        raise TrainingError(
-            f"batch.unit is {unit} in the cluster file, so attach() needs lengths=, the tokens of every sample: "
-            f"{problem or 'another worker got wrong ones'}"
-        )
+        raise _no_lengths(unit, problem or "another worker got wrong ones")
     if len(set(told)) > 1:
         raise TrainingError(
             "lengths= of attach() differs between workers; give every worker those of the whole data set"

@@ -9,6 +9,7 @@ It needs no message of its own. Layout, in the float type of the buffer, summed 
     lasted         seconds of the iteration before                                           1
     saves          1: the leader would write a checkpoint if a worker ended                  1
     votes          bits of the newest plan held (plan_switch.py)                       VERSION_BITS
+    entries        bits of the newest entry into the job that is held (entries.py)     VERSION_BITS
     members        incarnation of the worker in slot i; 0: the slot is empty                  N
     ending         1 in the slot of a worker that ends after this iteration, by SIGTERM       N
     leaving        1 in the slot of a worker that votes to leave the job (departures.py)      N
@@ -40,7 +41,8 @@ from numpy.typing import NDArray
 from worker_hooks.plan_switch import VERSION_BITS, agreed_version, version_bits
 
 _VOTES = 6
-_SLOTS = _VOTES + VERSION_BITS  # the parts with one value per worker begin here
+_ENTRIES = _VOTES + VERSION_BITS
+_SLOTS = _ENTRIES + VERSION_BITS  # the parts with one value per worker begin here
 _PARTS = 15
 
 
@@ -62,6 +64,7 @@ class Contribution(NamedTuple):
     leaving: bool = False
     saves: bool = False  # only the leader's travels
     member: int = 1  # incarnation of the worker, above 0
+    entry_version: int = 0  # of the newest entry into the job that it holds
     units: float = 0.0  # that its loss is a mean over, where these are not samples
     stream: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 0.0)  # what it tells of its reading
 
@@ -85,6 +88,7 @@ class GlobalView(NamedTuple):
     ending_ranks: tuple[int, ...] = ()  # of workers that end after this iteration, by SIGTERM
     leaving_ranks: tuple[int, ...] = ()  # of workers that vote to leave the job
     saves: bool = False  # whether the leader would write a checkpoint then
+    agreed_entry: int | None = None  # version of an entry into the job that all hold as their newest
     units: tuple[float, ...] = ()  # of every worker; zeros where losses are means over samples
     stream: tuple[tuple[float, float, float, float], ...] = ()  # of every worker
 
@@ -127,7 +131,7 @@ def encode(
     A broken loss becomes a 1 in `broken`.
 
     Args:
-        mine: of the workers of this process, from worker `rank` on. They hold the same plan.
+        mine: of the workers of this process, from worker `rank` on. They hold the same plan and the same entry.
         present: for every parameter whether this process has a gradient.
         leads: whether the leader is one of them.
     """
@@ -145,7 +149,7 @@ def encode(
         who = one.member, float(one.ending), float(one.leaving)
         told = (one.samples, grad_sq, one.waited_s, broken, one.doing, *one.weights, one.units, *one.stream)
         slots[place::workers] = who + told
-    votes = version_bits(first.plan_version)
+    votes = version_bits(first.plan_version) + version_bits(first.entry_version)
     begin = _SLOTS + _PARTS * workers
     out[:begin] = [
         loss,
@@ -175,7 +179,8 @@ def decode(total: NDArray[np.floating[Any]], workers: int) -> GlobalView:
         samples=samples,
         loss=loss if samples else math.nan,
         accuracy=correct / judged if judged else math.nan,
-        agreed_version=agreed_version(values[_VOTES:_SLOTS], count),
+        agreed_version=agreed_version(values[_VOTES:_ENTRIES], count),
+        agreed_entry=agreed_version(values[_ENTRIES:_SLOTS], count),
         worker_samples=tuple(map(round, sizes)),
         grad_sq=tuple(square or math.nan for square in grad_sq),
         waited_s=tuple(waited_s),

@@ -114,6 +114,7 @@ class Training(ResumableModel):
     def _begin_batch(self, batch: Batch) -> None:
         """Everything before the script gets `batch`."""
         self._check_own_weights("a loop over batches")
+        self._admit(batch.iteration)
         if batch.plan.version != self._applied_version:
             self._applied_version = batch.plan.version
             rate = self._rate.step(batch.plan.global_batch, batch.plan.lr_factor)
@@ -221,7 +222,7 @@ class Training(ResumableModel):
         plan_version = self._switch.vote(self._session.newest_plan()).version
         doing, weights = self._doing(self._kind).code(), self._sample_weights(self._sums)
         global_sq = math.nan if now.sum is None else now.sum.squared_norm
-        stream = self._stream.report(used=True)
+        stream, entry_version = self._stream.report(used=True), self._entry_vote
         return [
             Contribution(
                 samples=part.samples,
@@ -238,6 +239,7 @@ class Training(ResumableModel):
                 ending=TERMINATION.requested,
                 leaving=TERMINATION.leaving and self.may_leave,
                 saves=self._saves_at_term,
+                entry_version=entry_version,
                 units=part.units or 0.0,
                 stream=stream,
             )
@@ -287,6 +289,8 @@ class Training(ResumableModel):
             if measured and not reason:
                 squared_norm = self._exchange.squared_norm() / self._scale**2
             self._switch.decide(iteration, view.agreed_version)
+        if self._comm.elastic is not None:
+            self._vote_in(view)
         now.summed(view, squared_norm, self._worth.sizes(view, now.spent_due))
         if reason:
             self._roll_back(reason)
@@ -296,7 +300,7 @@ class Training(ResumableModel):
 
         Every worker does this after the same sum, so all prepare the same batches.
         """
-        self._switch.go_without(iteration, missing)
+        self._switch.go_without(iteration, set(missing) - self._entries.awaited(iteration))
         for step in self._now.steps_due:
             self._stream.missed(step, missing, iteration + 1 + self._switch.lag)
 

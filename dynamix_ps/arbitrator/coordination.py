@@ -66,8 +66,10 @@ class Coordination:
 
     async def run(self) -> None:
         """Serve until cancelled."""
-        for process in self._coordinator.members.gone:  # as earlier arbitrators of this job have found
-            if process.role == "worker":
+        members = self._coordinator.members
+        there = {process.slot for process in members.workers}
+        for process in members.gone:  # as earlier arbitrators of this job have found
+            if process.role == "worker" and process.slot not in there:
                 self._on_lost(process.slot)
         await self._send(self._coordinator.restart(self._clock()))
         while True:

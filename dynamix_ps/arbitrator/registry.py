@@ -34,7 +34,7 @@ class Registry:
         self._lease_s = lease_s
         self._entries: dict[int, _Entry] = {}
         self._retired = set(retired)
-        self._lost: set[int] = set()  # that do not come back
+        self._lost: set[int] = set()  # until another process has their place
         self._first_s: float | None = None
 
     def register(self, rank: int, incarnation: str, now_s: float) -> bool:
@@ -58,6 +58,7 @@ class Registry:
         if known is not None:
             self._retired.add((rank, known.incarnation))
         self._entries[rank] = _Entry(incarnation, now_s)
+        self._lost.discard(rank)
         return True
 
     def heard(self, rank: int, incarnation: str, now_s: float, iteration: int = 0) -> bool:
@@ -79,7 +80,7 @@ class Registry:
         return new
 
     def lose(self, rank: int) -> None:
-        """The job goes on without this worker: nobody waits for it any more, whatever is heard of it."""
+        """The job goes on without this worker: nobody waits for it, until another one registers in its place."""
         self._lost.add(rank)
 
     def expire(self, now_s: float) -> tuple[int, ...]:

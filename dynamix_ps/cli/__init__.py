@@ -14,6 +14,7 @@ bpslaunch     `dynamix-bpslaunch`, which replaces BytePS's bpslaunch
 certificates  makes what its roles need on several hosts
 
 leave         lets a worker leave a run
+join          lets one come back that has left or is lost
 
 probe         shows the traffic between the processes of this host
 report        summary, tables and plots of a run

@@ -19,6 +19,7 @@ _OURS = {
     "init": ("dynamix_ps.cli.init", "Write a cluster file with a comment at every key."),
     "launch": ("dynamix_ps.cli.launch", "Run all roles of a cluster file on its hosts."),
     "leave": ("dynamix_ps.cli.leave", "Let a worker leave a run that goes on."),
+    "join": ("dynamix_ps.cli.join", "Let a worker that is gone come back to a run that goes on."),
     "sbatch": ("dynamix_ps.cli.sbatch", "Submit a launch as a batch job of Slurm."),
     "k8s": ("dynamix_ps.cli.k8s", "Write the manifests that run a job in Kubernetes."),
     "agent": ("dynamix_ps.cli.agent", "Wait for the launcher of a job, in a pod."),

@@ -10,9 +10,8 @@ has the same number and the same buffers on all of them. Where a worker is lost,
 They then finish round T with the gradients they have: workers at T send them again, those at T-1 receive their last
 sums first. Round T is summed over those that are left, on all of them.
 
-A worker that leaves with a round changes nothing in it: the others then `expect` one contribution less.
-
-A worker may come late, in the place of one that is lost: all `expect` it from the same round on, with which it `enter`s.
+A worker that leaves with a round changes nothing in it: the others then `expect` one contribution less. One may come
+late, in the place of one that is lost: all `expect` it from the round on with which it `enter`s.
 
 On for all roles of a run whose environment has DYNAMIX_ELASTIC=1. Sums then use no shared memory, because a worker that
 is lost would leave it locked.

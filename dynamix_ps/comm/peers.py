@@ -23,13 +23,10 @@ import threading
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from dynamix_ps.addresses import host_port, split_host_port
+from dynamix_ps.certificates import CERTIFICATE, KEY, Certificates
 from dynamix_ps.errors import PeerLostError
-
-if TYPE_CHECKING:
-    from dynamix_ps.certificates import Certificates
 
 _PATIENCE_S = 5.0  # for the proof of the other side
 _SILENCE_S = 30.0  # afterwards: without a byte from it, or to it
@@ -171,5 +168,5 @@ def _context(certificates: Certificates, protocol: ssl._SSLMethod) -> ssl.SSLCon
     with tempfile.TemporaryDirectory() as scratch:  # they can be loaded from files alone
         folder = Path(scratch, "own")
         certificates.save(folder)
-        context.load_cert_chain(folder / "tls.crt", folder / "tls.key")
+        context.load_cert_chain(folder / CERTIFICATE, folder / KEY)
     return context

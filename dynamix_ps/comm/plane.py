@@ -44,6 +44,10 @@ class WorkerPlane(Plane, Protocol):
         """No round completes from now on, until `resume`."""
         ...
 
+    def status(self) -> Progress:
+        """How far the sums are."""
+        ...
+
     def resume(self, generation: int, round_number: int, contributions: int) -> None:
         """Go on with so many workers. `round_number` is the first round that they make: who is there sends again."""
         ...

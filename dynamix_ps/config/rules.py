@@ -160,6 +160,9 @@ def _elastic(config: Config) -> Iterator[Finding]:
     """What a job needs that goes on without a lost worker."""
     path, least = ("elastic", "min_workers"), config.elastic.min_workers
     if least is None:
+        if config.elastic.restarts:
+            message = "needs elastic.min_workers, with which the others go on meanwhile; set it"
+            yield Finding(("elastic", "restarts"), message, config.elastic.restarts, (path,))
         return
     workers = len(config.cluster.workers)
     if least > workers:

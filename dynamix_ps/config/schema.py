@@ -405,6 +405,11 @@ class Elastic(_Section):
     The others finish the iteration at hand without it, and take over its samples. Workers may also leave on notice, as
     long as so many stay. Unset: a lost worker ends the job.
     """
+    restarts: Annotated[int, Field(ge=0, le=1000)] = 0
+    """How often a worker that is lost is started again, each one, as long as `min_workers` are left.
+
+    It prepares while the others train, and enters with their state. They wait for its copy.
+    """
 
 
 class Config(_Section):

@@ -19,6 +19,7 @@ The launcher, while the roles run
   authority       certificates for the hosts, with which their roles encrypt
   run_hosts       all hosts as one: prepares them, starts all roles, hears what happens
   supervise       notices that the run is over, and stops the roles in order
+  restarts        when a lost worker is started again
   exit_reports    tells the coordinator of an elastic job which workers have ended, and which are to leave
   verdict         decides whether the run goes on, is complete or has failed
   observe         records and shows the run while it goes on
@@ -26,6 +27,7 @@ The launcher, while the roles run
   host_links      the links to all agents, and the loop that serves them
   interrupts      Ctrl-C and other signals to the launcher
   ask_to_leave    asks it, from another process, to let a worker leave
+  ask_to_join     asks it so to start one again that is gone
 
 Between launcher and agents
   agent_messages  what they tell each other

@@ -77,6 +77,14 @@ class Begin:
 
 
 @dataclass(frozen=True, slots=True)
+class StartAgain:
+    """Start a worker of this host again, which was started `starts` times before and has ended."""
+
+    role: str
+    starts: int
+
+
+@dataclass(frozen=True, slots=True)
 class SetSpeeds:
     """All workers train: emulate these speeds from now on. Empty: those of the cluster file."""
 
@@ -230,7 +238,7 @@ class Alive:
     """The sender is there. Sent regularly: who hears nothing for LEASE_S counts the other as lost."""
 
 
-ToAgent = Inspect | Reach | Prepare | Begin | SetSpeeds | Signal | Finish | FilePart | Alive
+ToAgent = Inspect | Reach | Prepare | Begin | StartAgain | SetSpeeds | Signal | Finish | FilePart | Alive
 FromAgent = (
     Hello
     | Inspected

@@ -12,7 +12,7 @@ from dynamix_ps.config.schema import Config
 from dynamix_ps.errors import DynamixError, EnvironmentNotReady, TimedOut, UsageError
 from dynamix_ps.report.summary import read_told, state_of
 from dynamix_ps.run_record.json_lines import JsonLinesTail, Line
-from dynamix_ps.run_record.requests import request_leave
+from dynamix_ps.run_record.requests import LEAVE, request
 from dynamix_ps.run_record.run_folder import RunFolder
 
 PATIENCE_S = 60.0
@@ -28,12 +28,14 @@ def ask_to_leave(folder: RunFolder, rank: int, patience_s: float = PATIENCE_S) -
         EnvironmentNotReady: the run folder cannot be written.
         TimedOut: there is no answer within `patience_s`.
     """
-    _check(folder, rank, load_config(folder.config_file))
+    phase = check_goes_on(folder, rank, load_config(folder.config_file))
+    if phase in ("left", "lost", "finished"):
+        raise UsageError(f"worker {rank}: it is not there any more ({phase})")
     answers, ends = JsonLinesTail(folder.worker_file(rank)), JsonLinesTail(folder.events_file)
     answers.read()
     ends.read()
     try:
-        request_leave(folder, rank)
+        request(folder, LEAVE, rank)
     except OSError as error:
         raise EnvironmentNotReady(f"cannot write {folder.requests_file}: {error.strerror or error}") from error
     deadline_s = time.monotonic() + patience_s
@@ -51,7 +53,8 @@ def ask_to_leave(folder: RunFolder, rank: int, patience_s: float = PATIENCE_S) -
         time.sleep(_LOOK_S)
 
 
-def _check(folder: RunFolder, rank: int, config: Config) -> None:
+def check_goes_on(folder: RunFolder, rank: int, config: Config) -> str:
+    """The phase of worker `rank`. Raises UsageError unless this is a worker of an elastic run that goes on."""
     workers = len(config.cluster.workers)
     if config.elastic.min_workers is None:
         raise UsageError(
@@ -63,8 +66,7 @@ def _check(folder: RunFolder, rank: int, config: Config) -> None:
     told = read_told(folder)
     if any(line["kind"] == "end" for _, file, line in told if file == folder.events_file):
         raise UsageError(f"{folder.path}: the run is over")
-    if (phase := state_of(told, workers).workers[rank].phase) in ("left", "lost", "finished"):
-        raise UsageError(f"worker {rank}: it is not there any more ({phase})")
+    return state_of(told, workers).workers[rank].phase
 
 
 def _answer(line: Line) -> str:

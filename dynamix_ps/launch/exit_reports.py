@@ -10,7 +10,7 @@ import uuid
 from dynamix_ps.certificates import Certificates
 from dynamix_ps.config.schema import Config
 from dynamix_ps.launch.plan import JobRole
-from dynamix_ps.membership.messages import AskLeave, Process
+from dynamix_ps.membership.messages import AskLeave, Process, started_worker
 from dynamix_ps.rpc.access import ArbitratorAccess
 from dynamix_ps.rpc.member import Member
 
@@ -29,11 +29,11 @@ class ExitReports:
         self._access = ArbitratorAccess(arbitrator, run_id, token, config.timeouts, certificates)
         self._member: Member | None = None
 
-    def ended(self, role: JobRole, exit_code: int) -> None:
-        """A role has ended. Never waits."""
+    def ended(self, role: JobRole, exit_code: int, starts: int) -> None:
+        """A role has ended, which was started `starts` times before. Never waits."""
         if role.role != "worker" or role.rank is None or exit_code == 0:
             return
-        self._connected().suspect("worker", role.rank)
+        self._connected().suspect("worker", role.rank, started_worker(role.rank, starts).incarnation)
 
     def ask_to_leave(self, rank: int) -> None:
         """A worker shall leave the job. Never waits."""

@@ -11,11 +11,13 @@ import shutil
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from dynamix_ps.certificates import Certificates
 from dynamix_ps.cgroups import available_cores
+from dynamix_ps.config import variables
 from dynamix_ps.config.load import load_config
 from dynamix_ps.config.role_hosts import address_of, role_hosts
 from dynamix_ps.config.schema import Config
@@ -35,6 +37,7 @@ from dynamix_ps.launch.agent_messages import (
     Refused,
     SetSpeeds,
     Signal,
+    StartAgain,
     ToAgent,
 )
 from dynamix_ps.launch.cleanup import release, release_stale
@@ -52,7 +55,7 @@ from dynamix_ps.launch.host_facts import inspected
 from dynamix_ps.launch.network_probe import NetworkProbe
 from dynamix_ps.launch.own_address import own_address
 from dynamix_ps.launch.placement import Placement, ThisMachine
-from dynamix_ps.launch.plan import RunPlace, plan_roles
+from dynamix_ps.launch.plan import RoleSpec, RunPlace, plan_roles
 from dynamix_ps.launch.reach import Listener, reached
 from dynamix_ps.launch.reaper import WHAT, Reaper
 from dynamix_ps.launch.role_group import RoleGroup
@@ -72,6 +75,7 @@ class _Prepared:
         self.emulation = Emulation("none", "", ())
         self.address = ""
         self.probe: str | None = None
+        self.specs: dict[str, RoleSpec] = {}
 
 
 class HostAgent:
@@ -163,6 +167,8 @@ class HostAgent:
             self._arriving.take(message)
         elif isinstance(message, Begin):
             self._begin(message, self._run_at_hand())
+        elif isinstance(message, StartAgain):
+            self._start_again(message, self._run_at_hand())
         elif isinstance(message, SetSpeeds):
             emulation = self._run_at_hand().emulation
             if message.speeds:
@@ -249,9 +255,17 @@ class HostAgent:
             host=run.message.host,
             addresses=message.addresses,
         )
-        groups: dict[Any, Path] = dict(zip(run.emulation.ranks, run.emulation.groups, strict=True))
         for spec in plan_roles(run.config, place, self._environ, sys.executable):
-            self._roles.start(self._placement.place(spec), groups.get(spec.rank))
+            run.specs[spec.name] = spec
+            self._start(spec, run)
+
+    def _start_again(self, message: StartAgain, run: _Prepared) -> None:
+        spec = run.specs[message.role]
+        self._start(replace(spec, env={**spec.env, variables.STARTS: str(message.starts)}), run)
+
+    def _start(self, spec: RoleSpec, run: _Prepared) -> None:
+        groups: dict[Any, Path] = dict(zip(run.emulation.ranks, run.emulation.groups, strict=True))
+        self._roles.start(self._placement.place(spec), groups.get(spec.rank))
 
 
 def _enter(message: Prepare) -> None:

@@ -192,6 +192,8 @@ def _worker_env(
         "BYTEPS_SOCKET_PATH": str(place.scratch / f"w{rank}"),
         variables.SHM_PREFIX: f"{place.shm_prefix}{rank}_",
     }
+    if config.elastic.min_workers is not None:
+        added[variables.STARTS] = "0"
     if config.data_plane.has_servers:
         added[variables.WIRE] = config.cluster.wire
     if place.slowdowns is not None and place.slowdowns[rank] > 1:

@@ -46,9 +46,10 @@ class RoleGroup:
         return [name for name, process in self._processes.items() if process.running]
 
     def start(self, spec: RoleSpec, control_group: Path | None = None) -> None:
-        """Raises EnvironmentNotReady if it cannot be started."""
+        """A role that has ended may be started again. Raises EnvironmentNotReady if it cannot be started."""
         process = RoleProcess(spec, role_environment(spec, self._environ), control_group)
         self._processes[spec.name] = process
+        self._suspended.discard(spec.name)
         if self._listening:
             self._listen(process)
         self._send(Started(spec.name))

@@ -31,6 +31,7 @@ from dynamix_ps.launch.agent_messages import (
     Refused,
     SetSpeeds,
     Signal,
+    StartAgain,
     Started,
     Suspended,
 )
@@ -41,7 +42,8 @@ from dynamix_ps.launch.inspection import HostReport, Inspection
 from dynamix_ps.launch.interrupts import Interrupts
 from dynamix_ps.launch.logs import RoleLog
 from dynamix_ps.launch.plan import JobRole, hosts_with_roles, job_roles
-from dynamix_ps.run_record.requests import LeaveRequests
+from dynamix_ps.launch.restarts import Restarts
+from dynamix_ps.run_record.requests import JOIN, Requests
 from dynamix_ps.run_record.run_folder import RunFolder
 
 if TYPE_CHECKING:
@@ -72,6 +74,7 @@ class RoleState:
     def __init__(self, role: JobRole, log: RoleLog) -> None:
         self.role, self.log = role, log
         self.started = False
+        self.starts = 0  # again
         self.exit_code: int | None = None
         self.ended_s: float | None = None  # monotonic
         self.suspended = False
@@ -116,7 +119,8 @@ class RunHosts:
         self._news_s = 0.0  # monotonic
         self._refusal: HostRefused | None = None  # the first one
         self._exits: ExitReports | None = None  # of an elastic job
-        self._requests = LeaveRequests(folder)
+        self._restarts = Restarts(config.elastic.restarts)
+        self._requests = Requests(folder)
         self._leaving: set[str] = set()  # hosts that are told to end, whose workers leave
         self.problem: str | None = None  # why part of the record is lost
 
@@ -202,6 +206,17 @@ class RunHosts:
         self.pump(0.0)  # many hosts take a while, in which the agents must hear of the launcher
         return issued
 
+    def restart(self) -> None:
+        """Start lost workers again that are due. To be called as long as the job goes on."""
+        for name, starts in self._restarts.due(time.monotonic()).items():
+            state, link = self.roles[name], self._links[self.roles[name].role.host]
+            if link.lost or state.role.host in self._leaving:
+                continue
+            self.roles[name] = again = RoleState(state.role, RoleLog(state.log.path))
+            again.starts = starts
+            self._tell("worker_restarted", rank=state.role.rank, restarts=starts)
+            link.send(StartAgain(name, starts))
+
     def engage(self) -> None:
         """All workers train: emulate their speeds from now on. Raises DynamixError if a host refuses."""
         self.change(())
@@ -221,9 +236,14 @@ class RunHosts:
                 link.send(Signal(here, number))
 
     def pass_requests_on(self) -> None:
-        """Ask workers to leave that a user wants to."""
-        if self._exits is not None:
-            for rank in self._requests.read():
+        """Ask workers to leave that a user wants to, and have others started again."""
+        if self._exits is None:
+            return
+        for kind, rank in self._requests.read():
+            if kind == JOIN:
+                if (state := self.roles.get(f"worker-{rank}")) is not None and state.exit_code is not None:
+                    self._restarts.at_once(state.role.name)
+            else:
                 self._exits.ask_to_leave(rank)
 
     def pump(self, duration_s: float) -> None:
@@ -334,7 +354,9 @@ class RunHosts:
             return
         if role.role == "worker" and message.exit_code != 0:
             self._tell("worker_ended", rank=role.rank, exit_code=message.exit_code, ended_s=time.time() - message.ago_s)
-        self._exits.ended(role, message.exit_code)
+        self._exits.ended(role, message.exit_code, self.roles[role.name].starts)
+        if role.role == "worker" and message.exit_code != 0:
+            self._restarts.ended(role.name, time.monotonic())
 
     def _state(self, host: str, name: str) -> RoleState:
         state = self.roles.get(name)

@@ -36,6 +36,7 @@ class Supervisor:
         self._hosts, self._show, self._observe = hosts, show, observe
         self._interrupts, self._limits = interrupts, limits
         self._began_s = 0.0
+        self._progress = Progress()
 
     def run(self) -> Ending:
         """Start all roles, wait for the end of the run, stop the remaining roles, and return how the run ended.
@@ -52,6 +53,8 @@ class Supervisor:
                 self._hosts.pass_requests_on()
                 self._hosts.check()
                 ending = self._judge()
+                if ending is None:
+                    self._restart()
             notes = (*ending.notes, *self._lost_arbitrator())
         finally:
             self._stop(orderly=ending is not None and not ending.culprits and not self._hosts.lost)
@@ -63,11 +66,21 @@ class Supervisor:
         state = self._hosts.roles.get(name)
         return state.log.last_lines if state else ()
 
+    def _restart(self) -> None:
+        """Start lost workers again, as long as there is something to enter."""
+        if self._progress.founded and not self._progress.finished:
+            self._hosts.restart()
+            return
+        running = [state for state in self._running() if state.role.role == "worker"]
+        away = self._progress.lost | self._progress.left
+        if self._progress.finished and all(state.starts and state.role.rank in away for state in running):
+            self._signal(running, signal.SIGKILL)  # the others have finished, and it would wait for them
+
     def _judge(self) -> Ending | None:
         if self._interrupts.count:
             self._show("launcher", f"{self._interrupts.first}: stopping in order; a second one kills")
             return interrupted(self._interrupts.first)
-        progress = self._observe()
+        progress = self._progress = self._observe()
         if self._hosts.lost:
             on = {name: [s.role.name for s in self._states() if s.role.host == name] for name in self._hosts.lost}
             return lost_hosts(self._hosts.lost, on)

@@ -52,6 +52,7 @@ class Progress:
     iterations: Mapping[int, int] = field(default_factory=dict)
     founded: bool = False  # all members of an elastic job have met
     left: frozenset[int] = frozenset()  # workers that have left an elastic job on notice
+    lost: frozenset[int] = frozenset()  # workers that it goes on without, and in whose places nobody has entered
 
 
 @dataclass(frozen=True, slots=True)

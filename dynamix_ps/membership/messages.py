@@ -25,6 +25,11 @@ class Process:
         return f"{self.role} {self.slot} ({self.incarnation})"
 
 
+def started_worker(slot: int, starts: int, address: str = "") -> Process:
+    """The worker that the launcher started in this slot after `starts` others."""
+    return Process("worker", slot, f"start-{starts}", address)
+
+
 COORDINATOR = Process("coordinator", 0, "")
 Processes: TypeAlias = frozenset[Process]
 

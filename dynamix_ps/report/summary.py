@@ -137,6 +137,7 @@ def summarise(run: str, state: RunState, gain: Gain, config: Config, outcome: Ou
         "per_worker": [_worker_row(worker, config) | _measured(worker, state) for worker in workers],
         "losses": list(map(str, state.losses.found)),
         "departures": list(map(str, state.losses.departures)),
+        "arrivals": list(map(str, state.losses.arrivals)),
         "heterogeneity": outcome.heterogeneity,
         "degraded": _degraded(state, outcome),
     }

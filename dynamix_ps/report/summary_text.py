@@ -55,8 +55,8 @@ def headline(summary: dict[str, Any]) -> list[str]:
     if summary["time_to_accuracy_s"] is not None:
         figures.append(f"{_percent(summary['target_accuracy'])} after {summary['time_to_accuracy_s']:.1f} s")
     ended = "" if summary["exit_code"] in (0, None) else f"ended with exit code {summary['exit_code']}: "
-    gone = (*summary["losses"], *summary["departures"])
-    return [ended + summary["reason"], *gone, ", ".join(figures), f"gain: {summary['gain']['text']}"]
+    changes = (*summary["losses"], *summary["departures"], *summary["arrivals"])
+    return [ended + summary["reason"], *changes, ", ".join(figures), f"gain: {summary['gain']['text']}"]
 
 
 def _result(summary: dict[str, Any]) -> str:

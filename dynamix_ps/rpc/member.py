@@ -54,9 +54,12 @@ class Member:
         """Begin to connect, and return at once."""
         self._thread.start()
 
-    def suspect(self, role: str, slot: int) -> None:
-        """The process that is now in this slot seems to be dead. Never blocks."""
-        suspicion = Suspect(Process(role, slot, ""))  # type: ignore[arg-type]
+    def suspect(self, role: str, slot: int, incarnation: str = "") -> None:
+        """A process seems to be dead: the one that is now in this slot, where its incarnation is not known.
+
+        Never blocks.
+        """
+        suspicion = Suspect(Process(role, slot, incarnation))  # type: ignore[arg-type]
         with self._lock:
             self._suspicions.append(suspicion)
             self._outgoing.put(suspicion)

@@ -8,22 +8,23 @@ import time
 from dynamix_ps.run_record.json_lines import JsonLinesTail
 from dynamix_ps.run_record.run_folder import RunFolder
 
-_LEAVE = "leave"
+LEAVE, JOIN = "leave", "join"
 
 
-class LeaveRequests:
-    """Workers that are asked to leave, as the launcher reads it."""
+class Requests:
+    """Workers that are asked to leave, or that shall be started again, as the launcher reads it."""
 
     def __init__(self, folder: RunFolder) -> None:
         self._tail = JsonLinesTail(folder.requests_file)
 
-    def read(self) -> list[int]:
-        """The ranks since the last call."""
-        return [line["rank"] for line in self._tail.read() if line["kind"] == _LEAVE and type(line.get("rank")) is int]
+    def read(self) -> list[tuple[str, int]]:
+        """What is asked of which rank, since the last call."""
+        lines = [line for line in self._tail.read() if line["kind"] in (LEAVE, JOIN)]
+        return [(line["kind"], line["rank"]) for line in lines if type(line.get("rank")) is int]
 
 
-def request_leave(folder: RunFolder, rank: int) -> None:
-    """Ask that a worker leaves. Raises OSError."""
-    line = json.dumps({"kind": _LEAVE, "rank": rank, "time_s": time.time()})
+def request(folder: RunFolder, kind: str, rank: int) -> None:
+    """Ask that a worker leaves, or joins. Raises OSError."""
+    line = json.dumps({"kind": kind, "rank": rank, "time_s": time.time()})
     with folder.requests_file.open("a", encoding="utf-8") as file:
         file.write(line + "\n")

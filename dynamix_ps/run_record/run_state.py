@@ -312,6 +312,11 @@ class RunState:
         worker.phase, worker.iteration = "left", line["iteration"]
         self.losses.departed(worker.rank, line["iteration"], line["workers"])
 
+    def _workers_entered(self, line: Line) -> None:
+        self.losses.entered(line["entered"], line["iteration"], line["workers"])
+        for rank in line["entered"]:
+            self.workers[rank].phase = "running"
+
     def _members(self, line: Line) -> None:
         self.losses.changed(len(line["workers"]), line["took_s"])
 
@@ -340,6 +345,7 @@ _WORKER = {
     "short": RunState._short,
     "worker_ended": RunState._worker_ended,
     "worker_left": RunState._worker_left,
+    "workers_entered": RunState._workers_entered,
     "failed": RunState._failed,
     "role": RunState._role,
 }

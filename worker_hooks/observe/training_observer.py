@@ -122,6 +122,12 @@ class TrainingObserver:
         """This worker leaves the job on notice: from `iteration` on these `workers` go on without it."""
         self._reporter.event("worker_left", iteration=self.reported(iteration), workers=workers)
 
+    def entered(self, iteration: int, ranks: Collection[int], workers: int) -> None:
+        """These workers take part from `iteration` on, `workers` with the others."""
+        self._reporter.event(
+            "workers_entered", iteration=self.reported(iteration), entered=sorted(ranks), workers=workers
+        )
+
     def leave_refused(self, iteration: int, why: str) -> None:
         """This worker was to leave, and its vote in the sum of `iteration` does not count."""
         self._reporter.event("leave_refused", iteration=self.reported(iteration), why=why)

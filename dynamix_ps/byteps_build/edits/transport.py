@@ -196,7 +196,7 @@ void Van::EndBarrier(int group, int app_id, int customer_id) {
         """        if (deadnodes_set->find(node.id) != deadnodes_set->end() &&
             node.role == ctrl.node[0].role) {
 """,
-        """        // who is gone is decided elsewhere: the one that comes has the number of the one whose place it takes
+        """        // who is gone is decided elsewhere: the one that comes has the number of that one
         const bool gone = elastic ? node.aux_id == ctrl.node[0].aux_id
                                   : deadnodes_set->find(node.id) != deadnodes_set->end();
         if (gone && node.role == ctrl.node[0].role) {

@@ -20,6 +20,8 @@ NOTABLE = frozenset(
         "short",
         "host_leaves",
         "worker_left",
+        "workers_entered",
+        "worker_restarted",
         "leave_refused",
         "failed",
         "lease_lost",
@@ -115,6 +117,11 @@ _WORDS: dict[str, Callable[[Line], str]] = {
     "worker_left": lambda event: (
         f"worker-{event['rank']} has left; {event['workers']} workers go on from iteration {event['iteration']:,}"
     ),
+    "workers_entered": lambda event: (
+        f"worker {', '.join(map(str, event['entered']))} has entered; {event['workers']} workers go on from iteration "
+        f"{event['iteration']:,}"
+    ),
+    "worker_restarted": lambda event: f"worker-{event['rank']} is started again, restart {event['restarts']}",
     "leave_refused": lambda event: f"iteration {event['iteration']:,}: {event['why']}",
     "failed": lambda event: f"{event['source']} failed in iteration {event['iteration']:,}: {event['error']}",
     "lease_lost": lambda event: f"worker-{event['rank']} is silent: the arbitrator hears nothing of it",

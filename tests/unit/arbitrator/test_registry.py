@@ -117,3 +117,15 @@ def test_nobody_waits_for_a_lost_worker_whatever_is_heard_of_it() -> None:
     assert registry.absent(1.0) == {1}
     assert [peer.alive for peer in registry.peers(1.0)] == [True, False, True]
     assert registry.expire(10.0) == (0, 2)
+
+
+def test_a_lost_worker_counts_again_when_another_one_has_its_place() -> None:
+    registry = Registry(2, LEASE_S)
+    registry.register(0, "a", 0.0)
+    registry.register(1, "b", 0.0)
+    registry.lose(1)
+    registry.heard(1, "b", 1.0)
+    registry.register(1, "b", 1.0)
+    assert registry.live() == {0}, "whatever is heard of the lost one"
+    registry.register(1, "c", 2.0)
+    assert registry.live() == {0, 1} and registry.absent(2.0) == frozenset()

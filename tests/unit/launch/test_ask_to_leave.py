@@ -15,7 +15,7 @@ from dynamix_ps.config.schema import Elastic
 from dynamix_ps.errors import DynamixError, TimedOut, UsageError
 from dynamix_ps.launch.ask_to_leave import ask_to_leave
 from dynamix_ps.run_record.json_lines import Line
-from dynamix_ps.run_record.requests import LeaveRequests, request_leave
+from dynamix_ps.run_record.requests import LEAVE, Requests, request
 from dynamix_ps.run_record.run_folder import RunFolder
 from tests.unit.synthetic_run import START_S, append, config, new_folder, started
 
@@ -39,12 +39,12 @@ def line(kind: str, rank: int, **fields: object) -> Line:
 
 def answered(folder: RunFolder, answer: Callable[[int], None]) -> threading.Thread:
     """A launcher and workers that answer the first request."""
-    requests = LeaveRequests(folder)
+    requests = Requests(folder)
 
     def wait() -> None:
         while not (ranks := requests.read()):
             time.sleep(0.01)
-        answer(ranks[0])
+        answer(ranks[0][1])
 
     thread = threading.Thread(target=wait, daemon=True)
     thread.start()
@@ -52,12 +52,12 @@ def answered(folder: RunFolder, answer: Callable[[int], None]) -> threading.Thre
 
 
 def test_the_launcher_reads_each_request_once(folder: RunFolder) -> None:
-    requests = LeaveRequests(folder)
+    requests = Requests(folder)
     assert requests.read() == []
-    request_leave(folder, 2)
-    request_leave(folder, 0)
+    request(folder, LEAVE, 2)
+    request(folder, LEAVE, 0)
     append(folder.requests_file, {"kind": "leave", "rank": "1"}, {"kind": "other", "rank": 1})
-    assert requests.read() == [2, 0]
+    assert requests.read() == [(LEAVE, 2), (LEAVE, 0)]
     assert requests.read() == []
 
 

@@ -28,6 +28,7 @@ from dynamix_ps.launch.agent_messages import (
     Refused,
     SetSpeeds,
     Signal,
+    StartAgain,
     Started,
     ToAgent,
 )
@@ -35,7 +36,7 @@ from dynamix_ps.launch.authority import Authority
 from dynamix_ps.launch.interrupts import Interrupts
 from dynamix_ps.launch.plan import JobRole
 from dynamix_ps.launch.run_hosts import RunHosts
-from dynamix_ps.run_record.requests import request_leave
+from dynamix_ps.run_record.requests import JOIN, LEAVE, request
 from tests.unit.synthetic_run import new_folder
 
 CLUSTER = {"hosts": {"a": {"address": "10.0.0.1"}, "b": {"address": "10.0.0.2"}}, "workers": ({}, {})}
@@ -233,7 +234,7 @@ class Coordinator:
     def __init__(self) -> None:
         self.asked: list[int] = []
 
-    def ended(self, role: JobRole, exit_code: int) -> None: ...
+    def ended(self, role: JobRole, exit_code: int, starts: int) -> None: ...
 
     def ask_to_leave(self, rank: int) -> None:
         self.asked.append(rank)
@@ -241,11 +242,14 @@ class Coordinator:
     def close(self) -> None: ...
 
 
-def elastic(folder: Path, monkeypatch: pytest.MonkeyPatch, least: int = 1) -> tuple[Rig, Coordinator]:
+def elastic(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, least: int = 1, restarts: int = 0
+) -> tuple[Rig, Coordinator]:
     """Host a has scheduler, server and worker 0; b and c have a worker each. All run."""
     hosts = {name: {"address": f"10.0.0.{number}"} for number, name in enumerate("abc", 1)}
     cluster = {"hosts": hosts, "workers": tuple({"host": name} for name in "abc"), "servers": ({"host": "a"},)}
-    config = resolved(Config.model_validate({"cluster": cluster, "elastic": {"min_workers": least}}))
+    elastic = {"min_workers": least, "restarts": restarts}
+    config = resolved(Config.model_validate({"cluster": cluster, "elastic": elastic}))
     coordinator = Coordinator()
     monkeypatch.setattr(RunHosts, "_exit_reports", lambda self, arbitrator: coordinator)
     ready: Any = {name: [Ready(f"10.0.0.{number}", 5, 6, "none")] for number, name in enumerate("abc", 1)}
@@ -259,7 +263,7 @@ def elastic(folder: Path, monkeypatch: pytest.MonkeyPatch, least: int = 1) -> tu
 
 def test_requests_of_a_user_reach_the_coordinator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rig, coordinator = elastic(tmp_path, monkeypatch)
-    request_leave(rig.folder, 2)
+    request(rig.folder, LEAVE, 2)
     rig.hosts.pass_requests_on()
     rig.hosts.pass_requests_on()
     assert coordinator.asked == [2]
@@ -293,3 +297,60 @@ def test_where_too_few_workers_would_stay_the_notice_ends_the_run(
     assert coordinator.asked == [1] and not rig.interrupts.count
     rig.agents["c"].say(Notice("SIGTERM"))
     assert coordinator.asked == [1] and rig.interrupts.first == "SIGTERM on host c", "worker 0 alone is too few"
+
+
+def test_a_lost_worker_is_started_again_on_its_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dynamix_ps.launch.restarts.FIRST_WAIT_S", 0.0)
+    rig, _ = elastic(tmp_path, monkeypatch, restarts=2)
+    agent, roles = rig.agents["c"], rig.hosts.roles
+    agent.say(Output("worker-2", False, b"first\n"))
+    for starts in (1, 2):
+        agent.say(Output("worker-2", True, b""))
+        agent.say(Ended("worker-2", -9, 0.0))
+        assert (roles["worker-2"].exit_code, roles["worker-2"].running) == (-9, False)
+        rig.hosts.restart()
+        assert agent.sent[-1] == StartAgain("worker-2", starts)
+        assert ("worker_restarted", {"rank": 2, "restarts": starts}) in rig.events
+        agent.say(Started("worker-2"))
+        assert roles["worker-2"].running
+        agent.say(Output("worker-2", False, b"again\n"))
+    agent.say(Ended("worker-2", -9, 0.0))
+    sent = len(agent.sent)
+    rig.hosts.restart()
+    assert len(agent.sent) == sent, "not more often"
+    assert rig.folder.log_file("worker-2").read_text() == "first\nagain\nagain\n", "one log for all starts"
+
+
+def test_who_ends_in_order_and_roles_that_are_no_workers_are_not_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dynamix_ps.launch.restarts.FIRST_WAIT_S", 0.0)
+    rig, _ = elastic(tmp_path, monkeypatch, restarts=2)
+    rig.agents["c"].say(Ended("worker-2", 0, 0.0))
+    rig.agents["a"].say(Ended("server-0", -9, 0.0))
+    rig.hosts.restart()
+    assert not any(isinstance(message, StartAgain) for agent in rig.agents.values() for message in agent.sent)
+
+
+def test_a_user_has_a_worker_started_again_that_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig, _ = elastic(tmp_path, monkeypatch)
+    agent = rig.agents["c"]
+    for ended in (False, True):
+        if ended:
+            agent.say(Ended("worker-2", 0, 0.0))
+        request(rig.folder, JOIN, 2)
+        request(rig.folder, JOIN, 7)
+        rig.hosts.pass_requests_on()
+        rig.hosts.restart()
+        assert (agent.sent[-1] == StartAgain("worker-2", 1)) is ended, "not one that runs"
+
+
+def test_a_host_that_has_left_starts_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig, _ = elastic(tmp_path, monkeypatch)
+    agent = rig.agents["c"]
+    agent.say(Notice("SIGTERM"))
+    agent.say(Ended("worker-2", 0, 0.0))
+    request(rig.folder, JOIN, 2)
+    rig.hosts.pass_requests_on()
+    rig.hosts.restart()
+    assert isinstance(agent.sent[-1], Finish)

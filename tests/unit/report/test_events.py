@@ -48,6 +48,14 @@ EVENTS: dict[str, tuple[dict[str, Any], str]] = {
         {"rank": 2, "iteration": 1812, "workers": 3},
         "worker-2 has left; 3 workers go on from iteration 1,812",
     ),
+    "workers_entered": (
+        {"iteration": 1912, "entered": [2], "workers": 4},
+        "worker 2 has entered; 4 workers go on from iteration 1,912",
+    ),
+    "worker_restarted": (
+        {"rank": 2, "restarts": 1},
+        "worker-2 is started again, restart 1",
+    ),
     "leave_refused": (
         {"iteration": 1812, "why": "worker 2 cannot leave"},
         "iteration 1,812: worker 2 cannot leave",

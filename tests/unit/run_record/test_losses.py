@@ -85,3 +85,35 @@ def test_who_leaves_is_told_by_the_iteration() -> None:
     ]
     assert losses.left == {0, 2, 3}
     assert not losses.lost and not losses.found
+
+
+def test_others_enter_in_the_places_of_lost_workers_and_are_lost_again() -> None:
+    losses = founded()
+    losses.known(2, 100.1, "it has exited")
+    losses.ended(2, 100.0)
+    losses.changed(left=3, change_s=0.1)
+    losses.short(812, [2])
+    assert losses.lost == {2}
+    losses.entered([2], first_iteration=900, there=4)
+    assert losses.lost == frozenset()
+    losses.known(2, 200.5, "it has exited")
+    losses.ended(2, 200.0)
+    losses.changed(left=3, change_s=0.1)
+    losses.short(950, [2])
+    losses.short(951, [2])
+    assert losses.lost == {2}
+    assert list(map(str, losses.found)) == [
+        "3 of 4 workers from iteration 812: worker 2 lost, found after 0.10 s, one iteration finished without it",
+        "3 of 4 workers from iteration 950: worker 2 lost, found after 0.50 s, 2 iterations finished without it",
+    ]
+    assert list(map(str, losses.arrivals)) == ["4 of 4 workers from iteration 900: worker 2 entered"]
+
+
+def test_a_worker_enters_in_the_place_of_one_that_left() -> None:
+    losses = founded()
+    losses.departed(1, 40, 3)
+    assert losses.left == {1}
+    losses.entered([1], first_iteration=60, there=4)
+    assert losses.left == frozenset()
+    losses.departed(1, 80, 3)
+    assert losses.left == {1}

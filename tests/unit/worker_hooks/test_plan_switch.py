@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -113,3 +115,47 @@ def test_shares_stay_within_bounds_and_the_global_batch_too_where_it_can():
     assert shared_out(Plan(4, (20, 10, 2), 0.5), 32, (1, 1, 0), bounds) == Plan(4, (20, 10, 2), 0.5)
     assert shared_out(Plan(4, (20, 10, 90)), 120, (1, 1, 0), [*bounds[:2], (0, 0)]).batch_sizes == (20, 10, 0)
     assert shared_out(Plan(4, (1, 1)), 2, (1, 1), bounds[:2]).batch_sizes == (1, 2)
+
+
+def test_a_worker_that_enters_has_its_first_share_of_what_the_others_have() -> None:
+    switch = PlanSwitch(Plan(0, (8, 16, 8)), lag=2)
+    switch.go_without(4, [1])
+    switch.take_in(10, [1], first_sizes=(8, 16, 8))
+    assert [switch.plan_at(iteration).batch_sizes for iteration in (7, 12, 13)] == [
+        (16, 0, 16),
+        (16, 0, 16),
+        (8, 16, 8),
+    ]
+    switch.decide(20, switch.vote(Plan(1, (10, 10, 12))).version)
+    assert switch.plan_at(23).batch_sizes == (10, 10, 12), "it is in later plans"
+
+
+def test_a_worker_that_enters_adds_to_a_local_batch() -> None:
+    switch = PlanSwitch(Plan(0, (8, 8, 8)), keep="local")
+    switch.go_without(4, [2])
+    assert switch.plan_at(5).batch_sizes == (8, 8, 0)
+    switch.take_in(10, [2], first_sizes=(8, 8, 8))
+    assert switch.plan_at(11).batch_sizes == (8, 8, 8)
+
+
+def test_two_workers_enter_while_a_third_is_away_within_the_bounds() -> None:
+    switch = PlanSwitch(Plan(0, (8, 8, 8, 8)), bounds=[(2, 12)] * 4)
+    switch.go_without(1, [1, 2, 3])
+    assert switch.plan_at(2).batch_sizes == (12, 0, 0, 0)
+    switch.take_in(5, [2, 1], first_sizes=(8, 8, 8, 8))
+    assert switch.plan_at(6).batch_sizes == (4, 4, 4, 0)
+
+
+def test_a_newcomer_goes_on_with_the_plans_of_the_others() -> None:
+    switch = PlanSwitch(Plan(0, (8, 8, 8)), lag=2)
+    switch.go_without(3, [1])
+    switch.vote(Plan(2, (4, 4, 4)))
+    switch.take_in(6, [1], first_sizes=(8, 8, 8))
+    other = PlanSwitch(Plan(0, (1, 1, 1)), lag=2)
+    other.take_over(json.loads(json.dumps(switch.packed())))
+    assert [other.plan_at(number) for number in range(6, 12)] == [switch.plan_at(number) for number in range(6, 12)]
+    assert other.held == switch.held == Plan(2, (4, 4, 4))
+    for one in (switch, other):
+        one.go_without(9, [0])
+        one.decide(10, 2)
+    assert other.plan_at(13) == switch.plan_at(13)

@@ -29,6 +29,7 @@ contribution = st.builds(
     leaving=st.booleans(),
     saves=st.booleans(),
     member=st.integers(1, 2**24 - 1),
+    entry_version=st.integers(0, 3),
     units=st.just(0.0) | st.integers(0, 10**6).map(float),
     stream=st.tuples(*(st.integers(0, 2**24 - 1).map(float) for _ in range(4))),
 )
@@ -60,6 +61,7 @@ def test_the_sum_tells_every_worker_the_same_global_state(parts):
     assert view.worker_samples == tuple(p.samples for p in parts)
     assert view.grad_sq == pytest.approx([p.grad_sq for p in parts], rel=1e-6, nan_ok=True)
     assert view.agreed_version == (parts[0].plan_version if len({p.plan_version for p in parts}) == 1 else None)
+    assert view.agreed_entry == (parts[0].entry_version if len({p.entry_version for p in parts}) == 1 else None)
     assert view.waited_s == pytest.approx([p.waited_s for p in parts], rel=1e-6)
     assert view.lasted_s == pytest.approx(sum(p.lasted_s for p in parts) / len(parts), rel=1e-6)
     assert view.broken_ranks == ()
@@ -126,7 +128,7 @@ def test_a_parameter_is_present_where_any_worker_has_a_gradient(present):
 @given(st.lists(contribution, min_size=2, max_size=5))
 def test_a_process_of_several_workers_sends_the_sum_of_theirs(parts):
     first = parts[0]
-    common = {name: getattr(first, name) for name in ("plan_version", "ending", "leaving", "saves")}
+    common = {name: getattr(first, name) for name in ("plan_version", "entry_version", "ending", "leaving", "saves")}
     parts = [part._replace(**common) for part in parts]
     together = np.full(trailer.length(len(parts), 1), 7.0)
     trailer.encode(parts, 0, len(parts), np.array([True]), out=together, leads=True)

@@ -205,7 +205,8 @@ struct Story {
   // All that go on would be lost with it.
   bool IsLast(int rank) {
     for (int other = 0; other < workers; ++other) {
-      if (other != rank && !network.gone.count(other) && all[other]->leaves_after == kRounds) return false;
+      if (other == rank || network.gone.count(other) || (other == newcomer && !entered)) continue;
+      if (all[other]->leaves_after == kRounds) return false;
     }
     return all[rank]->leaves_after == kRounds;
   }

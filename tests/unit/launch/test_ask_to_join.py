@@ -1,0 +1,76 @@
+"""`dynamix join`: a line in the run folder, and what the workers write about it."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from dynamix_ps.errors import DynamixError, TimedOut, UsageError
+from dynamix_ps.launch.ask_to_join import ask_to_join
+from dynamix_ps.run_record.requests import JOIN, Requests
+from dynamix_ps.run_record.run_folder import RunFolder
+from tests.unit.launch.test_ask_to_leave import folder  # noqa: F401  # the fixture
+from tests.unit.synthetic_run import START_S, append
+
+pytestmark = pytest.mark.timeout(60)
+LEFT = {"kind": "worker_left", "rank": 2, "time_s": START_S + 1.0, "iteration": 30, "workers": 2}
+
+
+def answered(folder: RunFolder, *lines: dict[str, object]) -> threading.Thread:  # noqa: F811
+    """Once the launcher has read the request, worker 0 writes these lines."""
+    requests = Requests(folder)
+
+    def answer() -> None:
+        asked: list[tuple[str, int]] = []
+        while not asked:
+            time.sleep(0.01)
+            asked = requests.read()
+        assert asked == [(JOIN, 2)]
+        append(folder.worker_file(0), *lines)
+
+    thread = threading.Thread(target=answer, daemon=True)
+    thread.start()
+    return thread
+
+
+def test_it_waits_until_the_worker_takes_part(folder: RunFolder) -> None:  # noqa: F811
+    append(folder.worker_file(2), LEFT)
+    entered = {
+        "kind": "workers_entered",
+        "rank": 0,
+        "time_s": START_S + 9.0,
+        "iteration": 1912,
+        "entered": [2],
+        "workers": 3,
+    }
+    thread = answered(folder, {**entered, "entered": [1]}, entered)
+    assert ask_to_join(folder, 2) == "worker 2 has entered; 3 workers go on from iteration 1,912"
+    thread.join()
+
+
+def test_who_is_there_need_not_come(folder: RunFolder) -> None:  # noqa: F811
+    with pytest.raises(UsageError, match="worker 2: it is there"):
+        ask_to_join(folder, 2)
+    assert not folder.requests_file.exists()
+
+
+def test_the_run_may_end_before(folder: RunFolder) -> None:  # noqa: F811
+    append(folder.worker_file(2), LEFT)
+    requests = Requests(folder)
+
+    def end() -> None:
+        while not requests.read():
+            time.sleep(0.01)
+        append(folder.events_file, {"kind": "end", "time_s": START_S + 9.0, "source": "launcher"})
+
+    threading.Thread(target=end, daemon=True).start()
+    with pytest.raises(DynamixError, match="the run ended before worker 2 took part"):
+        ask_to_join(folder, 2)
+
+
+def test_it_does_not_wait_for_ever(folder: RunFolder) -> None:  # noqa: F811
+    append(folder.worker_file(2), LEFT)
+    with pytest.raises(TimedOut, match="worker-2"):
+        ask_to_join(folder, 2, patience_s=0.0)

@@ -1,0 +1,166 @@
+"""Workers enter a job that trains, over real streams to the coordinator. Sums are made by threads."""
+
+from __future__ import annotations
+
+import io
+import queue
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dynamix_ps.errors import PeerLostError
+from dynamix_ps.membership.messages import Process
+from dynamix_ps.rpc.member import Member
+from tests.rounds_of_threads import RoundWorker
+from tests.unit.worker_hooks.test_membership import PATIENCE_S, Job, running
+from worker_hooks.handover import Handover
+from worker_hooks.membership import WorkerMember
+
+pytestmark = pytest.mark.timeout(60)
+EVERYBODY = frozenset(range(4))
+
+
+def wait_for(what: Callable[[], object]) -> None:
+    until_s = time.monotonic() + PATIENCE_S
+    while not what():
+        assert time.monotonic() < until_s, "it does not happen"
+        time.sleep(0.005)
+
+
+class Newcomer:
+    """Another worker in the place of one of a job, with the state of worker 0 from `round_number` on."""
+
+    def __init__(self, job: Job, slot: int, name: str) -> None:
+        self.job, self.process = job, Process("worker", slot, name)
+        self.refused: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self.worker = RoundWorker(slot, job.workers, 0, job.servers, lambda number: None)
+        self.member = WorkerMember(
+            job.control.access(), self.process, self.worker, 4, replaced=self.refused.put, late=True
+        )
+
+    def hello(self) -> None:
+        """Returns when the first worker has heard of it."""
+        self.member.start()
+        wait_for(lambda: self.process in self.job.members[0].entries().values())
+
+    def take_in(self, ranks: list[int], number: int, gives: bool = True) -> None:
+        """Before round `number`, these workers take it in."""
+        for rank in ranks:
+            self.job.at[rank, number] = lambda rank=rank: self._take_in(rank, number, gives)  # type: ignore[misc]
+
+    def _take_in(self, rank: int, number: int, gives: bool) -> None:
+        member = self.job.members[rank]
+        wait_for(lambda: self.process in member.entries().values())
+        planned, generation = member.take_in([self.process])
+        if rank == 0 and gives:
+            self.worker.history = list(self.job.workers[0].history)
+            self.member.begin(planned, generation, number)
+            self.job.workers.append(self.worker)
+            self.job.members.append(self.member)
+            self.worker.train(self.job.workers[0].rounds)
+
+
+def histories(job: Job) -> set[tuple[frozenset[int], ...]]:
+    return {tuple(worker.history) for worker in job.workers if not worker.dead}
+
+
+def test_a_newcomer_is_in_all_sums_from_one_round_on(tmp_path: Path) -> None:
+    with running(tmp_path) as job:
+        newcomer = Newcomer(job, 2, "w2b")
+        job.at[2, 20] = job.workers[2].die
+        job.at[0, 30] = newcomer.hello
+        newcomer.take_in([0, 1, 3], 40)
+        job.train(80)
+        (history,) = histories(job)
+        assert history == (EVERYBODY,) * 20 + (EVERYBODY - {2},) * 20 + (EVERYBODY,) * 40
+        assert len([line for line in job.control.notes.lines if line["kind"] == "members"]) == 2, "no change for it"
+
+
+def test_it_is_a_member_like_others_and_may_be_lost_and_replaced(tmp_path: Path) -> None:
+    with running(tmp_path) as job:
+        first, second = Newcomer(job, 2, "w2b"), Newcomer(job, 2, "w2c")
+        job.at[2, 10] = job.workers[2].die
+        job.at[0, 20] = first.hello
+        first.take_in([0, 1, 3], 30)
+        job.at[1, 45] = first.worker.die
+        job.at[0, 60] = second.hello
+        second.take_in([0, 1, 3], 70)
+        job.train(90)
+        (history,) = histories(job)
+        with_two = [number for number, present in enumerate(history) if 2 in present]
+        assert with_two == [*range(10), *range(30, with_two[-21] + 1), *range(70, 90)]
+        assert 44 <= with_two[-21] <= 46, "it died while worker 1 was before round 45"
+
+
+@pytest.mark.parametrize("taken_in", [False, True], ids=["offered", "expected"])
+def test_who_has_no_state_when_workers_are_lost_is_not_waited_for(tmp_path: Path, taken_in: bool) -> None:
+    """Who would have given it may be among the lost ones. It is to come again."""
+    with running(tmp_path, workers=5) as job:
+        newcomer = Newcomer(job, 2, "w2b")
+        job.at[2, 20] = job.workers[2].die
+        job.at[0, 30] = newcomer.hello
+        if taken_in:
+            newcomer.take_in([0, 1, 3, 4], 40, gives=False)
+        job.at[4, 41 if not taken_in else 40] = job.workers[4].die
+        job.train(80)
+        (history,) = histories(job)
+        assert history[-1] == {0, 1, 3}
+        assert "must be started again" in newcomer.refused.get(timeout=PATIENCE_S)
+
+
+def test_a_state_of_another_decision_is_not_taken(tmp_path: Path) -> None:
+    with running(tmp_path) as job:
+        newcomer = Newcomer(job, 2, "w2b")
+        job.at[2, 20] = job.workers[2].die
+        job.at[0, 30] = newcomer.hello
+        job.train(40)
+        wait_for(lambda: newcomer.member.founded)
+        with pytest.raises(PeerLostError, match="workers were lost while"):
+            newcomer.member.begin([newcomer.process], 1, 40)
+        newcomer.member.close()
+
+
+def test_what_is_said_of_the_lost_one_does_not_concern_the_one_in_its_place(tmp_path: Path) -> None:
+    with running(tmp_path) as job:
+        newcomer = Newcomer(job, 2, "w2b")
+        launcher = Member(job.control.access(), Process("launcher", 0, "launcher"))
+        launcher.start()
+        job.at[2, 20] = job.workers[2].die
+        job.at[0, 30] = newcomer.hello
+        newcomer.take_in([0, 1, 3], 40)
+        job.at[1, 50] = lambda: launcher.suspect("worker", 2, "w2")
+        job.at[3, 60] = lambda: launcher.suspect("worker", 3, "another")
+        job.train(80)
+        (history,) = histories(job)
+        assert history[-1] == EVERYBODY
+        launcher.close()
+
+
+def test_a_handover_arrives_as_it_was() -> None:
+    handover = Handover(
+        framework="torch",
+        parameters={"0.weight": "float32 of shape (4, 4)", "0.bias": "float32 of shape (4,)"},
+        data=[0.0, 400.0, 0.1 + 0.2],
+        lengths=7,
+        planned=[Process("worker", 0, "a", "10.0.0.1:1"), Process("worker", 2, "b")],
+        generation=3,
+        round=812,
+        sums={"numbers": {"a": 0, "b": 1}, "shares": [1 / 3, 2 / 3], "window_bytes": None},
+        lag=2,
+        steps=800,
+        sums_made=810,
+        present=[0, 2],
+        plans={"held": {"version": 1, "batch_sizes": [4, 4], "lr_factor": 1.0}},
+        entries={"version": 1, "coming": []},
+        departures=[[1, 40]],
+        owed=[[813, [[0, 4, 8]]]],
+    )
+    out = io.BytesIO()
+    handover.write(out)
+    out.seek(0)
+    found = Handover.read(out)
+    assert found == handover
+    assert found.planned[0].address == "10.0.0.1:1", "which does not count in a comparison"
+    assert list(found.parameters) == list(handover.parameters), "in order"

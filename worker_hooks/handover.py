@@ -1,0 +1,61 @@
+"""What a worker that enters gets beside the state of the training: all else that the others know. Pure.
+
+It travels as JSON, which keeps every bit of a float.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, BinaryIO
+
+from dynamix_ps.membership.messages import Process
+
+
+@dataclass(frozen=True, slots=True)
+class Handover:
+    """As it is before a round.
+
+    Attributes:
+        framework: that computes.
+        parameters: shape and type of every trained parameter, by name and in order.
+        data: a row of a fingerprint of the data set.
+        lengths: checksum of the tokens of the samples; 0 where sizes are in samples.
+        planned: who is in the round.
+        generation: the newest decision on losses.
+        round: number of the round.
+        sums: what `Comm.known` returned.
+        lag: batches that are prepared ahead.
+        steps: of all optimizers so far.
+        sums_made: so far.
+        present: slots of the workers in the last sum, as far as they go on.
+        plans, entries, departures, owed: what `packed` of each returned.
+    """
+
+    framework: str
+    parameters: Mapping[str, str]
+    data: Sequence[float]
+    lengths: int
+    planned: Sequence[Process]
+    generation: int
+    round: int
+    sums: Mapping[str, Any]
+    lag: int
+    steps: int
+    sums_made: int
+    present: Sequence[int]
+    plans: Mapping[str, Any]
+    entries: Mapping[str, Any]
+    departures: Sequence[Any]
+    owed: Sequence[Any]
+
+    def write(self, out: BinaryIO) -> None:
+        """Write it as it travels."""
+        out.write(json.dumps(asdict(self)).encode())
+
+    @classmethod
+    def read(cls, packed: BinaryIO) -> Handover:
+        """What `write` wrote, of the same version of this package."""
+        fields = json.load(packed)
+        return cls(**{**fields, "planned": [Process(**one) for one in fields["planned"]]})
