@@ -146,6 +146,8 @@ class WorkerMember:
                 self._member.suspect(loss.kind, loss.rank)
 
     def _act(self, message: FromCoordinator) -> Iterable[ToCoordinator]:
+        if self._process.slot in self._left and isinstance(message, Freeze | Resume):
+            return []  # the others are beyond its last round; that it leaves is told next
         match message:
             case Freeze(generation):
                 return [Status(generation, self._freeze(generation))]

@@ -102,6 +102,7 @@ class Job:
         self.control = control
         self.at: dict[tuple[int, int], Callable[[], None]] = {}
         self.last: dict[int, int] = {}
+        self.before_it_leaves: Callable[[], object] = lambda: None
         self.asked: queue.SimpleQueue[int] = queue.SimpleQueue()
         self.servers = [SumServer() for _ in range(servers)]
         self.workers: list[RoundWorker] = []
@@ -132,6 +133,8 @@ class Job:
     def _after(self, rank: int, number: int) -> bool:
         """What a worker does between two rounds. Returns whether it goes on."""
         left = [other for other, last in self.last.items() if last == number]
+        if rank in left:
+            self.before_it_leaves()
         if left:
             self.members[rank].others_left(left)
         if rank in left:
@@ -251,6 +254,17 @@ def test_a_loss_about_the_last_round_of_a_worker_that_leaves(tmp_path: Path, num
         job.at[3, number] = job.workers[3].die
         job.train(80)
         job.check(80, {2: 41, 3: number})
+
+
+def test_a_loss_is_decided_on_while_a_worker_that_has_had_its_last_round_still_counts_as_a_member(
+    tmp_path: Path,
+) -> None:
+    with running(tmp_path, workers=5) as job:
+        job.last = {2: 40}
+        job.at[3, 41] = job.workers[3].die  # so the others wait in this round
+        job.before_it_leaves = lambda: job.control.notes.wait_for(lambda line: line.get("workers") == [0, 1, 2, 4])
+        job.train(80)
+        job.check(80, {2: 41, 3: 41})
 
 
 def test_a_worker_that_leaves_may_be_lost_before(tmp_path: Path) -> None:
