@@ -1,0 +1,65 @@
+"""A worker of the study of membership: it trains a model of 37 MB, and notes when each of its steps was complete.
+
+The worker that a signal strikes sends it to itself in the middle of a backward pass: some of its gradients are on their
+way, the others are not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import signal
+import time
+from pathlib import Path
+
+import torch
+from torch.nn.functional import cross_entropy
+
+import dynamix_ps.torch as dynamix
+from benchmarks.studies.membership_job import steps_file, struck_file, weights_file
+
+WIDTH, LAYERS = 1075, 8  # 9.25 million numbers of four bytes: 37 MB
+SAMPLES = 512
+
+
+def main() -> None:
+    """Train to the end, or to the signal."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--iterations", type=int, required=True)
+    parser.add_argument("--struck", type=int, required=True, help="rank of the worker that a signal strikes")
+    parser.add_argument("--at", type=int, required=True, help="in which iteration")
+    parser.add_argument("--signal", type=int, required=True)
+    parser.add_argument("--out", type=Path, required=True, help="folder for what is noted")
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    layers = torch.nn.ModuleList(torch.nn.Linear(WIDTH, WIDTH) for _ in range(LAYERS))
+    optimizer = torch.optim.SGD(layers.parameters(), lr=0.01)
+    data = torch.utils.data.TensorDataset(torch.randn(SAMPLES, WIDTH), torch.randint(0, WIDTH, (SAMPLES,)))
+
+    def strike(gradient: torch.Tensor) -> None:
+        struck_file(args.out).write_text(repr(time.monotonic()))
+        os.kill(os.getpid(), signal.Signals(args.signal))
+
+    run = dynamix.attach(layers, optimizer, data)
+    with steps_file(args.out, run.rank).open("w", buffering=1) as steps:
+        for inputs, targets in run.batches(iterations=args.iterations):
+            iteration, values = run.iteration, inputs
+            optimizer.zero_grad()
+            for number, layer in enumerate(layers):
+                values = torch.relu(layer(values))
+                if (run.rank, iteration, number) == (args.struck, args.at, LAYERS // 2):
+                    values.register_hook(strike)  # type: ignore[no-untyped-call]
+            run.backward(cross_entropy(values, targets))
+            optimizer.step()
+            steps.write(f"{iteration} {time.monotonic()!r}\n")
+    weights = hashlib.sha256()
+    for parameter in layers.parameters():
+        weights.update(parameter.detach().numpy().tobytes())
+    weights_file(args.out, run.rank).write_text(weights.hexdigest())
+    run.close()
+
+
+if __name__ == "__main__":
+    main()

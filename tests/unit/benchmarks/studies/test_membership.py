@@ -1,0 +1,112 @@
+"""The study of membership: what counts as a wait, as lost and as repeated, and what the page says of it."""
+
+from __future__ import annotations
+
+import json
+import math
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from benchmarks.studies import membership
+from benchmarks.studies.membership import CASES, MET, MISSED, OPEN, Row, findings, main, row_of
+from benchmarks.studies.membership_job import (
+    ITERATIONS,
+    STRUCK_AT,
+    WORKERS,
+    Outcome,
+    Steps,
+    config_of,
+    outcome_of,
+)
+
+(KILL,) = CASES
+OUTCOME = Outcome(iteration_s=0.2, next_step_s=0.5, lost=0, repeated=0, equal=True)
+
+
+def steps(late_s: float = 0.0) -> list[tuple[int, float]]:
+    """Iterations of 0.2 s, the first ones slower, and those from STRUCK_AT on later than they would be."""
+    at_s = [1.0 + 0.2 * number + (late_s if number >= STRUCK_AT else 0.0) for number in range(ITERATIONS)]
+    return list(enumerate([at_s[0] - 5.0, *at_s[1:]]))
+
+
+def rows(beyond_s: Sequence[float], **changes: str) -> list[Row]:
+    return [{**row_of(KILL, run, OUTCOME), "beyond_s": str(each), **changes} for run, each in enumerate(beyond_s)]
+
+
+def test_the_wait_ends_with_the_step_of_the_iteration_of_the_last_of_the_others() -> None:
+    struck_s = 1.0 + 0.2 * STRUCK_AT - 0.1  # in its middle
+    found = outcome_of(struck_s, {0: steps(0.3), 1: steps(0.7), 3: steps(0.3)}, equal=True)
+    assert (found.iteration_s, found.next_step_s) == (pytest.approx(0.2), pytest.approx(0.8))
+    assert found.beyond_s == pytest.approx(0.6)
+    assert (found.lost, found.repeated, found.equal) == (0, 0, True)
+
+
+def test_a_step_that_was_left_out_or_made_twice_is_seen() -> None:
+    without = [step for step in steps() if step[0] != STRUCK_AT + 1]
+    twice = [*steps(), (STRUCK_AT, 9.5)]
+    found = outcome_of(5.0, {0: without, 1: twice}, equal=False)
+    assert (found.lost, found.repeated, found.equal) == (1, 1, False)
+    assert found.next_step_s == pytest.approx(4.5)
+    never: Steps = steps()[:STRUCK_AT]
+    assert outcome_of(5.0, {0: never}, equal=True).next_step_s == math.inf
+
+
+@pytest.mark.parametrize(
+    ("beyond_s", "changes", "verdict"),
+    [
+        ([0.3] * 19 + [9.0], {}, MET),
+        ([0.3] * 18 + [2.1] * 2, {}, MISSED),
+        ([1.1] * 20, {}, MISSED),
+        ([0.3] * 19, {}, OPEN),
+        ([0.3] * 20, {"lost": "1"}, MISSED),
+        ([0.3] * 20, {"repeated": "1"}, MISSED),
+        ([0.3] * 20, {"equal": "0"}, MISSED),
+    ],
+)
+def test_verdicts(beyond_s: Sequence[float], changes: dict[str, str], verdict: str) -> None:
+    (found,) = findings(rows(beyond_s, **changes), runs=20)
+    assert (found.case, found.runs, found.verdict) == ("kill", len(beyond_s), verdict)
+
+
+def test_every_worker_is_struck_by_turns_and_what_has_ended_does_not_run_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs: list[tuple[signal.Signals, int]] = []
+
+    def run_job(number: signal.Signals, struck: int) -> Outcome:
+        jobs.append((number, struck))
+        if len(jobs) == 2:
+            raise SystemExit("it failed")
+        return OUTCOME
+
+    monkeypatch.setattr(membership, "run_job", run_job)
+    monkeypatch.setattr(membership, "RUNS", 5)
+    with pytest.raises(SystemExit):
+        main(["--out", str(tmp_path)])
+    assert main(["--out", str(tmp_path), "--json", str(tmp_path / "figures.json")]) == 0
+    ranks = [0, 1, *(run % WORKERS for run in range(1, 5))]
+    assert jobs == [(signal.SIGKILL, rank) for rank in ranks]
+    shown = json.loads((tmp_path / "figures.json").read_text())
+    assert shown["left"] == 0 and [one["verdict"] for one in shown["cases"]] == [MET]
+    text = (tmp_path / "membership.md").read_text()
+    assert "`python -m benchmarks.studies.membership`: 5 runs on " in text
+    assert (
+        "| `kill -9` of one of four workers | 5 | 0.20 s | 0.30 s | 1 s | 0.30 s | 2 s | 0, 0 | equal | **met** |"
+        in text
+    )
+
+
+def test_no_run_begins_after_the_limit(tmp_path: Path) -> None:
+    assert main(["--out", str(tmp_path), "--limit-s", "-1", "--quick", "--json", str(tmp_path / "figures.json")]) == 0
+    assert json.loads((tmp_path / "figures.json").read_text()) == {"left": 1, "cases": []}
+    assert not (tmp_path / "membership-quick.md").exists()
+
+
+def test_the_job_goes_on_without_the_worker_that_is_struck(tmp_path: Path) -> None:
+    config = config_of(tmp_path, signal.SIGKILL, struck=2)
+    assert config.elastic.min_workers == len(config.cluster.workers) - 1 == WORKERS - 1
+    words = " ".join(config.command)
+    assert f"--struck 2 --at {STRUCK_AT} --signal 9 --out {tmp_path}" in words
