@@ -15,6 +15,7 @@ from dynamix_ps.membership.messages import (
     Leave,
     LeaveAsked,
     Process,
+    Ready,
     Refused,
     Resume,
     Status,
@@ -196,3 +197,32 @@ def test_a_request_to_leave_reaches_a_member_and_nobody_else() -> None:
     coordinator.on_message(W[1], Leave(), 2.0)
     for gone in (W[1], W[3]):
         assert coordinator.on_message(LAUNCHER, AskLeave(gone), 3.0).messages == []
+
+
+def test_when_the_last_worker_with_the_state_leaves_newcomers_are_told_that_the_job_is_over() -> None:
+    coordinator, newcomer = started(), W[3]
+    say(coordinator, newcomer, Hello())
+    for worker in W[:2]:
+        assert told(say(coordinator, worker, Leave()), Ended) == []
+    assert told(say(coordinator, W[2], Leave()), Ended) == [*S, newcomer]
+    late = Process("worker", 1, "late")
+    assert told(say(coordinator, late, Hello()), Ended) == [late]
+
+
+def test_who_has_taken_the_state_goes_on_alone() -> None:
+    coordinator, newcomer = started(), W[3]
+    say(coordinator, newcomer, Hello())
+    say(coordinator, newcomer, Ready())
+    assert [told(say(coordinator, worker, Leave()), Ended) for worker in W[:3]] == [[], [], []]
+    assert told(say(coordinator, newcomer, Leave()), Ended) == S
+
+
+def test_when_the_last_workers_with_the_state_leave_in_a_change_newcomers_are_told_that_the_job_is_over() -> None:
+    for answers_first in (True, False):
+        coordinator, newcomer = started(), W[3]
+        say(coordinator, newcomer, Hello())
+        say(coordinator, LAUNCHER, Suspect(W[2]))
+        messages: list[tuple[Process, ToCoordinator]] = [(W[0], Leave()), (W[1], Leave())]
+        messages.insert(0 if answers_first else 2, (newcomer, Status(coordinator.members.generation, None)))
+        outputs = [say(coordinator, *each) for each in messages]
+        assert [told(output, Ended) for output in outputs] == [[], [], [*S, newcomer]]
