@@ -15,6 +15,7 @@ CASES = {
     "unattached_optimizer": r"an optimizer \(Adam\) steps parameters that no training sums.*pass all models and",
     "lbfgs": "LBFGS calls its closure many times",
     "sparse_adam": "SparseAdam needs sparse gradients",
+    "sharded_optimizer": "ZeroRedundancyOptimizer keeps a part of its state on each worker.*give attach",
     "sync_batch_norm": "SyncBatchNorm .* not supported; use BatchNorm",
     "backward_after_the_sum": r"loss.backward\(\) has added gradients of this worker alone",
     "changed_before_the_sum": r"the gradient of \S+ was changed between loss.backward\(\) and run.backward\(\)",

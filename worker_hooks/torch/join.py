@@ -22,6 +22,7 @@ from worker_hooks.torch.shard_processes import GroupedShards
 
 failure.install()
 _AVERAGING_PACKAGES = ("byteps", "horovod")  # whose optimizers sum gradients themselves
+_SHARDED = "ZeroRedundancyOptimizer"  # torch has it only where torch.distributed is available
 
 
 def attach(
@@ -110,7 +111,7 @@ def with_loading(
 
 
 def check_optimizers(optimizers: Sequence[torch.optim.Optimizer]) -> None:
-    """Raises TrainingError for optimizers whose steps would differ between workers."""
+    """Raises TrainingError for optimizers whose steps would differ between workers, or need other workers."""
     for optimizer in optimizers:
         if isinstance(optimizer, torch.optim.LBFGS):
             raise TrainingError(
@@ -121,6 +122,11 @@ def check_optimizers(optimizers: Sequence[torch.optim.Optimizer]) -> None:
             raise TrainingError(
                 "the optimizer is wrapped in DistributedOptimizer, which averages gradients itself without regard to "
                 "batch sizes; give attach() the optimizer inside of it"
+            )
+        if any(kind.__name__ == _SHARDED for kind in type(optimizer).__mro__):
+            raise TrainingError(
+                f"{_SHARDED} keeps a part of its state on each worker: no worker could save all of it, or go on when "
+                "another one is lost; give attach() an optimizer of the class that it wraps"
             )
         if isinstance(optimizer, torch.optim.SparseAdam):
             raise TrainingError("SparseAdam needs sparse gradients, which are summed as dense ones here; use Adam")

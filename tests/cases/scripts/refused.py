@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from itertools import islice
 from typing import Any
 
@@ -102,6 +103,19 @@ def lbfgs(attach: Any) -> None:
 def sparse_adam(attach: Any) -> None:
     model = nn.Embedding(10, 1, sparse=True)
     attach(model, torch.optim.SparseAdam(model.parameters()), data())
+
+
+def sharded_optimizer(attach: Any) -> None:
+    """Each worker is a group of its own here, so that all of the state is there."""
+    from torch.distributed.optim import ZeroRedundancyOptimizer
+
+    excepthook = sys.excepthook  # torch puts one around it that keeps back what is printed until it returns
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    sys.excepthook = excepthook
+    model = net()
+    optimizer = ZeroRedundancyOptimizer(model.parameters(), optimizer_class=torch.optim.Adam, lr=0.1)
+    optimizer.consolidate_state_dict()
+    _train(attach(model, optimizer, data()), model, optimizer, iterations=4)
 
 
 def sync_batch_norm(attach: Any) -> None:
