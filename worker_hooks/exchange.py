@@ -9,7 +9,8 @@ Where the script gives the number w_i of units (tokens) that its loss is a mean 
 after the sum. It pushes w_i / B times g_i, and `deliver` multiplies the sum by B / W.
 
 A gradient is written once, scaled, into its place in a bucket. The data plane sends from this place and receives the
-sum into it, and this place becomes the gradient of the parameter.
+sum into it, and this place becomes the gradient of the parameter. Where the data plane may have to send again what was
+sent, because a worker is lost, the sum has a place of its own.
 """
 
 from __future__ import annotations
@@ -61,8 +62,9 @@ class Bucket(ABC):
     """
 
     name: str
-    buffer: Any
-    memory: NDArray[Any] | None = None  # of the buffer, if the data plane has allocated it
+    buffer: Any  # where the sum arrives
+    own: Any  # what is sent: the same, or a buffer that stays as it is until the sum is complete
+    memory: NDArray[Any] | None = None  # of `buffer`, if the data plane has allocated it
     size_bytes: int
     trailer_begin: int  # values before the trailer
     rounded: int  # values at the beginning that are gradients: they may travel in half precision
@@ -86,12 +88,12 @@ class Bucket(ABC):
         """Fill the places that backward has not written: with zeros where a parameter has no gradient."""
 
     @abstractmethod
-    def squared(self) -> float:
-        """Squared norm of the gradients in the buffer."""
+    def squared(self, own: bool = False) -> float:
+        """Squared norm of the summed gradients, or of this worker's `own` before they are sent."""
 
     @abstractmethod
     def is_finite(self) -> bool:
-        """Whether all gradients in the buffer are finite numbers."""
+        """Whether all summed gradients are finite numbers."""
 
     @abstractmethod
     def clear(self) -> None:
@@ -102,15 +104,15 @@ class Bucket(ABC):
 
     @abstractmethod
     def read_trailer(self) -> NDArray[np.floating[Any]]:
-        """A copy of the trailer."""
+        """A copy of the summed trailer."""
 
     @abstractmethod
     def scale(self, factor: float) -> None:
-        """Multiply the gradients in the buffer."""
+        """Multiply the summed gradients."""
 
     @abstractmethod
     def scale_statistics(self, factor: float) -> None:
-        """Multiply the summed running statistics in the buffer; 0: put the model's own in their place."""
+        """Multiply the summed running statistics; 0: put the model's own in their place."""
 
     @abstractmethod
     def deliver(self, present: NDArray[np.bool_]) -> None:
@@ -162,12 +164,18 @@ class GradientExchange:
         while self._next < len(self.buckets) - 1 and self.buckets[self._next].is_full():
             bucket = self.buckets[self._next]
             self._add_square(bucket)
-            bucket.handle = self._comm.push_pull(bucket.name, bucket.buffer)
+            bucket.handle = self._push(bucket)
             self._next += 1
+
+    def _push(self, bucket: Bucket, begin: int = 0) -> int:
+        """Start the sum of a bucket, in which values before `begin` have no part; returns its handle."""
+        if bucket.own is bucket.buffer:
+            return self._comm.push_pull(bucket.name, bucket.buffer, begin)
+        return self._comm.push_pull_into(bucket.name, bucket.own, bucket.buffer, begin)
 
     def _add_square(self, bucket: Bucket) -> None:
         if self._measure:
-            self._weighted_sq += bucket.squared()
+            self._weighted_sq += bucket.squared(own=True)
 
     def send_rest(self, contribute: Callable[[float], Sequence[trailer.Contribution]]) -> None:
         """Send all other buckets, and then the last one with the trailer.
@@ -185,7 +193,7 @@ class GradientExchange:
         present = np.concatenate([bucket.present for bucket in self.buckets])
         self._encode(contribute(grad_sq), present)
         last.write_trailer(self._trailer)
-        last.handle = self._comm.push_pull(last.name, last.buffer)
+        last.handle = self._push(last)
 
     def _encode(self, mine: Sequence[trailer.Contribution], present: NDArray[np.bool_]) -> None:
         first, slots = self._workers.here.start, self._workers.count
@@ -231,7 +239,7 @@ class GradientExchange:
         none = np.zeros(self._parameters, dtype=np.bool_)
         self._encode((mine,), none)
         self.buckets[-1].write_trailer(self._trailer)
-        handles = [self._comm.push_pull(each.name, each.buffer, each.trailer_begin) for each in self.buckets]
+        handles = [self._push(each, each.trailer_begin) for each in self.buckets]
         self._wait(handles, on_slow)
         return self._decode(self.buckets[-1].read_trailer())
 

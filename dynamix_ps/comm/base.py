@@ -34,6 +34,8 @@ class Comm(ABC):
         elastic: how sums are brought over the loss of a worker; None: they end with it.
         left: this worker has left the others, and takes part in no sum any more.
         late: this worker comes while the others train. It is in no sum before it has `adopt`ed what they know.
+        sends_again: what is pushed may be sent again before its sum is complete. `push_pull` copies it for that,
+            `push_pull_into` need not.
     """
 
     name: str
@@ -44,6 +46,7 @@ class Comm(ABC):
     elastic: WorkerPlane | None = None
     left = False
     late = False
+    sends_again = False
 
     @abstractmethod
     def init(self) -> None:
@@ -88,6 +91,13 @@ class Comm(ABC):
 
         Values before `begin` count as zeros in the sum and stay as they are; `begin` may differ between workers.
         """
+
+    def push_pull_into(self, name: str, buffer: Any, into: Any, begin: int = 0) -> int:
+        """Like `push_pull`, but the sum goes to `into`, of the same size and type. Where `sends_again`.
+
+        Nobody may change `buffer` before a `wait` that returns true.
+        """
+        raise NotImplementedError(f"{self.name} sends nothing again")
 
     def wait(self, handle: int, timeout_s: float) -> bool:
         """Sleep, without the GIL, until the sum is complete. False when `timeout_s` passed first.

@@ -64,6 +64,7 @@ class BytePSComm(Comm):
         self.rank, self.size = plugin.rank(), plugin.size()
         self._exchange = Exchange(self._library(), is_elastic())
         self.elastic = ElasticWorker(self._exchange) if is_elastic() else None
+        self.sends_again = self.elastic is not None
         self._numbers: dict[str, int] = {}
         self._rounded: dict[int, int] = {}  # values at the beginning that travel in half precision
         self._in_flight: dict[int, Any] = {}  # buffers, so that their memory stays until their sums are complete
@@ -171,13 +172,7 @@ class BytePSComm(Comm):
         return number
 
     def push_pull_into(self, name: str, buffer: Any, into: Any, begin: int = 0) -> int:
-        """Like `push_pull`, but the sum goes to `into`, of the same size and type. For elastic runs.
-
-        Nobody may change `buffer` before a `wait` that returns true: it is sent again when a worker is lost. In such a
-        run `push_pull` copies the buffer first.
-
-        Raises ValueError for buffers that BytePS cannot sum, or that differ in size or type.
-        """
+        """Raises ValueError for buffers that BytePS cannot sum, or that differ in size or type."""
         number, address, size_bytes, dtype = self._prepared(name, buffer)
         address_of_sum, *like = self._memory(name, into)
         if like != [size_bytes, dtype]:

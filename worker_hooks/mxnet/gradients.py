@@ -51,6 +51,7 @@ class MXNetBucket(Bucket):
             self.buffer = mx.nd.from_numpy(self.memory, zero_copy=True)
         else:
             self.buffer = mx.nd.zeros(values + trailer_values, ctx=context, dtype=first.dtype)
+        self.own = self.buffer  # backward writes into it
         self.size_bytes = self.buffer.size * np.dtype(first.dtype).itemsize
         self.present = np.ones(len(parameters), dtype=np.bool_)
         self._gradients = self.buffer[:gradients]
@@ -84,7 +85,7 @@ class MXNetBucket(Bucket):
                 place[:] = 0
                 self.present[number] = False
 
-    def squared(self) -> float:
+    def squared(self, own: bool = False) -> float:
         return float(mx.nd.dot(self._gradients, self._gradients).asscalar())
 
     def is_finite(self) -> bool:

@@ -53,18 +53,16 @@ class TorchBucket(Bucket):
             if self.memory is not None:
                 comm.travels_through(name, self.memory)
         self.buffer = buffer
+        self.own = torch.zeros_like(buffer) if comm.sends_again else buffer
         self.size_bytes = buffer.numel() * buffer.element_size()
-        places = [
-            place.view(tensor.shape).data  # of each the changes are counted by itself
-            for place, tensor in zip(
-                torch.split(buffer[:values], [tensor.numel() for tensor in (*parameters, *statistics)]),
-                (*parameters, *statistics),
-                strict=True,
-            )
-        ]
+        tensors = (*parameters, *statistics)
+        places = _places(self.buffer, tensors)
+        own_places = places if self.own is self.buffer else _places(self.own, tensors)
         self.views = dict(zip(parameters, places, strict=False))
+        self.own_views = dict(zip(parameters, own_places, strict=False))
         self._statistics = list(zip(statistics, places[len(parameters) :], strict=True))
-        self._gradients = buffer[:gradients]
+        self._own_statistics = list(zip(statistics, own_places[len(parameters) :], strict=True))
+        self._gradients, self._own_gradients = self.buffer[:gradients], self.own[:gradients]
         self.trailer_begin, self.rounded = values, gradients
         self._missing: set[torch.nn.Parameter] = set()
         self._weight, self._has_samples = 0.0, False
@@ -90,8 +88,8 @@ class TorchBucket(Bucket):
         self._missing.discard(parameter)
 
     def _put(self, parameter: torch.nn.Parameter) -> None:
-        """The place becomes the gradient at once: the memory that backward has used is free for what comes next."""
-        gradient, place = parameter.grad, self.views[parameter]
+        """The place of the sum becomes the gradient at once: the memory of backward is free for what comes next."""
+        gradient, place = parameter.grad, self.own_views[parameter]
         assert gradient is not None
         gradient = gradient.detach()
         if gradient.is_sparse:
@@ -106,7 +104,7 @@ class TorchBucket(Bucket):
         if self.carried and (more := self.carried.pop(parameter, None)) is not None:
             place.add_(more)
         if parameter.dtype == place.dtype:
-            parameter.grad = place
+            parameter.grad = self.views[parameter]
 
     def is_full(self) -> bool:
         return not self._missing
@@ -121,9 +119,9 @@ class TorchBucket(Bucket):
             if self._has_samples and parameter.grad is not None:
                 self._put(parameter)  # an earlier backward outside run.backward() has accumulated it
             elif (more := self.carried.pop(parameter, None)) is not None:
-                self.views[parameter].copy_(more)
+                self.own_views[parameter].copy_(more)
             else:
-                self.views[parameter].zero_()
+                self.own_views[parameter].zero_()
                 self.present[number] = False
         self._missing.clear()
 
@@ -145,8 +143,9 @@ class TorchBucket(Bucket):
                 self.carried[parameter] = scaled if earlier is None else earlier.add_(scaled)
             parameter.grad = None
 
-    def squared(self) -> float:
-        return float(torch.dot(self._gradients, self._gradients))
+    def squared(self, own: bool = False) -> float:
+        gradients = self._own_gradients if own else self._gradients
+        return float(torch.dot(gradients, gradients))
 
     def is_finite(self) -> bool:
         return all(math.isfinite(float(end)) for end in torch.aminmax(self._gradients))
@@ -165,7 +164,7 @@ class TorchBucket(Bucket):
 
     def write_statistics(self, active: Sequence[bool], share: float) -> None:
         """Put `share` times the running statistics into their places; zeros where they are not `active`."""
-        for (statistic, place), counts in zip(self._statistics, active, strict=True):
+        for (statistic, place), counts in zip(self._own_statistics, active, strict=True):
             if counts and share:
                 torch.mul(statistic, share, out=place)
             else:
@@ -178,7 +177,7 @@ class TorchBucket(Bucket):
                 statistic.copy_(place)
 
     def write_trailer(self, values: NDArray[np.float64]) -> None:
-        self.buffer[self.trailer_begin :].copy_(torch.from_numpy(values))
+        self.own[self.trailer_begin :].copy_(torch.from_numpy(values))
 
     def read_trailer(self) -> NDArray[np.floating[Any]]:
         values: NDArray[np.floating[Any]] = self.buffer[self.trailer_begin :].clone().cpu().numpy()
@@ -192,6 +191,14 @@ class TorchBucket(Bucket):
                 parameter.grad = place if place.dtype == parameter.dtype else place.to(parameter.dtype)
             else:
                 parameter.grad = None  # a worker without samples may have one that counts for nothing
+
+
+def _places(buffer: torch.Tensor, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Those of `tensors` at the beginning of a flat buffer, in their shapes."""
+    sizes = [tensor.numel() for tensor in tensors]
+    parts = torch.split(buffer[: sum(sizes)], sizes)
+    # of each the changes are counted by itself
+    return [part.view(tensor.shape).data for part, tensor in zip(parts, tensors, strict=True)]
 
 
 class TorchExchange(GradientExchange):
@@ -253,7 +260,7 @@ class TorchExchange(GradientExchange):
 
     def gradient(self) -> dict[torch.nn.Parameter, torch.Tensor]:
         """Of this process, times its weight, before the sum: in the `contribute` of `send_rest`."""
-        return {parameter: place for bucket in self._buckets for parameter, place in bucket.views.items()}
+        return {parameter: place for bucket in self._buckets for parameter, place in bucket.own_views.items()}
 
     def send_rest(self, contribute: Any) -> None:
         self._active = [norm.training for norm in self._norms for _ in statistics_of([norm])]

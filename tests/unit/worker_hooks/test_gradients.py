@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -25,7 +26,7 @@ class SumInMemory(TorchBuffers):
 
     def __init__(self, rank: int, others: list[SumInMemory]) -> None:
         self.rank, self.others = rank, others
-        self.pushed: dict[str, tuple[torch.Tensor, int]] = {}
+        self.pushed: dict[str, tuple[torch.Tensor, torch.Tensor, int]] = {}
         self.order: list[str] = []
 
     @property
@@ -40,17 +41,29 @@ class SumInMemory(TorchBuffers):
         return "test"
 
     def push_pull(self, name: str, buffer: torch.Tensor, begin: int = 0) -> int:
-        self.pushed[name] = buffer, begin
+        return self.push_pull_into(name, buffer, buffer, begin)
+
+    def push_pull_into(self, name: str, buffer: torch.Tensor, into: torch.Tensor, begin: int = 0) -> int:
+        assert (into is not buffer) == self.sends_again, "a copy too many, or a buffer"
+        self.pushed[name] = buffer, into, begin
         self.order.append(name)
         if all(name in other.pushed for other in self.others):
             parts = [other.pushed.pop(name) for other in self.others]
-            total = sum(self._without_beginning(values, first) for values, first in parts)
-            for values, first in parts:
-                values[first:] = total[first:]
+            total = sum(self._without_beginning(values, first) for values, _, first in parts)
+            for _, place, first in parts:
+                place[first:] = total[first:]
         return 0
 
     def _wait(self, handle: int, timeout_s: float) -> bool:
         return True
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["in place", "elsewhere"], autouse=True)
+def sends_again(request: pytest.FixtureRequest) -> Iterator[bool]:
+    """Where sums go: to the place of what was sent, or to another one, as in an elastic job."""
+    SumInMemory.sends_again = request.param
+    yield request.param
+    SumInMemory.sends_again = False
 
 
 def make_net(seed: int = 0) -> nn.Module:
@@ -211,6 +224,29 @@ def test_a_gradient_of_a_worker_without_samples_is_dropped():
     exchange.receive(lambda waited_s: None)
     exchange.deliver()
     assert net.weight.grad is None
+
+
+def test_what_was_sent_stays_until_the_sum_is_there_and_the_sum_is_what_the_script_changes(sends_again):
+    net, comms = make_net(), []
+    comms += [SumInMemory(rank, comms) for rank in range(2)]
+    exchange, other = (exchange_of(one, comm, 300) for one, comm in zip((net, make_net(1)), comms, strict=True))
+    sent = []
+    for number, one in enumerate((exchange, other)):
+        one.begin(0.5, measure_norm=True)
+        if one is exchange:
+            net(torch.ones(4, 6, dtype=torch.float64)).sum().backward()
+        one.send_rest(lambda grad_sq: [mine(4)])
+        if number == 0:
+            sent = [bucket.own.clone() for bucket in exchange.buckets]
+    exchange.receive(lambda waited_s: None)
+    exchange.deliver(factor=2.0)
+    grads = [parameter.grad.clone() for parameter in net.parameters()]
+    nn.utils.clip_grad_norm_(net.parameters(), 1e-3)
+    net.zero_grad(set_to_none=False)
+    assert any(grad.any() for grad in grads)
+    assert exchange.squared_norm() == 0
+    stayed = [torch.equal(before, bucket.own) for before, bucket in zip(sent, exchange.buckets, strict=True)]
+    assert stayed == [sends_again] * len(sent)
 
 
 def test_an_announcement_leaves_gradients_alone():
