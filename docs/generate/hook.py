@@ -1,6 +1,6 @@
 """What the site needs beyond its pages: links out of docs/, and checks. mkdocs calls these functions.
 
-A page is read in two places: in a viewer of the repository, where a link to `../benchmarks/results/history/proof.md` works, and
+A page is read in two places: in a viewer of the repository, where a link to `../benchmarks/results/agent.md` works, and
 in the site, which holds docs/ alone. So in the site such a link becomes its text and the path, and a picture from
 outside is copied.
 """
