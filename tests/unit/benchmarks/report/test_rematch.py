@@ -22,7 +22,7 @@ def test_the_same_seed_in_two_folders_is_two_runs(tmp_path: Path) -> None:
         write_tables(tmp_path / name, cells)
     (block,) = figures(with_static(races(every_run([tmp_path / name for name in folders]))), "proof rematch")
     command, _, title, _, *rows = block.strip().splitlines()
-    assert command == "`python -m benchmarks.report.rematch proof rematch --out benchmarks/results`."
+    assert command == "`python -m benchmarks.report.rematch proof rematch --out benchmarks/results/history`."
     assert title.startswith("| scenario | runs of each | t / t_pid | shorter than `pid` | t / t_goodput |")
     (row,) = [line.strip("| ").split(" | ") for line in rows]
     assert row[:4] == ["spot", "1", "1.00", "0.50"]
