@@ -120,14 +120,14 @@ class ArbitratorWatch:
 
 
 def arbitrator_watch() -> ArbitratorWatch | None:
-    """The watch for this environment; none without a cluster file or with mode off.
+    """The watch for this environment; none without a cluster file or in a job without one.
 
     Raises:
         ConfigError: the cluster file is wrong.
         UsageError: a variable that the arbitrator needs is missing.
     """
     config_file = variables.get(variables.CONFIG)
-    if config_file is None or load_config(config_file).mode == "off":
+    if config_file is None or not load_config(config_file).has_arbitrator:
         return None
     missing = [
         name
@@ -144,7 +144,7 @@ def main() -> int:
     """Watch in the foreground until SIGTERM."""
     watch = arbitrator_watch()
     if watch is None:
-        raise UsageError(f"nothing to watch: {variables.CONFIG} is not set, or its mode is off")
+        raise UsageError(f"nothing to watch: {variables.CONFIG} is not set, or its job has no arbitrator")
     ended = threading.Event()
 
     def end(number: int, frame: FrameType | None) -> None:

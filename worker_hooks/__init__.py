@@ -19,6 +19,7 @@
   workers          which workers this process computes for: one, in a rehearsal all
   exchange         the exact global gradient: weighted buckets, summed while backward runs
   trailer          the values after the gradients, from which all workers learn the same
+  own_size         sizes without an arbitrator: every worker chooses its own
   plan_switch      all workers change plans at the same iteration
   departures       who leaves the job on notice, and with which sum
   entries          which workers enter it while it trains, and with which iteration

@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from dynamix_ps.data_planes import DATA_PLANES
 from dynamix_ps.errors import CheckpointError, DynamixError, TrainingError
 from dynamix_ps.messages import Plan
 from worker_hooks import failure
@@ -29,10 +30,12 @@ from worker_hooks.entries import Entries
 from worker_hooks.iteration import IterationInFlight
 from worker_hooks.learning_rate import LearningRate
 from worker_hooks.memory_ceiling import MemoryCeiling
+from worker_hooks.observe.reporter import Reporting
 from worker_hooks.observe.stall import StallWatch
 from worker_hooks.observe.stopwatch import NewestSum
 from worker_hooks.observe.training_observer import TrainingObserver
 from worker_hooks.out_of_memory import first_line, is_out_of_memory
+from worker_hooks.own_size import OwnSize
 from worker_hooks.plan_switch import PlanSwitch
 from worker_hooks.positioned_model import PositionedModel
 from worker_hooks.rate_guard import RateGuard
@@ -284,6 +287,7 @@ class AttachedModel(PositionedModel):
         self._applied_version = start.plan.version
         self._stall = StallWatch(self.rank, reporter, settings.timeouts)
         self._watch = self._session.make_watch(self._newest_sum)
+        self._own_size = self._make_own_size(reporter) if settings.own_sizes else None
         here, account = self._workers.here, self._session.account
         self._observer = TrainingObserver(here, reporter, account, settings, start, self._watch)
         self._unclaimed = dict(start.registered)  # states of objects that the script has not registered yet
@@ -292,6 +296,16 @@ class AttachedModel(PositionedModel):
     def _make_guard(self) -> RateGuard | None:
         tell = partial(self._degraded, "learning rate")
         return RateGuard(self._rate, tell) if self._settings.decides_rate else None
+
+    def _make_own_size(self, reporter: Reporting) -> OwnSize:
+        """What chooses the sizes of the workers of this process, which listens to their records."""
+        settings, workers = self._settings, self._workers
+        assert settings.bounds is not None, "only a cluster file can ask for it"
+        ring = not DATA_PLANES[settings.comm].has_servers
+        reference_batch, seed = self._reference_batch, settings.seed
+        chosen = OwnSize(workers.here, workers.count, settings.bounds, settings.lr_rule, reference_batch, seed, ring)
+        reporter.listen(chosen.hear)
+        return chosen
 
     def _batches_from(self, start: Position) -> Batches:
         """Raises TrainingError if `start` is no place in this data."""

@@ -55,6 +55,11 @@ def group_parameters(sizes_bytes: Sequence[int], kinds: Sequence[Hashable], buck
     return groups
 
 
+def trailer_length(workers: Workers, parameters: int) -> int:
+    """Number of values behind the gradients: the trailer, and behind it what workers tell each other."""
+    return trailer.length(workers.count, parameters) + workers.told * workers.count
+
+
 class Bucket(ABC):
     """Gradients in one flat buffer, which is summed as a whole; a trailer may follow them.
 
@@ -123,6 +128,9 @@ class GradientExchange:
     """Sums the weighted gradients of one model over all workers.
 
     begin -> (backward fills buckets, full ones leave by `send_full`) -> send_rest -> receive -> deliver
+
+    `telling` and `told` are what the workers of this process tell the others in the next sum, and what all have told in
+    the last one, (workers.told, workers); `telling` is 0 for the workers of other processes.
     """
 
     def __init__(self, comm: Comm, buckets: Sequence[Bucket], workers: Workers) -> None:
@@ -132,7 +140,9 @@ class GradientExchange:
         self._parameters = sum(len(bucket.parameters) for bucket in buckets)
         self.leader = workers.leader  # slot of the one that leads, as of the last sum
         self.present: Sequence[int] = workers.slots or workers.here  # slots of the workers in the last sum
-        self._trailer = np.zeros(trailer.length(workers.count, self._parameters))
+        self._trailer = np.zeros(trailer_length(workers, self._parameters))
+        self._told_at = len(self._trailer) - workers.told * workers.count
+        self.telling = self.told = np.zeros((workers.told, workers.count))
         self.weight = self._share = 0.0
         self._measure = False
         self._weighted_sq = 0.0
@@ -197,7 +207,8 @@ class GradientExchange:
 
     def _encode(self, mine: Sequence[trailer.Contribution], present: NDArray[np.bool_]) -> None:
         first, slots = self._workers.here.start, self._workers.count
-        trailer.encode(mine, first, slots, present, self._trailer, leads=first == self.leader)
+        trailer.encode(mine, first, slots, present, self._trailer[: self._told_at], leads=first == self.leader)
+        self._trailer[self._told_at :] = self.telling.ravel()
 
     def receive(self, on_slow: Callable[[float], None]) -> trailer.GlobalView:
         """Wait for all sums; the gradients of the model are not touched yet.
@@ -205,7 +216,9 @@ class GradientExchange:
         Calls `on_slow(waited_s)` about once a second while waiting; what it raises ends the wait.
         """
         self._wait([bucket.handle for bucket in self.buckets], on_slow)
-        self._received = self.buckets[-1].read_trailer()
+        received = self.buckets[-1].read_trailer()
+        self._received, told = received[: self._told_at], received[self._told_at :]
+        self.told = told.reshape(self.telling.shape).astype(np.float64)
         return self._decode(self._received)
 
     def _wait(self, handles: Sequence[int | None], on_slow: Callable[[float], None]) -> None:
@@ -241,7 +254,7 @@ class GradientExchange:
         self.buckets[-1].write_trailer(self._trailer)
         handles = [self._push(each, each.trailer_begin) for each in self.buckets]
         self._wait(handles, on_slow)
-        return self._decode(self.buckets[-1].read_trailer())
+        return self._decode(self.buckets[-1].read_trailer()[: self._told_at])
 
     def _decode(self, received: NDArray[np.floating[Any]]) -> trailer.GlobalView:
         view = trailer.decode(received, self._workers.count)

@@ -98,6 +98,13 @@ class PlanSwitch:
         while len(self._scheduled) > 1 and self._scheduled[1][0] <= iteration:
             del self._scheduled[0]
 
+    def choose(self, iteration: int, sizes: tuple[int, ...]) -> None:
+        """All workers have chosen these sizes in the sum of `iteration`: they are the next plan on all of them."""
+        newest = self.newest_scheduled
+        if sizes != newest.batch_sizes:
+            self._held = replace(newest, version=newest.version + 1, batch_sizes=sizes)
+            self._schedule(iteration, self._held)
+
     def go_without(self, iteration: int, ranks: Iterable[int]) -> None:
         """These workers are missing in the sum of `iteration`, or leave by it."""
         self._without.update(ranks)

@@ -20,6 +20,7 @@ import time
 import uuid
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, BinaryIO, NamedTuple
 
 from dynamix_ps.comm import Comm, open_comm
@@ -41,6 +42,7 @@ from worker_hooks.observe.account import RunAccount
 from worker_hooks.observe.reporter import Reporter, Reporting
 from worker_hooks.observe.stopwatch import NewestSum, Stopwatch, Watch
 from worker_hooks.observe.telemetry import Telemetry
+from worker_hooks.own_size import TOLD
 from worker_hooks.settings import Settings
 from worker_hooks.termination import TERMINATION
 from worker_hooks.workers import Workers
@@ -71,7 +73,7 @@ class Session:
         self.comm = self._plane.comm
         self.settings = settings
         self.folder = RunFolder(settings.run_dir) if settings.run_dir else None
-        self.workers = Workers.one_per_process(self.comm)
+        self.workers = replace(Workers.one_per_process(self.comm), told=TOLD if settings.own_sizes else 0)
         self.reporter: Reporting = self._open_records()
         for sentence in self.comm.degradations:
             self._data_plane_degraded(sentence)
@@ -134,7 +136,7 @@ class Session:
 
         A training that begins while another one is connected follows the same plans.
         """
-        if self.settings.mode == "off" or self._connected:
+        if self.settings.mode == "off" or self.settings.own_sizes or self._connected:
             return
         self._connected = True
         self._connect(plan)

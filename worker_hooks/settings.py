@@ -49,6 +49,7 @@ class Settings:
     lr: str = "follow"  # what happens to the script's learning rate
     keep: Keep = "global"  # what stays where the number of workers changes
     min_workers: int | None = None  # that go on without the others; none: the job is not elastic
+    own_sizes: bool = False  # every worker chooses its own size, without an arbitrator
 
     @property
     def decides_rate(self) -> bool:
@@ -98,6 +99,7 @@ class Settings:
             lr=config.lr if config else defaults["lr"].default,
             keep=config.elastic.keep if config else "global",
             min_workers=config.elastic.min_workers if config else None,
+            own_sizes=config is not None and config.is_decentralised,
         )
         rehearsal = variables.get(variables.REHEARSAL)
         return settings.rehearsed(Path(rehearsal)) if rehearsal else settings
@@ -108,7 +110,16 @@ class Settings:
         Raises UsageError if several processes were started: each would rehearse all of the cluster.
         """
         check_connected(os.environ)
-        return replace(self, rehearsal=rehearsal, comm="local", network="off", slowdown=1.0, at_once=(), memory="fixed")
+        return replace(
+            self,
+            rehearsal=rehearsal,
+            comm="local",
+            network="off",
+            slowdown=1.0,
+            at_once=(),
+            memory="fixed",
+            own_sizes=False,
+        )
 
     def first_plan(self, own: tuple[int, ...]) -> Plan:
         """Plan 0: the sizes of the cluster file; without one, each worker's `own`.
@@ -126,7 +137,7 @@ class Settings:
 
 def _arbitrator(config: Config | None, run_id: str) -> ArbitratorAccess | None:
     address = variables.get(variables.ARBITRATOR)
-    if not address or config is None or config.mode == "off":
+    if not address or config is None or not config.has_arbitrator:
         return None
     token = variables.get(variables.TOKEN) or ""
     return ArbitratorAccess(address, run_id, token, config.timeouts, certificates_for(address, config))

@@ -139,7 +139,9 @@ class Training(ResumableModel):
             pushed, passes = self._exchange.bytes_per_iteration, self._stream.passes(self._cursor)
             self._largest_batch = max(self._largest_batch, self._now.batch.samples)
             at_once = self._memory.ceiling.samples
-            self._observer.iteration_complete(self._now, pushed, passes, self._script_lr(), at_once)
+            closed = self._observer.iteration_complete(self._now, pushed, passes, self._script_lr(), at_once)
+            if closed and self._own_size is not None:
+                self._own_size.window_over(closed, self._switch.newest_scheduled)
         self._save_when_due()
         self._end_when_told()
 
@@ -223,6 +225,8 @@ class Training(ResumableModel):
         doing, weights = self._doing(self._kind).code(), self._sample_weights(self._sums)
         global_sq = math.nan if now.sum is None else now.sum.squared_norm
         stream, entry_version = self._stream.report(used=True), self._entry_vote
+        if self._own_size is not None:
+            self._exchange.telling = self._own_size.telling
         return [
             Contribution(
                 samples=part.samples,
@@ -289,6 +293,8 @@ class Training(ResumableModel):
             if measured and not reason:
                 squared_norm = self._exchange.squared_norm() / self._scale**2
             self._switch.decide(iteration, view.agreed_version)
+            if self._own_size is not None and (sizes := self._own_size.summed(self._exchange.told, view.present)):
+                self._switch.choose(iteration, sizes)
         if self._comm.elastic is not None:
             self._vote_in(view)
         now.summed(view, squared_norm, self._worth.sizes(view, now.spent_due))

@@ -20,6 +20,7 @@ class Workers:
     count: int  # of slots
     here: range  # slots of the workers of this process, at least one
     slots: tuple[int, ...] = ()  # of every process, in the order of their ranks in the data plane; empty: this is all
+    told: int = 0  # numbers that each worker tells the others in every sum, behind the trailer (own_size.py)
 
     @classmethod
     def one_per_process(cls, comm: Comm) -> Workers:

@@ -116,6 +116,12 @@ CONTENDERS = {
         "none",
         OURS_TUNED,
     ),
+    "stigmergy": Contender(
+        Policy(name="stigmergy"),
+        "ours: no arbitrator, every worker chooses its own size from traces in the gradient sum",
+        "traces: after S-MADRL",
+        "none: first values of its rule",
+    ),
     "goodput-decay": Contender(
         Policy(name="goodput"),
         "`goodput`; the learning rate decays linearly to the end of training, a guard halves it when the loss rises",

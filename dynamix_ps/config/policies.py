@@ -19,11 +19,14 @@ class Entry:
         target: what makes it, as `package.module:callable`; `policy/base.py` tells how it is called.
         description: one sentence for people who choose.
         keys: the keys under `policy:` that only this policy takes.
+        central: whether an arbitrator decides for all workers; otherwise each worker chooses its own size, and there is
+            no arbitrator.
     """
 
     target: str
     description: str
     keys: tuple[str, ...] = ()
+    central: bool = True
 
 
 _BASELINES = "dynamix_ps.policy.baselines"
@@ -56,6 +59,11 @@ POLICIES = {
         "dynamix_ps.policy.learned.factory:learned_policy",
         "The learned policy: corrects the advice of a model, with a safety net.",
         ("ppo", "safety"),
+    ),
+    "stigmergy": Entry(
+        "dynamix_ps.policy.stigmergy.policy:StigmergyPolicy",
+        "Without an arbitrator: every worker chooses its own size, from traces that all lay in the gradient sum.",
+        central=False,
     ),
 }
 

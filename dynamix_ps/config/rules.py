@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from dynamix_ps.config.host_rules import host_findings
-from dynamix_ps.config.policies import POLICIES
+from dynamix_ps.config.policies import POLICIES, entry_of
 from dynamix_ps.config.schema import MAX_GLOBAL_BATCH, Config, Policy
 from dynamix_ps.config.validate import Finding
 from dynamix_ps.config.variables import allowed_in_cluster_file
@@ -15,6 +15,7 @@ from dynamix_ps.config.yaml_lines import Path
 
 # How many workers there are, which is known even when a key of one of them is wrong.
 _COUNT: Path = ("cluster", "workers", "count")
+SHORTEST_WINDOW = 6  # iterations, where workers choose their own sizes
 
 
 def findings(config: Config) -> Iterator[Finding]:
@@ -22,6 +23,7 @@ def findings(config: Config) -> Iterator[Finding]:
     yield from _batch_sizes(config)
     yield from _memory(config)
     yield from _policy(config)
+    yield from _without_arbitrator(config)
     yield from _timeouts(config)
     yield from _cluster(config)
     yield from _learning_rate(config)
@@ -94,6 +96,25 @@ def _foreign_keys(policy: Policy) -> Iterator[Finding]:
         owner = next((name for name, entry in POLICIES.items() if key in entry.keys), "package.module:Class")
         message = f"is only for policy.name: {owner}; remove it, or choose that policy"
         yield Finding(("policy", key), message, f"policy.name: {policy.name}", (("policy", "name"),))
+
+
+def _without_arbitrator(config: Config) -> Iterator[Finding]:
+    """What a policy without an arbitrator cannot have."""
+    if entry_of(config.policy.name).central or config.mode == "off":
+        return
+    here, uses = f"policy.name: {config.policy.name}", (("policy", "name"),)
+    if config.mode == "observe":
+        message = f"has nobody that could decide beside the workers with {here}; use mode: adapt, or another policy"
+        yield Finding(("mode",), message, config.mode, uses)
+    needs = f"needs an arbitrator, which {here} does without"
+    if config.lr == "decide":
+        yield Finding(("lr",), f"{needs}; use lr: follow, or another policy", config.lr, uses)
+    if config.window < SHORTEST_WINDOW:
+        message = f"must be at least {SHORTEST_WINDOW} with {here}: the workers choose their sizes in four sums"
+        yield Finding(("window",), message, config.window, uses)
+    if config.elastic.min_workers is not None:
+        path = ("elastic", "min_workers")
+        yield Finding(path, f"{needs}; remove it, or use another policy", config.elastic.min_workers, uses)
 
 
 def _static_sizes(config: Config, sizes: tuple[int, ...]) -> Iterator[Finding]:

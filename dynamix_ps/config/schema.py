@@ -495,6 +495,16 @@ class Config(_Section):
         """What `comm` names."""
         return DATA_PLANES[self.comm]
 
+    @property
+    def is_decentralised(self) -> bool:
+        """Whether every worker chooses its own size."""
+        return self.mode == "adapt" and not entry_of(self.policy.name).central
+
+    @property
+    def has_arbitrator(self) -> bool:
+        """Whether a process decides for all workers."""
+        return self.mode != "off" and not self.is_decentralised
+
     def bounds(self, rank: int) -> tuple[int, int]:
         """(smallest, largest) batch size of a worker."""
         worker = self.cluster.workers[rank]

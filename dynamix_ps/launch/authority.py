@@ -74,7 +74,7 @@ def is_exposed(config: Config) -> bool:
 
 
 def _calls_between_hosts(config: Config) -> bool:
-    return config.mode != "off" and len(hosts_with_roles(config)) > 1
+    return config.has_arbitrator and len(hosts_with_roles(config)) > 1
 
 
 class Authority:

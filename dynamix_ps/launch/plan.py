@@ -100,7 +100,7 @@ def _job_roles(config: Config) -> Iterator[JobRole]:
             beside = 0 if entry is None else worker_beside(entry)
             name = None if beside is None else f"worker-{beside}"
             yield JobRole(f"server-{index}", "server", host=_known(host), beside=name)
-    elif config.mode != "off":
+    elif config.has_arbitrator:
         yield JobRole("arbitrator", "arbitrator", host=home, beside=config.data_plane.home_role)
     for rank, host in enumerate(placed.workers):
         yield JobRole(f"worker-{rank}", "worker", rank, _known(host))
@@ -165,7 +165,7 @@ def _common_env(config: Config, place: RunPlace, environ: Mapping[str, str], pyt
             added[variables.SHARED_MEMORY] = config.env[variables.SHARED_MEMORY]
     if place.probe is not None:
         added[variables.PROBE] = place.probe
-    if config.mode != "off":
+    if config.has_arbitrator:
         added[variables.ARBITRATOR] = host_port(home, place.arbitrator_port)
         added[variables.TLS] = str(place.certificates or OFF)
     return added

@@ -38,7 +38,7 @@ def preflight(config: Config, resume: Path | None = None) -> None:
     shared_memory = config.env.get(variables.SHARED_MEMORY) or variables.get(variables.SHARED_MEMORY, "1")
     if shared_memory not in ("0", "1"):
         raise UsageError(f"{variables.SHARED_MEMORY}={shared_memory!r}: expected 0 (everything by TCP) or 1")
-    if config.mode != "off":
+    if config.has_arbitrator:
         make_policy(config, len(config.cluster.workers), np.random.default_rng(config.seed))
 
 

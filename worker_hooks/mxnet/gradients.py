@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from dynamix_ps.comm import Comm
 from dynamix_ps.errors import TrainingError
 from worker_hooks import trailer
-from worker_hooks.exchange import Bucket, GradientExchange, group_parameters
+from worker_hooks.exchange import Bucket, GradientExchange, group_parameters, trailer_length
 from worker_hooks.workers import Workers
 
 
@@ -167,7 +167,7 @@ class MXNetExchange(GradientExchange):
                 comm,
                 [trained[number] for number in group],
                 statistics if group is groups[-1] else (),
-                trailer.length(workers.count, len(trained)) if group is groups[-1] else 0,
+                trailer_length(workers, len(trained)) if group is groups[-1] else 0,
             )
             for index, group in enumerate(groups)
         ]

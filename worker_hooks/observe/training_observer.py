@@ -10,7 +10,7 @@ import math
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 
-from dynamix_ps.messages import Plan
+from dynamix_ps.messages import Plan, WindowRecord
 from worker_hooks.checkpoint import Position
 from worker_hooks.iteration import IterationInFlight
 from worker_hooks.observe.account import RunAccount
@@ -134,8 +134,8 @@ class TrainingObserver:
 
     def iteration_complete(
         self, now: IterationInFlight, bytes_pushed: int, epochs: float, script_lr: float, at_once: float
-    ) -> None:
-        """The script asks for the next batch, after a sum.
+    ) -> list[WindowRecord]:
+        """The script asks for the next batch, after a sum. Returns the records of a window that ends with it.
 
         Args:
             bytes_pushed: by a worker in the sum.
@@ -144,12 +144,13 @@ class TrainingObserver:
             at_once: samples that fit into this worker's memory at once; NaN: no ceiling is known.
         """
         of_workers = self.watch.end()
+        closed: list[WindowRecord] = []
         if not self._records_windows or not self._has_turn or now.sum is None:
-            return
+            return closed
         batch = now.batch
         if batch.iteration == self._warm_up:
             self._reporter.begin_window()
-            return
+            return closed
         trained_ratio = self.progress.ratio_to_rely_on(epochs, batch.iteration + 1)
         lr_ratio = self.progress.lr_ratio(script_lr)
         for rank, meter, part, times in zip(self._here, self._meters, now.parts, of_workers, strict=True):
@@ -181,6 +182,8 @@ class TrainingObserver:
             )
             if record is not None:
                 self._reporter.window(record)
+                closed.append(record)
+        return closed
 
     @contextmanager
     def paused(self) -> Iterator[None]:

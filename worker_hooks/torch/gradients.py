@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from dynamix_ps.comm import Comm
 from dynamix_ps.errors import TrainingError
-from worker_hooks import trailer
-from worker_hooks.exchange import Bucket, GradientExchange, group_parameters
+from worker_hooks.exchange import Bucket, GradientExchange, group_parameters, trailer_length
 from worker_hooks.workers import Workers
 
 _SUMMED_AS = {torch.float16: torch.float32, torch.bfloat16: torch.float32}  # halves would lose the small gradients
@@ -221,7 +220,8 @@ class TorchExchange(GradientExchange):
         self._kept: dict[torch.nn.Parameter, torch.Tensor] = {}  # global gradients of parameters frozen after the sum
         self.touched: dict[torch.nn.Parameter, tuple[int, int]] = {}  # identity and version of what was accumulated
         self.additions = 0
-        buckets = layout_buckets(trained, statistics_of(norms), bucket_bytes, comm, prefix, workers.count)
+        behind = trailer_length(workers, len(trained))
+        buckets = layout_buckets(trained, statistics_of(norms), bucket_bytes, comm, prefix, behind)
         super().__init__(comm, buckets, workers)
         self._buckets, self._last = buckets, buckets[-1]
         self._bucket_of = {parameter: bucket for bucket in buckets for parameter in bucket.views}
@@ -346,9 +346,9 @@ def layout_buckets(
     bucket_bytes: int,
     comm: Comm,
     prefix: str,
-    workers: int,
+    behind: int,
 ) -> list[TorchBucket]:
-    """Buckets of about `bucket_bytes`; the last one has `statistics` and the trailer too, of so many workers."""
+    """Buckets of about `bucket_bytes`; the last one has `statistics` and a trailer of `behind` values too."""
     groups = group_parameters(
         [p.numel() * p.element_size() for p in parameters],
         [(_SUMMED_AS.get(p.dtype, p.dtype), p.device) for p in parameters],
@@ -360,7 +360,7 @@ def layout_buckets(
             comm,
             [parameters[number] for number in group],
             statistics if group is groups[-1] else (),
-            trailer.length(workers, len(parameters)) if group is groups[-1] else 0,
+            behind if group is groups[-1] else 0,
         )
         for index, group in enumerate(groups)
     ]

@@ -98,6 +98,7 @@ def test_private_keys_are_in_no_file_and_no_command_line(monkeypatch: pytest.Mon
         (job(insecure=True), False, True),
         (job(mode="off"), False, False),
         (job(mode="off", insecure=True), False, False),
+        (job(policy={"name": "stigmergy"}), False, False),  # there are no calls
         (job({"a": {"address": "10.0.0.1", "slots": 2}, "b": {"address": "10.0.0.2"}}), False, False),
         (job({}), False, False),
         (job({}, insecure=True), False, False),

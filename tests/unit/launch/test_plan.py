@@ -153,6 +153,13 @@ def test_mode_off_has_no_arbitrator_address() -> None:
     )
 
 
+def test_where_workers_choose_their_own_sizes_nothing_is_started_that_decides() -> None:
+    own = {"policy": {"name": "stigmergy"}}
+    assert list(plan(comm="gloo", **own)) == ["worker-0", "worker-1"]
+    assert list(plan(comm="gloo", mode="observe")) == ["arbitrator", "worker-0", "worker-1"]
+    assert all("DYNAMIX_ARBITRATOR" not in spec.env for spec in plan(**own).values())
+
+
 def test_tuning_variables_of_the_user_win_and_those_of_the_file_win_over_them_for_workers() -> None:
     environ = {"OMP_NUM_THREADS": "7", "BYTEPS_LOG_LEVEL": "INFO", "BYTEPS_NUMA_ON": "1", "PYTHONPATH": "/lib/me"}
     specs = plan(environ, env={"OMP_NUM_THREADS": "3", "MINE": "x y"})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -17,6 +18,7 @@ from worker_hooks import trailer
 from worker_hooks.torch.gradients import TorchExchange, check_types, layout_buckets
 from worker_hooks.trailer import Contribution, GlobalView
 from worker_hooks.units import factor_after_sum, weight_before_sum
+from worker_hooks.workers import Workers
 
 
 class SumInMemory(TorchBuffers):
@@ -324,10 +326,45 @@ def test_buckets_keep_reverse_order_size_and_type():
     ]
     comms: list[SumInMemory] = []
     comms += [SumInMemory(rank, comms) for rank in range(2)]
-    buckets = layout_buckets(parameters, [], 16, comms[0], "p", workers=2)
+    buckets = layout_buckets(parameters, [], 16, comms[0], "p", behind=trailer.length(2, 3))
     assert [sum(view.numel() for view in b.views.values()) for b in buckets] == [2, 4, 4]
     assert [b.buffer.numel() for b in buckets] == [2, 4, 4 + trailer.length(2, 3)]
     assert buckets[0].buffer.dtype == torch.float64
+
+
+def test_workers_tell_each_other_numbers_behind_the_trailer() -> None:
+    """Those of each worker are for all to read; gradients and trailer are as without them."""
+    comms: list[SumInMemory] = []
+    comms += [SumInMemory(rank, comms) for rank in range(2)]
+    nets = [make_net(), make_net()]
+    exchanges = [
+        TorchExchange(
+            dict(net.named_parameters()),
+            [],
+            comm,
+            300,
+            "t",
+            Workers(2, range(comm.rank, comm.rank + 1), (0, 1), told=3),
+        )
+        for net, comm in zip(nets, comms, strict=True)
+    ]
+    x, y = torch.randn(8, 6, dtype=torch.float64), torch.arange(8) % 3
+    for rank, (net, exchange) in enumerate(zip(nets, exchanges, strict=True)):
+        exchange.telling = np.zeros((3, 2))
+        exchange.telling[:, rank] = (1, 20, 300) if rank else (0.5, 0, 0.25)
+        exchange.begin(0.5, measure_norm=False)
+        part = slice(4 * rank, 4 * rank + 4)
+        nn.functional.cross_entropy(net(x[part]), y[part]).backward()
+        exchange.send_rest(lambda grad_sq: [mine(4)])
+    single = make_net()
+    nn.functional.cross_entropy(single(x), y).backward()
+    for exchange in exchanges:
+        assert exchange.receive(lambda waited_s: None).worker_samples == (4, 4)
+        assert exchange.told.tolist() == [[0.5, 1], [0, 20], [0.25, 300]]
+        exchange.deliver()
+    for net in nets:
+        for got, wanted in zip(net.parameters(), single.parameters(), strict=True):
+            assert torch.allclose(got.grad, wanted.grad, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

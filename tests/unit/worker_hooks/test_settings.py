@@ -30,3 +30,19 @@ def test_a_worker_does_not_send_its_token_in_the_clear_unasked(
     else:
         arbitrator = Settings.from_environment().arbitrator
         assert arbitrator is None if mode == "'off'" else arbitrator and arbitrator.certificates is None
+
+
+@pytest.mark.parametrize(
+    ("policy", "mode", "own"), [("stigmergy", "adapt", True), ("ppo", "adapt", False), ("stigmergy", "'off'", False)]
+)
+def test_workers_choose_their_own_sizes_by_one_policy_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: str, mode: str, own: bool
+) -> None:
+    file = tmp_path / "cluster.yaml"
+    file.write_text(f"cluster: {{workers: [{{}}, {{}}]}}\nmode: {mode}\npolicy: {{name: {policy}}}\n")
+    monkeypatch.delenv(variables.REHEARSAL, raising=False)
+    monkeypatch.setenv(variables.CONFIG, str(file))
+    monkeypatch.setenv(variables.ARBITRATOR, "127.0.0.1:7117")
+    settings = Settings.from_environment()
+    assert settings.own_sizes is own
+    assert (settings.arbitrator is None) == (policy == "stigmergy")

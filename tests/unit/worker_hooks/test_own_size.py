@@ -1,0 +1,143 @@
+"""Sizes without an arbitrator: all workers learn the same next sizes from the same sum, or keep theirs."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dynamix_ps.messages import Plan, WindowRecord
+from dynamix_ps.run_record.json_lines import fields_of
+from tests.policy_cluster import SmallCluster
+from worker_hooks.own_size import TOLD, OwnSize
+from worker_hooks.plan_switch import PlanSwitch
+
+SUMS = 4  # from the end of a window to the next sizes
+WORKERS = 3
+
+
+class Job:
+    """Workers in lock-step: the sums between them are those of float32."""
+
+    def __init__(self, *speeds: float, **changes: Any) -> None:
+        self.cluster = SmallCluster(list(speeds or (4000, 2000, 1000)), noise_scale=1000, **changes)
+        self.workers = [self.worker(rank) for rank in range(WORKERS)]
+        self.present = list(range(WORKERS))
+
+    def worker(self, rank: int) -> OwnSize:
+        bounds = ((self.cluster.low, self.cluster.high),) * WORKERS
+        return OwnSize(range(rank, rank + 1), WORKERS, bounds, "adascale", 192, seed=3, ring=False)
+
+    def window(self, **changes: dict[int, Any]) -> list[WindowRecord]:
+        """The next window is over. `changes`: to fields of records, by rank."""
+        view = self.cluster.view()
+        records = [
+            dataclasses.replace(
+                one, **{name: values[one.rank] for name, values in changes.items() if one.rank in values}
+            )
+            for one in view.reported
+        ]
+        for rank in self.present:
+            self.workers[rank].window_over([records[rank]], self.cluster.plan)
+        return records
+
+    def sum(self) -> list[tuple[int, ...] | None]:
+        """What each worker knows after the next sum."""
+        rows = [self.workers[rank].telling.astype(np.float32) for rank in self.present]
+        total = np.sum(rows, axis=0)
+        return [self.workers[rank].summed(total, self.present) for rank in self.present]
+
+    def decide(self) -> tuple[int, ...]:
+        """The sizes after one window, the same on all workers."""
+        self.window()
+        *before, after = [self.sum() for _ in range(SUMS)]
+        assert before == [[None] * len(self.present)] * (SUMS - 1)
+        assert after == [after[0]] * len(self.present)
+        assert after[0] is not None
+        self.cluster.plan = Plan(self.cluster.plan.version + 1, after[0])
+        return after[0]
+
+
+def test_all_workers_come_to_the_same_sizes_in_the_same_sum() -> None:
+    job = Job()
+    for _ in range(12):
+        sizes = job.decide()
+    assert sizes[0] > 1.5 * sizes[1] > 2 * sizes[2]
+    assert all(job.cluster.low <= size <= job.cluster.high for size in sizes)
+
+
+def test_between_windows_nobody_proposes_anything() -> None:
+    job = Job()
+    job.decide()
+    assert [worker.telling[-1].tolist() for worker in job.workers] == [[0] * WORKERS] * WORKERS
+    assert [job.sum() for _ in range(5)] == [[None] * WORKERS] * 5
+
+
+@pytest.mark.parametrize("changes", [{"flagged": {1: True}}, {"plan_version": {1: 7}}])
+def test_if_the_window_of_one_worker_does_not_count_the_sizes_stay(changes: dict[str, dict[int, Any]]) -> None:
+    job = Job()
+    job.window(**changes)
+    assert [job.sum() for _ in range(SUMS + 1)] == [[None] * WORKERS] * (SUMS + 1)
+    job.decide()  # the next window decides
+
+
+def test_a_worker_tells_of_itself_alone_and_ends_within_its_bounds() -> None:
+    job = Job(low=60, high=80)
+    job.window()
+    for _ in range(SUMS - 1):
+        job.sum()
+    for rank, worker in enumerate(job.workers):
+        others = np.delete(worker.telling, rank, axis=1)
+        assert not others.any()
+        assert 61 <= worker.telling[-1, rank] <= 81
+
+
+def test_a_window_that_ends_while_sizes_are_chosen_is_left_out() -> None:
+    job, same = Job(), Job()
+    job.window()
+    same.window()
+    job.sum()
+    same.sum()
+    job.workers[0].window_over([], Plan(9, (1, 1, 1)))  # it would fail on what is not there
+    assert [job.sum() for _ in range(SUMS - 1)] == [same.sum() for _ in range(SUMS - 1)]
+
+
+def test_a_worker_takes_no_more_than_it_computes_at_once() -> None:
+    job = Job()
+    for _ in range(10):
+        job.window(at_once={0: 70.0})
+        (sizes, *_) = [job.sum() for _ in range(SUMS)][-1]
+        assert sizes is not None and sizes[0] <= 70
+        job.cluster.plan = Plan(job.cluster.plan.version + 1, sizes)
+
+
+def test_what_kernel_and_machine_add_to_the_record_counts_if_it_comes_in_time() -> None:
+    job, late = Job(), Job()
+    record = job.window()[1]
+    late.window()
+    line = {"kind": "window", **fields_of(dataclasses.replace(record, push_busy=0.5))}
+    job.workers[1].hear(line)
+    late.workers[1].hear({**line, "window": record.window + 1})
+    job.workers[1].hear({"kind": "paused"})
+    job.sum()
+    late.sum()
+    congestion = 3
+    assert job.workers[1].telling[congestion, 1] > 0 == late.workers[1].telling[congestion, 1]
+
+
+def test_sizes_that_are_chosen_take_effect_like_a_plan() -> None:
+    switch = PlanSwitch(Plan(4, (8, 8), lr_factor=0.5), lag=1)
+    switch.choose(10, (12, 4))
+    assert [switch.plan_at(iteration).batch_sizes for iteration in (10, 11, 12, 13)] == [(8, 8)] * 2 + [(12, 4)] * 2
+    assert switch.plan_at(12) == Plan(5, (12, 4), lr_factor=0.5)
+    assert switch.vote(None) == switch.newest_scheduled
+    switch.decide(11, 5)  # all hold it already
+    assert switch.newest_scheduled.version == 5
+    switch.choose(20, (12, 4))
+    assert switch.newest_scheduled.version == 5, "sizes that stay are no new plan"
+
+
+def test_it_tells_one_number_more_than_there_are_traces() -> None:
+    assert Job().workers[0].telling.shape == (TOLD, WORKERS) == (7, 3)

@@ -1,0 +1,146 @@
+"""Sizes without an arbitrator: every worker chooses its own, and all learn it from the sums. Pure.
+
+A window ends in the same iteration on all workers. Then four sums in a row do what is to be done, and training goes on
+beside it:
+
+    WAITING      the record of the window is completed meanwhile (observe/reporter.py)
+    LAID         the traces of all workers are in this sum
+    LATE         and now with how late each worker is
+    PROPOSED     the next size of every worker is in this sum
+
+In the last of them everybody reads all sizes as whole numbers. If every worker in the sum has proposed one, they are
+the next plan, which takes effect on all workers at once, like one of an arbitrator. Otherwise the sizes stay, and the
+next window decides: so a worker that has paused or stalled stops nobody. What each actor computes (policy/stigmergy)
+need not be the same number on two machines; what they read in the sum is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dynamix_ps.messages import Plan, WindowRecord
+from dynamix_ps.policy.base import View
+from dynamix_ps.policy.stigmergy.actor import Actor
+from dynamix_ps.policy.stigmergy.traces import TRACES
+from dynamix_ps.policy.window_arrays import arrays_of
+from dynamix_ps.run_record.json_lines import Line
+
+TOLD = len(TRACES) + 1  # numbers of each worker in a sum: its traces, and one above the size that it proposes
+COMPLETED = ("cpu_ratio", "cpu_cores", "throttled", "push_busy")  # what kernel and machine add to a record
+
+Bounds = Sequence[tuple[int, int]]
+
+
+class Step(IntEnum):
+    """What the coming sum is for."""
+
+    NONE = 0
+    WAITING = 1
+    LAID = 2
+    LATE = 3
+    PROPOSED = 4
+
+
+class OwnSize:
+    """The sizes of this process's workers in one training.
+
+    Args:
+        here: slots of its workers.
+        count: of slots.
+        bounds: (smallest, largest) size of every worker.
+        reference_batch: the global batch that the learning rate is for.
+
+    Attributes:
+        telling: what rides in the next sum, (TOLD, slots).
+    """
+
+    def __init__(
+        self, here: range, count: int, bounds: Bounds, lr_rule: str, reference_batch: int, seed: int, ring: bool
+    ) -> None:
+        self.telling = np.zeros((TOLD, count))
+        self._here, self._bounds = here, tuple(bounds)
+        self._lr_rule, self._reference_batch, self._ring = lr_rule, reference_batch, ring
+        self._actor = Actor(count, here, seed=seed)
+        self._step = Step.NONE
+        self._view: View | None = None
+        self._line: Line = {}  # the newest completed record
+
+    def hear(self, line: Line) -> None:
+        """Take in a line of the worker's records, in the thread of the reporter."""
+        if line["kind"] == "window":
+            self._line = line
+
+    def window_over(self, records: Sequence[WindowRecord], plan: Plan) -> None:
+        """A window has ended; `plan` is the newest one. A window that ends while sizes are being chosen is left out."""
+        if self._step is not Step.NONE:
+            return
+        by_rank = {record.rank: record for record in records}
+        ranks = range(len(self._bounds))
+        view = View(
+            window=records[0].window,
+            plan=plan,
+            bounds=tuple(self._limited(rank, by_rank.get(rank)) for rank in ranks),
+            records=tuple(by_rank.get(rank) for rank in ranks),
+            lr_rule=self._lr_rule,
+            reference_batch=self._reference_batch,
+            ring=self._ring,
+        )
+        if view.clean:
+            self._view, self._step = view, Step.WAITING
+
+    def summed(self, told: NDArray[np.floating[Any]], present: Sequence[int]) -> tuple[int, ...] | None:
+        """A sum of gradients is complete. Returns the next sizes of all workers, if they have chosen them in it.
+
+        Args:
+            told: what all workers have told in it, (TOLD, slots).
+            present: slots of the workers in it.
+        """
+        if self._step is Step.NONE:
+            return None
+        assert self._view is not None
+        step, self._step = self._step, Step((self._step + 1) % len(Step))
+        if step is Step.WAITING:
+            self._actor.observe(arrays_of(self._completed(self._view)))
+        elif step is Step.LAID:
+            self._actor.read(told[: len(TRACES)])
+        elif step is Step.LATE:
+            sizes = self._actor.propose(told[: len(TRACES)], self._view.window)
+            self.telling[-1, self._here] = 1 + sizes[self._here]
+        else:
+            self.telling[-1] = 0
+            return self._agreed(told[-1], present)
+        self.telling[: len(TRACES)] = self._actor.traces
+        return None
+
+    def _agreed(self, proposed: NDArray[np.floating[Any]], present: Sequence[int]) -> tuple[int, ...] | None:
+        """All sizes, if every worker in the sum has proposed its own; one that is not there has none."""
+        assert self._view is not None
+        values = [round(value) for value in proposed.tolist()]
+        sizes = tuple(max(value - 1, 0) for value in values)
+        whole = all(values[slot] > 0 for slot in present) and any(sizes)
+        return sizes if whole else None
+
+    def _limited(self, rank: int, record: WindowRecord | None) -> tuple[int, int]:
+        """A worker chooses no size that does not fit into its memory at once."""
+        low, high = self._bounds[rank]
+        if record is None or math.isnan(record.at_once):
+            return low, high
+        return low, max(low, min(high, int(record.at_once)))
+
+    def _completed(self, view: View) -> View:
+        """The same with what kernel and machine have measured, if that has come by now."""
+        line = self._line
+        records = tuple(
+            replace(record, **{name: line[name] for name in COMPLETED})
+            if record and (line.get("rank"), line.get("window")) == (record.rank, record.window)
+            else record
+            for record in view.records
+        )
+        return replace(view, records=records)
