@@ -299,11 +299,17 @@ class AttachedModel(PositionedModel):
 
     def _make_own_size(self, reporter: Reporting) -> OwnSize:
         """What chooses the sizes of the workers of this process, which listens to their records."""
-        settings, workers = self._settings, self._workers
+        settings = self._settings
         assert settings.bounds is not None, "only a cluster file can ask for it"
-        ring = not DATA_PLANES[settings.comm].has_servers
-        reference_batch, seed = self._reference_batch, settings.seed
-        chosen = OwnSize(workers.here, workers.count, settings.bounds, settings.lr_rule, reference_batch, seed, ring)
+        chosen = OwnSize(
+            self._workers.here,
+            settings.bounds,
+            settings.micro_batches,
+            settings.lr_rule,
+            self._reference_batch,
+            settings.seed,
+            ring=not DATA_PLANES[settings.comm].has_servers,
+        )
         reporter.listen(chosen.hear)
         return chosen
 

@@ -16,7 +16,6 @@ need not be the same number on two machines; what they read in the sum is.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from enum import IntEnum
@@ -25,6 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dynamix_ps.config.schema import bounds_within
 from dynamix_ps.messages import Plan, WindowRecord
 from dynamix_ps.policy.base import View
 from dynamix_ps.policy.stigmergy.actor import Actor
@@ -32,10 +32,10 @@ from dynamix_ps.policy.stigmergy.traces import TRACES
 from dynamix_ps.policy.window_arrays import arrays_of
 from dynamix_ps.run_record.json_lines import Line
 
-TOLD = len(TRACES) + 1  # numbers of each worker in a sum: its traces, and one above the size that it proposes
-COMPLETED = ("cpu_ratio", "cpu_cores", "throttled", "push_busy")  # what kernel and machine add to a record
-
-Bounds = Sequence[tuple[int, int]]
+# numbers of each worker in a sum: its traces, its largest size, and one above the size that it proposes
+TOLD = len(TRACES) + 2
+_LARGEST, _PROPOSED = len(TRACES), len(TRACES) + 1
+_COMPLETED = ("cpu_ratio", "cpu_cores", "throttled", "push_busy")  # what kernel and machine add to a record
 
 
 class Step(IntEnum):
@@ -53,8 +53,8 @@ class OwnSize:
 
     Args:
         here: slots of its workers.
-        count: of slots.
         bounds: (smallest, largest) size of every worker.
+        micro_batches: whether a worker may have more samples than it computes at once.
         reference_batch: the global batch that the learning rate is for.
 
     Attributes:
@@ -62,10 +62,21 @@ class OwnSize:
     """
 
     def __init__(
-        self, here: range, count: int, bounds: Bounds, lr_rule: str, reference_batch: int, seed: int, ring: bool
+        self,
+        here: range,
+        bounds: Sequence[tuple[int, int]],
+        micro_batches: bool,
+        lr_rule: str,
+        reference_batch: int,
+        seed: int,
+        ring: bool,
     ) -> None:
+        count = len(bounds)
+        self._here, self._micro_batches = here, micro_batches
+        self._smallest, self._largest = zip(*bounds, strict=True)
         self.telling = np.zeros((TOLD, count))
-        self._here, self._bounds = here, tuple(bounds)
+        self.telling[_LARGEST, here] = self._largest[here.start : here.stop]
+        self._told = self.telling  # in the last sum
         self._lr_rule, self._reference_batch, self._ring = lr_rule, reference_batch, ring
         self._actor = Actor(count, here, seed=seed)
         self._step = Step.NONE
@@ -81,13 +92,17 @@ class OwnSize:
         """A window has ended; `plan` is the newest one. A window that ends while sizes are being chosen is left out."""
         if self._step is not Step.NONE:
             return
-        by_rank = {record.rank: record for record in records}
-        ranks = range(len(self._bounds))
+        of_all: list[WindowRecord | None] = [None] * len(self._largest)
+        for record in records:
+            of_all[record.rank] = record
+            self.telling[_LARGEST, record.rank] = self._largest_now(record)
+        largest = np.where(self._told[_LARGEST], self._told[_LARGEST], self._largest).astype(np.int64)
+        largest[self._here] = self.telling[_LARGEST, self._here]
         view = View(
             window=records[0].window,
             plan=plan,
-            bounds=tuple(self._limited(rank, by_rank.get(rank)) for rank in ranks),
-            records=tuple(by_rank.get(rank) for rank in ranks),
+            bounds=tuple(zip(self._smallest, largest.tolist(), strict=True)),
+            records=tuple(of_all),
             lr_rule=self._lr_rule,
             reference_batch=self._reference_batch,
             ring=self._ring,
@@ -102,6 +117,7 @@ class OwnSize:
             told: what all workers have told in it, (TOLD, slots).
             present: slots of the workers in it.
         """
+        self._told = told
         if self._step is Step.NONE:
             return None
         assert self._view is not None
@@ -112,10 +128,10 @@ class OwnSize:
             self._actor.read(told[: len(TRACES)])
         elif step is Step.LATE:
             sizes = self._actor.propose(told[: len(TRACES)], self._view.window)
-            self.telling[-1, self._here] = 1 + sizes[self._here]
+            self.telling[_PROPOSED, self._here] = 1 + sizes[self._here]
         else:
-            self.telling[-1] = 0
-            return self._agreed(told[-1], present)
+            self.telling[_PROPOSED] = 0
+            return self._agreed(told[_PROPOSED], present)
         self.telling[: len(TRACES)] = self._actor.traces
         return None
 
@@ -127,18 +143,16 @@ class OwnSize:
         whole = all(values[slot] > 0 for slot in present) and any(sizes)
         return sizes if whole else None
 
-    def _limited(self, rank: int, record: WindowRecord | None) -> tuple[int, int]:
-        """A worker chooses no size that does not fit into its memory at once."""
-        low, high = self._bounds[rank]
-        if record is None or math.isnan(record.at_once):
-            return low, high
-        return low, max(low, min(high, int(record.at_once)))
+    def _largest_now(self, record: WindowRecord) -> int:
+        """The largest size of a worker: what it computes at once, unless it divides its batches."""
+        bounds = self._smallest[record.rank], self._largest[record.rank]
+        return bounds[1] if self._micro_batches else bounds_within(bounds, record.at_once)[1]
 
     def _completed(self, view: View) -> View:
         """The same with what kernel and machine have measured, if that has come by now."""
         line = self._line
         records = tuple(
-            replace(record, **{name: line[name] for name in COMPLETED})
+            replace(record, **{name: line[name] for name in _COMPLETED})
             if record and (line.get("rank"), line.get("window")) == (record.rank, record.window)
             else record
             for record in view.records

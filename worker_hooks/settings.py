@@ -50,6 +50,7 @@ class Settings:
     keep: Keep = "global"  # what stays where the number of workers changes
     min_workers: int | None = None  # that go on without the others; none: the job is not elastic
     own_sizes: bool = False  # every worker chooses its own size, without an arbitrator
+    micro_batches: bool = False  # sizes may be larger than what a worker computes at once
 
     @property
     def decides_rate(self) -> bool:
@@ -100,6 +101,7 @@ class Settings:
             keep=config.elastic.keep if config else "global",
             min_workers=config.elastic.min_workers if config else None,
             own_sizes=config is not None and config.is_decentralised,
+            micro_batches=config is not None and config.batch.micro_batches,
         )
         rehearsal = variables.get(variables.REHEARSAL)
         return settings.rehearsed(Path(rehearsal)) if rehearsal else settings

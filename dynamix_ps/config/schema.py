@@ -519,11 +519,15 @@ class Config(_Section):
 
     def bounds_at_once(self, rank: int, at_once: float) -> tuple[int, int]:
         """Bounds for the plans of a worker that computes so many samples at once; NaN: there is no limit."""
-        low, high = self.bounds(rank)
-        if math.isnan(at_once) or self.batch.micro_batches or self.policy.name == "static":
-            return low, high
-        return low, max(low, min(high, int(at_once)))
+        bounds = self.bounds(rank)
+        return bounds if self.batch.micro_batches or self.policy.name == "static" else bounds_within(bounds, at_once)
 
     def initial_sizes(self) -> tuple[int, ...]:
         """First sizes of the workers; the learning rate is for their sum."""
         return tuple(worker.batch for worker in self.cluster.workers)
+
+
+def bounds_within(bounds: tuple[int, int], at_once: float) -> tuple[int, int]:
+    """Bounds of a worker that has no more than `at_once` samples, or its smallest size; NaN: there is no limit."""
+    low, high = bounds
+    return bounds if math.isnan(at_once) else (low, max(low, min(high, int(at_once))))

@@ -21,14 +21,16 @@ WORKERS = 3
 class Job:
     """Workers in lock-step: the sums between them are those of float32."""
 
-    def __init__(self, *speeds: float, **changes: Any) -> None:
+    def __init__(self, *speeds: float, micro_batches: bool = False, **changes: Any) -> None:
+        self._micro_batches = micro_batches
         self.cluster = SmallCluster(list(speeds or (4000, 2000, 1000)), noise_scale=1000, **changes)
         self.workers = [self.worker(rank) for rank in range(WORKERS)]
         self.present = list(range(WORKERS))
 
     def worker(self, rank: int) -> OwnSize:
         bounds = ((self.cluster.low, self.cluster.high),) * WORKERS
-        return OwnSize(range(rank, rank + 1), WORKERS, bounds, "adascale", 192, seed=3, ring=False)
+        here = range(rank, rank + 1)
+        return OwnSize(here, bounds, self._micro_batches, "adascale", 192, seed=3, ring=False)
 
     def window(self, **changes: dict[int, Any]) -> list[WindowRecord]:
         """The next window is over. `changes`: to fields of records, by rank."""
@@ -104,13 +106,29 @@ def test_a_window_that_ends_while_sizes_are_chosen_is_left_out() -> None:
     assert [job.sum() for _ in range(SUMS - 1)] == [same.sum() for _ in range(SUMS - 1)]
 
 
-def test_a_worker_takes_no_more_than_it_computes_at_once() -> None:
-    job = Job()
-    for _ in range(10):
-        job.window(at_once={0: 70.0})
-        (sizes, *_) = [job.sum() for _ in range(SUMS)][-1]
-        assert sizes is not None and sizes[0] <= 70
-        job.cluster.plan = Plan(job.cluster.plan.version + 1, sizes)
+@pytest.mark.parametrize("micro_batches", [False, True])
+def test_a_worker_takes_no_more_than_it_computes_at_once_unless_it_divides(micro_batches: bool) -> None:
+    job = Job(micro_batches=micro_batches)
+    largest = max(_sizes_with(job, 70.0)[0] for _ in range(10))
+    assert (largest > 70) is micro_batches
+
+
+def _sizes_with(job: Job, at_once: float) -> tuple[int, ...]:
+    """The sizes after one window, in which worker 0 computes so many samples at once."""
+    job.window(at_once={0: at_once})
+    (sizes, *_) = [job.sum() for _ in range(SUMS)][-1]
+    assert sizes is not None
+    job.cluster.plan = Plan(job.cluster.plan.version + 1, sizes)
+    return sizes
+
+
+def test_the_others_count_with_what_one_of_them_computes_at_once() -> None:
+    """So they do not leave samples to it that it cannot take."""
+    job, free = Job(), Job()
+    for _ in range(25):
+        sizes, at_will = _sizes_with(job, 70.0), free.decide()
+    assert sizes[0] <= 70 < at_will[0]
+    assert sizes[1] > at_will[1]
 
 
 def test_what_kernel_and_machine_add_to_the_record_counts_if_it_comes_in_time() -> None:
@@ -139,5 +157,5 @@ def test_sizes_that_are_chosen_take_effect_like_a_plan() -> None:
     assert switch.newest_scheduled.version == 5, "sizes that stay are no new plan"
 
 
-def test_it_tells_one_number_more_than_there_are_traces() -> None:
-    assert Job().workers[0].telling.shape == (TOLD, WORKERS) == (7, 3)
+def test_it_tells_two_numbers_more_than_there_are_traces() -> None:
+    assert Job().workers[0].telling.shape == (TOLD, WORKERS) == (8, 3)
