@@ -20,7 +20,7 @@ CENTRAL = ("ppo", "goodput", "pid")
 FIRST_SIZES = "first-sizes"
 RIVALS = (*CENTRAL, TUNED, FIRST_SIZES)
 BEHAVIOUR = ("waiting", "moved", "reversed")
-SLOT_BYTES = 4 * (len(TRACES) + 1)  # traces and the next size of one worker, in float32
+SLOT_BYTES = 4 * (len(TRACES) + 2)  # traces, largest and next size of one worker, in float32
 
 Row = dict[str, Any]
 

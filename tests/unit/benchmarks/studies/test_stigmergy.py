@@ -94,7 +94,7 @@ def test_ratios_are_paired_with_every_rival() -> None:
     text = stigmergy_page.blocks(found)
     assert "| h-level-8 | 101 | 101 | 50 | 202 | 162 | 404 |" in text
     assert "| crowding x 0 | 0.900 [0.900, 0.900] |" in text
-    assert "| stigmergy | 0 | 25.0 % | 25.00 % | 25 % | 2.0 % | none; 28 bytes per worker in each sum |" in text
+    assert "| stigmergy | 0 | 25.0 % | 25.00 % | 25 % | 2.0 % | none; 32 bytes per worker in each sum |" in text
 
 
 def test_every_number_of_the_rule_is_varied_within_its_range() -> None:
