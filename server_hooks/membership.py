@@ -12,21 +12,23 @@ from dynamix_ps.comm.plane import ServerPlane
 from dynamix_ps.config import variables
 from dynamix_ps.config.load import load_config
 from dynamix_ps.errors import UsageError
-from dynamix_ps.membership.messages import Fence, Fenced, FromCoordinator, Process, Processes, ToCoordinator
+from dynamix_ps.membership.messages import Fence, Fenced, FromCoordinator, Process, Processes, ToCoordinator, Waiting
 from dynamix_ps.rpc.access import ArbitratorAccess
 from dynamix_ps.rpc.encryption import certificates_for
 from dynamix_ps.rpc.member import Member
 
-_LOOK_S = 0.5  # a thread that waits for losses sees so often whether it is to end
+_LOOK_S = 0.5  # a thread that waits for losses sees so often whether it is to end, and whether workers are silent
+_LOOKS_PER_LEASE = 10  # at least
 
 
 class ServerMember:
     """Keeps the sums of a server in step with the members of the job. `process`: this server; `plane`: its sums."""
 
     def __init__(self, access: ArbitratorAccess, process: Process, plane: ServerPlane) -> None:
-        self._plane = plane
+        self._plane, self._lease_s = plane, access.timeouts.lease_s
         self._generation = 0
         self._workers: Processes = frozenset()  # that may push, by the newest fence
+        self._waiting: Processes = frozenset()  # as told last
         self._closing = threading.Event()
         self._member = Member(access, process, self._act)
         self._watch = threading.Thread(target=self._watch_losses, name="dynamix-losses", daemon=True)
@@ -44,9 +46,10 @@ class ServerMember:
 
     def _watch_losses(self) -> None:
         while not self._closing.is_set():
-            loss = self._plane.next_loss(_LOOK_S)
+            loss = self._plane.next_loss(min(_LOOK_S, self._lease_s / _LOOKS_PER_LEASE))
             if loss is not None and loss.kind == "worker":
                 self._suspect(loss.rank)
+            self._tell_silent()
 
     def _suspect(self, slot: int) -> None:
         """The worker in this slot, unless its loss is decided already: then another one may come in its place."""
@@ -55,6 +58,14 @@ class ServerMember:
         for worker in self._workers:
             if worker.slot == slot:
                 self._member.suspect("worker", slot, worker.incarnation)
+
+    def _tell_silent(self) -> None:
+        """Tell for whom others wait here in vain; again and again, as a message may be lost with its connection."""
+        silent = self._plane.silent(self._lease_s)
+        waiting = frozenset(worker for worker in self._workers if worker.slot in silent)
+        if waiting or self._waiting:
+            self._waiting = waiting
+            self._member.tell(Waiting(waiting))
 
     def _act(self, message: FromCoordinator) -> Iterable[ToCoordinator]:
         if not isinstance(message, Fence):

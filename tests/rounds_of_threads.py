@@ -44,6 +44,7 @@ class SumServer(_Plane):
         self.mu = threading.Lock()
         self.sums: dict[int, _Sum] = {}
         self.generation, self.first_round = 0, 0
+        self.missed: frozenset[int] = frozenset()  # ranks of those that do not answer
 
     def push(self, rank: int, number: int, generation: int, expected: int) -> frozenset[int] | None:
         """Who is in the sum, if it is complete now."""
@@ -59,6 +60,9 @@ class SumServer(_Plane):
         with self.mu:
             self.generation, self.first_round = generation, round_number
             self.sums = {number: one for number, one in self.sums.items() if number < round_number}
+
+    def silent(self, quiet_s: float) -> frozenset[int]:
+        return self.missed
 
 
 class RoundWorker(_Plane):

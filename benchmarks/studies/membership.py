@@ -5,8 +5,8 @@
 Each run is a job of its own under `dynamix launch`: four workers and two servers on real BytePS, all on this machine,
 train a model of 37 MB. In the middle of a backward pass something happens to one of the workers, to each of the four in
 turn. What counts is the time from then until all others have completed their next step, beyond one ordinary iteration
-of the same run (benchmarks/studies/membership_job.py). 20 runs of a case take about five minutes of a machine that does
-nothing else.
+of the same run (benchmarks/studies/membership_job.py). 20 runs of each case take about a quarter of an hour of a
+machine that does nothing else.
 
 Every run is a row of membership.csv, written as soon as it ends. The same command goes on from there and renews the
 page. After `--limit-s` no run begins. Delete the file to measure anew. `--quick` makes one run of each case, to show
@@ -32,6 +32,7 @@ from typing import Any
 from benchmarks.report.page import RESULTS, markdown, update_page, where, write_csv
 from benchmarks.studies.membership_job import WORKERS, Outcome, run_job
 from benchmarks.suite.machine_lock import exclusive_machine
+from dynamix_ps.config.schema import Timeouts
 from dynamix_ps.exit_codes import exit_code_of
 from dynamix_ps.terminal import make_console
 
@@ -52,7 +53,11 @@ class Case:
     p95_bar_s: float
 
 
-CASES = (Case("kill", "`kill -9` of one of four workers", signal.SIGKILL, median_bar_s=1.0, p95_bar_s=2.0),)
+LEASE_S = Timeouts().lease_s  # of the jobs
+CASES = (
+    Case("kill", "`kill -9` of one of four workers", signal.SIGKILL, median_bar_s=1.0, p95_bar_s=2.0),
+    Case("stop", "one is stopped for ever", signal.SIGSTOP, median_bar_s=LEASE_S + 1, p95_bar_s=LEASE_S + 1),
+)
 
 
 @dataclass(frozen=True, slots=True)

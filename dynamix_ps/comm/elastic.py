@@ -23,7 +23,7 @@ import ctypes
 import importlib.util
 import os
 from collections.abc import Mapping
-from ctypes import POINTER, byref, c_double, c_int, c_uint64
+from ctypes import POINTER, byref, c_double, c_int, c_int32, c_uint64
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,6 +31,7 @@ from dynamix_ps.comm.exchange import Exchange
 from dynamix_ps.config import variables
 from dynamix_ps.errors import EnvironmentNotReady
 
+_MOST_WORKERS = 1024
 _KINDS = ("server", "worker", "scheduler")  # in the order of ps-lite's numbers
 
 
@@ -131,6 +132,8 @@ class ElasticServer:
         library = ctypes.CDLL(str(_server_library()))
         self._fence = library.byteps_server_fence
         self._fence.restype, self._fence.argtypes = None, (c_uint64, c_uint64)
+        self._silent = library.byteps_server_silent
+        self._silent.restype, self._silent.argtypes = c_int, (c_double, POINTER(c_int32), c_int)
         self._next_loss = library.byteps_server_next_loss
         self._next_loss.restype, self._next_loss.argtypes = c_int, (c_double, POINTER(c_int))
 
@@ -140,6 +143,14 @@ class ElasticServer:
         What is there of them is dropped, and what comes late is ignored. Sums of earlier rounds stay.
         """
         self._fence(generation, round_number)
+
+    def silent(self, quiet_s: float) -> frozenset[int]:
+        """Workers for whose part others wait here, and that give no sign of life for `quiet_s`, though asked for one.
+
+        A worker's transport gives it, whatever its program is busy with. To be called several times in `quiet_s`.
+        """
+        ranks = (c_int32 * _MOST_WORKERS)()
+        return frozenset(ranks[: int(self._silent(quiet_s, ranks, _MOST_WORKERS))])
 
     def next_loss(self, timeout_s: float) -> Loss | None:
         """The next role that this one has lost; None: there is none within `timeout_s`. Sleeps without the GIL."""

@@ -67,3 +67,7 @@ class ServerPlane(Plane, Protocol):
     def fence(self, generation: int, round_number: int) -> None:
         """From `round_number` on, only `generation` and later ones count. What is there of these rounds is dropped."""
         ...
+
+    def silent(self, quiet_s: float) -> frozenset[int]:
+        """Workers for whose part others wait, and that give no sign of life for `quiet_s`. Call it more often."""
+        ...

@@ -365,7 +365,10 @@ class Timeouts(_Section):
     rpc_s: Seconds = 2.0
     """Deadline of one call to the arbitrator, in seconds."""
     lease_s: Seconds = 6.0
-    """A worker of which the arbitrator hears nothing for so many seconds counts as absent."""
+    """A worker of which the arbitrator hears nothing for so many seconds counts as absent.
+
+    With `elastic.min_workers`, the others go on without it if a server has waited for it as long and got no answer.
+    """
     stall_warn_s: Seconds = 10.0
     """A worker that waits so many seconds for a gradient sum says for whom it waits."""
     stall_fail_s: Seconds = 120.0

@@ -8,7 +8,17 @@ from collections.abc import Callable, Sequence
 
 from dynamix_ps.launch.interrupts import Interrupts
 from dynamix_ps.launch.run_hosts import RoleState, RunHosts
-from dynamix_ps.launch.verdict import Ending, Limits, Progress, RoleStatus, how_it_ended, interrupted, judge, lost_hosts
+from dynamix_ps.launch.verdict import (
+    Ending,
+    Limits,
+    Progress,
+    RoleStatus,
+    how_it_ended,
+    interrupted,
+    judge,
+    left_behind,
+    lost_hosts,
+)
 
 TICK_S = 0.2
 _STOP_ORDER = ("worker", "server", "scheduler", "arbitrator")
@@ -37,6 +47,7 @@ class Supervisor:
         self._interrupts, self._limits = interrupts, limits
         self._began_s = 0.0
         self._progress = Progress()
+        self._left_behind_s: float | None = None  # since when there are some
 
     def run(self) -> Ending:
         """Start all roles, wait for the end of the run, stop the remaining roles, and return how the run ended.
@@ -84,7 +95,18 @@ class Supervisor:
         if self._hosts.lost:
             on = {name: [s.role.name for s in self._states() if s.role.host == name] for name in self._hosts.lost}
             return lost_hosts(self._hosts.lost, on)
-        return judge([self._status(state) for state in self._states()], progress, self._elapsed(), self._limits)
+        roles = [self._status(state) for state in self._states()]
+        self._end_left_behind(left_behind(roles, progress))
+        return judge(roles, progress, self._elapsed(), self._limits)
+
+    def _end_left_behind(self, names: Sequence[str]) -> None:
+        """Kill these, if they do not end by themselves soon."""
+        if not names:
+            self._left_behind_s = None
+        elif self._left_behind_s is None:
+            self._left_behind_s = self._elapsed()
+        elif self._elapsed() - self._left_behind_s >= self._limits.early_exit_s:
+            self._hosts.signal(names, signal.SIGKILL)
 
     def _states(self) -> list[RoleState]:
         return list(self._hosts.roles.values())

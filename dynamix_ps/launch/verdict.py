@@ -16,7 +16,9 @@ class Limits:
 
     launch_s: float = 120.0
     job_s: float | None = None
-    early_exit_s: float = 3.0  # a role that ends with code 0 before the others counts as failed after this time
+    # after this time, a role that has ended with code 0 before the others counts as failed, and a lost worker that
+    # still runs when the others have finished is killed
+    early_exit_s: float = 3.0
     end_grace_s: float = 15.0  # for servers and scheduler after the end of the last worker
     stop_grace_s: float = 20.0  # between TERM and KILL, enough for a checkpoint; for workers, servers and so on in turn
     fail_grace_s: float = 1.0  # between TERM and KILL, for all roles at once, when the job has failed
@@ -106,6 +108,17 @@ def lost_workers(workers: Sequence[RoleStatus], progress: Progress, limits: Limi
     if limits.min_workers is None or left < limits.min_workers or not progress.founded:
         return []
     return sorted(crashed, key=lambda worker: worker.ended_s)
+
+
+def left_behind(roles: Sequence[RoleStatus], progress: Progress) -> list[str]:
+    """Workers that run without being members any more, though all others have finished.
+
+    They were cut off or stopped, and have not heard of it. The end of the data plane waits for their connections.
+    """
+    ranks = {role.rank for role in roles if role.role == "worker"}
+    if not progress.lost or not progress.finished >= ranks - progress.lost - progress.left:
+        return []
+    return [role.name for role in roles if role.rank in progress.lost and role.exit_code is None]
 
 
 def _crashed(roles: Sequence[RoleStatus], progress: Progress, now_s: float, limits: Limits) -> Ending | None:

@@ -57,6 +57,7 @@ class Coordinator(Generations):
         self._suspicions.heard(sender, now_s)
         match message:
             case Hello():
+                self._suspicions.waits(sender, frozenset())  # until it says so again
                 self._hello(sender)
             case Suspect(process) if process in self.members.of_role(process):
                 self._suspicions.closed(process, sender, now_s)

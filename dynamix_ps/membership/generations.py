@@ -9,7 +9,16 @@ from dataclasses import dataclass, field
 from dynamix_ps.membership.change import Change
 from dynamix_ps.membership.journal import Began, Decided, Finished, Lost, Members, Record
 from dynamix_ps.membership.losses import Suspicions
-from dynamix_ps.membership.messages import NOTHING_DECIDED, Ended, Fence, Freeze, FromCoordinator, Process, Resume
+from dynamix_ps.membership.messages import (
+    NOTHING_DECIDED,
+    Ended,
+    Fence,
+    Freeze,
+    FromCoordinator,
+    Process,
+    Refused,
+    Resume,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +74,8 @@ class Generations:
     def _lose(self, process: Process, reason: str) -> None:
         self._suspicions.forget(process)
         self._record(Lost(process, reason))
+        told = f"{process} counts as lost: {reason}"
+        self._send(process, Refused(self.members.generation, told))  # it may live, and hear it when it is back
         if self.members.founded:
             self._begin_change()
 

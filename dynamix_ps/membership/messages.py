@@ -147,7 +147,7 @@ class LeaveAsked:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Coordinator or server to a process that is no member: exit, return as a newcomer."""
+    """Coordinator or server to a process that is no member, or no longer: exit, return as a newcomer."""
 
     generation: int
     reason: str

@@ -66,6 +66,14 @@ extern "C" int byteps_server_next_loss(double timeout_s, int* rank) {
   return ps::Losses::Instance().Next(timeout_s, rank);
 }
 
+// Ranks of workers that others wait for and that do not answer, see RoundTable::Silent: up to `room`; how many.
+extern "C" int byteps_server_silent(double quiet_s, int32_t* ranks, int room) {
+  std::vector<int> silent = Rounds().Silent(quiet_s);
+  int count = std::min<int>(room, silent.size());
+  std::copy_n(silent.begin(), count, ranks);
+  return count;
+}
+
 extern "C" void byteps_server() {
 """,
         "workers may be lost while the others go on",

@@ -23,6 +23,7 @@ enum class PieceKind : uint8_t {
   kEcho,        // worker to server and back: to measure the link
   kSegment,     // worker to server: map this segment; back: whether it could
   kForget,      // worker to server: unmap it
+  kAlive,       // server to worker and back: does it still run?
 };
 
 struct PieceHead {
@@ -62,6 +63,8 @@ class PieceTransport {
   virtual void SendPiece(int node, const PieceHead& head, SArray<char> payload) = 0;
   // Names of the hosts of all nodes that this one sends to, by the node's number.
   virtual std::vector<std::pair<int, std::string>> Peers() = 0;
+  // The workers that this node has connections to: the node's number, and the rank that it was started with.
+  virtual std::vector<std::pair<int, int>> Workers() = 0;
 
   // The transport of this process, once it has one.
   static PieceTransport*& Instance() {

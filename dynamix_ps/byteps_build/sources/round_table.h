@@ -12,12 +12,16 @@
 // are left make the round in flight anew: Fence drops what is there of it, and what arrives late of an older
 // generation is ignored. Answers that were given are never withdrawn: they stay in use until they have left, so a
 // worker that is behind gets them, and whoever makes that round anew knows by their generation that they are void.
+//
+// A worker whose host or network is gone closes no connection. Silent finds it: others wait for it, and it does not
+// answer. The van's thread of a worker answers, whatever its program is busy with.
 #ifndef BYTEPS_SERVER_ROUND_TABLE_H_
 #define BYTEPS_SERVER_ROUND_TABLE_H_
 
 #include <stdlib.h>
 
 #include <algorithm>
+#include <chrono>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -86,6 +90,33 @@ class RoundTable : public ps::PieceReceiver {
     }
   }
 
+  // Workers, by rank, whose contributions to open sums are missing and of which nothing has come for `quiet_s`, though
+  // they were asked. Only where nobody contributes meanwhile: a worker that is slow is not silent. Any thread; to be
+  // called several times in that time, because it asks.
+  std::vector<int> Silent(double quiet_s) {
+    std::lock_guard<std::mutex> lock(mu_);
+    double now_s = NowS(), looked_s = looked_s_;
+    looked_s_ = now_s;
+    if (now_s - looked_s > quiet_s / 2) contributed_s_ = now_s;  // this process was stopped itself, or has just begun
+    if (now_s - contributed_s_ < quiet_s / 2) return {};
+    size_t open = 0;
+    std::unordered_map<int, size_t> contributed;  // to how many of them, by node
+    for (auto& one : sums_) {
+      open += !one.second.pushers.empty();
+      for (auto& pusher : one.second.pushers) ++contributed[pusher.node];
+    }
+    std::vector<int> silent;
+    if (open == 0) return silent;
+    for (auto& worker : ps::PieceTransport::Instance()->Workers()) {
+      if (contributed[worker.first] == open) continue;
+      if (now_s - std::max(contributed_s_, answered_s_[worker.first]) >= quiet_s) silent.push_back(worker.second);
+      ps::PieceHead question = {};
+      question.kind = ps::PieceKind::kAlive;
+      Send(worker.first, question, ps::SArray<char>());
+    }
+    return silent;
+  }
+
   char* PlaceFor(int sender, const ps::PieceHead& head) override {
     switch (head.kind) {
       case ps::PieceKind::kPush: {
@@ -112,6 +143,7 @@ class RoundTable : public ps::PieceReceiver {
       case ps::PieceKind::kEcho: return Send(sender, head, Shared(place, head.bytes));
       case ps::PieceKind::kSegment: return Map(sender, head, place);
       case ps::PieceKind::kForget: segments_.erase({sender, head.segment}); return;
+      case ps::PieceKind::kAlive: answered_s_[sender] = NowS(); return;
       default: LOG(FATAL) << "node " << sender << " sends a message that servers do not get";
     }
   }
@@ -122,6 +154,12 @@ class RoundTable : public ps::PieceReceiver {
     } else {
       pool_.Return(place, head.bytes);
     }
+  }
+
+ protected:
+  // Of a clock that does not go back.
+  virtual double NowS() const {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
   }
 
  private:
@@ -165,6 +203,7 @@ class RoundTable : public ps::PieceReceiver {
     Sum& sum = sums_[head.key];
     if (elastic_) {
       if (IsVoid(head, sum)) return nullptr;
+      contributed_s_ = NowS();
       if (head.generation > sum.generation) {
         Drop(sum);
         sum.generation = head.generation;
@@ -323,6 +362,8 @@ class RoundTable : public ps::PieceReceiver {
   std::mutex mu_;             // of all below but the pool, which memory returns to from elsewhere
   PiecePool pool_;
   std::vector<std::pair<uint64_t, uint64_t>> fences_;  // generation and round
+  double contributed_s_ = 0, looked_s_ = 0;     // of the last contribution, and of the last call of Silent
+  std::unordered_map<int, double> answered_s_;  // to its questions, by node
   std::unordered_map<uint64_t, Sum> sums_;
   std::map<std::pair<int, uint64_t>, std::unique_ptr<common::Segment>> segments_;
 };

@@ -166,6 +166,16 @@ class TcpVan : public Van, public PieceTransport {
     return peers;
   }
 
+  std::vector<std::pair<int, int>> Workers() override {
+    std::lock_guard<std::mutex> lock(mu_);
+    std::vector<std::pair<int, int>> workers;
+    for (auto& one : by_node_) {
+      const Node& node = one.second->node;
+      if (node.role == Node::WORKER) workers.emplace_back(one.first, NumberOf(node));
+    }
+    return workers;
+  }
+
   int SendMsg(Message& msg) override {
     int id = msg.meta.recver;
     CHECK_NE(id, Meta::kEmpty);
@@ -558,7 +568,7 @@ class TcpVan : public Van, public PieceTransport {
         << "what listens at " << output->node.DebugString() << " does not know this run's token; nothing was sent to it";
     if (output->TellGone()) {
       const Node& node = output->node;
-      Losses::Instance().Add(node.role, node.aux_id < 0 ? Postoffice::IDtoRank(node.id) : node.aux_id);
+      Losses::Instance().Add(node.role, NumberOf(node));
       EndBarriersWithout(node.id);
     }
     if (greeting != Greeting::kLost) return;
@@ -569,6 +579,9 @@ class TcpVan : public Van, public PieceTransport {
     output->Restart(fd, epoll_);
     WatchOutput(fd, output);
   }
+
+  // Among those of its kind: as it was started, if it has said so.
+  static int NumberOf(const Node& node) { return node.aux_id < 0 ? Postoffice::IDtoRank(node.id) : node.aux_id; }
 
   static time_t Now() {
     timespec now = {};

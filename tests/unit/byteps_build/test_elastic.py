@@ -23,7 +23,7 @@ SEEDS = 100
 FLAGS = ("-std=c++11", "-Wall", "-O1", "-g", "-pthread", "-fsanitize=address,undefined", "-fno-sanitize-recover")
 
 
-def build(folder: Path, without: str = "", instead: str = "") -> Path:
+def build(folder: Path, without: str = "", instead: str = "", played: str = "story") -> Path:
     """The program; `without`: a text in the sources that is replaced."""
     found = 0
     for place, names in PLACES.items():
@@ -38,8 +38,8 @@ def build(folder: Path, without: str = "", instead: str = "") -> Path:
     for stub in STUBS:
         (folder / stub).parent.mkdir(parents=True, exist_ok=True)
         (folder / stub).write_text('#include "stubs.h"\n')
-    program = folder / "story"
-    command = ["g++", *FLAGS, f"-I{folder}", f"-I{STORY}", str(STORY / "story.cc"), "-o", str(program)]
+    program = folder / played
+    command = ["g++", *FLAGS, f"-I{folder}", f"-I{STORY}", str(STORY / f"{played}.cc"), "-o", str(program)]
     subprocess.run(command, check=True)
     return program
 

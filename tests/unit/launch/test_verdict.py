@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from dynamix_ps.config.schema import Timeouts
-from dynamix_ps.launch.verdict import Limits, Progress, RoleStatus, how_it_ended, judge, lost_hosts
+from dynamix_ps.launch.verdict import Limits, Progress, RoleStatus, how_it_ended, judge, left_behind, lost_hosts
 
 LIMITS = Limits(launch_s=100, job_s=1000, early_exit_s=3, end_grace_s=15)
 TRAINING = Progress(frozenset({0, 1}), iterations={0: 70, 1: 69})
@@ -265,3 +265,11 @@ def test_a_lost_server_ends_an_elastic_job() -> None:
     ending = judge(four((-9, 50.0), w2=(-9, 49.0)), FOUR, 50.0, ELASTIC)
     assert ending is not None
     assert ending.reason == "scheduler was killed by SIGKILL"
+
+
+def test_a_lost_worker_that_still_runs_is_left_behind_when_all_others_have_finished() -> None:
+    lost = replace(DONE, finished=frozenset({0}), lost=frozenset({1}))
+    assert left_behind(roles(), lost) == ["worker-1"]
+    assert left_behind(roles(w1=(5, 50.0)), lost) == [], "it has ended"
+    assert left_behind(roles(), replace(lost, finished=frozenset())) == [], "it may hear of it while the others train"
+    assert left_behind(roles(), replace(lost, lost=frozenset())) == []

@@ -118,6 +118,19 @@ def test_who_is_waited_for_and_heard_stays() -> None:
     assert lost_until(coordinator, 20.0, heard=()) == []
 
 
+def test_a_server_that_comes_back_waits_for_nobody_until_it_says_so_again() -> None:
+    coordinator = started()
+    say(coordinator, S[0], Waiting(frozenset({W[1]})), 0.0)
+    say(coordinator, S[0], Hello(), 0.5)
+    assert lost_until(coordinator, 10.0, heard=(W[0], W[2], *S)) == []
+
+
+def test_who_is_lost_is_told_so_as_it_may_live() -> None:
+    coordinator = started()
+    refused = say(coordinator, LAUNCHER, Suspect(W[1])).messages[0]
+    assert refused == (W[1], Refused(1, f"{W[1]} counts as lost: it has exited"))
+
+
 def test_a_change_goes_through_freeze_fence_and_resume() -> None:
     coordinator = started()
     began = say(coordinator, LAUNCHER, Suspect(W[2]))

@@ -22,7 +22,7 @@ from benchmarks.studies.membership_job import (
     outcome_of,
 )
 
-(KILL,) = CASES
+KILL, _ = CASES
 OUTCOME = Outcome(iteration_s=0.2, next_step_s=0.5, lost=0, repeated=0, equal=True)
 
 
@@ -84,6 +84,7 @@ def test_every_worker_is_struck_by_turns_and_what_has_ended_does_not_run_again(
 
     monkeypatch.setattr(membership, "run_job", run_job)
     monkeypatch.setattr(membership, "RUNS", 5)
+    monkeypatch.setattr(membership, "CASES", (KILL,))
     with pytest.raises(SystemExit):
         main(["--out", str(tmp_path)])
     assert main(["--out", str(tmp_path), "--json", str(tmp_path / "figures.json")]) == 0
@@ -101,7 +102,7 @@ def test_every_worker_is_struck_by_turns_and_what_has_ended_does_not_run_again(
 
 def test_no_run_begins_after_the_limit(tmp_path: Path) -> None:
     assert main(["--out", str(tmp_path), "--limit-s", "-1", "--quick", "--json", str(tmp_path / "figures.json")]) == 0
-    assert json.loads((tmp_path / "figures.json").read_text()) == {"left": 1, "cases": []}
+    assert json.loads((tmp_path / "figures.json").read_text()) == {"left": len(CASES), "cases": []}
     assert not (tmp_path / "membership-quick.md").exists()
 
 

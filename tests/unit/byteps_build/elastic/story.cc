@@ -51,6 +51,7 @@ struct Network : public ps::PieceTransport {
     if (!gone.count(node)) channels[{from, node}].frames.push_back({head, payload});
   }
   std::vector<std::pair<int, std::string>> Peers() override { return {}; }
+  std::vector<std::pair<int, int>> Workers() override { return {}; }
 };
 
 struct Worker {
