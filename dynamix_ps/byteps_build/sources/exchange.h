@@ -218,7 +218,7 @@ class Exchange : public ps::PieceReceiver {
       CHECK_EQ(head.bytes, echo_.size()) << "node " << sender << " sends back something else";
       return echo_.data();
     }
-    if (head.kind == ps::PieceKind::kSegment || head.kind == ps::PieceKind::kAlive) {
+    if (head.kind == ps::PieceKind::kSegment) {
       CHECK_EQ(head.bytes, 0u) << "node " << sender;
       return nullptr;
     }
@@ -239,7 +239,6 @@ class Exchange : public ps::PieceReceiver {
   }
 
   void Arrived(int sender, const ps::PieceHead& head, char* place) override {
-    if (head.kind == ps::PieceKind::kAlive) return transport_->SendPiece(sender, head, ps::SArray<char>());
     if (head.kind != ps::PieceKind::kAnswer) {
       mapped_ = head.size == 1;
       replied_.Set();

@@ -23,7 +23,7 @@ enum class PieceKind : uint8_t {
   kEcho,        // worker to server and back: to measure the link
   kSegment,     // worker to server: map this segment; back: whether it could
   kForget,      // worker to server: unmap it
-  kAlive,       // server to worker and back: does it still run?
+  kAlive,       // server to worker and back, by the transport alone: does it still run?
 };
 
 struct PieceHead {

@@ -413,6 +413,10 @@ class TcpVan : public Van, public PieceTransport {
       target = static_cast<char*>(to);
       missing = size;
     }
+    void ExpectMessage() {
+      stage = kHeader;
+      Expect(&header, sizeof(Header));
+    }
 
     enum Stage { kHello, kHeader, kMeta, kParts, kPieceHead, kPiece };
     const int fd;
@@ -686,8 +690,7 @@ class TcpVan : public Van, public PieceTransport {
     }
     strangers_.erase(input->stranger);
     input->buffer.resize(kBuffer);
-    input->stage = Input::kHeader;
-    input->Expect(&input->header, sizeof(Header));
+    input->ExpectMessage();
     return true;
   }
 
@@ -732,6 +735,11 @@ class TcpVan : public Van, public PieceTransport {
       input->stage = Input::kPieceHead;
       return true;
     }
+    if (input->stage == Input::kPieceHead && input->piece.kind == PieceKind::kAlive && my_node_.role == Node::WORKER) {
+      SendPiece(header.sender, input->piece, SArray<char>());  // from here: it may take part in no sums yet
+      input->ExpectMessage();
+      return true;
+    }
     if (input->stage == Input::kPieceHead) {
       CHECK(PieceTransport::Receiver()) << "a piece of a sum for a node that takes none";
       input->place = PieceTransport::Receiver()->PlaceFor(header.sender, input->piece);
@@ -741,8 +749,7 @@ class TcpVan : public Van, public PieceTransport {
     }
     if (input->stage == Input::kPiece) {
       PieceTransport::Receiver()->Arrived(header.sender, input->piece, input->place);
-      input->stage = Input::kHeader;
-      input->Expect(&input->header, sizeof(Header));
+      input->ExpectMessage();
       return true;
     }
     if (input->stage == Input::kHeader) {
@@ -778,8 +785,7 @@ class TcpVan : public Van, public PieceTransport {
     for (auto& part : message.data) size += part.size();
     arrived_.emplace_back(std::move(message), size);
     input->message = Message();
-    input->stage = Input::kHeader;
-    input->Expect(&input->header, sizeof(Header));
+    input->ExpectMessage();
     return true;
   }
 
