@@ -6,6 +6,7 @@ entries.py has the votes, arrival.py the way of the state. A newcomer's script r
 
 from __future__ import annotations
 
+import time
 from abc import abstractmethod
 from dataclasses import replace
 from typing import BinaryIO
@@ -67,10 +68,11 @@ class EnteringModel(LeavingModel):
         if not self._leads:
             return
         handover = self._hand_over(planned, generation)
+        began_s = time.monotonic()
         with self._watch.blocked():  # it is no work of this worker
             there = [one.slot for one in entering if self._session.give_state(one, handover, self._write_state)]
         if there:
-            self._observer.entered(iteration, there, len(planned))
+            self._observer.entered(iteration, there, len(planned), time.monotonic() - began_s)
 
     def _hand_over(self, planned: list[Process], generation: int) -> Handover:
         assert self._comm.elastic is not None

@@ -32,7 +32,7 @@ Real training in one process:
 On real BytePS:
 
     bed_clock           the clock part of contenders, measured and rehearsed
-    membership          what it costs the others when a worker goes
+    membership          what it costs the others when a worker goes or comes
 
 About our code and the machine:
 
@@ -66,7 +66,7 @@ Shared:
     fault_job           one run that a fault hits
     rate_agent          what that network sees, does and is rewarded for
     race_worker         a worker of the race, which checks every sum
-    membership_job      one job of the study of membership, and what a signal to a worker cost the others
+    membership_job      one job of the study of membership, and what it cost the others
     membership_worker   a worker of that job
     membership_world    a job on a fake network, and the invariants that are checked in it
     membership_network  its channels, partitions and slow links

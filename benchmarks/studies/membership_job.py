@@ -1,4 +1,4 @@
-"""One job of the study of membership: four workers on real BytePS, one of which a signal strikes.
+"""One job of the study of membership: four workers on real BytePS, one of which goes by a signal, and may come back.
 
 Workers note on the monotonic clock, which all processes of a machine share, when a step was complete.
 """
@@ -11,39 +11,66 @@ import signal
 import statistics
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from benchmarks.studies.launching import launched
 from dynamix_ps.config.schema import BatchBounds, Cluster, Config, Elastic, Metrics, Policy, Server, Worker
+from dynamix_ps.run_record.json_lines import JsonLinesTail
+from dynamix_ps.run_record.run_folder import RunFolder
 
 WORKERS, SERVERS, BATCH = 4, 2, 8
 ITERATIONS, STRUCK_AT, WARM_UP = 40, 20, 5
+SETTLED = 5  # iterations after which a change has had its effect
 LIMIT_S = 180.0
 
 
 @dataclass(frozen=True, slots=True)
+class Event:
+    """What happens to a worker, and which wait of the others counts.
+
+    Attributes:
+        signal: that it gets in the middle of a backward pass.
+        wait: `next step`: from the signal until the step of that iteration. `longest gap`: between two steps, of those
+            while it goes. `entry`: the worker is started again, and it is the longest gap of those while it enters.
+    """
+
+    signal: signal.Signals
+    wait: Literal["next step", "longest gap", "entry"] = "next step"
+
+    @property
+    def comes_back(self) -> bool:
+        """Whether the worker is started again."""
+        return self.wait == "entry"
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a signal in the middle of an iteration cost the others.
+    """What an event cost the others.
 
     Attributes:
         iteration_s: median time of an iteration before.
-        next_step_s: from the signal to the next step, of the last of the others.
+        wait_s: of that one of the others that waited longest.
         lost: steps that one of them did not make.
         repeated: steps that one of them made more than once.
-        equal: the weights of all of them are, bit for bit.
+        equal: the weights of all that are there at the end are, bit for bit.
+        copy_s: what the copy of the state took, where a worker entered.
+        first_sample_s: from the start of a worker that entered to its first step.
     """
 
     iteration_s: float
-    next_step_s: float
+    wait_s: float
     lost: int
     repeated: int
     equal: bool
+    copy_s: float = 0.0
+    first_sample_s: float | None = None
 
     @property
     def beyond_s(self) -> float:
-        """The time to the next step beyond one ordinary iteration."""
-        return self.next_step_s - self.iteration_s
+        """The wait beyond one ordinary iteration and the copy."""
+        return self.wait_s - self.iteration_s - self.copy_s
 
 
 Steps = Sequence[tuple[int, float]]  # number of the iteration, and when its step was complete
@@ -59,13 +86,18 @@ def struck_file(folder: Path) -> Path:
     return folder / "struck"
 
 
+def started_file(folder: Path, rank: int) -> Path:
+    """When the process of a worker began."""
+    return folder / f"started-{rank}"
+
+
 def weights_file(folder: Path, rank: int) -> Path:
     """A digest of the last weights of a worker."""
     return folder / f"weights-{rank}"
 
 
-def run_job(number: signal.Signals, struck: int) -> Outcome:
-    """Run one job, in which signal `number` strikes the worker with rank `struck`.
+def run_job(event: Event, struck: int) -> Outcome:
+    """Run one job, in which the event happens to the worker with rank `struck`.
 
     Raises:
         SystemExit: the job failed; its output is in the text.
@@ -73,28 +105,40 @@ def run_job(number: signal.Signals, struck: int) -> Outcome:
     """
     with tempfile.TemporaryDirectory(prefix="dx-membership-") as name:
         folder = Path(name)
-        launched(config_of(folder, number, struck), folder, LIMIT_S)
+        run = launched(config_of(folder, event, struck), folder, LIMIT_S)
         others = [rank for rank in range(WORKERS) if rank != struck]
         steps = {rank: _read(steps_file(folder, rank)) for rank in others}
-        weights = {weights_file(folder, rank).read_text() for rank in others}
-        return outcome_of(float(struck_file(folder).read_text()), steps, len(weights) == 1)
+        there = range(WORKERS) if event.comes_back else others
+        equal = len({weights_file(folder, rank).read_text() for rank in there}) == 1
+        if not event.comes_back:
+            return outcome_of(event, steps, equal, float(struck_file(folder).read_text()))
+        first, at_s = _read(steps_file(folder, struck))[0]
+        started_s = float(started_file(folder, struck).read_text())
+        outcome = outcome_of(event, steps, equal, entered=first)
+        return replace(outcome, copy_s=_copy_s(run), first_sample_s=at_s - started_s)
 
 
-def config_of(folder: Path, number: signal.Signals, struck: int) -> Config:
+def _copy_s(run: RunFolder) -> float:
+    lines = (line for rank in range(WORKERS) for line in JsonLinesTail(run.worker_file(rank)).read())
+    return max(float(line["copy_s"]) for line in lines if line["kind"] == "workers_entered")
+
+
+def config_of(folder: Path, event: Event, struck: int) -> Config:
     """The cluster file, with which all that is written comes to `folder`."""
-    options = {"iterations": ITERATIONS, "struck": struck, "at": STRUCK_AT, "signal": int(number), "out": folder}
+    options = {"struck": struck, "at": STRUCK_AT, "signal": int(event.signal), "out": folder}
+    length = {"settled": SETTLED} if event.comes_back else {"iterations": ITERATIONS}
     return Config(
         name="membership",
         run_dir=str(folder / "runs"),
         cluster=Cluster(servers=(Server(),) * SERVERS, workers=(Worker(batch=BATCH),) * WORKERS),
         batch=BatchBounds(min=1, max=4 * BATCH),
-        elastic=Elastic(min_workers=WORKERS - 1),
+        elastic=Elastic(min_workers=WORKERS - 1, restarts=int(event.comes_back)),
         window=10,
         policy=Policy(name="static"),
         metrics=Metrics(network="off", tensorboard=False),
         command=(
             *("python", "-m", "benchmarks.studies.membership_worker"),
-            *(word for name, value in options.items() for word in (f"--{name}", str(value))),
+            *(word for name, value in {**options, **length}.items() for word in (f"--{name}", str(value))),
         ),
     )
 
@@ -104,19 +148,36 @@ def _read(file: Path) -> Steps:
     return [(int(iteration), float(at_s)) for iteration, at_s in pairs]
 
 
-def outcome_of(struck_s: float, steps: Mapping[int, Steps], equal: bool) -> Outcome:
-    """From the steps of those that were not struck, by rank.
+def outcome_of(
+    event: Event, steps: Mapping[int, Steps], equal: bool, struck_s: float = math.nan, entered: int = STRUCK_AT
+) -> Outcome:
+    """From the steps of those that stayed, by rank.
 
     The iteration in which the signal came cannot end without what the worker that was struck had not sent yet. So its
-    step is the first that shows the loss, also where a worker was behind and had another step to make first.
+    step is the first that shows a loss, also where a worker was behind and had another step to make first.
+
+    Args:
+        struck_s: when the signal was sent.
+        entered: the iteration from which on another number of workers takes part.
     """
-    ordinary = [itertools.pairwise(one[WARM_UP:STRUCK_AT]) for one in steps.values()]
+    ordinary = _gaps(steps, WARM_UP + 1, STRUCK_AT)
+    if event.wait == "next step":
+        next_s = [at_s for one in steps.values() for iteration, at_s in one if iteration == STRUCK_AT]
+        wait_s = max(next_s, default=math.inf) - struck_s
+    else:
+        wait_s = max(_gaps(steps, entered, entered + SETTLED))
     made = [[iteration for iteration, _ in one] for one in steps.values()]
-    next_s = [at_s for one in steps.values() for iteration, at_s in one if iteration == STRUCK_AT]
+    whole = set(range(max(map(max, made)) + 1 if event.comes_back else ITERATIONS))
     return Outcome(
-        iteration_s=statistics.median(after - before for one in ordinary for (_, before), (_, after) in one),
-        next_step_s=max(next_s, default=math.inf) - struck_s,
-        lost=sum(len(set(range(ITERATIONS)).difference(one)) for one in made),
+        iteration_s=statistics.median(ordinary),
+        wait_s=wait_s,
+        lost=sum(len(whole.difference(one)) for one in made),
         repeated=sum(len(one) - len(set(one)) for one in made),
         equal=equal,
     )
+
+
+def _gaps(steps: Mapping[int, Steps], first: int, end: int) -> list[float]:
+    """The time from the step before to each of these steps, of all workers."""
+    pairs = [pair for one in steps.values() for pair in itertools.pairwise(one)]
+    return [after - before for (_, before), (iteration, after) in pairs if first <= iteration < end]

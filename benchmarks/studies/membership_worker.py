@@ -1,7 +1,8 @@
 """A worker of the study of membership: it trains a model of 37 MB, and notes when each of its steps was complete.
 
 The worker that a signal strikes sends it to itself in the middle of a backward pass: some of its gradients are on their
-way, the others are not.
+way, the others are not. It does so once: not if it was started again. With `--settled`, all train until it has been
+back for so many iterations.
 """
 
 from __future__ import annotations
@@ -17,16 +18,21 @@ import torch
 from torch.nn.functional import cross_entropy
 
 import dynamix_ps.torch as dynamix
-from benchmarks.studies.membership_job import steps_file, struck_file, weights_file
+from benchmarks.studies.membership_job import started_file, steps_file, struck_file, weights_file
+from dynamix_ps.config import variables
+from dynamix_ps.launch.holdings import start_of
 
 WIDTH, LAYERS = 1075, 8  # 9.25 million numbers of four bytes: 37 MB
 SAMPLES = 512
+LONGEST = 2_000  # iterations
 
 
 def main() -> None:
     """Train to the end, or to the signal."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--iterations", type=int, required=True)
+    length = parser.add_mutually_exclusive_group(required=True)
+    length.add_argument("--iterations", type=int, default=LONGEST)
+    length.add_argument("--settled", type=int, default=LONGEST)
     parser.add_argument("--struck", type=int, required=True, help="rank of the worker that a signal strikes")
     parser.add_argument("--at", type=int, required=True, help="in which iteration")
     parser.add_argument("--signal", type=int, required=True)
@@ -38,27 +44,41 @@ def main() -> None:
     optimizer = torch.optim.SGD(layers.parameters(), lr=0.01)
     data = torch.utils.data.TensorDataset(torch.randn(SAMPLES, WIDTH), torch.randint(0, WIDTH, (SAMPLES,)))
 
+    first = os.environ[variables.STARTS] == "0"
+
     def strike(gradient: torch.Tensor) -> None:
         struck_file(args.out).write_text(repr(time.monotonic()))
         os.kill(os.getpid(), signal.Signals(args.signal))
 
     run = dynamix.attach(layers, optimizer, data)
+    started_file(args.out, run.rank).write_text(repr(_started_s()))
+    back = 0  # iterations with all workers since the one that was struck is back
     with steps_file(args.out, run.rank).open("w", buffering=1) as steps:
         for inputs, targets in run.batches(iterations=args.iterations):
             iteration, values = run.iteration, inputs
             optimizer.zero_grad()
             for number, layer in enumerate(layers):
                 values = torch.relu(layer(values))
-                if (run.rank, iteration, number) == (args.struck, args.at, LAYERS // 2):
+                if first and (run.rank, iteration, number) == (args.struck, args.at, LAYERS // 2):
                     values.register_hook(strike)  # type: ignore[no-untyped-call]
             run.backward(cross_entropy(values, targets))
             optimizer.step()
             steps.write(f"{iteration} {time.monotonic()!r}\n")
+            assert run._now.sum is not None
+            back = back + 1 if iteration > args.at and all(run._now.sum.view.members) else 0
+            if back >= args.settled:
+                break
     weights = hashlib.sha256()
     for parameter in layers.parameters():
         weights.update(parameter.detach().numpy().tobytes())
     weights_file(args.out, run.rank).write_text(weights.hexdigest())
     run.close()
+
+
+def _started_s() -> float:
+    """When this process began, on the monotonic clock."""
+    age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - int(start_of(os.getpid())) / os.sysconf("SC_CLK_TCK")
+    return time.monotonic() - age_s
 
 
 if __name__ == "__main__":

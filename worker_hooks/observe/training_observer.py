@@ -122,10 +122,14 @@ class TrainingObserver:
         """This worker leaves the job on notice: from `iteration` on these `workers` go on without it."""
         self._reporter.event("worker_left", iteration=self.reported(iteration), workers=workers)
 
-    def entered(self, iteration: int, ranks: Collection[int], workers: int) -> None:
-        """These workers take part from `iteration` on, `workers` with the others."""
+    def entered(self, iteration: int, ranks: Collection[int], workers: int, copy_s: float) -> None:
+        """These workers take part from `iteration` on, `workers` with the others; they got the state in `copy_s`."""
         self._reporter.event(
-            "workers_entered", iteration=self.reported(iteration), entered=sorted(ranks), workers=workers
+            "workers_entered",
+            iteration=self.reported(iteration),
+            entered=sorted(ranks),
+            workers=workers,
+            copy_s=round(copy_s, 4),
         )
 
     def leave_refused(self, iteration: int, why: str) -> None:

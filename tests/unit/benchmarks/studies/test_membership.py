@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-import signal
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,16 +14,18 @@ from benchmarks.studies import membership
 from benchmarks.studies.membership import CASES, MET, MISSED, OPEN, Row, findings, main, row_of
 from benchmarks.studies.membership_job import (
     ITERATIONS,
+    SETTLED,
     STRUCK_AT,
     WORKERS,
+    Event,
     Outcome,
     Steps,
     config_of,
     outcome_of,
 )
 
-KILL, _ = CASES
-OUTCOME = Outcome(iteration_s=0.2, next_step_s=0.5, lost=0, repeated=0, equal=True)
+KILL, STOP, LEAVE, JOIN = CASES
+OUTCOME = Outcome(iteration_s=0.2, wait_s=0.5, lost=0, repeated=0, equal=True)
 
 
 def steps(late_s: float = 0.0) -> list[tuple[int, float]]:
@@ -38,8 +40,8 @@ def rows(beyond_s: Sequence[float], **changes: str) -> list[Row]:
 
 def test_the_wait_ends_with_the_step_of_the_iteration_of_the_last_of_the_others() -> None:
     struck_s = 1.0 + 0.2 * STRUCK_AT - 0.1  # in its middle
-    found = outcome_of(struck_s, {0: steps(0.3), 1: steps(0.7), 3: steps(0.3)}, equal=True)
-    assert (found.iteration_s, found.next_step_s) == (pytest.approx(0.2), pytest.approx(0.8))
+    found = outcome_of(KILL.event, {0: steps(0.3), 1: steps(0.7), 3: steps(0.3)}, equal=True, struck_s=struck_s)
+    assert (found.iteration_s, found.wait_s) == (pytest.approx(0.2), pytest.approx(0.8))
     assert found.beyond_s == pytest.approx(0.6)
     assert (found.lost, found.repeated, found.equal) == (0, 0, True)
 
@@ -47,11 +49,11 @@ def test_the_wait_ends_with_the_step_of_the_iteration_of_the_last_of_the_others(
 def test_a_step_that_was_left_out_or_made_twice_is_seen() -> None:
     without = [step for step in steps() if step[0] != STRUCK_AT + 1]
     twice = [*steps(), (STRUCK_AT, 9.5)]
-    found = outcome_of(5.0, {0: without, 1: twice}, equal=False)
+    found = outcome_of(KILL.event, {0: without, 1: twice}, equal=False, struck_s=5.0)
     assert (found.lost, found.repeated, found.equal) == (1, 1, False)
-    assert found.next_step_s == pytest.approx(4.5)
+    assert found.wait_s == pytest.approx(4.5)
     never: Steps = steps()[:STRUCK_AT]
-    assert outcome_of(5.0, {0: never}, equal=True).next_step_s == math.inf
+    assert outcome_of(KILL.event, {0: never}, equal=True, struck_s=5.0).wait_s == math.inf
 
 
 @pytest.mark.parametrize(
@@ -74,10 +76,10 @@ def test_verdicts(beyond_s: Sequence[float], changes: dict[str, str], verdict: s
 def test_every_worker_is_struck_by_turns_and_what_has_ended_does_not_run_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    jobs: list[tuple[signal.Signals, int]] = []
+    jobs: list[tuple[Event, int]] = []
 
-    def run_job(number: signal.Signals, struck: int) -> Outcome:
-        jobs.append((number, struck))
+    def run_job(event: Event, struck: int) -> Outcome:
+        jobs.append((event, struck))
         if len(jobs) == 2:
             raise SystemExit("it failed")
         return OUTCOME
@@ -89,13 +91,13 @@ def test_every_worker_is_struck_by_turns_and_what_has_ended_does_not_run_again(
         main(["--out", str(tmp_path)])
     assert main(["--out", str(tmp_path), "--json", str(tmp_path / "figures.json")]) == 0
     ranks = [0, 1, *(run % WORKERS for run in range(1, 5))]
-    assert jobs == [(signal.SIGKILL, rank) for rank in ranks]
+    assert jobs == [(KILL.event, rank) for rank in ranks]
     shown = json.loads((tmp_path / "figures.json").read_text())
     assert shown["left"] == 0 and [one["verdict"] for one in shown["cases"]] == [MET]
     text = (tmp_path / "membership.md").read_text()
     assert "`python -m benchmarks.studies.membership`: 5 runs on " in text
     assert (
-        "| `kill -9` of one of four workers | 5 | 0.20 s | 0.30 s | 1 s | 0.30 s | 2 s | 0, 0 | equal | **met** |"
+        "| `kill -9` | 5 | 0.20 s | - | wait beyond an iteration | 0.30 s | 1 | 0.30 s | 2 | 0, 0 | equal | **met** |"
         in text
     )
 
@@ -107,7 +109,30 @@ def test_no_run_begins_after_the_limit(tmp_path: Path) -> None:
 
 
 def test_the_job_goes_on_without_the_worker_that_is_struck(tmp_path: Path) -> None:
-    config = config_of(tmp_path, signal.SIGKILL, struck=2)
+    config = config_of(tmp_path, KILL.event, struck=2)
     assert config.elastic.min_workers == len(config.cluster.workers) - 1 == WORKERS - 1
+    assert config.elastic.restarts == 0
     words = " ".join(config.command)
-    assert f"--struck 2 --at {STRUCK_AT} --signal 9 --out {tmp_path}" in words
+    assert words.endswith(f"--struck 2 --at {STRUCK_AT} --signal 9 --out {tmp_path} --iterations {ITERATIONS}")
+    again = config_of(tmp_path, JOIN.event, struck=2)
+    assert again.elastic.restarts == 1
+    assert " ".join(again.command).endswith(f"--out {tmp_path} --settled {SETTLED}")
+
+
+def test_while_a_worker_leaves_the_longest_gap_counts() -> None:
+    late = [(number, at_s + 0.3 * (number > STRUCK_AT + 1)) for number, at_s in steps()]
+    later = [(number, at_s + 9.0 * (number >= STRUCK_AT + SETTLED)) for number, at_s in steps()]
+    found = outcome_of(LEAVE.event, {0: late, 1: later}, equal=True)
+    assert found.wait_s == pytest.approx(0.5)
+    (bar,) = LEAVE.bars
+    assert bar.of(row_of(LEAVE, 0, found)) == pytest.approx(2.5, abs=0.01)
+
+
+def test_where_a_worker_enters_the_gap_before_its_first_step_counts_without_the_copy() -> None:
+    entered = STRUCK_AT + 10
+    late = [(number, at_s + 0.7 * (number >= entered) + 9.0 * (number == STRUCK_AT)) for number, at_s in steps()]
+    found = outcome_of(JOIN.event, {0: late, 1: late[: entered + SETTLED]}, equal=True, entered=entered)
+    assert found.wait_s == pytest.approx(0.9)
+    row = row_of(JOIN, 0, replace(found, copy_s=0.5, first_sample_s=6.0))
+    assert [bar.of(row) for bar in JOIN.bars] == [pytest.approx(1.0, abs=0.01), 6.0]
+    assert found.lost == ITERATIONS - entered - SETTLED, "of the one that made fewer steps"
