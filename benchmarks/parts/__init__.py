@@ -9,6 +9,7 @@
     probe               what watching the network costs
     launch              seconds from the command to the first iteration on several hosts, beside torchrun
     decision            time of a decision of a policy
+    trailer             what the values behind the gradients cost, by the number of workers
     reporters           how soon a plan is out with hundreds of workers, and what the arbitrator takes up
     sim_speed           simulated iterations per second
     batch_times         time of a step over batch size on this machine: steps, cliffs, contention, heat
