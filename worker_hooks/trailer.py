@@ -137,7 +137,9 @@ def encode(
     """
     first = mine[0]
     global_sq = first.global_sq if leads and math.isfinite(first.global_sq) else 0.0
-    slots = [0.0] * (_PARTS * workers)
+    begin = _SLOTS + _PARTS * workers
+    slots = out[_SLOTS:begin].reshape(_PARTS, workers)
+    slots.fill(0.0)
     loss = correct = judged = 0.0
     for place, one in enumerate(mine, start=rank):
         finite = math.isfinite(one.loss)
@@ -148,10 +150,9 @@ def encode(
         broken = 0.0 if finite else 1.0
         who = one.member, float(one.ending), float(one.leaving)
         told = (one.samples, grad_sq, one.waited_s, broken, one.doing, *one.weights, one.units, *one.stream)
-        slots[place::workers] = who + told
+        slots[:, place] = who + told
     votes = version_bits(first.plan_version) + version_bits(first.entry_version)
-    begin = _SLOTS + _PARTS * workers
-    out[:begin] = [
+    out[:_SLOTS] = [
         loss,
         correct,
         judged,
@@ -159,7 +160,6 @@ def encode(
         sum(one.lasted_s for one in mine),
         1.0 if first.saves and leads else 0.0,
         *(votes if len(mine) == 1 else (len(mine) * vote for vote in votes)),
-        *slots,
     ]
     out[begin:] = present
 
@@ -172,7 +172,7 @@ def decode(total: NDArray[np.floating[Any]], workers: int) -> GlobalView:
     members, ending, leaving, sizes, grad_sq, waited_s, broken, doing, directions, weight_sizes, units, *stream = (
         values[start : start + workers] for start in range(_SLOTS, end, workers)
     )
-    samples, count = round(sum(sizes)), workers - members.count(0.0)
+    samples, count = int(sum(sizes)), workers - members.count(0.0)
     if (total_units := sum(units)) > 0:
         loss /= total_units
     return GlobalView(
@@ -181,8 +181,8 @@ def decode(total: NDArray[np.floating[Any]], workers: int) -> GlobalView:
         accuracy=correct / judged if judged else math.nan,
         agreed_version=agreed_version(values[_VOTES:_ENTRIES], count),
         agreed_entry=agreed_version(values[_ENTRIES:_SLOTS], count),
-        worker_samples=tuple(map(round, sizes)),
-        grad_sq=tuple(square or math.nan for square in grad_sq),
+        worker_samples=tuple(map(int, sizes)),
+        grad_sq=tuple(square or math.nan for square in grad_sq) if any(grad_sq) else (math.nan,) * workers,
         waited_s=tuple(waited_s),
         broken_ranks=_marked(broken),
         doing=tuple(map(int, doing)),

@@ -22,6 +22,7 @@ import argparse
 import json
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -86,10 +87,11 @@ class Job:
         self._speeds = np.random.default_rng(1).uniform(500, 2000, workers)
         self._present = np.ones(PARAMETERS, dtype=np.bool_)
         self._told_at = trailer.length(workers, PARAMETERS)
-        self._own_sizes = [
-            OwnSize(range(rank, rank + 1), (BOUNDS,) * workers, False, "sqrt", 64 * workers, seed=0, ring=False)
-            for rank in range(workers)
-        ]
+        bounds = (BOUNDS,) * workers
+        self._own, self._others = (
+            OwnSize(here, bounds, False, "sqrt", 64 * workers, seed=0, ring=False)
+            for here in (range(1), range(1, workers))
+        )
         self._change, self._number = ChangeWatch(), 0
         self.summed: Values = np.zeros(self._told_at + TOLD * workers, dtype=np.float32)
 
@@ -101,11 +103,11 @@ class Job:
             own: Values = np.zeros_like(self.summed)
             begin_s = time.thread_time()
             trailer.encode([self._contribution(0)], 0, self._workers, self._present, own[: self._told_at], leads=True)
-            own[self._told_at :] = self._own_sizes[0].telling.ravel()
+            own[self._told_at :] = self._own.telling.ravel()
             taken["write"] += time.thread_time() - begin_s
             self._sum()
             view = _timed(taken, "read", lambda: trailer.decode(self.summed[: self._told_at], self._workers))
-            _timed(taken, "judge", lambda view=view, iteration=iteration: self._judge(view, iteration))
+            _timed(taken, "judge", partial(self._judge, view, iteration))
             self._decide(taken, view.present)
         _timed(taken, "adding", lambda: [np.add(self.summed, own, out=own) for _ in range(self._workers)])
         return {part: seconds / (1 if part == "adding" else WINDOW) for part, seconds in taken.items()}
@@ -122,7 +124,7 @@ class Job:
         whole = np.zeros(self._told_at)
         trailer.encode(mine, 0, self._workers, self._present, whole, leads=True)
         self.summed[: self._told_at] = whole
-        self.summed[self._told_at :] = np.sum([one.telling for one in self._own_sizes], axis=0).ravel()
+        self.summed[self._told_at :] = (self._own.telling + self._others.telling).ravel()
 
     def _judge(self, view: trailer.GlobalView, iteration: int) -> None:
         if view.doing.count(view.doing[0]) != len(view.doing) or weights_differ(view.weights, 1e-6):
@@ -135,21 +137,18 @@ class Job:
         """All workers have a new record."""
         compute_s = WINDOW * np.array(self._plan.batch_sizes) / self._speeds
         duration_s = float(compute_s.max()) + 0.1
-        for rank, one in enumerate(self._own_sizes):
-            records = [record(rank, self._number, self._plan, float(compute_s[rank]), duration_s)]
-            begin_s = time.thread_time()
-            one.window_over(records, self._plan)
-            taken["sizes"] += time.thread_time() - begin_s if rank == 0 else 0.0
+        records = [
+            record(rank, self._number, self._plan, float(compute_s[rank]), duration_s) for rank in range(self._workers)
+        ]
+        self._others.window_over(records[1:], self._plan)
+        _timed(taken, "sizes", lambda: self._own.window_over(records[:1], self._plan))
         self._number += 1
 
     def _decide(self, taken: dict[str, float], present: Sequence[int]) -> None:
         """All workers read what they tell each other; worker 0 is timed."""
-        received = self.summed[self._told_at :]
-        chosen: tuple[int, ...] | None = None
-        for rank, one in enumerate(self._own_sizes):
-            begin_s = time.thread_time()
-            chosen = one.summed(received.reshape(TOLD, -1).astype(np.float64), present)
-            taken["sizes"] += time.thread_time() - begin_s if rank == 0 else 0.0
+        received = self.summed[self._told_at :].reshape(TOLD, -1)
+        self._others.summed(received.astype(np.float64), present)
+        chosen = _timed(taken, "sizes", lambda: self._own.summed(received.astype(np.float64), present))
         if chosen is not None:
             self._plan = Plan(self._plan.version + 1, chosen)
 

@@ -41,8 +41,15 @@ class ChangeWatch:
         self._parts.append(tuple(seconds / lasted_s for seconds in waited_s))
         if len(self._parts) < 2 * LASTING:
             return False
-        workers = zip(*self._parts, strict=True)
-        changed = any(min(parts[-LASTING:]) > max(parts[:-LASTING]) + MORE for parts in workers)
+        oldest, newest = self._parts[0], self._parts[-1]
+        # few workers wait longer now than at first: for those alone it is worth looking at what was between
+        longer = [slot for slot, (now, before) in enumerate(zip(newest, oldest, strict=True)) if now > before + MORE]
+        changed = any(self._has_changed([parts[slot] for parts in self._parts]) for slot in longer)
         if changed:
             self._parts = deque(list(self._parts)[-LASTING:], self._parts.maxlen)
         return changed
+
+    @staticmethod
+    def _has_changed(parts: Sequence[float]) -> bool:
+        """Of one worker."""
+        return min(parts[-LASTING:]) > max(parts[:-LASTING]) + MORE
