@@ -27,6 +27,7 @@ Real training in one process:
     agent               what the agent is worth: all questions about it, with rehearsed runs
     wire_precision      the accuracy that half precision on the wire costs
     paper_mode          the agent of DYNAMIX under two readings of its reward, beside its claims (rehearsed)
+    gpt                 batches of a language model: ours, goodput, tuned sizes and the paper's space (rehearsed)
     finish              a larger global batch towards the end of training
 
 On real BytePS:
@@ -58,6 +59,8 @@ Shared:
     paper_mode_cells    workloads, rates, clusters and contenders of the study of the paper's readings
     paper_mode_answers  its times and accuracies, pooled over groups
     paper_mode_page     its page
+    gpt_cells           the training, contenders and questions of the study of language models
+    gpt_page            its page
     ablated             a policy with one of its decisions switched off
     seesaw              a policy whose batch grows where a schedule would lower the rate
     bed_clock_cell      one run of that check on the bed

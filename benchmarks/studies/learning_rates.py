@@ -136,7 +136,7 @@ def config_of(search: Search, rate: float, folder: Path) -> Config:
         comm="local",
         mode="off",
         cluster=Cluster(workers=(Worker(batch=WORKERS * workload.batch),)),
-        batch=BatchBounds(min=workload.min, max=WORKERS * workload.max),
+        batch=BatchBounds(unit=workload.unit, min=workload.min, max=WORKERS * workload.max),
         metrics=Metrics(tensorboard=False),
         command=(*workload.model_copy(update=changed).command, "--seed", str(SEED)),
         env=ENVIRONMENT,

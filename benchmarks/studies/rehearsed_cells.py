@@ -99,7 +99,7 @@ def cell_of(name: Name, place: Workplace, chosen: Contender) -> Cell:
         seed=name.seed,
         comm=workload.comm,
         cluster=Cluster(workers=tuple(Worker(batch=size) for size in place.sizes)),
-        batch=BatchBounds(min=workload.min, max=workload.max),
+        batch=BatchBounds(unit=workload.unit, min=workload.min, max=workload.max),
         window=workload.window,
         lr="decide" if chosen.decides_rate else "follow",
         lr_rule=workload.lr_rule,

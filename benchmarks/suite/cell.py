@@ -110,7 +110,7 @@ def config_of(
             servers=placement.servers,
             workers=tuple(Worker(batch=workload.batch, speed=cores) for cores in scenario.cores),
         ),
-        batch=BatchBounds(min=workload.min, max=workload.max),
+        batch=BatchBounds(unit=workload.unit, min=workload.min, max=workload.max),
         window=workload.window,
         lr="decide" if chosen.decides_rate else "follow",
         lr_rule=workload.lr_rule,

@@ -12,7 +12,7 @@ from benchmarks.workloads import data, models
 from benchmarks.workloads.arguments import DATA_SETS, OPTIMIZERS, Framework
 from benchmarks.workloads.goal import MetricName
 from benchmarks.workloads.schedule import ScheduleName
-from dynamix_ps.config.schema import DataPlaneName
+from dynamix_ps.config.schema import DataPlaneName, Unit
 from dynamix_ps.config.validate import Finding, load_model
 from dynamix_ps.data_planes import planes_for
 from dynamix_ps.errors import ConfigError
@@ -56,6 +56,7 @@ class Workload(_Section):
     most_epochs: Count | None = None  # none: no more than `epochs`
     ema_decay: Decay | None = None  # of averaged weights, which are then what is judged; none: the weights themselves
     eval_samples: Count  # of all workers between evaluations, so that large and small batches pay for as many
+    unit: Unit = "samples"  # of batch, min and max
     batch: Count  # first size of every worker
     min: Count
     max: Count
@@ -126,6 +127,8 @@ def _broken(one: Workload) -> Iterator[tuple[str, ...]]:
         yield "lr", f"must have a rate of {one.optimizer}", "optimizer"
     if one.schedule == "cosine" and one.most_epochs not in (None, one.epochs):
         yield "schedule", "must be constant where the end is not known; remove most_epochs", "most_epochs"
+    if one.unit != "samples" and one.data != data.TEXT:
+        yield "unit", f"must be samples for {one.data}; tokens are of a text", "data"
     if not one.min <= one.batch <= one.max:
         yield "batch", f"must lie within {one.min}..{one.max}", "min", "max"
     if (one.most_epochs or one.epochs) < one.epochs:

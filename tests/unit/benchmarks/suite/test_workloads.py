@@ -76,6 +76,7 @@ def changed(tmp_path: Path, old: str, new: str) -> Path:
         ("    framework: mxnet", "    comm: gloo\n    framework: mxnet", r"comm: must be byteps for mxnet"),
         ("    framework: mxnet", "    ema_decay: 0.9\n    framework: mxnet", r"ema_decay: must be left out: averaged"),
         ("    batch: 64", "    batch: 8", r"\.batch: must lie within 16\.\.512 \(got 8\)"),
+        ("    batch: 64", "    unit: tokens\n    batch: 64", r"\.unit: must be samples for fashion-mnist"),
         (r"thresholds: \[0\.\d+", "thresholds: [0.99", r"\.thresholds: must grow"),
         (r"thresholds: \[0\.80, 0\.85, 0\.88", "thresholds: [0.8, 85", r"\.thresholds: must be accuracies below 1"),
         (
