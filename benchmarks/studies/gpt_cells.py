@@ -35,8 +35,9 @@ SWEEP_SEEDS = 2  # of sizes far from the best one
 BETWEEN_CLUSTERS = 100  # seeds; no two clusters share one
 NOISE_SCALE = 50 * CONTEXT  # tokens, median over a training with about the first sizes
 
-# Test losses, nats per byte, of a training with the first sizes after about 40, 60 and 80 percent of its tokens.
-TARGETS = tuple(Target("loss", value, higher_is_better=False) for value in (2.3, 2.1, 2.0))
+# Test losses, nats per byte: those of a training with the first sizes and a seed of its own after about 40, 60 and 80
+# percent of its tokens. Of two rates, 0.004 and 0.008, the second was faster to them, and as good at the end.
+TARGETS = tuple(Target("loss", value, higher_is_better=False) for value in (2.35, 2.2, 2.1))
 
 TOKENS = SHORTENED[NAME].model_copy(
     update={
