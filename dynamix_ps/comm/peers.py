@@ -7,7 +7,8 @@
                                        <--     its proof
 
 A proof is HMAC-SHA-256(token, side, both random numbers), as on the data plane (byteps_build/sources/token_proof.h):
-the token does not travel, and a recorded proof is worth nothing. A stranger holds a thread for `_PATIENCE_S` at most.
+the token does not travel, and a recorded proof is worth nothing. A stranger holds a thread for `_PATIENCE_S` at most,
+and for less where many connect: the oldest of them makes room.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from dynamix_ps.errors import PeerLostError
 _PATIENCE_S = 5.0  # for the proof of the other side
 _SILENCE_S = 30.0  # afterwards: without a byte from it, or to it
 _RANDOM_BYTES = _PROOF_BYTES = 32
-_MOST_STRANGERS = 16  # at once; more are turned away, and dial again
+_MOST_STRANGERS = 64  # at once
 _AGAIN_S = 0.1
 
 
@@ -51,7 +52,8 @@ class PeerListener:
         self.address = host_port(host, self._socket.getsockname()[1])
         self._token = token
         self._context = None if certificates is None else _context(certificates, ssl.PROTOCOL_TLS_SERVER)
-        self._room = threading.Semaphore(_MOST_STRANGERS)
+        self._mu = threading.Lock()
+        self._strangers: dict[socket.socket, None] = {}  # those without a proof yet, in the order in which they came
         self._connected: queue.SimpleQueue[socket.socket] = queue.SimpleQueue()
         os.register_at_fork(after_in_child=self._socket.close)
         threading.Thread(target=self._listen, name="dynamix-peers", daemon=True).start()
@@ -77,31 +79,48 @@ class PeerListener:
                 continue  # it went away before it was taken
             except OSError:
                 return
-            if self._room.acquire(blocking=False):
-                threading.Thread(target=self._greet, args=(connection,), name="dynamix-peer", daemon=True).start()
-            else:
+            try:
+                connection.settimeout(_PATIENCE_S)
+                if self._context is not None:
+                    connection = self._context.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
+            except OSError:
                 connection.close()
+                continue
+            self._make_room_for(connection)
+            threading.Thread(target=self._greet, args=(connection,), name="dynamix-peer", daemon=True).start()
+
+    def _make_room_for(self, stranger: socket.socket) -> None:
+        with self._mu:
+            if len(self._strangers) >= _MOST_STRANGERS:
+                oldest = next(iter(self._strangers))
+                del self._strangers[oldest]
+                with suppress(OSError):  # it is gone already
+                    socket.socket.shutdown(oldest, socket.SHUT_RDWR)  # its thread sees the end, with TLS too
+            self._strangers[stranger] = None
+
+    def _is_stranger_no_more(self, connection: socket.socket) -> bool:
+        """False: it had to make room."""
+        with self._mu:
+            return self._strangers.pop(connection, connection) is None
 
     def _greet(self, connection: socket.socket) -> None:
         try:
-            connection.settimeout(_PATIENCE_S)
-            if self._context is not None:
-                connection = self._context.wrap_socket(connection, server_side=True)
+            if isinstance(connection, ssl.SSLSocket):
+                connection.do_handshake()
             challenge = secrets.token_bytes(_RANDOM_BYTES)
             connection.sendall(challenge)
             told = received(connection, _RANDOM_BYTES + _PROOF_BYTES)
             both = challenge + told[:_RANDOM_BYTES]
-            if not hmac.compare_digest(told[_RANDOM_BYTES:], _proof(self._token, "dialling", both)):
-                connection.close()
+            proven = hmac.compare_digest(told[_RANDOM_BYTES:], _proof(self._token, "dialling", both))
+            if proven and self._is_stranger_no_more(connection):
+                connection.sendall(_proof(self._token, "listening", both))
+                connection.settimeout(_SILENCE_S)
+                self._connected.put(connection)
                 return
-            connection.sendall(_proof(self._token, "listening", both))
         except (OSError, EOFError):  # a stranger, or gone
-            connection.close()
-        else:
-            connection.settimeout(_SILENCE_S)
-            self._connected.put(connection)
-        finally:
-            self._room.release()
+            pass
+        self._is_stranger_no_more(connection)
+        connection.close()
 
 
 def dial(address: str, token: str, certificates: Certificates | None = None, within_s: float = 30.0) -> socket.socket:

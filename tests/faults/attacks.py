@@ -13,6 +13,7 @@ METRICS = "metrics (HTTP)"
 PROBE = "network probe (Unix socket)"
 DATA_PLANE = "data plane (`comm: byteps`, every role)"
 STORE = "store of workers (`comm: gloo`)"
+NEWCOMER = "newcomer of an elastic job (`comm: byteps`)"
 WORKER_FILES = "sockets and shared memory of a worker"
 
 TESTS = {  # the module that runs the rows of a place
@@ -21,6 +22,7 @@ TESTS = {  # the module that runs the rows of a place
     PROBE: "tests/faults/test_control_plane_attacks.py",
     DATA_PLANE: "tests/faults/test_data_plane_attacks.py",
     STORE: "tests/faults/test_data_plane_attacks.py",
+    NEWCOMER: "tests/faults/test_newcomer_attacks.py",
     WORKER_FILES: "tests/faults/test_data_plane_attacks.py",
 }
 
@@ -37,6 +39,7 @@ class Attack:
 
 _SUMS_RIGHT = "sums stay right, the job ends well, one line in the log"
 _NOTHING_LATE = "workers register, report and get their plans in time"
+_STATE_WHOLE = "the newcomer gets the state"
 _ANSWERED = "the roles of a run are answered in time"
 
 ATTACKS = (
@@ -148,6 +151,30 @@ ATTACKS = (
         "roles send it nothing but their challenge, and stop with the cause",
     ),
     Attack("store-garbage", STORE, "connects 100 times and sends garbage", "sums stay right, the job ends well"),
+    Attack(
+        "newcomer-idle-connections",
+        NEWCOMER,
+        "holds 400 connections open",
+        f"the oldest are closed, the others after 5 s; {_STATE_WHOLE}",
+    ),
+    Attack(
+        "newcomer-garbage",
+        NEWCOMER,
+        "connects without pause, sends bytes that are not its protocol, and guesses the token",
+        f"the connection is closed; {_STATE_WHOLE}",
+    ),
+    Attack(
+        "newcomer-replay",
+        NEWCOMER,
+        "repeats what a worker said on another connection",
+        f"the connection is closed; {_STATE_WHOLE}",
+    ),
+    Attack(
+        "newcomer-impostor",
+        NEWCOMER,
+        "listens at its port",
+        "the worker that has the state sends it nothing but its proof, which is worthless elsewhere",
+    ),
     Attack("worker-files", WORKER_FILES, "opens, reads and sends", "refused by the system: their mode is 0600"),
 )
 

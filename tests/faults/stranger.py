@@ -203,6 +203,24 @@ def probe_of_a_run(path: str) -> None:
     raise AssertionError(f"{path} let user {os.getuid()} connect")
 
 
+def newcomer_idle_connections(address: str) -> None:
+    for _ in range(400):
+        _held.append(_connect(address))
+
+
+def newcomer_garbage(address: str) -> None:
+    def knock() -> None:
+        while True:
+            for noise in (os.urandom(64), os.urandom(1 << 16)):  # the former is as long as what a worker says
+                with contextlib.suppress(OSError), _connect(address) as connection:
+                    connection.recv(32)
+                    connection.sendall(noise)
+                    connection.recv(1)
+
+    for _ in range(2):
+        threading.Thread(target=knock, daemon=True).start()
+
+
 def _connect(address: str) -> socket.socket:
     if address.startswith("/"):
         connection = socket.socket(socket.AF_UNIX)  # without a timeout it waits until there is room
@@ -236,6 +254,8 @@ ATTACKS: dict[str, Callable[[str], None]] = {
         probe_requests_without_pause,
         probe_spying,
         probe_of_a_run,
+        newcomer_idle_connections,
+        newcomer_garbage,
     )
 }
 

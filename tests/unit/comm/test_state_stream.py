@@ -7,7 +7,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -191,14 +191,21 @@ def test_a_worker_without_a_certificate_of_the_run_is_not_let_in(monkeypatch: py
         assert listener.next(0) is None
 
 
-def test_strangers_who_say_nothing_do_not_keep_a_worker_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(peers, "_PATIENCE_S", 0.5)
-    with listening() as listener:
-        silent = [stranger(listener.address) for _ in range(2 * peers._MOST_STRANGERS)]
-        with dial(listener.address, TOKEN, within_s=PATIENCE_S), next_of(listener):
+@pytest.mark.parametrize("encrypted", [False, True])
+def test_strangers_who_say_nothing_make_room_for_a_worker(encrypted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peers, "_PATIENCE_S", 10 * PATIENCE_S)
+    certificates = Authority(time.time()).issue(HOST) if encrypted else None
+    with listening(certificates) as listener, ExitStack() as held:
+        silent = [held.enter_context(stranger(listener.address)) for _ in range(2 * peers._MOST_STRANGERS)]
+        with dial(listener.address, TOKEN, certificates, within_s=PATIENCE_S), next_of(listener):
             pass
-        for one in silent:
-            one.close()
+        silent[0].settimeout(PATIENCE_S)
+        assert received(silent[0], 0 if encrypted else 32) is not None
+        assert silent[0].recv(1) == b"", "the oldest is closed"
+        silent[-1].settimeout(0.0)
+        with pytest.raises(BlockingIOError):
+            received(silent[-1], 33)
+        assert len(listener._strangers) <= peers._MOST_STRANGERS
 
 
 def test_nobody_listens_after_the_end() -> None:
