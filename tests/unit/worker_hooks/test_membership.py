@@ -17,7 +17,7 @@ from dynamix_ps.config.schema import Timeouts
 from dynamix_ps.membership.coordinator import Coordinator
 from dynamix_ps.membership.generations import Settings
 from dynamix_ps.membership.journal import Record
-from dynamix_ps.membership.messages import AskLeave, Process
+from dynamix_ps.membership.messages import AskLeave, Freeze, Process, Resume, Status
 from dynamix_ps.rpc.access import ArbitratorAccess
 from dynamix_ps.rpc.member import Member
 from dynamix_ps.rpc.server import Server
@@ -265,6 +265,20 @@ def test_a_loss_is_decided_on_while_a_worker_that_has_had_its_last_round_still_c
         job.before_it_leaves = lambda: job.control.notes.wait_for(lambda line: line.get("workers") == [0, 1, 2, 4])
         job.train(80)
         job.check(80, {2: 41, 3: 41})
+
+
+def test_after_its_last_round_a_worker_takes_part_in_no_change() -> None:
+    """The others may be rounds ahead of it, so what it would name is no round to make anew."""
+    plane = RoundWorker(0, [], 3, [], lambda number: None)
+    process = Process("worker", 0, "w0")
+    member = WorkerMember(ArbitratorAccess("127.0.0.1:1", RUN, TOKEN, Timeouts()), process, plane, 3)
+    assert member._act(Freeze(1)) == [Status(1, 0)] and plane._frozen
+    member._act(Resume(1, 0, frozenset(), frozenset(), founders=frozenset(member._planned.values())))
+    assert not plane._frozen
+    member.others_left([0])
+    assert member._act(Freeze(2)) == [] and not plane._frozen
+    member._act(Resume(2, 5, frozenset(), frozenset()))
+    assert plane._generation == 1
 
 
 def test_a_worker_that_leaves_may_be_lost_before(tmp_path: Path) -> None:
