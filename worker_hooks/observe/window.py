@@ -165,8 +165,8 @@ def _mean(weighted: Iterable[tuple[float, float]]) -> float:
 
 
 def _mean_and_std(values: list[float]) -> tuple[float, float]:
-    """Mean and population standard deviation; NaN without values."""
-    if not values:
+    """Mean and population standard deviation. Unknown (NaN) of fewer than two values, which have no spread to tell."""
+    if len(values) < 2:
         return math.nan, math.nan
     mean = sum(values) / len(values)
     return mean, math.sqrt(sum((value - mean) ** 2 for value in values) / len(values))

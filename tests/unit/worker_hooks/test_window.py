@@ -27,6 +27,7 @@ def iteration(
         "loss": 2.0,
         "correct": 5.0,
         "stalled": False,
+        "grad_sq": 4.0,
         "global_grad_sq": 1.0,
         "epoch": number / 4,
     } | changes
@@ -36,7 +37,7 @@ def iteration(
         plan_version=plan,
         batch_size=10 + plan,
         times=Times(0.25, 1.0, blocked_s, 1.25 + blocked_s, cpu_s=0.5, gc_s=0.125),
-        grad_sq=4.0,
+        grad_sq=values.pop("grad_sq"),
         bytes_pushed=100,
         view=GlobalView(
             30,
@@ -233,3 +234,12 @@ def test_the_spread_of_the_accuracy_and_the_place_in_the_data_are_told():
     (record,) = records([iteration(i, correct=c) for i, c in enumerate((2.0, 4.0, 6.0, 0.0))])
     assert record.accuracy_std == pytest.approx(((0.2**2 + 0.2**2) / 3) ** 0.5)
     assert record.epoch == 0.5
+
+
+def test_one_measured_norm_has_no_spread():
+    def spread(measured: int) -> float:
+        (record,) = records([iteration(i, grad_sq=4.0 + i if i < measured else float("nan")) for i in range(4)])
+        return record.grad_norm_std
+
+    assert math.isnan(spread(1)), "not 0, which would say that gradients are alike"
+    assert spread(2) == pytest.approx((5**0.5 - 2) / (5**0.5 + 2))
