@@ -34,6 +34,7 @@ On real BytePS:
 
     bed_clock           the clock part of contenders, measured and rehearsed
     membership          what it costs the others when a worker goes or comes
+    soak                whether a job with 100 random events in half an hour ends right
 
 About our code and the machine:
 
@@ -71,6 +72,10 @@ Shared:
     race_worker         a worker of the race, which checks every sum
     membership_job      one job of the study of membership, and what it cost the others
     membership_worker   a worker of that job
+    soak_job            the job of the soak: its launch, and what must hold at its end
+    soak_events         what happens to its workers
+    soak_training       what it trains, and what is wrong with that afterwards
+    soak_worker         a worker of that job
     membership_world    a job on a fake network, and the invariants that are checked in it
     membership_network  its channels, partitions and slow links
     membership_training  its training, whose state is its history

@@ -178,14 +178,7 @@ class FaultJob:
 
     def leftovers(self) -> list[str]:
         """Processes, shared memory, sockets and control groups of the run that are still there."""
-        if not self.run_id:
-            return []
-        found = [
-            f"process {pid}: {_command_line(pid)}" for pid in [*processes_of(self.run_id), *reapers_of(self.run_id)]
-        ]
-        for folder in ("/dev/shm", "/tmp", tempfile.gettempdir(), "/sys/fs/cgroup", "/sys/fs/cgroup/cpu"):
-            found += [str(path) for path in Path(folder).glob(f"*{self.run_id}*")]
-        return sorted(set(found))
+        return left_of(self.run_id) if self.run_id else []
 
     def kill(self) -> None:
         """End all that is left, after a trial that failed."""
@@ -194,6 +187,14 @@ class FaultJob:
             self.process.wait()
         for pid in processes_of(self.run_id) if self.run_id else ():
             os.kill(pid, signal.SIGKILL)
+
+
+def left_of(run_id: str) -> list[str]:
+    """Processes, shared memory, sockets and control groups of a run that are there."""
+    found = [f"process {pid}: {_command_line(pid)}" for pid in [*processes_of(run_id), *reapers_of(run_id)]]
+    for folder in ("/dev/shm", "/tmp", tempfile.gettempdir(), "/sys/fs/cgroup", "/sys/fs/cgroup/cpu"):
+        found += [str(path) for path in Path(folder).glob(f"*{run_id}*")]
+    return sorted(set(found))
 
 
 def reapers_of(run_id: str) -> list[int]:

@@ -1,6 +1,7 @@
 """A worker that is gone is to come back to an elastic job: by a line in the run folder, which the launcher follows.
 
-The worker that leads writes into its own file that another one has entered.
+The worker that leads writes into its own file that another one has entered. Until then the line comes again and again:
+the launcher starts nobody whose process has not ended yet, and a newcomer may fail.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from dynamix_ps.run_record.requests import JOIN, request
 from dynamix_ps.run_record.run_folder import RunFolder
 
 PATIENCE_S = 600.0
+REPEAT_S = 1.0
 _LOOK_S = 0.2
 
 
@@ -34,21 +36,27 @@ def ask_to_join(folder: RunFolder, rank: int, patience_s: float = PATIENCE_S) ->
     ends = JsonLinesTail(folder.events_file)
     for tail in (*answers, ends):
         tail.read()
-    try:
-        request(folder, JOIN, rank)
-    except OSError as error:
-        raise EnvironmentNotReady(f"cannot write {folder.requests_file}: {error.strerror or error}") from error
-    deadline_s = time.monotonic() + patience_s
+    deadline_s, ask_s = time.monotonic() + patience_s, 0.0
     while True:
         for line in (line for tail in answers for line in tail.read()):
             if words := _answer(line, rank):
                 return words
         if any(line["kind"] == "end" for line in ends.read()):
             raise DynamixError(f"the run ended before worker {rank} took part")
-        if time.monotonic() > deadline_s:
+        if (now_s := time.monotonic()) >= ask_s:
+            _ask(folder, rank)
+            ask_s = now_s + REPEAT_S
+        if now_s > deadline_s:
             log = folder.log_file(f"worker-{rank}")
             raise TimedOut(f"worker {rank} does not take part after {patience_s:g} s; its log is {log}")
         time.sleep(_LOOK_S)
+
+
+def _ask(folder: RunFolder, rank: int) -> None:
+    try:
+        request(folder, JOIN, rank)
+    except OSError as error:
+        raise EnvironmentNotReady(f"cannot write {folder.requests_file}: {error.strerror or error}") from error
 
 
 def _check(folder: RunFolder, rank: int, config: Config) -> None:

@@ -50,6 +50,16 @@ def test_it_waits_until_the_worker_takes_part(folder: RunFolder) -> None:  # noq
     thread.join()
 
 
+def test_it_asks_again_until_the_worker_takes_part(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+    """The process of the worker may still run when it is asked first."""
+    monkeypatch.setattr("dynamix_ps.launch.ask_to_join.REPEAT_S", 0.0)
+    append(folder.worker_file(2), LEFT)
+    requests = Requests(folder)
+    with pytest.raises(TimedOut):
+        ask_to_join(folder, 2, patience_s=0.5)
+    assert len(asked := requests.read()) > 1 and set(asked) == {(JOIN, 2)}
+
+
 def test_who_is_there_need_not_come(folder: RunFolder) -> None:  # noqa: F811
     with pytest.raises(UsageError, match="worker 2: it is there"):
         ask_to_join(folder, 2)
