@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from worker_hooks.observe.change import LASTING, MORE, ChangeWatch
+from worker_hooks.observe.change import LASTING, MORE, REMEMBERED, ChangeWatch
 
 
 def seen(iterations):
@@ -52,3 +54,19 @@ def test_what_is_not_known_is_no_change_and_a_restart_forgets():
         watch.see(*EVEN)
     watch.restart()
     assert not any(watch.see(*SLOW) for _ in range(10))
+
+
+def waits(*parts: float) -> st.SearchStrategy[list[tuple[float, float]]]:
+    """Iterations in which two workers wait for one of these parts of them."""
+    return st.lists(st.tuples(st.sampled_from(parts), st.sampled_from(parts)), min_size=LASTING, max_size=16)
+
+
+@given(waits(0.0, 0.1), waits(0.3, 0.4))
+def test_it_sees_first_what_the_rule_says(before: list[tuple[float, float]], after: list[tuple[float, float]]) -> None:
+    watch, waited = ChangeWatch(), before + after
+    for number, one in enumerate(waited, start=1):
+        of_workers = zip(*waited[max(0, number - LASTING - REMEMBERED) : number], strict=True)
+        changed = number >= 2 * LASTING and any(min(w[-LASTING:]) > max(w[:-LASTING]) + MORE for w in of_workers)
+        assert watch.see(one, 1.0) is changed
+        if changed:
+            return
