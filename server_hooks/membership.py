@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 from dynamix_ps.comm.elastic import ElasticServer, is_elastic
 from dynamix_ps.comm.plane import ServerPlane
 from dynamix_ps.config import variables
 from dynamix_ps.config.load import load_config
-from dynamix_ps.errors import UsageError
-from dynamix_ps.membership.messages import Fence, Fenced, FromCoordinator, Process, Processes, ToCoordinator, Waiting
+from dynamix_ps.errors import PeerLostError, UsageError
+from dynamix_ps.membership.messages import (
+    Fence,
+    Fenced,
+    FromCoordinator,
+    Process,
+    Processes,
+    Refused,
+    ToCoordinator,
+    Waiting,
+)
 from dynamix_ps.rpc.access import ArbitratorAccess
 from dynamix_ps.rpc.encryption import certificates_for
 from dynamix_ps.rpc.member import Member
@@ -22,10 +33,23 @@ _LOOKS_PER_LEASE = 10  # at least
 
 
 class ServerMember:
-    """Keeps the sums of a server in step with the members of the job. `process`: this server; `plane`: its sums."""
+    """Keeps the sums of a server in step with the members of the job.
 
-    def __init__(self, access: ArbitratorAccess, process: Process, plane: ServerPlane) -> None:
+    Args:
+        process: this server.
+        plane: its sums.
+        replaced: called, with the reason, when the others go on without this server. It ends the process.
+    """
+
+    def __init__(
+        self,
+        access: ArbitratorAccess,
+        process: Process,
+        plane: ServerPlane,
+        replaced: Callable[[str], None] | None = None,
+    ) -> None:
         self._plane, self._lease_s = plane, access.timeouts.lease_s
+        self._replaced = replaced or _end
         self._generation = 0
         self._workers: Processes = frozenset()  # that may push, by the newest fence
         self._waiting: Processes = frozenset()  # as told last
@@ -68,13 +92,16 @@ class ServerMember:
             self._member.tell(Waiting(waiting))
 
     def _act(self, message: FromCoordinator) -> Iterable[ToCoordinator]:
-        if not isinstance(message, Fence):
-            return []
-        self._workers = message.workers
-        if message.generation > self._generation:
-            self._generation = message.generation
-            self._plane.fence(message.generation, message.first_round)
-        return [Fenced(message.generation)]
+        match message:
+            case Fence(generation, first_round):
+                self._workers = message.workers
+                if generation > self._generation:
+                    self._generation = generation
+                    self._plane.fence(generation, first_round)
+                return [Fenced(generation)]
+            case Refused(_, reason) if not self._closing.is_set():
+                self._replaced(reason)
+        return []
 
 
 @contextmanager
@@ -97,13 +124,17 @@ def member() -> Iterator[None]:
 
 
 def _member_here() -> ServerMember:
-    names = (variables.CONFIG, variables.ARBITRATOR, variables.RUN_ID, variables.TOKEN)
+    names = (variables.CONFIG, variables.ARBITRATOR, variables.RUN_ID, variables.TOKEN, "DMLC_SERVER_ID")
     values = {name: variables.get(name) for name in names}
     if missing := [name for name, value in values.items() if value is None]:
         raise UsageError(f"{variables.ELASTIC} is 1, but a server of an elastic job also needs {', '.join(missing)}")
-    config_file, address, run_id, token = (str(values[name]) for name in names)
+    config_file, address, run_id, token, slot = (str(values[name]) for name in names)
     config = load_config(config_file)
     access = ArbitratorAccess(address, run_id, token, config.timeouts, certificates_for(address, config))
-    name = variables.get(variables.ROLE_NAME) or "server-0"
-    slot = int(name.rpartition("-")[2])
-    return ServerMember(access, Process("server", slot, uuid.uuid4().hex), ElasticServer())
+    return ServerMember(access, Process("server", int(slot), uuid.uuid4().hex), ElasticServer())
+
+
+def _end(reason: str) -> None:
+    """The others count this server as lost: it gets nothing any more."""
+    print(f"error: the job goes on without this server: {reason}", file=sys.stderr, flush=True)
+    os._exit(PeerLostError.exit_code)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 
@@ -37,29 +37,42 @@ class _Plane:
 
 
 class SumServer(_Plane):
-    """One key of every round."""
+    """The keys of every round that workers place here."""
 
     def __init__(self) -> None:
         super().__init__()
         self.mu = threading.Lock()
-        self.sums: dict[int, _Sum] = {}
+        self.sums: dict[tuple[int, int], _Sum] = {}  # by round and key
         self.generation, self.first_round = 0, 0
         self.missed: frozenset[int] = frozenset()  # ranks of those that do not answer
+        self.last: tuple[int, frozenset[int]] | None = None  # the round whose answers only these get, before it dies
+        self.dead = False
 
-    def push(self, rank: int, number: int, generation: int, expected: int) -> frozenset[int] | None:
+    def push(self, key: int, rank: int, number: int, generation: int, expected: int) -> frozenset[int] | None:
         """Who is in the sum, if it is complete now."""
         with self.mu:
-            if number >= self.first_round and generation < self.generation:
+            if self.dead or (number >= self.first_round and generation < self.generation):
                 return None
-            found = self.sums.setdefault(number, _Sum(generation, expected, set()))
+            found = self.sums.setdefault((number, key), _Sum(generation, expected, set()))
             assert found.expected == expected, f"round {number}: {found.expected} and {expected} parts are expected"
             found.parts.add(rank)
             return frozenset(found.parts) if len(found.parts) == expected else None
 
+    def answers(self, rank: int, number: int) -> bool:
+        """Whether a worker gets the answers of a round that is complete."""
+        return self.last is None or number < self.last[0] or (number == self.last[0] and rank in self.last[1])
+
+    def die(self, slot: int, workers: Sequence[RoundWorker]) -> None:
+        """As kill -9: nothing of it comes any more, and its connections close."""
+        with self.mu:
+            self.dead = True
+        for worker in workers:
+            worker.losses.put(Lost("server", slot))
+
     def fence(self, generation: int, round_number: int) -> None:
         with self.mu:
             self.generation, self.first_round = generation, round_number
-            self.sums = {number: one for number, one in self.sums.items() if number < round_number}
+            self.sums = {place: one for place, one in self.sums.items() if place[0] < round_number}
 
     def silent(self, quiet_s: float) -> frozenset[int]:
         return self.missed
@@ -70,6 +83,7 @@ class RoundWorker(_Plane):
 
     Args:
         workers: all of them; `expected` is their number.
+        servers: all of them. A round has as many keys, each at one of those that are left.
         before: called in its thread with the number of every round, before its pushes.
         after: the same after a round. Returns whether it goes on; otherwise it has left.
     """
@@ -90,8 +104,10 @@ class RoundWorker(_Plane):
         self._changed = threading.Condition()
         self._generation = self._first_round = 0
         self._expected, self._frozen = expected, False
-        self._answers: dict[int, frozenset[int]] = {}  # of the present round, by server
-        self._pushed: list[int] = []
+        self._left = list(range(len(servers)))  # numbers of servers
+        self._places = list(self._left)  # of the present round, by key
+        self._answers: dict[int, frozenset[int]] = {}  # of the present round, by key
+        self._pushed: list[int] = []  # keys
         self.dead = False
         self.thread = threading.Thread(target=self._train, daemon=True)
 
@@ -112,19 +128,28 @@ class RoundWorker(_Plane):
             self._frozen = True
             return At(self.done)
 
-    def resume(self, generation: int, round_number: int, contributions: int) -> None:
+    def unanswered(self) -> frozenset[int]:
+        with self._changed:
+            return frozenset(self._places[key] for key in self._pushed if key not in self._answers)
+
+    def resume(self, generation: int, round_number: int, contributions: int, lost_servers: Collection[int]) -> None:
         with self._changed:
             assert self._frozen and generation > self._generation and round_number - self.done in (0, 1)
             self._generation, self._first_round = generation, round_number
             self._expected, self._frozen = contributions, False
+            self._left = [server for server in range(len(self._servers)) if server not in lost_servers]
             if round_number == self.done:
                 self._answers.clear()
+                self._place()
                 again = list(self._pushed)
             else:
                 again = []
             self._changed.notify_all()
-        for server in again:
-            self._push(server)
+        for key in again:
+            self._push(key)
+
+    def _place(self) -> None:
+        self._places = [self._left[key % len(self._left)] for key in range(len(self._servers))]
 
     def status(self) -> At:
         with self._changed:
@@ -135,19 +160,21 @@ class RoundWorker(_Plane):
             assert not self._pushed, "between two rounds"
             self._expected = contributions
 
-    def enter(self, generation: int, round_number: int, contributions: int) -> None:
+    def enter(self, generation: int, round_number: int, contributions: int, lost_servers: Collection[int]) -> None:
         with self._changed:
             self._generation, self.done, self._expected = generation, round_number, contributions
+            self._left = [server for server in range(len(self._servers)) if server not in lost_servers]
+            self._place()
 
     def _train(self) -> None:
         for number in range(self.done, self.rounds):
             self._before(number)
-            for server in range(len(self._servers)):
+            for key in range(len(self._servers)):
                 with self._changed:
                     if self.dead:
                         return
-                    self._pushed.append(server)
-                self._push(server)
+                    self._pushed.append(key)
+                self._push(key)
             with self._changed:
                 ready = self._changed.wait_for(lambda: self.dead or self._complete(), timeout=60)
                 assert ready, f"worker {self.rank} waits in round {number}: {self._answers}"
@@ -158,26 +185,28 @@ class RoundWorker(_Plane):
                 self.done += 1
                 self._answers.clear()
                 self._pushed.clear()
+                self._place()
             if not self._after(number):
                 return
 
     def _complete(self) -> bool:
-        return not self._frozen and len(self._answers) == len(self._servers)
+        return not self._frozen and len(self._answers) == len(self._places)
 
-    def _push(self, server: int) -> None:
+    def _push(self, key: int) -> None:
         with self._changed:
             number, generation, expected = self.done, self._generation, self._expected
-        present = self._servers[server].push(self.rank, number, generation, expected)
+            server = self._servers[self._places[key]]
+        present = server.push(key, self.rank, number, generation, expected)
         if present is None:
             return
         for worker in self._workers:
-            if worker.rank in present:
-                worker.receive(server, number, generation, present)
+            if worker.rank in present and server.answers(worker.rank, number):
+                worker.receive(key, number, generation, present)
 
-    def receive(self, server: int, number: int, generation: int, present: frozenset[int]) -> None:
+    def receive(self, key: int, number: int, generation: int, present: frozenset[int]) -> None:
         with self._changed:
             is_void = number >= self._first_round and generation < self._generation
             if self.dead or number != self.done or is_void:
                 return
-            self._answers[server] = present
+            self._answers[key] = present
             self._changed.notify_all()

@@ -60,6 +60,14 @@ def install() -> None:
     sys.excepthook = hook
 
 
+def end_beside_training(error: DynamixError) -> NoReturn:
+    """End this process from another thread than the one that trains, which may wait without end."""
+    for run in list(_runs):
+        run.abandon(error)
+    print(f"error: {error}", file=sys.stderr)
+    exit_now(error.exit_code)
+
+
 def exit_now(code: int) -> NoReturn:
     """End this process without waiting for the other workers."""
     sys.stdout.flush()

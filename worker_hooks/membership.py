@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import atexit
 import logging
-import sys
+import math
 import threading
+import time
 from collections.abc import Callable, Collection, Iterable
 
 from dynamix_ps.comm.plane import WorkerPlane
@@ -31,11 +32,12 @@ from dynamix_ps.membership.messages import (
 )
 from dynamix_ps.rpc.access import ArbitratorAccess
 from dynamix_ps.rpc.member import Member
-from worker_hooks.failure import exit_now
+from worker_hooks.failure import end_beside_training
 
 logger = logging.getLogger("dynamix")
 _LOOK_S = 0.5  # a thread that waits for losses sees so often whether it is to end
 _AGAIN = "it must be started again"
+_LAST_ANSWERS_S = 1.0  # what a lost server has sent may be on its way for so long
 
 
 class WorkerMember:
@@ -70,6 +72,7 @@ class WorkerMember:
         self._left: set[int] = set()  # slots of those whose last round this worker has completed
         self._refused: Processes = frozenset()  # newcomers that had no state at a decision
         self._entries: dict[int, Process] = {}  # by version, all that were ever offered
+        self._answers_due_s = math.inf  # monotonic: then nothing of the lost servers is on its way any more
         self._closing = threading.Event()
         self._member = Member(access, process, self._act)
         self._watch = threading.Thread(target=self._watch_losses, name="dynamix-losses", daemon=True)
@@ -123,13 +126,21 @@ class WorkerMember:
             if self._frozen > generation or self._generation != generation:
                 raise PeerLostError(f"workers were lost while this one got the state of the training; {_AGAIN}")
             self._planned = {one.slot: one for one in planned}
-            self._plane.enter(generation, round_number, len(self._present()))
+            self._plane.enter(generation, round_number, len(self._present()), self._lost_servers())
             self._late = False
         self._member.tell(Ready())
 
     def _present(self) -> list[Process]:
         """The workers that are in the coming round."""
         return [one for slot, one in self._planned.items() if slot not in self._left and one not in self._gone]
+
+    def _lost_servers(self) -> frozenset[int]:
+        return frozenset(one.slot for one in self._gone if one.role == "server")
+
+    def _lacking(self) -> frozenset[int]:
+        """Servers that are lost with a sum that this worker has not."""
+        with self._mu:
+            return self._plane.unanswered() & self._lost_servers()
 
     def close(self) -> None:
         """All others have this worker's last sum: leave them. Waits a few seconds at most."""
@@ -144,6 +155,9 @@ class WorkerMember:
             loss = self._plane.next_loss(_LOOK_S)
             if loss is not None and loss.kind in ("worker", "server"):
                 self._member.suspect(loss.kind, loss.rank)
+            if time.monotonic() >= self._answers_due_s and (lacking := self._lacking()):
+                names = ", ".join(map(str, sorted(lacking)))
+                self._replaced(f"it lacks part of a sum that only server {names} had, which is lost")
 
     def _act(self, message: FromCoordinator) -> Iterable[ToCoordinator]:
         if self._process.slot in self._left and isinstance(message, Freeze | Resume):
@@ -169,20 +183,23 @@ class WorkerMember:
             return None if self._late else self._plane.freeze().first_incomplete
 
     def _resume(self, resume: Resume) -> None:
-        """Sums go on with those that are left, if all servers are: else they stay frozen until the job ends.
+        """Sums go on with those that are left. A number of a server that was lost is not used again.
 
         Newcomers without the state of the training are not among them: who would have given it to them may be lost.
         """
         with self._mu:
             self._entries.update({entry.version: entry.process for entry in resume.entries})
-            if resume.generation <= self._generation or any(one.role == "server" for one in resume.gone):
+            if resume.generation <= self._generation:
                 return
+            lost_before = self._lost_servers()
             if not self._generation:
                 self._planned = {one.slot: one for one in resume.founders}
             self._refused |= resume.without_state
             self._generation, self._gone = resume.generation, resume.gone | self._refused
             if not self._late:
-                self._plane.resume(resume.generation, resume.first_round, len(self._present()))
+                self._plane.resume(resume.generation, resume.first_round, len(self._present()), self._lost_servers())
+            if self._lost_servers() > lost_before:
+                self._answers_due_s = time.monotonic() + _LAST_ANSWERS_S
             count, refused = len(self._present()), self._process in self._refused
         logger.info("generation %d: %d workers from round %d", resume.generation, count, resume.first_round)
         if refused:
@@ -209,5 +226,4 @@ def become_member(
 
 def _end(reason: str) -> None:
     """The others count this worker as lost: what it would go on with is of no use."""
-    print(f"error: the job goes on without this worker: {reason}", file=sys.stderr)
-    exit_now(PeerLostError.exit_code)
+    end_beside_training(PeerLostError(f"this worker cannot go on: {reason}"))

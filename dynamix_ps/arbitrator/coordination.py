@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from dynamix_ps.membership.coordinator import Coordinator
@@ -146,10 +146,10 @@ class Coordination:
                 stream.put_nowait(message)
         if self._began_s is not None and self._coordinator.change is None and not self._coordinator.members.finished:
             members = self._coordinator.members
-            workers = sorted(worker.slot for worker in members.workers)
+            there = {"workers": _slots(members.workers), "servers": _slots(members.servers)}
             took_s, self._began_s = self._clock() - self._began_s, None
             self._notes.write(
-                "members", generation=members.generation, round=members.first_round, workers=workers, took_s=took_s
+                "members", generation=members.generation, round=members.first_round, **there, took_s=took_s
             )
 
     def _tell(self, record: Record) -> None:
@@ -160,6 +160,10 @@ class Coordination:
             self._notes.write("lost", role=process.role, slot=process.slot, reason=record.reason)
             if process.role == "worker":
                 self._on_lost(process.slot)
+
+
+def _slots(processes: Iterable[Process]) -> list[int]:
+    return sorted(process.slot for process in processes)
 
 
 def _has_left(listening: asyncio.Task[bool]) -> bool:

@@ -15,7 +15,7 @@ In reading order:
     segments           memory that processes of one host share
     plane              what the control plane needs of one that goes on when a worker is lost
     host_memory        buffers in segments: who maps them, and who sums there
-    elastic            sums that go on when a worker is lost
+    elastic            sums that go on when a worker or a server is lost
     exchange           the C functions of our BytePS that make the sums
     peers              connections between two workers, for what is no sum
     state_stream       the state of the training on its way from one worker to another

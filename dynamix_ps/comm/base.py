@@ -31,7 +31,7 @@ class Comm(ABC):
     Attributes:
         degradations: how it works less well than it could here, and why, one sentence each.
         on_degraded: gets every further one of them when it happens.
-        elastic: how sums are brought over the loss of a worker; None: they end with it.
+        elastic: how sums are brought over the loss of a worker or server; None: they end with it.
         left: this worker has left the others, and takes part in no sum any more.
         late: this worker comes while the others train. It is in no sum before it has `adopt`ed what they know.
         sends_again: what is pushed may be sent again before its sum is complete. `push_pull` copies it for that,

@@ -23,7 +23,7 @@ from dynamix_ps.comm.elastic import ElasticWorker, is_elastic, is_late
 from dynamix_ps.comm.exchange import TYPES, Exchange
 from dynamix_ps.comm.host_memory import HostMemory
 from dynamix_ps.comm.links import measure_links
-from dynamix_ps.comm.placement import piece_bytes, server_shares, servers_of_pieces, window_bytes
+from dynamix_ps.comm.placement import piece_bytes, server_shares, servers_in_turn, window_bytes
 from dynamix_ps.config import variables
 from dynamix_ps.errors import EnvironmentNotReady, StallError, TrainingError
 
@@ -45,7 +45,7 @@ class BytePSComm(Comm):
     """What BytePS's plugins for all frameworks share.
 
     Attributes:
-        elastic: how a control thread brings the sums over the loss of a worker; None: this run ends with a worker.
+        elastic: how a control thread brings the sums over a lost worker or server; None: this run ends with it.
     """
 
     name = "byteps"
@@ -63,14 +63,14 @@ class BytePSComm(Comm):
         interruptible(lambda: plugin.init(lazy=False))
         self.rank, self.size = plugin.rank(), plugin.size()
         self._exchange = Exchange(self._library(), is_elastic())
-        self.elastic = ElasticWorker(self._exchange) if is_elastic() else None
+        self.elastic = ElasticWorker(self._exchange, lambda: self._shares) if is_elastic() else None
         self.sends_again = self.elastic is not None
         self._numbers: dict[str, int] = {}
         self._rounded: dict[int, int] = {}  # values at the beginning that travel in half precision
         self._in_flight: dict[int, Any] = {}  # buffers, so that their memory stays until their sums are complete
         self._placed: dict[int, int] = {}  # bytes of every buffer that was in a sum
         server_hosts, own_host = self._exchange.hosts()
-        self._shares = np.full(len(server_hosts), 1 / len(server_hosts))
+        self._share_out(np.full(len(server_hosts), 1 / len(server_hosts)))
         self._rate_bytes_per_s = _RATE_WITHIN_A_HOST_BYTES_PER_S
         self._window_bytes: int | None = None  # in flight to each server; None: what the library begins with
         near = [server for server, host in enumerate(server_hosts) if host == own_host]
@@ -100,7 +100,8 @@ class BytePSComm(Comm):
 
     def adopt(self, known: Mapping[str, Any]) -> None:
         self._numbers, self._rounded = dict(known["numbers"]), dict(known["rounded"])
-        self._shares, self._rate_bytes_per_s = np.array(known["shares"]), known["rate_bytes_per_s"]
+        self._share_out(np.array(known["shares"]))
+        self._rate_bytes_per_s = known["rate_bytes_per_s"]
         self._limit_in_flight(known["window_bytes"])
         self.late = False
 
@@ -108,6 +109,11 @@ class BytePSComm(Comm):
         self._window_bytes = size_bytes
         if size_bytes is not None:
             self._exchange.limit_in_flight(size_bytes)
+
+    def _share_out(self, shares: NDArray[np.float64]) -> None:
+        """Give each server its part of the bytes."""
+        self._shares = shares
+        self._exchange.spread(servers_in_turn(shares))
 
     def _place_by_links(self, server_hosts: list[str], own_host: str) -> None:
         """Give each server a share of the bytes that suits its host's link, the same on all workers."""
@@ -129,7 +135,8 @@ class BytePSComm(Comm):
         # rank 0's, as floats may differ in the last bit between processors
         found = np.array([typical_rate, links.round_trip_s, *shares])
         placed = np.frombuffer(self.broadcast("shares", found.tobytes()))
-        self._rate_bytes_per_s, self._shares = float(placed[0]), placed[2:]
+        self._rate_bytes_per_s = float(placed[0])
+        self._share_out(placed[2:])
         self._limit_in_flight(window_bytes(self._rate_bytes_per_s, round_trip_s=float(placed[1])))
 
     def _echo_s(self, server: int, size_bytes: int) -> float:
@@ -199,8 +206,7 @@ class BytePSComm(Comm):
     def _place(self, number: int, size_bytes: int, dtype: np.dtype[Any]) -> None:
         servers_in_use = int(np.count_nonzero(self._shares))
         size = piece_bytes(size_bytes, self._rate_bytes_per_s, servers_in_use)
-        servers = servers_of_pieces(-(-size_bytes // size), self._shares, start=number)
-        self._exchange.place(number, size, servers)
+        self._exchange.place(number, size, -(-size_bytes // size))
         if (rounded := self._rounded.get(number, 0)) and dtype == np.float32:
             self._exchange.round(number, rounded * dtype.itemsize)
         self._placed[number] = size_bytes

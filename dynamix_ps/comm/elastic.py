@@ -1,14 +1,17 @@
-"""Sums that go on when a worker is lost: what a control thread does beside training, and beside a server.
+"""Sums that go on when a worker or a server is lost: what a control thread does beside training, and beside a server.
 
 A round is what a worker pushes up to a wait that returns true. All workers push and wait in the same order, so a round
-has the same number and the same buffers on all of them. Where a worker is lost, whoever coordinates the job
+has the same number and the same buffers on all of them. Where a worker or a server is lost, whoever coordinates the job
 
     1. calls `freeze` on all workers that are left, and takes T, the largest `Status.first_incomplete` of them
-    2. calls `fence` on all servers, with a new generation and T
-    3. calls `resume` on these workers, with the same, and how many they are
+    2. calls `fence` on all servers that are left, with a new generation and T
+    3. calls `resume` on these workers, with the same, how many they are, and which servers are lost
 
 They then finish round T with the gradients they have: workers at T send them again, those at T-1 receive their last
-sums first. Round T is summed over those that are left, on all of them.
+sums first. Round T is summed over those that are left, on all of them, by the servers that are left.
+
+A lost server may take a sum of T-1 with it that a worker at T-1 lacks. For such a worker `unanswered` goes on to name
+this server.
 
 A worker that leaves with a round changes nothing in it: the others then `expect` one contribution less. One may come
 late, in the place of one that is lost: all `expect` it from the round on with which it `enter`s.
@@ -22,12 +25,16 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from ctypes import POINTER, byref, c_double, c_int, c_int32, c_uint64
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from dynamix_ps.comm.exchange import Exchange
+from dynamix_ps.comm.placement import servers_in_turn, shares_without
 from dynamix_ps.config import variables
 from dynamix_ps.errors import EnvironmentNotReady
 
@@ -36,7 +43,7 @@ _KINDS = ("server", "worker", "scheduler")  # in the order of ps-lite's numbers
 
 
 def is_elastic(environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether workers of this run may be lost while the others go on."""
+    """Whether workers and servers of this run may be lost while the others go on."""
     return environ.get(variables.ELASTIC) == "1"
 
 
@@ -76,10 +83,14 @@ class Status:
 
 
 class ElasticWorker:
-    """The sums of this worker, for another thread than the one that trains. Methods may be called at any time."""
+    """The sums of this worker, for another thread than the one that trains. Methods may be called at any time.
 
-    def __init__(self, exchange: Exchange) -> None:
-        self._exchange = exchange
+    Args:
+        shares: tells the part of all bytes that each server sums, (S,); the same on all workers.
+    """
+
+    def __init__(self, exchange: Exchange, shares: Callable[[], NDArray[np.float64]]) -> None:
+        self._exchange, self._shares = exchange, shares
 
     def freeze(self) -> Status:
         """No round completes from now on: waits for sums return false until `resume`."""
@@ -89,15 +100,18 @@ class ElasticWorker:
     def status(self) -> Status:
         return Status(*self._exchange.status())
 
-    def resume(self, generation: int, round_number: int, contributions: int) -> None:
-        """Go on with the members of `generation`, of which there are so many.
+    def resume(self, generation: int, round_number: int, contributions: int, lost_servers: Collection[int]) -> None:
+        """Go on with the members of `generation`, of which there are so many, without all servers that were ever lost.
 
-        `round_number` is the first round that they make. What was pushed of it is sent again; what servers send of it
-        for an older generation is void. A worker that is one round behind completes that one as it is.
+        `round_number` is the first round that they make. What was pushed of it is sent again, to servers that are left;
+        what servers send of it for an older generation is void. A worker that is one round behind completes that one
+        as it is.
 
-        Raises ValueError if this worker is neither there nor one behind, or has had this generation.
+        Raises ValueError if this worker is neither there nor one behind, or has had this generation, and if no server
+        is left.
         """
-        if not self._exchange.resume(generation, round_number, contributions):
+        servers = self._servers_without(lost_servers)
+        if not self._exchange.resume(generation, round_number, contributions, servers):
             found = self.status().first_incomplete
             raise ValueError(
                 f"cannot resume with generation {generation} at round {round_number}: this worker is at round {found}, "
@@ -111,9 +125,20 @@ class ElasticWorker:
         """
         self._exchange.expect(contributions)
 
-    def enter(self, generation: int, round_number: int, contributions: int) -> None:
-        """Begin with this round, in which the others are, of so many members. For a worker that comes late."""
+    def enter(self, generation: int, round_number: int, contributions: int, lost_servers: Collection[int]) -> None:
+        """Begin with this round, in which the others are, of so many members, without the servers ever lost.
+
+        For a worker that comes late.
+        """
+        self._exchange.spread(self._servers_without(lost_servers))
         self._exchange.enter(generation, round_number, contributions)
+
+    def unanswered(self) -> frozenset[int]:
+        """Servers that have pieces of the first incomplete round and have not answered."""
+        return self._exchange.unanswered()
+
+    def _servers_without(self, lost: Collection[int]) -> NDArray[np.int32]:
+        return servers_in_turn(shares_without(self._shares(), lost))
 
     def next_loss(self, timeout_s: float) -> Loss | None:
         """The next role that this worker has lost; None: there is none within `timeout_s`. Sleeps without the GIL."""

@@ -22,10 +22,12 @@ TYPES = {  # the numbers that BytePS gives to types of values
     np.dtype(np.int64): 6,
 }
 _HOSTS_BYTES = 1 << 20  # room for the names of all servers' hosts
+_MOST_SERVERS = 4096
 _SIGNATURES = {
     "start": (None, (c_int,)),
     "hosts": (c_int, (c_char_p, c_int)),
-    "place": (None, (c_uint32, c_uint64, c_void_p, c_uint64)),
+    "spread": (None, (c_void_p, c_uint64)),
+    "place": (None, (c_uint32, c_uint64, c_uint64)),
     "window": (None, (c_uint64,)),
     "round": (None, (c_uint32, c_uint64)),
     "refer": (None, (c_void_p, c_uint64, c_int, c_uint64, c_void_p, c_int)),
@@ -35,7 +37,8 @@ _SIGNATURES = {
     "push_pull_into": (None, (c_uint32, c_void_p, c_void_p, c_uint64, c_int, c_uint64)),
     "freeze": (None, ()),
     "status": (c_int, (POINTER(c_uint64), POINTER(c_uint32), POINTER(c_uint64), c_int)),
-    "resume": (c_int, (c_uint64, c_uint64, c_int)),
+    "unanswered": (c_int, (c_void_p, c_int)),
+    "resume": (c_int, (c_uint64, c_uint64, c_int, c_void_p, c_uint64)),
     "expect": (None, (c_int,)),
     "enter": (None, (c_uint64, c_uint64, c_int)),
     "next_loss": (c_int, (c_double, POINTER(c_int))),
@@ -44,6 +47,11 @@ _SIGNATURES = {
     "announce": (c_int, (c_int, c_uint64, c_char_p, c_int, c_double)),
     "forget": (None, (c_int, c_uint64)),
 }
+
+
+def _array(servers: NDArray[np.int32]) -> tuple[int, int]:
+    """Address and length. The memory is in use until the call to which it goes returns."""
+    return servers.ctypes.data, len(servers)
 
 
 class Exchange:
@@ -68,10 +76,16 @@ class Exchange:
         *servers, own = out.value.decode().splitlines()
         return servers, own
 
-    def place(self, number: int, piece_bytes: int, servers: NDArray[np.int32]) -> None:
-        """Cut buffer `number` into pieces and place them; shape of `servers`: (pieces,)."""
-        servers = np.ascontiguousarray(servers, dtype=np.int32)
-        self._functions["place"](number, piece_bytes, servers.ctypes.data, len(servers))
+    def spread(self, servers: NDArray[np.int32]) -> None:
+        """Spread the pieces of buffers that are placed from now on, see `placement.servers_in_turn`.
+
+        If `elastic`, those of all buffers that are pushed from now on.
+        """
+        self._functions["spread"](*_array(servers))
+
+    def place(self, number: int, piece_bytes: int, pieces: int) -> None:
+        """Cut buffer `number` into pieces; the last one may be shorter."""
+        self._functions["place"](number, piece_bytes, pieces)
 
     def limit_in_flight(self, size_bytes: int) -> None:
         """From now on, so much may be on its way to each server without an answer; a piece always may."""
@@ -122,9 +136,17 @@ class Exchange:
                 return number.value, dict(zip(buffers[:count], pieces[:count], strict=True))
             room = count
 
-    def resume(self, generation: int, round_number: int, contributions: int) -> bool:
-        """Go on with so many members. False if this worker is at another round, or has had this generation."""
-        return bool(self._functions["resume"](generation, round_number, contributions))
+    def unanswered(self) -> frozenset[int]:
+        """Servers that have pieces of the first incomplete round and have not answered. Needs `elastic`."""
+        servers = (c_int32 * _MOST_SERVERS)()
+        return frozenset(servers[: int(self._functions["unanswered"](servers, _MOST_SERVERS))])
+
+    def resume(self, generation: int, round_number: int, contributions: int, servers: NDArray[np.int32]) -> bool:
+        """Go on with so many members, and with servers as in `spread`.
+
+        False if this worker is at another round, or has had this generation.
+        """
+        return bool(self._functions["resume"](generation, round_number, contributions, *_array(servers)))
 
     def expect(self, contributions: int) -> None:
         """From the next round on, sums have so many members. Between two rounds; needs `elastic`."""

@@ -1,7 +1,7 @@
 """Which server has which piece of a buffer. Pure.
 
 All workers must place pieces alike, or sums go wrong. Let one worker compute `server_shares` and send the result to the
-others: sums of floats may differ in the last bit between processors. `servers_of_pieces`, `servers_of_keys`
+others: sums of floats may differ in the last bit between processors. `servers_in_turn`, `shares_without`
 and `piece_bytes` give the same result everywhere for the same arguments.
 """
 
@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
-from fractions import Fraction
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -128,45 +127,44 @@ def _grouped(rates: NDArray[np.float64]) -> NDArray[np.float64]:
     return grouped
 
 
-def servers_of_pieces(pieces: int, shares: NDArray[np.float64], start: int = 0) -> NDArray[np.int32]:
-    """Server of each piece, so that any run of neighbouring pieces is spread over the servers by their shares.
+def servers_in_turn(shares: NDArray[np.float64]) -> NDArray[np.int32]:
+    """Servers of neighbouring pieces, so that any run of them is spread over the servers by their shares.
+
+    Piece p of buffer n is at server number n + p of these, counted from the beginning again behind the last one: small
+    buffers do not all begin at one server.
 
     Args:
-        pieces: how many.
-        shares: (S,) parts that add to 1. Rounded to 1/(128 S).
-        start: how many pieces earlier buffers have, so that small buffers do not all begin at one server.
+        shares: (S,) parts, at least 0; if all are 0, they count as equal. Rounded to 1/(128 S) of their sum.
 
     Returns:
-        (pieces,) numbers of servers.
+        (length,) numbers of servers.
     """
     weights = apportion(_ROUNDS * len(shares), shares.tolist())
     divisor = math.gcd(*weights)
-    cycle = _weighted_round_robin(tuple(weight // divisor for weight in weights))
-    servers: NDArray[np.int32] = cycle[np.arange(start, start + pieces) % len(cycle)]
-    return servers
+    return _weighted_round_robin(tuple(weight // divisor for weight in weights))
 
 
-def servers_of_keys(key_bytes: Sequence[int], shares: Sequence[float]) -> tuple[int, ...]:
-    """Server of each key when servers have changed: large keys first, each to the one that is least ahead of its share.
+def shares_without(shares: NDArray[np.float64], lost: Collection[int]) -> NDArray[np.float64]:
+    """Shares when servers are lost, which the others take over in proportion to their own.
+
+    No share is computed anew: all workers must find the same bits, and cannot ask each other.
 
     Args:
-        key_bytes: size of each key.
-        shares: (S,) of each server, >= 0; not all 0. They follow from the links' rates, see `server_shares`. Rounded to
-            1/(128 S), as for pieces, so that the last bit of a float decides nothing.
+        shares: (S,) of all servers, at least 0.
+        lost: numbers of servers.
 
     Returns:
-        Number of a server per key. Ties go to the lower number.
+        (S,) that do not add to 1, see `servers_in_turn`: 0 for those that are lost. Where no other has a share, all
+        others have the same.
+
+    Raises:
+        ValueError: no server is left.
     """
-    weights = apportion(_ROUNDS * len(shares), shares)
-    able = [server for server, weight in enumerate(weights) if weight]
-    placed_bytes, servers = [0] * len(shares), [0] * len(key_bytes)
-    for key in sorted(range(len(key_bytes)), key=lambda key: (-key_bytes[key], key)):
-        chosen = min(
-            able, key=lambda server: (Fraction(placed_bytes[server] + key_bytes[key], weights[server]), server)
-        )
-        servers[key] = chosen
-        placed_bytes[chosen] += key_bytes[key]
-    return tuple(servers)
+    left = np.array([server not in lost for server in range(len(shares))])
+    if not left.any():
+        raise ValueError(f"shares_without: all {len(shares)} servers are lost, expected one that is left")
+    kept: NDArray[np.float64] = np.where(left, shares, 0.0)
+    return kept if kept.any() else left.astype(np.float64)
 
 
 @functools.cache

@@ -1,10 +1,11 @@
-"""What the control plane needs of a data plane that goes on when a worker is lost.
+"""What the control plane needs of a data plane that goes on when a worker or a server is lost.
 
 A thread beside training, or beside a server, calls these. `comm/elastic.py` has both for BytePS.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Protocol
 
 
@@ -48,15 +49,22 @@ class WorkerPlane(Plane, Protocol):
         """How far the sums are."""
         ...
 
-    def resume(self, generation: int, round_number: int, contributions: int) -> None:
-        """Go on with so many workers. `round_number` is the first round that they make: who is there sends again."""
+    def resume(self, generation: int, round_number: int, contributions: int, lost_servers: Collection[int]) -> None:
+        """Go on with so many workers, over the servers that are not among those ever lost.
+
+        `round_number` is the first round that they make: who is there sends again.
+        """
+        ...
+
+    def unanswered(self) -> frozenset[int]:
+        """Servers that have a part of the first incomplete round and have not answered."""
         ...
 
     def expect(self, contributions: int) -> None:
         """From the next round on so many workers contribute. Called between two rounds."""
         ...
 
-    def enter(self, generation: int, round_number: int, contributions: int) -> None:
+    def enter(self, generation: int, round_number: int, contributions: int, lost_servers: Collection[int]) -> None:
         """The first round of a worker that comes late, of so many workers. Called before its first push."""
         ...
 

@@ -178,7 +178,7 @@ def _learning_rate(config: Config) -> Iterator[Finding]:
 
 
 def _elastic(config: Config) -> Iterator[Finding]:
-    """What a job needs that goes on without a lost worker."""
+    """What a job needs that goes on without a lost worker or server."""
     path, least = ("elastic", "min_workers"), config.elastic.min_workers
     if least is None:
         if config.elastic.restarts:

@@ -406,7 +406,8 @@ class Elastic(_Section):
     """A worker that is lost while training runs does not end the job as long as so many are left (BytePS).
 
     The others finish the iteration at hand without it, and take over its samples. Workers may also leave on notice, as
-    long as so many stay. Unset: a lost worker ends the job.
+    long as so many stay. Nor does a lost server end the job, as long as another one is left. Unset: whoever is lost
+    ends the job.
     """
     restarts: Annotated[int, Field(ge=0, le=1000)] = 0
     """How often a worker that is lost is started again, each one, as long as `min_workers` are left.

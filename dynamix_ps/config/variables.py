@@ -124,7 +124,7 @@ VARIABLES: tuple[Variable, ...] = (
     ),
     _of_run(
         ELASTIC,
-        "1: sums over BytePS go on when a worker is lost, and use no shared memory. The same for all roles.",
+        "1: sums over BytePS outlive a lost worker or server, and use no shared memory. The same for all roles.",
         f"comm.elastic, {_BYTEPS} as built here",
     ),
     _of_run(
@@ -152,6 +152,11 @@ VARIABLES: tuple[Variable, ...] = (
         f"{_BYTEPS}, comm.role_environment, arbitrator",
     ),
     _of_run("DMLC_WORKER_ID", "Rank of a worker, from 0.", f"{_BYTEPS}, comm.role_environment"),
+    _of_run(
+        "DMLC_SERVER_ID",
+        "Number of a server, from 0. Unset on all of them: by their addresses.",
+        f"{_BYTEPS} as built here, server_hooks.membership",
+    ),
     _of_run(
         "DMLC_PS_ROOT_URI", "Host on which the roles find each other.", f"{_BYTEPS}, comm.gloo, comm.role_environment"
     ),

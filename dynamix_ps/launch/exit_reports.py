@@ -1,4 +1,4 @@
-"""What the launcher tells the coordinator of an elastic job: which workers have ended, and which are to leave.
+"""What the launcher tells the coordinator of an elastic job: which roles have ended, and which workers are to leave.
 
 Nobody knows ends sooner or better.
 """
@@ -16,7 +16,7 @@ from dynamix_ps.rpc.member import Member
 
 
 class ExitReports:
-    """Of one run. It connects with the first worker that ends otherwise than in order, or is to leave.
+    """Of one run. It connects with the first role that ends otherwise than in order, or worker that is to leave.
 
     Args:
         arbitrator: host:port, in whose process the coordinator is.
@@ -31,9 +31,10 @@ class ExitReports:
 
     def ended(self, role: JobRole, exit_code: int, starts: int) -> None:
         """A role has ended, which was started `starts` times before. Never waits."""
-        if role.role != "worker" or role.rank is None or exit_code == 0:
+        if role.number is None or exit_code == 0:
             return
-        self._connected().suspect("worker", role.rank, started_worker(role.rank, starts).incarnation)
+        incarnation = started_worker(role.number, starts).incarnation if role.role == "worker" else ""
+        self._connected().suspect(role.role, role.number, incarnation)
 
     def ask_to_leave(self, rank: int) -> None:
         """A worker shall leave the job. Never waits."""

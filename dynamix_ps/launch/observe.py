@@ -82,7 +82,7 @@ class Observer:
             errors={worker.rank: worker.error for worker in workers if worker.error},
             iterations={worker.rank: self._iteration(worker) for worker in workers},
             founded=state.losses.founded,
-            lost=state.losses.lost,
+            lost=state.losses.lost("worker"),
             left=state.losses.left,
         )
 

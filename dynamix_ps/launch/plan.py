@@ -32,6 +32,11 @@ class JobRole:
     host: str = HERE
     beside: str | None = None
 
+    @property
+    def number(self) -> int | None:
+        """Of a worker or a server, among those of its kind; none for other roles."""
+        return int(self.name.rpartition("-")[2]) if self.role in ("worker", "server") else None
+
 
 @dataclass(frozen=True, slots=True)
 class RunPlace:
@@ -127,6 +132,8 @@ def plan_roles(config: Config, place: RunPlace, environ: Mapping[str, str], pyth
             argv = (python, "-m", "server_hooks.arbitrator_watch")
         else:
             env["DMLC_ROLE"] = role.role
+        if role.role == "server":
+            env["DMLC_SERVER_ID"] = str(role.number)
         if role.rank is not None:
             argv = (*launcher, *config.command)
             env |= _worker_env(config, place, environ, role.rank, ranks)

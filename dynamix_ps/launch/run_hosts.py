@@ -352,8 +352,9 @@ class RunHosts:
         """Of an elastic job, whose coordinator decides on who goes on."""
         if self._exits is None:
             return
-        if role.role == "worker" and message.exit_code != 0:
-            self._tell("worker_ended", rank=role.rank, exit_code=message.exit_code, ended_s=time.time() - message.ago_s)
+        if role.number is not None and message.exit_code != 0:
+            who = {"role": role.role, "slot": role.number}
+            self._tell("role_ended", **who, exit_code=message.exit_code, ended_s=time.time() - message.ago_s)
         self._exits.ended(role, message.exit_code, self.roles[role.name].starts)
         if role.role == "worker" and message.exit_code != 0:
             self._restarts.ended(role.name, time.monotonic())

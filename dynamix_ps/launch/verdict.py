@@ -23,7 +23,7 @@ class Limits:
     stop_grace_s: float = 20.0  # between TERM and KILL, enough for a checkpoint; for workers, servers and so on in turn
     fail_grace_s: float = 1.0  # between TERM and KILL, for all roles at once, when the job has failed
     cause_s: float = 0.0  # how long an end that has its cause elsewhere waits for news of that
-    min_workers: int | None = None  # a lost worker does not end the job while so many are left; none: each one does
+    min_workers: int | None = None  # with so many left, no lost worker or server ends the job; none: each one does
 
     @classmethod
     def of(cls, timeouts: Timeouts, hosts: int = 1, min_workers: int | None = None) -> Limits:
@@ -79,11 +79,11 @@ def lost_hosts(lost: Mapping[str, str], roles: Mapping[str, Sequence[str]]) -> E
 
 def judge(roles: Sequence[RoleStatus], progress: Progress, now_s: float, limits: Limits) -> Ending | None:
     """How the run ended, or none while it goes on. `now_s` counts from the start of the roles."""
-    all_workers = [role for role in roles if role.role == "worker"]
-    gone = [worker for worker in all_workers if worker.rank in progress.left and worker.exit_code is not None]
-    workers = [worker for worker in all_workers if worker not in gone]
-    servers = [role for role in roles if role.role in ("scheduler", "server")]
-    lost = lost_workers(workers, progress, limits)
+    gone = [role for role in roles if role.rank in progress.left and role.exit_code is not None]
+    there = [role for role in roles if role not in gone]
+    lost = lost_roles(there, progress, limits)
+    servers = [role for role in there if role.role in ("scheduler", "server") and role not in lost]
+    workers = [role for role in there if role.role == "worker"]
     workers = [worker for worker in workers if worker not in lost]
     ending = (
         _crashed([*workers, *servers], progress, now_s, limits)
@@ -98,16 +98,20 @@ def judge(roles: Sequence[RoleStatus], progress: Progress, now_s: float, limits:
     return replace(ending, reason=f"{cause}; {ending.reason}")
 
 
-def lost_workers(workers: Sequence[RoleStatus], progress: Progress, limits: Limits) -> list[RoleStatus]:
-    """Workers that have crashed and without which the job goes on, in the order of their ends.
+def lost_roles(roles: Sequence[RoleStatus], progress: Progress, limits: Limits) -> list[RoleStatus]:
+    """Workers and servers that have crashed and without which the job goes on, in the order of their ends.
 
-    All of those that have crashed, or none: before the members of the job have met, and where too few are left.
+    Of each kind all that have crashed, or none: before the members of the job have met, and where too few are left.
     """
-    crashed = [worker for worker in workers if worker.exit_code not in (None, 0)]
-    left = len(workers) - len(crashed)
-    if limits.min_workers is None or left < limits.min_workers or not progress.founded:
+    if limits.min_workers is None or not progress.founded:
         return []
-    return sorted(crashed, key=lambda worker: worker.ended_s)
+    lost: list[RoleStatus] = []
+    for kind, least in (("worker", limits.min_workers), ("server", 1)):
+        of_kind = [role for role in roles if role.role == kind]
+        crashed = [role for role in of_kind if role.exit_code not in (None, 0)]
+        if len(of_kind) - len(crashed) >= least:
+            lost += crashed
+    return sorted(lost, key=lambda role: role.ended_s)
 
 
 def left_behind(roles: Sequence[RoleStatus], progress: Progress) -> list[str]:
@@ -141,9 +145,11 @@ def _crashed(roles: Sequence[RoleStatus], progress: Progress, now_s: float, limi
     others = [role.name for role in failed if role is not first]
     if others:
         reason += f" (also ended: {', '.join(others)})"
-    left = sum(role.role == "worker" and role.exit_code is None for role in roles)
+    left = sum(role.role == first.role and role.exit_code is None for role in roles)
     if limits.min_workers is not None and first.role == "worker" and left < limits.min_workers:
         reason += f"; {left} workers are left, elastic.min_workers is {limits.min_workers}"
+    elif limits.min_workers is not None and first.role == "server" and left == 0:
+        reason += "; no server is left"
     return Ending(JobFailed.exit_code, reason, (first.name,))
 
 
@@ -183,11 +189,12 @@ def _completed(
 def _finished(
     workers: Sequence[RoleStatus], lost: Sequence[RoleStatus], gone: Sequence[RoleStatus], progress: Progress
 ) -> str:
-    if not lost and not gone:
-        return "all workers finished"
     causes = [f"{worker.name} left{_when(worker, progress)}" for worker in gone]
-    causes += [_cause(worker, progress) for worker in lost]
-    return f"{len(workers)} of {len(workers) + len(causes)} workers finished: {'; '.join(causes)}"
+    causes += [_cause(role, progress) for role in lost]
+    missing = len(gone) + sum(role.role == "worker" for role in lost)
+    if not missing:
+        return "; ".join(("all workers finished", *causes))
+    return f"{len(workers)} of {len(workers) + missing} workers finished: {'; '.join(causes)}"
 
 
 _ATTACH = "does the script call attach() of dynamix_ps.torch or dynamix_ps.mxnet?"

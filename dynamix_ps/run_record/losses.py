@@ -1,39 +1,53 @@
-"""How the workers of a run came and went: lost ones, how fast that was found, those that left, who entered. Pure."""
+"""How workers and servers of a run came and went: who was lost, how fast that was found, who left or entered. Pure."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TypeAlias
+
+Lost: TypeAlias = tuple[str, int]  # worker or server, and which one
 
 
 @dataclass(slots=True)
 class Loss:
-    """Workers that were lost in one change of membership. Seconds and iterations are None while they are not known."""
+    """Roles of one kind that were lost in one change of membership.
 
-    ranks: list[int]
+    Seconds and iterations are None while they are not known.
+    """
+
+    role: str  # worker or server
+    numbers: list[int]  # of a worker: its rank
     reasons: list[str]
-    left: int  # workers that go on
-    of: int  # workers that the job began with
+    left: int  # of this kind, that go on
+    of: int  # that the job began with
     found_s: float | None = (
         None  # from the end of the first of them, as the launcher saw it, until the coordinator knew
     )
     change_s: float | None = None  # from then until the others went on
-    first_iteration: int | None = None  # that was finished without them
+    first_iteration: int | None = None  # that was finished without the lost workers
     short: list[int] = field(default_factory=list)  # iterations in which they were to be
     until: float = math.inf  # first iteration with others in their places
 
     def __str__(self) -> str:
-        """`3 of 4 workers from iteration 812: worker 2 lost, found after 0.11 s, one iteration finished without it`."""
-        several = len(self.ranks) > 1
-        names = f"worker{'s' if several else ''} {', '.join(map(str, self.ranks))}"
+        """In words.
+
+        `3 of 4 workers from iteration 812: worker 2 lost, found after 0.11 s, one iteration finished without it`
+        `1 of 2 servers: server 0 lost, found after 0.11 s, its sums moved after 0.05 s`
+        """
+        several = len(self.numbers) > 1
         begin = "" if self.first_iteration is None else f" from iteration {self.first_iteration:,}"
-        found = ""
+        parts = [f"{self.role}{'s' if several else ''} {', '.join(map(str, self.numbers))} lost"]
         if self.found_s is not None:  # 0: before the launcher, which looks a few times per second
-            found = f", found after {self.found_s:.2f} s" if self.found_s else ", found at once"
-        number = len(self.short)
-        finished = "one iteration" if number == 1 else f"{number or 'no'} iterations"
-        without = "them" if several else "it"
-        return f"{self.left} of {self.of} workers{begin}: {names} lost{found}, {finished} finished without {without}"
+            parts.append(f"found after {self.found_s:.2f} s" if self.found_s else "found at once")
+        if self.role == "worker":
+            count = len(self.short)
+            finished = "one iteration" if count == 1 else f"{count or 'no'} iterations"
+            parts.append(f"{finished} finished without {'them' if several else 'it'}")
+        elif self.change_s is not None:
+            parts.append(f"{'their' if several else 'its'} sums moved after {self.change_s:.2f} s")
+        return f"{self.left} of {self.of} {self.role}s{begin}: {', '.join(parts)}"
 
 
 @dataclass(slots=True)
@@ -69,52 +83,59 @@ class Arrival:
 class Losses:
     """Built from the lines of launcher, arbitrator and workers, in the order in which they were written."""
 
-    def __init__(self, workers: int) -> None:
-        self._of = workers
-        self._ended_s: dict[int, float] = {}  # Unix time, by rank
-        self._known_s: dict[int, float] = {}
-        self._reasons: dict[int, str] = {}
+    def __init__(self) -> None:
+        self._of: Mapping[str, int] = {}  # by role, from the first members on
+        self._ended_s: dict[Lost, float] = {}  # Unix time
+        self._known_s: dict[Lost, float] = {}
+        self._reasons: dict[Lost, str] = {}
         self._short: dict[int, list[int]] = {}  # ranks by iteration
         self.found: list[Loss] = []
         self.departures: list[Departure] = []
         self.arrivals: list[Arrival] = []
         self._back: set[int] = set()  # ranks whose departures are over: others have entered in their places
-        self._counted: set[int] = set()  # ranks whose loss is in `found`
-        self.founded = False  # the members of the job have met
+        self._counted: set[Lost] = set()  # whose loss is in `found`
 
     @property
-    def lost(self) -> frozenset[int]:
-        """Ranks that are lost, and in whose places nobody has entered."""
-        return frozenset(self._known_s)
+    def founded(self) -> bool:
+        """The members of the job have met."""
+        return bool(self._of)
+
+    def lost(self, role: str) -> frozenset[int]:
+        """Workers or servers that are lost, and in whose places nobody has entered."""
+        return frozenset(number for kind, number in self._known_s if kind == role)
 
     @property
     def left(self) -> frozenset[int]:
         """Ranks that have left on notice."""
         return frozenset(rank for one in self.departures for rank in one.ranks) - self._back
 
-    def ended(self, rank: int, ended_s: float) -> None:
-        """The process of a worker ended at this Unix time, otherwise than in order."""
-        self._ended_s[rank] = ended_s
+    def ended(self, lost: Lost, ended_s: float) -> None:
+        """The process of a worker or a server ended at this Unix time, otherwise than in order."""
+        self._ended_s[lost] = ended_s
+        role, number = lost
         for loss in self.found:
-            if rank in loss.ranks and loss.found_s is None and rank in self._known_s:
-                loss.found_s = max(self._known_s[rank] - ended_s, 0.0)
+            if loss.role == role and number in loss.numbers and loss.found_s is None and lost in self._known_s:
+                loss.found_s = max(self._known_s[lost] - ended_s, 0.0)
 
-    def known(self, rank: int, known_s: float, reason: str) -> None:
-        """The coordinator has decided at this Unix time that a worker is lost."""
-        self._known_s[rank], self._reasons[rank] = known_s, reason
+    def known(self, lost: Lost, known_s: float, reason: str) -> None:
+        """The coordinator has decided at this Unix time that a worker or a server is lost."""
+        self._known_s[lost], self._reasons[lost] = known_s, reason
 
-    def changed(self, left: int, change_s: float) -> None:
-        """So many workers go on, `change_s` after the change began."""
-        self.founded = True
-        ranks = sorted(self._known_s.keys() - self._counted)
-        if not ranks:
-            return
-        times_s = [self._known_s[rank] - self._ended_s[rank] for rank in ranks if rank in self._ended_s]
-        found_s = max(min(times_s), 0.0) if times_s else None
-        self._counted.update(ranks)
-        reasons = [self._reasons[rank] for rank in ranks]
-        self.found.append(Loss(ranks, reasons, left, self._of, found_s, change_s))
-        self._note(self.found[-1])
+    def changed(self, left: Mapping[str, int], change_s: float) -> None:
+        """So many workers and servers, by role, go on, `change_s` after the change began."""
+        self._of = self._of or {
+            role: count + sum(lost[0] == role for lost in self._known_s) for role, count in left.items()
+        }
+        for role in left:
+            new = sorted(lost for lost in self._known_s.keys() - self._counted if lost[0] == role)
+            if not new:
+                continue
+            times_s = [self._known_s[lost] - self._ended_s[lost] for lost in new if lost in self._ended_s]
+            found_s = max(min(times_s), 0.0) if times_s else None
+            self._counted.update(new)
+            numbers, reasons = [number for _, number in new], [self._reasons[lost] for lost in new]
+            self.found.append(Loss(role, numbers, reasons, left[role], self._of[role], found_s, change_s))
+            self._note(self.found[-1])
 
     def short(self, iteration: int, ranks: list[int]) -> None:
         """`iteration` was finished without these workers, which were to be in it."""
@@ -124,14 +145,15 @@ class Losses:
 
     def entered(self, ranks: list[int], first_iteration: int, there: int) -> None:
         """From this iteration on there are these workers, in the places of others that were lost or have left."""
-        self.arrivals.append(Arrival(ranks, there, self._of, first_iteration))
+        self.arrivals.append(Arrival(ranks, there, self._of.get("worker", there), first_iteration))
+        places: list[Lost] = [("worker", rank) for rank in ranks]
         for table in (self._known_s, self._ended_s):
-            for rank in ranks:
-                table.pop(rank, None)
-        self._counted.difference_update(ranks)
+            for place in places:
+                table.pop(place, None)
+        self._counted.difference_update(places)
         self._back.update(ranks)
-        for loss in self.found:
-            if set(ranks) & set(loss.ranks):
+        for loss in self._of_workers():
+            if set(ranks) & set(loss.numbers):
                 loss.until = min(loss.until, first_iteration)
                 self._note(loss)
 
@@ -142,15 +164,20 @@ class Losses:
             if one.first_iteration == first_iteration:
                 one.ranks = sorted({*one.ranks, rank})
                 return
-        self.departures.append(Departure([rank], left, self._of, first_iteration))
+        self.departures.append(Departure([rank], left, self._of.get("worker", left + 1), first_iteration))
 
     def _note(self, loss: Loss) -> None:
         """The iterations that are known so far; a worker's line may be read before the arbitrator's."""
-        earlier = [one.until for one in self.found if one is not loss and set(one.ranks) & set(loss.ranks)]
-        begin = max((until for until in earlier if until < loss.until), default=0)
+        if loss.role != "worker":
+            return
+        others = [one for one in self._of_workers() if one is not loss and set(one.numbers) & set(loss.numbers)]
+        begin = max((one.until for one in others if one.until < loss.until), default=0)
         loss.short = sorted(
             iteration
             for iteration, ranks in self._short.items()
-            if begin <= iteration < loss.until and set(ranks) & set(loss.ranks)
+            if begin <= iteration < loss.until and set(ranks) & set(loss.numbers)
         )
         loss.first_iteration = loss.short[0] if loss.short else None
+
+    def _of_workers(self) -> list[Loss]:
+        return [loss for loss in self.found if loss.role == "worker"]

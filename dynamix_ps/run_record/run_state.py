@@ -56,7 +56,7 @@ class RunState:
         self.fallback_windows = 0  # decisions it made in the policy's place
         self.lr_decided = 1.0  # newest, of rank 0: what was decided of the factor on the learning rate
         self.rollbacks: list[int] = []  # iterations in which the guard of the learning rate took the weights back
-        self.losses = Losses(n_workers)
+        self.losses = Losses()
         self.arbitrator_starts = 0
         self.arbitrator_restarts = 0
 
@@ -77,8 +77,14 @@ class RunState:
     @property
     def there(self) -> list[WorkerState]:
         """The workers that are neither lost nor have left."""
-        gone = self.losses.lost | self.losses.left
+        gone = self.losses.lost("worker") | self.losses.left
         return [worker for rank, worker in self.workers.items() if rank not in gone]
+
+    @property
+    def serving(self) -> list[ServerView]:
+        """The servers that are not lost, and the scheduler, by name."""
+        lost = {f"server-{number}" for number in self.losses.lost("server")}
+        return [server for name, server in sorted(self.servers.items()) if name not in lost]
 
     def _leads(self, line: Line) -> bool:
         """Whether a line is of the worker that tells what is the same on all: the first that is there."""
@@ -299,12 +305,12 @@ class RunState:
         self._kept(line)
         self.observed.append(_published(line))
 
-    def _worker_ended(self, line: Line) -> None:
-        self.losses.ended(line["rank"], line["ended_s"])
+    def _role_ended(self, line: Line) -> None:
+        self.losses.ended((line["role"], line["slot"]), line["ended_s"])
 
     def _lost(self, line: Line) -> None:
+        self.losses.known((line["role"], line["slot"]), line["time_s"], line["reason"])
         if line["role"] == "worker":
-            self.losses.known(line["slot"], line["time_s"], line["reason"])
             self.workers[line["slot"]].phase = "lost"
 
     def _worker_left(self, line: Line) -> None:
@@ -318,7 +324,7 @@ class RunState:
             self.workers[rank].phase = "running"
 
     def _members(self, line: Line) -> None:
-        self.losses.changed(len(line["workers"]), line["took_s"])
+        self.losses.changed({"worker": len(line["workers"]), "server": len(line["servers"])}, line["took_s"])
 
     def _lease_lost(self, line: Line) -> None:
         worker = self._worker(line)
@@ -343,7 +349,7 @@ _WORKER = {
     "finished": RunState._finished,
     "compiled": RunState._compiled,
     "short": RunState._short,
-    "worker_ended": RunState._worker_ended,
+    "role_ended": RunState._role_ended,
     "worker_left": RunState._worker_left,
     "workers_entered": RunState._workers_entered,
     "failed": RunState._failed,

@@ -16,7 +16,7 @@ import torch
 
 from tests.launching import dynamix
 
-SAMPLES, WORKERS, SERVERS = 400, 4, 2
+SAMPLES, WORKERS = 400, 4
 PLAIN = f"""\
 import torch
 torch.manual_seed(0)
@@ -61,12 +61,13 @@ class Story:
     wire: str = "float32"
     min_workers: int = 2
     keys: str = ""
+    servers: int = 2
 
     def launch(self) -> Any:
         """Start it: a process with its output in one stream."""
         workers = ", ".join(["{batch: 6}"] * WORKERS)
         (self.folder / "cluster.yaml").write_text(
-            f"name: t\nrun_dir: runs\ncluster: {{wire: {self.wire}, servers: {SERVERS}, workers: [{workers}]}}\n"
+            f"name: t\nrun_dir: runs\ncluster: {{wire: {self.wire}, servers: {self.servers}, workers: [{workers}]}}\n"
             f"batch: {{min: 2, max: 64}}\nwindow: 5\nlr_rule: linear\nelastic: {{min_workers: {self.min_workers}}}\n"
             f"metrics: {{network: 'off', tensorboard: false}}\n{self.keys}"
         )

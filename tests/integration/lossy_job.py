@@ -1,10 +1,11 @@
-"""Jobs of real BytePS processes whose workers are killed at random, with a coordinator: test_workers_lost.py.
+"""Jobs of real BytePS processes that are killed at random, with a coordinator: test_workers_lost.py.
 
     python -m tests.integration.lossy_job --jobs 100 --seed 1
 
-Every worker makes rounds of sums over buffers of which the values tell who contributed. Some are killed: at a random
-time, at a named point of their loop, while the coordinator decides. Others are stopped for a while, so that some are
-ahead. What must hold is in `Job.check`.
+Every worker makes rounds of sums over buffers of which the values tell who contributed. Some workers and servers are
+killed: at a random time, at a named point of their loop, while the coordinator decides. Others are stopped for a while,
+so that some are ahead. A worker that lacks a sum which died with its server is killed too. What must hold is in
+`Job.check`.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from benchmarks.testbed.ports import free_port
 from tests.integration import lossy_worker
 from tests.integration.lossy_worker import POINTS, Done, Work
 
-ROUNDS, SERVERS = 60, 2
+ROUNDS, SERVERS = 60, 3
 LIMIT_S = 90.0
 _PRELOAD = ["torch", "byteps.torch", "tests.integration.lossy_worker"]
 _PHASES = ("asking", "fencing", "resuming")
@@ -43,9 +44,9 @@ class Story:
 
     workers: int
     wire: str
-    kills_after_s: tuple[tuple[float, int], ...]  # and whom
-    deaths: tuple[tuple[int, int, str], ...]  # who, in which round, at which point
-    in_decision: tuple[tuple[str, int], ...]  # at which phase of a decision, and whom
+    kills_after_s: tuple[tuple[float, str], ...]  # and whom
+    deaths: tuple[tuple[int, int, str], ...]  # which worker, in which round, at which point
+    in_decision: tuple[tuple[str, str], ...]  # at which phase of a decision, and whom
     stops: tuple[tuple[float, int, float], ...]  # when, whom, for how long
     forks: bool = False  # workers have children that outlive them
 
@@ -60,9 +61,14 @@ class Story:
             if way < 0.5 or (number == 0 and way > 0.8):
                 deaths.append((victim, chance.randrange(rounds), chance.choice(POINTS)))
             elif way < 0.8:
-                timed.append((chance.uniform(0.0, 1.5), victim))
+                timed.append((chance.uniform(0.0, 1.5), f"worker-{victim}"))
             else:
-                in_decision.append((chance.choice(_PHASES), victim))
+                in_decision.append((chance.choice(_PHASES), f"worker-{victim}"))
+        for server in chance.sample(range(SERVERS), chance.randint(0, SERVERS - 1)):
+            if chance.random() < 0.7:
+                timed.append((chance.uniform(0.0, 1.5), f"server-{server}"))
+            else:
+                in_decision.append((chance.choice(_PHASES), f"server-{server}"))
         stops = [(chance.uniform(0.0, 2.0), chance.randrange(workers), chance.uniform(0.01, 0.3)) for _ in range(4)]
         wire, forks = chance.choice(("float32", "bf16")), chance.random() < 0.3
         return cls(workers, wire, tuple(timed), tuple(deaths), tuple(in_decision), tuple(sorted(stops)), forks)
@@ -75,12 +81,16 @@ class Outcome:
     Attributes:
         wrong: what must not happen and did.
         lost: workers that were lost, in the order in which they were missed.
+        lost_servers: servers.
+        cut_off: workers that lacked a sum which died with its server.
         decisions: decisions on losses that all workers resumed with.
         apart: those of them in which workers were in different rounds.
     """
 
     wrong: list[str] = field(default_factory=list)
     lost: list[int] = field(default_factory=list)
+    lost_servers: list[int] = field(default_factory=list)
+    cut_off: int = 0
     decisions: int = 0
     apart: int = 0
 
@@ -123,9 +133,9 @@ class Job:
         self._generation = 0
         self._ready: set[int] = set()
         self._done: dict[int, Done] = {}
-        self._reports: set[tuple[str, int]] = set()  # which server, or the scheduler, has missed whom
+        self._reports: set[tuple[str, tuple[str, int]]] = set()  # which server, or the scheduler, has missed whom
         self._in_decision = list(story.in_decision)
-        self._killed: set[int] = set()
+        self._killed: set[str] = set()
         self._life, self._end_of_life = multiprocessing.Pipe(duplex=False)
         self.outcome = Outcome()
 
@@ -145,7 +155,8 @@ class Job:
         }
         forked = multiprocessing.get_context("fork")
         for name in ("scheduler", *(f"server-{i}" for i in range(SERVERS))):
-            self._start(name, forked, serve, {**common, "DMLC_ROLE": name.partition("-")[0]})
+            role, _, number = name.partition("-")
+            self._start(name, forked, serve, {**common, "DMLC_ROLE": role, "DMLC_SERVER_ID": number})
         preloaded = multiprocessing.get_context("forkserver")
         preloaded.set_forkserver_preload(_PRELOAD)
         deaths = {worker: (turn, point) for worker, turn, point in self._story.deaths}
@@ -176,10 +187,10 @@ class Job:
             pipe.close()
         self._folder.cleanup()
 
-    def kill(self, rank: int) -> None:
-        process = self._processes[f"worker-{rank}"]
-        if process.is_alive() and rank not in self._done:
-            self._killed.add(rank)
+    def kill(self, name: str) -> None:
+        process = self._processes[name]
+        if process.is_alive() and name not in (f"worker-{rank}" for rank in self._done):
+            self._killed.add(name)
             os.kill(process.pid, signal.SIGKILL)
 
     def run(self) -> Outcome:
@@ -194,26 +205,26 @@ class Job:
                 self._handle(name, message)
             if threads and len(self._ready) == self._story.workers:
                 threads.pop().start()
-            if (lost := self._missed()) - set(self.outcome.lost):
-                self._decide(lost)
+            if self._missed():
+                self._decide()
         self._end(deadline)
         self._check()
         return self.outcome
 
     def _disturb(self) -> None:
         """Kill and stop workers as the story tells."""
-        events = [(at_s, "kill", rank, 0.0) for at_s, rank in self._story.kills_after_s]
-        events += [(at_s, "stop", rank, for_s) for at_s, rank, for_s in self._story.stops]
+        events = [(at_s, "kill", name, 0.0) for at_s, name in self._story.kills_after_s]
+        events += [(at_s, "stop", f"worker-{rank}", for_s) for at_s, rank, for_s in self._story.stops]
         began_s = time.monotonic()
-        for at_s, what, rank, for_s in sorted(events):
+        for at_s, what, name, for_s in sorted(events):
             time.sleep(max(0.0, began_s + at_s - time.monotonic()))
             if what == "kill":
-                self.kill(rank)
+                self.kill(name)
                 continue
             with contextlib.suppress(ProcessLookupError):
-                os.kill(self._processes[f"worker-{rank}"].pid, signal.SIGSTOP)
+                os.kill(self._processes[name].pid, signal.SIGSTOP)
                 time.sleep(for_s)
-                os.kill(self._processes[f"worker-{rank}"].pid, signal.SIGCONT)
+                os.kill(self._processes[name].pid, signal.SIGCONT)
 
     def _messages(self, timeout_s: float) -> Iterator[tuple[str, Any]]:
         names = {pipe: name for name, pipe in self._pipes.items()}
@@ -232,40 +243,46 @@ class Job:
         elif what == "done":
             self._done[int(name.partition("-")[2])] = rest[0]
         elif what == "lost":
-            kind, rank = rest
-            if kind == "worker":
-                self._reports.add((name, rank))
+            kind, number = rest
+            if kind != "scheduler":
+                self._reports.add((name, (kind, number)))
+        elif what == "cut_off" and name not in self._killed:
+            self.outcome.cut_off += 1
+            self.kill(name)
 
-    def _missed(self) -> set[int]:
-        return {rank for _, rank in self._reports if rank not in self._done}
+    def _missed(self) -> set[tuple[str, int]]:
+        """Who is lost and still counts as a member."""
+        counted = {("worker", rank) for rank in (*self.outcome.lost, *self._done)}
+        return {lost for _, lost in self._reports} - counted - {("server", one) for one in self.outcome.lost_servers}
 
     def _send(self, name: str, message: Any) -> None:
         with contextlib.suppress(OSError, KeyError):
             self._pipes[name].send(message)
 
-    def _decide(self, lost: set[int]) -> None:
+    def _decide(self) -> None:
         """Freeze, fence, resume; anew where another one is lost meanwhile."""
-        self.outcome.lost += sorted(lost - set(self.outcome.lost))
-        self._members -= lost
+        for kind, number in sorted(self._missed()):
+            (self.outcome.lost if kind == "worker" else self.outcome.lost_servers).append(number)
+        self._members -= set(self.outcome.lost)
         self._generation += 1
-        generation = self._generation
+        generation, lost_servers = self._generation, self.outcome.lost_servers
         members = [f"worker-{rank}" for rank in sorted(self._members)]
-        servers = [f"server-{i}" for i in range(SERVERS)]
+        servers = [f"server-{i}" for i in range(SERVERS) if i not in lost_servers]
         for name in members:
             self._send(name, ("freeze", generation))
         self._kill_in("asking")
         told = self._collect("status", members)
         if told is None:
-            return self._decide(self._missed())
+            return self._decide()
         rounds = [status.first_incomplete for status in told.values()]
         first = max(rounds)
         for name in servers:
             self._send(name, (generation, first))
         self._kill_in("fencing")
         if self._collect("fenced", servers) is None:
-            return self._decide(self._missed())
+            return self._decide()
         for name in members:
-            self._send(name, ("resume", generation, first, len(members)))
+            self._send(name, ("resume", generation, first, len(members), list(lost_servers)))
         self._kill_in("resuming")
         self._memberships.append(frozenset(self._members))
         self.outcome.decisions += 1
@@ -275,8 +292,7 @@ class Job:
     def _kill_in(self, phase: str) -> None:
         for event in [each for each in self._in_decision if each[0] == phase][:1]:
             self._in_decision.remove(event)
-            if event[1] in self._members:
-                self.kill(event[1])
+            self.kill(event[1])
 
     def _collect(self, what: str, names: list[str]) -> dict[str, Any] | None:
         """What all of these answer to this decision; None: another worker was lost meanwhile."""
@@ -289,23 +305,28 @@ class Job:
                     told[name] = message[2:][0] if message[2:] else None
                 else:
                     self._handle(name, message)
-            if self._missed() - set(self.outcome.lost):
+            if self._missed():
                 return None
         return told
 
     def _end(self, deadline: float) -> None:
         for name, process in self._processes.items():
             process.join(max(0.1, min(20.0, deadline - time.monotonic())))
-            rank = int(name.partition("-")[2] or 0)
-            dead = name.startswith("worker-") and (rank in self._killed or rank not in self._members)
+            role, _, number = name.partition("-")
+            dead = name in self._killed or (role == "worker" and int(number) not in self._members)
             if process.exitcode != (-signal.SIGKILL if dead else 0):
                 self.outcome.wrong.append(f"{name} ended with {process.exitcode}")
         while waiting := list(self._messages(0.0)):
             for name, message in waiting:
                 self._handle(name, message)
-        for name in (name for name in self._processes if not name.startswith("worker-")):
-            if missing := {rank for rank in self.outcome.lost if (name, rank) not in self._reports}:
-                self.outcome.wrong.append(f"{name} has not missed {sorted(missing)}")
+        lost = {("worker", rank) for rank in self.outcome.lost}
+        self._check_reports("scheduler", lost | {("server", number) for number in self.outcome.lost_servers})
+        for number in set(range(SERVERS)).difference(self.outcome.lost_servers):
+            self._check_reports(f"server-{number}", lost)
+
+    def _check_reports(self, name: str, lost: set[tuple[str, int]]) -> None:
+        if missing := sorted(one for one in lost if (name, one) not in self._reports):
+            self.outcome.wrong.append(f"{name} has not missed {missing}")
 
     def _check(self) -> None:
         wrong = self.outcome.wrong

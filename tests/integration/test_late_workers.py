@@ -145,14 +145,14 @@ class Job:
         for name in ("server-0", "server-1"):
             self._pipes[name].send((self._generation, first))
             assert self._next(name) == ("fenced", self._generation)
-        self.tell(left, "resume", self._generation, first, len(left))
+        self.tell(left, "resume", self._generation, first, len(left), ())
 
     def admit(self, rank: int, others: list[int]) -> None:
         """The late worker takes part from the coming round on."""
         (known,) = self.tell([others[0]], "known")
         (status,) = self.tell([others[0]], "status")
         self.tell([rank], "adopt", known)
-        self.tell([rank], "enter", self._generation, status.first_incomplete, len(others) + 1)
+        self.tell([rank], "enter", self._generation, status.first_incomplete, len(others) + 1, ())
         self.tell(others, "expect", len(others) + 1)
 
     def close(self) -> None:

@@ -11,6 +11,7 @@ _IDLE = "test_byteps_waiting.py::test_idle_roles_use_no_cpu"
 _SPEED = "benchmarks/parts/comm.py"
 _LOST = "test_workers_lost.py"
 _LATE = "test_late_workers.py"
+_LOST_SERVERS = "test_lost_servers.py"
 _ATTACKS = "test_data_plane_attacks.py"
 
 EDITS = (
@@ -159,6 +160,22 @@ void Van::EndBarrier(int group, int app_id, int customer_id) {
 """,
         "the others shut down when a worker is lost",
         _LOST,
+    ),
+    Edit(
+        "3rdparty/ps-lite/src/van.cc",
+        """        PS_VLOG(1) << "assign rank=" << id << " to node " << node.DebugString();
+""",
+        """        if (node.role == Node::SERVER && node.aux_id >= 0) {
+          CHECK_LT(node.aux_id, Postoffice::Get()->num_servers()) << "DMLC_SERVER_ID of a server";
+          id = Postoffice::ServerRankToID(node.aux_id);
+        }
+        for (auto &other : nodes->control.node) {
+          CHECK_NE(other.id, id) << "two servers have one DMLC_SERVER_ID, or only some have one";
+        }
+        PS_VLOG(1) << "assign rank=" << id << " to node " << node.DebugString();
+""",
+        "everybody means the same server by its number",
+        _LOST_SERVERS,
     ),
     Edit(
         "3rdparty/ps-lite/src/van.cc",

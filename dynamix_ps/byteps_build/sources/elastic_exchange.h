@@ -1,4 +1,4 @@
-// The worker's part in the sums of Comm where workers may be lost while the others go on.
+// The worker's part in the sums of Comm where workers and servers may be lost while the others go on.
 //
 // Sums have rounds. What a worker pushes up to a wait that returns true is one round, and that wait returns when all
 // of it is summed: the round is complete as a whole, and the next push begins the next round. All workers push and
@@ -13,8 +13,14 @@
 //
 // For that, values stay as they were pushed until their round is complete: the sum goes to another place. A sum in
 // place is made from a copy.
+//
+// Where a server is lost, those that are left get its pieces from round T on. A server knows nothing of a piece before
+// its first push, so nothing is moved. But a sum of T-1 that the lost server had, and that has not come from it, is
+// nowhere else: Unanswered tells of it.
 #ifndef BYTEPS_COMMON_ELASTIC_EXCHANGE_H_
 #define BYTEPS_COMMON_ELASTIC_EXCHANGE_H_
+
+#include <set>
 
 #include "exchange.h"
 
@@ -49,6 +55,7 @@ class ElasticExchange : public Exchange {
     pushed.sum = sum;
     pushed.narrowed.assign(buffer.servers.size(), false);
     pushed.received.resize(buffer.halves.size());
+    Assign(number, buffer);
     pushed.push = {number, type, contributions_, round_, bytes, mine, skip, nullptr, nullptr, generation_};
     open_.push_back(number);
     Send(buffer, pushed.push);
@@ -83,13 +90,27 @@ class ElasticExchange : public Exchange {
     return round_;
   }
 
-  // Go on with other members. Nothing older counts any more in rounds from `round` on. Whether this worker is there,
-  // or one round behind.
-  bool Resume(uint64_t generation, uint64_t round, int contributions) {
+  // Servers that have a piece of the open round and have not answered.
+  std::set<int> Unanswered() {
+    std::lock_guard<std::mutex> lock(rounds_mu_);
+    std::set<int> servers;
+    for (uint32_t number : open_) {
+      Buffer& buffer = Get(number);
+      for (size_t piece = 0; piece < buffer.servers.size(); ++piece) {
+        if (buffer.awaited[piece]) servers.insert(buffer.servers[piece]);
+      }
+    }
+    return servers;
+  }
+
+  // Go on with other members, and with these servers (see Spread). Nothing older counts any more in rounds from `round`
+  // on. Whether this worker is there, or one round behind.
+  bool Resume(uint64_t generation, uint64_t round, int contributions, std::vector<int> servers) {
     std::lock_guard<std::mutex> lock(rounds_mu_);
     if (generation <= generation_ || (round != round_ && round != round_ + 1)) return false;
     generation_ = generation;
     contributions_ = contributions;
+    Spread(std::move(servers));
     if (round == round_) SendAgain();
     frozen_ = false;
     changed_.notify_all();
@@ -114,12 +135,7 @@ class ElasticExchange : public Exchange {
   char* PlaceFor(int sender, const ps::PieceHead& head) override {
     if (head.kind != ps::PieceKind::kAnswer) return Exchange::PlaceFor(sender, head);
     std::lock_guard<std::mutex> lock(rounds_mu_);
-    if (!IsAwaited(head)) {
-      CHECK_LE(head.bytes, size_t{kMaxPiece}) << "node " << sender;
-      std::vector<char>& waste = waste_[sender];
-      if (waste.size() < head.bytes) waste.resize(head.bytes);
-      return waste.data();
-    }
+    if (!IsAwaited(head)) return Waste(sender, head);
     Buffer& buffer = Get(NumberOf(head));
     Pushed& pushed = pushed_[NumberOf(head)];
     size_t piece = head.key & kPieceMask;
@@ -132,8 +148,14 @@ class ElasticExchange : public Exchange {
     return pushed.sum + begin;
   }
 
-  // An answer may have become void while it was read. What came of it to the place of the sum does no harm: the
-  // valid one comes behind it, on the same connection, and before that the round is not complete.
+  // An answer may become void while it is read. What came of it to the place of the sum before that does no harm: the
+  // valid one is read later. The rest of it would: the valid one may come from another server, in between.
+  char* PlaceForRest(int sender, const ps::PieceHead& head, char* place) override {
+    if (head.kind != ps::PieceKind::kAnswer) return place;
+    std::lock_guard<std::mutex> lock(rounds_mu_);
+    return IsAwaited(head) ? place : Waste(sender, head);
+  }
+
   void Arrived(int sender, const ps::PieceHead& head, char* place) override {
     if (head.kind != ps::PieceKind::kAnswer) return Exchange::Arrived(sender, head, place);
     std::lock_guard<std::mutex> lock(rounds_mu_);
@@ -179,11 +201,19 @@ class ElasticExchange : public Exchange {
     return piece < buffer.awaited.size() && buffer.awaited[piece];
   }
 
+  // Where a void answer goes.
+  char* Waste(int sender, const ps::PieceHead& head) {
+    CHECK_LE(head.bytes, size_t{kMaxPiece}) << "node " << sender;
+    std::vector<char>& waste = waste_[sender];
+    if (waste.size() < head.bytes) waste.resize(head.bytes);
+    return waste.data();
+  }
+
   bool AllArrived() {
     return std::all_of(open_.begin(), open_.end(), [this](uint32_t number) { return Get(number).missing == 0; });
   }
 
-  // All that was pushed in the open round, for the new members.
+  // All that was pushed in the open round, for the new members, to the servers that are left.
   void SendAgain() {
     for (uint32_t number : open_) {
       for (int server : Get(number).servers) {
@@ -194,6 +224,7 @@ class ElasticExchange : public Exchange {
       }
     }
     for (uint32_t number : open_) {
+      Assign(number, Get(number));
       Push& push = pushed_[number].push;
       push.generation = generation_;
       push.contributions = contributions_;

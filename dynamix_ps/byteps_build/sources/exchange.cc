@@ -12,6 +12,12 @@ ElasticExchange* elastic_ = nullptr;  // the same, if workers may be lost
 
 int ServerNode(int server) { return ps::Postoffice::ServerRankToID(server); }
 
+std::vector<int> ServerNodes(const int32_t* servers, size_t count) {
+  std::vector<int> nodes;
+  for (size_t i = 0; i < count; ++i) nodes.push_back(ServerNode(servers[i]));
+  return nodes;
+}
+
 extern "C" {
 
 // After byteps_init. `elastic`: workers may be lost while the others go on.
@@ -36,13 +42,13 @@ int byteps_exchange_hosts(char* out, int room) {
   return all.size();
 }
 
-// Which server has which piece of a buffer.
-void byteps_exchange_place(uint32_t number, uint64_t piece_bytes, const int32_t* servers, uint64_t pieces) {
+// Piece p of buffer n is at server n + p of these, which begin again at their end. For what is placed later.
+void byteps_exchange_spread(const int32_t* servers, uint64_t count) { exchange_->Spread(ServerNodes(servers, count)); }
+
+// How a buffer is cut.
+void byteps_exchange_place(uint32_t number, uint64_t piece_bytes, uint64_t pieces) {
   CHECK_LE(pieces, uint64_t{1} << ps::kPieceBits);
-  Buffer& buffer = exchange_->Get(number);
-  buffer.piece_bytes = piece_bytes;
-  buffer.servers.clear();
-  for (uint64_t piece = 0; piece < pieces; ++piece) buffer.servers.push_back(ServerNode(servers[piece]));
+  exchange_->Place(number, piece_bytes, pieces);
 }
 
 // How many bytes may be in flight to each server.
@@ -63,7 +69,7 @@ void byteps_exchange_refer(char* place, uint64_t bytes, int contributions, uint6
   memory.bytes = bytes;
   memory.contributions = contributions;
   memory.segment = segment;
-  for (int i = 0; i < count; ++i) memory.servers.push_back(ServerNode(servers[i]));
+  memory.servers = ServerNodes(servers, count);
   exchange_->Share(place, std::move(memory));
 }
 
@@ -102,8 +108,19 @@ int byteps_exchange_status(uint64_t* round, uint32_t* numbers, uint64_t* pieces,
   return missing.size();
 }
 
-int byteps_exchange_resume(uint64_t generation, uint64_t round, int contributions) {
-  return elastic_->Resume(generation, round, contributions);
+// The servers that have a piece of the first incomplete round and have not answered: up to `room` of them, each once.
+int byteps_exchange_unanswered(int32_t* servers, int room) {
+  int count = 0;
+  for (int node : elastic_->Unanswered()) {
+    if (count < room) servers[count++] = ps::Postoffice::IDtoRank(node);
+  }
+  return count;
+}
+
+// `servers`: as for `spread`, of those that are left.
+int byteps_exchange_resume(uint64_t generation, uint64_t round, int contributions, const int32_t* servers,
+                           uint64_t count) {
+  return elastic_->Resume(generation, round, contributions, ServerNodes(servers, count));
 }
 
 // Between two rounds: how many workers contribute from now on.

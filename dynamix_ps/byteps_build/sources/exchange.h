@@ -117,6 +117,20 @@ class Exchange : public ps::PieceReceiver {
     return *buffer;
   }
 
+  // The servers of neighbouring pieces of any buffer, over and over. The same on all workers.
+  void Spread(std::vector<int> servers) {
+    std::lock_guard<std::mutex> lock(mu_);
+    servers_ = std::move(servers);
+  }
+
+  // Cut a buffer into so many pieces of this size; the last one may be shorter.
+  void Place(uint32_t number, size_t piece_bytes, size_t pieces) {
+    Buffer& buffer = Get(number);
+    buffer.piece_bytes = piece_bytes;
+    buffer.servers.resize(pieces);
+    Assign(number, buffer);
+  }
+
   virtual void PushPull(uint32_t number, char* place, size_t bytes, int type, size_t skip) {
     Buffer& buffer = Get(number);
     auto shared = Around(place, bytes);
@@ -284,6 +298,14 @@ class Exchange : public ps::PieceReceiver {
     uint64_t generation;  // of the members whose contributions are expected
   };
 
+  // Give each piece of a buffer its server. Small buffers do not all begin at the same one.
+  void Assign(uint32_t number, Buffer& buffer) {
+    std::lock_guard<std::mutex> lock(mu_);
+    CHECK(!servers_.empty()) << "no servers are known";
+    size_t next = number;
+    for (int& server : buffer.servers) server = servers_[next++ % servers_.size()];
+  }
+
   // Give all pieces of a buffer to the lanes.
   void Send(Buffer& buffer, const Push& push) {
     CHECK_EQ(buffer.servers.size(), (push.bytes + buffer.piece_bytes - 1) / buffer.piece_bytes);
@@ -356,6 +378,7 @@ class Exchange : public ps::PieceReceiver {
   ps::PieceTransport* transport_;
   const int workers_;
   std::mutex mu_;
+  std::vector<int> servers_;  // nodes; see Spread
   std::unordered_map<uint32_t, std::unique_ptr<Buffer>> buffers_;
   std::unordered_map<int, std::unique_ptr<Lane>> lanes_;
 

@@ -51,6 +51,8 @@ class PieceReceiver {
   virtual ~PieceReceiver() {}
   // Where the bytes of a message go. They come piecemeal, those of other senders in between.
   virtual char* PlaceFor(int sender, const PieceHead& head) = 0;
+  // Where the rest of them goes. To be asked before each read: a message may become void while it is read.
+  virtual char* PlaceForRest(int, const PieceHead&, char* place) { return place; }
   virtual void Arrived(int sender, const PieceHead& head, char* place) = 0;
   // The connection has ended before all bytes were there.
   virtual void Abandoned(const PieceHead& head, char* place) = 0;

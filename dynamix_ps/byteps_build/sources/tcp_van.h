@@ -116,10 +116,11 @@ class TcpVan : public Van, public PieceTransport {
     return port;
   }
 
-  // The other roles know a worker by the rank that it was started with.
+  // The other roles know a worker and a server by the number that it was started with.
   void SetNode(const Node& node) override {
     Node own = node;
     if (own.role == Node::WORKER) own.aux_id = GetEnv("DMLC_WORKER_ID", -1);
+    if (own.role == Node::SERVER) own.aux_id = GetEnv("DMLC_SERVER_ID", -1);
     Van::SetNode(own);
   }
 
@@ -697,6 +698,7 @@ class TcpVan : public Van, public PieceTransport {
   // Read what is there, up to a fair share. False when the connection has ended.
   bool Read(Input* input) {
     for (size_t budget = kFairShare; budget > 0;) {
+      if (input->stage == Input::kPiece) Redirect(input);
       // Behind many bytes comes another message: of that one only the head is read along, so that its
       // bytes need no copy.
       size_t beyond = input->missing < kLarge ? input->buffer.size() : sizeof(Header) + sizeof(PieceHead);
@@ -723,6 +725,13 @@ class TcpVan : public Van, public PieceTransport {
       budget -= std::min(budget, size);
     }
     return true;
+  }
+
+  // The receiver may want the rest of a piece elsewhere by now.
+  void Redirect(Input* input) {
+    size_t got = input->target - input->place;
+    input->place = PieceTransport::Receiver()->PlaceForRest(input->header.sender, input->piece, input->place);
+    input->target = input->place + got;
   }
 
   // The expected bytes are complete: find out what comes next. False when this is not one of us.

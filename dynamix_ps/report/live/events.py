@@ -35,7 +35,7 @@ NOTABLE = frozenset(
 # Not told as events: the tables show them.
 ROUTINE = frozenset(
     {"window", "plan", "kept", "observed", "update", "evaluation"}
-    | {"registered", "started", "left", "stopped", "prometheus", "worker_ended"}
+    | {"registered", "started", "left", "stopped", "prometheus", "role_ended"}
 )
 
 
@@ -105,7 +105,8 @@ _WORDS: dict[str, Callable[[Line], str]] = {
     ),
     "lost": lambda event: f"{event['role']}-{event['slot']} is lost: {event['reason']}",
     "members": lambda event: (
-        f"{len(event['workers'])} workers go on from round {event['round']:,}, {event['took_s']:.3f} s later"
+        f"{len(event['workers'])} workers and {len(event['servers'])} servers go on from round {event['round']:,}, "
+        f"{event['took_s']:.3f} s later"
     ),
     "short": lambda event: (
         f"iteration {event['iteration']:,} is finished without worker {', '.join(map(str, event['missing']))}, with "

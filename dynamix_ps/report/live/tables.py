@@ -69,15 +69,15 @@ def workers_table(state: RunState, width: int, ascii_only: bool) -> Table:
 
 
 def servers_table(state: RunState) -> Table:
-    """One row per server and for the scheduler."""
+    """One row per server that is not lost, and for the scheduler."""
     columns = ("CPU", "memory") if state.traffic.within_one_host else ("in", "out", "CPU", "memory", "unread", "unsent")
     table = _table()
     table.add_column("server", no_wrap=True)
     for column in columns:
         table.add_column(column, justify="right", no_wrap=True)
-    for name in sorted(state.servers):
-        cells = _server_cells(state.servers[name])
-        table.add_row(name, *(cells[column] for column in columns))
+    for server in state.serving:
+        cells = _server_cells(server)
+        table.add_row(server.name, *(cells[column] for column in columns))
     return table
 
 

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from dynamix_ps.comm import elastic
 from dynamix_ps.comm.byteps_torch import TorchBytePSComm
@@ -15,11 +16,13 @@ from dynamix_ps.comm.exchange import Exchange
 from dynamix_ps.comm.host_memory import HostMemory
 from dynamix_ps.errors import EnvironmentNotReady, TrainingError
 
+SHARES = np.full(3, 1 / 3)
+
 
 class FakeExchange:
     def __init__(self) -> None:
         self.frozen = False
-        self.resumed: list[tuple[int, int, int]] = []
+        self.resumed: list[tuple[int, int, int, list[int]]] = []
         self.losses = [(1, 3), (0, 1), (2, 0)]
 
     def freeze(self) -> None:
@@ -28,12 +31,15 @@ class FakeExchange:
     def status(self) -> tuple[int, dict[int, int]]:
         return 7, {2: 5}
 
-    def resume(self, generation: int, round_number: int, contributions: int) -> bool:
-        self.resumed.append((generation, round_number, contributions))
+    def unanswered(self) -> frozenset[int]:
+        return frozenset({1})
+
+    def resume(self, generation: int, round_number: int, contributions: int, servers: NDArray[np.int32]) -> bool:
+        self.resumed.append((generation, round_number, contributions, servers.tolist()))
         return round_number in (7, 8)
 
     def expect(self, contributions: int) -> None:
-        self.resumed.append((0, 0, contributions))
+        self.resumed.append((0, 0, contributions, []))
 
     def next_loss(self, timeout_s: float) -> tuple[int, int] | None:
         return self.losses.pop(0) if self.losses else None
@@ -41,13 +47,14 @@ class FakeExchange:
 
 def test_freeze_resume_losses() -> None:
     fake = FakeExchange()
-    worker = ElasticWorker(cast(Exchange, fake))
+    worker = ElasticWorker(cast(Exchange, fake), lambda: SHARES)
     assert worker.freeze() == Status(7, {2: 5}) and fake.frozen
-    worker.resume(1, 8, 3)
+    worker.resume(1, 8, 3, frozenset())
     with pytest.raises(ValueError, match="generation 2 at round 9: this worker is at round 7"):
-        worker.resume(2, 9, 3)
+        worker.resume(2, 9, 3, {1})
     worker.expect(2)
-    assert fake.resumed == [(1, 8, 3), (2, 9, 3), (0, 0, 2)]
+    assert fake.resumed == [(1, 8, 3, [0, 1, 2]), (2, 9, 3, [0, 2]), (0, 0, 2, [])], "never to a lost server"
+    assert worker.unanswered() == {1}
     lost = [worker.next_loss(0.0) for _ in range(4)]
     assert lost == [Loss("worker", 3), Loss("server", 1), Loss("scheduler", 0), None]
 
@@ -67,7 +74,7 @@ def test_elastic_runs_share_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DYNAMIX_ELASTIC", "1")
     assert not shares()
     comm = TorchBytePSComm()
-    comm.elastic = ElasticWorker(cast(Exchange, FakeExchange()))
+    comm.elastic = ElasticWorker(cast(Exchange, FakeExchange()), lambda: SHARES)
     memory = comm.allocate(3, "float32")  # no other worker is asked
     assert memory.dtype == np.float32 and memory.tolist() == [0, 0, 0]
 

@@ -15,8 +15,8 @@ from dynamix_ps.comm.placement import (
     link_traffic,
     piece_bytes,
     server_shares,
-    servers_of_keys,
-    servers_of_pieces,
+    servers_in_turn,
+    shares_without,
     window_bytes,
 )
 
@@ -161,17 +161,15 @@ def test_an_unusable_rate_is_named(rate: float | None) -> None:
         server_shares(["10.0.0.1"], [], rates)
 
 
-def test_pieces_go_round_equal_servers_and_the_next_buffer_goes_on() -> None:
-    shares = np.full(3, 1 / 3)
-    assert servers_of_pieces(5, shares).tolist() == [0, 1, 2, 0, 1]
-    assert [servers_of_pieces(1, shares, start).item() for start in range(4)] == [0, 1, 2, 0]
-    assert servers_of_pieces(0, shares).tolist() == []
+def test_pieces_go_round_equal_servers() -> None:
+    assert servers_in_turn(np.full(3, 1 / 3)).tolist() == [0, 1, 2]
 
 
 def test_unequal_shares_interleave() -> None:
-    assert servers_of_pieces(8, np.array([0.5, 0.25, 0.25])).tolist() == [0, 1, 2, 0, 0, 1, 2, 0]
-    assert servers_of_pieces(6, np.array([0.5, 0.0, 0.5])).tolist() == [0, 2, 0, 2, 0, 2]
-    assert servers_of_pieces(3, np.array([1.0])).tolist() == [0, 0, 0]
+    assert servers_in_turn(np.array([0.5, 0.25, 0.25])).tolist() == [0, 1, 2, 0]
+    assert servers_in_turn(np.array([0.5, 0.0, 0.5])).tolist() == [0, 2]
+    assert servers_in_turn(np.array([1.0])).tolist() == [0]
+    assert servers_in_turn(np.array([3.0, 1.0])).tolist() == [0, 0, 1, 0], "shares need not add to 1"
 
 
 @given(
@@ -181,13 +179,28 @@ def test_unequal_shares_interleave() -> None:
 )
 def test_every_run_of_pieces_is_spread_by_the_shares(weights: list[int], start: int, pieces: int) -> None:
     shares = np.array(weights) / sum(weights)
-    placed = servers_of_pieces(pieces, shares, start)
-    assert placed.dtype == np.int32
-    assert placed.shape == (pieces,)
+    servers = servers_in_turn(shares)
+    assert servers.dtype == np.int32
+    placed = servers[np.arange(start, start + pieces) % len(servers)]
     counts = np.bincount(placed, minlength=len(shares))
     assert np.all(np.abs(counts - pieces * shares) < 2 + pieces / (128 * len(shares)))
     assert not counts[shares == 0].any()
-    assert np.array_equal(servers_of_pieces(start + pieces, shares)[start:], placed)
+
+
+def test_the_others_take_over_what_lost_servers_had_in_proportion() -> None:
+    shares = np.array([0.5, 0.25, 0.25])
+    assert servers_in_turn(shares_without(shares, [0])).tolist() == [1, 2]
+    assert servers_in_turn(shares_without(shares, [2])).tolist() == [0, 1, 0]
+    assert servers_in_turn(shares_without(shares, [0, 2])).tolist() == [1]
+    assert shares_without(shares, []).tolist() == shares.tolist()
+
+
+def test_servers_without_a_share_serve_when_no_other_is_left() -> None:
+    shares = np.array([1.0, 0.0, 0.0])
+    assert servers_in_turn(shares_without(shares, [1])).tolist() == [0], "a slow link serves nothing while others can"
+    assert servers_in_turn(shares_without(shares, [0])).tolist() == [1, 2]
+    with pytest.raises(ValueError, match="all 3 servers are lost"):
+        shares_without(shares, [0, 1, 2])
 
 
 @given(st.integers(0, 1 << 33), st.floats(1e5, 1e11), st.integers(1, 64))
@@ -223,16 +236,3 @@ def test_a_buffer_gives_each_server_several_pieces_and_equally_many() -> None:
         size = piece_bytes(buffer, 1.25e9, servers)
         assert -(-buffer // size) == servers * each
     assert piece_bytes(30 * KIB, 25e6, 8) == 10 * KIB  # three pieces: fewer than servers
-
-
-def test_keys_are_placed_by_their_bytes_and_the_shares_of_the_servers() -> None:
-    key_bytes = [400, 100, 300, 200, 100, 100]
-    servers = servers_of_keys(key_bytes, [0.5, 0.25, 0.0, 0.25])
-    placed = [sum(size for size, server in zip(key_bytes, servers, strict=True) if server == s) for s in range(4)]
-    assert placed == [600, 300, 0, 300]
-
-
-def test_keys_are_placed_alike_whatever_the_last_bit_of_a_share_is() -> None:
-    key_bytes = [64] * 9
-    assert servers_of_keys(key_bytes, [1 / 3] * 3) == servers_of_keys(key_bytes, [0.33333333333333337, 1 / 3, 1 / 3])
-    assert servers_of_keys(key_bytes, [1 / 3] * 3) == (0, 1, 2) * 3

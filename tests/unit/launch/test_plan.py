@@ -64,6 +64,7 @@ def test_every_role_gets_what_byteps_needs() -> None:
         assert spec.env["PATH"].startswith("/opt/venv/bin:")
         assert spec.env["PYTHONPATH"] == "/home/me/my project"
     assert [specs[name].env["DMLC_ROLE"] for name in specs] == ["scheduler", "server", "server", "worker", "worker"]
+    assert [spec.env.get("DMLC_SERVER_ID") for spec in specs.values()] == [None, "0", "1", None, None]
     assert specs["scheduler"].argv == specs["server-1"].argv == (PYTHON, "-m", "dynamix_ps.cli.bpslaunch")
     assert specs["worker-1"].argv == (PYTHON, "-m", "dynamix_ps.cli.bpslaunch", "python", "t.py")
 

@@ -261,7 +261,7 @@ def test_without_min_workers_and_before_the_members_have_met_a_lost_worker_ends_
     assert judge(four(w2=(-9, 50.0)), starting, 50.0, ELASTIC) is not None
 
 
-def test_a_lost_server_ends_an_elastic_job() -> None:
+def test_a_lost_scheduler_ends_an_elastic_job() -> None:
     ending = judge(four((-9, 50.0), w2=(-9, 49.0)), FOUR, 50.0, ELASTIC)
     assert ending is not None
     assert ending.reason == "scheduler was killed by SIGKILL"
@@ -273,3 +273,38 @@ def test_a_lost_worker_that_still_runs_is_left_behind_when_all_others_have_finis
     assert left_behind(roles(w1=(5, 50.0)), lost) == [], "it has ended"
     assert left_behind(roles(), replace(lost, finished=frozenset())) == [], "it may hear of it while the others train"
     assert left_behind(roles(), replace(lost, lost=frozenset())) == []
+
+
+def with_servers(*codes: tuple[int | None, float], **others: tuple[int | None, float]) -> list[RoleStatus]:
+    servers = [RoleStatus(f"server-{number}", "server", None, *code) for number, code in enumerate(codes)]
+    return [*four(others.pop("scheduler", (None, 0.0)), **others), *servers]
+
+
+RUNS: tuple[int | None, float] = (None, 0.0)
+
+
+def test_an_elastic_job_goes_on_without_lost_servers_and_says_so_at_its_end() -> None:
+    assert judge(with_servers(RUNS, (-9, 50.0), (-9, 60.0)), FOUR, 90.0, ELASTIC) is None
+    done = {f"w{rank}": (0, 80.0) for rank in range(4)} | {"scheduler": (0, 80.5)}
+    finished = replace(FOUR, finished=frozenset(range(4)))
+    ending = judge(with_servers((0, 80.5), (-9, 50.0), (-9, 60.0), **done), finished, 81.0, ELASTIC)
+    assert ending is not None
+    assert (ending.exit_code, ending.culprits) == (0, ())
+    assert ending.reason == "all workers finished; server-1 was killed by SIGKILL; server-2 was killed by SIGKILL"
+    both = judge(with_servers((0, 80.5), (-9, 50.0), **done | {"w2": (-9, 50.0)}), finished, 81.0, ELASTIC)
+    assert both is not None
+    assert both.reason.startswith("3 of 4 workers finished: worker-2 was killed by SIGKILL")
+    assert both.reason.endswith("; server-1 was killed by SIGKILL")
+
+
+def test_without_a_server_an_elastic_job_ends() -> None:
+    ending = judge(with_servers((-9, 60.0), (-9, 50.0)), FOUR, 60.0, ELASTIC)
+    assert ending is not None
+    assert (ending.exit_code, ending.culprits) == (4, ("server-1",))
+    assert ending.reason == "server-1 was killed by SIGKILL (also ended: server-0); no server is left"
+
+
+def test_other_jobs_and_those_that_have_not_met_end_with_a_server() -> None:
+    lost = with_servers(RUNS, (-9, 50.0))
+    assert judge(lost, FOUR, 50.0, LIMITS) is not None
+    assert judge(lost, replace(FOUR, founded=False), 50.0, ELASTIC) is not None

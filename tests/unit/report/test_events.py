@@ -61,8 +61,8 @@ EVENTS: dict[str, tuple[dict[str, Any], str]] = {
         "iteration 1,812: worker 2 cannot leave",
     ),
     "members": (
-        {"workers": [0, 1, 3], "round": 1812, "took_s": 0.0412},
-        "3 workers go on from round 1,812, 0.041 s later",
+        {"workers": [0, 1, 3], "servers": [0, 1], "round": 1812, "took_s": 0.0412},
+        "3 workers and 2 servers go on from round 1,812, 0.041 s later",
     ),
     "short": (
         {"iteration": 1200, "missing": [1, 2], "samples": 1024, "planned": 2048},

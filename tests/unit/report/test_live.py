@@ -188,6 +188,11 @@ class TestTable:
         recorder.poll()
         (row,) = (line for line in drawn(recorder, terminal(80)).splitlines() if line.startswith("server-0"))
         assert row.split() == ["server-0", "36.0", "33.0", "35", "%", "150", "0.20", "0.10"]
+        lost = {"kind": "lost", "time_s": 2.0, "role": "server", "slot": 0, "reason": "it has exited"}
+        append(folder.journal_file, lost)
+        recorder.poll()
+        lines = [line for line in drawn(recorder, terminal(80)).splitlines() if line.startswith("server-0")]
+        assert lines == ["server-0 is lost: it has exited"], "no row of the table"
 
     def test_unknown_is_a_dash_and_no_servers_are_no_table(self, folder: RunFolder, recorder: Recorder) -> None:
         fill(folder, recorder)

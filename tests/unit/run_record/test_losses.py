@@ -1,4 +1,4 @@
-"""What a run says about workers that are lost or leave, whatever is heard first."""
+"""What a run says about lost workers and servers, and those that left, whatever is heard first."""
 
 from __future__ import annotations
 
@@ -7,23 +7,28 @@ from itertools import permutations
 from dynamix_ps.run_record.losses import Losses
 
 
-def founded(workers: int = 4) -> Losses:
-    losses = Losses(workers)
-    losses.changed(left=workers, change_s=0.1)
+def left(workers: int, servers: int = 3) -> dict[str, int]:
+    return {"worker": workers, "server": servers}
+
+
+def founded() -> Losses:
+    """Of four workers and three servers."""
+    losses = Losses()
+    losses.changed(left(4), change_s=0.1)
     return losses
 
 
 def test_one_loss_in_one_sentence_whatever_is_heard_first() -> None:
     def told() -> Losses:
         losses = founded()
-        losses.known(2, 100.11, "it has exited")
+        losses.known(("worker", 2), 100.11, "it has exited")
         return losses
 
     for order in permutations(range(3)):
         losses = told()
         news = (
-            lambda losses=losses: losses.ended(2, 100.0),
-            lambda losses=losses: losses.changed(left=3, change_s=0.02),
+            lambda losses=losses: losses.ended(("worker", 2), 100.0),
+            lambda losses=losses: losses.changed(left(3), change_s=0.02),
             lambda losses=losses: losses.short(812, [2]),
         )
         for number in order:
@@ -33,33 +38,58 @@ def test_one_loss_in_one_sentence_whatever_is_heard_first() -> None:
         ]
 
 
+def test_a_lost_server_in_one_sentence() -> None:
+    losses = founded()
+    losses.ended(("server", 1), 100.0)
+    losses.known(("server", 1), 100.11, "it has exited")
+    losses.changed(left(4, servers=2), change_s=0.04)
+    losses.short(5, [1])  # a worker of the same number
+    assert list(map(str, losses.found)) == [
+        "2 of 3 servers: server 1 lost, found after 0.11 s, its sums moved after 0.04 s"
+    ]
+    assert (losses.lost("worker"), losses.lost("server")) == (frozenset(), {1})
+
+
+def test_a_host_with_a_worker_and_servers_is_one_loss_of_each_kind() -> None:
+    losses = founded()
+    for lost in (("worker", 1), ("server", 1), ("server", 2)):
+        losses.known(lost, 100.0, "it has exited")
+    losses.changed(left(3, servers=1), change_s=0.04)
+    losses.short(5, [1])
+    assert list(map(str, losses.found)) == [
+        "3 of 4 workers from iteration 5: worker 1 lost, one iteration finished without it",
+        "1 of 3 servers: servers 1, 2 lost, their sums moved after 0.04 s",
+    ]
+    assert losses.lost("worker") == {1}
+
+
 def test_the_coordinator_may_know_before_the_launcher() -> None:
     losses = founded()
-    losses.known(1, 9.9, "its connections to 2 processes closed")
-    losses.changed(left=3, change_s=0.02)
-    losses.ended(1, 10.0)
+    losses.known(("worker", 1), 9.9, "its connections to 2 processes closed")
+    losses.changed(left(3), change_s=0.02)
+    losses.ended(("worker", 1), 10.0)
     assert str(losses.found[0]) == "3 of 4 workers: worker 1 lost, found at once, no iterations finished without it"
 
 
 def test_prefetched_iterations_are_counted_and_losses_at_once_are_one_change() -> None:
     losses = founded()
     for rank in (0, 3):
-        losses.ended(rank, 10.0)
-        losses.known(rank, 10.5, "it has exited")
-    losses.changed(left=2, change_s=0.02)
+        losses.ended(("worker", rank), 10.0)
+        losses.known(("worker", rank), 10.5, "it has exited")
+    losses.changed(left(2), change_s=0.02)
     for iteration in (7, 8, 9, 7):
         losses.short(iteration, [0, 3])
     assert [str(loss) for loss in losses.found] == [
         "2 of 4 workers from iteration 7: workers 0, 3 lost, found after 0.50 s, 3 iterations finished without them"
     ]
-    assert losses.lost == {0, 3}
+    assert losses.lost("worker") == {0, 3}
 
 
 def test_later_losses_are_changes_of_their_own() -> None:
     losses = founded()
-    for left, rank in ((3, 1), (2, 2)):
-        losses.known(rank, 10.0, "its connection closed")
-        losses.changed(left, 0.02)
+    for there, rank in ((3, 1), (2, 2)):
+        losses.known(("worker", rank), 10.0, "its connection closed")
+        losses.changed(left(there), 0.02)
         losses.short(100 * rank, [rank])
     assert [str(loss) for loss in losses.found] == [
         "3 of 4 workers from iteration 100: worker 1 lost, one iteration finished without it",
@@ -68,8 +98,8 @@ def test_later_losses_are_changes_of_their_own() -> None:
 
 
 def test_before_the_members_have_met_nobody_goes_on() -> None:
-    losses = Losses(4)
-    losses.known(1, 10.0, "it has exited")
+    losses = Losses()
+    losses.known(("worker", 1), 10.0, "it has exited")
     assert not losses.founded
     assert losses.found == []
 
@@ -84,24 +114,24 @@ def test_who_leaves_is_told_by_the_iteration() -> None:
         "1 of 4 workers from iteration 1,900: workers 0, 3 left",
     ]
     assert losses.left == {0, 2, 3}
-    assert not losses.lost and not losses.found
+    assert not losses.lost("worker") and not losses.found
 
 
 def test_others_enter_in_the_places_of_lost_workers_and_are_lost_again() -> None:
     losses = founded()
-    losses.known(2, 100.1, "it has exited")
-    losses.ended(2, 100.0)
-    losses.changed(left=3, change_s=0.1)
+    losses.known(("worker", 2), 100.1, "it has exited")
+    losses.ended(("worker", 2), 100.0)
+    losses.changed(left(3), change_s=0.1)
     losses.short(812, [2])
-    assert losses.lost == {2}
+    assert losses.lost("worker") == {2}
     losses.entered([2], first_iteration=900, there=4)
-    assert losses.lost == frozenset()
-    losses.known(2, 200.5, "it has exited")
-    losses.ended(2, 200.0)
-    losses.changed(left=3, change_s=0.1)
+    assert losses.lost("worker") == frozenset()
+    losses.known(("worker", 2), 200.5, "it has exited")
+    losses.ended(("worker", 2), 200.0)
+    losses.changed(left(3), change_s=0.1)
     losses.short(950, [2])
     losses.short(951, [2])
-    assert losses.lost == {2}
+    assert losses.lost("worker") == {2}
     assert list(map(str, losses.found)) == [
         "3 of 4 workers from iteration 812: worker 2 lost, found after 0.10 s, one iteration finished without it",
         "3 of 4 workers from iteration 950: worker 2 lost, found after 0.50 s, 2 iterations finished without it",
@@ -117,3 +147,10 @@ def test_a_worker_enters_in_the_place_of_one_that_left() -> None:
     assert losses.left == frozenset()
     losses.departed(1, 80, 3)
     assert losses.left == {1}
+
+
+def test_who_is_lost_while_the_members_meet_counts_among_those_that_began() -> None:
+    losses = Losses()
+    losses.known(("worker", 1), 10.0, "it has exited")
+    losses.changed(left(3), 0.02)
+    assert str(losses.found[0]).startswith("3 of 4 workers: worker 1 lost")

@@ -24,6 +24,7 @@ from dynamix_ps.rpc.server import Server
 from server_hooks.membership import ServerMember
 from tests.rounds_of_threads import Lost, RoundWorker, SumServer
 from tests.unit.arbitrator.service_bench import Bench, Scripted
+from worker_hooks import membership
 from worker_hooks.membership import WorkerMember
 
 pytestmark = pytest.mark.timeout(60)
@@ -105,6 +106,7 @@ class Job:
         self.before_it_leaves: Callable[[], object] = lambda: None
         self.asked: queue.SimpleQueue[int] = queue.SimpleQueue()
         self.servers = [SumServer() for _ in range(servers)]
+        self.replaced: dict[int, str] = {}  # by rank
         self.workers: list[RoundWorker] = []
         for rank in range(workers):
             before = lambda number, rank=rank: self.at.get((rank, number), lambda: None)()  # noqa: E731
@@ -118,7 +120,7 @@ class Job:
                 worker,
                 workers,
                 lambda rank=rank: self.asked.put(rank),  # type: ignore[misc]
-                self._replaced,
+                self._ends(worker),
             )
             for rank, worker in enumerate(self.workers)
         ]
@@ -126,7 +128,6 @@ class Job:
             ServerMember(access, Process("server", slot, f"s{slot}"), server)
             for slot, server in enumerate(self.servers)
         ]
-        self.replaced: list[str] = []
         for member in (*self.server_members, *self.members):
             member.start()
 
@@ -143,8 +144,17 @@ class Job:
                 server.losses.put(Lost("worker", rank))  # its connections close
         return rank not in left
 
-    def _replaced(self, reason: str) -> None:
-        self.replaced.append(reason)
+    def _ends(self, worker: RoundWorker) -> Callable[[str], None]:
+        def end(reason: str) -> None:
+            if worker.rank not in self.replaced:
+                self.replaced[worker.rank] = reason
+                worker.die()
+
+        return end
+
+    def kill_server(self, slot: int) -> None:
+        """All workers see it."""
+        self.servers[slot].die(slot, self.workers)
 
     def train(self, rounds: int) -> None:
         """Until all that live have done so many rounds."""
@@ -310,3 +320,43 @@ def test_who_has_left_is_not_lost(tmp_path: Path) -> None:
         job.control.notes.wait_for(lambda line: line["kind"] == "members")
     assert [line for line in job.control.notes.lines if line["kind"] == "lost"] == []
     assert not job.replaced
+
+
+def test_the_others_sum_what_a_lost_server_had(tmp_path: Path) -> None:
+    with running(tmp_path, servers=3) as job:
+        job.at[2, 40] = lambda: job.kill_server(1)
+        job.at[0, 80] = lambda: job.kill_server(0)
+        job.train(120)
+        job.check(120, {})
+        after = job.control.notes.wait_for(lambda line: line["kind"] == "members" and line["servers"] == [2])
+        assert after["workers"] == [0, 1, 2, 3]
+        lost = [line for line in job.control.notes.lines if line["kind"] == "lost"]
+        assert [(line["role"], line["slot"]) for line in lost] == [("server", 1), ("server", 0)]
+        assert (job.control.lost, job.replaced) == ([], {}), "no worker is lost"
+
+
+def test_who_lacks_a_sum_that_died_with_its_server_ends_and_the_others_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(membership, "_LAST_ANSWERS_S", 0.1)
+    with running(tmp_path, servers=3) as job:
+        job.servers[1].last = (20, frozenset({0, 1}))
+        job.at[0, 21] = lambda: job.kill_server(1)  # it has completed round 20
+        job.train(60)
+        job.check(60, {2: 21, 3: 21})
+        assert job.replaced == dict.fromkeys((2, 3), "it lacks part of a sum that only server 1 had, which is lost")
+
+
+def test_a_server_that_counts_as_lost_hears_of_it_when_it_comes_back(tmp_path: Path) -> None:
+    with running(tmp_path, servers=3) as job:
+        launcher = Member(job.control.access(), Process("launcher", 0, "launcher"))
+        launcher.start()
+        launcher.suspect("server", 2)
+        job.control.notes.wait_for(lambda line: line["kind"] == "members" and line["servers"] == [0, 1])
+        launcher.close()
+        job.server_members[2].close()
+        heard: queue.SimpleQueue[str] = queue.SimpleQueue()
+        again = ServerMember(job.control.access(), Process("server", 2, "s2"), SumServer(), heard.put)
+        again.start()
+        assert heard.get(timeout=PATIENCE_S) == "server 2 (s2) was replaced in generation 2"
+        again.close()

@@ -1,12 +1,13 @@
 // Workers and servers as they are built, on a network that this program plays: every message is read in two steps, and
-// which step comes next, who dies when, and how much of what a dead worker sent still arrives, is random. Some workers
+// which step comes next, who dies when, and how much of what a dead node sent still arrives, is random. Some workers
 // leave with a round that all know. Sometimes a new worker comes in the place of a dead one: with a round that all know,
 // and with the state of the first that is there.
 //
 //     story FIRST_SEED SEEDS
 //
-// Prints how many workers died, how many decisions on losses were made, in how many of them workers were a round apart,
-// how many messages of dead workers and old generations arrived, how many workers left, and how many came late.
+// Prints how many workers and servers died, how many decisions on losses were made, in how many of them workers were a
+// round apart, how many messages of the dead arrived, how many workers lacked a sum that died with its server, how many
+// left, and how many came late. Who lacks such a sum cannot go on, and dies too.
 
 #include <cstdio>
 #include <deque>
@@ -21,7 +22,7 @@ using byteps::common::ElasticExchange;
 using byteps::server::RoundTable;
 using ps::PieceHead;
 
-const int kServers = 2, kRounds = 6, kValues = 7;
+const int kServers = 3, kRounds = 6, kValues = 7;
 const uint64_t kPieceBytes = 2 * sizeof(int64_t);
 const uint32_t kLargest = 2;                     // number of the last buffer of int64
 const uint32_t kRounded = 3;                     // of the one in half precision
@@ -39,7 +40,7 @@ struct Channel {
   char* place = nullptr;
 };
 
-// Nodes: 0 to N-1 are workers, 100 and 101 servers. A connection of a dead worker whose place is taken has kOld added.
+// Nodes: 0 to N-1 are workers, 100 to 102 servers. A connection of a dead worker whose place is taken has kOld added.
 const int kOld = 1000;
 
 struct Network : public ps::PieceTransport {
@@ -67,6 +68,7 @@ struct Worker {
   bool left = false;
   bool without = false;        // by the last decision, the one that came is lost again
   int from = 0;                // its first round
+  std::set<int> lost;        // servers without which it was last told to go on
 };
 
 struct Story {
@@ -80,6 +82,7 @@ struct Story {
     }
     for (int i = 0; i < kServers; ++i) servers.emplace_back(new RoundTable());
     deaths_left = Below(workers);
+    server_deaths_left = Below(kServers);
     memberships.push_back(Bits(members));
     for (auto& worker : all) worker->known = Bits(members);
     for (int rank = Below(2) * Below(workers); rank > 0; --rank) all[rank]->leaves_after = Below(kRounds - 1);
@@ -88,7 +91,27 @@ struct Story {
   void Prepare(Worker& worker) {
     worker.exchange.reset(new ElasticExchange());
     worker.exchange->window = 40;
-    for (uint32_t number = 0; number <= kRounded; ++number) Place(worker.exchange->Get(number), number);
+    worker.exchange->Spread(ServersLeft());
+    for (uint32_t number = 0; number <= kRounded; ++number) Place(*worker.exchange, number);
+  }
+
+  // Memory of the servers is on its way, or in sums that never were complete.
+  ~Story() {
+    for (auto& one : network.channels) {
+      Channel& channel = one.second;
+      if (channel.half_read) Receiver(one.first.second)->Abandoned(channel.frames.front().head, channel.place);
+    }
+    network.channels.clear();
+    for (auto& server : servers) server->Fence(UINT64_MAX, 0);
+  }
+
+  // As the coordinator knows it.
+  std::vector<int> ServersLeft() const {
+    std::vector<int> left;
+    for (int i = 0; i < kServers; ++i) {
+      if (!lost_servers.count(100 + i)) left.push_back(100 + i);
+    }
+    return left;
   }
 
   int Below(int limit) { return static_cast<int>(chance() % limit); }
@@ -99,13 +122,11 @@ struct Story {
     return bits;
   }
 
-  void Place(Buffer& buffer, uint32_t number) {
+  static void Place(ElasticExchange& exchange, uint32_t number) {
     size_t bytes = kValues * (number == kRounded ? sizeof(float) : sizeof(int64_t));
-    buffer.piece_bytes = kPieceBytes;
-    for (size_t begin = 0; begin < bytes; begin += kPieceBytes) {
-      buffer.servers.push_back(100 + (begin / kPieceBytes + number) % kServers);
-    }
+    exchange.Place(number, kPieceBytes, (bytes + kPieceBytes - 1) / kPieceBytes);
     if (number != kRounded) return;
+    Buffer& buffer = exchange.Get(number);
     buffer.rounded = bytes;
     buffer.errors.assign(kValues, 0);
     buffer.halves.resize(kValues);
@@ -161,6 +182,8 @@ struct Story {
         late.history = worker.history;
         late.drift = worker.drift;
         late.known = worker.known | 1 << newcomer;
+        late.lost = lost_servers;
+        late.exchange->Spread(ServersLeft());
         late.exchange->Enter(generation, entry, Contributions(late));
         members.insert(newcomer);
         memberships.push_back(Bits(members));
@@ -176,7 +199,7 @@ struct Story {
     for (int rank : members) furthest = std::max(furthest, all[rank]->round);
     std::vector<int> places;
     for (int rank : network.gone) {
-      if (rank) places.push_back(rank);  // what worker 0 has not rounded yet is lost with it
+      if (rank && rank < 100) places.push_back(rank);  // what worker 0 has not rounded yet is lost with it
     }
     if (entry >= 0 || places.empty() || furthest + 1 >= kRounds || Changing()) return;
     newcomer = places[Below(static_cast<int>(places.size()))];
@@ -237,12 +260,16 @@ struct Story {
     worker.history.push_back(seen);
   }
 
+  ps::PieceReceiver* Receiver(int node) {
+    if (node >= 100) return servers[node - 100].get();
+    return all[node]->exchange.get();
+  }
+
   // Read half of a message, or the rest of it.
   void Deliver(int from, int to, Channel& channel) {
     network.from = to;
     const int sender = from % kOld;
-    ps::PieceReceiver* receiver = to >= 100 ? static_cast<ps::PieceReceiver*>(servers[to - 100].get())
-                                            : all[to]->exchange.get();
+    ps::PieceReceiver* receiver = Receiver(to);
     Frame& frame = channel.frames.front();
     size_t half = frame.head.bytes / 2;
     if (!channel.half_read) {
@@ -251,6 +278,7 @@ struct Story {
       channel.half_read = true;
       if (frame.head.bytes) return;
     }
+    channel.place = receiver->PlaceForRest(sender, frame.head, channel.place);
     if (frame.head.bytes) memcpy(channel.place + half, frame.payload.data() + half, frame.head.bytes - half);
     from_the_dead += from > kOld || network.gone.count(from);
     receiver->Arrived(sender, frame.head, channel.place);
@@ -261,31 +289,65 @@ struct Story {
   void Kill(int rank) {
     network.gone.insert(rank);
     unnoticed.insert(rank);
-    --deaths_left;
     ++deaths;
     for (int i = 0; i < kServers; ++i) {
       network.channels.erase({100 + i, rank});
-      Channel& sent = network.channels[{rank, 100 + i}];
-      size_t arrive = Below(static_cast<int>(sent.frames.size()) + 1);
-      if (sent.half_read) arrive = std::max<size_t>(arrive, 1);
-      // what still arrives does not depend on memory that is gone
-      for (auto& frame : sent.frames) {
-        char* copy = new char[frame.payload.size() + 1];
-        if (frame.payload.size()) memcpy(copy, frame.payload.data(), frame.payload.size());
-        frame.payload.reset(copy, frame.payload.size(), [](char* data) { delete[] data; });
-      }
-      while (sent.frames.size() > arrive) sent.frames.pop_back();
-      if (sent.half_read && Below(2)) {  // the connection ends within a message
-        servers[i]->Abandoned(sent.frames.front().head, sent.place);
-        sent = Channel();
+      CutShort(rank, 100 + i);
+    }
+  }
+
+  void KillServer(int node) {
+    network.gone.insert(node);
+    unnoticed.insert(node);
+    --server_deaths_left;
+    ++server_deaths;
+    for (int rank = 0; rank < workers; ++rank) {
+      Channel& pushed = network.channels[{rank, node}];
+      if (pushed.half_read) servers[node - 100]->Abandoned(pushed.frames.front().head, pushed.place);
+      network.channels.erase({rank, node});
+      CutShort(node, rank);
+    }
+  }
+
+  // Of what a dead node has sent, only the beginning arrives.
+  void CutShort(int from, int to) {
+    auto found = network.channels.find({from, to});
+    if (found == network.channels.end()) return;
+    Channel& sent = found->second;
+    size_t arrive = Below(static_cast<int>(sent.frames.size()) + 1);
+    if (sent.half_read) arrive = std::max<size_t>(arrive, 1);
+    // what still arrives does not depend on memory that is gone
+    for (auto& frame : sent.frames) {
+      char* copy = new char[frame.payload.size() + 1];
+      if (frame.payload.size()) memcpy(copy, frame.payload.data(), frame.payload.size());
+      frame.payload.reset(copy, frame.payload.size(), [](char* data) { delete[] data; });
+    }
+    while (sent.frames.size() > arrive) sent.frames.pop_back();
+    if (sent.half_read && Below(2)) {  // the connection ends within a message
+      Receiver(to)->Abandoned(sent.frames.front().head, sent.place);
+      sent = Channel();
+    }
+  }
+
+  // Workers that wait for a sum that is nowhere.
+  void KillWhoIsCutOff() {
+    for (int rank : members) {
+      if (network.gone.count(rank)) continue;
+      for (int node : all[rank]->exchange->Unanswered()) {
+        if (!all[rank]->lost.count(node) || !network.channels[{node, rank}].frames.empty()) continue;
+        Kill(rank);
+        ++cut_off;
+        break;
       }
     }
   }
 
   // One step of the coordinator.
   void Coordinate() {
-    for (int rank : unnoticed) {
-      members.erase(rank);
+    KillWhoIsCutOff();
+    for (int node : unnoticed) {
+      members.erase(node);
+      if (node >= 100) lost_servers.insert(node);
       ++generation;
       to_freeze.assign(members.begin(), members.end());
       to_fence.clear();
@@ -310,9 +372,9 @@ struct Story {
       CHECK_EQ(round, all[rank]->round);
       lowest = first < 0 ? round : std::min(lowest, round);
       first = std::max(first, round);
-      if (to_freeze.empty()) to_fence = {0, 1};
+      if (to_freeze.empty()) to_fence = ServersLeft();
     } else if (!to_fence.empty()) {
-      servers[Taken(&to_fence)]->Fence(generation, first);
+      servers[Taken(&to_fence) - 100]->Fence(generation, first);
       if (to_fence.empty()) {
         to_resume.assign(members.begin(), members.end());
         memberships.push_back(Bits(members));
@@ -325,7 +387,9 @@ struct Story {
       network.from = rank;
       all[rank]->known = Bits(members);
       all[rank]->without = entered && !members.count(newcomer);
-      CHECK(all[rank]->exchange->Resume(generation, first, Contributions(*all[rank]))) << "worker " << rank;
+      CHECK(all[rank]->exchange->Resume(generation, first, Contributions(*all[rank]), ServersLeft()))
+          << "worker " << rank;
+      all[rank]->lost = lost_servers;
     }
   }
 
@@ -368,10 +432,23 @@ struct Story {
       } else {
         Coordinate();
       }
-      if (deaths_left > 0 && Below(AreApart() ? 40 : 1000) == 0) {
+      if (deaths_left > 0 && members.size() > 1 && Below(AreApart() ? 40 : 1000) == 0) {
         int rank = Below(workers);
-        if (network.gone.count(rank) || all[rank]->left || IsLast(rank)) continue;
-        if (all[rank]->round < kRounds) Kill(rank);
+        bool stays = network.gone.count(rank) || all[rank]->left || IsLast(rank);
+        if (!stays && all[rank]->round < kRounds) {
+          --deaths_left;
+          Kill(rank);
+        }
+      }
+      if (server_deaths_left > 0 && Below(AreApart() ? 40 : 1000) == 0) {
+        int node = 100 + Below(kServers);
+        if (!network.gone.count(node)) KillServer(node);
+        int beside = Below(workers);  // often a worker on the same host
+        bool stays = network.gone.count(beside) || all[beside]->left || IsLast(beside);
+        if (deaths_left > 0 && Below(2) && !stays && all[beside]->round < kRounds) {
+          --deaths_left;
+          Kill(beside);
+        }
       }
       if (deaths > 0 && Below(400) == 0) Vote();
     }
@@ -382,6 +459,7 @@ struct Story {
       left.insert(rank);
       histories.insert(all[rank]->history);
     }
+    if (left.empty()) return;  // the job has ended with an error
     CHECK_EQ(histories.size(), 1u) << "workers have seen different contributors";
     for (int round = 0; round < kRounds; ++round) {
       const int seen = (*histories.begin())[round];
@@ -401,29 +479,34 @@ struct Story {
   int workers;
   std::vector<std::unique_ptr<Worker>> all;
   std::vector<std::unique_ptr<RoundTable>> servers;
-  std::set<int> members, unnoticed, said_leave;
+  std::set<int> members, unnoticed, said_leave, lost_servers;
   std::vector<int> memberships, to_freeze, to_fence, to_resume;
   uint64_t generation = 0;
-  int first = -1, lowest = -1, deaths_left = 0;
+  int first = -1, lowest = -1, deaths_left = 0, server_deaths_left = 0;
   int newcomer = -1, entry = -1;  // who comes, and with which round
   bool entered = false;           // somebody has reached it
-  int deaths = 0, decisions = 0, apart = 0, from_the_dead = 0, leaves = 0, entries = 0;
+  int deaths = 0, server_deaths = 0, decisions = 0, apart = 0, from_the_dead = 0, cut_off = 0;
+  int leaves = 0, entries = 0;
 };
 
 int main(int, char** arguments) {
   setenv("DYNAMIX_ELASTIC", "1", 1);
-  int deaths = 0, decisions = 0, apart = 0, from_the_dead = 0, leaves = 0, entries = 0;
+  int deaths = 0, server_deaths = 0, decisions = 0, apart = 0, from_the_dead = 0, cut_off = 0;
+  int leaves = 0, entries = 0;
   int begin = atoi(arguments[1]), end = begin + atoi(arguments[2]);
   for (int seed = begin; seed < end; ++seed) {
     std::unique_ptr<Story> story(new Story(seed));
     std::fprintf(stderr, "\rseed %d ", seed);
     story->Run();
     deaths += story->deaths;
+    server_deaths += story->server_deaths;
+    cut_off += story->cut_off;
     decisions += story->decisions;
     apart += story->apart;
     from_the_dead += story->from_the_dead;
     leaves += story->leaves;
     entries += story->entries;
   }
-  std::printf("%d %d %d %d %d %d\n", deaths, decisions, apart, from_the_dead, leaves, entries);
+  std::printf("%d %d %d %d %d %d %d %d\n", deaths, server_deaths, decisions, apart, from_the_dead, cut_off, leaves,
+              entries);
 }

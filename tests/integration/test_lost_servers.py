@@ -1,0 +1,79 @@
+"""Servers of a job over BytePS are killed while it trains, and the job goes on to the result of one process."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dynamix_ps.run_record.run_folder import RunFolder
+from tests.integration.elastic_story import SAMPLES, Story
+from tests.launching import assert_nothing_left, run_id_in
+
+pytestmark = pytest.mark.timeout(240)
+
+ITERATIONS = 6 * SAMPLES // 24
+KILL_SERVER = """\
+import glob, os, signal
+def kill_server(number):
+    wanted = {f"DYNAMIX_ROLE_NAME=server-{number}".encode(), f"DYNAMIX_RUN_ID={os.environ['DYNAMIX_RUN_ID']}".encode()}
+    for path in glob.glob("/proc/[0-9]*/environ"):
+        try:
+            found = set(open(path, "rb").read().split(b"\\0"))
+        except OSError:
+            continue
+        if wanted <= found:
+            os.kill(int(path.split("/")[2]), signal.SIGKILL)
+"""
+
+
+def trained(story: Story) -> dict[str, Any]:
+    """Train to the end, which must be a good one. Returns the summary."""
+    job = story.launch()
+    output, _ = job.communicate(timeout=200)
+    assert job.returncode == 0, output
+    record = RunFolder((story.folder / "runs" / "latest").resolve())
+    assert_nothing_left(run_id_in(record.path.name))
+    summary: dict[str, Any] = json.loads(record.summary_json.read_text())
+    return summary
+
+
+def test_the_last_server_sums_what_two_lost_ones_had(tmp_path: Path) -> None:
+    fault = """\
+def fault(rank, iteration):
+    if rank == 1 and iteration in (30, 60):
+        kill_server({30: 1, 60: 0}[iteration])
+"""
+    story = Story(tmp_path, ITERATIONS, KILL_SERVER + fault, servers=3)
+    summary = trained(story)
+    story.check([0, 1, 2, 3])
+    sums = story.sums(0)
+    assert [one["present"] for one in sums] == [[0, 1, 2, 3]] * ITERATIONS, "no worker is lost, and no sum"
+    order = [number for one in sums for number in one["numbers"]]
+    assert sorted(order[:SAMPLES]) == list(range(SAMPLES)), "every sample once"
+    assert summary["reason"] == "all workers finished; server-1 was killed by SIGKILL; server-0 was killed by SIGKILL"
+    assert [loss.split(",")[0] for loss in summary["losses"]] == [
+        "2 of 3 servers: server 1 lost",
+        "1 of 3 servers: server 0 lost",
+    ]
+
+
+def test_a_worker_and_a_server_are_lost_at_once(tmp_path: Path) -> None:
+    fault = """\
+def fault(rank, iteration):
+    if rank == 3 and iteration == 40:
+        kill_server(2)
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+    story = Story(tmp_path, ITERATIONS, KILL_SERVER + fault, servers=3)
+    summary = trained(story)
+    story.check([0, 1, 2])
+    present = [one["present"] for one in story.sums(0)]
+    assert present[:42] == [[0, 1, 2, 3]] * 40 + [[0, 1, 2]] * 2
+    assert summary["reason"].startswith("3 of 4 workers finished: ")
+    assert {loss.split(",")[0] for loss in summary["losses"]} == {
+        "3 of 4 workers from iteration 40: worker 3 lost",
+        "2 of 3 servers: server 2 lost",
+    }
