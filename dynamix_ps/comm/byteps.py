@@ -100,7 +100,7 @@ class BytePSComm(Comm):
 
     def adopt(self, known: Mapping[str, Any]) -> None:
         self._numbers, self._rounded = dict(known["numbers"]), dict(known["rounded"])
-        self._share_out(np.array(known["shares"]))
+        self._shares = np.array(known["shares"])  # `elastic.enter` spreads by them, over the servers that are left
         self._rate_bytes_per_s = known["rate_bytes_per_s"]
         self._limit_in_flight(known["window_bytes"])
         self.late = False

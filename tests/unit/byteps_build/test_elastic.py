@@ -57,18 +57,20 @@ def test_survivors_see_the_same_sums(tmp_path: Path) -> None:
     assert leaves > SEEDS // 4 and entries > SEEDS // 10
 
 
-SAME_ROUND = "head.round != push.round"
+def test_of_one_round_only_the_newest_generation_counts(tmp_path: Path) -> None:
+    same_round = "head.round != push.round"
+    done = play(build(tmp_path, f"{same_round} || head.generation != push.generation", same_round), SEEDS)
+    assert done.returncode != 0
 
 
-@pytest.mark.parametrize(
-    ("without", "instead"),
-    [
-        pytest.param(f"{SAME_ROUND} || head.generation != push.generation", SAME_ROUND, id="old-generations-count"),
-        pytest.param("return IsAwaited(head) ? place : Waste(sender, head);", "return place;", id="void-ones-go-on"),
-    ],
-)
-def test_without_a_rule_sums_would_be_wrong(tmp_path: Path, without: str, instead: str) -> None:
-    assert play(build(tmp_path, without, instead), SEEDS).returncode != 0
+REST = "return IsAwaited(head) ? place : Waste(sender, head);"
+
+
+@pytest.mark.parametrize(("rest", "is_right"), [(REST, True), ("return place;", False)], ids=["as-is", "without"])
+def test_the_rest_of_a_void_answer_goes_elsewhere(tmp_path: Path, rest: str, is_right: bool) -> None:
+    program = build(tmp_path, REST, rest, played="void_rest")
+    done = subprocess.run([program], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode == 0) == is_right, done.stderr[-3000:]
 
 
 def test_a_worker_that_comes_late_must_know_the_round(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ class FakeExchange:
         self.frozen = False
         self.resumed: list[tuple[int, int, int, list[int]]] = []
         self.losses = [(1, 3), (0, 1), (2, 0)]
+        self.entered: list[object] = []
 
     def freeze(self) -> None:
         self.frozen = True
@@ -41,6 +42,12 @@ class FakeExchange:
     def expect(self, contributions: int) -> None:
         self.resumed.append((0, 0, contributions, []))
 
+    def spread(self, servers: NDArray[np.int32]) -> None:
+        self.entered.append(servers.tolist())
+
+    def enter(self, generation: int, round_number: int, contributions: int) -> None:
+        self.entered.append((generation, round_number, contributions))
+
     def next_loss(self, timeout_s: float) -> tuple[int, int] | None:
         return self.losses.pop(0) if self.losses else None
 
@@ -55,6 +62,8 @@ def test_freeze_resume_losses() -> None:
     worker.expect(2)
     assert fake.resumed == [(1, 8, 3, [0, 1, 2]), (2, 9, 3, [0, 2]), (0, 0, 2, [])], "never to a lost server"
     assert worker.unanswered() == {1}
+    worker.enter(3, 12, 4, {0})
+    assert fake.entered == [[1, 2], (3, 12, 4)], "before its first push, over those that are left"
     lost = [worker.next_loss(0.0) for _ in range(4)]
     assert lost == [Loss("worker", 3), Loss("server", 1), Loss("scheduler", 0), None]
 

@@ -94,6 +94,20 @@ def test_it_is_a_member_like_others_and_may_be_lost_and_replaced(tmp_path: Path)
         assert 44 <= with_two[-21] <= 46, "it died while worker 1 was before round 45"
 
 
+def test_it_pushes_to_the_servers_that_are_left(tmp_path: Path) -> None:
+    """It may hear of a lost server in a decision, or when it comes."""
+    with running(tmp_path, servers=3) as job:
+        newcomer = Newcomer(job, 2, "w2b")
+        job.at[2, 20] = job.workers[2].die
+        job.at[1, 30] = lambda: job.kill_server(0)
+        job.at[0, 40] = newcomer.hello
+        newcomer.take_in([0, 1, 3], 50)
+        job.at[3, 70] = lambda: job.kill_server(2)
+        job.train(100)
+        (history,) = histories(job)
+        assert history == (EVERYBODY,) * 20 + (EVERYBODY - {2},) * 30 + (EVERYBODY,) * 50
+
+
 @pytest.mark.parametrize("taken_in", [False, True], ids=["offered", "expected"])
 def test_who_has_no_state_when_workers_are_lost_is_not_waited_for(tmp_path: Path, taken_in: bool) -> None:
     """Who would have given it may be among the lost ones. It is to come again."""

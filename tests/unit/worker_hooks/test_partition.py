@@ -96,7 +96,7 @@ def test_who_is_silent_everywhere_is_lost_after_its_lease_and_hears_it_when_it_i
         told = threading.Event()
 
         def hear(reason: str) -> None:
-            job.replaced.append(reason)
+            job.replaced[2] = reason
             told.set()
 
         def vanish() -> None:
@@ -111,4 +111,4 @@ def test_who_is_silent_everywhere_is_lost_after_its_lease_and_hears_it_when_it_i
         job.train(ROUNDS)
         job.check(ROUNDS, {2: IN_ROUND})
         assert job.lost() == [2]
-        assert job.replaced == ["worker 2 (w2) counts as lost: its lease ran out while others waited"]
+        assert job.replaced == {2: "worker 2 (w2) counts as lost: its lease ran out while others waited"}
