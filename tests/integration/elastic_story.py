@@ -26,6 +26,19 @@ model = torch.nn.Sequential(torch.nn.Linear(20, 64), torch.nn.ReLU(), torch.nn.L
 optimizers = [torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)]
 def before(iteration): ...
 """
+# kill_server(number) for a script.
+KILL_SERVER = """\
+import glob, os, signal
+def kill_server(number):
+    wanted = {f"DYNAMIX_ROLE_NAME=server-{number}".encode(), f"DYNAMIX_RUN_ID={os.environ['DYNAMIX_RUN_ID']}".encode()}
+    for path in glob.glob("/proc/[0-9]*/environ"):
+        try:
+            found = set(open(path, "rb").read().split(b"\\0"))
+        except OSError:
+            continue
+        if wanted <= found:
+            os.kill(int(path.split("/")[2]), signal.SIGKILL)
+"""
 _TRAIN = """
 import json, os, signal, time
 import dynamix_ps.torch as dynamix

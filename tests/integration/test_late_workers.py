@@ -1,5 +1,7 @@
 """A worker comes late to real BytePS processes, in the place of one that was killed, and is in the sums of all.
 
+So it is where a server was killed before.
+
 Every round is made at a word of the test, so nothing depends on time.
 """
 
@@ -76,6 +78,7 @@ class Job:
         self._pipes: dict[str, Connection] = {}
         self.processes: dict[str, Any] = {}
         self._generation = self._starts = 0
+        self._lost_servers: list[int] = []
         self._common = {
             **OURS,
             "DYNAMIX_ELASTIC": "1",
@@ -90,7 +93,8 @@ class Job:
         }
         forked = multiprocessing.get_context("fork")
         for name in ("scheduler", *(f"server-{number}" for number in range(SERVERS))):
-            self._start(name, forked, serve, {**self._common, "DMLC_ROLE": name.partition("-")[0]})
+            role, _, number = name.partition("-")
+            self._start(name, forked, serve, {**self._common, "DMLC_ROLE": role, "DMLC_SERVER_ID": number})
         for rank in range(WORKERS):
             self.start_worker(rank)
         self.expect_ready(range(WORKERS))
@@ -136,23 +140,39 @@ class Job:
 
     def kill(self, rank: int, left: list[int]) -> None:
         """Kill a worker between two rounds, and let the others go on without it."""
-        os.kill(self.processes[f"worker-{rank}"].pid, signal.SIGKILL)
-        self.processes[f"worker-{rank}"].join(PATIENCE_S)
-        for name in ("scheduler", "server-0", "server-1"):
+        self._kill(f"worker-{rank}")
+        for name in ("scheduler", *self._servers_left()):
             assert self._next(name) == ("lost", "worker", rank)
+        self._go_on(left)
+
+    def kill_server(self, number: int, left: list[int]) -> None:
+        """The same with a server: these workers go on without it."""
+        self._kill(f"server-{number}")
+        assert self._next("scheduler") == ("lost", "server", number)
+        self._lost_servers.append(number)
+        self._go_on(left)
+
+    def _kill(self, name: str) -> None:
+        os.kill(self.processes[name].pid, signal.SIGKILL)
+        self.processes[name].join(PATIENCE_S)
+
+    def _servers_left(self) -> list[str]:
+        return [f"server-{number}" for number in range(SERVERS) if number not in self._lost_servers]
+
+    def _go_on(self, left: list[int]) -> None:
         self._generation += 1
         (first,) = {status.first_incomplete for status in self.tell(left, "freeze")}
-        for name in ("server-0", "server-1"):
+        for name in self._servers_left():
             self._pipes[name].send((self._generation, first))
             assert self._next(name) == ("fenced", self._generation)
-        self.tell(left, "resume", self._generation, first, len(left), ())
+        self.tell(left, "resume", self._generation, first, len(left), self._lost_servers)
 
     def admit(self, rank: int, others: list[int]) -> None:
         """The late worker takes part from the coming round on."""
         (known,) = self.tell([others[0]], "known")
         (status,) = self.tell([others[0]], "status")
         self.tell([rank], "adopt", known)
-        self.tell([rank], "enter", self._generation, status.first_incomplete, len(others) + 1, ())
+        self.tell([rank], "enter", self._generation, status.first_incomplete, len(others) + 1, self._lost_servers)
         self.tell(others, "expect", len(others) + 1)
 
     def close(self) -> None:
@@ -200,6 +220,24 @@ def test_a_worker_comes_in_the_place_of_one_that_was_killed() -> None:
         one.tell([0, 1, 2], "end")
         for process in one.processes.values():
             process.join(PATIENCE_S)
+        assert {name: process.exitcode for name, process in one.processes.items()} == dict.fromkeys(one.processes, 0)
+
+
+def test_a_worker_that_comes_after_a_server_was_lost_pushes_to_the_one_that_is_left() -> None:
+    with job() as one:
+        one.round([0, 1, 2])
+        one.kill_server(0, left=[0, 1, 2])
+        one.round([0, 1, 2])
+        one.kill(1, left=[0, 2])
+        one.round([0, 2])
+        one.start_worker(1, starts=1)
+        one.expect_ready([1])
+        one.admit(1, others=[0, 2])
+        one.round([0, 1, 2])
+        one.tell([0, 1, 2], "end")
+        for process in one.processes.values():
+            process.join(PATIENCE_S)
+        del one.processes["server-0"]
         assert {name: process.exitcode for name, process in one.processes.items()} == dict.fromkeys(one.processes, 0)
 
 

@@ -9,24 +9,12 @@ from typing import Any
 import pytest
 
 from dynamix_ps.run_record.run_folder import RunFolder
-from tests.integration.elastic_story import SAMPLES, Story
+from tests.integration.elastic_story import KILL_SERVER, SAMPLES, Story
 from tests.launching import assert_nothing_left, run_id_in
 
 pytestmark = pytest.mark.timeout(240)
 
 ITERATIONS = 6 * SAMPLES // 24
-KILL_SERVER = """\
-import glob, os, signal
-def kill_server(number):
-    wanted = {f"DYNAMIX_ROLE_NAME=server-{number}".encode(), f"DYNAMIX_RUN_ID={os.environ['DYNAMIX_RUN_ID']}".encode()}
-    for path in glob.glob("/proc/[0-9]*/environ"):
-        try:
-            found = set(open(path, "rb").read().split(b"\\0"))
-        except OSError:
-            continue
-        if wanted <= found:
-            os.kill(int(path.split("/")[2]), signal.SIGKILL)
-"""
 
 
 def trained(story: Story) -> dict[str, Any]:

@@ -9,15 +9,18 @@ import pytest
 import torch
 
 from dynamix_ps.run_record.run_folder import RunFolder
+from tests.integration.elastic_story import KILL_SERVER
 from tests.integration.test_lost_workers import MODEL, SAMPLES, replayed
 from tests.launching import assert_nothing_left, dynamix, run_id_in, wait_for
 
 pytestmark = pytest.mark.timeout(300)
 
 # Every worker writes down which samples were in every sum, with which factor on the rate. Those in KILLED end by
-# kill -9 in this iteration, the first time. All train until there were four for ENOUGH iterations: the sums tell.
+# kill -9 in this iteration, the first time, and server 0 in iteration SERVER_AT. All train until there were four for
+# ENOUGH iterations: the sums tell.
 TRAIN = (
     MODEL
+    + KILL_SERVER
     + """\
 import json, os, signal, time
 import dynamix_ps.torch as dynamix
@@ -35,6 +38,8 @@ for epoch in range(run.epoch, 10_000):
             while not run._session.may_leave:
                 time.sleep(0.01)
             os.kill(os.getpid(), signal.SIGNAL)
+        if first and run.rank == 1 and run.iteration == SERVER_AT:
+            kill_server(0)
         run.backward(loss)
         rate = optimizer.param_groups[0]["lr"]
         optimizer.step()
@@ -71,8 +76,8 @@ metrics: {network: 'off', tensorboard: false}
 """
 
 
-def script_of(killed: dict[int, int], signal: str) -> str:
-    named = {"KILLED": repr(killed), "ENOUGH": "20", "RATE": "0.05", "SIGNAL": signal}
+def script_of(killed: dict[int, int], signal: str, server_at: int = -1) -> str:
+    named = {"KILLED": repr(killed), "ENOUGH": "20", "RATE": "0.05", "SIGNAL": signal, "SERVER_AT": str(server_at)}
     script = TRAIN
     for name, value in named.items():
         script = script.replace(name, value)
@@ -80,12 +85,14 @@ def script_of(killed: dict[int, int], signal: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("killed", "keep", "prefetch"), [({2: 30}, "global", 0), ({0: 30, 3: 30}, "local", 2)], ids=["one", "the first too"]
+    ("killed", "server_at", "keep", "prefetch"),
+    [({2: 30}, -1, "global", 0), ({0: 30, 3: 30}, -1, "local", 2), ({2: 30}, 20, "global", 0)],
+    ids=["one", "the first too", "after a server"],
 )
-def test_a_restart_enters(tmp_path: Path, killed: dict[int, int], keep: str, prefetch: int) -> None:
+def test_a_restart_enters(tmp_path: Path, killed: dict[int, int], server_at: int, keep: str, prefetch: int) -> None:
     """The second time the one that leads is lost, and so is another; and batches are prepared ahead."""
     (tmp_path / "cluster.yaml").write_text(CLUSTER.replace("KEEP", keep).replace("PREFETCH", str(prefetch)))
-    script = script_of(killed, "SIGKILL")
+    script = script_of(killed, "SIGKILL", server_at)
     (tmp_path / "train.py").write_text(script)
     job = dynamix("launch", "-c", "cluster.yaml", "--", "python", "train.py", cwd=tmp_path)
     output, _ = job.communicate(timeout=260)
@@ -109,7 +116,8 @@ def test_a_restart_enters(tmp_path: Path, killed: dict[int, int], keep: str, pre
 
     folder = RunFolder((tmp_path / "runs" / "latest").resolve())
     summary = json.loads(folder.summary_json.read_text())
-    assert summary["reason"] == "all workers finished"
+    of_server = "; server-0 was killed by SIGKILL" if server_at >= 0 else ""
+    assert summary["reason"] == f"all workers finished{of_server}"
     assert summary["losses"] and summary["arrivals"][-1].startswith("4 of 4 workers from iteration ")
     assert [row["state"] for row in summary["per_worker"]] == ["finished"] * 4
     assert_nothing_left(run_id_in(folder.path.name))
