@@ -1,9 +1,9 @@
-"""What it costs the others when a worker of a job goes or comes: how long they wait, and steps lost.
+"""What it costs the others when a worker or a server goes, or a worker comes: how long they wait, and steps lost.
 
     python -m benchmarks.studies.membership [--json FILE] [--limit-s SECONDS] [--quick]
 
 Each run is a job of its own under `dynamix launch`: four workers and two servers on real BytePS, all on this machine,
-train a model of 37 MB. In the middle of a backward pass something happens to one of the workers, to each of the four in
+train a model of 37 MB. In the middle of a backward pass something happens to a worker, to each of the four in
 turn: CASES says what. What counts is how long the others wait for a step (benchmarks/studies/membership_job.py). 20
 runs of each case take about half an hour of a machine that does nothing else.
 
@@ -70,7 +70,7 @@ def _in_iterations(column: str) -> Callable[[Row], float]:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What happens to one of four workers, and the bars on what it may cost."""
+    """What happens to one of four workers or two servers, and the bars on what it may cost."""
 
     key: str
     what: str
@@ -82,6 +82,7 @@ LEASE_S = Timeouts().lease_s  # of the jobs
 CASES = (
     Case("kill", "`kill -9`", Event(signal.SIGKILL), (_wait(1.0, 2.0),)),
     Case("stop", "it is stopped for ever", Event(signal.SIGSTOP), (_wait(LEASE_S + 1, LEASE_S + 1),)),
+    Case("server", "`kill -9` of a server", Event(signal.SIGKILL, to_server=True), (_wait(3.0, 3.0),)),
     Case(
         "leave",
         "it leaves on notice",

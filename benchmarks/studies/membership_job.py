@@ -1,4 +1,4 @@
-"""One job of the study of membership: four workers on real BytePS, one of which goes by a signal, and may come back.
+"""One job of the study of membership: a worker on real BytePS goes by a signal, and may come back, or a server goes.
 
 Workers note on the monotonic clock, which all processes of a machine share, when a step was complete.
 """
@@ -28,16 +28,18 @@ LIMIT_S = 180.0
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """What happens to a worker, and which wait of the others counts.
+    """What happens to a worker or a server, and which wait of the others counts.
 
     Attributes:
         signal: that it gets in the middle of a backward pass.
         wait: `next step`: from the signal until the step of that iteration. `longest gap`: between two steps, of those
             while it goes. `entry`: the worker is started again, and it is the longest gap of those while it enters.
+        to_server: a server gets the signal, from the worker that is in the middle of its backward pass.
     """
 
     signal: signal.Signals
     wait: Literal["next step", "longest gap", "entry"] = "next step"
+    to_server: bool = False
 
     @property
     def comes_back(self) -> bool:
@@ -97,7 +99,7 @@ def weights_file(folder: Path, rank: int) -> Path:
 
 
 def run_job(event: Event, struck: int) -> Outcome:
-    """Run one job, in which the event happens to the worker with rank `struck`.
+    """Run one job, in which the event happens to the worker with rank `struck`, or to a server in its backward pass.
 
     Raises:
         SystemExit: the job failed; its output is in the text.
@@ -106,10 +108,11 @@ def run_job(event: Event, struck: int) -> Outcome:
     with tempfile.TemporaryDirectory(prefix="dx-membership-") as name:
         folder = Path(name)
         run = launched(config_of(folder, event, struck), folder, LIMIT_S)
-        others = [rank for rank in range(WORKERS) if rank != struck]
+        others = [rank for rank in range(WORKERS) if rank != struck or event.to_server]
         steps = {rank: _read(steps_file(folder, rank)) for rank in others}
         there = range(WORKERS) if event.comes_back else others
-        equal = len({weights_file(folder, rank).read_text() for rank in there}) == 1
+        ends = (weights_file(folder, rank) for rank in there)  # none of a worker that was lost with a server
+        equal = len({file.read_text() if file.exists() else "" for file in ends}) == 1
         if not event.comes_back:
             return outcome_of(event, steps, equal, float(struck_file(folder).read_text()))
         first, at_s = _read(steps_file(folder, struck))[0]
@@ -125,7 +128,9 @@ def _copy_s(run: RunFolder) -> float:
 
 def config_of(folder: Path, event: Event, struck: int) -> Config:
     """The cluster file, with which all that is written comes to `folder`."""
-    options = {"struck": struck, "at": STRUCK_AT, "signal": int(event.signal), "out": folder}
+    options: dict[str, object] = {"struck": struck, "at": STRUCK_AT, "signal": int(event.signal), "out": folder}
+    if event.to_server:
+        options["server"] = struck % SERVERS
     length = {"settled": SETTLED} if event.comes_back else {"iterations": ITERATIONS}
     return Config(
         name="membership",
@@ -153,8 +158,9 @@ def outcome_of(
 ) -> Outcome:
     """From the steps of those that stayed, by rank.
 
-    The iteration in which the signal came cannot end without what the worker that was struck had not sent yet. So its
-    step is the first that shows a loss, also where a worker was behind and had another step to make first.
+    The iteration in which the signal came cannot end without what the worker that was struck had not sent yet, or the
+    server had not got. So its step is the first that shows a loss, also where a worker was behind and had another step
+    to make first.
 
     Args:
         struck_s: when the signal was sent.

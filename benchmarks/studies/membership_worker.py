@@ -20,6 +20,7 @@ from torch.nn.functional import cross_entropy
 import dynamix_ps.torch as dynamix
 from benchmarks.studies.membership_job import started_file, steps_file, struck_file, weights_file
 from dynamix_ps.config import variables
+from dynamix_ps.launch.cleanup import processes_of
 from dynamix_ps.launch.holdings import start_of
 
 WIDTH, LAYERS = 1075, 8  # 9.25 million numbers of four bytes: 37 MB
@@ -34,6 +35,7 @@ def main() -> None:
     length.add_argument("--iterations", type=int, default=LONGEST)
     length.add_argument("--settled", type=int, default=LONGEST)
     parser.add_argument("--struck", type=int, required=True, help="rank of the worker that a signal strikes")
+    parser.add_argument("--server", type=int, help="it gets the signal in the worker's place")
     parser.add_argument("--at", type=int, required=True, help="in which iteration")
     parser.add_argument("--signal", type=int, required=True)
     parser.add_argument("--out", type=Path, required=True, help="folder for what is noted")
@@ -47,8 +49,10 @@ def main() -> None:
     first = os.environ[variables.STARTS] == "0"
 
     def strike(gradient: torch.Tensor) -> None:
+        pids = [os.getpid()] if args.server is None else _pids_of(f"server-{args.server}")
         struck_file(args.out).write_text(repr(time.monotonic()))
-        os.kill(os.getpid(), signal.Signals(args.signal))
+        for pid in pids:
+            os.kill(pid, signal.Signals(args.signal))
 
     run = dynamix.attach(layers, optimizer, data)
     started_file(args.out, run.rank).write_text(repr(_started_s()))
@@ -73,6 +77,13 @@ def main() -> None:
         weights.update(parameter.detach().numpy().tobytes())
     weights_file(args.out, run.rank).write_text(weights.hexdigest())
     run.close()
+
+
+def _pids_of(role: str) -> list[int]:
+    """The processes of a role of this run."""
+    mark = f"{variables.ROLE_NAME}={role}".encode()
+    pids = processes_of(os.environ[variables.RUN_ID])
+    return [pid for pid in pids if mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")]
 
 
 def _started_s() -> float:

@@ -24,7 +24,7 @@ from benchmarks.studies.membership_job import (
     outcome_of,
 )
 
-KILL, STOP, LEAVE, JOIN = CASES
+KILL, STOP, SERVER, LEAVE, JOIN = CASES
 OUTCOME = Outcome(iteration_s=0.2, wait_s=0.5, lost=0, repeated=0, equal=True)
 
 
@@ -114,6 +114,7 @@ def test_the_job_goes_on_without_the_worker_that_is_struck(tmp_path: Path) -> No
     assert config.elastic.restarts == 0
     words = " ".join(config.command)
     assert words.endswith(f"--struck 2 --at {STRUCK_AT} --signal 9 --out {tmp_path} --iterations {ITERATIONS}")
+    assert " --server 0" in " ".join(config_of(tmp_path, SERVER.event, struck=2).command)
     again = config_of(tmp_path, JOIN.event, struck=2)
     assert again.elastic.restarts == 1
     assert " ".join(again.command).endswith(f"--out {tmp_path} --settled {SETTLED}")
