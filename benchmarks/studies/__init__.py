@@ -28,6 +28,7 @@ Real training in one process:
     wire_precision      the accuracy that half precision on the wire costs
     paper_mode          the agent of DYNAMIX under two readings of its reward, beside its claims (rehearsed)
     gpt                 batches of a language model: ours, goodput, tuned sizes and the paper's space (rehearsed)
+    critical_batch      the critical batch size of a language model by branching, beside our noise scale
     finish              a larger global batch towards the end of training
 
 On real BytePS:

@@ -109,8 +109,8 @@ def _cell(name: Name, chosen: Contender) -> Cell:
 def workload_of(contender: str) -> Workload:
     """What it trains: the same for all, but for the unit and the bounds of its sizes."""
     low, high = PAPER_BOUNDS
-    if contender == PAPER_TOKENS:
-        return TOKENS.model_copy(update={"min": low, "max": high})
+    if contender == PAPER_TOKENS:  # fewer tokens than CONTEXT hold no sequence
+        return TOKENS.model_copy(update={"min": max(low, CONTEXT), "max": high})
     if contender == PAPER_SEQUENCES:  # the smallest of its sizes is larger than FIRST_SIZE
         return TOKENS.model_copy(update={"unit": "samples", "batch": low, "min": low, "max": high})
     return TOKENS

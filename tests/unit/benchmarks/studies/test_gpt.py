@@ -95,7 +95,7 @@ def test_both_readings_of_the_papers_space(tmp_path: Path) -> None:
     """Its bounds count tokens or sequences; the rate is that of `lr_rule` at the first sizes of either."""
     found = {cell.name.contender: cell.config for cell in cells(True, tmp_path)}
     tokens, sequences = found[PAPER_TOKENS], found[PAPER_SEQUENCES]
-    assert (tokens.batch.unit, tokens.batch.min, tokens.batch.max) == ("tokens", 32, 1024)
+    assert (tokens.batch.unit, tokens.batch.min, tokens.batch.max) == ("tokens", CONTEXT, 1024)
     assert (sequences.batch.unit, sequences.batch.min, sequences.batch.max) == ("samples", 32, 1024)
     assert tokens.initial_sizes() == (FIRST_SIZE,) * 8 and sequences.initial_sizes() == (32,) * 8
     factors = [float(one.command[one.command.index("--lr-factor") + 1]) for one in (tokens, sequences)]
