@@ -107,6 +107,7 @@ def test_an_event_has_its_effect_when_a_sum_shows_it(tmp_path: Path) -> None:
     assert (event.effect_s, event.iteration, members.awaited) == (2.0, 2, {})
     tell(tmp_path, 0, 3, [0, 2], 99.0)  # too late to count
     tell(tmp_path, 2, 2, [0, 2], 13.7)
+    tell(tmp_path, 1, 1, [0, 1, 2], 15.0)  # of the one that goes
     members.look()
     measure_pauses([event], members.told)
     assert event.pause_s == 86.0, "it began within a second of the effect"
