@@ -25,11 +25,13 @@ optimizer = torch.optim.SGD(model.parameters(), lr={RATE}, momentum=0.9)
 TRAIN = (
     MODEL
     + f"""\
-import json
+import json, os, signal
 import dynamix_ps.torch as dynamix
 run = dynamix.attach(model, optimizer, data)
-sums = open(f"sums-{{run.rank}}.jsonl", "w", buffering=1)
+sums = open(f"sums-{{run.rank}}-from-{{run.iteration}}.jsonl", "w", buffering=1)
 for inputs, targets in run.batches(epochs={EPOCHS}):
+    if str(run.iteration) == os.environ.get("KILLED_AT") and run.rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
     optimizer.zero_grad()
     run.backward(torch.nn.functional.cross_entropy(model(inputs), targets))
     optimizer.step()
@@ -77,7 +79,7 @@ def test_workers_choose_their_own_sizes_and_come_to_the_result_of_one_process(tm
     output, _ = job.communicate(timeout=200)
     assert job.returncode == 0, output
 
-    written = [(tmp_path / f"sums-{rank}.jsonl").read_text() for rank in range(3)]
+    written = [(tmp_path / f"sums-{rank}-from-0.jsonl").read_text() for rank in range(3)]
     assert written[0] == written[1] == written[2], "the same sizes in the same iterations"
     sums = [json.loads(line) for line in written[0].splitlines()]
     plans = [tuple(one["plan"]) for one in sums]
@@ -92,3 +94,35 @@ def test_workers_choose_their_own_sizes_and_come_to_the_result_of_one_process(tm
     assert not (folder.path / "arbitrator" / "journal.jsonl").exists(), "nobody decides for all"
     assert not (folder.path / "arbitrator" / "watch.jsonl").exists(), "and nobody is started for it"
     assert_nothing_left(run_id_in(folder.path.name))
+
+
+@pytest.mark.timeout(300)
+def test_a_lost_worker_ends_the_job_by_name_and_a_resumed_one_chooses_sizes_again(tmp_path: Path) -> None:
+    """Nobody but the launcher is there to see the loss. The actors begin anew at the sizes of the checkpoint."""
+    saved, killed = 30, 47
+    text = CLUSTER.replace("COMM", "gloo") + f"checkpoint_every: {saved}\n"
+    (tmp_path / "cluster.yaml").write_text(text)
+    (tmp_path / "train.py").write_text(TRAIN)
+    train = ("--", "python", "train.py")
+    first = dynamix("launch", "-c", "cluster.yaml", *train, cwd=tmp_path, KILLED_AT=str(killed))
+    output, _ = first.communicate(timeout=120)
+    assert first.returncode != 0
+    assert f"worker-1 was killed by SIGKILL at iteration {killed}" in output
+    before = RunFolder((tmp_path / "runs" / "latest").resolve())
+    assert_nothing_left(run_id_in(before.path.name))
+
+    again = dynamix(
+        "launch", "-c", "cluster.yaml", "--resume", str(before.path / "checkpoints" / "last.pt"), *train, cwd=tmp_path
+    )
+    output, _ = again.communicate(timeout=150)
+    assert again.returncode == 0, output
+    steps = [
+        [json.loads(line) for line in (tmp_path / f"sums-0-from-{begin}.jsonl").read_text().splitlines()]
+        for begin in (0, saved)
+    ]
+    assert steps[1][0]["plan"] == steps[0][saved]["plan"], "it goes on with the sizes of the checkpoint"
+    assert len({tuple(one["plan"]) for one in steps[1]}) > 2, "and changes them"
+    expected = replayed(steps[0][:saved] + steps[1])
+    for found, wanted in zip(torch.load(tmp_path / "weights-2.pt"), expected, strict=True):
+        assert torch.allclose(found, wanted, rtol=1e-9, atol=1e-12)
+    assert_nothing_left(run_id_in((tmp_path / "runs" / "latest").resolve().name))
