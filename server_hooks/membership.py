@@ -14,16 +14,7 @@ from dynamix_ps.comm.plane import ServerPlane
 from dynamix_ps.config import variables
 from dynamix_ps.config.load import load_config
 from dynamix_ps.errors import PeerLostError, UsageError
-from dynamix_ps.membership.messages import (
-    Fence,
-    Fenced,
-    FromCoordinator,
-    Process,
-    Processes,
-    Refused,
-    ToCoordinator,
-    Waiting,
-)
+from dynamix_ps.membership.messages import Fence, Fenced, FromCoordinator, Process, Processes, Refused, ToCoordinator
 from dynamix_ps.rpc.access import ArbitratorAccess
 from dynamix_ps.rpc.encryption import certificates_for
 from dynamix_ps.rpc.member import Member
@@ -52,7 +43,6 @@ class ServerMember:
         self._replaced = replaced or _end
         self._generation = 0
         self._workers: Processes = frozenset()  # that may push, by the newest fence
-        self._waiting: Processes = frozenset()  # as told last
         self._closing = threading.Event()
         self._member = Member(access, process, self._act)
         self._watch = threading.Thread(target=self._watch_losses, name="dynamix-losses", daemon=True)
@@ -73,7 +63,8 @@ class ServerMember:
             loss = self._plane.next_loss(min(_LOOK_S, self._lease_s / _LOOKS_PER_LEASE))
             if loss is not None and loss.kind == "worker":
                 self._suspect(loss.rank)
-            self._tell_silent()
+            silent = self._plane.silent(self._lease_s)
+            self._member.waits(frozenset(worker for worker in self._workers if worker.slot in silent))
 
     def _suspect(self, slot: int) -> None:
         """The worker in this slot, unless its loss is decided already: then another one may come in its place."""
@@ -82,14 +73,6 @@ class ServerMember:
         for worker in self._workers:
             if worker.slot == slot:
                 self._member.suspect("worker", slot, worker.incarnation)
-
-    def _tell_silent(self) -> None:
-        """Tell for whom others wait here in vain; again and again, as a message may be lost with its connection."""
-        silent = self._plane.silent(self._lease_s)
-        waiting = frozenset(worker for worker in self._workers if worker.slot in silent)
-        if waiting or self._waiting:
-            self._waiting = waiting
-            self._member.tell(Waiting(waiting))
 
     def _act(self, message: FromCoordinator) -> Iterable[ToCoordinator]:
         match message:

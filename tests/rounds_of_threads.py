@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 
@@ -28,6 +28,10 @@ class _Plane:
 
     def __init__(self) -> None:
         self.losses: queue.SimpleQueue[Lost] = queue.SimpleQueue()
+        self.missed: frozenset[int] = frozenset()  # ranks of those that do not answer
+
+    def silent(self, quiet_s: float) -> frozenset[int]:
+        return self.missed
 
     def next_loss(self, timeout_s: float) -> Lost | None:
         try:
@@ -44,7 +48,6 @@ class SumServer(_Plane):
         self.mu = threading.Lock()
         self.sums: dict[tuple[int, int], _Sum] = {}  # by round and key
         self.generation, self.first_round = 0, 0
-        self.missed: frozenset[int] = frozenset()  # ranks of those that do not answer
         self.last: tuple[int, frozenset[int]] | None = None  # the round whose answers only these get, before it dies
         self.dead = False
 
@@ -74,9 +77,6 @@ class SumServer(_Plane):
             self.generation, self.first_round = generation, round_number
             self.sums = {place: one for place, one in self.sums.items() if place[0] < round_number}
 
-    def silent(self, quiet_s: float) -> frozenset[int]:
-        return self.missed
-
 
 class RoundWorker(_Plane):
     """A worker that trains `rounds` rounds in a thread, one round after the other, unless it dies.
@@ -87,6 +87,8 @@ class RoundWorker(_Plane):
         before: called in its thread with the number of every round, before its pushes.
         after: the same after a round. Returns whether it goes on; otherwise it has left.
     """
+
+    address = ""
 
     def __init__(
         self,
@@ -132,8 +134,12 @@ class RoundWorker(_Plane):
         with self._changed:
             return frozenset(self._places[key] for key in self._pushed if key not in self._answers)
 
+    def meet(self, addresses: Mapping[int, str]) -> None:
+        self.others = frozenset(addresses)
+
     def resume(self, generation: int, round_number: int, contributions: int, lost_servers: Collection[int]) -> None:
         with self._changed:
+            assert len(self.others) == contributions
             assert self._frozen and generation > self._generation and round_number - self.done in (0, 1)
             self._generation, self._first_round = generation, round_number
             self._expected, self._frozen = contributions, False
@@ -159,6 +165,9 @@ class RoundWorker(_Plane):
         with self._changed:
             assert not self._pushed, "between two rounds"
             self._expected = contributions
+
+    def depart(self, over: Callable[[], bool]) -> bool:
+        return True
 
     def enter(self, generation: int, round_number: int, contributions: int, lost_servers: Collection[int]) -> None:
         with self._changed:

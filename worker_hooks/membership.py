@@ -28,6 +28,7 @@ from dynamix_ps.membership.messages import (
     Refused,
     Resume,
     Status,
+    Suspect,
     ToCoordinator,
 )
 from dynamix_ps.rpc.access import ArbitratorAccess
@@ -35,7 +36,8 @@ from dynamix_ps.rpc.member import Member
 from worker_hooks.failure import end_beside_training
 
 logger = logging.getLogger("dynamix")
-_LOOK_S = 0.5  # a thread that waits for losses sees so often whether it is to end
+_LOOK_S = 0.5  # a thread that waits for losses sees so often whether it is to end, and whether workers are silent
+_LOOKS_PER_LEASE = 10  # at least
 _AGAIN = "it must be started again"
 _LAST_ANSWERS_S = 1.0  # what a lost server has sent may be on its way for so long
 
@@ -62,7 +64,7 @@ class WorkerMember:
         replaced: Callable[[str], None] | None = None,
         late: bool = False,
     ) -> None:
-        self._plane, self._process = plane, process
+        self._plane, self._process, self._lease_s = plane, process, access.timeouts.lease_s
         self._asked, self._replaced = asked, replaced or _end
         self._mu = threading.Lock()  # of all below, and so that the plane is told of it in one order
         self._generation = self._frozen = 0  # newest decision, and newest change for which it has named its round
@@ -73,6 +75,9 @@ class WorkerMember:
         self._refused: Processes = frozenset()  # newcomers that had no state at a decision
         self._entries: dict[int, Process] = {}  # by version, all that were ever offered
         self._answers_due_s = math.inf  # monotonic: then nothing of the lost servers is on its way any more
+        self._named: int | None = None  # the round that it has named last
+        self._passed = False  # it has left, and the others are in a change
+        self._departing = False
         self._closing = threading.Event()
         self._member = Member(access, process, self._act)
         self._watch = threading.Thread(target=self._watch_losses, name="dynamix-losses", daemon=True)
@@ -94,7 +99,8 @@ class WorkerMember:
         """
         with self._mu:
             self._left.update(slots)
-            self._plane.expect(len(self._present()))
+            if self._process.slot not in slots:
+                self._expect()
 
     def suspect(self, process: Process) -> None:
         """It cannot be reached. Never blocks."""
@@ -114,7 +120,7 @@ class WorkerMember:
             for one in entering:
                 self._planned[one.slot] = one
                 self._left.discard(one.slot)
-            self._plane.expect(len(self._present()))
+            self._expect()
             return self._present(), self._generation
 
     def begin(self, planned: Collection[Process], generation: int, round_number: int) -> None:
@@ -134,6 +140,11 @@ class WorkerMember:
         """The workers that are in the coming round."""
         return [one for slot, one in self._planned.items() if slot not in self._left and one not in self._gone]
 
+    def _expect(self) -> None:
+        """Those that are in the coming round make it."""
+        self._plane.meet({one.slot: one.address for one in self._present()})
+        self._plane.expect(len(self._present()))
+
     def _lost_servers(self) -> frozenset[int]:
         return frozenset(one.slot for one in self._gone if one.role == "server")
 
@@ -143,24 +154,34 @@ class WorkerMember:
             return self._plane.unanswered() & self._lost_servers()
 
     def close(self) -> None:
-        """All others have this worker's last sum: leave them. Waits a few seconds at most."""
-        if self._closing.is_set():
+        """This worker's last round is complete: leave the others when they have it, too. Waits some seconds at most."""
+        if self._departing:
             return
+        self._departing = True
+        # Others that are behind may count on it after such a decision. They learn that it is gone by another one.
+        counted_on = self._process.slot in self._left and self._named == self._plane.status().first_incomplete
+        departed = self._plane.depart(lambda: self._passed or counted_on)  # still a member, whom they hear
+        last = Suspect(self._process) if counted_on and not departed else Leave()
         self._closing.set()
-        self._member.close(None if self._late else Leave())
+        self._member.close(None if self._late else last)
         self._watch.join(2 * _LOOK_S)
 
     def _watch_losses(self) -> None:
         while not self._closing.is_set():
-            loss = self._plane.next_loss(_LOOK_S)
+            loss = self._plane.next_loss(min(_LOOK_S, self._lease_s / _LOOKS_PER_LEASE))
             if loss is not None and loss.kind in ("worker", "server"):
                 self._member.suspect(loss.kind, loss.rank)
             if time.monotonic() >= self._answers_due_s and (lacking := self._lacking()):
                 names = ", ".join(map(str, sorted(lacking)))
                 self._replaced(f"it lacks part of a sum that only server {names} had, which is lost")
+            silent = self._plane.silent(self._lease_s)
+            with self._mu:
+                waited_for = frozenset(one for one in self._present() if one.slot in silent)
+            self._member.waits(waited_for)
 
     def _act(self, message: FromCoordinator) -> Iterable[ToCoordinator]:
         if self._process.slot in self._left and isinstance(message, Freeze | Resume):
+            self._passed = True
             return []  # the others are beyond its last round; that it leaves is told next
         match message:
             case Freeze(generation):
@@ -180,7 +201,8 @@ class WorkerMember:
         """The first incomplete round, which none completes from now on; none before this worker has the state."""
         with self._mu:
             self._frozen = max(self._frozen, generation)
-            return None if self._late else self._plane.freeze().first_incomplete
+            self._named = None if self._late else self._plane.freeze().first_incomplete
+            return self._named
 
     def _resume(self, resume: Resume) -> None:
         """Sums go on with those that are left. A number of a server that was lost is not used again.
@@ -197,6 +219,7 @@ class WorkerMember:
             self._refused |= resume.without_state
             self._generation, self._gone = resume.generation, resume.gone | self._refused
             if not self._late:
+                self._plane.meet({one.slot: one.address for one in self._present()})
                 self._plane.resume(resume.generation, resume.first_round, len(self._present()), self._lost_servers())
             if self._lost_servers() > lost_before:
                 self._answers_due_s = time.monotonic() + _LAST_ANSWERS_S

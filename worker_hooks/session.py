@@ -148,7 +148,11 @@ class Session:
             self._reporter.connect(access, me, self.settings.bounds or ())
             if self.comm.elastic is not None and self.comm.name not in _members:
                 _members[self.comm.name] = become_member(
-                    access, self._process(), self.comm.elastic, self.workers.count, TERMINATION.leave
+                    access,
+                    self._process(self.comm.elastic.address),
+                    self.comm.elastic,
+                    self.workers.count,
+                    TERMINATION.leave,
                 )
         else:
             self.reporter.event("degraded", what="arbitrator", detail="no address given; batch sizes stay as they are")

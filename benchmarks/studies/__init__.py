@@ -82,6 +82,7 @@ Shared:
     membership_training  its training, whose state is its history
     membership_faults   faults at random moments
     membership_points   faults at every point of a round, alone and in pairs
+    membership_ring     a worker of a ring, which has no servers
     membership_rules    rules of membership, each switched off
     stigmergy_page      figures, tables and picture of that study
     trainings           trained policies, and their times relative to the best rival

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 
 from benchmarks.studies.membership_faults import disturbances
 from benchmarks.studies.membership_points import all_points, run_points
+from benchmarks.studies.membership_ring import RingWorker
 from benchmarks.studies.membership_rules import RULES
 from benchmarks.studies.membership_world import Job, Violation, World
 from dynamix_ps.membership.round_in_flight import ProtocolError
@@ -59,6 +60,11 @@ CASES = tuple(
             Job(5, 2, rounds=12, prefetch=prefetch),
             {"kill worker": 2, "kill server": 1, "leave": 2, "join": 2, "join server": 1, "restart": 2}
             | {"partition": 1, "heal": 1, "reconnect": 2, "slow answers": 2},
+        ),
+        (Job(4, 0, rounds=8, prefetch=prefetch, worker_class=RingWorker), {"kill worker": 3}),
+        (
+            Job(5, 0, rounds=10, prefetch=prefetch, worker_class=RingWorker),
+            {"kill worker": 3, "restart": 2, "reconnect": 2, "partition": 1, "heal": 1},
         ),
     )
 )

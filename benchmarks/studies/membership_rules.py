@@ -7,6 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from benchmarks.studies.membership_ring import (
+    RingWithoutFreeze,
+    RingWithoutGenerations,
+    RingWithoutKeptSums,
+    RingWorker,
+)
 from benchmarks.studies.membership_world import Job
 from dynamix_ps.membership.coordinator import Coordinator
 from dynamix_ps.membership.data_messages import Answer
@@ -86,6 +92,12 @@ class Rule:
         return dataclasses.replace(self.job, **self.off)
 
 
+_OF_A_RING: tuple[tuple[str, Mapping[str, Any]], ...] = (
+    ("freeze", {"worker_class": RingWithoutFreeze}),
+    ("generations", {"worker_class": RingWithoutGenerations}),
+    ("kept sums", {"worker_class": RingWithoutKeptSums}),
+    ("largest round", {"coordinator_class": SmallestRound}),
+)
 RULES = (
     Rule("freeze", {"worker_class": WithoutFreeze}, {"kill worker": 1}, Job(3, 2)),
     Rule("generations", {"worker_class": WithoutGenerations}, {"kill worker": 1}, Job(3, 2)),
@@ -105,4 +117,8 @@ RULES = (
         Job(4, 2),
     ),
     Rule("never again", {"worker_class": LostMayEnter}, {"join": 1, "kill worker": 1}, Job(3, 2)),
+    *(
+        Rule(f"{name} of a ring", off, {"kill worker": 2}, Job(4, 0, worker_class=RingWorker))
+        for name, off in _OF_A_RING
+    ),
 )

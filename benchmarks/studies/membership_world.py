@@ -230,7 +230,8 @@ class World:
             self._close(process)
 
     def _close(self, process: Process) -> None:
-        others: Mapping[Process, Any] = self.servers if process.role == "worker" else self.workers
+        is_peer = process.role == "server" or not self.job.servers  # of a ring, workers are connected with each other
+        others: Mapping[Process, Any] = self.workers if is_peer else self.servers
         self.network.send(process, [(other, CLOSED) for other in others if self.alive(other)])
 
     def restart_coordinator(self) -> None:

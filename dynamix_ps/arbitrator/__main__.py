@@ -160,11 +160,10 @@ def _coordination(settings: Settings, arbitrator: Arbitrator, journal: Journal) 
     config = settings.config
     if config.elastic.min_workers is None:
         return None
-    n_workers, n_servers = len(config.cluster.workers), settings.n_servers
-    assert n_servers or config.cluster.servers is not None, "DMLC_NUM_SERVER tells where the cluster file does not"
+    n_workers = len(config.cluster.workers)
     limits = MembershipSettings(
         workers=n_workers,
-        servers=n_servers or len(config.cluster.servers or ()),
+        servers=_number_of_servers(settings),
         min_workers=config.elastic.min_workers,
         max_workers=n_workers,
         lease_s=config.timeouts.lease_s,
@@ -172,6 +171,16 @@ def _coordination(settings: Settings, arbitrator: Arbitrator, journal: Journal) 
     file = JournalFile(settings.folder.membership_file)
     coordinator = Coordinator(limits, file.records)
     return Coordination(coordinator, file, journal, arbitrator.lose)
+
+
+def _number_of_servers(settings: Settings) -> int:
+    """0 for a ring."""
+    config = settings.config
+    if not config.data_plane.has_servers:
+        return 0
+    number = settings.n_servers or len(config.cluster.servers or ())
+    assert number, "DMLC_NUM_SERVER tells where the cluster file does not"
+    return number
 
 
 def _exporter(config: Config, run_name: str, journal: Journal) -> Exporter | None:

@@ -5,6 +5,9 @@ In reading order:
     base               Comm: the interface, sums of flat buffers over all workers
     local              one worker, no network
     torch_buffers      what data planes for torch share: buffers are torch tensors
+    ring_group         a ring over gloo for one generation of its members
+    store_watch        whether the processes of a ring live, by their stores
+    elastic_ring       its sums, which go on when a worker is lost
     gloo               ring all-reduce by torch.distributed
     byteps             what BytePS's plugins for all frameworks share
     device_buffers     buffers on a GPU: copied to the host, summed there, copied back

@@ -89,6 +89,8 @@ class ElasticWorker:
         shares: tells the part of all bytes that each server sums, (S,); the same on all workers.
     """
 
+    address = ""
+
     def __init__(self, exchange: Exchange, shares: Callable[[], NDArray[np.float64]]) -> None:
         self._exchange, self._shares = exchange, shares
 
@@ -99,6 +101,9 @@ class ElasticWorker:
 
     def status(self) -> Status:
         return Status(*self._exchange.status())
+
+    def meet(self, addresses: Mapping[int, str]) -> None:
+        """Nothing: servers know the workers."""
 
     def resume(self, generation: int, round_number: int, contributions: int, lost_servers: Collection[int]) -> None:
         """Go on with the members of `generation`, of which there are so many, without all servers that were ever lost.
@@ -124,6 +129,14 @@ class ElasticWorker:
         For the thread that trains, between two rounds.
         """
         self._exchange.expect(contributions)
+
+    def depart(self, over: Callable[[], bool]) -> bool:
+        """True: the sums that others need are at the servers."""
+        return True
+
+    def silent(self, quiet_s: float) -> frozenset[int]:
+        """Nobody: servers know for whom a sum waits."""
+        return frozenset()
 
     def enter(self, generation: int, round_number: int, contributions: int, lost_servers: Collection[int]) -> None:
         """Begin with this round, in which the others are, of so many members, without the servers ever lost.

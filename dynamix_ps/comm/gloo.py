@@ -16,9 +16,12 @@ import psutil
 
 from dynamix_ps.addresses import host_port
 from dynamix_ps.comm.base import interruptible
+from dynamix_ps.comm.elastic import is_elastic
+from dynamix_ps.comm.elastic_ring import ElasticRing
+from dynamix_ps.comm.ring_group import RingGroup, open_store
 from dynamix_ps.comm.role_environment import RoleSettings, read_role
 from dynamix_ps.comm.torch_buffers import TorchBuffers
-from dynamix_ps.errors import EnvironmentNotReady, PeerLostError
+from dynamix_ps.errors import EnvironmentNotReady, PeerLostError, TrainingError
 
 _PATIENCE = timedelta(days=7)  # of the library; the hook notices a stall itself
 _INTERFACE = "GLOO_SOCKET_IFNAME"
@@ -27,9 +30,14 @@ _NCCL_POLL_S = 1e-4
 
 
 class GlooComm(TorchBuffers):
-    """Sums GPU tensors too where torch has NCCL."""
+    """Sums GPU tensors too where torch has NCCL, but not in a run that goes on without lost workers.
+
+    Attributes:
+        elastic: how a control thread brings the sums over the loss of a worker; None: this run ends with a worker.
+    """
 
     name = "gloo"
+    elastic: ElasticRing | None = None
 
     def init(self) -> None:
         """Join the other workers.
@@ -49,7 +57,7 @@ class GlooComm(TorchBuffers):
                 "the script uses torch.distributed already, and comm: gloo needs it; "
                 "leave init_process_group() and DistributedDataParallel out of the script"
             )
-        with_gpu = torch.cuda.is_available() and dist.is_nccl_available()
+        with_gpu = torch.cuda.is_available() and dist.is_nccl_available() and not is_elastic()
         self._dist = dist
         self._devices = {"cpu", "cuda"} if with_gpu else {"cpu"}
         self._learn_types()
@@ -61,6 +69,9 @@ class GlooComm(TorchBuffers):
         if (interface := _interface(os.environ.get("DMLC_NODE_HOST", ""))) is not None:
             os.environ.setdefault(_INTERFACE, interface)
         self.rank, self.size = role.worker_id, role.workers
+        if is_elastic():
+            self.elastic = self._elastic_ring(role)
+            return
         excepthook = sys.excepthook  # torch puts one around it that keeps back what is printed until it returns
         interruptible(
             lambda: dist.init_process_group(
@@ -73,11 +84,31 @@ class GlooComm(TorchBuffers):
         )
         sys.excepthook = excepthook
 
+    def _elastic_ring(self, role: RoleSettings) -> ElasticRing:
+        made: list[RingGroup] = []
+        self._meeting, address = open_store(_own_host(role), _listen)
+
+        def make() -> None:
+            self._first_meeting = _store(role, self._dist.TCPStore)
+            made.append(RingGroup(self._first_meeting, self.rank, self.size, _PATIENCE))
+
+        interruptible(make)
+        return ElasticRing(self.rank, made[0], address)
+
     def declare(self, name: str, rounded: int = 0) -> None:
         """Does nothing: a ring matches buffers by their order."""
 
     def push_pull(self, name: str, buffer: Any, begin: int = 0) -> int:
         """Raises ValueError for a buffer that cannot be summed."""
+        if self.elastic is not None:
+            if buffer.device.type != "cpu":
+                raise TrainingError(
+                    f"{name} is on {buffer.device.type}, and elastic.min_workers with comm: gloo needs gradients on "
+                    "the CPU: NCCL cannot go on without a lost worker.\nNext: keep the model on the CPU, or remove "
+                    "elastic.min_workers"
+                )
+            self._check(name, buffer)
+            return self.elastic.push_pull(name, buffer, begin)
         self._check(name, buffer)
         sent = self._without_beginning(buffer, begin)
         self._started += 1
@@ -89,6 +120,8 @@ class GlooComm(TorchBuffers):
 
     def _wait(self, handle: int, timeout_s: float) -> bool:
         """Raises PeerLostError when another worker is gone."""
+        if self.elastic is not None:
+            return self.elastic.wait(handle, timeout_s)
         work = self._works[handle]
         try:
             if handle not in self._on_gpu:
@@ -120,13 +153,15 @@ class GlooComm(TorchBuffers):
         return f"torch {torch.__version__}"
 
     def shutdown(self) -> None:
-        """Waits until all workers shut down."""
+        """Waits until all workers shut down, unless the run goes on without those that are lost."""
+        if self.elastic is not None:
+            return self.elastic.close()
 
         def leave() -> None:
             self._dist.barrier()
             self._dist.destroy_process_group()
 
-        interruptible(leave)
+        return interruptible(leave)
 
 
 def _completes(work: Any, timeout_s: float) -> bool:
@@ -147,8 +182,12 @@ def _store(role: RoleSettings, store_class: Any) -> Any:
     place = (role.root_host, role.root_port, role.workers)
     if role.worker_id != 0:
         return store_class(*place, is_master=False, timeout=_PATIENCE)
-    listener = _listen(os.environ.get("DMLC_NODE_HOST") or role.root_host, role.root_port)
+    listener = _listen(_own_host(role), role.root_port)
     return store_class(*place, is_master=True, timeout=_PATIENCE, master_listen_fd=listener.detach())
+
+
+def _own_host(role: RoleSettings) -> str:
+    return os.environ.get("DMLC_NODE_HOST") or role.root_host
 
 
 def _listen(host: str, port: int) -> socket.socket:
@@ -160,8 +199,8 @@ def _listen(host: str, port: int) -> socket.socket:
         listener.listen(socket.SOMAXCONN)
     except OSError as error:
         raise EnvironmentNotReady(
-            f"worker 0 cannot listen on {host_port(host, port)}: {error.strerror}; DMLC_NODE_HOST, or else "
-            "DMLC_PS_ROOT_URI, must be an address of its machine, and DMLC_PS_ROOT_PORT a free port"
+            f"this worker cannot listen on {host_port(host, port)}: {error.strerror}; DMLC_NODE_HOST, or else "
+            "DMLC_PS_ROOT_URI, must be an address of its machine, and DMLC_PS_ROOT_PORT a free port of rank 0's"
         ) from error
     return listener
 

@@ -1,11 +1,12 @@
 """What the control plane needs of a data plane that goes on when a worker or a server is lost.
 
-A thread beside training, or beside a server, calls these. `comm/elastic.py` has both for BytePS.
+A thread beside training, or beside a server, calls these. `comm/elastic.py` has both for BytePS,
+`comm/elastic_ring.py` that of a worker for a ring.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Protocol
 
 
@@ -37,9 +38,22 @@ class Plane(Protocol):
         """The next role that this one has lost; None: there is none within `timeout_s`. Sleeps without the GIL."""
         ...
 
+    def silent(self, quiet_s: float) -> frozenset[int]:
+        """Workers for whose part others wait, and that give no sign of life for `quiet_s`. Call it more often."""
+        ...
+
 
 class WorkerPlane(Plane, Protocol):
     """The sums of a worker."""
+
+    @property
+    def address(self) -> str:
+        """Where others find what they need of this worker to go on; empty: they need nothing."""
+        ...
+
+    def meet(self, addresses: Mapping[int, str]) -> None:
+        """With whom it goes on at the next `resume` or `expect`, itself included: the `address` of each by rank."""
+        ...
 
     def freeze(self) -> Progress:
         """No round completes from now on, until `resume`."""
@@ -64,6 +78,13 @@ class WorkerPlane(Plane, Protocol):
         """From the next round on so many workers contribute. Called between two rounds."""
         ...
 
+    def depart(self, over: Callable[[], bool]) -> bool:
+        """This worker has completed its last round: wait until no other one needs it for theirs, or until it is `over`.
+
+        Returns whether no other one does. Waits a few seconds at most.
+        """
+        ...
+
     def enter(self, generation: int, round_number: int, contributions: int, lost_servers: Collection[int]) -> None:
         """The first round of a worker that comes late, of so many workers. Called before its first push."""
         ...
@@ -74,8 +95,4 @@ class ServerPlane(Plane, Protocol):
 
     def fence(self, generation: int, round_number: int) -> None:
         """From `round_number` on, only `generation` and later ones count. What is there of these rounds is dropped."""
-        ...
-
-    def silent(self, quiet_s: float) -> frozenset[int]:
-        """Workers for whose part others wait, and that give no sign of life for `quiet_s`. Call it more often."""
         ...

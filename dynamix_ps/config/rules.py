@@ -188,9 +188,12 @@ def _elastic(config: Config) -> Iterator[Finding]:
     workers = len(config.cluster.workers)
     if least > workers:
         yield Finding(path, f"must not exceed the number of workers, {workers}", least, (_COUNT,))
-    if not config.data_plane.has_servers:
-        message = "needs comm: byteps, whose servers make a sum anew for those that are left; remove it"
+    if not config.data_plane.uses_network:
+        message = "needs comm: byteps or gloo, with several workers; remove it"
         yield Finding(path, message, least, (("comm",),))
+    if config.elastic.restarts and not config.data_plane.has_servers:
+        message = "needs comm: byteps, over which a worker can enter; remove it"
+        yield Finding(("elastic", "restarts"), message, config.elastic.restarts, (("comm",),))
     if config.mode == "off":
         message = "needs an arbitrator, which mode: off does without; use mode: adapt, or observe"
         yield Finding(path, message, least, (("mode",),))

@@ -403,7 +403,7 @@ class Elastic(_Section):
     `global`: the global batch, which the workers that are there share. `local`: what a worker has of it on average.
     """
     min_workers: Annotated[Annotated[int, Field(ge=1, le=1024)] | None, Field(examples=[3])] = None
-    """A worker that is lost while training runs does not end the job as long as so many are left (BytePS).
+    """A worker that is lost while training runs does not end the job as long as so many are left (not with `local`).
 
     The others finish the iteration at hand without it, and take over its samples. Workers may also leave on notice, as
     long as so many stay. Nor does a lost server end the job, as long as another one is left. Unset: whoever is lost
@@ -412,7 +412,7 @@ class Elastic(_Section):
     restarts: Annotated[int, Field(ge=0, le=1000)] = 0
     """How often a worker that is lost is started again, each one, as long as `min_workers` are left.
 
-    It prepares while the others train, and enters with their state. They wait for its copy.
+    It prepares while the others train, and enters with their state. They wait for its copy. BytePS alone.
     """
 
 

@@ -124,8 +124,8 @@ VARIABLES: tuple[Variable, ...] = (
     ),
     _of_run(
         ELASTIC,
-        "1: sums over BytePS outlive a lost worker or server, and use no shared memory. The same for all roles.",
-        f"comm.elastic, {_BYTEPS} as built here",
+        "1: sums outlive a lost worker or server; those over BytePS use no shared memory then. The same for all roles.",
+        f"comm.elastic, comm.gloo, {_BYTEPS} as built here",
     ),
     _of_run(
         STARTS,

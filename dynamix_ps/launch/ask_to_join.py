@@ -61,6 +61,8 @@ def _ask(folder: RunFolder, rank: int) -> None:
 
 def _check(folder: RunFolder, rank: int, config: Config) -> None:
     phase = check_goes_on(folder, rank, config)
+    if not config.data_plane.has_servers:
+        raise UsageError(f"{folder.path}: workers enter over comm: byteps alone, and this run has comm: {config.comm}")
     if phase not in ("left", "lost"):
         raise UsageError(f"worker {rank}: it is there ({phase})")
 

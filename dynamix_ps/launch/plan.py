@@ -166,10 +166,10 @@ def _common_env(config: Config, place: RunPlace, environ: Mapping[str, str], pyt
         added["BYTEPS_FORCE_DISTRIBUTED"] = "1"  # otherwise a single worker ignores scheduler and server
         # A sum must not use up the quota of a worker whose speed is emulated.
         added[variables.HOST_SUM] = "server" if place.speeds_emulated else "workers"
-        if config.elastic.min_workers is not None:
-            added[variables.ELASTIC] = "1"
         if variables.SHARED_MEMORY in config.env:  # servers must know it too
             added[variables.SHARED_MEMORY] = config.env[variables.SHARED_MEMORY]
+    if config.elastic.min_workers is not None:
+        added[variables.ELASTIC] = "1"
     if place.probe is not None:
         added[variables.PROBE] = place.probe
     if config.has_arbitrator:

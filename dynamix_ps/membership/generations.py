@@ -26,7 +26,7 @@ class Settings:
     """Of one job."""
 
     workers: int  # that it starts with
-    servers: int
+    servers: int  # 0: a ring, which has none
     min_workers: int = 1
     max_workers: int = 1024  # slots
     confirm_s: float = 0.5  # a closed connection that one process has seen is a loss after this time
@@ -90,7 +90,7 @@ class Generations:
         rounds = change.rounds(members.founders)
         if not rounds:
             return self._end("no worker is left that has the state of the training")
-        if len(members.workers) < self.settings.min_workers or not members.servers:
+        if len(members.workers) < self.settings.min_workers or (self.settings.servers and not members.servers):
             if self._short_since_s is None:
                 self._short_since_s = now_s
             if now_s - self._short_since_s > self.settings.join_wait_s:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import grpc
 
-from dynamix_ps.membership.messages import FromCoordinator, Process, Suspect, ToCoordinator
+from dynamix_ps.membership.messages import FromCoordinator, Process, Processes, Suspect, ToCoordinator, Waiting
 from dynamix_ps.rpc import arbitrator_pb2 as pb
 from dynamix_ps.rpc.access import ArbitratorAccess
 from dynamix_ps.rpc.backoff import backoff_s
@@ -44,6 +44,7 @@ class Member:
     ) -> None:
         self._access, self._process, self._act = access, process, act
         self._pid = os.getpid()
+        self._waiting: Processes = frozenset()  # as told last
         self._lock = threading.Lock()  # of the two below
         self._outgoing: _Outgoing = queue.SimpleQueue()
         self._suspicions: list[Suspect] = []
@@ -63,6 +64,12 @@ class Member:
         with self._lock:
             self._suspicions.append(suspicion)
             self._outgoing.put(suspicion)
+
+    def waits(self, processes: Processes) -> None:
+        """Somebody waits here for these in vain. To be called again and again: a message may be lost."""
+        if processes or self._waiting:
+            self._waiting = processes
+            self.tell(Waiting(processes))
 
     def tell(self, message: ToCoordinator) -> None:
         """Tell it once. Never blocks."""

@@ -75,12 +75,14 @@ class Story:
     min_workers: int = 2
     keys: str = ""
     servers: int = 2
+    comm: str = "byteps"
 
     def launch(self) -> Any:
         """Start it: a process with its output in one stream."""
         workers = ", ".join(["{batch: 6}"] * WORKERS)
+        servers = f"wire: {self.wire}, servers: {self.servers}, " if self.comm == "byteps" else ""
         (self.folder / "cluster.yaml").write_text(
-            f"name: t\nrun_dir: runs\ncluster: {{wire: {self.wire}, servers: {self.servers}, workers: [{workers}]}}\n"
+            f"name: t\nrun_dir: runs\ncomm: {self.comm}\ncluster: {{{servers}workers: [{workers}]}}\n"
             f"batch: {{min: 2, max: 64}}\nwindow: 5\nlr_rule: linear\nelastic: {{min_workers: {self.min_workers}}}\n"
             f"metrics: {{network: 'off', tensorboard: false}}\n{self.keys}"
         )

@@ -1,4 +1,4 @@
-"""Workers leave a job over BytePS on notice, and the others go on to the result of one process, without a pause."""
+"""Workers leave a job on notice, and the others go on to the result of one process."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from dynamix_ps.run_record.run_folder import RunFolder
-from tests.integration.test_lost_workers import CLUSTER, EPOCHS, MODEL, SAMPLES, replayed
+from tests.integration.test_lost_workers import EPOCHS, MODEL, SAMPLES, cluster, replayed
 from tests.launching import assert_nothing_left, dynamix, run_id_in, wait_for
 
 pytestmark = pytest.mark.timeout(240)
@@ -60,8 +60,8 @@ run.close()
 )
 
 
-def write_job(folder: Path, acts: str, cluster: str = CLUSTER) -> None:
-    (folder / "cluster.yaml").write_text(cluster)
+def write_job(folder: Path, acts: str, comm: str = "byteps") -> None:
+    (folder / "cluster.yaml").write_text(cluster(comm))
     (folder / "train.py").write_text(TRAIN.replace("ACTS", f"({acts})").replace("EPOCHS", str(EPOCHS)))
 
 
@@ -82,9 +82,10 @@ def check_result(folder: Path, *stayed: int) -> list[dict[str, Any]]:
     return sums
 
 
-def test_workers_leave_by_a_signal_and_by_the_command(tmp_path: Path) -> None:
+@pytest.mark.parametrize("comm", ["byteps", "gloo"])
+def test_workers_leave_by_a_signal_and_by_the_command(comm: str, tmp_path: Path) -> None:
     """First an ordinary worker leaves, then the one that leads."""
-    write_job(tmp_path, "{(2, 30): lambda: signals(signal.SIGTERM), (0, 60): wait_to_be_asked}")
+    write_job(tmp_path, "{(2, 30): lambda: signals(signal.SIGTERM), (0, 60): wait_to_be_asked}", comm)
     job = dynamix("launch", "-c", "cluster.yaml", "--", "python", "train.py", cwd=tmp_path)
     wait_for(lambda: (tmp_path / "asks").exists() or job.poll() is not None, "iteration 60", limit_s=120)
     asking = dynamix("leave", "0", cwd=tmp_path)

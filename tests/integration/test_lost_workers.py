@@ -1,4 +1,4 @@
-"""Workers of a job over BytePS are killed while it trains, and the others go on to the result of one process."""
+"""Workers of a job are killed while it trains, and the others go on to the result of one process."""
 
 from __future__ import annotations
 
@@ -52,16 +52,22 @@ torch.save([p.detach() for p in model.parameters()], f"weights-{run.rank}.pt")
 run.close()
 """
 )
-CLUSTER = """\
+_CLUSTER = """\
 name: t
 run_dir: runs
-cluster: {servers: 2, workers: [{batch: 6}, {batch: 6}, {batch: 6}, {batch: 6}]}
+comm: COMM
+cluster: {SERVERS workers: [{batch: 6}, {batch: 6}, {batch: 6}, {batch: 6}]}
 batch: {min: 2, max: 64}
 window: 5
 lr_rule: linear
 elastic: {min_workers: 2}
 metrics: {network: 'off', tensorboard: false}
 """
+
+
+def cluster(comm: str) -> str:
+    """The cluster file of a job over this data plane."""
+    return _CLUSTER.replace("COMM", comm).replace("SERVERS", "servers: 2," if comm == "byteps" else "")
 
 
 def replayed(sums: list[dict[str, Any]]) -> list[torch.Tensor]:
@@ -77,9 +83,10 @@ def replayed(sums: list[dict[str, Any]]) -> list[torch.Tensor]:
     return [parameter.detach() for parameter in own["model"].parameters()]
 
 
-def test_the_others_go_on_to_the_result_of_one_process(tmp_path: Path) -> None:
+@pytest.mark.parametrize("comm", ["byteps", "gloo"])
+def test_the_others_go_on_to_the_result_of_one_process(comm: str, tmp_path: Path) -> None:
     """First an ordinary worker is lost, then the one that leads."""
-    (tmp_path / "cluster.yaml").write_text(CLUSTER)
+    (tmp_path / "cluster.yaml").write_text(cluster(comm))
     script = TRAIN.replace("KILLED", "{2: 30, 0: 60}").replace("EPOCHS", str(EPOCHS))
     (tmp_path / "train.py").write_text(script)
     job = dynamix("launch", "-c", "cluster.yaml", "--", "python", "train.py", cwd=tmp_path)

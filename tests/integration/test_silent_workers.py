@@ -39,8 +39,9 @@ def fault(rank, iteration):
 """
 
 
-def test_who_is_stopped_is_lost_and_who_is_busy_is_not(tmp_path: Path) -> None:
-    story = Story(tmp_path, ITERATIONS, FAULT, keys=f"timeouts: {{rpc_s: 1.0, lease_s: {LEASE_S}}}\n")
+@pytest.mark.parametrize("comm", ["byteps", "gloo"])
+def test_who_is_stopped_is_lost_and_who_is_busy_is_not(comm: str, tmp_path: Path) -> None:
+    story = Story(tmp_path, ITERATIONS, FAULT, keys=f"timeouts: {{rpc_s: 1.0, lease_s: {LEASE_S}}}\n", comm=comm)
     job = story.launch()
     try:
         wait_for((tmp_path / "stopped-2").exists, "worker 2 to be stopped", 120)

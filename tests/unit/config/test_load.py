@@ -137,7 +137,16 @@ env:
         ),
         (MINIMAL + "elastic: {min_workers: 3}\n", 2, "elastic.min_workers: must not exceed the number of workers, 2"),
         (MINIMAL + "elastic: {min_workers: 0}\n", 2, "elastic.min_workers: must be at least 1"),
-        (MINIMAL + "comm: gloo\nelastic: {min_workers: 1}\n", 3, "elastic.min_workers: needs comm: byteps"),
+        (
+            "cluster: {workers: [{}]}\ncomm: local\nelastic: {min_workers: 1}\n",
+            3,
+            "elastic.min_workers: needs comm: byteps or gloo",
+        ),
+        (
+            MINIMAL + "comm: gloo\nelastic: {min_workers: 1, restarts: 1}\n",
+            3,
+            "elastic.restarts: needs comm: byteps, over which a worker can enter",
+        ),
         (MINIMAL + "mode: off\nelastic: {min_workers: 1}\n", 3, "elastic.min_workers: needs an arbitrator, which mode"),
         (
             "cluster: {workers: [{}]}\nbatch:\n  max: 60\n",

@@ -1,0 +1,144 @@
+"""A ring of workers over gloo, with fixed members: sums in place, and what one worker has for all.
+
+Every worker has a store in which others can meet, in its own process, and says where it is. The members of a ring
+meet in that of the lowest of them. So no process has to outlive the others, and the addresses travel with the first
+decision on who the members are. If the lowest one is lost too, the next ring meets in another store.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+from dynamix_ps.addresses import host_port, split_host_port
+
+MEETING_S = 30.0  # to connect to a store, and to each other once all have come
+_LOOK_S = 0.5  # a wait for the others sees so often whether it is to end
+_NO_LIMIT = timedelta(days=7)  # of an operation: who is lost, the coordinator says
+
+Over = Callable[[], bool]  # whether nobody needs the ring any more
+
+
+class Given(Exception):
+    """Nobody needs the ring any more."""
+
+
+class RingGroup:
+    """The ring. An operation that has failed, or that hangs, leaves rubbish in its buffers, at any later time too."""
+
+    def __init__(self, store: Any, index: int, size: int, timeout: timedelta) -> None:
+        """Connect. `index`: this worker's place among the members in the order of ranks."""
+        import torch
+        from torch.distributed import distributed_c10d as c10d
+
+        gloo = c10d.ProcessGroup.BackendType.GLOO
+        backend = c10d.ProcessGroupGloo(store, index, size, timeout)
+        self._group = c10d.ProcessGroup(store, index, size)
+        self._group._set_default_backend(gloo)
+        self._group._register_backend(torch.device("cpu"), gloo, backend)
+        self._store, self._index, self._size = store, index, size
+        self._sum, self._broadcast = c10d.AllreduceOptions(), c10d.BroadcastOptions()
+        self._sum.timeout = self._broadcast.timeout = _NO_LIMIT
+        self._works: list[Any] = []
+
+    def sum(self, buffer: Any) -> Any:
+        """Start the sum of `buffer` over all members, in place. All start their sums in the same order."""
+        return self._started(self._group.allreduce([buffer], self._sum))
+
+    def _started(self, work: Any) -> Any:
+        self._works = [one for one in self._works if not one.is_completed()]
+        self._works.append(work)
+        return work
+
+    def gather(self, number: int, over: Over) -> list[int]:
+        """The number of every member. Raises Given, and RuntimeError if a member is gone."""
+        import torch
+
+        numbers = torch.zeros(self._size, dtype=torch.int64)
+        numbers[self._index] = number
+        _wait_for(self.sum(numbers), over)
+        return [int(one) for one in numbers]
+
+    def spread(self, buffers: Sequence[Any], sender: int, over: Over) -> None:
+        """The values of the member with index `sender`, in the buffers of all. Raises like `gather`."""
+        self._broadcast.rootRank = sender
+        for work in [self._started(self._group.broadcast([buffer], self._broadcast)) for buffer in buffers]:
+            _wait_for(work, over)
+
+    def finish(self) -> None:
+        """This worker needs nothing of the ring any more."""
+        from torch.distributed import DistError
+
+        with contextlib.suppress(DistError):  # the member with the store is gone
+            self._store.set(f"finished {self._index}", "")
+
+    def is_finished(self, timeout_s: float) -> bool:
+        """Whether no member needs anything of it any more, by what they say within `timeout_s`."""
+        from torch.distributed import DistNetworkError, DistStoreError
+
+        try:
+            self._store.wait([f"finished {index}" for index in range(self._size)], timedelta(seconds=timeout_s))
+        except DistStoreError:
+            return False
+        except DistNetworkError:
+            return True  # the member with the store waits for the others as well, or is lost
+        return True
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether all operations have ended, one way or the other."""
+        return all(work.is_completed() for work in self._works)
+
+    def abandon(self) -> None:
+        """The process ends. An operation that hangs would keep it from that: the ring is then never taken down."""
+        if not self.is_idle:
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._group))
+
+
+def open_store(host: str, listen: Callable[[str, int], Any]) -> tuple[Any, str]:
+    """A store in this process in which others can meet, and its host:port."""
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]  # its stubs do not export it
+
+    listener = listen(host, 0)
+    port = listener.getsockname()[1]
+    limit = timedelta(seconds=MEETING_S)
+    store = TCPStore(
+        host, port, is_master=True, wait_for_workers=False, timeout=limit, master_listen_fd=listener.detach()
+    )
+    return store, host_port(host, port)
+
+
+def meet(name: str, rank: int, members: Mapping[int, str], over: Over) -> RingGroup:
+    """The ring with this name, when all members have come. `members`: where the store of each is, by rank.
+
+    Raises Given when nobody needs it any more, RuntimeError if a member is gone.
+    """
+    from torch.distributed import DistStoreError, PrefixStore, TCPStore  # type: ignore[attr-defined]
+
+    order, limit = sorted(members), timedelta(seconds=MEETING_S)
+    host, port = split_host_port(members[order[0]])
+    place = TCPStore(host, int(port), is_master=False, wait_for_workers=False, timeout=limit)
+    store = PrefixStore(f"{name} of {' '.join(map(str, order))}", place)
+    store.set(f"here {rank}", "")
+    while not over():
+        try:
+            store.wait([f"here {other}" for other in order], timedelta(seconds=_LOOK_S))
+        except DistStoreError:
+            continue  # not all are there
+        return RingGroup(store, order.index(rank), len(order), limit)
+    raise Given
+
+
+def _wait_for(work: Any, over: Over) -> None:
+    while not over():
+        try:
+            work.wait(timedelta(seconds=_LOOK_S))
+        except RuntimeError:
+            if work.is_completed() and not work.is_success():
+                raise
+        if work.is_completed():
+            return
+    raise Given

@@ -1,0 +1,51 @@
+"""Whether the processes of a ring live: their stores are asked, which answer in a thread of their own."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Mapping
+from datetime import timedelta
+
+from dynamix_ps.addresses import split_host_port
+
+_TRY_S = 1.0  # of one connection, and between two that fail
+
+
+class StoreWatch:
+    """Questions on their way, one thread each: torch waits without limit for a process that is stopped."""
+
+    def __init__(self) -> None:
+        self._mu = threading.Lock()
+        self._asked_s: dict[str, float] = {}  # monotonic time of a question without an answer, by address
+
+    def silent(self, addresses: Mapping[int, str], quiet_s: float) -> frozenset[int]:
+        """The ranks whose store has owed an answer for `quiet_s`. Asks the others. Call it more often."""
+        now_s = time.monotonic()
+        with self._mu:
+            for address in set(addresses.values()) - self._asked_s.keys():
+                self._asked_s[address] = now_s
+                threading.Thread(target=self._ask, args=(address,), name="dynamix-ask", daemon=True).start()
+            return frozenset(rank for rank, address in addresses.items() if now_s - self._asked_s[address] >= quiet_s)
+
+    def _ask(self, address: str) -> None:
+        while not _has_answered(address):
+            time.sleep(_TRY_S)
+        with self._mu:
+            del self._asked_s[address]
+
+
+def _has_answered(address: str) -> bool:
+    """False: it cannot be reached. A port that refuses is an answer: what is gone is not silent."""
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]  # its stubs do not export it
+
+    host, port = split_host_port(address)
+    try:
+        socket.create_connection((host, int(port)), _TRY_S).close()  # torch prints what it cannot reach
+        TCPStore(host, int(port), is_master=False, wait_for_workers=False, timeout=timedelta(seconds=_TRY_S))
+    except ConnectionRefusedError:
+        return True
+    except (OSError, RuntimeError):
+        return False
+    return True
