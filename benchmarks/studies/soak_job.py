@@ -191,7 +191,11 @@ class SoakJob:
                 KINDS[event.kind].act(self._run, event)
 
     def _measure(self, launcher: psutil.Popen, now_s: float) -> None:
+        """Who does not train yet still grows: it reads its libraries, and its state."""
+        others = {f"worker-{rank}" for rank in range(self._plan.workers) if rank not in self._members.present}
         for name, process in {"launcher": launcher, **_roles(launcher)}.items():
+            if name in others:
+                continue
             with suppress(psutil.NoSuchProcess):
                 self._resident.setdefault(f"{name} ({process.pid})", []).append((now_s, process.memory_info().rss))
 
