@@ -1,8 +1,10 @@
 """A small training in an elastic job, something that happens to its workers, and the same training in one process.
 
-A story has two texts of Python. `model` defines `data`, `model`, `optimizers`, and `before(iteration)`, which is called
-first in every iteration. `fault` defines `fault(rank, iteration)`, which is called by every worker in every iteration,
-before the backward pass. Every worker writes down which samples were in every sum, with which factor on the rate.
+A story has two texts of Python. `model` defines `data`, `model`, `optimizers`, and `before(iteration)`, which is
+called first in every iteration. `fault` defines `fault(rank, iteration)`, which is called by every worker in every
+iteration, before the backward pass. Where it needs them, it also defines `attached()`, `stepped(present)`, called
+with the ranks of the sum after every step, and `enough()`, which ends the training. They use `run`. Every worker
+writes down which samples were in every sum, with which factor on the rate. At the end all of them evaluate the model.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from typing import Any
 
 import torch
 
+from tests.integration.replay import replayed
 from tests.launching import dynamix
 
 SAMPLES, WORKERS = 400, 4
@@ -40,24 +43,45 @@ def kill_server(number):
             os.kill(int(path.split("/")[2]), signal.SIGKILL)
 """
 _TRAIN = """
-import json, os, signal, time
+import json, os, pathlib, signal, time
 import dynamix_ps.torch as dynamix
+def attached(): ...
+def stepped(present): ...
+def enough():
+    return True
 FAULT
+first_rate = optimizers[0].param_groups[0]["lr"]
 run = dynamix.attach(model, optimizers, data)
+attached()
 sums = open(f"sums-{run.rank}.jsonl", "w", buffering=1)
-for inputs, targets in run.batches(iterations=ITERATIONS):
-    before(run.iteration)
-    for optimizer in optimizers:
-        optimizer.zero_grad()
-    loss = torch.nn.functional.cross_entropy(model(inputs), targets)
-    fault(run.rank, run.iteration)
-    run.backward(loss)
-    for optimizer in optimizers:
-        optimizer.step()
-    members, step = run._now.sum.view.members, run._now.batch.step
-    present = [rank for rank, member in enumerate(members) if member]
-    numbers = [int(number) for rank in present for number in run._sampler.indices(step, rank)]
-    sums.write(json.dumps({"present": present, "numbers": numbers, "factor": run._now.rate.factor}) + "\\n")
+try:
+    while True:
+        for inputs, targets in run.batches(LENGTH):
+            before(run.iteration)
+            for optimizer in optimizers:
+                optimizer.zero_grad()
+            loss = torch.nn.functional.cross_entropy(model(inputs), targets)
+            fault(run.rank, run.iteration)
+            run.backward(loss)
+            rate = optimizers[0].param_groups[0]["lr"]
+            for optimizer in optimizers:
+                optimizer.step()
+            members, step = run._now.sum.view.members, run._now.batch.step
+            present = [rank for rank, member in enumerate(members) if member]
+            numbers = [int(number) for rank in present for number in run._sampler.indices(step, rank)]
+            told = {"present": present, "numbers": numbers, "factor": run._now.rate.factor * rate / first_rate}
+            sizes = list(run._now.sum.view.worker_samples)
+            sums.write(json.dumps({**told, "sizes": sizes, "lag": run._switch.lag}) + "\\n")
+            stepped(present)
+        if enough():
+            break
+finally:
+    pathlib.Path(f"unwound-{run.rank}").touch()
+def score(inputs, targets):
+    return {"loss": float(torch.nn.functional.cross_entropy(model(inputs), targets, reduction="sum"))}
+found = run.evaluate(data, score)["loss"]
+whole = score(*data.tensors)["loss"] / len(data)
+assert abs(found - whole) < 1e-4, f"{found} by all, {whole} by one"
 torch.save([p.detach() for p in model.parameters()], f"weights-{run.rank}.pt")
 run.close()
 """
@@ -65,14 +89,20 @@ run.close()
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """One job of four workers in `folder`. `keys` are further lines of the cluster file."""
+    """One job of four workers in `folder`.
+
+    It trains so many `iterations`, or so many `epochs`, or one epoch more until `enough()`. `elastic` are further keys
+    of this section of the cluster file, `keys` further lines.
+    """
 
     folder: Path
-    iterations: int
+    iterations: int | None
     fault: str
     model: str = PLAIN
     wire: str = "float32"
     min_workers: int = 2
+    epochs: int | None = None
+    elastic: str = ""
     keys: str = ""
     servers: int = 2
     comm: str = "byteps"
@@ -83,15 +113,23 @@ class Story:
         servers = f"wire: {self.wire}, servers: {self.servers}, " if self.comm == "byteps" else ""
         (self.folder / "cluster.yaml").write_text(
             f"name: t\nrun_dir: runs\ncomm: {self.comm}\ncluster: {{{servers}workers: [{workers}]}}\n"
-            f"batch: {{min: 2, max: 64}}\nwindow: 5\nlr_rule: linear\nelastic: {{min_workers: {self.min_workers}}}\n"
+            f"batch: {{min: 2, max: 64}}\nwindow: 5\nlr_rule: linear\n"
+            f"elastic: {{min_workers: {self.min_workers}{self.elastic}}}\n"
             f"metrics: {{network: 'off', tensorboard: false}}\n{self.keys}"
         )
-        train = _TRAIN.replace("FAULT", self.fault).replace("ITERATIONS", str(self.iterations))
+        train = _TRAIN.replace("FAULT", self.fault).replace("LENGTH", self._length())
         (self.folder / "train.py").write_text(self.model + train)
         return dynamix("launch", "-c", "cluster.yaml", "--", "python", "train.py", cwd=self.folder)
 
+    def _length(self) -> str:
+        if self.iterations is not None:
+            return f"iterations={self.iterations}"
+        return "epochs=run.epoch + 1" if self.epochs is None else f"epochs={self.epochs}"
+
     def sums(self, rank: int) -> list[dict[str, Any]]:
-        """What a worker has seen so far: `present` ranks, `numbers` of samples and `factor` of every sum."""
+        """What a worker has seen so far: of every sum the `present` ranks, `numbers` of samples, `factor` on the rate,
+        `sizes` by rank, and the `lag` from a vote to what it decides.
+        """
         file = self.folder / f"sums-{rank}.jsonl"
         lines = file.read_text().split("\n")[:-1] if file.exists() else []
         return [json.loads(line) for line in lines]
@@ -105,24 +143,11 @@ class Story:
         """These workers have ended with the same weights: those of one process with the same samples and rates."""
         first, *others = map(self.weights, ranks)
         assert all(all(map(torch.equal, first, other)) for other in others), "bit for bit"
-        for found, expected in zip(first, self.replayed(self.sums(ranks[0])), strict=True):
+        for found, expected in zip(first, replayed(self.model, self.sums(ranks[0])), strict=True):
             assert torch.allclose(found, expected, rtol=rtol, atol=rtol / 10), (found - expected).abs().max()
 
-    def replayed(self, sums: list[dict[str, Any]]) -> list[torch.Tensor]:
-        """The weights of one process after steps with these samples and rates."""
-        own: dict[str, Any] = {}
-        exec(self.model, own)
-        inputs, targets = own["data"].tensors
-        groups = [group for optimizer in own["optimizers"] for group in optimizer.param_groups]
-        rates = [group["lr"] for group in groups]
-        for iteration, one in enumerate(sums):
-            own["before"](iteration)
-            for group, rate in zip(groups, rates, strict=True):
-                group["lr"] = rate * one["factor"]
-            for optimizer in own["optimizers"]:
-                optimizer.zero_grad()
-            numbers = one["numbers"]
-            torch.nn.functional.cross_entropy(own["model"](inputs[numbers]), targets[numbers]).backward()  # type: ignore[no-untyped-call]
-            for optimizer in own["optimizers"]:
-                optimizer.step()
-        return [parameter.detach() for parameter in own["model"].parameters()]
+    def check_epochs(self, rank: int) -> None:
+        """The sums of this worker have every sample once per epoch."""
+        order = [number for one in self.sums(rank) for number in one["numbers"]]
+        epochs = [sorted(order[begin : begin + SAMPLES]) for begin in range(0, len(order), SAMPLES)]
+        assert epochs == [list(range(SAMPLES))] * (self.epochs or len(epochs))

@@ -4,27 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
-import torch
 
 from dynamix_ps.run_record.run_folder import RunFolder
-from tests.integration.test_lost_workers import EPOCHS, MODEL, SAMPLES, cluster, replayed
+from tests.integration.elastic_story import Story
 from tests.launching import assert_nothing_left, dynamix, run_id_in, wait_for
 
 pytestmark = pytest.mark.timeout(240)
 
-# Every worker writes down which samples were in every sum, with which factor on the rate. ACTS says what a worker does
-# to itself in which iteration.
-TRAIN = (
-    MODEL
-    + """\
-import json, os, pathlib, signal, time
-import dynamix_ps.torch as dynamix
+FAULT = """\
 from worker_hooks.termination import TERMINATION
-run = dynamix.attach(model, optimizer, data)
-sums = open(f"sums-{run.rank}.jsonl", "w", buffering=1)
 def wait_for(condition):
     while not condition():
         time.sleep(0.01)
@@ -35,64 +25,30 @@ def signals(*numbers):
 def wait_to_be_asked():
     pathlib.Path("asks").touch()
     wait_for(lambda: TERMINATION.leaving)
-try:
-    for inputs, targets in run.batches(epochs=EPOCHS):
-        optimizer.zero_grad()
-        loss = torch.nn.functional.cross_entropy(model(inputs), targets)
-        ACTS.get((run.rank, run.iteration), lambda: None)()
-        run.backward(loss)
-        optimizer.step()
-        members, step = run._now.sum.view.members, run._now.batch.step
-        present = [rank for rank, member in enumerate(members) if member]
-        numbers = [int(number) for rank in present for number in run._sampler.indices(step, rank)]
-        told = {"present": present, "sizes": step.sizes, "numbers": numbers, "factor": run._now.rate.factor}
-        sums.write(json.dumps({**told, "lag": run._switch.lag}) + "\\n")
-finally:
-    pathlib.Path(f"unwound-{run.rank}").touch()
-def score(inputs, targets):
-    return {"loss": float(torch.nn.functional.cross_entropy(model(inputs), targets, reduction="sum"))}
-found = run.evaluate(data, score)["loss"]
-whole = score(*data.tensors)["loss"] / len(data)
-assert abs(found - whole) < 1e-4, f"{found} by those that are left, {whole} by one"
-torch.save([p.detach() for p in model.parameters()], f"weights-{run.rank}.pt")
-run.close()
+def fault(rank, iteration):
+    ACTS.get((rank, iteration), lambda: None)()
 """
-)
+EPOCHS = 6
 
 
-def write_job(folder: Path, acts: str, comm: str = "byteps") -> None:
-    (folder / "cluster.yaml").write_text(cluster(comm))
-    (folder / "train.py").write_text(TRAIN.replace("ACTS", f"({acts})").replace("EPOCHS", str(EPOCHS)))
-
-
-def sums_of(folder: Path, rank: int) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder / f"sums-{rank}.jsonl").read_text().splitlines()]
-
-
-def check_result(folder: Path, *stayed: int) -> list[dict[str, Any]]:
-    """Those that stayed have the weights of one process, after every sample once per epoch. Returns their sums."""
-    first, *others = (torch.load(folder / f"weights-{rank}.pt") for rank in stayed)
-    assert all(all(map(torch.equal, first, other)) for other in others), "bit for bit"
-    sums = sums_of(folder, stayed[0])
-    order = [number for one in sums for number in one["numbers"]]
-    epochs = [order[begin : begin + SAMPLES] for begin in range(0, len(order), SAMPLES)]
-    assert [sorted(epoch) for epoch in epochs] == [list(range(SAMPLES))] * EPOCHS, "every sample once per epoch"
-    for found, expected in zip(first, replayed(sums), strict=True):
-        assert torch.allclose(found, expected, rtol=1e-5, atol=1e-6)
-    return sums
+def story_of(folder: Path, acts: str, comm: str = "byteps") -> Story:
+    """`acts`: what a worker does to itself in which iteration."""
+    return Story(folder, None, FAULT.replace("ACTS", f"({acts})"), epochs=EPOCHS, comm=comm)
 
 
 @pytest.mark.parametrize("comm", ["byteps", "gloo"])
 def test_workers_leave_by_a_signal_and_by_the_command(comm: str, tmp_path: Path) -> None:
     """First an ordinary worker leaves, then the one that leads."""
-    write_job(tmp_path, "{(2, 30): lambda: signals(signal.SIGTERM), (0, 60): wait_to_be_asked}", comm)
-    job = dynamix("launch", "-c", "cluster.yaml", "--", "python", "train.py", cwd=tmp_path)
+    story = story_of(tmp_path, "{(2, 30): lambda: signals(signal.SIGTERM), (0, 60): wait_to_be_asked}", comm)
+    job = story.launch()
     wait_for(lambda: (tmp_path / "asks").exists() or job.poll() is not None, "iteration 60", limit_s=120)
     asking = dynamix("leave", "0", cwd=tmp_path)
     told, _ = asking.communicate(timeout=60)
     output, _ = job.communicate(timeout=100)
     assert (asking.returncode, job.returncode) == (0, 0), told + output
-    sums = check_result(tmp_path, 1, 3)
+    story.check([1, 3])
+    story.check_epochs(1)
+    sums = story.sums(1)
     second, zeroth = (vote + 1 + sums[0]["lag"] for vote in (30, 60))  # the last sums of the two, with nothing
     assert told == f"worker 0 has left; 2 workers go on from iteration {zeroth}\n"
     of_all = [0, 1, 2, 3]
@@ -101,7 +57,7 @@ def test_workers_leave_by_a_signal_and_by_the_command(comm: str, tmp_path: Path)
     assert all(one["sizes"][2] for one in sums[:second]) and not any(one["sizes"][2] for one in sums[second:])
     assert all(one["sizes"][0] for one in sums[:zeroth]) and not any(one["sizes"][0] for one in sums[zeroth:])
     assert [sum(one["sizes"]) for one in sums].count(24) >= len(sums) - 2 * EPOCHS, "but for the ends of epochs"
-    assert [len(sums_of(tmp_path, rank)) for rank in (2, 0)] == [second, zeroth], "no step with nothing"
+    assert [len(story.sums(rank)) for rank in (2, 0)] == [second, zeroth], "no step with nothing"
     assert all((tmp_path / f"unwound-{rank}").exists() for rank in of_all)
 
     folder = RunFolder((tmp_path / "runs" / "latest").resolve())
@@ -125,11 +81,12 @@ def test_a_second_sigterm_is_a_loss_and_a_leave_that_leaves_too_few_is_refused(t
         "{(3, 10): lambda: signals(signal.SIGTERM, signal.SIGTERM), (2, 20): lambda: signals(signal.SIGUSR1), "
         "(1, 40): lambda: signals(signal.SIGUSR1)}"
     )
-    write_job(tmp_path, acts)
-    job = dynamix("launch", "-c", "cluster.yaml", "--", "python", "train.py", cwd=tmp_path)
+    story = story_of(tmp_path, acts)
+    job = story.launch()
     output, _ = job.communicate(timeout=200)
     assert job.returncode == 0, output
-    check_result(tmp_path, 0, 1)
+    story.check([0, 1])
+    story.check_epochs(0)
     assert "worker 1 cannot leave: 1 of 2 workers would stay, and elastic.min_workers is 2" in output
     folder = RunFolder((tmp_path / "runs" / "latest").resolve())
     summary = json.loads(folder.summary_json.read_text())

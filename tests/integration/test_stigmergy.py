@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
 from dynamix_ps.run_record.run_folder import RunFolder
+from tests.integration.replay import replayed
 from tests.launching import assert_nothing_left, dynamix, run_id_in
 
-SAMPLES, EPOCHS, RATE = 600, 20, 0.02
+SAMPLES, EPOCHS = 600, 20
 MODEL = f"""\
 import torch
 torch.manual_seed(0)
 torch.set_num_threads(1)
 data = torch.utils.data.TensorDataset(torch.randn({SAMPLES}, 20).double(), torch.randint(0, 4, ({SAMPLES},)))
 model = torch.nn.Sequential(torch.nn.Linear(20, 256), torch.nn.ReLU(), torch.nn.Linear(256, 4)).double()
-optimizer = torch.optim.SGD(model.parameters(), lr={RATE}, momentum=0.9)
+optimizers = [torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9)]
+def before(iteration): ...
 """
 # Every worker writes down the sizes of every iteration, the samples, and the factor on the rate.
 TRAIN = (
@@ -27,6 +28,7 @@ TRAIN = (
     + f"""\
 import json, os, signal
 import dynamix_ps.torch as dynamix
+[optimizer] = optimizers
 run = dynamix.attach(model, optimizer, data)
 sums = open(f"sums-{{run.rank}}-from-{{run.iteration}}.jsonl", "w", buffering=1)
 for inputs, targets in run.batches(epochs={EPOCHS}):
@@ -57,19 +59,6 @@ metrics: {network: 'off', tensorboard: false}
 """
 
 
-def replayed(sums: list[dict[str, Any]]) -> list[torch.Tensor]:
-    """The weights of one process after steps with these samples and rates."""
-    own: dict[str, Any] = {}
-    exec(MODEL, own)
-    inputs, targets = own["data"].tensors
-    for one in sums:
-        own["optimizer"].param_groups[0]["lr"] = RATE * one["factor"]
-        own["optimizer"].zero_grad()
-        torch.nn.functional.cross_entropy(own["model"](inputs[one["numbers"]]), targets[one["numbers"]]).backward()
-        own["optimizer"].step()
-    return [parameter.detach() for parameter in own["model"].parameters()]
-
-
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("comm", ["byteps", "gloo"])
 def test_workers_choose_their_own_sizes_and_come_to_the_result_of_one_process(tmp_path: Path, comm: str) -> None:
@@ -87,7 +76,7 @@ def test_workers_choose_their_own_sizes_and_come_to_the_result_of_one_process(tm
     weights = [torch.load(tmp_path / f"weights-{rank}.pt") for rank in range(3)]
     for other in weights[1:]:
         assert all(map(torch.equal, weights[0], other)), "bit for bit"
-    for found, expected in zip(weights[0], replayed(sums), strict=True):
+    for found, expected in zip(weights[0], replayed(MODEL, sums), strict=True):
         assert torch.allclose(found, expected, rtol=1e-9, atol=1e-12)
 
     folder = RunFolder((tmp_path / "runs" / "latest").resolve())
@@ -122,7 +111,7 @@ def test_a_lost_worker_ends_the_job_by_name_and_a_resumed_one_chooses_sizes_agai
     ]
     assert steps[1][0]["plan"] == steps[0][saved]["plan"], "it goes on with the sizes of the checkpoint"
     assert len({tuple(one["plan"]) for one in steps[1]}) > 2, "and changes them"
-    expected = replayed(steps[0][:saved] + steps[1])
+    expected = replayed(MODEL, steps[0][:saved] + steps[1])
     for found, wanted in zip(torch.load(tmp_path / "weights-2.pt"), expected, strict=True):
         assert torch.allclose(found, wanted, rtol=1e-9, atol=1e-12)
     assert_nothing_left(run_id_in((tmp_path / "runs" / "latest").resolve().name))
