@@ -28,11 +28,13 @@ Real training in one process:
     wire_precision      the accuracy that half precision on the wire costs
     paper_mode          the agent of DYNAMIX under two readings of its reward, beside its claims (rehearsed)
     gpt                 batches of a language model: ours, goodput, tuned sizes and the paper's space (rehearsed)
+    transfer_rehearsed  policies trained on one family, used on real gradients of another (rehearsed)
     critical_batch      the critical batch size of a language model by branching, beside our noise scale
     finish              a larger global batch towards the end of training
 
 On real BytePS:
 
+    ring_or_server      ring and parameter server side by side, with equal and with adaptive sizes
     bed_clock           the clock part of contenders, measured and rehearsed
     membership          what it costs the others when a worker goes or comes
     soak                whether a job with 100 random events in half an hour ends right
@@ -54,6 +56,7 @@ Shared:
     launching           one training under `dynamix launch`
     study               command line, CSV, picture and page of a study
     rehearsed_cells     rehearsed runs as rows of a table, to which a later call adds
+    rehearsed_study     their command: what is left, a progress bar, the first line of the page
     agent_cells         workloads, contenders and questions of the study of the agent
     agent_answers       ratios over paired seeds, their two parts, and verdicts
     agent_page          its page
@@ -63,8 +66,12 @@ Shared:
     paper_mode_page     its page
     gpt_cells           the training, contenders and questions of the study of language models
     gpt_page            its page
+    transfer_rehearsed_cells  directions, policies, clusters and contenders of the study of transfer on real gradients
+    transfer_rehearsed_page   its page
     ablated             a policy with one of its decisions switched off
     seesaw              a policy whose batch grows where a schedule would lower the rate
+    bed_cells           runs on the bed, which a later call adds to
+    ring_or_server_cell  one run of that comparison
     bed_clock_cell      one run of that check on the bed
     bed_clock_answers   seconds per sample, their ratios, and how near the rehearsed ones are
     fault_kinds         the faults of the campaign

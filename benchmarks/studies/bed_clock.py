@@ -27,21 +27,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.report.page import markdown, update_page
+from benchmarks.studies.bed_cells import machines, run_on_bed
 from benchmarks.studies.bed_clock_answers import Agreement, Clocks, Span, agreements, table_of
 from benchmarks.studies.bed_clock_cell import MODEL, WORKLOAD, command_of, contender_of, workload_of
 from benchmarks.studies.rehearsed_cells import Cell, Name, Table, Workplace, cell_of, outcome_of, run_missing
 from benchmarks.studies.study import resumable_arguments
-from benchmarks.suite.cleanup import remove_leftovers
 from benchmarks.suite.grid_folder import GridFolder
-from benchmarks.suite.machine_lock import exclusive_machine
 from benchmarks.suite.results import CellName, CellResult, CurvePoint
-from benchmarks.suite.runner import CellRunner
 from benchmarks.suite.scenario import load_scenario
 from benchmarks.suite.simulated import CoreTimes, computing_times, core_times, median_speed, simulated
-from benchmarks.suite.tables import CELLS, export, read_tables
-from dynamix_ps.errors import INTERRUPTED_EXIT_CODE, JobFailed
+from dynamix_ps.errors import INTERRUPTED_EXIT_CODE
 from dynamix_ps.exit_codes import exit_code_of
-from dynamix_ps.launch.interrupts import Interrupts
 from dynamix_ps.rehearsal.outcome import Evaluated
 from dynamix_ps.sim.scenario.load import Scenario
 from dynamix_ps.terminal import make_console, progress_bar
@@ -107,7 +103,7 @@ def _main(arguments: Sequence[str] | None) -> int:
     measured = {name: clock for name, one in results.items() if (clock := check.clock_of(one.curve)) is not None}
     found = agreements(measured, rehearsed, check.scenarios, check.contenders, REFERENCE)
     if found:
-        console.print(f"page: {write_page(args.out, check, found, list(results.values()))}", highlight=False)
+        console.print(f"page: {write_page(args.out, check, found, results)}", highlight=False)
     if args.json:
         answers = [dataclasses.asdict(one) | {"verdict": one.verdict} for one in found]
         args.json.write_text(json.dumps({"left": left, "answers": answers}, indent=2) + "\n")
@@ -126,44 +122,15 @@ def measure(check: Check, folder: GridFolder, deadline_s: float) -> tuple[dict[C
 
     Raises JobFailed if a cell told no clock: it failed, diverged or was too slow.
     """
-    console = make_console()
-
-    def known() -> dict[CellName, CellResult]:
-        export(folder.path)
-        every = read_tables(folder.path) if (folder.path / CELLS).exists() else ()
-        cells = set(check.cells())
-        return {one.name: one for one in every if one.name in cells and check.clock_of(one.curve) is not None}
-
-    def wait() -> None:
-        console.print("another grid runs on this machine, and two would slow each other down; waiting")
-
-    def command(cell: CellName, out: Path) -> Sequence[str]:
-        return command_of(cell, out, check.span.until_s)
-
-    failed = []
-    with folder.held(wait) as kept_folder, exclusive_machine(wait) as kept_machine, Interrupts() as interrupts:
-        folder.prepare()
-        runner = CellRunner(folder, (kept_folder, kept_machine), interrupts, command)
-        told = known()
-        missing = [cell for cell in check.cells() if cell not in told]
-        for number, cell in enumerate(missing, start=1):
-            if time.monotonic() > deadline_s:
-                break
-            result = runner.run(cell, workload_of(check.span.until_s))
-            if result is None:
-                break
-            clock = check.clock_of(result.curve)
-            said = f"{result.ended} {result.reason}" if clock is None else f"{1e6 * clock:.0f} \u00b5s per sample"
-            console.print(f"[{number}/{len(missing)}] {cell}: {said}", highlight=False, markup=False, soft_wrap=True)
-            if clock is None:
-                failed.append(cell)
-        told = known()
-    if interrupts.count or failed:
-        remove_leftovers()
-    if failed:
-        logs = "\n".join(f"{cell}: {folder.log_file(cell)}" for cell in failed)
-        raise JobFailed(f"{len(failed)} cells told no clock, the same command tries them again:\n{logs}")
-    return told, interrupts.count > 0
+    until_s = check.span.until_s
+    return run_on_bed(
+        check.cells(),
+        folder,
+        workload_of(until_s),
+        lambda cell, out: command_of(cell, out, until_s),
+        lambda result: check.clock_of(result.curve),
+        deadline_s,
+    )
 
 
 def rehearse(
@@ -215,15 +182,13 @@ def _bed_name(name: Name) -> CellName:
     return CellName(name.scenario, name.workload, name.contender, name.seed)
 
 
-def write_page(folder: Path, check: Check, found: Sequence[Agreement], results: Sequence[CellResult]) -> Path:
+def write_page(folder: Path, check: Check, found: Sequence[Agreement], results: Mapping[CellName, CellResult]) -> Path:
     """Renew the figures of the page. Raises UsageError if it cannot be written."""
     page = folder / f"{check.stem}.md"
-    machines = sorted({one.machine or "an unknown machine" for one in results})
-    speeds = [one.machine_gflop_per_s for one in results if one.machine_gflop_per_s]
     span = check.span
     told = (
         f"`python -m benchmarks.studies.bed_clock{' --quick' * (check is QUICK)}`: {len(results)} of "
-        f"{len(check.cells())} runs on {' and '.join(machines)}, at {min(speeds):.0f} to {max(speeds):.0f} GFLOP/s. "
+        f"{len(check.cells())} runs on {machines(results)}. "
         f"Seconds per sample over those of `{REFERENCE}`, from {span.from_s:g} to {span.until_s:g} s of training."
     )
     update_page(page, f"{told}\n\n{markdown(table_of(found))}\n")

@@ -153,7 +153,7 @@ def test_what_was_measured_is_not_measured_again_also_where_only_the_tables_are_
 
 def test_the_page_says_what_ran_and_how_near_it_came(tmp_path: Path) -> None:
     (found,) = agreements(clocks([1.0] * 3), clocks([1.02] * 3), ["spot"], ["ppo"], REFERENCE)
-    page = write_page(tmp_path, QUICK, [found], [result(name) for name in QUICK.cells()])
+    page = write_page(tmp_path, QUICK, [found], {name: result(name) for name in QUICK.cells()})
     text = page.read_text()
     assert f"3 of {len(QUICK.cells())} runs on one of two cores, at 31 to 31 GFLOP/s" in text
     assert (

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.studies import gpt
+from benchmarks.studies import gpt, rehearsed_study
 from benchmarks.studies.agent_answers import LEAST_PAIRS, MET, MISSED, OPEN
 from benchmarks.studies.gpt_cells import (
     AGENT,
@@ -85,7 +85,7 @@ def test_what_is_quick_is_a_part_of_the_whole_and_pairs_come_seed_by_seed(tmp_pa
 
 
 def test_the_study_keeps_its_budget_and_every_bar_gets_its_pairs(tmp_path: Path) -> None:
-    assert len(cells(False, tmp_path)) * gpt.EXPECTED_S <= CORE_MINUTES * 60
+    assert len(cells(False, tmp_path)) * rehearsed_study.EXPECTED_S <= CORE_MINUTES * 60
     assert {question.bar.limit for question in QUESTIONS if question.bar} == {0.7, 1.0}
     for question in QUESTIONS:
         assert question.seeds * len(question.scenarios) >= LEAST_PAIRS
@@ -165,7 +165,7 @@ def test_the_page_grows_with_the_rows(
             table.add(row_of(cell, made_up(cell.name), took_s=30.0))
         return 0
 
-    monkeypatch.setattr(gpt, "run_missing", run_missing)
+    monkeypatch.setattr(rehearsed_study, "run_missing", run_missing)
     page = Path(__file__).parents[4] / "benchmarks" / "results" / "gpt.md"
     (tmp_path / "gpt.md").write_text(page.read_text())
     file = tmp_path / "answers.json"

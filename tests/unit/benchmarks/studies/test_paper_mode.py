@@ -214,7 +214,7 @@ def test_the_page_grows_with_the_rows(policy_file: Path, capsys: pytest.CaptureF
     assert paper_mode.main(command) == 0
     assert "5 of 10 runs are left: about 2 minutes" in capsys.readouterr().out
     text = (out / "paper-mode.md").read_text()
-    assert "`python -m benchmarks.studies.paper_mode`: 10 of 120 cells, 600 s of one core" in text
+    assert "`python -m benchmarks.studies.paper_mode`: 10 of 120 cells, 10 minutes of one core" in text
     assert "| the paper: abstract, up to 32 nodes | not known | down to 0.54 | up to +6.3 | up to +6.3 |" in text
     assert "| here: `paper, per sample` | static-64 | 0.25 | " in text
     assert "| `cifar-vgg11` | x1 | `homogeneous` | `static-128`, best static | 2 | 100 | " in text

@@ -1,0 +1,162 @@
+"""What the study of transfer on real gradients runs and asks: directions, policies, clusters, contenders, questions.
+
+A direction is a workload with two policies: one trained at home, in the simulated family that the workload is like, and
+one trained away, in another family (transfer.py has the families). Both learned on the same clusters for as long.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from benchmarks.studies.agent_cells import BEST_STATIC, NOISE_SCALES, STATICS, Bar, Question
+from benchmarks.studies.agent_cells import WORKLOADS as SHORTENED
+from benchmarks.studies.agent_clusters import cluster_for
+from benchmarks.studies.policies import untrained
+from benchmarks.studies.rehearsed_cells import Cell, Name, Workplace, cell_of
+from benchmarks.studies.trainings import Training, train_all
+from benchmarks.studies.transfer import SCENARIOS, WINDOWS, families, heavier
+from benchmarks.suite.contenders import CONTENDERS, Contender
+from benchmarks.suite.workloads import Workload
+from dynamix_ps.config.schema import Policy
+from dynamix_ps.policy.ppo.policy_file import load_policy, save_policy
+from dynamix_ps.policy.registry import policy_of
+from dynamix_ps.rehearsal.outcome import Target
+from dynamix_ps.sim.scenario.load import Scenario, load_scenario
+from dynamix_ps.sim.training.trainer import TrainSettings
+
+Family = Literal["sgd", "adam", "large", "transformer"]  # of transfer.py
+
+SETTINGS = TrainSettings(n_workers=(8,), environments=32, total_windows=WINDOWS)
+CLUSTERS = ("h-level-8", "spot-slowdown")  # of those on which the policies learned
+WORKERS = 8
+SEEDS = 2  # of each direction on each cluster
+BETWEEN_CLUSTERS = 100  # seeds; no two clusters share one
+
+VGG, VGG_ADAM, VGG_WIDE = "cifar-vgg11", "cifar-vgg11-adam", "cifar-vgg11-wide"
+CLASSIFIER, GPT = "cifar-transformer", "text-gpt"
+WIDER = 4  # times the parameters and the computing of VGG
+
+# Learning rates are the best of four, targets what the first sizes reach after about 30, 45 and 60 percent of the
+# samples, in one training each, as in agent_workloads.yaml.
+WORKLOADS: Mapping[str, Workload] = {
+    VGG: SHORTENED[VGG],
+    VGG_ADAM: SHORTENED[VGG].model_copy(
+        update={"optimizer": "adam", "lr": {"adam": 0.002}, "thresholds": (1.81, 1.75, 1.64)}
+    ),
+    VGG_WIDE: SHORTENED[VGG].model_copy(
+        update={"model": "vgg11-slim", "lr": {"sgd": 0.015}, "thresholds": (1.85, 1.80, 1.70)}
+    ),
+    CLASSIFIER: SHORTENED[CLASSIFIER],
+    GPT: SHORTENED[GPT],
+}
+
+
+class Direction(NamedTuple):
+    """From where to where."""
+
+    title: str
+    workload: str
+    home: Family
+    away: Family
+
+
+DIRECTIONS = (
+    Direction("CNN to GPT", GPT, "transformer", "sgd"),
+    Direction("CNN to Transformer classifier", CLASSIFIER, "transformer", "sgd"),
+    Direction("Transformer to CNN", VGG, "sgd", "transformer"),
+    Direction("SGD to Adam", VGG_ADAM, "adam", "sgd"),
+    Direction("small to large", VGG_WIDE, "large", "sgd"),
+)
+
+HOME, AWAY, SHIPS, MODEL = "home", "away", "ppo", "model"
+CHOOSING = (HOME, AWAY, SHIPS, MODEL)
+QUESTIONS = (
+    Question("transfer", AWAY, HOME, CLUSTERS, SEEDS, bar=Bar(1.05)),
+    Question("transfer", SHIPS, HOME, CLUSTERS, SEEDS),
+    Question("transfer", AWAY, SHIPS, CLUSTERS, SEEDS),
+    Question("what learning adds", HOME, MODEL, CLUSTERS, SEEDS),
+    Question("what learning adds", AWAY, MODEL, CLUSTERS, SEEDS),
+    Question("against the best fixed size", HOME, BEST_STATIC, CLUSTERS, SEEDS),
+    Question("against the best fixed size", AWAY, BEST_STATIC, CLUSTERS, SEEDS),
+)
+
+
+def train_policies(folder: Path) -> None:
+    """Train the policies that have no file, with a fixed seed, and save what acting needs of them."""
+    sources = families(SCENARIOS)
+    missing = [name for name in sources if not policy_file(folder, name).exists()]
+    if not missing:
+        return
+    with tempfile.TemporaryDirectory(prefix="dynamix-") as scratch:
+        trainings = [Training(name, SETTINGS, sources[name]) for name in missing]
+        train_all(trainings, Path(scratch))
+        folder.mkdir(parents=True, exist_ok=True)
+        for training in trainings:
+            stored = load_policy(training.file(Path(scratch)), None)
+            networks = {name: dataclasses.replace(weights, adam=None) for name, weights in stored.networks.items()}
+            save_policy(policy_file(folder, training.name), dataclasses.replace(stored, networks=networks))
+
+
+def policy_file(folder: Path, family: str) -> Path:
+    return folder.absolute() / f"{family}.npz"
+
+
+def cells(quick: bool, policies: Path, folder: Path) -> list[Cell]:
+    """All cells, direction by direction, so that a study that is cut off has whole ones.
+
+    Args:
+        quick: the first seed of the first direction on the first cluster alone.
+        policies: has the files of the trained policies.
+        folder: gets the file of the policy that has learned nothing.
+    """
+    model = untrained(folder / "untrained.npz")
+    found = [
+        _cell(Name(direction.workload, cluster, one, BETWEEN_CLUSTERS * place + number), chosen)
+        for place, cluster in enumerate(CLUSTERS)
+        for direction in DIRECTIONS
+        for number in range(SEEDS)
+        for one, chosen in contenders(direction, policies, model).items()
+    ]
+    first = found[0].name
+    return [cell for cell in found if cell.name[:2] == first[:2] and cell.name.seed == first.seed] if quick else found
+
+
+def contenders(direction: Direction, policies: Path, model: Policy) -> Mapping[str, Contender]:
+    """All of them by name. `model`: the policy that has learned nothing."""
+    agent, static = CONTENDERS["ppo"], CONTENDERS["static"]
+    chosen = {
+        HOME: policy_of(policy_file(policies, direction.home)),
+        AWAY: policy_of(policy_file(policies, direction.away)),
+        SHIPS: agent.policy,
+        MODEL: model,
+    }
+    first = WORKLOADS[direction.workload].batch
+    fixed = {name: dataclasses.replace(static, batch=round(first * factor)) for name, factor in STATICS.items()}
+    return {name: dataclasses.replace(agent, policy=policy) for name, policy in chosen.items()} | fixed
+
+
+def targets() -> Mapping[str, tuple[Target, ...]]:
+    """Test losses, by workload."""
+    return {
+        name: tuple(Target(one.metric, value, higher_is_better=False) for value in one.thresholds)
+        for name, one in WORKLOADS.items()
+    }
+
+
+def _cell(name: Name, chosen: Contender) -> Cell:
+    workload = WORKLOADS[name.workload]
+    return cell_of(name, Workplace(workload, _cluster(name), (workload.batch,) * WORKERS), chosen)
+
+
+def _cluster(name: Name) -> Scenario:
+    """The same machines for all; the wide model computes and sends WIDER times as much."""
+    noise_scale = NOISE_SCALES[VGG if name.workload in (VGG_ADAM, VGG_WIDE) else name.workload]
+    cluster = cluster_for(load_scenario(name.scenario), noise_scale, WORKLOADS[name.workload].window)
+    if name.workload != VGG_WIDE:
+        return cluster
+    heavy = heavier(cluster, WIDER, WIDER)
+    return heavy.model_copy(update={"model_bytes": heavy.model_bytes})  # what is named counts
