@@ -224,7 +224,8 @@ class WindowRecord:
     ] = NAN
     global_units: Annotated[float, Metric("The same over all workers", UNITS, scope="cluster")] = NAN
     at_once: Annotated[
-        float, Metric("Samples that fit into the worker's memory at once", SAMPLES, gauge="samples_at_once")
+        float,
+        Metric("Samples, or tokens (`batch.unit`), that fit into memory at once", SAMPLES, gauge="samples_at_once"),
     ] = NAN  # unknown: no ceiling is known
     # as SystemSample describes them; cpu_ratio is the hook's own, without pauses
     cpu_ratio: float = NAN

@@ -61,6 +61,7 @@ from worker_hooks.stream_source import StreamSource
 from worker_hooks.termination import TERMINATION
 from worker_hooks.token_sampler import TokenSampler
 from worker_hooks.units import SizeWorth
+from worker_hooks.worker_memory import WorkerMemory
 
 logger = logging.getLogger("dynamix")
 FIRST_SIZE = 64  # of a worker, where neither cluster file nor script names one
@@ -128,9 +129,7 @@ class AttachedModel(PositionedModel):
                 f"{self._lag} batches are prepared ahead and a window has {settings.window} iterations, so a plan "
                 "shows only after the next decision; set a larger window, or let the loader prefetch less",
             )
-        at_once = settings.at_once[self.rank] if self.rank < len(settings.at_once) else None
-        ceiling = MemoryCeiling(at_once, settings.memory == "auto")
-        self._memory = self._make_memory(ceiling, partial(self._degraded, "memory"))
+        self._memory = self._limited_memory()
         atexit.register(self.close)
 
     @abstractmethod
@@ -145,6 +144,22 @@ class AttachedModel(PositionedModel):
     def _lengths_code(self) -> int:
         """Checksum of the tokens of the samples; 0 where sizes are in samples."""
         return 0 if self._lengths is None else zlib.crc32(self._lengths.tobytes())
+
+    def _limited_memory(self) -> WorkerMemory:
+        """What fits into the memory of this worker, as far as the settings say."""
+        settings = self._settings
+        at_once = settings.at_once[self.rank] if self.rank < len(settings.at_once) else None
+        limit = None if at_once is None else max(at_once // self._largest_sample, 1)
+        ceiling = MemoryCeiling(limit, settings.memory == "auto")
+        memory = self._make_memory(ceiling, partial(self._degraded, "memory"))
+        if self._lengths is not None:
+            memory.tokens_at_once = at_once
+        return memory
+
+    @property
+    def _largest_sample(self) -> int:
+        """Tokens of the longest sample; 1 where sizes are in samples."""
+        return 1 if self._lengths is None else max(int(self._lengths.max()), 1)
 
     def _fresh_start(self, first_plan: Plan, seed: int) -> Position:
         """Where this training begins if it resumes nothing."""
@@ -394,11 +409,12 @@ class AttachedModel(PositionedModel):
         if not samples or not is_out_of_memory(error):
             return error
         known = f"{fitted} fitted before" if fitted else "no batch fitted before"
+        smaller = fitted if 0 < fitted < samples else max(samples // 2, 1)
         advice = (
             "memory: auto divides what the model computes, and this is outside of it, or a batch that fitted needs "
             f"more now; set at_once or `max` below {samples} for this worker"
             if self._settings.memory == "auto"
-            else f"set at_once: {fitted if 0 < fitted < samples else max(samples // 2, 1)} for this worker"
+            else f"set at_once: {self._largest_sample * smaller} for this worker"
             + (", or memory: auto," if self.survives_lack_of_memory else "")
             + " in the cluster file"
         )

@@ -138,8 +138,8 @@ class Training(ResumableModel):
         if self._now.is_summed:
             pushed, passes = self._exchange.bytes_per_iteration, self._stream.passes(self._cursor)
             self._largest_batch = max(self._largest_batch, self._now.batch.samples)
-            at_once = self._memory.ceiling.samples
-            closed = self._observer.iteration_complete(self._now, pushed, passes, self._script_lr(), at_once)
+            at_once, rate = self._memory.at_once, self._script_lr()
+            closed = self._observer.iteration_complete(self._now, pushed, passes, rate, at_once)
             if closed and self._own_size is not None:
                 self._own_size.window_over(closed, self._switch.newest_scheduled)
         self._save_when_due()

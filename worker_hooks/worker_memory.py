@@ -10,6 +10,7 @@ from dynamix_ps.errors import TrainingError
 from worker_hooks.memory_ceiling import MemoryCeiling
 
 if TYPE_CHECKING:
+    from worker_hooks.batches import Batch
     from worker_hooks.iteration import IterationInFlight
 
 
@@ -25,19 +26,28 @@ class WorkerMemory:
     ) -> None:
         """`smallest`: samples that a micro-batch needs. `tell` gets a sentence for people when a batch did not fit."""
         self.ceiling = ceiling
+        self.tokens_at_once: int | None = None  # where sizes are in tokens: a batch of no more is not divided
         self.smallest_micro_batch = smallest
         self._in_flight, self._tell = in_flight, tell
         self._failures: list[int] = []  # not told yet
         self._error = ""
         self._called_in = -1  # the newest iteration in which the script has called a model
 
+    @property
+    def at_once(self) -> float:
+        """What fits at once in the unit of the sizes; NaN: no ceiling is known."""
+        return self.ceiling.samples if self.tokens_at_once is None else self.tokens_at_once
+
     def samples_in_flight(self) -> int:
-        """Of this worker's batch, of which a model is being called; 0: there is none."""
+        """Of this worker's batch, of which a model is being called; 0: there is none, or all its tokens fit."""
         now = self._in_flight()
         if not now.has_batch:
             return 0
         self._called_in = now.batch.iteration
-        return now.batch.samples
+        return 0 if self._tokens_fit(now.batch) else now.batch.samples
+
+    def _tokens_fit(self, batch: Batch) -> bool:
+        return self.tokens_at_once is not None and batch.size <= self.tokens_at_once
 
     def did_not_fit(self, samples: int, error: str) -> None:
         """So many samples at once did not fit."""
@@ -59,7 +69,8 @@ class WorkerMemory:
     def check_called(self) -> None:
         """Raises TrainingError if the present batch needs micro-batches and went past them."""
         now, ceiling = self._in_flight(), self.ceiling
-        if ceiling.searches or ceiling.is_proven(now.batch.samples) or self._called_in == now.batch.iteration:
+        fits = ceiling.searches or ceiling.is_proven(now.batch.samples) or self._tokens_fit(now.batch)
+        if fits or self._called_in == now.batch.iteration:
             return
         raise TrainingError(
             f"this batch of {now.batch.samples} samples exceeds at_once, but the script has not called a model that it "

@@ -26,6 +26,7 @@ _SCRIPTS = {"torch": "benchmarks.workloads.train", "mxnet": "benchmarks.workload
 Positive = Annotated[float, Field(gt=0)]
 Decay = Annotated[float, Field(gt=0, lt=1)]
 Count = Annotated[int, Field(gt=0)]
+Precision = Literal["bf16"]
 Optimizer = Literal["sgd", "adam", "adamw"]  # sgd with momentum 0.9
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._]*(-[A-Za-z0-9._]+)*$", max_length=64)]
 
@@ -51,6 +52,7 @@ class Workload(_Section):
     optimizer: Optimizer
     lr: dict[Optimizer, Positive]
     schedule: ScheduleName = "constant"  # of the rate over the training
+    autocast: Precision | None = None  # mixed precision; none: float32
     lr_rule: Literal["none", "linear", "sqrt", "adascale"]
     epochs: Count
     most_epochs: Count | None = None  # none: no more than `epochs`
@@ -80,6 +82,7 @@ class Workload(_Section):
             "--lr": self.lr[self.optimizer],
             "--schedule": self.schedule,
             "--eval-samples": self.eval_samples,
+            **({} if self.autocast is None else {"--autocast": self.autocast}),
             **({} if self.ema_decay is None else {"--ema-decay": self.ema_decay}),
             **({} if self.test_samples is None else {"--test-samples": self.test_samples}),
         }
@@ -155,5 +158,8 @@ def _of_no_framework(one: Workload) -> Iterator[tuple[str, ...]]:
             yield key, f"must be one of {', '.join(choices)} for {one.framework}", "framework"
     if one.comm not in planes_for(one.framework):
         yield "comm", f"must be {' or '.join(planes_for(one.framework))} for {one.framework}", "framework"
-    if one.ema_decay is not None and one.framework != "torch":
-        yield "ema_decay", "must be left out: averaged weights are torch's", "framework"
+    if one.framework != "torch":
+        if one.ema_decay is not None:
+            yield "ema_decay", "must be left out: averaged weights are torch's", "framework"
+        if one.autocast is not None:
+            yield "autocast", "must be left out: mixed precision is torch's", "framework"

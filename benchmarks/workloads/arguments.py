@@ -14,6 +14,7 @@ from benchmarks.workloads.schedule import SCHEDULES
 
 Framework = Literal["torch", "mxnet"]
 DATA_SETS: dict[Framework, tuple[str, ...]] = {"torch": data.NAMES, "mxnet": data.IMAGES}
+PRECISIONS = ("bf16",)  # of mixed precision
 OPTIMIZERS: dict[Framework, tuple[str, ...]] = {"torch": ("sgd", "adam", "adamw"), "mxnet": ("sgd", "adam")}
 
 
@@ -36,6 +37,7 @@ def parse_arguments(about: str | None, framework: Framework, models: Iterable[st
     parser.add_argument("--eval-every", type=int, default=100, metavar="N", help="iterations between evaluations")
     parser.add_argument("--eval-samples", type=int, metavar="N", help="samples between evaluations (not iterations)")
     if framework == "torch":
+        parser.add_argument("--autocast", choices=PRECISIONS, help="mixed precision: compute layers in this type")
         parser.add_argument("--ema-decay", type=float, metavar="D", help="judge averaged weights, of this decay")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()

@@ -32,8 +32,14 @@ def main() -> None:
 
     run = dynamix.attach(model, optimizer, train_set, lengths=found.lengths, ema_decay=args.ema_decay)  # 2
 
+    def outputs(inputs: torch.Tensor) -> torch.Tensor:
+        """In float32, so that losses are. With --autocast layers compute in bfloat16."""
+        with torch.autocast(inputs.device.type, torch.bfloat16, enabled=args.autocast is not None):
+            logits: torch.Tensor = model(inputs)
+        return logits.float()
+
     def score(inputs: torch.Tensor, targets: torch.Tensor) -> dict[str, torch.Tensor]:
-        return objective.scores(model(inputs), targets)
+        return objective.scores(outputs(inputs), targets)
 
     def evaluate() -> Mapping[str, float]:
         """Of the weights; where they are averaged, of the averages too, which then count."""
@@ -45,7 +51,7 @@ def main() -> None:
         for group in optimizer.param_groups:
             group["lr"] = scheduled(args.schedule, args.lr, run)
         optimizer.zero_grad()
-        logits = model(inputs)
+        logits = outputs(inputs)
         loss, correct = objective.mean_loss(logits, targets), objective.correct(logits, targets)
         run.backward(loss, correct, objective.weight(targets))  # 4, instead of loss.backward()
         optimizer.step()

@@ -64,18 +64,10 @@ def _batch_sizes(config: Config) -> Iterator[Finding]:
 
 
 def _memory(config: Config) -> Iterator[Finding]:
-    """Micro-batches are counted in samples."""
-    if config.batch.unit == "samples":
-        return
-    message = f"counts samples, and sizes are in {config.batch.counted}; remove it, or use batch.unit: samples"
-    uses: tuple[Path, ...] = (("batch", "unit"),)
-    if config.memory == "auto":
-        yield Finding(("memory",), message, config.memory, uses)
-    if config.batch.at_once is not None:
-        yield Finding(("batch", "at_once"), message, config.batch.at_once, uses)
-    for rank, worker in enumerate(config.cluster.workers):
-        if worker.at_once is not None:
-            yield Finding(("cluster", "workers", rank, "at_once"), message, worker.at_once, uses)
+    """Trials find out how many samples fit."""
+    if config.memory == "auto" and config.batch.unit != "samples":
+        message = f"finds out samples, and sizes are in {config.batch.counted}; set at_once, or batch.unit: samples"
+        yield Finding(("memory",), message, config.memory, (("batch", "unit"),))
 
 
 def _policy(config: Config) -> Iterator[Finding]:

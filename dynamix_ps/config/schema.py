@@ -97,7 +97,7 @@ class Worker(_Section):
     max: Annotated[BatchSize | None, Field(examples=[256])] = None
     """Largest batch size of this worker, in units of `batch.unit`. Unset: `batch.max`."""
     at_once: Annotated[BatchSize | None, Field(examples=[64])] = None
-    """Samples that this worker computes at once, as its memory allows. Unset: `batch.at_once`."""
+    """What this worker computes at once, as its memory allows, in units of `batch.unit`. Unset: `batch.at_once`."""
 
 
 class Server(_Section):
@@ -203,7 +203,7 @@ class BatchBounds(_Section):
     max: BatchSize = 1024
     """Largest batch size of a worker, in units of `unit`."""
     at_once: Annotated[BatchSize | None, Field(examples=[64])] = None
-    """Samples that a worker computes at once; a larger batch is computed in micro-batches. Unset: all of them."""
+    """What a worker computes at once, in units of `unit`; a larger batch is computed in micro-batches. Unset: all."""
     micro_batches: bool = False
     """Whether plans may be larger than what a worker computes at once.
 
@@ -517,12 +517,12 @@ class Config(_Section):
         return low, high
 
     def at_once(self, rank: int) -> int | None:
-        """Samples that a worker computes at once; None: any number."""
+        """What a worker computes at once, in units of `batch.unit`; None: any number."""
         own = self.cluster.workers[rank].at_once
         return self.batch.at_once if own is None else own
 
     def bounds_at_once(self, rank: int, at_once: float) -> tuple[int, int]:
-        """Bounds for the plans of a worker that computes so many samples at once; NaN: there is no limit."""
+        """Bounds for the plans of a worker that computes so much at once; NaN: there is no limit."""
         bounds = self.bounds(rank)
         return bounds if self.batch.micro_batches or self.policy.name == "static" else bounds_within(bounds, at_once)
 
@@ -532,6 +532,6 @@ class Config(_Section):
 
 
 def bounds_within(bounds: tuple[int, int], at_once: float) -> tuple[int, int]:
-    """Bounds of a worker that has no more than `at_once` samples, or its smallest size; NaN: there is no limit."""
+    """Bounds of a worker that has no more than `at_once`, or its smallest size; NaN: there is no limit."""
     low, high = bounds
     return bounds if math.isnan(at_once) else (low, max(low, min(high, int(at_once))))

@@ -21,7 +21,7 @@ seed: 3
 run_dir: {folder}/runs
 comm: {comm}
 cluster: {{workers: {workers}}}
-batch: {{unit: tokens, min: {least}, max: 4096}}
+batch: {{unit: tokens, min: {least}, max: 4096{batch}}}
 window: 5
 lr_rule: none
 policy: {{name: {policy}}}
@@ -44,14 +44,16 @@ np.save(f"weights-{os.environ.get('DMLC_WORKER_ID', 0)}.npy", weights.numpy())
 OPTIONS = "--data text --model gpt --epochs 1 --optimizer adamw --lr 0.003 --schedule cosine --metric bpb"
 
 
-def trained(folder: Path, comm: str, workers: str, policy: str) -> tuple[dict[str, Any], list[np.ndarray]]:
-    """The summary and every worker's weights."""
+def trained(
+    folder: Path, comm: str, workers: str, policy: str, batch: str = "", options: str = ""
+) -> tuple[dict[str, Any], list[np.ndarray]]:
+    """The summary and every worker's weights. `batch`: more keys of that section; `options`: more of the script."""
     folder.mkdir()
-    cluster = CLUSTER.format(folder=folder, comm=comm, workers=workers, policy=policy, least=LEAST)
+    cluster = CLUSTER.format(folder=folder, comm=comm, workers=workers, policy=policy, least=LEAST, batch=batch)
     (folder / "cluster.yaml").write_text(cluster)
     (folder / "script.py").write_text(SCRIPT)
-    options = [*OPTIONS.split(), "--path", argparse.__file__, "--eval-samples", "400"]
-    process = dynamix("launch", "-c", "cluster.yaml", "--", "python", "script.py", *options, cwd=folder)
+    words = [*OPTIONS.split(), "--path", argparse.__file__, "--eval-samples", "400", *options.split()]
+    process = dynamix("launch", "-c", "cluster.yaml", "--", "python", "script.py", *words, cwd=folder)
     output, _ = process.communicate(timeout=150)
     assert process.returncode == 0, output[-3000:]
     summary = json.loads((folder / "runs" / "latest" / "summary.json").read_text())
@@ -79,3 +81,26 @@ def test_two_workers_learn_what_one_process_learns(tmp_path: Path) -> None:
     assert np.linalg.norm(weights - alone) < 1e-3 * np.linalg.norm(alone)
     bpb = [summary["evaluations"][-1]["values"]["bpb"] for summary in (two, one)]
     assert bpb[0] == pytest.approx(bpb[1], abs=1e-3)
+
+
+@pytest.mark.parametrize("options", ["", "--autocast bf16"])
+def test_accumulation_over_micro_batches_learns_what_whole_batches_do(tmp_path: Path, options: str) -> None:
+    """Sizes of 1024 tokens, of which 256 are computed at once."""
+    keys = f", at_once: {4 * CONTEXT}, micro_batches: true"
+    parts, (divided, other) = trained(tmp_path / "parts", "gloo", TWO, "static", keys, options)
+    whole, (at_once, _) = trained(tmp_path / "whole", "gloo", TWO, "static", options=options)
+    assert np.array_equal(divided, other)
+    assert parts["iterations"] == whole["iterations"] and parts["degraded"] == []
+    bpb = [summary["evaluations"][-1]["values"]["bpb"] for summary in (parts, whole)]
+    assert bpb[0] == pytest.approx(bpb[1], abs=0.03 if options else 1e-3)
+    if not options:
+        assert np.linalg.norm(divided - at_once) < 1e-3 * np.linalg.norm(at_once)
+
+
+def test_mixed_precision_learns_and_is_not_single_precision(tmp_path: Path) -> None:
+    single, (of_single, _) = trained(tmp_path / "single", "gloo", TWO, "static")
+    mixed, (of_mixed, other) = trained(tmp_path / "mixed", "gloo", TWO, "static", options="--autocast bf16")
+    assert np.array_equal(of_mixed, other) and not np.array_equal(of_mixed, of_single)
+    values = [summary["evaluations"][-1]["values"] for summary in (single, mixed)]
+    assert values[1]["bpb"] == pytest.approx(values[0]["bpb"], abs=0.05)
+    assert values[1]["bpb"] == pytest.approx(values[1]["loss"] / np.log(2), rel=1e-6), "losses are in float32"

@@ -145,7 +145,7 @@ class TrainingObserver:
             bytes_pushed: by a worker in the sum.
             epochs: passes over the data set so far.
             script_lr: the learning rate as the script has set it.
-            at_once: samples that fit into this worker's memory at once; NaN: no ceiling is known.
+            at_once: what fits into this worker's memory at once, in the plan's unit; NaN: no ceiling is known.
         """
         of_workers = self.watch.end()
         closed: list[WindowRecord] = []

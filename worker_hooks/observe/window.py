@@ -52,7 +52,7 @@ class IterationRecord(NamedTuple):
     bytes_pushed: int = 0
     is_short: bool = False  # a worker has far fewer samples than planned
     stalled: bool = False  # waited for longer than timeouts.stall_warn_s, or the weights went back
-    at_once: float = math.nan  # samples that fit at once; NaN: no ceiling is known
+    at_once: float = math.nan  # what fits at once, in the plan's unit; NaN: no ceiling is known
 
 
 class WindowMeter:

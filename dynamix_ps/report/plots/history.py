@@ -32,7 +32,7 @@ class WorkerSeries:
     window_mixed: list[bool] = field(default_factory=list)  # a switch or a stall lies inside
     part_us: dict[str, list[float]] = field(default_factory=lambda: {part: [] for part in TIME_PARTS})
     windows: list[int] = field(default_factory=list)  # their numbers
-    global_batch: list[float] = field(default_factory=list)  # samples of an iteration over all workers, mean
+    global_batch: list[float] = field(default_factory=list)  # of an iteration over all workers, mean
     measured: dict[str, list[float]] = field(default_factory=lambda: {name: [] for name in MEASURED})
     sources: list[str] = field(default_factory=list)  # of the network values
 
@@ -58,7 +58,13 @@ class History:
     links: dict[tuple[int, int], LinkView] = field(default_factory=dict)  # by rank and window
     servers: dict[str, ServerSeries] = field(default_factory=dict)
     noise_s: list[float] = field(default_factory=list)
-    noise_scale: list[float] = field(default_factory=list)  # smoothed, in samples
+    noise_scale: list[float] = field(default_factory=list)  # smoothed, in `counted`
+    counted: str = "samples"  # what sizes are in: samples or tokens
+
+    @property
+    def one(self) -> str:
+        """A sample or a token."""
+        return self.counted.removesuffix("s")
 
     @property
     def main_metric(self) -> MetricCurve | None:
@@ -78,7 +84,7 @@ def read_history(folder: RunFolder, config: Config) -> History:
     starts = [line["time_s"] for line in of_workers if line["kind"] == "started"]
     began = min(starts or (line["time_s"] for line in of_workers), default=0.0)
     title = f"{folder.path.name}, policy {config.policy.name}"
-    history = History(title, {}, [], [], config.target_accuracy, 0.0)
+    history = History(title, {}, [], [], config.target_accuracy, 0.0, counted=config.batch.counted)
     noise = SmoothedNoise()
     for source, file, line in told:
         elapsed = max(line["time_s"] - began, 0.0)

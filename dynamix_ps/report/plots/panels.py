@@ -18,7 +18,7 @@ GAP = 0.5  # between the bars of one worker and the next
 
 def batch_sizes(axes: Any, history: History) -> None:
     """Batch size of every worker over time, as steps."""
-    axes.set_ylabel("batch size per worker")
+    axes.set_ylabel(f"batch size per worker ({history.counted})")
     drawn = False
     for worker in history.workers.values():
         if not worker.batch_s:
@@ -72,7 +72,7 @@ def waiting(axes: Any, history: History) -> None:
 
 
 def split_by_plan(axes: Any, history: History) -> None:
-    """Median time per sample by part, for every worker: under its first plan, and under its last one."""
+    """Median time per sample, or token, by part, for every worker: under its first plan, and under its last one."""
     names: list[str] = []
     rows: list[dict[str, float]] = []
     positions: list[float] = []
@@ -88,7 +88,7 @@ def split_by_plan(axes: Any, history: History) -> None:
         left = [start + width for start, width in zip(left, widths, strict=True)]
     axes.set_yticks(positions, names)
     axes.invert_yaxis()
-    axes.set_xlabel("time per sample of the global batch (µs), median of windows")
+    axes.set_xlabel(f"time per {history.one} of the global batch (µs), median of windows")
     axes.grid(axis="x", color="#e5e5e5")
     axes.set_axisbelow(True)
     if rows:
@@ -101,8 +101,8 @@ def split_by_plan(axes: Any, history: History) -> None:
 
 
 def split_over_time(axes: Any, history: History, worker: WorkerSeries) -> None:
-    """Time per sample of one worker by part, window by window."""
-    axes.set_ylabel(f"worker {worker.rank}\n(µs per sample)")
+    """Time per sample, or token, of one worker by part, window by window."""
+    axes.set_ylabel(f"worker {worker.rank}\n(µs per {history.one})")
     if worker.window_s:
         times = [worker.batch_s[0] if worker.batch_s else 0.0, *worker.window_s]
         parts = [[worker.part_us[part][0], *worker.part_us[part]] for part in STACKED]

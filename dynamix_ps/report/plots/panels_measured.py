@@ -79,8 +79,8 @@ def memory(axes: Any, history: History) -> None:
 
 
 def noise_scale(axes: Any, history: History) -> None:
-    """Gradient noise scale beside the global batch, both in samples: far below it, larger batches help little."""
-    axes.set_ylabel("samples")
+    """Gradient noise scale beside the global batch, both in one unit: far below it, larger batches help little."""
+    axes.set_ylabel(history.counted)
     first = next(iter(history.workers.values()), None)
     if first is not None:
         style = {"color": WORKER_COLOURS[0], "linewidth": 1.6} | point_style(len(first.window_s))

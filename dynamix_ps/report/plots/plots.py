@@ -72,11 +72,11 @@ def _metric_title(history: History) -> str:
 
 
 def _step_time(figure: Any, history: History) -> None:
-    """Time per sample. Left: first against last plan. Right: each worker over time."""
+    """Time per sample or token. Left: first against last plan. Right: each worker over time."""
     workers = list(history.workers.values())[:SPLIT_LIMIT]
     rows = max(len(workers), 1)
     figure.set_size_inches(12, max(4.0, 1.4 * rows + 1.6))
-    figure.suptitle(f"Where the time of a sample goes: {history.title}")
+    figure.suptitle(f"Where the time of a {history.one} goes: {history.title}")
     left, right = figure.subfigures(1, 2)
     panels.split_by_plan(left.subplots(), history)
     column = right.subplots(rows, 1, sharex=True, squeeze=False)
@@ -95,7 +95,7 @@ def _overview(figure: Any, history: History) -> None:
         (grid[0, 0], "Batch size per worker", panels.batch_sizes),
         (grid[0, 1], _metric_title(history), panels.evaluation),
         (grid[1, 0], "Time spent waiting for other workers", panels.waiting),
-        (grid[1, 1], "Time per sample, first and last plan", panels.split_by_plan),
+        (grid[1, 1], f"Time per {history.one}, first and last plan", panels.split_by_plan),
     ):
         axes.set_title(title, loc="left")
         draw(axes, history)

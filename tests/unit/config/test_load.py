@@ -232,14 +232,16 @@ def test_one_error_names_its_line_and_its_rule(tmp_path: Path, yaml_text: str, l
     assert part in found[0]
 
 
-def test_micro_batches_are_refused_where_sizes_are_in_tokens(tmp_path: Path) -> None:
+def test_what_fits_at_once_is_said_in_tokens_where_sizes_are_and_not_found_out(tmp_path: Path) -> None:
     file = tmp_path / "cluster.yaml"
-    file.write_text(
-        "cluster: {workers: [{at_once: 8}]}\nbatch: {unit: padded_tokens, at_once: 16}\nmemory: auto\npolicy: {}\n"
-    )
-    with pytest.raises(ConfigError) as caught:
+    tokens = "cluster: {workers: [{at_once: 80}, {}]}\nbatch: {unit: padded_tokens, at_once: 160}\npolicy: {}\n"
+    file.write_text(tokens + "memory: auto\n")
+    with pytest.raises(ConfigError, match="4: memory: finds out samples, and sizes are in tokens; set at_once"):
         load_config(file)
-    assert str(caught.value).count("counts samples, and sizes are in tokens") == 3
+    file.write_text(tokens)
+    config = load_config(file)
+    assert [config.at_once(rank) for rank in (0, 1)] == [80, 160]
+    assert config.bounds_at_once(0, 80.0) == (32, 80)
     file.write_text("cluster: {workers: [{at_once: 8}, {}]}\nbatch: {at_once: 16}\nmemory: auto\n")
     config = load_config(file)
     assert [config.at_once(rank) for rank in (0, 1)] == [8, 16]

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 from matplotlib.figure import Figure
 
-from dynamix_ps.report.plots import panels, plots
+from dynamix_ps.config.schema import BatchBounds
+from dynamix_ps.report.plots import panels, panels_measured, plots
 from dynamix_ps.report.plots.history import read_history
 from dynamix_ps.report.summary import Outcome, write_summary
 from dynamix_ps.run_record.run_folder import RunFolder
@@ -203,3 +204,19 @@ def test_missing_matplotlib_is_reported(folder: RunFolder, monkeypatch: pytest.M
     append(folder.worker_file(0), started(0), window(0, 0))
     assert plots.draw_plots(folder, config()) == []
     assert "matplotlib" in folder.events_file.read_text()
+
+
+@pytest.mark.parametrize(("unit", "one"), [("samples", "sample"), ("tokens", "token"), ("padded_tokens", "token")])
+def test_pictures_say_what_sizes_count(folder: RunFolder, unit: str, one: str) -> None:
+    whole_run(folder, windows=3)
+    chosen = config()
+    history = read_history(folder, chosen.model_copy(update={"batch": BatchBounds.model_validate({"unit": unit})}))
+    sizes, noise, split, overview = (Figure() for _ in range(4))
+    panels.batch_sizes(sizes.subplots(), history)
+    panels_measured.noise_scale(noise.subplots(), history)
+    panels.split_by_plan(split.subplots(), history)
+    plots.PLOTS["overview"](overview, history)
+    assert sizes.axes[0].get_ylabel() == f"batch size per worker ({one}s)"
+    assert noise.axes[0].get_ylabel() == f"{one}s"
+    assert split.axes[0].get_xlabel().startswith(f"time per {one} of")
+    assert f"Time per {one}, first and last plan" in [axes.get_title(loc="left") for axes in overview.axes]

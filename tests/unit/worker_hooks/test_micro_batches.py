@@ -37,12 +37,14 @@ def make_model() -> nn.Module:
     return nn.Sequential(nn.Linear(5, 7), nn.Tanh(), nn.Linear(7, 2))
 
 
-def attach(model: nn.Module, folder: Path | None = None, optimizer: Any = None, **settings: Any) -> Run:
+def attach(
+    model: nn.Module, folder: Path | None = None, optimizer: Any = None, lengths: Any = None, **settings: Any
+) -> Run:
     optimizer = optimizer or torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     if folder is not None:
         (folder / "workers").mkdir(exist_ok=True)
-    session = Session(settings_for(folder, sizes=(BATCH,), **settings), "torch")
-    return Run([model], [optimizer], make_data(), session)
+    session = Session(settings_for(folder, **({"sizes": (BATCH,)} | settings)), "torch")
+    return Run([model], [optimizer], make_data(), session, lengths=lengths)
 
 
 def plain_body(run: Run, inputs: torch.Tensor, targets: torch.Tensor) -> None:
@@ -421,6 +423,37 @@ def test_the_ceiling_is_recorded_and_told(tmp_path: Path) -> None:
         "20, 15, 12 samples at once did not fit (MemoryError), 10 do; larger batches are computed in micro-batches"
     ]
     assert {line["at_once"] for line in recorded if line["kind"] == "window"} == {10}
+
+
+def test_what_fits_at_once_counts_tokens_where_sizes_do(tmp_path: Path) -> None:
+    """Samples of 2 to 4 tokens: 30 of them have at most 120, and no micro-batch of 10 has more than 40."""
+    lengths, budget, at_once = [2 + sample % 3 for sample in range(SAMPLES)], 3 * BATCH, 40
+
+    def trained_with(folder: Path | None, **settings: Any) -> Recorded:
+        torch.manual_seed(0)
+        model = Recorded().double()
+        run = attach(model, folder, lengths=lengths, unit="tokens", mode="observe", **settings)
+        for inputs, targets in run.batches(iterations=3):
+            plain_body(run, inputs.double(), targets.double())
+        run.close()
+        return model
+
+    parts = trained_with(tmp_path, sizes=(budget,), at_once=(at_once,))
+    whole = trained_with(None, sizes=(budget,))
+    assert max(parts.sizes) <= at_once // max(lengths) < max(whole.sizes)
+    assert_same(parts, whole)
+    assert {line["at_once"] for line in lines(tmp_path) if line["kind"] == "window"} == {at_once}
+
+
+def test_a_batch_whose_tokens_fit_is_not_divided() -> None:
+    """Of short samples more fit than of the longest."""
+    lengths = [1] * (SAMPLES - 1) + [20]
+    model = Recorded().double()
+    run = attach(model, lengths=lengths, unit="tokens", sizes=(20,), at_once=(20,))
+    for inputs, targets in run.batches(iterations=3):
+        plain_body(run, inputs.double(), targets.double())
+    run.close()
+    assert len(model.sizes) == 3 and max(model.sizes) > 1
 
 
 def test_not_even_one_sample_is_an_error() -> None:

@@ -47,6 +47,14 @@ def test_script_understands_the_command(name: str, monkeypatch: pytest.MonkeyPat
     assert type(train.make_optimizer(torch.nn.Linear(1, 1), args)) is KINDS[workload.optimizer]
 
 
+def test_mixed_precision_is_asked_for_by_the_command_alone_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    workload = load_workload("text-gpt")
+    assert "--autocast" not in workload.command
+    options = workload.model_copy(update={"autocast": "bf16"}).command[3:]
+    monkeypatch.setattr("sys.argv", ["train", *options])
+    assert parse_arguments("", "torch", models.MODELS).autocast == "bf16"
+
+
 @pytest.mark.parametrize("name", SHIPPED)
 def test_there_is_enough_to_see_and_to_decide(name: str) -> None:
     workload = load_workload(name)
@@ -75,6 +83,7 @@ def changed(tmp_path: Path, old: str, new: str) -> Path:
         ("    model: cnn", "    model: cmm", r"\.model: must be one of cifar-cnn, cnn, .* \(got cmm\)"),
         ("    framework: mxnet", "    comm: gloo\n    framework: mxnet", r"comm: must be byteps for mxnet"),
         ("    framework: mxnet", "    ema_decay: 0.9\n    framework: mxnet", r"ema_decay: must be left out: averaged"),
+        ("    framework: mxnet", "    autocast: bf16\n    framework: mxnet", r"autocast: must be left out: mixed"),
         ("    batch: 64", "    batch: 8", r"\.batch: must lie within 16\.\.512 \(got 8\)"),
         ("    batch: 64", "    unit: tokens\n    batch: 64", r"\.unit: must be samples for fashion-mnist"),
         (r"thresholds: \[0\.\d+", "thresholds: [0.99", r"\.thresholds: must grow"),
