@@ -38,6 +38,7 @@ On real BytePS:
     bed_clock           the clock part of contenders, measured and rehearsed
     membership          what it costs the others when a worker goes or comes
     soak                whether a job with 100 random events in half an hour ends right
+    spot                machines that go and come back: membership beside restarts from checkpoints
 
 About our code and the machine:
 
@@ -53,7 +54,7 @@ About our code and the machine:
 
 Shared:
 
-    launching           one training under `dynamix launch`
+    launching           one training under `dynamix launch`, and the processes of one
     study               command line, CSV, picture and page of a study
     rehearsed_cells     rehearsed runs as rows of a table, to which a later call adds
     rehearsed_study     their command: what is left, a progress bar, the first line of the page
@@ -84,6 +85,10 @@ Shared:
     soak_events         what happens to its workers
     soak_training       what it trains, and what is wrong with that afterwards
     soak_worker         a worker of that job
+    spot_schedule       when machines of that study go and come back
+    spot_job            one training of it, by either contender
+    spot_launch         one `dynamix launch` of it
+    spot_worker         a worker of it
     membership_world    a job on a fake network, and the invariants that are checked in it
     membership_network  its channels, partitions and slow links
     membership_training  its training, whose state is its history

@@ -1,11 +1,15 @@
-"""Runs one training under `dynamix launch`, from its cluster file to its run folder."""
+"""Trainings under `dynamix launch`: one from its cluster file to its run folder, and the processes of one."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
+
+from dynamix_ps.config import variables
 from dynamix_ps.config.load import dump_config
 from dynamix_ps.config.schema import Config
 from dynamix_ps.run_record.run_folder import RunFolder
@@ -34,3 +38,15 @@ def launched(config: Config, folder: Path, limit_s: float) -> RunFolder:
     if done.returncode:
         raise SystemExit(f"{config.name}: dynamix launch ended with {done.returncode}:\n{done.stdout[-3000:]}")
     return RunFolder.open(Path(config.run_dir) / "latest")
+
+
+def roles_of(launcher: psutil.Process) -> dict[str, psutil.Process]:
+    """The processes that the launcher has started, and theirs, by name of their role; others by their command."""
+    found: dict[str, psutil.Process] = {}
+    for process in launcher.children(recursive=True):
+        with suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
+            command = process.cmdline()
+            role = process.environ().get(variables.ROLE_NAME, "")
+            arbitrator = any("dynamix_ps.arbitrator" in word for word in command)
+            found.setdefault("arbitrator" if arbitrator else role or " ".join(command[:4]), process)
+    return found

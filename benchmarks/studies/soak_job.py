@@ -15,10 +15,10 @@ import psutil
 import torch
 
 from benchmarks.studies.fault_job import left_of
+from benchmarks.studies.launching import roles_of
 from benchmarks.studies.soak_events import KINDS, Event, Members, measure_pauses
 from benchmarks.studies.soak_training import history, wrong_memory, wrong_samples, wrong_weights
 from benchmarks.studies.soak_worker import over_file, weights_file
-from dynamix_ps.config import variables
 from dynamix_ps.config.load import dump_config
 from dynamix_ps.config.schema import BatchBounds, Cluster, Config, Elastic, Metrics, Policy, Server, Timeouts, Worker
 from dynamix_ps.launch.cleanup import end_processes
@@ -173,7 +173,7 @@ class SoakJob:
 
     def _happens(self, launcher: psutil.Popen) -> bool:
         """Make something happen now. Returns whether anything can."""
-        pids = {name: process.pid for name, process in _roles(launcher).items()}
+        pids = {name: process.pid for name, process in roles_of(launcher).items()}
         kinds = self._chance.sample(list(KINDS), len(KINDS))
         for kind in kinds:
             workers = [(rank, pids.get(f"worker-{rank}", 0)) for rank in range(self._plan.workers)]
@@ -193,7 +193,7 @@ class SoakJob:
     def _measure(self, launcher: psutil.Popen, now_s: float) -> None:
         """Who does not train yet still grows: it reads its libraries, and its state."""
         others = {f"worker-{rank}" for rank in range(self._plan.workers) if rank not in self._members.present}
-        for name, process in {"launcher": launcher, **_roles(launcher)}.items():
+        for name, process in {"launcher": launcher, **roles_of(launcher)}.items():
             if name in others:
                 continue
             with suppress(psutil.NoSuchProcess):
@@ -210,15 +210,3 @@ class SoakJob:
         wrong += wrong_samples(sums) + wrong_weights(sums, weights) + wrong_memory(self._resident)
         outcome.iterations = len(sums)
         outcome.wrong += wrong
-
-
-def _roles(launcher: psutil.Popen) -> dict[str, psutil.Process]:
-    """The processes that the launcher has started, and theirs, by name of their role; others by their command."""
-    found: dict[str, psutil.Process] = {}
-    for process in launcher.children(recursive=True):
-        with suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
-            command = process.cmdline()
-            role = process.environ().get(variables.ROLE_NAME, "")
-            arbitrator = any("dynamix_ps.arbitrator" in word for word in command)
-            found.setdefault("arbitrator" if arbitrator else role or " ".join(command[:4]), process)
-    return found
