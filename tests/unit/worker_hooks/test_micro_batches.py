@@ -425,22 +425,34 @@ def test_the_ceiling_is_recorded_and_told(tmp_path: Path) -> None:
     assert {line["at_once"] for line in recorded if line["kind"] == "window"} == {10}
 
 
+def tokens_of(inputs: torch.Tensor) -> torch.Tensor:
+    """2 or 4 tokens of each sample."""
+    return 2 + 2 * (inputs[:, 0] > 0)
+
+
+class TokensSeen(Recorded):
+    """Knows how many tokens it has seen at once."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.sizes.append(int(tokens_of(x).sum()))
+        outputs: torch.Tensor = self.layers(x)
+        return outputs
+
+
 def test_what_fits_at_once_counts_tokens_where_sizes_do(tmp_path: Path) -> None:
-    """Samples of 2 to 4 tokens: 30 of them have at most 120, and no micro-batch of 10 has more than 40."""
-    lengths, budget, at_once = [2 + sample % 3 for sample in range(SAMPLES)], 3 * BATCH, 40
+    lengths, at_once = tokens_of(make_data().tensors[0]).tolist(), 40
 
     def trained_with(folder: Path | None, **settings: Any) -> Recorded:
         torch.manual_seed(0)
-        model = Recorded().double()
-        run = attach(model, folder, lengths=lengths, unit="tokens", mode="observe", **settings)
-        for inputs, targets in run.batches(iterations=3):
+        model = TokensSeen().double()
+        run = attach(model, folder, lengths=lengths, unit="tokens", mode="observe", sizes=(3 * at_once,), **settings)
+        for inputs, targets in run.batches(iterations=8):
             plain_body(run, inputs.double(), targets.double())
         run.close()
         return model
 
-    parts = trained_with(tmp_path, sizes=(budget,), at_once=(at_once,))
-    whole = trained_with(None, sizes=(budget,))
-    assert max(parts.sizes) <= at_once // max(lengths) < max(whole.sizes)
+    parts, whole = trained_with(tmp_path, at_once=(at_once,)), trained_with(None)
+    assert at_once // 2 < max(parts.sizes) <= at_once < max(whole.sizes)
     assert_same(parts, whole)
     assert {line["at_once"] for line in lines(tmp_path) if line["kind"] == "window"} == {at_once}
 
