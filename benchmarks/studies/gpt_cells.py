@@ -54,8 +54,8 @@ TOKENS = SHORTENED[NAME].model_copy(
 
 AGENT, MODEL, GOODPUT = "ppo", "model", "goodput"
 PAPER_TOKENS, PAPER_SEQUENCES = "paper, tokens", "paper, sequences"
-STATICS = {f"static-{size}": size for size in (256, 512, 1024, 2048)}  # tokens of a worker; the best counts as tuned
-SWEEP = {f"static-{size}": size for size in (128, 4096, 8192, 16384)}
+STATICS = {f"static-{size}": size for size in (128, 256, 512, 1024)}  # tokens of a worker; the best counts as tuned
+SWEEP = {f"static-{size}": size for size in (2048, 4096, 8192, 16384)}
 CHOOSING = (AGENT, MODEL, GOODPUT, PAPER_TOKENS, PAPER_SEQUENCES)
 
 QUESTIONS = (

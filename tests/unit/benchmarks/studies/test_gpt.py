@@ -101,7 +101,7 @@ def test_both_readings_of_the_papers_space(tmp_path: Path) -> None:
     factors = [float(one.command[one.command.index("--lr-factor") + 1]) for one in (tokens, sequences)]
     assert factors == [1.0, pytest.approx(math.sqrt(32 * CONTEXT / FIRST_SIZE))]
     assert found[AGENT].batch.unit == "tokens" and 8 * found[AGENT].batch.max == 1 << 17
-    assert found["static-2048"].policy.sizes == (2048,) * 8
+    assert found["static-1024"].policy.sizes == (1024,) * 8
     for config in found.values():
         assert config.command[config.command.index("--schedule") + 1] == "cosine"
 
