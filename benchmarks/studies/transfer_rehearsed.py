@@ -5,8 +5,8 @@
 Policies learn in the simulator, each in one family of `transfer.py`: a small CNN with SGD, the same with Adam, a model
 ten times as large, a Transformer. Here each is used on a real training of its own family, and on one of another: CNN to
 GPT and Transformer, Transformer to CNN, SGD to Adam, small to large. The policy that ships, the model alone and fixed
-sizes train with the same seeds. Policies whose files are missing are trained first, in about four minutes of a core; the
-same seed gives the same weights. The other modules:
+sizes train with the same seeds. Policies whose files are missing are trained first, in about four minutes of a core;
+the same seed gives the same weights. The other modules:
 
     transfer_rehearsed_cells.py   directions, policies, clusters, contenders, questions
     transfer_rehearsed_page.py    tables and picture; ratios and verdicts are those of the study of the agent
