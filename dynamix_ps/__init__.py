@@ -23,6 +23,7 @@ errors           all errors, with their exit codes
 exit_codes       how a command ends
 terminal         what commands print with
 apportion        splits whole numbers by weights
+shares           the sizes of a plan where workers come and go
 certificates     of one host, with which its roles encrypt
 addresses        host and port as one text, and whether a port can be had there
 cgroups          reads the control groups of this process

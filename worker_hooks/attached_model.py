@@ -198,6 +198,11 @@ class AttachedModel(PositionedModel):
                 f"this process computes for {len(self._workers.here)} workers, each of which would read its own part "
                 "of a stream; `dynamix rehearse` needs a data set with len(d) and d[i]"
             )
+        if isinstance(self._source, StreamSource) and self._workers.later:
+            raise TrainingError(
+                "the cluster file has workers that come later (elastic.max_workers), and a stream takes none in: who "
+                "reads what of it follows from its beginning; give a data set with len(d) and d[i], or remove them"
+            )
         if isinstance(self._source, StreamSource) and settings.unit != "samples":
             raise TrainingError(
                 f"batch.unit is {settings.unit} in the cluster file, which needs the length of every sample ahead; a "
@@ -288,7 +293,9 @@ class AttachedModel(PositionedModel):
         self._samples = self._source.samples_per_pass(start.pass_batch)
         reporter = self._session.reporter
         self.iteration, self._cursor = start.iteration, start.cursor
-        self._switch = PlanSwitch(start.plan, self._lag, settings.bounds, settings.keep)
+        self._switch = PlanSwitch(
+            start.plan, self._lag, settings.bounds, settings.keep, settings.slot_sizes, self._workers.later
+        )
         self._stream = self._batches_from(start)
         self._rate = LearningRate(
             settings.lr_rule, self._reference_batch, self.size, start.noise, settings.decides_rate, start.lr_guard

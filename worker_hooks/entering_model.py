@@ -54,7 +54,7 @@ class EnteringModel(LeavingModel):
         first = iteration + 1 + self._switch.lag
         if entering := self._entries.decide(first, view.agreed_entry, self._session.offered()):
             slots = [one.slot for one in entering]
-            self._switch.take_in(iteration, slots, self._fresh.plan.batch_sizes)
+            self._switch.take_in(iteration, slots)
             self._departures.forget(slots)
 
     def _admit(self, iteration: int) -> None:

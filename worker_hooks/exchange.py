@@ -139,7 +139,7 @@ class GradientExchange:
         self.buckets = buckets
         self._parameters = sum(len(bucket.parameters) for bucket in buckets)
         self.leader = workers.leader  # slot of the one that leads, as of the last sum
-        self.present: Sequence[int] = workers.slots or workers.here  # slots of the workers in the last sum
+        self.present: Sequence[int] = workers.first  # slots of the workers in the last sum
         self._trailer = np.zeros(trailer_length(workers, self._parameters))
         self._told_at = len(self._trailer) - workers.told * workers.count
         self.telling = self.told = np.zeros((workers.told, workers.count))

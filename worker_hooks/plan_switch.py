@@ -8,15 +8,15 @@ unanimous yet.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import lru_cache
 from typing import Any
 
-from dynamix_ps.apportion import apportion
 from dynamix_ps.config.schema import Keep
 from dynamix_ps.messages import Plan
 from dynamix_ps.rpc.plan_rules import LARGEST_VERSION
+from dynamix_ps.shares import Bounds, shared_out, taken_in
 
 VERSION_BITS = LARGEST_VERSION.bit_length()
 
@@ -40,18 +40,6 @@ def agreed_version(bit_sums: Sequence[float], workers: int) -> int | None:
     return version
 
 
-def shared_out(
-    plan: Plan, total: int, weights: Sequence[float], bounds: Sequence[tuple[int, int]] | None = None
-) -> Plan:
-    """`plan` with a global batch of `total`, in proportion to `weights`, one per worker.
-
-    `bounds`: (smallest, largest) size of every worker; none: there are no bounds. The global batch is another one where
-    the workers together cannot have it.
-    """
-    low, high = zip(*(bounds or [(0, total)] * len(weights)), strict=True)
-    return replace(plan, batch_sizes=apportion(min(max(total, sum(low)), sum(high)), weights, low, high))
-
-
 class PlanSwitch:
     """Which plan is in force at which iteration.
 
@@ -65,14 +53,23 @@ class PlanSwitch:
         bounds: (smallest, largest) size of every worker; none: there are no bounds.
         keep: what stays where workers go. `global`: the global batch, so the others share what these had.
             `local`: the sizes of the others.
+        slot_sizes: what each has by itself, compared with the others; empty: all alike.
+        later: workers that are not there yet. `plan` has nothing for them.
     """
 
     def __init__(
-        self, plan: Plan, lag: int = 0, bounds: Sequence[tuple[int, int]] | None = None, keep: Keep = "global"
+        self,
+        plan: Plan,
+        lag: int = 0,
+        bounds: Bounds | None = None,
+        keep: Keep = "global",
+        slot_sizes: Sequence[int] = (),
+        later: Collection[int] = (),
     ) -> None:
         self.lag = lag
         self._bounds, self._keep = bounds, keep
-        self._without: set[int] = set()  # workers that have no samples any more
+        self._slot_sizes = slot_sizes or (1,) * len(plan.batch_sizes)
+        self._without = set(later)  # workers that have no samples any more, or not yet
         self.newest_scheduled = plan
         self._held = plan
         self._scheduled = [(0, plan)]  # (first iteration, plan), rising; the first one is in force
@@ -110,24 +107,10 @@ class PlanSwitch:
         self._without.update(ranks)
         self._schedule(iteration, self.newest_scheduled)
 
-    def take_in(self, iteration: int, ranks: Iterable[int], first_sizes: Sequence[int]) -> None:
-        """These workers enter by the sum of `iteration`. Each gets what it had at first, compared with the others.
-
-        Args:
-            first_sizes: of every worker.
-        """
-        ranks = sorted(ranks)
+    def take_in(self, iteration: int, ranks: Collection[int]) -> None:
+        """These workers enter by the sum of `iteration`."""
         self._without.difference_update(ranks)
-        plan = self.newest_scheduled
-        others = [rank for rank, size in enumerate(plan.batch_sizes) if size and rank not in ranks]
-        scale = plan.global_batch / sum(first_sizes[rank] for rank in others)
-        weights = [float(size) for size in plan.batch_sizes]
-        for rank in ranks:
-            weights[rank] = first_sizes[rank] * scale
-        total = plan.global_batch
-        if self._keep != "global":
-            total = round(total * (1 + len(ranks) / len(others)))
-        self._put(iteration, shared_out(plan, total, weights, self._allowed(total, len(weights))))
+        self._put(iteration, self._with(self.newest_scheduled, ranks))
 
     def packed(self) -> dict[str, Any]:
         """In JSON's types, for a worker that enters."""
@@ -144,16 +127,25 @@ class PlanSwitch:
         self._without = set(packed["without"])
         self.newest_scheduled = self._scheduled[-1][1]
 
-    def _allowed(self, total: int, count: int) -> list[tuple[int, int]]:
+    def _allowed(self, total: int, count: int, without: Collection[int]) -> Bounds:
         bounds = self._bounds or [(0, total)] * count
-        return [(0, 0) if rank in self._without else own for rank, own in enumerate(bounds)]
+        return [(0, 0) if rank in without else own for rank, own in enumerate(bounds)]
 
     def _schedule(self, iteration: int, plan: Plan) -> None:
+        came = [rank for rank, (low, _) in enumerate(self._bounds or ()) if low and self._lacks(plan, rank)]
         if self._without:
             sizes = [0 if rank in self._without else size for rank, size in enumerate(plan.batch_sizes)]
             total = sum(sizes) if self._keep != "global" and any(sizes) else plan.global_batch
-            plan = shared_out(plan, total, sizes, self._allowed(total, len(sizes)))
-        self._put(iteration, plan)
+            plan = shared_out(plan, total, sizes, self._allowed(total, len(sizes), {*self._without, *came}))
+        self._put(iteration, self._with(plan, came) if came else plan)
+
+    def _lacks(self, plan: Plan, rank: int) -> bool:
+        """Whether a worker that is there has nothing: the plan was made before it came."""
+        return not plan.batch_sizes[rank] and rank not in self._without
+
+    def _with(self, plan: Plan, ranks: Collection[int]) -> Plan:
+        bounds = self._allowed(plan.global_batch * (1 + len(ranks)), len(plan.batch_sizes), self._without)
+        return taken_in(plan, ranks, self._slot_sizes, bounds, self._keep)
 
     def _put(self, iteration: int, plan: Plan) -> None:
         self.newest_scheduled = plan

@@ -145,13 +145,13 @@ class Session:
         access = self.settings.arbitrator
         if access:
             me = Registration(self.comm.rank, uuid.uuid4().hex, socket.gethostname(), os.getpid(), plan)
-            self._reporter.connect(access, me, self.settings.bounds or ())
+            self._reporter.connect(access, me, self.settings.accepted_bounds)
             if self.comm.elastic is not None and self.comm.name not in _members:
                 _members[self.comm.name] = become_member(
                     access,
                     self._process(self.comm.elastic.address),
                     self.comm.elastic,
-                    self.workers.count,
+                    self.comm.first_size,
                     TERMINATION.leave,
                 )
         else:
@@ -177,7 +177,7 @@ class Session:
         )
         try:
             _members[self.comm.name] = become_member(
-                access, self._process(listener.address), elastic, self.workers.count, TERMINATION.leave, late=True
+                access, self._process(listener.address), elastic, self.comm.first_size, TERMINATION.leave, late=True
             )
             return received(listener)
         finally:

@@ -49,6 +49,8 @@ class Settings:
     lr: str = "follow"  # what happens to the script's learning rate
     keep: Keep = "global"  # what stays where the number of workers changes
     min_workers: int | None = None  # that go on without the others; none: the job is not elastic
+    accepted_bounds: tuple[tuple[int, int], ...] = ()  # as `bounds`, with 0 for workers that come later
+    slot_sizes: tuple[int, ...] = ()  # `batch` of every worker in the cluster file, also of those that come later
     own_sizes: bool = False  # every worker chooses its own size, without an arbitrator
     micro_batches: bool = False  # sizes may be larger than what a worker computes at once
 
@@ -100,6 +102,8 @@ class Settings:
             lr=config.lr if config else defaults["lr"].default,
             keep=config.elastic.keep if config else "global",
             min_workers=config.elastic.min_workers if config else None,
+            accepted_bounds=tuple(map(config.accepted_bounds, range(len(config.cluster.workers)))) if config else (),
+            slot_sizes=tuple(worker.batch for worker in config.cluster.workers) if config else (),
             own_sizes=config is not None and config.is_decentralised,
             micro_batches=config is not None and config.batch.micro_batches,
         )

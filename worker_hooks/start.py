@@ -16,11 +16,11 @@ from dynamix_ps.config.schema import Keep, Unit
 from dynamix_ps.data_planes import FRAMEWORKS
 from dynamix_ps.errors import TrainingError
 from dynamix_ps.messages import Plan
+from dynamix_ps.shares import shared_out
 from worker_hooks.agreement import different_parameters
 from worker_hooks.checkpoint import Position
 from worker_hooks.data_source import DataSource
 from worker_hooks.fingerprint import ROW, Fingerprint, difference, fingerprint
-from worker_hooks.plan_switch import shared_out
 
 _NONE = np.empty(0, dtype=np.int64)
 FETCHES = (2, 12)  # 12: what is random by one chance in two looks alike on two workers, and differs, once in 4^11 times
@@ -34,7 +34,7 @@ def check_frameworks(comm: Comm, key: str, framework: str) -> None:
     comm.declare(key)
     mine = np.array([float(name == framework) for name in FRAMEWORKS])
     workers = dict(zip(FRAMEWORKS, comm.total(key, mine).tolist(), strict=True))
-    if workers[framework] != comm.size:
+    if workers[framework] != comm.first_size:
         found = ", ".join(f"{number:.0f} with {name}" for name, number in workers.items() if number)
         raise TrainingError(f"workers of one job need one framework, found {found}; start them with one script")
 
@@ -66,7 +66,7 @@ def check_data_sets(comm: Comm, key: str, source: DataSource) -> Fingerprint:
             refused = error
         mine = np.zeros((comm.size, ROW))
         mine[comm.rank] = found.row()
-        rows = comm.total(key, mine.ravel()).reshape(comm.size, ROW)
+        rows = comm.total(key, mine.ravel()).reshape(comm.size, ROW)[: comm.first_size]
         if refused is not None:
             raise refused
         if rows[:, 0].any():
@@ -82,7 +82,7 @@ def check_data_sets(comm: Comm, key: str, source: DataSource) -> Fingerprint:
 
 
 def of_every_worker(comm: Comm, key: str, number: int) -> tuple[int, ...]:
-    """The number that each worker has, in the order of ranks. Collective."""
+    """The number that each worker has, in the order of ranks; 0: it is not there. Collective."""
     comm.declare(key)
     mine = np.zeros(comm.size)
     mine[comm.rank] = number
@@ -187,18 +187,20 @@ def plan_for(
 ) -> Plan:
     """`plan`, which may come from a checkpoint, as the workers of this run can have it.
 
-    A plan of another number of workers is shared anew: every worker gets a part in proportion to its first size.
+    A plan of other workers is shared anew: every worker gets a part in proportion to its first size.
 
     Args:
-        first_sizes: one per worker of this run.
+        first_sizes: one per worker of this run; 0: it comes later.
         bounds: (smallest, largest) size of every worker; none: there are no bounds.
         keep: what stays as far as the bounds allow, where the number of workers is another one. `global`: the global
             batch. `local`: the mean size of those that have samples.
     """
     sizes, total = plan.batch_sizes, plan.global_batch
-    if len(sizes) != len(first_sizes):
+    if bounds is not None:
+        bounds = [own if first else (0, 0) for own, first in zip(bounds, first_sizes, strict=True)]
+    if _of_others(sizes, first_sizes, bounds):
         if keep != "global":
-            total = max(round(total / sum(map(bool, sizes)) * len(first_sizes)), 1)
+            total = max(round(total / sum(map(bool, sizes)) * sum(map(bool, first_sizes))), 1)
         return shared_out(plan, total, first_sizes, bounds)
     if bounds is None:
         return plan
@@ -206,10 +208,20 @@ def plan_for(
     return replace(plan, batch_sizes=tuple(inside))
 
 
+def _of_others(sizes: Sequence[int], first_sizes: Sequence[int], bounds: Sequence[tuple[int, int]] | None) -> bool:
+    """Whether a plan with these sizes is of other workers than those with first sizes."""
+    if len(sizes) != len(first_sizes):
+        return True
+    least = [low for low, _ in bounds or [(0, 0)] * len(sizes)]
+    return any(
+        size > 0 if not first else size == 0 < low for size, first, low in zip(sizes, first_sizes, least, strict=True)
+    )
+
+
 def resized(saved: Plan, plan: Plan) -> str:
     """What is said where `plan_for` has made `plan` of the plan `saved` of a checkpoint."""
     before, now = (" + ".join(map(str, one.batch_sizes)) for one in (saved, plan))
-    had, has = len(saved.batch_sizes), len(plan.batch_sizes)
+    had, has = (sum(map(bool, one.batch_sizes)) for one in (saved, plan))
     if had == has:
         return (
             f"the batch sizes {before} of the checkpoint are outside of the bounds in the cluster file; they become "

@@ -21,16 +21,23 @@ class Workers:
     here: range  # slots of the workers of this process, at least one
     slots: tuple[int, ...] = ()  # of every process, in the order of their ranks in the data plane; empty: this is all
     told: int = 0  # numbers that each worker tells the others in every sum, behind the trailer (own_size.py)
+    later: frozenset[int] = frozenset()  # slots in which there is no process yet when training begins
 
     @classmethod
     def one_per_process(cls, comm: Comm) -> Workers:
-        """Every process of the data plane is one worker, and there is no empty slot."""
-        return cls(comm.size, range(comm.rank, comm.rank + 1), tuple(range(comm.size)))
+        """Every process of the data plane is one worker."""
+        later = frozenset(range(comm.first_size, comm.size))
+        return cls(comm.size, range(comm.rank, comm.rank + 1), tuple(range(comm.size)), later=later)
+
+    @property
+    def first(self) -> tuple[int, ...]:
+        """The slots of the workers with which training begins."""
+        return tuple(slot for slot in self.slots or self.here if slot not in self.later)
 
     @property
     def leader(self) -> int:
         """The slot of the worker that leads when training begins: it does what one worker does for all."""
-        return min(self.slots, default=self.here.start)
+        return min(self.first)
 
     def by_slot(self, told: tuple[int, ...]) -> tuple[int, ...]:
         """What every process has told, in the order of slots; 0 for the empty ones."""

@@ -162,7 +162,7 @@ def _coordination(settings: Settings, arbitrator: Arbitrator, journal: Journal) 
         return None
     n_workers = len(config.cluster.workers)
     limits = MembershipSettings(
-        workers=n_workers,
+        workers=config.first_workers,
         servers=_number_of_servers(settings),
         min_workers=config.elastic.min_workers,
         max_workers=n_workers,

@@ -38,6 +38,7 @@ from dynamix_ps.policy.base import Decision, Learner, Policy, View, ask, referen
 from dynamix_ps.policy.rate.decider import RateDecider
 from dynamix_ps.rpc.plan_rules import LARGEST_VERSION, wrong_lr_factor, wrong_sizes, wrong_version
 from dynamix_ps.rpc.refusals import MalformedMessageError, TooManyStreamsError
+from dynamix_ps.shares import taken_in
 
 if TYPE_CHECKING:
     from dynamix_ps.report.prometheus import Exporter
@@ -86,8 +87,8 @@ class Arbitrator:
         self._rest = rest
         self._n_workers = len(config.cluster.workers)
         self._bounds = tuple(config.bounds(rank) for rank in range(self._n_workers))
+        self._accepted = tuple(config.accepted_bounds(rank) for rank in range(self._n_workers))
         self._at_once = [config.at_once(rank) or math.nan for rank in range(self._n_workers)]  # NaN: no limit is known
-        self._bounds_at_once = self._within_memory()  # for policies
         self._ring = config.data_plane.is_ring
         self._registry = Registry(self._n_workers, config.timeouts.lease_s, resumed.retired)
         self._links = Links(self._n_workers, n_servers or len(role_hosts(config.cluster).servers))
@@ -99,6 +100,10 @@ class Arbitrator:
                 f"arbitrator: the journal's plan has {len(self._plan.batch_sizes)} sizes, but the cluster file has "
                 f"{self._n_workers} workers; use the run folder of this cluster, or a new one"
             )
+        self._empty = {rank for rank in config.later if not self._plan.batch_sizes[rank]}  # slots of nobody so far
+        for rank in self._empty:
+            self._registry.lose(rank)  # no decision waits for it
+        self._bounds_at_once = self._within_memory()  # for policies
         self._newest_version = max(resumed.newest_version, self._plan.version)
         self._holding = resumed.starts > 0  # after a restart, sizes stay for one complete window
         self._rate = RateDecider(self._holding) if config.lr == "decide" else None
@@ -132,7 +137,7 @@ class Arbitrator:
         rank, held = registration.rank, registration.plan
         problem = (
             wrong_version(held.version, 0, LARGEST_VERSION)
-            or wrong_sizes(held.batch_sizes, self._bounds)
+            or wrong_sizes(held.batch_sizes, self._accepted)
             or wrong_lr_factor(held.lr_factor)
         )
         if problem:
@@ -152,7 +157,26 @@ class Arbitrator:
         if held.version == self._plan.version == 0 and held != self._plan:  # a static policy has first sizes of its own
             self._publish(held)
         self._adopt()
+        if rank in self._empty:
+            self._take_in(rank)
         return self._plan
+
+    def _take_in(self, rank: int) -> None:
+        """A worker has come into a slot of nobody. What it gets is what the workers have given it."""
+        self._empty.discard(rank)
+        self._bounds_at_once = self._within_memory()
+        if self._plan.batch_sizes[rank]:
+            return
+        slot_sizes = [worker.batch for worker in self._config.cluster.workers]
+        bounds = [self._there(own, other) for other, own in enumerate(self._bounds)]
+        sizes = taken_in(self._plan, [rank], slot_sizes, bounds, self._config.elastic.keep).batch_sizes
+        if plan := next_plan(sizes, self._plan.lr_factor, self._plan, self._newest_version):
+            self._journal.write("adopted", **dataclasses.asdict(plan))
+            self._publish(plan)
+
+    def _there(self, bounds: tuple[int, int], rank: int) -> tuple[int, int]:
+        """`bounds` of a worker; nothing for a slot of nobody."""
+        return (0, 0) if rank in self._empty else bounds
 
     def _adopt(self) -> None:
         """Take over newer plans that workers hold, if they are at most one version ahead of what is known.
@@ -316,7 +340,8 @@ class Arbitrator:
         self._export(view, decision, decision_s)
 
     def _within_memory(self) -> tuple[tuple[int, int], ...]:
-        return tuple(self._config.bounds_at_once(rank, at_once) for rank, at_once in enumerate(self._at_once))
+        each = (self._config.bounds_at_once(rank, at_once) for rank, at_once in enumerate(self._at_once))
+        return tuple(self._there(bounds, rank) for rank, bounds in enumerate(each))
 
     def _view(self, closed: ClosedWindow) -> View:
         now_s = self._clock()

@@ -13,7 +13,7 @@ import click
 from dynamix_ps.cli.host_options import given_to_unnamed, host_options
 from dynamix_ps.config.host_list import chosen_hosts
 from dynamix_ps.config.load import check_rules, load_config
-from dynamix_ps.config.resolve import resolved
+from dynamix_ps.config.resolve import resolved, with_places
 from dynamix_ps.config.schema import Cluster, Config, Worker
 from dynamix_ps.errors import EnvironmentNotReady, UsageError
 from dynamix_ps.launch.check import Check
@@ -87,7 +87,9 @@ def _with_hosts(
     """
     known = config.cluster.hosts if config else {}
     if given is not None:
-        known = given.hosts(len(config.cluster.workers), cpus_per_worker(config)) if config else given.hosts(1)
+        known = (
+            given.hosts(len(with_places(config).cluster.workers), cpus_per_worker(config)) if config else given.hosts(1)
+        )
     hosts = chosen_hosts(known, listed, hostfile, include, exclude)
     if not hosts:
         raise UsageError("--hosts: no host is named; give -c FILE with cluster.hosts, -H, or --hostfile")

@@ -1,4 +1,4 @@
-"""`dynamix join`: a worker comes back to a run that goes on."""
+"""`dynamix join`: a worker enters a run that goes on."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import click
 @click.argument("rank", type=int)
 @click.argument("run", type=click.Path(path_type=Path), default="runs/latest")
 def command(rank: int, run: Path) -> int:
-    """Start worker RANK of RUN again, which has left or is lost; by default of runs/latest.
+    """Start worker RANK of RUN, which has left, is lost, or was not there yet; by default of runs/latest.
 
-    The cluster file must have elastic.min_workers. The worker prepares while the others train, and enters with their
-    state. Returns when it takes part.
+    The cluster file must have elastic.min_workers. Ranks beyond its workers need elastic.max_workers. The worker
+    prepares while the others train, and enters with their state. Returns when it takes part.
 
     \b
     Example:

@@ -19,7 +19,7 @@ from dynamix_ps.cli.policy_name import POLICY_NAMES
 from dynamix_ps.config.load import check_rules, load_config
 from dynamix_ps.config.policies import check_name
 from dynamix_ps.config.schema import Config, Policy
-from dynamix_ps.errors import EnvironmentNotReady
+from dynamix_ps.errors import EnvironmentNotReady, UsageError
 from dynamix_ps.launch.preflight import check_command
 from dynamix_ps.policy.registry import findings, make_policy, policy_rng
 from dynamix_ps.terminal import make_console, progress_bar
@@ -130,6 +130,11 @@ def command(
     from dynamix_ps.rehearsal.study import Study
 
     config = load_config(config_file, findings)
+    if config.later:
+        raise UsageError(
+            f"{config_file}: worker {min(config.later)} comes later, and a rehearsal has all workers from its "
+            "beginning; remove `later`, or the worker"
+        )
     reference = against or (REFERENCE if REFERENCE in policies else policies[-1])
     if reference not in policies:
         policies = (*policies, reference)

@@ -29,6 +29,9 @@ class Comm(ABC):
     into it, so nobody else may touch it between `push_pull` and a `wait` that returns true.
 
     Attributes:
+        rank: of this worker; its slot.
+        size: how many slots there are.
+        first_size: workers that the job begins with. They have the lowest ranks; the slots of the others are empty.
         degradations: how it works less well than it could here, and why, one sentence each.
         on_degraded: gets every further one of them when it happens.
         elastic: how sums are brought over the loss of a worker or server; None: they end with it.
@@ -48,9 +51,13 @@ class Comm(ABC):
     late = False
     sends_again = False
 
+    @property
+    def first_size(self) -> int:
+        return self.size
+
     @abstractmethod
     def init(self) -> None:
-        """Join the other workers. Sets `rank` and `size`. Blocks until all are there."""
+        """Join the other workers. Sets `rank` and `size`. Blocks until all are there that the job begins with."""
 
     @abstractmethod
     def declare(self, name: str, rounded: int = 0) -> None:
@@ -159,13 +166,13 @@ class Comm(ABC):
             raise PeerLostError(f"the worker that was to send {name!r} is lost; start again from a checkpoint")
 
     def gather(self, name: str, data: bytes) -> list[bytes]:
-        """The `data` of every worker, in the order of ranks, on every worker.
+        """The `data` of every worker that the job begins with, in the order of ranks, on every worker.
 
         Uses two keys, `<name>.lengths` and `<name>.bytes`; call it once per name.
         Raises StallError when the others do not take part, PeerLostError when one of them is lost.
         """
         told = self.gather_present(name, data)
-        if lost := [rank for rank in range(self.size) if rank not in told]:
+        if lost := [rank for rank in range(self.first_size) if rank not in told]:
             names = ", ".join(map(str, lost))
             raise PeerLostError(f"worker {names} is lost, of which {name!r} is needed; start again from a checkpoint")
         return list(told.values())

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from dynamix_ps.byteps_build.install import installed_info
 from dynamix_ps.comm.base import PATIENCE_S, Comm, interruptible
-from dynamix_ps.comm.elastic import ElasticWorker, is_elastic, is_late
+from dynamix_ps.comm.elastic import ElasticWorker, first_workers, is_elastic, is_late
 from dynamix_ps.comm.exchange import TYPES, Exchange
 from dynamix_ps.comm.host_memory import HostMemory
 from dynamix_ps.comm.links import measure_links
@@ -51,6 +51,7 @@ class BytePSComm(Comm):
     name = "byteps"
     framework: ClassVar[str]
     elastic: ElasticWorker | None
+    _first_size: int
 
     def init(self) -> None:
         """Join scheduler, servers and the other workers.
@@ -62,9 +63,12 @@ class BytePSComm(Comm):
         self._plugin = plugin = self._load()
         interruptible(lambda: plugin.init(lazy=False))
         self.rank, self.size = plugin.rank(), plugin.size()
+        self._first_size = first_workers(self.size)
         self._exchange = Exchange(self._library(), is_elastic())
         self.elastic = ElasticWorker(self._exchange, lambda: self._shares) if is_elastic() else None
         self.sends_again = self.elastic is not None
+        if self.elastic is not None:
+            self.elastic.expect(self.first_size)
         self._numbers: dict[str, int] = {}
         self._rounded: dict[int, int] = {}  # values at the beginning that travel in half precision
         self._in_flight: dict[int, Any] = {}  # buffers, so that their memory stays until their sums are complete
@@ -80,6 +84,10 @@ class BytePSComm(Comm):
             self._meet([server for server, host in enumerate(server_hosts) if host])
         else:
             self._place_by_links(server_hosts, own_host)
+
+    @property
+    def first_size(self) -> int:
+        return self._first_size
 
     def _meet(self, servers: list[int]) -> None:
         """Wait until these servers, which hear of a worker that comes late from the scheduler, can answer it."""

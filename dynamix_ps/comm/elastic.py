@@ -14,7 +14,8 @@ A lost server may take a sum of T-1 with it that a worker at T-1 lacks. For such
 this server.
 
 A worker that leaves with a round changes nothing in it: the others then `expect` one contribution less. One may come
-late, in the place of one that is lost: all `expect` it from the round on with which it `enter`s.
+late, in the place of one that is lost or in one that was empty: all `expect` it from the round on with which it
+`enter`s.
 
 On for all roles of a run whose environment has DYNAMIX_ELASTIC=1. Sums then use no shared memory, because a worker that
 is lost would leave it locked.
@@ -47,8 +48,13 @@ def is_elastic(environ: Mapping[str, str] = os.environ) -> bool:
     return environ.get(variables.ELASTIC) == "1"
 
 
+def first_workers(slots: int, environ: Mapping[str, str] = os.environ) -> int:
+    """How many workers the job begins with; the other slots are empty."""
+    return int(environ.get(variables.FIRST_WORKERS) or slots)
+
+
 def is_late(environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether this worker comes to a job that trains already, in the place of one that is lost."""
+    """Whether this worker comes to a job that trains already, in an empty slot."""
     return is_elastic(environ) and environ.get(variables.STARTS, "0") != "0"
 
 

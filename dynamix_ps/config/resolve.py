@@ -8,10 +8,11 @@ from dynamix_ps.config.schema import Config, Server
 
 
 def resolved(config: Config) -> Config:
-    """The same job with the host and the first size of every role written out; as it is if it names no hosts.
+    """The same job with an entry for every worker, and if it names hosts, the host and first size of every role.
 
     `config` must break no rule.
     """
+    config = with_places(config)
     cluster = config.cluster
     if not cluster.hosts:
         return config
@@ -25,12 +26,24 @@ def resolved(config: Config) -> Config:
     return config.model_copy(update={"cluster": cluster.model_copy(update=changes)})
 
 
+def with_places(config: Config) -> Config:
+    """The same job with entries for all workers that may come later, `elastic.max_workers` in all."""
+    workers = config.cluster.workers
+    free = (config.elastic.max_workers or 0) - len(workers)
+    if free <= 0:
+        return config
+    place = workers[-1].model_copy(update={"host": None, "later": True})
+    return config.model_copy(
+        update={"cluster": config.cluster.model_copy(update={"workers": (*workers, *(place,) * free)})}
+    )
+
+
 def first_sizes(config: Config) -> tuple[int, ...]:
-    """First batch size of every worker: its own, or its share of those that are not set, by the speed of its host."""
+    """`batch` of every worker: its own, or its share of those that are not set, by the speed of its host."""
     cluster = config.cluster
     hosts, placed = hosts_of(cluster), role_hosts(cluster).workers
-    free = [rank for rank, worker in enumerate(cluster.workers) if "batch" not in worker.model_fields_set]
-    sizes = list(config.initial_sizes())
+    free = [rank for rank, one in enumerate(cluster.workers) if not (one.later or "batch" in one.model_fields_set)]
+    sizes = [worker.batch for worker in cluster.workers]
     speeds = [hosts[name].speed for rank in free if (name := placed[rank]) is not None]
     if len(set(speeds)) > 1:
         bounds = [config.bounds(rank) for rank in free]

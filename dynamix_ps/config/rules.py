@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from dynamix_ps.config.host_rules import host_findings
 from dynamix_ps.config.policies import POLICIES, entry_of
+from dynamix_ps.config.resolve import with_places
 from dynamix_ps.config.schema import MAX_GLOBAL_BATCH, Config, Policy
 from dynamix_ps.config.validate import Finding
 from dynamix_ps.config.variables import allowed_in_cluster_file
@@ -28,7 +29,7 @@ def findings(config: Config) -> Iterator[Finding]:
     yield from _cluster(config)
     yield from _learning_rate(config)
     yield from _elastic(config)
-    yield from host_findings(config)
+    yield from host_findings(with_places(config))
     yield from _environment(config)
 
 
@@ -57,7 +58,8 @@ def _batch_sizes(config: Config) -> Iterator[Finding]:
                 yield Finding(own, f"leaves no size between {low} and {high} for worker {rank}", got, uses)
         elif not low <= worker.batch <= high:
             yield Finding(here, f"must lie within {low}..{high}, the bounds of worker {rank}", worker.batch, uses)
-    largest = sum(config.bounds(rank)[1] for rank in range(len(config.cluster.workers)))
+    places = with_places(config)
+    largest = sum(places.bounds(rank)[1] for rank in range(len(places.cluster.workers)))
     if largest > MAX_GLOBAL_BATCH:
         message = f"lets the global batch grow beyond {MAX_GLOBAL_BATCH}, where its sum is no longer exact"
         yield Finding(("batch", "max"), message, config.batch.max, (("cluster", "workers"),))
@@ -172,13 +174,14 @@ def _learning_rate(config: Config) -> Iterator[Finding]:
 def _elastic(config: Config) -> Iterator[Finding]:
     """What a job needs that goes on without a lost worker or server."""
     path, least = ("elastic", "min_workers"), config.elastic.min_workers
+    yield from _places(config)
     if least is None:
         if config.elastic.restarts:
             message = "needs elastic.min_workers, with which the others go on meanwhile; set it"
             yield Finding(("elastic", "restarts"), message, config.elastic.restarts, (path,))
         return
-    workers = len(config.cluster.workers)
-    if least > workers:
+    workers = config.first_workers
+    if 0 < workers < least:
         yield Finding(path, f"must not exceed the number of workers, {workers}", least, (_COUNT,))
     if not config.data_plane.uses_network:
         message = "needs comm: byteps or gloo, with several workers; remove it"
@@ -189,6 +192,32 @@ def _elastic(config: Config) -> Iterator[Finding]:
     if config.mode == "off":
         message = "needs an arbitrator, which mode: off does without; use mode: adapt, or observe"
         yield Finding(path, message, least, (("mode",),))
+
+
+def _places(config: Config) -> Iterator[Finding]:
+    """Workers that come later."""
+    workers, most = config.cluster.workers, config.elastic.max_workers
+    path: Path = ("elastic", "max_workers")
+    if most is not None and most < len(workers):
+        yield Finding(path, f"must not be less than the number of workers, {len(workers)}", most, (_COUNT,))
+    later = [rank for rank, worker in enumerate(workers) if worker.later]
+    if later and not all(worker.later for worker in workers[later[0] :]):
+        message = "must stand behind the workers that the job begins with"
+        yield Finding(("cluster", "workers", later[0], "later"), message, True)
+    if len(later) == len(workers):
+        yield Finding(("cluster", "workers", 0, "later"), "leaves no worker that the job begins with", True)
+    if later:
+        path = ("cluster", "workers", later[0], "later")
+    elif most is None or most <= len(workers):
+        return
+    got = True if later else most
+    if config.elastic.min_workers is None:
+        yield Finding(path, "needs elastic.min_workers; set it", got, (("elastic", "min_workers"),))
+    if not config.data_plane.has_servers:
+        yield Finding(path, "needs comm: byteps, over which a worker can enter; remove it", got, (("comm",),))
+    if config.policy.sizes is not None:
+        uses: tuple[Path, ...] = (("policy", "sizes"),)
+        yield Finding(path, "needs a policy that can tell the sizes of more workers; remove policy.sizes", got, uses)
 
 
 def _environment(config: Config) -> Iterator[Finding]:

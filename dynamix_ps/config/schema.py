@@ -98,6 +98,11 @@ class Worker(_Section):
     """Largest batch size of this worker, in units of `batch.unit`. Unset: `batch.max`."""
     at_once: Annotated[BatchSize | None, Field(examples=[64])] = None
     """What this worker computes at once, as its memory allows, in units of `batch.unit`. Unset: `batch.at_once`."""
+    later: bool = False
+    """Whether its place is empty when the job begins: `dynamix join` starts it. Such workers stand behind all others.
+
+    Its `batch` tells its part of the global batch, compared with the others, when it enters.
+    """
 
 
 class Server(_Section):
@@ -409,6 +414,12 @@ class Elastic(_Section):
     long as so many stay. Nor does a lost server end the job, as long as another one is left. Unset: whoever is lost
     ends the job.
     """
+    max_workers: Annotated[Annotated[int, Field(ge=1, le=1024)] | None, Field(examples=[4])] = None
+    """So many workers take part at most: those of `cluster.workers`, and others that `dynamix join` starts later.
+
+    The others are as the last one of `cluster.workers`, each on the first host that has a free slot. Unset: as many as
+    `cluster.workers` names. BytePS alone.
+    """
     restarts: Annotated[int, Field(ge=0, le=1000)] = 0
     """How often a worker that is lost is started again, each one, as long as `min_workers` are left.
 
@@ -526,9 +537,24 @@ class Config(_Section):
         bounds = self.bounds(rank)
         return bounds if self.batch.micro_batches or self.policy.name == "static" else bounds_within(bounds, at_once)
 
+    @property
+    def later(self) -> frozenset[int]:
+        """Ranks of the workers whose places are empty when the job begins."""
+        return frozenset(rank for rank, worker in enumerate(self.cluster.workers) if worker.later)
+
+    @property
+    def first_workers(self) -> int:
+        """How many workers the job begins with."""
+        return len(self.cluster.workers) - len(self.later)
+
+    def accepted_bounds(self, rank: int) -> tuple[int, int]:
+        """Bounds of what a plan may have for a worker: those of `bounds`, and 0 for one that comes later."""
+        low, high = self.bounds(rank)
+        return (0 if self.cluster.workers[rank].later else low), high
+
     def initial_sizes(self) -> tuple[int, ...]:
-        """First sizes of the workers; the learning rate is for their sum."""
-        return tuple(worker.batch for worker in self.cluster.workers)
+        """First sizes of the workers, 0 for those that come later; the learning rate is for their sum."""
+        return tuple(0 if worker.later else worker.batch for worker in self.cluster.workers)
 
 
 def bounds_within(bounds: tuple[int, int], at_once: float) -> tuple[int, int]:

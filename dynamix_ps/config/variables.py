@@ -26,6 +26,7 @@ HOST_SUM = "DYNAMIX_HOST_SUM"
 WIRE = "DYNAMIX_WIRE"
 ELASTIC = "DYNAMIX_ELASTIC"
 STARTS = "DYNAMIX_STARTS"
+FIRST_WORKERS = "DYNAMIX_FIRST_WORKERS"
 SHM_PREFIX = "BYTEPS_SHM_PREFIX"
 
 
@@ -131,6 +132,12 @@ VARIABLES: tuple[Variable, ...] = (
         STARTS,
         "How often a worker of an elastic job was started before. Above 0: it comes while the others train.",
         "comm.elastic, worker_hooks.session",
+    ),
+    _of_run(
+        FIRST_WORKERS,
+        "How many of the workers an elastic job begins with, those with the lowest ranks. Unset: all. The same for all "
+        "roles.",
+        f"comm.elastic, {_BYTEPS} as built here",
     ),
     _of_user(
         SHARED_MEMORY,

@@ -33,7 +33,7 @@ class Workers:
     """All workers of the job; creating it joins them. Its methods are collective."""
 
     def __init__(self) -> None:
-        """Raises TrainingError in a rehearsal."""
+        """Raises TrainingError in a rehearsal, and in a job that further workers may enter later."""
         self.settings = Settings.from_environment()
         if self.settings.rehearsal is not None:
             raise TrainingError(
@@ -43,6 +43,12 @@ class Workers:
             )
         self._comm = join(self.settings, Run.framework).comm
         self.rank, self.size = self._comm.rank, self._comm.size
+        if self._comm.first_size < self.size:
+            raise TrainingError(
+                f"the cluster file begins with {self._comm.first_size} of {self.size} workers, and the loop of this "
+                "script belongs to a framework (Lightning, accelerate, or the Trainer of transformers), which counts "
+                "on all of them; remove elastic.max_workers and `later`"
+            )
         self.run: Run | None = None  # while a training is attached: its sums prove that all workers do the same
         self._listeners: list[Callable[[dict[str, Any]], object]] = []
 

@@ -1,4 +1,4 @@
-"""A worker that is gone is to come back to an elastic job: by a line in the run folder, which the launcher follows.
+"""A worker is to enter an elastic job, in an empty place: by a line in the run folder, which the launcher follows.
 
 The worker that leads writes into its own file that another one has entered. Until then the line comes again and again:
 the launcher starts nobody whose process has not ended yet, and a newcomer may fail.
@@ -13,6 +13,7 @@ from dynamix_ps.config.schema import Config
 from dynamix_ps.errors import DynamixError, EnvironmentNotReady, TimedOut, UsageError
 from dynamix_ps.launch.ask_to_leave import check_goes_on
 from dynamix_ps.run_record.json_lines import JsonLinesTail, Line
+from dynamix_ps.run_record.model import ABSENT
 from dynamix_ps.run_record.requests import JOIN, request
 from dynamix_ps.run_record.run_folder import RunFolder
 
@@ -22,7 +23,7 @@ _LOOK_S = 0.2
 
 
 def ask_to_join(folder: RunFolder, rank: int, patience_s: float = PATIENCE_S) -> str:
-    """Have worker `rank` of the run of this folder started again, and wait until it takes part. Returns that in words.
+    """Have worker `rank` of the run of this folder started, and wait until it takes part. Returns that in words.
 
     Raises:
         UsageError: the run takes no worker in, has no such worker, or is over, or the worker is there.
@@ -63,7 +64,7 @@ def _check(folder: RunFolder, rank: int, config: Config) -> None:
     phase = check_goes_on(folder, rank, config)
     if not config.data_plane.has_servers:
         raise UsageError(f"{folder.path}: workers enter over comm: byteps alone, and this run has comm: {config.comm}")
-    if phase not in ("left", "lost"):
+    if phase not in ("left", "lost", ABSENT):
         raise UsageError(f"worker {rank}: it is there ({phase})")
 
 

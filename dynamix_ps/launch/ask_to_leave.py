@@ -12,6 +12,7 @@ from dynamix_ps.config.schema import Config
 from dynamix_ps.errors import DynamixError, EnvironmentNotReady, TimedOut, UsageError
 from dynamix_ps.report.summary import read_told, state_of
 from dynamix_ps.run_record.json_lines import JsonLinesTail, Line
+from dynamix_ps.run_record.model import ABSENT
 from dynamix_ps.run_record.requests import LEAVE, request
 from dynamix_ps.run_record.run_folder import RunFolder
 
@@ -29,8 +30,8 @@ def ask_to_leave(folder: RunFolder, rank: int, patience_s: float = PATIENCE_S) -
         TimedOut: there is no answer within `patience_s`.
     """
     phase = check_goes_on(folder, rank, load_config(folder.config_file))
-    if phase in ("left", "lost", "finished"):
-        raise UsageError(f"worker {rank}: it is not there any more ({phase})")
+    if phase in ("left", "lost", "finished", ABSENT):
+        raise UsageError(f"worker {rank}: it is not there{' any more' * (phase != ABSENT)} ({phase})")
     answers, ends = JsonLinesTail(folder.worker_file(rank)), JsonLinesTail(folder.events_file)
     answers.read()
     ends.read()
@@ -66,7 +67,7 @@ def check_goes_on(folder: RunFolder, rank: int, config: Config) -> str:
     told = read_told(folder)
     if any(line["kind"] == "end" for _, file, line in told if file == folder.events_file):
         raise UsageError(f"{folder.path}: the run is over")
-    return state_of(told, workers).workers[rank].phase
+    return state_of(told, workers, config.later).workers[rank].phase
 
 
 def _answer(line: Line) -> str:

@@ -257,7 +257,8 @@ class HostAgent:
         )
         for spec in plan_roles(run.config, place, self._environ, sys.executable):
             run.specs[spec.name] = spec
-            self._start(spec, run)
+            if not spec.later:
+                self._start(spec, run)
 
     def _start_again(self, message: StartAgain, run: _Prepared) -> None:
         spec = run.specs[message.role]

@@ -106,6 +106,8 @@ def dry_run(config: Config, config_file: Path, resume: Path | None, console: Con
         place = replace(place, certificates=place.scratch / "certificates")
     for host in hosts_with_roles(config):
         for spec in plan_roles(config, replace(place, host=host), os.environ, sys.executable):
+            if spec.later:
+                continue
             print_line(console, Text(f"# {spec.name}{f' on {host}' if cluster.hosts else ''}"))
             print_line(console, Text(as_shell(spec)))
 

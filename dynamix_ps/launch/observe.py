@@ -52,7 +52,7 @@ class Observer:
             self.problem = f"recording: {error.strerror or error}; part of the record is lost"
         progress = self._progress()
         now_s = time.time()  # the clock of the workers' lines
-        if self._engaged_s is None and len(progress.started) == len(self._recorder.state.workers):
+        if self._engaged_s is None and len(progress.started) >= self._recorder.config.first_workers:
             # Not earlier: with a quota of a fifth of a core, the import of torch takes many seconds.
             self._speeds.engage()
             self._engaged_s = now_s

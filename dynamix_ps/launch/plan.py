@@ -23,7 +23,8 @@ Role = Literal["scheduler", "server", "worker", "arbitrator"]
 class JobRole:
     """One role of a job.
 
-    `beside`: name of the role whose host it shares; none: it has a host of its own, where there is one.
+    `beside`: name of the role whose host it shares; none: it has a host of its own, where there is one. `later`: it is
+    not started with the others.
     """
 
     name: str
@@ -31,6 +32,7 @@ class JobRole:
     rank: int | None = None
     host: str = HERE
     beside: str | None = None
+    later: bool = False
 
     @property
     def number(self) -> int | None:
@@ -72,6 +74,7 @@ class RoleSpec:
     env: Mapping[str, str]
     rank: int | None = None
     beside: str | None = None
+    later: bool = False  # it is not started with the others
 
 
 def job_roles(config: Config) -> tuple[JobRole, ...]:
@@ -108,7 +111,7 @@ def _job_roles(config: Config) -> Iterator[JobRole]:
     elif config.has_arbitrator:
         yield JobRole("arbitrator", "arbitrator", host=home, beside=config.data_plane.home_role)
     for rank, host in enumerate(placed.workers):
-        yield JobRole(f"worker-{rank}", "worker", rank, _known(host))
+        yield JobRole(f"worker-{rank}", "worker", rank, _known(host), later=rank in config.later)
 
 
 def _known(host: str | None) -> str:
@@ -137,7 +140,7 @@ def plan_roles(config: Config, place: RunPlace, environ: Mapping[str, str], pyth
         if role.rank is not None:
             argv = (*launcher, *config.command)
             env |= _worker_env(config, place, environ, role.rank, ranks)
-        specs.append(RoleSpec(role.name, role.role, argv, env, role.rank, role.beside))
+        specs.append(RoleSpec(role.name, role.role, argv, env, role.rank, role.beside, role.later))
     return tuple(specs)
 
 
@@ -170,6 +173,8 @@ def _common_env(config: Config, place: RunPlace, environ: Mapping[str, str], pyt
             added[variables.SHARED_MEMORY] = config.env[variables.SHARED_MEMORY]
     if config.elastic.min_workers is not None:
         added[variables.ELASTIC] = "1"
+    if config.later:
+        added[variables.FIRST_WORKERS] = str(config.first_workers)
     if place.probe is not None:
         added[variables.PROBE] = place.probe
     if config.has_arbitrator:

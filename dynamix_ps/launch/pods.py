@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from dynamix_ps.config.load import check_rules
+from dynamix_ps.config.resolve import with_places
 from dynamix_ps.config.role_hosts import role_hosts
 from dynamix_ps.config.schema import OWN_HOST, Cluster, Config, Host
 from dynamix_ps.errors import UsageError
@@ -55,6 +56,7 @@ def with_hosts(config: Config) -> Config:
     Raises:
         ConfigError: a rule is broken with them.
     """
+    config = with_places(config)
     cluster = config.cluster
     if cluster.hosts:
         return config

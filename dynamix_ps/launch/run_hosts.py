@@ -83,6 +83,11 @@ class RoleState:
     def running(self) -> bool:
         return self.started and self.exit_code is None
 
+    @property
+    def absent(self) -> bool:
+        """Whether nobody has started it: it comes later."""
+        return self.role.later and not self.starts
+
 
 class RunHosts:
     """All hosts that have a role.
@@ -241,7 +246,8 @@ class RunHosts:
             return
         for kind, rank in self._requests.read():
             if kind == JOIN:
-                if (state := self.roles.get(f"worker-{rank}")) is not None and state.exit_code is not None:
+                state = self.roles.get(f"worker-{rank}")
+                if state is not None and (state.absent or state.exit_code is not None):
                     self._restarts.at_once(state.role.name)
             else:
                 self._exits.ask_to_leave(rank)

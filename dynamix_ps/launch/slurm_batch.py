@@ -7,6 +7,7 @@ import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from dynamix_ps.config.resolve import with_places
 from dynamix_ps.config.role_hosts import role_hosts
 from dynamix_ps.config.schema import Config
 from dynamix_ps.errors import UsageError
@@ -72,6 +73,7 @@ def _by_option(words: Sequence[str]) -> list[list[str]]:
 
 def _defaults(config: Config, components: Sequence[Sequence[str]]) -> Iterator[list[str]]:
     """For each component what its own options do not say."""
+    config = with_places(config)
     workers, placed = len(config.cluster.workers), role_hosts(config.cluster).workers
     named = hosts_with_roles(config) if config.cluster.hosts and len(components) == 1 else ()
     nodes = [_nodes(own) or (len(named) or workers if len(components) == 1 else 1) for own in components]

@@ -78,13 +78,14 @@ class Supervisor:
         return state.log.last_lines if state else ()
 
     def _restart(self) -> None:
-        """Start lost workers again, as long as there is something to enter."""
+        """Start workers that are due, as long as there is something to enter."""
         if self._progress.founded and not self._progress.finished:
             self._hosts.restart()
             return
         running = [state for state in self._running() if state.role.role == "worker"]
         away = self._progress.lost | self._progress.left
-        if self._progress.finished and all(state.starts and state.role.rank in away for state in running):
+        there = self._progress.started - away
+        if self._progress.finished and all(state.starts and state.role.rank not in there for state in running):
             self._signal(running, signal.SIGKILL)  # the others have finished, and it would wait for them
 
     def _judge(self) -> Ending | None:
@@ -109,7 +110,7 @@ class Supervisor:
             self._hosts.signal(names, signal.SIGKILL)
 
     def _states(self) -> list[RoleState]:
-        return list(self._hosts.roles.values())
+        return [state for state in self._hosts.roles.values() if not state.absent]
 
     def _lost_arbitrator(self) -> list[str]:
         """Training goes on without the arbitrator, but the user should know."""
@@ -119,7 +120,7 @@ class Supervisor:
     def _status(self, state: RoleState) -> RoleStatus:
         role, ended_s = state.role, state.ended_s
         after_s = 0.0 if ended_s is None else ended_s - self._began_s
-        return RoleStatus(role.name, role.role, role.rank, state.exit_code, after_s, state.suspended)
+        return RoleStatus(role.name, role.role, role.rank, state.exit_code, after_s, state.suspended, state.starts > 0)
 
     def _elapsed(self) -> float:
         return time.monotonic() - self._began_s

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from dynamix_ps.addresses import bind_error
 from dynamix_ps.config.host_rules import is_loopback
+from dynamix_ps.config.resolve import with_places
 from dynamix_ps.config.role_hosts import address_of
 from dynamix_ps.config.schema import Config, Host
 from dynamix_ps.errors import EnvironmentNotReady
@@ -77,7 +78,7 @@ def allocated_hosts(given: Allocation, config: Config) -> dict[str, Host]:
         UsageError: they are too few for the workers.
         EnvironmentNotReady: the batch system cannot be asked for them, or has none.
     """
-    hosts = given.hosts(len(config.cluster.workers), cpus_per_worker(config))
+    hosts = given.hosts(len(with_places(config).cluster.workers), cpus_per_worker(config))
     if len(hosts) == 1:
         name, only = next(iter(hosts.items()))
         if only.devices is None and is_own(only.address or name):

@@ -42,6 +42,7 @@ class RoleStatus:
     exit_code: int | None = None
     ended_s: float = 0.0
     stopped: bool = False  # by SIGSTOP or a debugger
+    late: bool = False  # a worker that was started while the others train
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,10 +221,11 @@ def _left_early(
 
 
 def _late(workers: Sequence[RoleStatus], progress: Progress, now_s: float, limits: Limits) -> Ending | None:
-    missing = [worker for worker in workers if worker.rank not in progress.started and worker.exit_code is None]
+    awaited = [worker for worker in workers if worker.exit_code is None and not worker.late]
+    missing = [worker for worker in awaited if worker.rank not in progress.started]
     if missing and now_s >= limits.launch_s:
         names = [worker.name for worker in missing]
-        there = [worker.name for worker in workers if worker not in missing]
+        there = [worker.name for worker in workers if worker not in missing and not worker.late]
         reason = (
             f"{_names(names)} did not start training within {limits.launch_s:g} s (timeouts.launch_s); "
             f"started: {_names(there) if there else 'none'}; {_ATTACH}"

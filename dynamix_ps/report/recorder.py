@@ -28,7 +28,7 @@ class Recorder:
         policy = config.policy.name if config.mode == "adapt" else f"{config.policy.name}, {config.mode}"
         workers = config.cluster.workers
         hosts = [worker.host or "" for worker in workers]
-        self.state = RunState(len(workers), folder.path.name, policy, config.batch.counted, hosts)
+        self.state = RunState(len(workers), folder.path.name, policy, config.batch.counted, hosts, config.later)
         self._clock = clock
         self._files = RoleFiles(folder)
         self._damaged = 0

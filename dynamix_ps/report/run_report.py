@@ -15,7 +15,7 @@ from dynamix_ps.report.plots.plots import draw_plots
 from dynamix_ps.report.recorder import Recorder
 from dynamix_ps.report.summary import Outcome, read_told, state_of, write_summary
 from dynamix_ps.run_record.json_lines import JsonLinesTail, Line
-from dynamix_ps.run_record.model import WorkerState
+from dynamix_ps.run_record.model import ABSENT, WorkerState
 from dynamix_ps.run_record.role_files import RoleFiles
 from dynamix_ps.run_record.run_folder import RunFolder
 
@@ -123,7 +123,7 @@ def _outcome(folder: RunFolder, config: Config, launched: bool) -> Outcome:
         return Outcome(end["exit_code"], end["reason"], heterogeneity, tuple(end.get("notes") or ()))
     told = read_told(folder)
     newest_s = max((line["time_s"] for _, _, line in told if line.get("time_s") is not None), default=None)
-    workers = state_of(told, len(config.cluster.workers)).workers
+    workers = state_of(told, len(config.cluster.workers), config.later).workers
     silent_s = None if newest_s is None else max(time.time() - newest_s, 0.0)
     return Outcome(*_ended(workers, silent_s, config.timeouts.stall_fail_s), heterogeneity)
 
@@ -133,7 +133,7 @@ def _ended(workers: Mapping[int, WorkerState], silent_s: float | None, limit_s: 
     failed = [f"worker-{worker.rank} failed: {worker.error}" for worker in workers.values() if worker.error]
     if failed:
         return JobFailed.exit_code, failed[0]
-    if all(worker.train_s is not None or worker.phase in ("lost", "left") for worker in workers.values()):
+    if all(worker.train_s is not None or worker.phase in ("lost", "left", ABSENT) for worker in workers.values()):
         return 0, "all workers finished"
     if silent_s is None:
         return None, "no role has written anything yet"

@@ -6,7 +6,7 @@ import dataclasses
 import heapq
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,8 +39,8 @@ def write_summary(folder: RunFolder, config: Config, outcome: Outcome) -> dict[s
     Works on whatever is there; what is not known is null.
     """
     told = read_told(folder)
-    state = state_of(told, len(config.cluster.workers))
-    summary = summarise(folder.path.name, state, _gain(told, len(state.workers), config.mode), config, outcome)
+    state = state_of(told, len(config.cluster.workers), config.later)
+    summary = summarise(folder.path.name, state, _gain(told, config.first_workers, config.mode), config, outcome)
     folder.summary_json.write_text(json.dumps(summary, indent=2, allow_nan=False) + "\n", encoding="utf-8")
     plots = sorted(path.relative_to(folder.path).as_posix() for path in folder.plots_dir.glob("*.png"))
     folder.summary_md.write_text(markdown(summary, plots), encoding="utf-8")
@@ -57,9 +57,9 @@ def read_told(folder: RunFolder) -> list[Told]:
     return list(heapq.merge(*streams.values(), key=lambda told: number(told.line.get("time_s", 0.0))))
 
 
-def state_of(told: Iterable[Told], n_workers: int) -> RunState:
-    """The state at the end of these lines."""
-    state = RunState(n_workers)
+def state_of(told: Iterable[Told], n_workers: int, later: Collection[int] = ()) -> RunState:
+    """The state at the end of these lines. `later`: workers that are not there when the job begins."""
+    state = RunState(n_workers, later=later)
     for source, _, line in told:
         try:
             state.apply(source, line)

@@ -21,7 +21,7 @@ class Loss:
     numbers: list[int]  # of a worker: its rank
     reasons: list[str]
     left: int  # of this kind, that go on
-    of: int  # that the job began with
+    of: int  # most that there were
     found_s: float | None = (
         None  # from the end of the first of them, as the launcher saw it, until the coordinator knew
     )
@@ -56,7 +56,7 @@ class Departure:
 
     ranks: list[int]
     left: int  # workers that go on
-    of: int  # workers that the job began with
+    of: int  # most workers that there were
     first_iteration: int  # without them
 
     def __str__(self) -> str:
@@ -67,11 +67,11 @@ class Departure:
 
 @dataclass(slots=True)
 class Arrival:
-    """Workers that entered with one iteration, in the places of others."""
+    """Workers that entered with one iteration."""
 
     ranks: list[int]
     there: int  # workers, with them
-    of: int  # workers that the job began with
+    of: int  # most workers that there were
     first_iteration: int
 
     def __str__(self) -> str:
@@ -84,7 +84,7 @@ class Losses:
     """Built from the lines of launcher, arbitrator and workers, in the order in which they were written."""
 
     def __init__(self) -> None:
-        self._of: Mapping[str, int] = {}  # by role, from the first members on
+        self._of: dict[str, int] = {}  # by role, from the first members on: most that there were
         self._ended_s: dict[Lost, float] = {}  # Unix time
         self._known_s: dict[Lost, float] = {}
         self._reasons: dict[Lost, str] = {}
@@ -144,8 +144,9 @@ class Losses:
             self._note(loss)
 
     def entered(self, ranks: list[int], first_iteration: int, there: int) -> None:
-        """From this iteration on there are these workers, in the places of others that were lost or have left."""
-        self.arrivals.append(Arrival(ranks, there, self._of.get("worker", there), first_iteration))
+        """From this iteration on there are these workers, in empty places or those of others that are gone."""
+        self._of["worker"] = max(self._of.get("worker", there), there)
+        self.arrivals.append(Arrival(ranks, there, self._of["worker"], first_iteration))
         places: list[Lost] = [("worker", rank) for rank in ranks]
         for table in (self._known_s, self._ended_s):
             for place in places:

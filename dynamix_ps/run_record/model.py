@@ -31,6 +31,9 @@ class Mean:
         return ratio(self.weighted, self.seconds)
 
 
+ABSENT = "not there yet"  # the phase of a worker that comes later
+
+
 @dataclass(slots=True)
 class WorkerState:
     """One worker: the last window for the live view, totals for the summary."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from dynamix_ps.messages import Flow, LinkView, NetworkSample, ServerView, SystemSample
 from dynamix_ps.metrics.noise import GradientNoise, SmoothedNoise
@@ -13,6 +13,7 @@ from dynamix_ps.run_record.evaluations import Evaluation, evaluation_of
 from dynamix_ps.run_record.json_lines import Line
 from dynamix_ps.run_record.losses import Losses
 from dynamix_ps.run_record.model import (
+    ABSENT,
     TIME_PARTS,
     Degradation,
     Mean,
@@ -28,16 +29,25 @@ PROGRESS_KEPT = 30  # windows from which the time to go is estimated (chosen by 
 
 
 class RunState:
-    """Updated by every line. `run`, `policy`, `counted` (samples or tokens) and `hosts` (of each worker by its rank, if
-    the job names hosts) are for the live view; all else comes from the lines."""
+    """Updated by every line. `later`: workers that are not there when the job begins. `run`, `policy`, `counted`
+    (samples or tokens) and `hosts` (of each worker by its rank, if the job names hosts) are for the live view; all else
+    comes from the lines."""
 
     def __init__(
-        self, n_workers: int, run: str = "run", policy: str = "-", counted: str = "samples", hosts: Sequence[str] = ()
+        self,
+        n_workers: int,
+        run: str = "run",
+        policy: str = "-",
+        counted: str = "samples",
+        hosts: Sequence[str] = (),
+        later: Collection[int] = (),
     ) -> None:
         self.run, self.policy, self.counted = run, policy, counted
         self.workers = {rank: WorkerState(rank) for rank in range(n_workers)}
         for rank, host in enumerate(hosts):
             self.workers[rank].host = host
+        for rank in later:
+            self.workers[rank].phase = ABSENT
         self.servers: dict[str, ServerView] = {}  # newest, by name; the scheduler too
         self.traffic = TrafficLedger()
         self.noise = SmoothedNoise()  # of the gradient, as rank 0 told it; the same on every worker
@@ -76,9 +86,9 @@ class RunState:
 
     @property
     def there(self) -> list[WorkerState]:
-        """The workers that are neither lost nor have left."""
+        """The workers that have come, and are neither lost nor have left."""
         gone = self.losses.lost("worker") | self.losses.left
-        return [worker for rank, worker in self.workers.items() if rank not in gone]
+        return [worker for rank, worker in self.workers.items() if rank not in gone and worker.phase != ABSENT]
 
     @property
     def serving(self) -> list[ServerView]:

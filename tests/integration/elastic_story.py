@@ -89,7 +89,7 @@ run.close()
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """One job of four workers in `folder`.
+    """One job in `folder`, which begins with so many `workers`.
 
     It trains so many `iterations`, or so many `epochs`, or one epoch more until `enough()`. `elastic` are further keys
     of this section of the cluster file, `keys` further lines.
@@ -105,11 +105,12 @@ class Story:
     elastic: str = ""
     keys: str = ""
     servers: int = 2
+    workers: int = WORKERS
     comm: str = "byteps"
 
     def launch(self) -> Any:
         """Start it: a process with its output in one stream."""
-        workers = ", ".join(["{batch: 6}"] * WORKERS)
+        workers = ", ".join(["{batch: 6}"] * self.workers)
         servers = f"wire: {self.wire}, servers: {self.servers}, " if self.comm == "byteps" else ""
         (self.folder / "cluster.yaml").write_text(
             f"name: t\nrun_dir: runs\ncomm: {self.comm}\ncluster: {{{servers}workers: [{workers}]}}\n"

@@ -11,6 +11,7 @@ _IDLE = "test_byteps_waiting.py::test_idle_roles_use_no_cpu"
 _SPEED = "benchmarks/parts/comm.py"
 _LOST = "test_workers_lost.py"
 _LATE = "test_late_workers.py"
+_LATER = "test_workers_later.py"
 _LOST_SERVERS = "test_lost_servers.py"
 _ATTACKS = "test_data_plane_attacks.py"
 
@@ -63,7 +64,8 @@ EDITS = (
 """,
         """  std::vector<int> barrier_count_;
   std::unordered_map<int, std::unordered_set<int>> at_barrier_;  // by group
-  std::unordered_set<int> lost_;
+  std::unordered_set<int> lost_;  // nodes that are gone, and slots of workers that are still empty
+  size_t NodesAtFirst();
   bool IsBarrierComplete(int group);
   void EndBarrier(int group, int app_id, int customer_id);
 """,
@@ -74,7 +76,14 @@ EDITS = (
         "3rdparty/ps-lite/src/van.cc",
         """void Van::ProcessBarrierCommand(Message *msg) {
 """,
-        """bool Van::IsBarrierComplete(int group) {
+        """// How many servers and workers the run begins with. The slots of further workers are empty.
+size_t Van::NodesAtFirst() {
+  int slots = Postoffice::Get()->num_workers();
+  int workers = GetEnv("DYNAMIX_ELASTIC", 0) ? GetEnv("DYNAMIX_FIRST_WORKERS", slots) : slots;
+  return Postoffice::Get()->num_servers() + std::min(workers, slots);
+}
+
+bool Van::IsBarrierComplete(int group) {
   auto members = Postoffice::Get()->GetNodeIDs(group);
   if (lost_.empty()) return barrier_count_[group] == static_cast<int>(members.size());
   return std::all_of(members.begin(), members.end(), [&](int node) {
@@ -139,7 +148,7 @@ void Van::EndBarrier(int group, int app_id, int customer_id) {
   res.meta.control.cmd = Control::BARRIER;
   for (int r : Postoffice::Get()->GetNodeIDs(group)) {
     int recver_id = r;
-    if (shared_node_mapping_.find(r) == shared_node_mapping_.end()) {
+    if (shared_node_mapping_.find(r) == shared_node_mapping_.end() && !lost_.count(r)) {
       res.meta.recver = recver_id;
       res.meta.timestamp = timestamp_++;
       CHECK_GT(Send(res), 0);
@@ -160,6 +169,88 @@ void Van::EndBarrier(int group, int app_id, int customer_id) {
 """,
         "the others shut down when a worker is lost",
         _LOST,
+    ),
+    Edit(
+        "3rdparty/ps-lite/src/van.cc",
+        """  time_t t = time(NULL);
+  size_t num_nodes = Postoffice::Get()->num_servers() + Postoffice::Get()->num_workers();
+""",
+        """  time_t t = time(NULL);
+  size_t num_nodes = NodesAtFirst();
+""",
+        "a run begins without those that come later",
+        _LATER,
+    ),
+    Edit(
+        "3rdparty/ps-lite/src/van.cc",
+        """    nodes->control.node.push_back(my_node_);
+    nodes->control.cmd = Control::ADD_NODE;
+    Message back;
+    back.meta = *nodes;
+    for (int r : Postoffice::Get()->GetNodeIDs(kWorkerGroup + kServerGroup)) {
+      int recver_id = r;
+      if (shared_node_mapping_.find(r) == shared_node_mapping_.end()) {
+""",
+        """    nodes->control.node.push_back(my_node_);
+    nodes->control.cmd = Control::ADD_NODE;
+    for (int rank = num_workers_; rank < Postoffice::Get()->num_workers(); ++rank) {
+      lost_.insert(Postoffice::WorkerRankToID(rank));
+    }
+    Message back;
+    back.meta = *nodes;
+    for (int r : Postoffice::Get()->GetNodeIDs(kWorkerGroup + kServerGroup)) {
+      int recver_id = r;
+      if (shared_node_mapping_.find(r) == shared_node_mapping_.end() && !lost_.count(r)) {
+""",
+        "a run begins without those that come later",
+        _LATER,
+    ),
+    Edit(
+        "3rdparty/ps-lite/src/van.cc",
+        """      if (r != recovery_nodes->control.node[0].id && dead_set.find(r) != dead_set.end()) {
+        // do not try to send anything to dead node
+""",
+        """      if (r != recovery_nodes->control.node[0].id && (dead_set.count(r) || lost_.count(r))) {
+        // do not try to send anything to dead node
+""",
+        "a run begins without those that come later",
+        _LATER,
+    ),
+    Edit(
+        "3rdparty/ps-lite/src/van.cc",
+        """  size_t num_nodes = Postoffice::Get()->num_servers() + Postoffice::Get()->num_workers();
+  // assign an id
+""",
+        """  size_t num_nodes = NodesAtFirst();
+  // assign an id
+""",
+        "a run begins without those that come later",
+        _LATER,
+    ),
+    Edit(
+        "3rdparty/ps-lite/src/van.cc",
+        """          nodes->control.node[i] = recovery_node;
+          recovery_nodes->control.node.push_back(recovery_node);
+          break;
+        }
+      }
+""",
+        """          nodes->control.node[i] = recovery_node;
+          recovery_nodes->control.node.push_back(recovery_node);
+          break;
+        }
+      }
+      Node &node = ctrl.node[0];
+      if (elastic && recovery_nodes->control.node.empty() && node.role == Node::WORKER) {
+        CHECK(node.aux_id >= 0 && node.aux_id < Postoffice::Get()->num_workers()) << "DMLC_WORKER_ID of a worker";
+        node.id = Postoffice::WorkerRankToID(node.aux_id);
+        node.is_recovery = true;
+        nodes->control.node.insert(nodes->control.node.end() - 1, node);  // before the scheduler
+        recovery_nodes->control.node.push_back(node);
+      }
+""",
+        "a worker comes into a slot that was empty",
+        _LATER,
     ),
     Edit(
         "3rdparty/ps-lite/src/van.cc",

@@ -24,5 +24,5 @@ class RandomSizesPolicy:
         if not view.clean:
             return Decision(view.plan.batch_sizes)
         low, high = np.array(view.bounds).T
-        drawn = np.exp2(self._rng.uniform(np.log2(np.maximum(low, 1)), np.log2(high)))
+        drawn = np.exp2(self._rng.uniform(np.log2(np.maximum(low, 1)), np.log2(np.maximum(high, 1))))
         return Decision(tuple(np.clip(np.rint(drawn).astype(int), low, high).tolist()))

@@ -7,7 +7,7 @@ from dynamix_ps.policy.base import Decision, View
 
 
 class StaticPolicy:
-    """Always the same sizes: these, or without them those of the plan that a run begins with."""
+    """Always the same sizes: these, or without them those of the plan at hand, which nobody else changes."""
 
     name = "static"
 
@@ -15,9 +15,7 @@ class StaticPolicy:
         self._sizes = sizes
 
     def decide(self, view: View) -> Decision:
-        if self._sizes is None:
-            self._sizes = view.plan.batch_sizes
-        return Decision(self._sizes)
+        return Decision(view.plan.batch_sizes if self._sizes is None else self._sizes)
 
 
 def static_policy(config: Config) -> StaticPolicy:

@@ -6,7 +6,7 @@ import math
 
 from rich.text import Text
 
-from dynamix_ps.run_record.model import TIME_PARTS, WorkerState
+from dynamix_ps.run_record.model import ABSENT, TIME_PARTS, WorkerState
 
 _BAR = {"compute": "█", "push_pull": "▒", "wait": "░", "input": "·"}
 _ASCII_BAR = {"compute": "#", "push_pull": "=", "wait": ".", "input": "-"}
@@ -70,5 +70,7 @@ def phase(worker: WorkerState) -> Text:
     """What a worker does, and whether it or its link holds the others up."""
     if worker.phase == "running" and worker.slow:
         return Text(f"slow: {worker.slow}", style="yellow")
-    style = {"running": "", "finished": "green", "starting": "dim", "left": "dim"}.get(worker.phase, "bold red")
+    style = {"running": "", "finished": "green", "starting": "dim", "left": "dim", ABSENT: "dim"}.get(
+        worker.phase, "bold red"
+    )
     return Text(worker.phase, style=style)

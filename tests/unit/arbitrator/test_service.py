@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from dynamix_ps.arbitrator.journal import replay
-from dynamix_ps.config.schema import BatchBounds
+from dynamix_ps.config.schema import BatchBounds, Cluster, Elastic, Worker
 from dynamix_ps.errors import EnvironmentNotReady
 from dynamix_ps.messages import Plan
 from dynamix_ps.rpc.plan_rules import LARGEST_VERSION
@@ -439,3 +439,39 @@ def test_a_record_of_a_plan_that_its_worker_cannot_hold_is_refused(tmp_path: Pat
     bench.arbitrator.report("life-1", record(1, 0, plan_version=9))
     with pytest.raises(MalformedMessageError, match="batch_size: got 1025, expected at most 1024"):
         bench.arbitrator.report("life-0", record(0, 0, batch_size=1025))
+
+
+@pytest.mark.parametrize(("keep", "three"), [("global", (43, 43, 42, 0)), ("local", (64, 64, 64, 0))])
+def test_a_worker_that_comes_later_gets_its_share_when_it_registers(
+    tmp_path: Path, keep: Any, three: tuple[int, ...]
+) -> None:
+    """Until then nobody waits for it, and no policy can give it anything; a restarted arbitrator knows both."""
+
+    async def story() -> None:
+        workers = (*(Worker(batch=64),) * 2, *(Worker(batch=64, later=True),) * 2)
+        changes = {"cluster": Cluster(workers=workers), "elastic": Elastic(min_workers=1, keep=keep)}
+        cluster = config().model_copy(update=changes)
+        policy = Scripted((64, 64, 99, 99), (50, 40, 38, 99), three)
+        bench = Bench(tmp_path, policy, cluster)
+        assert bench.plan == Plan(0, (64, 64, 0, 0))
+        for rank in range(2):
+            bench.arbitrator.register(registration(rank, plan=bench.plan))
+        bench.report([record(rank, 0) for rank in range(2)])
+        await bench.arbitrator.step()
+        assert policy.views[0].bounds == ((32, 1024), (32, 1024), (0, 0), (0, 0))
+        assert bench.plan == Plan(0, (64, 64, 0, 0)), "it stays"
+        told = bench.arbitrator.register(registration(2, plan=bench.plan))
+        assert told == bench.plan == Plan(1, three)
+        bench.report([record(rank, 1, plan_version=1, batch_size=three[rank]) for rank in range(3)])
+        await bench.arbitrator.step()
+        assert policy.views[1].bounds == (*((32, 1024),) * 3, (0, 0))
+        assert bench.plan == Plan(2, (50, 40, 38, 0))
+
+        again = Bench(tmp_path, policy, cluster)
+        assert again.plan == bench.plan
+        again.arbitrator.register(registration(2, plan=Plan(0, (64, 64, 0, 0))))
+        assert again.plan == bench.plan, "it has its share"
+        again.arbitrator.register(registration(3, plan=bench.plan))
+        assert again.plan.version == 3 and all(again.plan.batch_sizes)
+
+    asyncio.run(story())

@@ -137,6 +137,35 @@ env:
         ),
         (MINIMAL + "elastic: {min_workers: 3}\n", 2, "elastic.min_workers: must not exceed the number of workers, 2"),
         (MINIMAL + "elastic: {min_workers: 0}\n", 2, "elastic.min_workers: must be at least 1"),
+        (MINIMAL + "elastic: {min_workers: 1, max_workers: 1}\n", 2, "elastic.max_workers: must not be less than the"),
+        (MINIMAL + "elastic: {max_workers: 4}\n", 2, "elastic.max_workers: needs elastic.min_workers"),
+        (
+            MINIMAL + "comm: gloo\nelastic: {min_workers: 1, max_workers: 4}\n",
+            3,
+            "elastic.max_workers: needs comm: byteps, over which a worker can enter",
+        ),
+        (
+            MINIMAL + "policy: {name: static, sizes: [64, 64]}\nelastic: {min_workers: 1, max_workers: 4}\n",
+            3,
+            "elastic.max_workers: needs a policy that can tell the sizes of more workers",
+        ),
+        (
+            "cluster: {hosts: {a: {slots: 2}}, workers: [{}, {}]}\nelastic: {min_workers: 1, max_workers: 4}\n",
+            1,
+            "cluster.hosts: have 2 slots for 4 workers: no room for worker 2, 3",
+        ),
+        (
+            "cluster: {workers: [{later: true}, {}]}\nelastic: {min_workers: 1}\n",
+            1,
+            "workers[0].later: must stand behind the workers that the job begins with",
+        ),
+        ("cluster: {workers: [{later: true}]}\nelastic: {min_workers: 1}\n", 1, "leaves no worker that the job begins"),
+        ("cluster: {workers: [{}, {later: true}]}\n", 1, "workers[1].later: needs elastic.min_workers"),
+        (
+            "cluster: {workers: [{}, {later: true}]}\nelastic: {min_workers: 2}\n",
+            2,
+            "elastic.min_workers: must not exceed the number of workers, 1",
+        ),
         (
             "cluster: {workers: [{}]}\ncomm: local\nelastic: {min_workers: 1}\n",
             3,

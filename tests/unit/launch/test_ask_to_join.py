@@ -9,9 +9,11 @@ import pytest
 
 from dynamix_ps.errors import DynamixError, TimedOut, UsageError
 from dynamix_ps.launch.ask_to_join import ask_to_join
+from dynamix_ps.launch.ask_to_leave import ask_to_leave
+from dynamix_ps.report.summary import read_told, state_of
 from dynamix_ps.run_record.requests import JOIN, Requests
 from dynamix_ps.run_record.run_folder import RunFolder
-from tests.unit.launch.test_ask_to_leave import folder  # noqa: F401  # the fixture
+from tests.unit.launch.test_ask_to_leave import ELASTIC, folder  # noqa: F401  # the fixture
 from tests.unit.synthetic_run import START_S, append
 
 pytestmark = pytest.mark.timeout(60)
@@ -84,3 +86,19 @@ def test_it_does_not_wait_for_ever(folder: RunFolder) -> None:  # noqa: F811
     append(folder.worker_file(2), LEFT)
     with pytest.raises(TimedOut, match="worker-2"):
         ask_to_join(folder, 2, patience_s=0.0)
+
+
+def test_a_worker_that_was_not_there_yet_may_come(folder: RunFolder) -> None:  # noqa: F811
+    cluster = ELASTIC.cluster
+    places = (*cluster.workers[:2], cluster.workers[2].model_copy(update={"later": True}))
+    config = ELASTIC.model_copy(update={"cluster": cluster.model_copy(update={"workers": places})})
+    folder.worker_file(2).unlink()
+    folder.write_config(config)
+    with pytest.raises(UsageError, match=r"worker 2: it is not there \(not there yet\)"):
+        ask_to_leave(folder, 2)
+    entered = {"kind": "workers_entered", "rank": 0, "time_s": START_S + 9.0, "iteration": 12, "entered": [2]}
+    thread = answered(folder, {**entered, "workers": 3})
+    assert ask_to_join(folder, 2) == "worker 2 has entered; 3 workers go on from iteration 12"
+    thread.join()
+    state = state_of(read_told(folder), 3, config.later)
+    assert [worker.rank for worker in state.there] == [0, 1, 2]

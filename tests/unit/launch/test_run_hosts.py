@@ -354,3 +354,27 @@ def test_a_host_that_has_left_starts_nothing(tmp_path: Path, monkeypatch: pytest
     rig.hosts.pass_requests_on()
     rig.hosts.restart()
     assert isinstance(agent.sent[-1], Finish)
+
+
+def test_a_worker_that_comes_later_is_started_when_a_user_wants_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hosts = {name: {"address": f"10.0.0.{number}"} for number, name in enumerate("ab", 1)}
+    cluster = {"hosts": hosts, "workers": ({"host": "a"},), "servers": ({"host": "a"},)}
+    elastic = {"min_workers": 1, "max_workers": 2}
+    monkeypatch.setattr(RunHosts, "_exit_reports", lambda self, arbitrator: Coordinator())
+    rig = Rig(tmp_path, None, resolved(Config.model_validate({"cluster": cluster, "elastic": elastic})))
+    assert rig.prepare()
+    rig.hosts.begin()
+    later = rig.hosts.roles["worker-1"]
+    assert (later.absent, later.role.host) == (True, "b"), "the first host with a free slot"
+    rig.hosts.pass_requests_on()
+    rig.hosts.restart()
+    agent = rig.agents["b"]
+    assert not any(isinstance(message, StartAgain) for message in agent.sent)
+    for _ in range(2):  # whoever waits for it asks again and again
+        request(rig.folder, JOIN, 1)
+        rig.hosts.pass_requests_on()
+        rig.hosts.restart()
+    assert [message for message in agent.sent if isinstance(message, StartAgain)] == [StartAgain("worker-1", 1)]
+    assert not rig.hosts.roles["worker-1"].absent

@@ -308,3 +308,11 @@ def test_other_jobs_and_those_that_have_not_met_end_with_a_server() -> None:
     lost = with_servers(RUNS, (-9, 50.0))
     assert judge(lost, FOUR, 50.0, LIMITS) is not None
     assert judge(lost, replace(FOUR, founded=False), 50.0, ELASTIC) is not None
+
+
+def test_a_worker_that_comes_later_is_not_late() -> None:
+    limits = replace(LIMITS, min_workers=1)
+    there = [*roles(), RoleStatus("worker-2", "worker", 2, late=True)]
+    assert judge(there, TRAINING, 101.0, limits) is None
+    ending = judge([replace(role, late=False) for role in there], TRAINING, 101.0, limits)
+    assert ending is not None and ending.reason.startswith("worker-2 did not start training within 100 s")

@@ -154,3 +154,11 @@ def test_who_is_lost_while_the_members_meet_counts_among_those_that_began() -> N
     losses.known(("worker", 1), 10.0, "it has exited")
     losses.changed(left(3), 0.02)
     assert str(losses.found[0]).startswith("3 of 4 workers: worker 1 lost")
+
+
+def test_a_job_may_grow() -> None:
+    losses = founded()
+    losses.entered([4], 50, 5)
+    losses.departed(0, 70, 4)
+    assert list(map(str, losses.arrivals)) == ["5 of 5 workers from iteration 50: worker 4 entered"]
+    assert list(map(str, losses.departures)) == ["4 of 5 workers from iteration 70: worker 0 left"]

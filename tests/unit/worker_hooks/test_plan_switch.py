@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dynamix_ps.messages import Plan
-from worker_hooks.plan_switch import VERSION_BITS, PlanSwitch, agreed_version, shared_out, version_bits
+from worker_hooks.plan_switch import VERSION_BITS, PlanSwitch, agreed_version, version_bits
 
 WORKERS = 3
 versions = st.integers(0, (1 << VERSION_BITS) - 1)
@@ -110,17 +110,10 @@ def test_those_without_samples_take_over_from_the_only_ones_that_had_some():
         assert switch.plan_at(1).batch_sizes == (0, 4, 4)
 
 
-def test_shares_stay_within_bounds_and_the_global_batch_too_where_it_can():
-    bounds = [(1, 20), (2, 10), (0, 100)]
-    assert shared_out(Plan(4, (20, 10, 2), 0.5), 32, (1, 1, 0), bounds) == Plan(4, (20, 10, 2), 0.5)
-    assert shared_out(Plan(4, (20, 10, 90)), 120, (1, 1, 0), [*bounds[:2], (0, 0)]).batch_sizes == (20, 10, 0)
-    assert shared_out(Plan(4, (1, 1)), 2, (1, 1), bounds[:2]).batch_sizes == (1, 2)
-
-
 def test_a_worker_that_enters_has_its_first_share_of_what_the_others_have() -> None:
-    switch = PlanSwitch(Plan(0, (8, 16, 8)), lag=2)
+    switch = PlanSwitch(Plan(0, (8, 16, 8)), lag=2, slot_sizes=(8, 16, 8))
     switch.go_without(4, [1])
-    switch.take_in(10, [1], first_sizes=(8, 16, 8))
+    switch.take_in(10, [1])
     assert [switch.plan_at(iteration).batch_sizes for iteration in (7, 12, 13)] == [
         (16, 0, 16),
         (16, 0, 16),
@@ -134,7 +127,7 @@ def test_a_worker_that_enters_adds_to_a_local_batch() -> None:
     switch = PlanSwitch(Plan(0, (8, 8, 8)), keep="local")
     switch.go_without(4, [2])
     assert switch.plan_at(5).batch_sizes == (8, 8, 0)
-    switch.take_in(10, [2], first_sizes=(8, 8, 8))
+    switch.take_in(10, [2])
     assert switch.plan_at(11).batch_sizes == (8, 8, 8)
 
 
@@ -142,7 +135,7 @@ def test_two_workers_enter_while_a_third_is_away_within_the_bounds() -> None:
     switch = PlanSwitch(Plan(0, (8, 8, 8, 8)), bounds=[(2, 12)] * 4)
     switch.go_without(1, [1, 2, 3])
     assert switch.plan_at(2).batch_sizes == (12, 0, 0, 0)
-    switch.take_in(5, [2, 1], first_sizes=(8, 8, 8, 8))
+    switch.take_in(5, [2, 1])
     assert switch.plan_at(6).batch_sizes == (4, 4, 4, 0)
 
 
@@ -150,7 +143,7 @@ def test_a_newcomer_goes_on_with_the_plans_of_the_others() -> None:
     switch = PlanSwitch(Plan(0, (8, 8, 8)), lag=2)
     switch.go_without(3, [1])
     switch.vote(Plan(2, (4, 4, 4)))
-    switch.take_in(6, [1], first_sizes=(8, 8, 8))
+    switch.take_in(6, [1])
     other = PlanSwitch(Plan(0, (1, 1, 1)), lag=2)
     other.take_over(json.loads(json.dumps(switch.packed())))
     assert [other.plan_at(number) for number in range(6, 12)] == [switch.plan_at(number) for number in range(6, 12)]
@@ -159,3 +152,26 @@ def test_a_newcomer_goes_on_with_the_plans_of_the_others() -> None:
         one.go_without(9, [0])
         one.decide(10, 2)
     assert other.plan_at(13) == switch.plan_at(13)
+
+
+@pytest.mark.parametrize(
+    ("keep", "three", "four"), [("global", (4, 4, 4, 0), (3, 3, 3, 3)), ("local", (6, 6, 6, 0), (6, 6, 6, 6))]
+)
+def test_workers_that_come_later_have_nothing_before(keep, three, four):
+    switch = PlanSwitch(Plan(0, (6, 6, 0, 0)), bounds=[(2, 64)] * 4, keep=keep, slot_sizes=(6,) * 4, later={2, 3})
+    assert switch.plan_at(5).batch_sizes == (6, 6, 0, 0)
+    switch.take_in(5, [2])
+    assert switch.plan_at(6).batch_sizes == three
+    switch.take_in(6, [3])
+    assert switch.plan_at(7).batch_sizes == four
+
+
+def test_a_plan_from_before_a_worker_came_does_not_take_its_samples():
+    """The arbitrator hears of a worker that enters, and decides, some iterations after the others have taken it in."""
+    switch = PlanSwitch(Plan(0, (6, 6, 0, 0)), bounds=[(2, 64)] * 4, keep="local", slot_sizes=(6,) * 4, later={2, 3})
+    switch.take_in(5, [2])
+    switch.decide(6, switch.vote(Plan(1, (8, 4, 0, 0))).version)
+    assert switch.plan_at(7).batch_sizes == (8, 4, 6, 0)
+    zero = PlanSwitch(Plan(0, (6, 6)), bounds=[(0, 64)] * 2)
+    zero.decide(6, zero.vote(Plan(1, (12, 0))).version)
+    assert zero.plan_at(7).batch_sizes == (12, 0), "a policy may give a worker nothing where the bounds allow it"

@@ -58,6 +58,20 @@ def test_local_keeps_what_a_worker_has_on_average(saved: Any, first_sizes: Any, 
 
 
 @pytest.mark.parametrize(
+    ("saved", "first_sizes", "expected"),
+    [
+        ((6, 6, 0, 0), (6, 6, 0, 0), (6, 6, 0, 0)),
+        ((3, 3, 3, 3), (6, 6, 0, 0), (6, 6, 0, 0)),
+        ((6, 6, 0, 0), (6, 6, 6, 6), (3, 3, 3, 3)),
+        ((6, 6), (6, 6, 0), (6, 6, 0)),
+        ((12, 0, 0), (6, 6, 0), (6, 6, 0)),
+    ],
+)
+def test_workers_that_come_later_have_no_part_of_a_resumed_plan(saved: Any, first_sizes: Any, expected: Any) -> None:
+    assert plan_for(Plan(7, saved), first_sizes, [(2, 64)] * len(first_sizes)).batch_sizes == expected
+
+
+@pytest.mark.parametrize(
     ("saved", "now", "message"),
     [
         ((40, 24), (64,), "of 2 workers, this run has 1; its global batch stays 64: 40 [+] 24 becomes 64"),

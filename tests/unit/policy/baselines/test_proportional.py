@@ -105,7 +105,8 @@ def test_static_answers_with_its_vector() -> None:
     assert StaticPolicy((1, 2, 3)).decide(view(Plan(0, (9, 9, 9)), [None] * 3)).batch_sizes == (1, 2, 3)
 
 
-def test_static_without_a_vector_keeps_the_sizes_that_the_run_begins_with() -> None:
+def test_static_without_a_vector_keeps_the_sizes_at_hand() -> None:
+    """They change where a worker comes into a slot of nobody."""
     policy = StaticPolicy()
     for version, sizes in enumerate([(9, 5, 2), (8, 8, 8)]):
-        assert policy.decide(view(Plan(version, sizes), [None] * 3)).batch_sizes == (9, 5, 2)
+        assert policy.decide(view(Plan(version, sizes), [None] * 3)).batch_sizes == sizes
