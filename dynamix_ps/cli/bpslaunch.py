@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from dynamix_ps.comm.role_environment import RoleSettings, read_role
 from dynamix_ps.config import variables
+from dynamix_ps.config.role_environment import RoleSettings, read_role
 from dynamix_ps.errors import UsageError
 from dynamix_ps.exit_codes import MEANINGS, exit_code_of
 from dynamix_ps.launch.affinity import core_sets, numa_nodes

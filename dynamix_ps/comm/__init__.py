@@ -22,7 +22,6 @@ In reading order:
     exchange           the C functions of our BytePS that make the sums
     peers              connections between two workers, for what is no sum
     state_stream       the state of the training on its way from one worker to another
-    role_environment   a role's DMLC_* variables, checked
 """
 
 from __future__ import annotations

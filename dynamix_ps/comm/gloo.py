@@ -19,8 +19,8 @@ from dynamix_ps.comm.base import interruptible
 from dynamix_ps.comm.elastic import is_elastic
 from dynamix_ps.comm.elastic_ring import ElasticRing
 from dynamix_ps.comm.ring_group import RingGroup, open_store
-from dynamix_ps.comm.role_environment import RoleSettings, read_role
 from dynamix_ps.comm.torch_buffers import TorchBuffers
+from dynamix_ps.config.role_environment import RoleSettings, read_role
 from dynamix_ps.errors import EnvironmentNotReady, PeerLostError, TrainingError
 
 _PATIENCE = timedelta(days=7)  # of the library; the hook notices a stall itself

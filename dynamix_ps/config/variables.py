@@ -151,30 +151,32 @@ VARIABLES: tuple[Variable, ...] = (
     ),
     _of_build("DYNAMIX_BUILD_JOBS", "Number of compilers that run at once while BytePS is built.", "byteps_build"),
     _of_build("DYNAMIX_WITHOUT_SERVER", "1: the build of BytePS leaves its server out.", "byteps_build"),
-    _of_run("DMLC_ROLE", "Role of the process: scheduler, server or worker.", f"{_BYTEPS}, comm.role_environment"),
-    _of_run("DMLC_NUM_WORKER", "Number of workers.", f"{_BYTEPS}, comm.role_environment"),
+    _of_run("DMLC_ROLE", "Role of the process: scheduler, server or worker.", f"{_BYTEPS}, config.role_environment"),
+    _of_run("DMLC_NUM_WORKER", "Number of workers.", f"{_BYTEPS}, config.role_environment"),
     _of_run(
         "DMLC_NUM_SERVER",
         "Number of servers; 0 where the data plane has none.",
-        f"{_BYTEPS}, comm.role_environment, arbitrator",
+        f"{_BYTEPS}, config.role_environment, arbitrator",
     ),
-    _of_run("DMLC_WORKER_ID", "Rank of a worker, from 0.", f"{_BYTEPS}, comm.role_environment"),
+    _of_run("DMLC_WORKER_ID", "Rank of a worker, from 0.", f"{_BYTEPS}, config.role_environment"),
     _of_run(
         "DMLC_SERVER_ID",
         "Number of a server, from 0. Unset on all of them: by their addresses.",
         f"{_BYTEPS} as built here, server_hooks.membership",
     ),
     _of_run(
-        "DMLC_PS_ROOT_URI", "Host on which the roles find each other.", f"{_BYTEPS}, comm.gloo, comm.role_environment"
+        "DMLC_PS_ROOT_URI", "Host on which the roles find each other.", f"{_BYTEPS}, comm.gloo, config.role_environment"
     ),
     _of_run(
-        "DMLC_PS_ROOT_PORT", "Port on which the roles find each other.", f"{_BYTEPS}, comm.gloo, comm.role_environment"
+        "DMLC_PS_ROOT_PORT",
+        "Port on which the roles find each other.",
+        f"{_BYTEPS}, comm.gloo, config.role_environment",
     ),
     _of_run("DMLC_NODE_HOST", "Address under which the other roles reach this one.", f"{_BYTEPS}, comm.gloo"),
     _of_run(
         "BYTEPS_FORCE_DISTRIBUTED",
         "1: a single worker also uses scheduler and server.",
-        f"{_BYTEPS}, comm.role_environment",
+        f"{_BYTEPS}, config.role_environment",
     ),
     _of_run("BYTEPS_LOCAL_RANK", "Number of a process among those of its worker, from 0.", _BYTEPS),
     _of_run("BYTEPS_LOCAL_SIZE", "Number of processes of a worker.", _BYTEPS),

@@ -8,6 +8,7 @@
   parameters       what a training changes, watched from batch to batch
   averages         moving averages of the weights
   compiled         torch.compile with batch sizes that change
+  lazy_dynamo      the compiler is loaded only where something is compiled
   glance           a quick look at models and optimizers, twice in every iteration
   state            the complete state, for the other workers and for checkpoints
   state_copy       a copy of it in memory, for the guard of the learning rate
@@ -27,7 +28,11 @@ Memory
   memory           what fits into the memory of a worker
 """
 
-from worker_hooks.torch.join import attach, shards
-from worker_hooks.torch.run import Run
+from worker_hooks.torch import lazy_dynamo
+
+lazy_dynamo.install()  # before anything else of torch is imported
+
+from worker_hooks.torch.join import attach, shards  # noqa: E402
+from worker_hooks.torch.run import Run  # noqa: E402
 
 __all__ = ["Run", "attach", "shards"]

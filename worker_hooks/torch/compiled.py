@@ -10,16 +10,18 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch._dynamo import maybe_mark_dynamic
-from torch._dynamo.utils import counters
 from torch.utils import _pytree as pytree
+
+from worker_hooks.torch import lazy_dynamo
 
 
 def mark_sizes(batch: Any, samples: int) -> None:
     """Tell torch.compile that the number of `samples` in this batch is not always the same."""
+    if (dynamo := lazy_dynamo.loaded()) is None:
+        return  # nothing is compiled
     for leaf in pytree.tree_leaves(batch):
         if isinstance(leaf, torch.Tensor) and leaf.ndim and len(leaf) == samples:
-            maybe_mark_dynamic(leaf, 0)
+            dynamo.maybe_mark_dynamic(leaf, 0)
 
 
 class CompiledGraphs:
@@ -45,4 +47,5 @@ class CompiledGraphs:
 
 
 def _made() -> int:
-    return int(counters["stats"]["unique_graphs"])
+    dynamo = lazy_dynamo.loaded()
+    return 0 if dynamo is None else int(dynamo.utils.counters["stats"]["unique_graphs"])

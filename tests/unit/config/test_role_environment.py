@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dynamix_ps.comm.role_environment import RoleSettings, read_role
+from dynamix_ps.config.role_environment import RoleSettings, read_role
 from dynamix_ps.errors import UsageError
 from dynamix_ps.launch.affinity import core_sets, numa_nodes
 
