@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import os
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from io import BytesIO
@@ -32,11 +33,13 @@ def size_text(size_bytes: int) -> str:
 
 
 def write_csv(file: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """All rows must have the same keys. Raises OSError."""
-    with file.open("w", newline="", encoding="utf-8") as out:
+    """Write all rows or leave the file as it is; all rows must have the same keys. Raises OSError."""
+    partial = file.with_name(f".{file.name}.{os.getpid()}")
+    with partial.open("w", newline="", encoding="utf-8") as out:
         writer = csv.DictWriter(out, list(rows[0]))
         writer.writeheader()
         writer.writerows(rows)
+    os.replace(partial, file)
 
 
 def draw(file: Path, into: Callable[[Any], None]) -> None:

@@ -6,10 +6,9 @@ In the simulator:
     clock               what tiles, cliffs, shared hosts, heat and work that comes back cost every policy
     ceiling             how much an oracle, and so any choice of batch sizes, can gain
     learned             what learning adds to the model behind the policy
-    clip_simple         PPO with clipping and critic against the learner of DYNAMIX
-    reward_k            terms of the reward, iterations per decision
+    reward_k            how far the weights of the reward, and the iterations per decision, may be off
     stigmergy           decisions without a centre, beside the central agent and its rivals
-    scaling             policies trained with 8 workers, used with up to 1,024
+    scaling             8 to 1,024 workers on networks that change: the agent that ships, PPO and the learner of DYNAMIX
     transfer            policies trained on one kind of training, used on another
     rate_surrogate      whether the simulator knows what a wrong learning rate costs
     rate_policy         a network that corrects linear decay of the learning rate, against the rule
@@ -29,6 +28,7 @@ Real training in one process:
     paper_mode          the agent of DYNAMIX under two readings of its reward, beside its claims (rehearsed)
     gpt                 batches of a language model: ours, goodput, tuned sizes and the paper's space (rehearsed)
     transfer_rehearsed  policies trained on one family, used on real gradients of another (rehearsed)
+    scaling_rehearsed   64 and 256 workers on such networks, with real gradients (rehearsed)
     critical_batch      the critical batch size of a language model by branching, beside our noise scale
     finish              a larger global batch towards the end of training
 
@@ -97,5 +97,11 @@ Shared:
     membership_ring     a worker of a ring, which has no servers
     membership_rules    rules of membership, each switched off
     stigmergy_page      figures, tables and picture of that study
+    scaling_page        figures, tables and picture of the study of many workers
+    unsteady            its clusters: links and speeds that change while training runs
+    reward_k_page       figures, tables and picture of the study of the reward
+    surrogate_worlds    its worlds: trainings fitted to the workloads that ship, on clusters for them
+    agent_runs          runs of the structured policy on many simulated clusters at once
+    kept_rows           rows of a simulated study, to which a later call adds
     trainings           trained policies, and their times relative to the best rival
 """

@@ -27,31 +27,28 @@ scenario that has changed since, and renews the page. Delete the file after a ch
 from __future__ import annotations
 
 import argparse
-import csv
 import dataclasses
 import hashlib
 import json
 import math
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import numpy as np
 
-from benchmarks.report.page import RESULTS, draw, markdown, update_page, where, write_csv
+from benchmarks.report.page import RESULTS, draw, markdown, update_page, where
+from benchmarks.studies.kept_rows import Row, contest_of, run_missing, took_s
 from benchmarks.studies.policies import untrained
 from benchmarks.studies.trainings import shortened
 from dynamix_ps.config.schema import Policy
 from dynamix_ps.sim.contest.comparison import Array, Estimate, estimate, interquartile_mean
 from dynamix_ps.sim.contest.contest import TUNED, Contest, compete
-from dynamix_ps.sim.contest.evaluate import SEEDS, Outcome
+from dynamix_ps.sim.contest.evaluate import SEEDS
 from dynamix_ps.sim.contest.pictures import dots
 from dynamix_ps.sim.scenario.effects import effects_of, without_effects
 from dynamix_ps.sim.scenario.load import Scenario, dump_scenario, load_scenario, shipped
-from dynamix_ps.sim.training.parallel import parallel
 
 ORACLE = "oracle"
 PLAIN: dict[str, Policy | None] = {
@@ -63,8 +60,6 @@ PLAIN: dict[str, Policy | None] = {
 }
 CONTENDERS = (TUNED, "pid", "goodput", "model-alone", "ppo")  # of the tables; the oracle is the reference
 SEED = 0
-
-Row = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +76,10 @@ class _Cell:
     name: str
     policy: Policy | None
     seeds: int
+
+    @property
+    def title(self) -> str:
+        return f"{self.scenario.name}, {self.name}"
 
     @property
     def key(self) -> str:
@@ -105,57 +104,17 @@ def measure(
     pairs: Sequence[Pair], seeds: int, file: Path, limit_s: float, processes: int | None
 ) -> tuple[list[Row], int]:
     """Run what is missing in the file. Returns all rows that count, and how many cells are left."""
-    began_s = time.monotonic()
     clusters = {one.name: one for pair in pairs for one in (pair.scenario, pair.without)}
     with TemporaryDirectory(prefix="dynamix-clock-") as folder:
         policies = PLAIN | {"model-alone": untrained(Path(folder) / "policy.npz")}
         cells = [_Cell(one, name, policy, seeds) for one in clusters.values() for name, policy in policies.items()]
-        keys = {cell.key for cell in cells}
-        rows = [row for row in _read(file) if row["key"] in keys]
-        missing = [cell for cell in cells if cell.key not in {row["key"] for row in rows}]
-        for done, (index, found) in enumerate(parallel(_run, missing, processes), start=1):
-            rows += found
-            write_csv(file, rows)
-            cell = missing[index]
-            took_s = float(found[0]["took_s"])
-            print(f"{done}/{len(missing)} {cell.scenario.name}, {cell.name}: {took_s:.1f} s", flush=True)
-            if time.monotonic() - began_s > limit_s:
-                return rows, len(missing) - done
-    return rows, 0
+        return run_missing(cells, _run, file, limit_s, processes)
 
 
 def _run(cell: _Cell) -> list[Row]:
-    began_s = time.monotonic()
     contest = compete([cell.scenario], {cell.name: cell.policy}, seeds=cell.seeds, seed=SEED, processes=1)
     size = contest.tuned_sizes.get(cell.scenario.name, "")
-    took_s = f"{time.monotonic() - began_s:.1f}"
-    return [{**row, "size": size, "key": cell.key, "took_s": took_s} for row in contest.rows()]
-
-
-def _read(file: Path) -> list[Row]:
-    if not file.exists():
-        return []
-    with file.open(newline="", encoding="utf-8") as lines:
-        return list(csv.DictReader(lines))
-
-
-def contest_of(rows: Sequence[Row], scenario: str) -> Contest:
-    """All runs on one scenario."""
-    outcomes = {}
-    for policy in dict.fromkeys(row["policy"] for row in rows):
-        mine = sorted(
-            (row for row in rows if (row["policy"], row["scenario"]) == (policy, scenario)),
-            key=lambda row: int(row["seed"]),
-        )
-        figures = {
-            field.name: np.array([float(row[field.name]) for row in mine])
-            for field in dataclasses.fields(Outcome)
-            if field.name != "reached"
-        }
-        outcomes[policy, scenario] = Outcome(
-            reached=np.array([str(row["reached"]) == "True" for row in mine]), **figures
-        )
-    return Contest((scenario,), tuple(policy for policy, _ in outcomes), outcomes, {})
+    return [{**row, "size": size} for row in contest.rows()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,9 +188,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return
     found = findings(pairs, rows)
     over, cost = tables(pairs, rows, found)
-    took_s = sum({row["key"]: float(row["took_s"]) for row in rows}.values())
     told = (
-        f"`python -m benchmarks.studies.clock{' --quick' * args.quick}`: {seeds} seeds, {took_s:,.0f} s of one core on"
+        f"`python -m benchmarks.studies.clock{' --quick' * args.quick}`: "
+        f"{seeds} seeds, {took_s(rows):,.0f} s of one core on"
     )
     block = (
         f"{told} {where()}. Simulated.\n\nTime to target over that of the oracle:\n\n{over}\n\n"

@@ -17,16 +17,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from dynamix_ps.config.schema import Ppo
-from dynamix_ps.policy.cluster_model.model import ClusterModel
-from dynamix_ps.policy.learned.policy import PRETRAINED
-from dynamix_ps.policy.learned.rewards import GoodputReward
-from dynamix_ps.policy.learned.spaces import fresh_networks, make_agent, policy_spec
-from dynamix_ps.policy.ppo.actor_critic import ActorCritic
-from dynamix_ps.policy.ppo.policy_file import load_policy
-from dynamix_ps.policy.ppo.settings import Settings
+from benchmarks.studies.agent_runs import SHIPPED, Networks, networks_in, run_agent, untrained_networks
 from dynamix_ps.sim.cluster.randomise import draw
-from dynamix_ps.sim.cluster.simulator import Simulator
 from dynamix_ps.terminal import make_console
 
 SEED = 7_000_000  # trainings use small seeds
@@ -39,11 +31,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here")
     parser.add_argument("--clusters", type=int, default=256, help="clusters of each size")
     args = parser.parse_args()
-    spec = policy_spec("structured", Ppo().hidden)
-    rng = np.random.default_rng(0)
-    stored = load_policy(PRETRAINED / "structured.npz", spec)
-    learned = {name: ActorCritic(weights, Settings(), rng) for name, weights in stored.networks.items()}
-    model = fresh_networks(spec, Settings(), rng)
+    learned, model = networks_in(SHIPPED), untrained_networks()
     figures = {}
     for n_workers in WORKERS:
         (mine, reached), (its, its_reached) = (times_s(one, args.clusters, n_workers) for one in (learned, model))
@@ -62,22 +50,11 @@ def main() -> None:
         args.json.write_text(json.dumps(figures, indent=2) + "\n")
 
 
-def times_s(
-    networks: dict[str, ActorCritic], clusters: int, n_workers: int
-) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+def times_s(networks: Networks, clusters: int, n_workers: int) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """Simulated seconds to the target of every cluster, and whether it reached the target."""
-    simulator = Simulator(draw(np.random.default_rng(SEED), clusters, n_workers), np.random.default_rng(SEED))
-    agent = make_agent("structured", networks, GoodputReward(), ClusterModel(clusters, n_workers))
-    time_s, running = np.zeros(clusters), np.ones(clusters, dtype=bool)
-    sizes, choices = simulator.sizes, agent.choices(explore=False)
-    for _ in range(WINDOWS):
-        state = agent.states.observe(simulator.step(sizes))
-        time_s[running] = simulator.time_s[running]
-        running &= ~simulator.done
-        if not running.any():
-            break
-        sizes = agent.sizes(state, choices)
-    return time_s, ~running
+    parameters = draw(np.random.default_rng(SEED), clusters, n_workers)
+    outcome = run_agent(parameters, networks, np.random.default_rng(SEED), WINDOWS)
+    return outcome.time_s, outcome.reached
 
 
 if __name__ == "__main__":

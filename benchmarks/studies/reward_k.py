@@ -1,93 +1,115 @@
-"""Which parts of the reward matter, and how often to decide (simulated).
+"""How far the weights of the reward, and the iterations per decision, may be off (simulated).
 
-    python -m benchmarks.studies.reward_k
+    python -m benchmarks.studies.reward_k --json FILE
 
-Small trainings with 8 workers, each with one change: no weight for one term of a reward, the paper's reward for the
-structured actions, or another number k of iterations per decision, in training and in use. The figure is the time to
-target accuracy over that of the best rival (proportional, pid, goodput, all at k = 20): the interquartile mean over
-scenarios and seeds, and the range of single trainings. Below 1 is faster. There is no safety net. `missed` is the part
-of the runs that never reach the target.
+Everything is measured on trainings fitted to the workloads that ship (surrogate_worlds.py): five workloads on two
+clusters each. None of them is trained on: policies are, as the one that ships, trained on clusters drawn at random.
+
+- A weight of the reward counts only while a policy learns, so for each weight and factor policies are trained anew:
+  small trainings with 8 workers. Factor 0 leaves the term out.
+- The window of k iterations per decision is changed for the policy that ships, which is not trained again; and, beside
+  it, for small trainings with the same k.
+- For comparison: the policy that ships, the model of the cluster behind it (nothing learned), fixed sizes, and small
+  trainings with the reward of DYNAMIX, and with its actions too.
+
+The figure is the time to the target over that with factor 1 (of the small training with the same seed, or of the policy
+that ships at k = 20), paired by seeds: the interquartile mean over workloads, clusters and seeds with a bootstrap
+interval of 95 %. A run that never reaches the target counts with the longest time of any run there. `may be off` are
+the factors, from 1 outwards, whose mean is at most 1.05. There is no safety net but in the policy that ships.
+
+Every run is a row of reward-k.csv, written as soon as its cell ends; a later call runs what is missing. Delete the file
+after a change of policies or of the simulator.
 """
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-
-from benchmarks.studies.study import Study, run_study
-from benchmarks.studies.trainings import (
-    RIVALS,
-    Training,
-    in_words,
-    over_trainings,
-    relative,
-    run_contest,
-    shortened,
-    train_all,
-    without_safety_net,
-)
+from benchmarks.studies.kept_rows import Row, key_of
+from benchmarks.studies.policies import untrained
+from benchmarks.studies.reward_k_page import BASE, PAPER_SPACE, SHIPS, WEIGHTS, report, variant_name
+from benchmarks.studies.study import run_kept_study
+from benchmarks.studies.surrogate_worlds import worlds
+from benchmarks.studies.trainings import SEED, Training, shortened, train, without_safety_net
+from dynamix_ps.config.schema import Policy
 from dynamix_ps.policy.learned.rewards import GoodputReward, PaperReward
-from dynamix_ps.sim.contest.comparison import Estimate
-from dynamix_ps.sim.contest.contest import Contest
-from dynamix_ps.sim.contest.pictures import dots
-from dynamix_ps.sim.scenario.load import Scenario, load_scenario
+from dynamix_ps.sim.contest.contest import compete
+from dynamix_ps.sim.scenario.load import Scenario
 from dynamix_ps.sim.training.trainer import TrainSettings, paper_settings
 
 K = 20
-SCENARIOS = ("homogeneous", "h-level-8", "hl-schedule", "spot-slowdown")
-SEEDS = 5
+FACTORS = (0.25, 0.5, 2.0, 4.0)
+SEEDS = 4
 TRAININGS = 2
-WINDOWS = 150_000
-GOODPUT, PAPER = GoodputReward(), PaperReward()
+WINDOWS = 40_000
+GOODPUT = GoodputReward()
+PLAIN = ("static", "model")
 
 
 def variants(windows: int) -> dict[str, TrainSettings]:
     """The settings to compare, by name."""
-    structured = TrainSettings(n_workers=(8,), environments=32, total_windows=windows, window=K)
-    paper = paper_settings(n_workers=(8,), environments=32, total_windows=windows, window=K)
-    return {
-        "goodput reward": structured,
-        "... without efficiency": replace(structured, reward=replace(GOODPUT, efficiency=0.0)),
-        "... without throughput": replace(structured, reward=replace(GOODPUT, throughput=0.0)),
-        "... without cost of change": replace(structured, reward=replace(GOODPUT, change=0.0)),
-        "... without balance": replace(structured, reward=replace(GOODPUT, balance=0.0)),
-        "paper's reward, structured actions": replace(structured, reward=PAPER),
-        "k = 5": replace(structured, window=5),
-        "k = 10": replace(structured, window=10),
-        "k = 40": replace(structured, window=40),
-        "k = 80": replace(structured, window=80),
-        "paper's reward and actions": paper,
-        "... without accuracy gain (alpha)": replace(paper, reward=replace(PAPER, alpha=0.0)),
-        "... without iteration time (beta)": replace(paper, reward=replace(PAPER, beta=0.0)),
-        "... without size (delta)": replace(paper, reward=replace(PAPER, delta=0.0)),
-    }
+    usual = TrainSettings(n_workers=(8,), environments=32, total_windows=windows, window=K)
+    found = {BASE: usual}
+    for weight in WEIGHTS:
+        for factor in (0.0, *FACTORS):
+            changed = replace(GOODPUT, **{weight: factor * getattr(GOODPUT, weight)})
+            found[variant_name(weight, factor)] = replace(usual, reward=changed)
+    found |= {variant_name("k, trained anew", factor): replace(usual, window=int(K * factor)) for factor in FACTORS}
+    found["paper's reward, our actions"] = replace(usual, reward=PaperReward())
+    found[PAPER_SPACE] = paper_settings(n_workers=(8,), environments=32, total_windows=windows, window=K)
+    return found
 
 
-def measure(quick: bool) -> Study:
-    trainings, windows, seeds = (1, 1_500, 2) if quick else (TRAININGS, WINDOWS, SEEDS)
-    scenarios = [load_scenario(name) for name in SCENARIOS]
-    chosen = list(variants(windows).items())
+@dataclass(frozen=True, slots=True)
+class StudyCell:
+    """One policy on all worlds. `settings`: of its training; none: nothing is trained. `k`: in use."""
+
+    variant: str
+    k: int = K
+    settings: TrainSettings | None = None
+    quick: bool = False
+
+    @property
+    def title(self) -> str:
+        return self.policy
+
+    @property
+    def policy(self) -> str:
+        """The variant and, if it was trained, its number."""
+        return self.variant if self.settings is None else f"{self.variant} #{self.settings.seed}"
+
+    @property
+    def seeds(self) -> int:
+        return 2 if self.quick else SEEDS
+
+    @property
+    def scenarios(self) -> list[Scenario]:
+        found = worlds()
+        return [at_k(one, self.k) for one in ([shortened(found[0])] if self.quick else found)]
+
+    @property
+    def key(self) -> str:
+        told = None if self.settings is None else self.settings.as_json()
+        return key_of(self.scenarios, self.policy, self.seeds, told)
+
+
+def cells_of(quick: bool) -> list[StudyCell]:
+    """All cells; `quick`: few variants, trained once and for a moment."""
+    trainings, windows = (1, 1_500) if quick else (TRAININGS, WINDOWS)
+    shipped = {SHIPS: K} | {variant_name("k, the policy that ships", factor): int(K * factor) for factor in FACTORS}
+    cells = [StudyCell(name, quick=quick) for name in PLAIN]
+    cells += [StudyCell(name, k, quick=quick) for name, k in shipped.items()]
+    chosen = variants(windows)
     if quick:
-        scenarios, chosen = [shortened(scenarios[0])], [chosen[0], chosen[6], chosen[10]]
-    jobs = [Training(name, replace(settings, seed=seed)) for name, settings in chosen for seed in range(trainings)]
-    with tempfile.TemporaryDirectory(prefix="dynamix-reward-k-") as name:
-        folder = Path(name)
-        train_all(jobs, folder)
-        reference = run_contest(scenarios, RIVALS, seeds)
-        contests = {
-            k: run_contest(
-                [at_k(scenario, k) for scenario in scenarios],
-                {job.run: without_safety_net(job.file(folder)) for job in jobs if job.settings.window == k},
-                seeds,
-            )
-            for k in sorted({settings.window for _, settings in chosen})
-        }
-    return report([name for name, _ in chosen], jobs, contests, reference)
+        chosen = {name: chosen[name] for name in (BASE, variant_name("throughput", 0.5), PAPER_SPACE)}
+    return cells + [
+        StudyCell(name, settings.window, replace(settings, seed=seed), quick)
+        for seed in range(trainings)
+        for name, settings in chosen.items()
+    ]
 
 
 def at_k(scenario: Scenario, k: int) -> Scenario:
@@ -95,31 +117,28 @@ def at_k(scenario: Scenario, k: int) -> Scenario:
     return scenario.model_copy(update={"window": k, "max_windows": scenario.max_windows * scenario.window // k})
 
 
-def report(names: Sequence[str], jobs: Sequence[Training], contests: dict[int, Contest], reference: Contest) -> Study:
-    found: dict[str, Estimate] = {}
-    missed: dict[str, float] = {}
-    for name in names:
-        runs = [(contests[job.settings.window], job.run) for job in jobs if job.name == name]
-        found[name] = over_trainings([relative(contest, run, reference) for contest, run in runs])
-        arrived = [contest.outcomes[run, where].reached for contest, run in runs for where in contest.scenarios]
-        missed[name] = 1 - float(np.mean(arrived))
-    rivals = {name: over_trainings([relative(reference, name)]) for name in RIVALS}
+def run(cell: StudyCell) -> list[Row]:
+    """Train if there is something to train, then run on all worlds: a row per world and seed."""
+    with tempfile.TemporaryDirectory(prefix="dynamix-reward-k-") as name:
+        policies = {cell.policy: _policy_of(cell, Path(name))}
+        contest = compete(cell.scenarios, policies, seeds=cell.seeds, seed=SEED, processes=1)
+        training = "" if cell.settings is None else str(cell.settings.seed)
+        return [{"variant": cell.variant, "training": training, **row} for row in contest.rows()]
 
-    def draw(figure: Any) -> None:
-        everything = found | rivals
-        title = "Reward terms and k (simulated); bars: single trainings"
-        dots(figure, list(everything), {"time": list(everything.values())}, "time to target / best rival's", title)
 
-    rows = [row for contest in (*contests.values(), reference) for row in contest.rows()]
-    table = [
-        {"trained with": name, "relative time": in_words(one), "missed": f"{100 * missed[name]:.0f} %"}
-        for name, one in found.items()
-    ]
-    table += [
-        {"trained with": f"({name})", "relative time": in_words(one), "missed": ""} for name, one in rivals.items()
-    ]
-    return Study(rows, table, draw)
+def _policy_of(cell: StudyCell, folder: Path) -> Policy:
+    if cell.settings is not None:
+        training = Training("policy", cell.settings)
+        train(training, folder)
+        return without_safety_net(training.file(folder))
+    if cell.variant == "model":
+        return untrained(folder / "untrained.npz")
+    return Policy(name="static" if cell.variant == "static" else "ppo")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    run_kept_study("reward_k", __doc__, cells_of, run, report, arguments)
 
 
 if __name__ == "__main__":
-    run_study("reward_k", __doc__, measure)
+    main()

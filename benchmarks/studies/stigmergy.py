@@ -36,20 +36,18 @@ stigmergy-quick.csv.
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 import hashlib
 import json
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.report.page import draw, update_page, where, write_csv
-from benchmarks.studies.stigmergy_page import ACTOR_NAME, CENTRAL, FIRST_SIZES, Row, blocks, figures_of, picture
+from benchmarks.report.page import draw, update_page, where
+from benchmarks.studies.kept_rows import Row, run_missing, took_s
+from benchmarks.studies.stigmergy_page import ACTOR_NAME, CENTRAL, FIRST_SIZES, blocks, figures_of, picture
 from benchmarks.studies.study import resumable_arguments
 from benchmarks.studies.trainings import shortened
 from dynamix_ps.config.schema import Policy
@@ -59,7 +57,6 @@ from dynamix_ps.sim.contest.contest import TUNED, best_size, uniform_sizes
 from dynamix_ps.sim.contest.evaluate import Cell, Outcome, evaluate
 from dynamix_ps.sim.scenario.effects import effects_of
 from dynamix_ps.sim.scenario.load import Scenario, dump_scenario, load_scenario, shipped
-from dynamix_ps.sim.training.parallel import parallel
 
 SEEDS, STAGE_SEEDS = 10, 6
 SEED = 0
@@ -97,6 +94,10 @@ class StudyCell:
     contender: str
     policy: Policy
     seeds: int
+
+    @property
+    def title(self) -> str:
+        return f"{self.scenario.name}, {self.contender}"
 
     @property
     def key(self) -> str:
@@ -168,22 +169,6 @@ def cells_of(quick: bool) -> list[StudyCell]:
     return cells
 
 
-def measure(cells: Sequence[StudyCell], file: Path, limit_s: float, processes: int | None) -> tuple[list[Row], int]:
-    """Run what is missing in the file. Returns all rows that count, and how many cells are left."""
-    began_s = time.monotonic()
-    keys = {cell.key for cell in cells}
-    rows = [row for row in _read(file) if row["key"] in keys]
-    missing = [cell for cell in cells if cell.key not in {row["key"] for row in rows}]
-    for done, (index, found) in enumerate(parallel(run, missing, processes), start=1):
-        rows += found
-        write_csv(file, rows)
-        cell = missing[index]
-        print(f"{done}/{len(missing)} {cell.scenario.name}, {cell.contender}: {found[0]['took_s']} s", flush=True)
-        if time.monotonic() - began_s > limit_s:
-            return rows, len(missing) - done
-    return rows, 0
-
-
 def of_complete_clusters(cells: Sequence[StudyCell], rows: Sequence[Row]) -> list[Row]:
     """The rows of clusters on which all contenders have run."""
     done = {row["key"] for row in rows}
@@ -193,9 +178,7 @@ def of_complete_clusters(cells: Sequence[StudyCell], rows: Sequence[Row]) -> lis
 
 def run(cell: StudyCell) -> list[Row]:
     """The rows of one cell, one per seed."""
-    began_s = time.monotonic()
     outcome, watch, size = _tuned(cell) if cell.contender == TUNED else (*_watched(cell, cell.policy), "")
-    took_s = f"{time.monotonic() - began_s:.1f}"
     return [
         {
             "question": cell.question,
@@ -207,8 +190,6 @@ def run(cell: StudyCell) -> list[Row]:
             **{field.name: getattr(outcome, field.name)[seed].item() for field in dataclasses.fields(Outcome)},
             **seen,
             "size": size,
-            "key": cell.key,
-            "took_s": took_s,
         }
         for seed, seen in enumerate(watch.rows())
     ]
@@ -230,30 +211,21 @@ def _tuned(cell: StudyCell) -> tuple[Outcome, Watch, str]:
     return (*tried[best], str(best))
 
 
-def _read(file: Path) -> list[Row]:
-    if not file.exists():
-        return []
-    with file.open(newline="", encoding="utf-8") as lines:
-        return list(csv.DictReader(lines))
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = resumable_arguments(__doc__, quick="too small for meaningful figures; shows that it works")
     args = parser.parse_args(arguments)
     args.out.mkdir(parents=True, exist_ok=True)
     stem = "stigmergy-quick" if args.quick else "stigmergy"
     cells = cells_of(args.quick)
-    rows, left = measure(cells, args.out / f"{stem}.csv", args.limit_s, args.jobs)
+    rows, left = run_missing(cells, run, args.out / f"{stem}.csv", args.limit_s, args.jobs)
     rows = of_complete_clusters(cells, rows)
     if left:
         print(f"{left} cells are left; the same command goes on. The page has the clusters that are complete")
     if not any(row["question"] == "scenarios" for row in rows):
         return
     found = figures_of(rows)
-    took_s = sum({row["key"]: float(row["took_s"]) for row in rows}.values())
-    told = (
-        f"`python -m benchmarks.studies.stigmergy{' --quick' * args.quick}`: {took_s:,.0f} s of one core on {where()}."
-    )
+    command = f"`python -m benchmarks.studies.stigmergy{' --quick' * args.quick}`"
+    told = f"{command}: {took_s(rows):,.0f} s of one core on {where()}."
     block = f"{told} Simulated.\n\n{blocks(found)}\n"
     update_page(args.out / f"{stem}.md", block)
     draw(args.out / f"{stem}.png", lambda figure: picture(figure, found))

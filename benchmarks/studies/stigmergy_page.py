@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.report.page import markdown
-from benchmarks.studies.clock import contest_of
+from benchmarks.studies.kept_rows import Row, contest_of
 from dynamix_ps.policy.stigmergy.traces import TRACES
 from dynamix_ps.sim.contest.comparison import Estimate, estimate, interquartile_mean
 from dynamix_ps.sim.contest.contest import TUNED, Contest
@@ -21,8 +21,6 @@ FIRST_SIZES = "first-sizes"
 RIVALS = (*CENTRAL, TUNED, FIRST_SIZES)
 BEHAVIOUR = ("waiting", "moved", "reversed")
 SLOT_BYTES = 4 * (len(TRACES) + 2)  # traces, largest and next size of one worker, in float32
-
-Row = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,14 +64,18 @@ def train_all(trainings: Sequence[Training], folder: Path) -> dict[Training, Lea
 
 
 def _train(job: _Job) -> LearningRows:
-    training = job.training
+    return train(job.training, job.folder)
+
+
+def train(training: Training, folder: Path) -> LearningRows:
+    """Run one training here, and save its policy in `folder`."""
     draw = draw_from(training.scenarios) if training.scenarios else None
     trainer = Trainer(training.settings, np.random.default_rng(training.settings.seed), draw_=draw)
     rows = []
     began_s = time.monotonic()
     while not trainer.finished:
         rows.append(dict(trainer.iterate()) | {"windows": float(trainer.windows)})
-    save_policy(training.file(job.folder), trainer.stored({"seconds": round(time.monotonic() - began_s, 1)}))
+    save_policy(training.file(folder), trainer.stored({"seconds": round(time.monotonic() - began_s, 1)}))
     return rows
 
 

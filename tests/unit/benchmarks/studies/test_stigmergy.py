@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from benchmarks.studies import stigmergy, stigmergy_page
+from benchmarks.studies.kept_rows import run_missing
 from benchmarks.studies.trainings import shortened
 from dynamix_ps.sim.scenario.load import load_scenario
 
@@ -111,12 +112,12 @@ def test_a_second_call_runs_what_is_missing(tmp_path: Path) -> None:
         for name in ("first-sizes", "stigmergy", "tuned-static")
     ]
     file = tmp_path / "rows.csv"
-    rows, left = stigmergy.measure(cells[:2], file, 0.0, 1)
+    rows, left = run_missing(cells[:2], stigmergy.run, file, 0.0, 1)
     assert (len(rows), left) == (2, 1)
-    rows, left = stigmergy.measure(cells, file, 1e9, 1)
+    rows, left = run_missing(cells, stigmergy.run, file, 1e9, 1)
     assert left == 0
     assert [row["policy"] for row in rows] == ["first-sizes"] * 2 + ["stigmergy"] * 2 + ["tuned-static"] * 2
-    again, left = stigmergy.measure(cells, file, 1e9, 1)
+    again, left = run_missing(cells, stigmergy.run, file, 1e9, 1)
     assert [{key: str(value) for key, value in row.items()} for row in rows] == again
     assert stigmergy.of_complete_clusters(cells, again) == again
     assert stigmergy.of_complete_clusters(cells, again[:4]) == [], "not all contenders have run on it"

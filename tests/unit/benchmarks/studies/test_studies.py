@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from benchmarks.report import page
-from benchmarks.studies import clip_simple, epoch_end, finish, growth, quota_waiting, transfer
-from benchmarks.studies.reward_k import at_k, variants
+from benchmarks.studies import ceiling, epoch_end, finish, growth, quota_waiting, transfer
 from benchmarks.studies.study import run_study
-from benchmarks.studies.trainings import in_words, over_trainings
+from benchmarks.studies.trainings import RIVALS, in_words, over_trainings
 from dynamix_ps.errors import UsageError
 from dynamix_ps.sim.cluster.parameters import parameters_of
 from dynamix_ps.sim.contest.evaluate import Cell, evaluate
@@ -61,11 +60,6 @@ def test_single_trainings_give_the_range() -> None:
     assert in_words(over_trainings([np.full((1, 2), 0.5)])) == "0.50"
 
 
-def test_the_end_is_compared_with_the_best() -> None:
-    rewards = np.concatenate([np.full(20, -3.0), np.full(20, -1.0), np.full(20, -2.0)])
-    assert clip_simple.best_and_end(rewards) == pytest.approx((-1.0, -2.0))
-
-
 def test_the_global_batch_of_every_iteration() -> None:
     grown = growth.Growth({0: 192, 6: 384, 20: 646})
     assert [grown.batch_at(iteration) for iteration in (0, 5, 6, 19, 20, 500)] == [192, 192, 384, 384, 646, 646]
@@ -90,19 +84,6 @@ def test_an_arrival_is_that_of_three_evaluations() -> None:
     assert growth.arrival(curve, 0.95) is None
 
 
-def test_every_variant_of_the_reward_is_another_training() -> None:
-    chosen = variants(1000)
-    assert len(set(chosen.values())) == len(chosen)
-
-
-def test_k_changes_how_often_is_decided_and_not_how_long_training_may_take() -> None:
-    scenario = load_scenario("homogeneous")
-    for k in (5, 40):
-        changed = at_k(scenario, k)
-        assert changed.window == k
-        assert changed.window * changed.max_windows == scenario.window * scenario.max_windows
-
-
 def test_a_heavier_model_meets_the_same_events_at_the_same_point_of_its_run() -> None:
     """Ten times the computing and bytes on links ten times as fast: everything takes ten times as long."""
     scenario = load_scenario("spot-slowdown")
@@ -110,7 +91,7 @@ def test_a_heavier_model_meets_the_same_events_at_the_same_point_of_its_run() ->
     before, after = parameters_of([scenario]), parameters_of([heavy])
     assert after.event_from == pytest.approx(10 * before.event_from)
     assert after.burst_gap_s == pytest.approx(10 * before.burst_gap_s)
-    policy = clip_simple.RIVALS["proportional"]
+    policy = RIVALS["proportional"]
     times = [evaluate(Cell(one, policy, seeds=2)).time_s.mean() for one in (scenario, heavy)]
     assert times[1] / times[0] == pytest.approx(10, rel=0.1)
 
@@ -136,9 +117,9 @@ def test_workers_with_quotas_wait_for_parts_of_a_period() -> None:
 
 @pytest.mark.timeout(60)
 def test_a_study_leaves_table_figures_and_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.argv", ["clip_simple", "--quick", "--out", str(tmp_path)])
-    run_study("clip_simple", clip_simple.__doc__, clip_simple.measure)
-    assert {file.name for file in tmp_path.iterdir()} == {"clip-simple.md", "clip-simple.csv", "clip-simple.png"}
-    text = (tmp_path / "clip-simple.md").read_text()
-    assert "`python -m benchmarks.studies.clip_simple --quick`" in text
-    assert "| 8 | simple |" in text
+    monkeypatch.setattr("sys.argv", ["ceiling", "--quick", "--out", str(tmp_path)])
+    run_study("ceiling", ceiling.__doc__, ceiling.measure)
+    assert {file.name for file in tmp_path.iterdir()} == {"ceiling.md", "ceiling.csv", "ceiling.png"}
+    text = (tmp_path / "ceiling.md").read_text()
+    assert "`python -m benchmarks.studies.ceiling --quick`" in text
+    assert "| homogeneous |" in text
