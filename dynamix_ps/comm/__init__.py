@@ -7,7 +7,9 @@ In reading order:
     torch_buffers      what data planes for torch share: buffers are torch tensors
     ring_group         a ring over gloo for one generation of its members
     store_watch        whether the processes of a ring live, by their stores
-    elastic_ring       its sums, which go on when a worker is lost
+    ring_sums          the buffers of a worker in sums over it, and the sums that it keeps
+    ring_rounds        its rounds, which can be given up beside training
+    elastic_ring       its rounds go on in a new ring when a worker is lost or leaves
     gloo               ring all-reduce by torch.distributed
     byteps             what BytePS's plugins for all frameworks share
     device_buffers     buffers on a GPU: copied to the host, summed there, copied back

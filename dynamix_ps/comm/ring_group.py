@@ -39,7 +39,7 @@ class RingGroup:
         self._group = c10d.ProcessGroup(store, index, size)
         self._group._set_default_backend(gloo)
         self._group._register_backend(torch.device("cpu"), gloo, backend)
-        self._store, self._index, self._size = store, index, size
+        self._store, self.index, self._size = store, index, size
         self._sum, self._broadcast = c10d.AllreduceOptions(), c10d.BroadcastOptions()
         self._sum.timeout = self._broadcast.timeout = _NO_LIMIT
         self._works: list[Any] = []
@@ -58,7 +58,7 @@ class RingGroup:
         import torch
 
         numbers = torch.zeros(self._size, dtype=torch.int64)
-        numbers[self._index] = number
+        numbers[self.index] = number
         _wait_for(self.sum(numbers), over)
         return [int(one) for one in numbers]
 
@@ -73,7 +73,7 @@ class RingGroup:
         from torch.distributed import DistError
 
         with contextlib.suppress(DistError):  # the member with the store is gone
-            self._store.set(f"finished {self._index}", "")
+            self._store.set(f"finished {self.index}", "")
 
     def is_finished(self, timeout_s: float) -> bool:
         """Whether no member needs anything of it any more, by what they say within `timeout_s`."""

@@ -17,6 +17,7 @@ class StoreWatch:
     """Questions on their way, one thread each: torch waits without limit for a process that is stopped."""
 
     def __init__(self) -> None:
+        self._told: set[int] = set()  # who is gone
         self._mu = threading.Lock()
         self._asked_s: dict[str, float] = {}  # monotonic time of a question without an answer, by address
 
@@ -28,6 +29,14 @@ class StoreWatch:
                 self._asked_s[address] = now_s
                 threading.Thread(target=self._ask, args=(address,), name="dynamix-ask", daemon=True).start()
             return frozenset(rank for rank, address in addresses.items() if now_s - self._asked_s[address] >= quiet_s)
+
+    def gone(self, addresses: Mapping[int, str]) -> int | None:
+        """The lowest rank whose process is gone, each once; None: there is none."""
+        for rank in sorted(addresses.keys() - self._told):
+            if _is_gone(addresses[rank]):
+                self._told.add(rank)
+                return rank
+        return None
 
     def _ask(self, address: str) -> None:
         while not _has_answered(address):
@@ -49,3 +58,15 @@ def _has_answered(address: str) -> bool:
     except (OSError, RuntimeError):
         return False
     return True
+
+
+def _is_gone(address: str) -> bool:
+    """Whether nothing listens there any more, on a machine that answers."""
+    host, port = split_host_port(address)
+    try:
+        socket.create_connection((host, int(port)), _TRY_S).close()
+    except ConnectionRefusedError:
+        return True
+    except OSError:
+        return False
+    return False

@@ -143,7 +143,7 @@ def test_complete_sums_of_a_ring_that_was_given_up_do_not_count() -> None:
     with job() as (one, lost, other):
         for member in (one, lost, other):
             member.push(0)
-        works = [part.work for part in one.ring._open]
+        works = [part.work for part in one.ring._sums._open]
         for work in works:
             work.wait()
         one.ring.freeze()
@@ -332,7 +332,7 @@ def test_memory_is_used_again() -> None:
         for turn in range(6):
             for member in (one, other):
                 member.push(turn)
-            for part in one.ring._open:
+            for part in one.ring._sums._open:
                 seen[part.name].add(part.sum.data_ptr())
             assert one.wait() and other.wait()
         assert {name: len(places) for name, places in seen.items()} == dict.fromkeys(SIZES, 2)
