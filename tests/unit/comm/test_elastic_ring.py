@@ -2,96 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import socket
 import threading
-from collections.abc import Iterator
-from datetime import timedelta
 
 import pytest
-import torch
-from torch.distributed import HashStore  # type: ignore[attr-defined]
 
-from dynamix_ps.comm import ring_group
 from dynamix_ps.comm.elastic import Loss
-from dynamix_ps.comm.elastic_ring import ElasticRing
-from dynamix_ps.comm.gloo import _listen
-from dynamix_ps.comm.ring_group import RingGroup, open_store
+from tests.rings import PATIENCE_S, SIZES, change, job
 
 pytestmark = pytest.mark.timeout(90)
-
-PATIENCE_S = 20.0
-SIZES = {"a": 5, "b": 300_000}
-
-
-@pytest.fixture(autouse=True)
-def short_meetings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who waits at a store that is gone does so for a moment."""
-    monkeypatch.setattr(ring_group, "MEETING_S", 3.0)
-    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
-
-
-class Member:
-    """One worker: its ring, and its two buffers."""
-
-    def __init__(self, rank: int, ring: ElasticRing) -> None:
-        self.rank, self.ring = rank, ring
-        self.buffers = {name: torch.zeros(size) for name, size in SIZES.items()}
-        self.handles: list[int] = []
-
-    def push(self, turn: int, begin: int = 0) -> None:
-        """Values say whose they are, and of which turn."""
-        self.handles = []
-        for name, buffer in self.buffers.items():
-            buffer[:] = 10**self.rank * (turn + 1)
-            self.handles.append(self.ring.push_pull(name, buffer, begin))
-
-    def wait(self, timeout_s: float = PATIENCE_S) -> bool:
-        return all(self.ring.wait(handle, timeout_s) for handle in self.handles)
-
-    def clear(self) -> None:
-        """What training does with a sum: clipping and zeroing change it in place."""
-        for buffer in self.buffers.values():
-            buffer.zero_()
-
-    def sum(self) -> int:
-        """The same in all places of all buffers."""
-        found = {int(value) for buffer in self.buffers.values() for value in (buffer.min(), buffer.max())}
-        assert len(found) == 1, found
-        return found.pop()
-
-
-@contextlib.contextmanager
-def job(workers: int = 3) -> Iterator[list[Member]]:
-    store, stores, members = HashStore(), [], {}
-
-    def start(rank: int) -> None:
-        own, address = open_store("127.0.0.1", _listen)
-        stores.append(own)
-        group = RingGroup(store, rank, workers, timedelta(seconds=PATIENCE_S))
-        members[rank] = Member(rank, ElasticRing(rank, group, address))
-
-    threads = [threading.Thread(target=start, args=(rank,)) for rank in range(workers)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(PATIENCE_S)
-    there = [members[rank] for rank in range(workers)]
-    try:
-        yield there
-    finally:
-        for member in there:
-            member.ring.close()
-
-
-def change(generation: int, left: list[Member], absent: list[Member] | None = None) -> int:
-    """All that are `left` go on. `absent`: they are members, and do not come. Returns the round they make."""
-    first = max(member.ring.freeze().first_incomplete for member in left)
-    addresses = {member.rank: member.ring.address for member in [*left, *(absent or [])]}
-    for member in left:
-        member.ring.meet(addresses)
-        member.ring.resume(generation, first, len(addresses), ())
-    return first
 
 
 def test_the_round_is_made_anew_of_own_values_by_those_that_are_left() -> None:
@@ -209,94 +128,6 @@ def test_who_sees_the_ring_break_finds_whose_process_is_gone() -> None:
         assert not one.wait(0.5)
         assert one.ring.next_loss(PATIENCE_S) == Loss("worker", 1)
         assert one.ring.next_loss(0.01) is None, "once"
-
-
-def leave(leaver: Member, stay: list[Member]) -> None:
-    """The others go on without it, at once."""
-    for member in stay:
-        member.ring.meet({other.rank: other.ring.address for other in stay})
-        member.ring.expect(len(stay))
-
-
-def founded(members: list[Member]) -> None:
-    change(1, members)
-
-
-def test_one_that_leaves_stays_until_all_have_its_last_round() -> None:
-    with job() as (one, leaver, other):
-        founded([one, leaver, other])
-        for member in (one, leaver, other):
-            member.push(0)
-        assert one.wait() and leaver.wait() and other.wait()
-        one.ring.meet({member.rank: member.ring.address for member in (one, other)})
-        one.ring.expect(2)
-        looks = iter([False, False, True])
-        assert not leaver.ring.depart(lambda: next(looks)), "the other one may need it"
-        leave(leaver, [other])  # who is in the next ring makes no difference here
-        assert leaver.ring.depart(lambda: False)
-
-
-def test_a_worker_leaves_with_a_round_and_the_others_go_on() -> None:
-    with job() as (leaver, one, other):
-        founded([leaver, one, other])
-        for member in (leaver, one, other):
-            member.push(0)
-        assert leaver.wait() and one.wait() and other.wait() and one.sum() == 111
-        leave(leaver, [one, other])
-        for member in (one, other):
-            member.push(1)
-        assert leaver.ring.depart(lambda: False)
-        leaver.ring.close()
-        assert one.wait() and other.wait() and (one.sum(), other.sum()) == (220, 220)
-        for member in (one, other):
-            member.push(2)
-        assert one.wait() and other.wait() and one.sum() == 330
-
-
-def test_who_is_behind_when_one_leaves_and_another_is_lost_gets_the_round_of_both() -> None:
-    """The decision knows who has left. So the ring of those that are left is that of the round after, too."""
-    with job(4) as (ahead, leaver, lost, behind):
-        founded([ahead, leaver, lost, behind])
-        for member in (ahead, leaver, lost, behind):
-            member.push(0)
-        assert ahead.wait() and leaver.wait() and lost.wait()
-        leave(leaver, [ahead, lost])
-        assert change(2, [ahead, behind]) == 1
-        assert behind.wait() and behind.sum() == 1111
-        group = behind.ring._group
-        behind.ring.expect(2)
-        assert behind.ring._group is group, "no ring but that of the decision"
-        for member in (ahead, behind):
-            member.push(1)
-        assert ahead.wait() and behind.wait() and (ahead.sum(), behind.sum()) == (2002, 2002)
-        assert not leaver.ring.depart(lambda: True)
-
-
-def test_nobody_makes_a_ring_while_a_decision_is_under_way() -> None:
-    with job() as (one, leaver, other):
-        founded([one, leaver, other])
-        for member in (one, leaver, other):
-            member.push(0)
-        assert one.wait() and leaver.wait() and other.wait()
-        one.ring.freeze()
-        leave(leaver, [one])
-        assert one.ring._change is None
-        one.push(1)
-        assert not one.wait(0.01)
-
-
-def test_all_wait_for_each_other_at_the_end() -> None:
-    with job(2) as (one, other):
-        founded([one, other])
-        for member in (one, other):
-            member.push(0)
-        assert one.wait() and other.wait()
-        found: list[bool] = []
-        first = threading.Thread(target=lambda: found.append(one.ring.depart(lambda: False)))
-        first.start()
-        assert other.ring.depart(lambda: False)
-        first.join(PATIENCE_S)
-        assert found == [True]
 
 
 def test_who_does_not_answer_is_silent_and_only_where_it_is_waited_for() -> None:

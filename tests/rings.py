@@ -1,0 +1,102 @@
+"""Real rings over gloo, whose members are in one process. For tests of losses and of leaving."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+
+import pytest
+import torch
+from torch.distributed import HashStore  # type: ignore[attr-defined]
+
+from dynamix_ps.comm import ring_group
+from dynamix_ps.comm.elastic_ring import ElasticRing
+from dynamix_ps.comm.gloo import _listen
+from dynamix_ps.comm.ring_group import RingGroup, open_store
+from tests.launching import wait_for
+
+PATIENCE_S = 20.0
+SIZES = {"a": 5, "b": 300_000}
+
+
+class Member:
+    """One worker: its ring, and its two buffers."""
+
+    def __init__(self, rank: int, ring: ElasticRing) -> None:
+        self.rank, self.ring = rank, ring
+        self.buffers = {name: torch.zeros(size) for name, size in SIZES.items()}
+        self.handles: list[int] = []
+
+    def push(self, turn: int, begin: int = 0) -> None:
+        """Values say whose they are, and of which turn."""
+        self.handles = []
+        for name, buffer in self.buffers.items():
+            buffer[:] = 10**self.rank * (turn + 1)
+            self.handles.append(self.ring.push_pull(name, buffer, begin))
+
+    def wait(self, timeout_s: float = PATIENCE_S) -> bool:
+        return all(self.ring.wait(handle, timeout_s) for handle in self.handles)
+
+    def clear(self) -> None:
+        """What training does with a sum: clipping and zeroing change it in place."""
+        for buffer in self.buffers.values():
+            buffer.zero_()
+
+    def sum(self) -> int:
+        """The same in all places of all buffers."""
+        found = {int(value) for buffer in self.buffers.values() for value in (buffer.min(), buffer.max())}
+        assert len(found) == 1, found
+        return found.pop()
+
+
+@contextlib.contextmanager
+def job(workers: int = 3) -> Iterator[list[Member]]:
+    """Workers in a ring. Who waits at a store that is gone does so for a moment."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ring_group, "MEETING_S", 3.0)
+        patch.setattr(RingGroup, "abandon", lambda group: None)  # the process does not end
+        patch.setenv("GLOO_SOCKET_IFNAME", "lo")
+        stores, members = _start(workers)
+        try:
+            yield members
+        finally:
+            for member in members:
+                member.ring.close()
+            wait_for(lambda: _taken_down(members), "all rings to be taken down")
+            del stores
+
+
+def _start(workers: int) -> tuple[list[object], list[Member]]:
+    store, stores, members = HashStore(), [], {}
+
+    def start(rank: int) -> None:
+        own, address = open_store("127.0.0.1", _listen)
+        stores.append(own)
+        group = RingGroup(store, rank, workers, timedelta(seconds=PATIENCE_S))
+        members[rank] = Member(rank, ElasticRing(rank, group, address))
+
+    threads = [threading.Thread(target=start, args=(rank,)) for rank in range(workers)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE_S)
+    return stores, [members[rank] for rank in range(workers)]
+
+
+def _taken_down(members: Sequence[Member]) -> bool:
+    """Take down the rings in which nothing hangs. What hangs in another one fails when its neighbour is taken down."""
+    for ring in (member.ring for member in members):
+        ring._given_up = [group for group in ring._given_up if not group.is_idle]
+    return not any(member.ring._given_up for member in members)
+
+
+def change(generation: int, left: list[Member], absent: list[Member] | None = None) -> int:
+    """All that are `left` go on. `absent`: they are members, and do not come. Returns the round they make."""
+    first = max(member.ring.freeze().first_incomplete for member in left)
+    addresses = {member.rank: member.ring.address for member in [*left, *(absent or [])]}
+    for member in left:
+        member.ring.meet(addresses)
+        member.ring.resume(generation, first, len(addresses), ())
+    return first

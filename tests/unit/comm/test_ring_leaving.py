@@ -1,0 +1,99 @@
+"""Workers leave a ring with a round, and the others go on: real rings over gloo, whose members are in one process."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from tests.rings import PATIENCE_S, Member, change, job
+
+pytestmark = pytest.mark.timeout(90)
+
+
+def leave(leaver: Member, stay: list[Member]) -> None:
+    """The others go on without it, at once."""
+    for member in stay:
+        member.ring.meet({other.rank: other.ring.address for other in stay})
+        member.ring.expect(len(stay))
+
+
+def founded(members: list[Member]) -> None:
+    change(1, members)
+
+
+def test_one_that_leaves_stays_until_all_have_its_last_round() -> None:
+    with job() as (one, leaver, other):
+        founded([one, leaver, other])
+        for member in (one, leaver, other):
+            member.push(0)
+        assert one.wait() and leaver.wait() and other.wait()
+        one.ring.meet({member.rank: member.ring.address for member in (one, other)})
+        one.ring.expect(2)
+        looks = iter([False, False, True])
+        assert not leaver.ring.depart(lambda: next(looks)), "the other one may need it"
+        leave(leaver, [other])  # who is in the next ring makes no difference here
+        assert leaver.ring.depart(lambda: False)
+
+
+def test_a_worker_leaves_with_a_round_and_the_others_go_on() -> None:
+    with job() as (leaver, one, other):
+        founded([leaver, one, other])
+        for member in (leaver, one, other):
+            member.push(0)
+        assert leaver.wait() and one.wait() and other.wait() and one.sum() == 111
+        leave(leaver, [one, other])
+        for member in (one, other):
+            member.push(1)
+        assert leaver.ring.depart(lambda: False)
+        leaver.ring.close()
+        assert one.wait() and other.wait() and (one.sum(), other.sum()) == (220, 220)
+        for member in (one, other):
+            member.push(2)
+        assert one.wait() and other.wait() and one.sum() == 330
+
+
+def test_who_is_behind_when_one_leaves_and_another_is_lost_gets_the_round_of_both() -> None:
+    """The decision knows who has left. So the ring of those that are left is that of the round after, too."""
+    with job(4) as (ahead, leaver, lost, behind):
+        founded([ahead, leaver, lost, behind])
+        for member in (ahead, leaver, lost, behind):
+            member.push(0)
+        assert ahead.wait() and leaver.wait() and lost.wait()
+        leave(leaver, [ahead, lost])
+        assert change(2, [ahead, behind]) == 1
+        assert behind.wait() and behind.sum() == 1111
+        group = behind.ring._group
+        behind.ring.expect(2)
+        assert behind.ring._group is group, "no ring but that of the decision"
+        for member in (ahead, behind):
+            member.push(1)
+        assert ahead.wait() and behind.wait() and (ahead.sum(), behind.sum()) == (2002, 2002)
+        assert not leaver.ring.depart(lambda: True)
+
+
+def test_nobody_makes_a_ring_while_a_decision_is_under_way() -> None:
+    with job() as (one, leaver, other):
+        founded([one, leaver, other])
+        for member in (one, leaver, other):
+            member.push(0)
+        assert one.wait() and leaver.wait() and other.wait()
+        one.ring.freeze()
+        leave(leaver, [one])
+        assert one.ring._change is None
+        one.push(1)
+        assert not one.wait(0.01)
+
+
+def test_all_wait_for_each_other_at_the_end() -> None:
+    with job(2) as (one, other):
+        founded([one, other])
+        for member in (one, other):
+            member.push(0)
+        assert one.wait() and other.wait()
+        found: list[bool] = []
+        first = threading.Thread(target=lambda: found.append(one.ring.depart(lambda: False)))
+        first.start()
+        assert other.ring.depart(lambda: False)
+        first.join(PATIENCE_S)
+        assert found == [True]
