@@ -111,9 +111,12 @@ def serve(environment: dict[str, str], pipe: Connection) -> None:
     def obey() -> None:
         with contextlib.suppress(EOFError):
             while True:
-                generation, first = pipe.recv()
-                server.fence(generation, first)
-                pipe.send(("fenced", generation))
+                match pipe.recv():
+                    case "silent", quiet_s:
+                        pipe.send(("silent", server.silent(quiet_s)))
+                    case generation, first:
+                        server.fence(generation, first)
+                        pipe.send(("fenced", generation))
 
     for thread in (tell, obey):
         threading.Thread(target=thread, daemon=True).start()

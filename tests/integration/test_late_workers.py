@@ -22,11 +22,12 @@ import pytest
 from benchmarks.testbed.byteps_roles import OURS
 from benchmarks.testbed.ports import free_port
 from tests.integration.lossy_job import serve
+from tests.launching import wait_for
 
 pytestmark = pytest.mark.timeout(180)
 
 WORKERS, SERVERS, VALUES = 3, 2, 300_000
-PATIENCE_S = 60.0
+PATIENCE_S, QUIET_S = 60.0, 1.0
 
 
 def work(environment: dict[str, str], pipe: Connection) -> None:
@@ -34,8 +35,18 @@ def work(environment: dict[str, str], pipe: Connection) -> None:
     os.environ.update(environment)
     import torch
 
+    from dynamix_ps.comm import byteps
     from dynamix_ps.comm.byteps_torch import TorchBytePSComm
 
+    if "HELD" in environment:
+        exchange = byteps.Exchange
+
+        def begin_sums(*arguments: Any) -> byteps.Exchange:
+            pipe.send("connected")
+            assert pipe.recv() == "go on"
+            return exchange(*arguments)
+
+        byteps.Exchange = begin_sums  # type: ignore[assignment,misc]
     comm = TorchBytePSComm()
     comm.init()
     elastic = comm.elastic
@@ -99,14 +110,14 @@ class Job:
             self.start_worker(rank)
         self.expect_ready(range(WORKERS))
 
-    def start_worker(self, rank: int, starts: int = 0) -> None:
-        """`starts`: how often it was started before."""
+    def start_worker(self, rank: int, starts: int = 0, **more: str) -> None:
+        """`starts`: how often it was started before. With HELD, it waits for a word before it begins with sums."""
         self._starts += 1
         sockets = self._folder / str(self._starts)
         sockets.mkdir()
         own = {"DMLC_ROLE": "worker", "DMLC_WORKER_ID": str(rank), "BYTEPS_LOCAL_RANK": "0", "BYTEPS_LOCAL_SIZE": "1"}
         own |= {"BYTEPS_SOCKET_PATH": str(sockets), "BYTEPS_SHM_PREFIX": f"dxlate{os.getpid()}-{self._starts}-"}
-        own["DYNAMIX_STARTS"] = str(starts)
+        own |= {"DYNAMIX_STARTS": str(starts), **more}
         preloaded = multiprocessing.get_context("forkserver")
         preloaded.set_forkserver_preload(["torch", "byteps.torch", "tests.integration.test_late_workers"])
         self._start(f"worker-{rank}", preloaded, work, {**self._common, **own})
@@ -124,6 +135,13 @@ class Job:
     def _next(self, name: str) -> Any:
         assert self._pipes[name].poll(PATIENCE_S), f"{name} says nothing"
         return self._pipes[name].recv()
+
+    def hears(self, rank: int) -> Any:
+        """The next word of a worker."""
+        return self._next(f"worker-{rank}")
+
+    def says(self, rank: int, word: str) -> None:
+        self._pipes[f"worker-{rank}"].send(word)
 
     def tell(self, ranks: Iterable[int], *command: Any) -> list[Any]:
         """What these workers answer, in their order. All do it at once."""
@@ -174,6 +192,13 @@ class Job:
         self.tell([rank], "adopt", known)
         self.tell([rank], "enter", self._generation, status.first_incomplete, len(others) + 1, self._lost_servers)
         self.tell(others, "expect", len(others) + 1)
+
+    def silent(self, server: int) -> frozenset[int]:
+        """Workers that this server takes for silent. It asks them whether they live."""
+        self._pipes[f"server-{server}"].send(("silent", QUIET_S))
+        kind, found = self._next(f"server-{server}")
+        assert kind == "silent"
+        return frozenset(found)
 
     def close(self) -> None:
         for process in self.processes.values():
@@ -239,6 +264,27 @@ def test_a_worker_that_comes_after_a_server_was_lost_pushes_to_the_one_that_is_l
             process.join(PATIENCE_S)
         del one.processes["server-0"]
         assert {name: process.exitcode for name, process in one.processes.items()} == dict.fromkeys(one.processes, 0)
+
+
+def test_one_that_has_not_begun_with_sums_answers_whether_it_lives() -> None:
+    with job() as one:
+        one.kill(1, left=[0, 2])
+        one.start_worker(1, starts=1, HELD="1")
+        assert one.hears(1) == "connected"
+        one.tell([0], "push")
+        stopped = [one.processes[f"worker-{rank}"].pid for rank in (1, 2)]
+        for pid in stopped:
+            os.kill(pid, signal.SIGSTOP)
+        wait_for(lambda: one.silent(0) == {1, 2}, "both to count as silent", PATIENCE_S)  # the server asks both
+        os.kill(stopped[0], signal.SIGCONT)
+        wait_for(lambda: one.silent(0) == {2}, "the one that comes to answer", PATIENCE_S)
+        os.kill(stopped[1], signal.SIGCONT)
+        one.says(1, "go on")
+        one.expect_ready([1])
+        one.tell([2], "push")
+        assert one.tell([0, 2], "sum") == [[257.0]] * 2
+        one.admit(1, others=[0, 2])
+        one.round([0, 1, 2])
 
 
 def test_one_that_comes_and_is_gone_again_at_once_harms_nobody() -> None:
