@@ -134,8 +134,8 @@ class RoundWorker(_Plane):
         with self._changed:
             return frozenset(self._places[key] for key in self._pushed if key not in self._answers)
 
-    def meet(self, addresses: Mapping[int, str]) -> None:
-        self.others = frozenset(addresses)
+    def meet(self, addresses: Mapping[int, str], leaving: Collection[int] = ()) -> None:
+        self.others = frozenset(addresses) - frozenset(leaving)
 
     def resume(self, generation: int, round_number: int, contributions: int, lost_servers: Collection[int]) -> None:
         with self._changed:

@@ -219,7 +219,8 @@ class WorkerMember:
             self._refused |= resume.without_state
             self._generation, self._gone = resume.generation, resume.gone | self._refused
             if not self._late:
-                self._plane.meet({one.slot: one.address for one in self._present()})
+                members = {one.slot: one.address for one in self._planned.values() if one not in self._gone}
+                self._plane.meet(members, self._left & members.keys())
                 self._plane.resume(resume.generation, resume.first_round, len(self._present()), self._lost_servers())
             if self._lost_servers() > lost_before:
                 self._answers_due_s = time.monotonic() + _LAST_ANSWERS_S

@@ -96,6 +96,7 @@ Shared:
     membership_points   faults at every point of a round, alone and in pairs
     membership_ring     a worker of a ring, which has no servers
     membership_rules    rules of membership, each switched off
+    membership_ring_rules  those of a ring
     stigmergy_page      figures, tables and picture of that study
     scaling_page        figures, tables and picture of the study of many workers
     unsteady            its clusters: links and speeds that change while training runs

@@ -66,6 +66,10 @@ CASES = tuple(
             Job(5, 0, rounds=10, prefetch=prefetch, worker_class=RingWorker),
             {"kill worker": 3, "restart": 2, "reconnect": 2, "partition": 1, "heal": 1},
         ),
+        (
+            Job(6, 0, rounds=10, prefetch=prefetch, worker_class=RingWorker),
+            {"leave": 3, "kill worker": 2, "restart": 1, "reconnect": 1},
+        ),
     )
 )
 

@@ -1,7 +1,10 @@
 """A worker of a ring, for the model of membership: no servers, and each keeps the sums of its last completed round.
 
 A ring completes a key on a worker when the parts of all have come there, on some workers earlier than on others. This
-is what counts here; on which way they come does not.
+is what counts here; on which way they come does not. Where a worker ends, what is on its way from it in its last ring
+is lost, as is what it would pass on there.
+
+The thread that trains learns a moment later, with its next push, who has left with the round that is complete.
 """
 
 from __future__ import annotations
@@ -10,8 +13,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dynamix_ps.membership.data_messages import Part, Push
-from dynamix_ps.membership.messages import Leave, Process, Processes, Resume
+from dynamix_ps.membership.data_messages import Part
+from dynamix_ps.membership.messages import (
+    COORDINATOR,
+    Freeze,
+    Process,
+    Processes,
+    Resume,
+    Suspect,
+)
+from dynamix_ps.membership.round_in_flight import ProtocolError
 from dynamix_ps.membership.schedule import Schedule
 from dynamix_ps.membership.worker import Worker
 from dynamix_ps.membership.worker_rounds import Outgoing
@@ -20,113 +31,247 @@ Sums = Mapping[int, Mapping[Process, Part] | None]  # by key
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """The donor to all others in the ring of a generation: the sums of the round before the one that is made anew."""
+class Ring:
+    """Its name. Only those who give it the same one meet."""
 
     generation: int
+    first_round: int
+    members: Processes
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """To all members of a ring: here I am, and this is the first round that I have not completed."""
+
+    ring: Ring
     round: int
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A key of a part, on its way around a ring."""
+
+    ring: Ring
+    round: int
+    key: int
+    part: Part
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """The lowest one at T to those that are behind: the sums of the round before."""
+
+    ring: Ring
     sums: Sums
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """To all members of a ring: I need nothing of it any more."""
+
+    ring: Ring
 
 
 class RingWorker(Worker):
     """Makes sums together with the other workers."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """As `Worker`."""
+        """As `Worker`. Who leaves makes no step with its last sum."""
         super().__init__(*args, **kwargs)
-        self._parts: dict[tuple[int, int, int], dict[Process, Part]] = {}  # by generation, round and key
-        self._last_sums: Sums = {}
-        self._given: Kept | None = None
-        self._left: set[Process] = set()
+        step = self._step
+        self._step = lambda state, schedule, parts: state if self.last else step(state, schedule, parts)
+        self._ring: Ring | None = None
+        self._named_round: int | None = None  # in the last change
+        self._named: dict[Ring, dict[Process, int]] = {}
+        self._pieces: dict[tuple[Ring, int, int], dict[Process, Part]] = {}  # by ring, round and key
+        self._given: dict[Ring, Sums] = {}
+        self._finished: dict[Ring, set[Process]] = {}
+        self._kept: Sums = {}
+        self._gone: Processes = frozenset()  # whose last round is complete
+        self._left: Processes = frozenset()  # of whom the training thread has learned it
+        self._departs = False
 
-    def waiting(self) -> Processes:
-        keys = range(self.current.pushed)
-        return frozenset(other for key in keys for other in self._expected() - self._of(key).keys()) - {self.process}
+    # The training thread.
+
+    @property
+    def may_push(self) -> bool:
+        return super().may_push and not self._departs
 
     def push(self) -> Outgoing:
-        return self._to_all(super().push())
+        if self._gone:
+            return self._learn()
+        super().push()
+        ring = self._ring
+        return [*self._piece(ring, self.current.pushed - 1), *self._go_on()] if ring and self._sums_in(ring) else []
 
-    def on_closed(self, server: Process) -> Outgoing:
-        return [] if server in self._left else super().on_closed(server)
+    def _learn(self) -> Outgoing:
+        """Some have left with the round before. The others go on without them."""
+        self._left, self._gone = self._left | self._gone, frozenset()
+        if self.process in self._left:
+            return self._depart()
+        return self._without_leavers() if self._ring and self._has_met(self._ring) else []
 
-    def _follow(self, sender: Process, message: Any) -> Outgoing:
-        match message:
-            case Push(generation, number, key, _, part):
-                self._parts.setdefault((generation, number, key), {})[sender] = part
-                return self._go_on()
-            case Kept():
-                self._given = message
-                return self._go_on()
-            case Leave():
-                self._left.add(sender)
-                return []
-        return super()._follow(sender, message)
-
-    def _of(self, key: int) -> dict[Process, Part]:
-        """What has come of a key of the present round, in the present ring."""
-        return self._parts.get((self.current.generation, self.round, key), {})
-
-    def _go_on(self) -> Outgoing:
-        if self.schedule is None or self._held():
+    def _without_leavers(self) -> Outgoing:
+        """The ring of those that stay, from the present round on."""
+        ring = self._ring
+        if ring is None or not (staying := ring.members - self._left) < ring.members:
             return []
-        if self.current.generation < self.generation:
-            self.current.anew(self.generation, self.current.places)  # it is behind: the old ring is given up
-        for key in range(self.current.pushed):
-            if self._of(key).keys() == self._expected():
-                self.current.answers[key] = dict(self._of(key))
-        given = self._given
-        if given and (given.generation, given.round) == (self.generation, self.round):
-            self.current.answers = dict(given.sums)
-        return super()._go_on()
+        return [*self._to_ring(ring, Finished(ring)), *self._meet(self.round, staying)]
 
-    def _enter(self, number: int, schedule: Schedule) -> Outgoing:
-        self._last_sums = dict(self.current.answers)
-        return super()._enter(number, schedule)
+    def _depart(self) -> Outgoing:
+        """Stay until all others have this worker's last round."""
+        self._departs = True
+        if self.process in self._left and self._named_round == self.round:
+            return self._give_way()
+        if self._ring is None:
+            raise ProtocolError(f"{self.process} leaves in a change")
+        return [*self._to_ring(self._ring, Finished(self._ring)), *self._go()]
 
-    def _make_anew(self, schedule: Schedule, resume: Resume) -> Outgoing:
-        again = self._to_all(super()._make_anew(schedule, resume))
-        kept = Kept(self.generation, resume.first_round - 1, self._last_sums)
-        others = sorted(self._expected() - {self.process}) if resume.donor == self.process else ()
-        return [*((other, kept) for other in others), *again]  # type: ignore[list-item]  # of the ring alone
+    def _give_way(self) -> Outgoing:
+        """It has named the round after its last one, so others may count on it in the next ring: it counts as lost."""
+        self.over = "lost"
+        return [(COORDINATOR, Suspect(self.process))]
+
+    def _go(self) -> Outgoing:
+        """Leave, if nobody needs this worker."""
+        ring = self._ring
+        if ring is None or not self._departs or ring.members - {self.process} - self._finished.get(ring, set()):
+            return []
+        return super()._leave()
 
     def _leave(self) -> Outgoing:
-        return [*super()._leave(), *((other, Leave()) for other in sorted(self._expected() - {self.process}))]
+        """The training is over, for all."""
+        return self._depart()
+
+    # Rings.
+
+    def waiting(self) -> Processes:
+        ring = self._ring
+        if ring is None or self.over:
+            return frozenset()
+        if not self._has_met(ring):
+            missing = ring.members - self._named.get(ring, {}).keys()
+        elif self._departs:
+            missing = ring.members - self._finished.get(ring, set())
+        elif self.round < ring.first_round:
+            missing = frozenset({self._sender(ring)})
+        else:
+            missing = frozenset(
+                other for key in range(self.current.pushed) for other in ring.members - self._of(ring, key).keys()
+            )
+        return frozenset(missing - {self.process})
+
+    def takes_along(self, message: Any) -> bool:
+        """Whether this, on its way from here, is lost with the end of this worker."""
+        return isinstance(message, Named | Piece | Kept) and message.ring == self._ring
+
+    def _follow(self, sender: Process, message: Any) -> Outgoing:
+        if self._passes(message):
+            return super()._leave()
+        replies: Outgoing = []
+        match message:
+            case Named(ring, number):
+                self._named.setdefault(ring, {})[sender] = number
+                replies = self._begin(ring) if ring == self._ring and self._has_met(ring) else []
+            case Piece(ring, number, key, part):
+                self._pieces.setdefault((ring, number, key), {})[sender] = part
+                replies = self._go_on()
+            case Kept(ring, sums):
+                self._given[ring] = sums
+                replies = self._go_on()
+            case Finished(ring):
+                self._finished.setdefault(ring, set()).add(sender)
+                replies = self._go()
+            case _:
+                replies = super()._follow(sender, message)
+        return replies
+
+    def _passes(self, message: Any) -> bool:
+        """The others are in a change in which who has left has no part."""
+        return self._departs and self.process in self._left and isinstance(message, Freeze | Resume)
+
+    def _freeze(self, generation: int) -> Outgoing:
+        named = super()._freeze(generation)
+        if named:
+            self._named_round, self._ring = self.round, None
+        return named
+
+    def _go_on(self) -> Outgoing:
+        ring = self._ring
+        if self.schedule is None or self._held() or ring is None or not self._has_met(ring):
+            return []
+        if self.round < ring.first_round:
+            self.current.answers = dict(self._given.get(ring, {}))
+        else:
+            for key in range(self.current.pushed):
+                if self._of(ring, key).keys() == ring.members:
+                    self.current.answers[key] = dict(self._of(ring, key))
+        return self._complete(self.schedule) if self.current.complete else []
+
+    def _of(self, ring: Ring, key: int) -> dict[Process, Part]:
+        """What has come of a key of the present round."""
+        return self._pieces.get((ring, self.round, key), {})
+
+    def _enter(self, number: int, schedule: Schedule) -> Outgoing:
+        self._kept = dict(self.current.answers)
+        self._gone = self.schedule.last[0] if self.schedule else frozenset()
+        return super()._enter(number, schedule)
+
+    # Decisions.
+
+    def _start(self, resume: Resume) -> Outgoing:
+        super()._start(resume)
+        return self._meet(resume.first_round, self._members(resume))
+
+    def _make_anew(self, schedule: Schedule, resume: Resume) -> Outgoing:
+        self.current.anew(self.generation, self.current.places)
+        return self._meet(resume.first_round, self._members(resume))
+
+    def _finish(self, resume: Resume) -> Outgoing:
+        if self.round != resume.first_round - 1:
+            raise ProtocolError(f"{self.process} is in round {self.round}, and {resume.first_round} is made anew")
+        self.current.anew(self.generation, self.current.places)
+        return self._meet(resume.first_round, self._members(resume))
+
+    def _members(self, resume: Resume) -> Processes:
+        """Of the ring of a decision: those who have left are in it, too, as far as the coordinator counts on them."""
+        return resume.founders - resume.gone
+
+    def _meet(self, first_round: int, members: Processes) -> Outgoing:
+        ring = self._ring = Ring(self.generation, first_round, members)
+        self._named.setdefault(ring, {})[self.process] = self.round
+        return [*self._to_ring(ring, Named(ring, self.round)), *(self._begin(ring) if self._has_met(ring) else [])]
+
+    def _has_met(self, ring: Ring) -> bool:
+        return self._named.get(ring, {}).keys() == ring.members
+
+    def _sums_in(self, ring: Ring) -> bool:
+        return self._has_met(ring) and self.round >= ring.first_round
+
+    def _begin(self, ring: Ring) -> Outgoing:
+        """All have met. Who is at T begins, after it has given others the sums that they lack."""
+        if self.round < ring.first_round:
+            return self._go_on()
+        behind = [process for process, number in self._named[ring].items() if number < ring.first_round]
+        kept: Any = Kept(ring, self._kept)
+        given = [(other, kept) for other in behind] if self._sender(ring) == self.process else []
+        if ring.members & self._left:
+            return [*given, *self._without_leavers()]
+        pieces = [message for key in range(self.current.pushed) for message in self._piece(ring, key)]
+        departing = self._to_ring(ring, Finished(ring)) if self._departs else []
+        return [*given, *pieces, *departing, *self._go_on()]
+
+    def _sender(self, ring: Ring) -> Process:
+        """The lowest one that has completed the round before."""
+        return min(process for process, number in self._named[ring].items() if number >= ring.first_round)
+
+    def _piece(self, ring: Ring, key: int) -> Outgoing:
+        assert self.current.part is not None, "it is pushed"
+        self._pieces.setdefault((ring, self.round, key), {})[self.process] = self.current.part
+        return self._to_ring(ring, Piece(ring, self.round, key, self.current.part))
 
     def _places(self, number: int, schedule: Schedule) -> Mapping[int, Process]:
         return self._place(frozenset({self.process}))
 
-    def _to_all(self, messages: Outgoing) -> Outgoing:
-        """Each push goes to all that are in the ring."""
-        receivers = sorted(self._expected())
-        return [
-            (other, message)
-            for receiver, message in messages
-            for other in (receivers if isinstance(message, Push) else [receiver])
-        ]
-
-
-class RingWithoutFreeze(RingWorker):
-    """Completes a round after it has named it as incomplete."""
-
-    def _held(self) -> bool:
-        return False
-
-
-class RingWithoutGenerations(RingWorker):
-    """Takes parts of any ring."""
-
-    def _of(self, key: int) -> dict[Process, Part]:
-        found: dict[Process, Part] = {}
-        for (_, number, other), parts in self._parts.items():
-            if (number, other) == (self.round, key):
-                found |= parts
-        return found
-
-
-class RingWithoutKeptSums(RingWorker):
-    """Waits for a sum of which nobody has kept a copy."""
-
-    def _enter(self, number: int, schedule: Schedule) -> Outgoing:
-        messages = super()._enter(number, schedule)
-        self._last_sums = {}
-        return messages
+    def _to_ring(self, ring: Ring, message: Any) -> Outgoing:
+        return [(other, message) for other in sorted(ring.members - {self.process})]

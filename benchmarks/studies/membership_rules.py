@@ -7,12 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.studies.membership_ring import (
-    RingWithoutFreeze,
-    RingWithoutGenerations,
-    RingWithoutKeptSums,
-    RingWorker,
-)
+from benchmarks.studies.membership_ring import RingWorker
+from benchmarks.studies.membership_ring_rules import OFF, OFF_WHEN_LEAVING
 from benchmarks.studies.membership_world import Job
 from dynamix_ps.membership.coordinator import Coordinator
 from dynamix_ps.membership.data_messages import Answer
@@ -92,12 +88,7 @@ class Rule:
         return dataclasses.replace(self.job, **self.off)
 
 
-_OF_A_RING: tuple[tuple[str, Mapping[str, Any]], ...] = (
-    ("freeze", {"worker_class": RingWithoutFreeze}),
-    ("generations", {"worker_class": RingWithoutGenerations}),
-    ("kept sums", {"worker_class": RingWithoutKeptSums}),
-    ("largest round", {"coordinator_class": SmallestRound}),
-)
+_RING = Job(4, 0, worker_class=RingWorker)
 RULES = (
     Rule("freeze", {"worker_class": WithoutFreeze}, {"kill worker": 1}, Job(3, 2)),
     Rule("generations", {"worker_class": WithoutGenerations}, {"kill worker": 1}, Job(3, 2)),
@@ -117,8 +108,10 @@ RULES = (
         Job(4, 2),
     ),
     Rule("never again", {"worker_class": LostMayEnter}, {"join": 1, "kill worker": 1}, Job(3, 2)),
+    Rule("largest round of a ring", {"coordinator_class": SmallestRound}, {"kill worker": 2}, _RING),
+    *(Rule(f"{name} of a ring", {"worker_class": off}, {"kill worker": 2}, _RING) for name, off in OFF.items()),
     *(
-        Rule(f"{name} of a ring", off, {"kill worker": 2}, Job(4, 0, worker_class=RingWorker))
-        for name, off in _OF_A_RING
+        Rule(f"{name} of a ring", {"worker_class": off}, {"leave": 2, "kill worker": 2}, _RING, 0.05)
+        for name, off in OFF_WHEN_LEAVING.items()
     ),
 )

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.studies.membership_network import Network
+from benchmarks.studies.membership_ring import RingWorker
 from benchmarks.studies.membership_training import Training
 from dynamix_ps.membership.coordinator import Coordinator
 from dynamix_ps.membership.data_messages import AskState, Part
@@ -158,6 +159,7 @@ class World:
         if chosen < len(pushing):
             worker = pushing[chosen]
             self.network.send(worker.process, worker.push())
+            self._end_if_over(worker)
         else:
             sender, receiver = channel = channels[chosen - len(pushing)]
             self._deliver(sender, receiver, self.network.take(channel))
@@ -181,8 +183,7 @@ class World:
             if isinstance(message, Resume) and worker.schedule and worker.round < message.first_round:
                 self.counts.behind += 1
             self.network.send(receiver, replies)
-            if worker.over:
-                self._close(receiver)
+            self._end_if_over(worker)
         elif not isinstance(message, Ended | Refused):
             server = self.servers[receiver]
             answers = server.on_closed(sender) if message == CLOSED else server.on_message(sender, message)
@@ -228,6 +229,12 @@ class World:
             self.network.send(LAUNCHER, [(COORDINATOR, Suspect(process))])
         if how != "silent":
             self._close(process)
+
+    def _end_if_over(self, worker: Worker) -> None:
+        if worker.over:
+            if isinstance(worker, RingWorker):
+                self.network.cut(worker.process, lambda receiver, message: not worker.takes_along(message))
+            self._close(worker.process)
 
     def _close(self, process: Process) -> None:
         is_peer = process.role == "server" or not self.job.servers  # of a ring, workers are connected with each other

@@ -108,7 +108,7 @@ class ElasticWorker:
     def status(self) -> Status:
         return Status(*self._exchange.status())
 
-    def meet(self, addresses: Mapping[int, str]) -> None:
+    def meet(self, addresses: Mapping[int, str], leaving: Collection[int] = ()) -> None:
         """Nothing: servers know the workers."""
 
     def resume(self, generation: int, round_number: int, contributions: int, lost_servers: Collection[int]) -> None:

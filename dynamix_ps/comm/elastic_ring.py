@@ -10,7 +10,8 @@ In a change
 So nobody takes the state of another, and no completed round is made twice. ring_sums.py has the buffers.
 
 A worker leaves with a round: the others make a new ring before the next one, in a thread of its own too. Who has left
-stays in the old ring until all say that they have completed this round: it passes on what they send each other.
+stays in the old ring until all say that they have completed this round: it passes on what they send each other. Where
+a decision on losses comes before it has completed its last round, it is in the ring of this decision, for step 3.
 """
 
 from __future__ import annotations
@@ -59,6 +60,7 @@ class ElasticRing(RingRounds):
         self._makers: list[threading.Thread] = []
         self._members: Mapping[int, str] = {}  # of the last generation: address by rank
         self._addresses: Mapping[int, str] = {}  # of the next one
+        self._staying: Mapping[int, str] = {}  # those of them with whom rounds go on
         self._watch = StoreWatch()
 
     # Between two rounds, and at the end.
@@ -66,14 +68,15 @@ class ElasticRing(RingRounds):
     def expect(self, contributions: int) -> None:
         """From the next round on so many go on, those of the last `meet`: some have left with the round before.
 
-        Between two rounds. Nothing happens if a decision on losses knows of it already, or is under way.
+        Between two rounds. Nothing happens if a decision on losses knows of it already. While a ring is being made, the
+        one without them comes after it.
         """
         with self._changed:
-            assert len(self._addresses) == contributions and not self._sums.is_open, "between two rounds"
+            assert len(self._staying) == contributions and not self._sums.is_open, "between two rounds"
             before = self._group
-            if before is not None and self._addresses.keys() != self._members.keys():
+            if before is not None and self._staying.keys() != self._members.keys():
                 self._give_up()
-                self._begin(self._sums.round, before)
+                self._begin(self._sums.round, self._staying, before)
 
     def depart(self, over: Callable[[], bool]) -> bool:
         """The last round of this worker is complete: wait until it is so on all others of the ring, or it is `over`.
@@ -103,21 +106,27 @@ class ElasticRing(RingRounds):
 
     # The control plane.
 
-    def meet(self, addresses: Mapping[int, str]) -> None:
-        """With whom it goes on at the next `resume`, itself included: the address of each by rank."""
-        self._addresses = addresses
+    def meet(self, addresses: Mapping[int, str], leaving: Collection[int] = ()) -> None:
+        """With whom it goes on at the next `resume` or `expect`, itself included: the address of each by rank.
+
+        `leaving`: those of them whose last round this worker has completed. Who is behind, these or others, does so in
+        the ring of all. It is followed by one of those that stay.
+        """
+        with self._changed:
+            self._addresses = addresses
+            self._staying = {rank: address for rank, address in addresses.items() if rank not in leaving}
 
     def unanswered(self) -> frozenset[int]:
         """None: there are no servers."""
         return frozenset()
 
     def resume(self, generation: int, round_number: int, contributions: int, lost_servers: Collection[int]) -> None:
-        """Go on with so many workers, those of the last `meet`. `round_number` is the first round that they make.
+        """Go on with so many workers, those of the last `meet` that stay. They make `round_number` first.
 
         Returns at once. Raises ValueError if this worker is neither there nor one behind, or has had this generation.
         """
         with self._changed:
-            assert len(self._addresses) == contributions, "the coordinator has named the members"
+            assert len(self._staying) == contributions, "the coordinator has named the members"
             if generation <= self._generation or round_number - self._sums.round not in (0, 1):
                 raise ValueError(
                     f"cannot resume with generation {generation} at round {round_number}: this worker is at round "
@@ -125,7 +134,7 @@ class ElasticRing(RingRounds):
                 )
             self._give_up()
             self._generation = generation
-            self._begin(round_number)
+            self._begin(round_number, self._addresses)
 
     def enter(self, generation: int, round_number: int, contributions: int, lost_servers: Collection[int]) -> None:
         """Raises RuntimeError: nobody enters a ring."""
@@ -164,9 +173,8 @@ class ElasticRing(RingRounds):
         self._change = None
         super()._give_up()
 
-    def _begin(self, first_round: int, before: RingGroup | None = None) -> None:
-        """Make the ring of those who have been named."""
-        self._members, self._moved_s = self._addresses, time.monotonic()
+    def _begin(self, first_round: int, members: Mapping[int, str], before: RingGroup | None = None) -> None:
+        self._members, self._moved_s = members, time.monotonic()
         self._change = _Change(self._generation, first_round, self._members, before)
         self._makers = [maker for maker in self._makers if maker.is_alive()]
         maker = threading.Thread(target=self._make, args=(self._change,), name="dynamix-ring", daemon=True)
@@ -197,6 +205,10 @@ class ElasticRing(RingRounds):
         with self._changed:
             if over():
                 self._given_up.append(group)
+                return
+            if received is None and self._staying.keys() != change.members.keys():
+                self._given_up.append(group)
+                self._begin(change.first_round, self._staying, group)
                 return
             self._group, self._change, self._moved_s = group, None, time.monotonic()
             if received is None:

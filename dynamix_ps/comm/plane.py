@@ -51,8 +51,11 @@ class WorkerPlane(Plane, Protocol):
         """Where others find what they need of this worker to go on; empty: they need nothing."""
         ...
 
-    def meet(self, addresses: Mapping[int, str]) -> None:
-        """With whom it goes on at the next `resume` or `expect`, itself included: the `address` of each by rank."""
+    def meet(self, addresses: Mapping[int, str], leaving: Collection[int] = ()) -> None:
+        """With whom it goes on at the next `resume` or `expect`, itself included: the `address` of each by rank.
+
+        `leaving`: those of them whose last round this worker has completed, and others perhaps not.
+        """
         ...
 
     def freeze(self) -> Progress:

@@ -104,8 +104,12 @@ class Worker(WorkerRounds):
             return self._start(resume)
         if self.round == resume.first_round:
             return self._make_anew(self.schedule, resume)
-        if self.last and self.round < resume.first_round:
-            return self._leave()  # somebody has completed this round
+        return self._finish(resume)
+
+    def _finish(self, resume: Resume) -> Outgoing:
+        """It is behind: complete the present round, which somebody has completed."""
+        if self.last:
+            return self._leave()
         if self.round != resume.first_round - 1:
             raise ProtocolError(f"{self.process} is in round {self.round}, and {resume.first_round} is made anew")
         return self._ask_state(resume) if self._cut_off() else self._go_on()

@@ -95,15 +95,16 @@ class WorkerRounds:
             return []
         if self.last and self.current.pushed == len(self.current.places) and self.current.answers:
             return self._leave()  # all have pushed this round, so all have the one before
-        if not self.current.complete:
-            return []
+        return self._complete(self.schedule) if self.current.complete else []
+
+    def _complete(self, schedule: Schedule) -> Outgoing:
         parts = self.current.parts()
         trailers = {process: part.trailer for process, part in parts.items()}
         if all(trailer.closing for trailer in trailers.values()):
             return self._leave()
-        schedule = self.schedule.after(trailers, self._entries)
-        self.state = self._step(self.state, schedule, parts)
-        return self._enter(self.round + 1, schedule)
+        following = schedule.after(trailers, self._entries)
+        self.state = self._step(self.state, following, parts)
+        return self._enter(self.round + 1, following)
 
     def _held(self) -> bool:
         """Who has named its round completes none until the decision: the others may make it anew."""

@@ -41,8 +41,8 @@ class Plane:
 
     freeze = status
 
-    def meet(self, addresses: Mapping[int, str]) -> None:
-        self.addresses = addresses
+    def meet(self, addresses: Mapping[int, str], leaving: Collection[int] = ()) -> None:
+        self.addresses = {rank: address for rank, address in addresses.items() if rank not in leaving}
 
     def resume(self, generation: int, round_number: int, contributions: int, lost_servers: Collection[int]) -> None:
         assert len(self.addresses) == contributions
