@@ -36,6 +36,15 @@ def test_one_that_leaves_stays_until_all_have_its_last_round() -> None:
         assert leaver.ring.depart(lambda: False)
 
 
+def test_one_that_leaves_in_a_change_stays_until_it_is_over() -> None:
+    """Others may be behind, and their next ring has it."""
+    with job(2) as (leaver, other):
+        founded([leaver, other])
+        leaver.ring.freeze()
+        looks = iter([False, False, True])
+        assert not leaver.ring.depart(lambda: next(looks))
+
+
 def test_a_worker_leaves_with_a_round_and_the_others_go_on() -> None:
     with job() as (leaver, one, other):
         founded([leaver, one, other])
