@@ -28,10 +28,14 @@ class _Plane:
 
     def __init__(self) -> None:
         self.losses: queue.SimpleQueue[Lost] = queue.SimpleQueue()
-        self.missed: frozenset[int] = frozenset()  # ranks of those that do not answer
+        self.missed: frozenset[int] = frozenset()  # ranks of workers that do not answer
+        self.missed_servers: frozenset[int] = frozenset()
 
     def silent(self, quiet_s: float) -> frozenset[int]:
         return self.missed
+
+    def silent_servers(self, quiet_s: float) -> frozenset[int]:
+        return self.missed_servers
 
     def next_loss(self, timeout_s: float) -> Lost | None:
         try:

@@ -36,7 +36,7 @@ from dynamix_ps.rpc.member import Member
 from worker_hooks.failure import end_beside_training
 
 logger = logging.getLogger("dynamix")
-_LOOK_S = 0.5  # a thread that waits for losses sees so often whether it is to end, and whether workers are silent
+_LOOK_S = 0.5  # a thread that waits for losses sees so often whether it is to end, and whether others are silent
 _LOOKS_PER_LEASE = 10  # at least
 _AGAIN = "it must be started again"
 _LAST_ANSWERS_S = 1.0  # what a lost server has sent may be on its way for so long
@@ -70,7 +70,8 @@ class WorkerMember:
         self._generation = self._frozen = 0  # newest decision, and newest change for which it has named its round
         self._late = late
         self._planned = {slot: Process("worker", slot, "") for slot in range(workers)}  # who has which slot
-        self._gone: Processes = frozenset()  # by the newest decision
+        self._servers: Processes = frozenset()  # that have keys, by the newest decision
+        self._gone: Processes = frozenset()  # by the same
         self._left: set[int] = set()  # slots of those whose last round this worker has completed
         self._refused: Processes = frozenset()  # newcomers that had no state at a decision
         self._entries: dict[int, Process] = {}  # by version, all that were ever offered
@@ -174,10 +175,14 @@ class WorkerMember:
             if time.monotonic() >= self._answers_due_s and (lacking := self._lacking()):
                 names = ", ".join(map(str, sorted(lacking)))
                 self._replaced(f"it lacks part of a sum that only server {names} had, which is lost")
-            silent = self._plane.silent(self._lease_s)
-            with self._mu:
-                waited_for = frozenset(one for one in self._present() if one.slot in silent)
-            self._member.waits(waited_for)
+            self._member.waits(self._waited_for_in_vain())
+
+    def _waited_for_in_vain(self) -> Processes:
+        workers, servers = self._plane.silent(self._lease_s), self._plane.silent_servers(self._lease_s)
+        with self._mu:
+            silent = [one for one in self._present() if one.slot in workers]
+            silent += [one for one in self._servers if one.slot in servers]
+        return frozenset(silent)
 
     def _act(self, message: FromCoordinator) -> Iterable[ToCoordinator]:
         if self._process.slot in self._left and isinstance(message, Freeze | Resume):
@@ -218,6 +223,7 @@ class WorkerMember:
                 self._planned = {one.slot: one for one in resume.founders}
             self._refused |= resume.without_state
             self._generation, self._gone = resume.generation, resume.gone | self._refused
+            self._servers = resume.servers
             if not self._late:
                 members = {one.slot: one.address for one in self._planned.values() if one not in self._gone}
                 self._plane.meet(members, self._left & members.keys())

@@ -20,6 +20,7 @@ In reading order:
     segments           memory that processes of one host share
     plane              what the control plane needs of one that goes on when a worker is lost
     host_memory        buffers in segments: who maps them, and who sums there
+    server_watch       whether the servers live for which a worker waits
     elastic            sums that go on when a worker or a server is lost
     exchange           the C functions of our BytePS that make the sums
     peers              connections between two workers, for what is no sum

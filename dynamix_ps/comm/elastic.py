@@ -36,6 +36,7 @@ from numpy.typing import NDArray
 
 from dynamix_ps.comm.exchange import Exchange
 from dynamix_ps.comm.placement import servers_in_turn, shares_without
+from dynamix_ps.comm.server_watch import ServerWatch
 from dynamix_ps.config import variables
 from dynamix_ps.errors import EnvironmentNotReady
 
@@ -99,6 +100,7 @@ class ElasticWorker:
 
     def __init__(self, exchange: Exchange, shares: Callable[[], NDArray[np.float64]]) -> None:
         self._exchange, self._shares = exchange, shares
+        self._watch = ServerWatch(lambda server, limit_s: exchange.echo_s(server, 1, limit_s) >= 0)
 
     def freeze(self) -> Status:
         """No round completes from now on: waits for sums return false until `resume`."""
@@ -143,6 +145,15 @@ class ElasticWorker:
     def silent(self, quiet_s: float) -> frozenset[int]:
         """Nobody: servers know for whom a sum waits."""
         return frozenset()
+
+    def silent_servers(self, quiet_s: float) -> frozenset[int]:
+        """Servers whose answer this worker lacks, and that give no sign of life for `quiet_s`, though asked for one.
+
+        A server's transport gives it. To be called several times in `quiet_s`, by one thread. Sleeps without the GIL.
+        """
+        status = self.status()
+        progress = (status.first_incomplete, *sorted(status.missing.items()))
+        return self._watch.silent(self.unanswered(), progress, quiet_s)
 
     def enter(self, generation: int, round_number: int, contributions: int, lost_servers: Collection[int]) -> None:
         """Begin with this round, in which the others are, of so many members, without the servers ever lost.

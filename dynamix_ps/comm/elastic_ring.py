@@ -120,6 +120,10 @@ class ElasticRing(RingRounds):
         """None: there are no servers."""
         return frozenset()
 
+    def silent_servers(self, quiet_s: float) -> frozenset[int]:
+        """None: there are no servers."""
+        return frozenset()
+
     def resume(self, generation: int, round_number: int, contributions: int, lost_servers: Collection[int]) -> None:
         """Go on with so many workers, those of the last `meet` that stay. They make `round_number` first.
 

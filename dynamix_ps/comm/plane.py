@@ -77,6 +77,10 @@ class WorkerPlane(Plane, Protocol):
         """Servers that have a part of the first incomplete round and have not answered."""
         ...
 
+    def silent_servers(self, quiet_s: float) -> frozenset[int]:
+        """Servers whose answer is missing, and that give no sign of life for `quiet_s`. Call it more often."""
+        ...
+
     def expect(self, contributions: int) -> None:
         """From the next round on so many workers contribute. Called between two rounds."""
         ...

@@ -372,7 +372,8 @@ class Timeouts(_Section):
     lease_s: Seconds = 6.0
     """A worker of which the arbitrator hears nothing for so many seconds counts as absent.
 
-    With `elastic.min_workers`, the others go on without it if a server has waited for it as long and got no answer.
+    With `elastic.min_workers`, the others go on without it if a server has waited for it as long and got no answer. So
+    they do without a server for which workers wait.
     """
     stall_warn_s: Seconds = 10.0
     """A worker that waits so many seconds for a gradient sum says for whom it waits."""

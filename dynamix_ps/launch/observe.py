@@ -83,6 +83,7 @@ class Observer:
             iterations={worker.rank: self._iteration(worker) for worker in workers},
             founded=state.losses.founded,
             lost=state.losses.lost("worker"),
+            lost_servers=frozenset(f"server-{number}" for number in state.losses.lost("server")),
             left=state.losses.left,
         )
 

@@ -47,7 +47,7 @@ class Supervisor:
         self._interrupts, self._limits = interrupts, limits
         self._began_s = 0.0
         self._progress = Progress()
-        self._left_behind_s: float | None = None  # since when there are some
+        self._left_behind_s: dict[str, float] = {}  # since when
 
     def run(self) -> Ending:
         """Start all roles, wait for the end of the run, stop the remaining roles, and return how the run ended.
@@ -102,12 +102,10 @@ class Supervisor:
 
     def _end_left_behind(self, names: Sequence[str]) -> None:
         """Kill these, if they do not end by themselves soon."""
-        if not names:
-            self._left_behind_s = None
-        elif self._left_behind_s is None:
-            self._left_behind_s = self._elapsed()
-        elif self._elapsed() - self._left_behind_s >= self._limits.early_exit_s:
-            self._hosts.signal(names, signal.SIGKILL)
+        now_s = self._elapsed()
+        since_s = self._left_behind_s = {name: self._left_behind_s.get(name, now_s) for name in names}
+        late = [name for name in names if now_s - since_s[name] >= self._limits.early_exit_s]
+        self._hosts.signal(late, signal.SIGKILL)
 
     def _states(self) -> list[RoleState]:
         return [state for state in self._hosts.roles.values() if not state.absent]

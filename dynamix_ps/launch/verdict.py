@@ -16,8 +16,8 @@ class Limits:
 
     launch_s: float = 120.0
     job_s: float | None = None
-    # after this time, a role that has ended with code 0 before the others counts as failed, and a lost worker that
-    # still runs when the others have finished is killed
+    # after this time, a role that has ended with code 0 before the others counts as failed, and a lost server that
+    # still runs is killed, as is a lost worker when the others have finished
     early_exit_s: float = 3.0
     end_grace_s: float = 15.0  # for servers and scheduler after the end of the last worker
     stop_grace_s: float = 20.0  # between TERM and KILL, enough for a checkpoint; for workers, servers and so on in turn
@@ -56,6 +56,7 @@ class Progress:
     founded: bool = False  # all members of an elastic job have met
     left: frozenset[int] = frozenset()  # workers that have left an elastic job on notice
     lost: frozenset[int] = frozenset()  # workers that it goes on without, and in whose places nobody has entered
+    lost_servers: frozenset[str] = frozenset()  # names of servers that it goes on without
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,14 +117,15 @@ def lost_roles(roles: Sequence[RoleStatus], progress: Progress, limits: Limits) 
 
 
 def left_behind(roles: Sequence[RoleStatus], progress: Progress) -> list[str]:
-    """Workers that run without being members any more, though all others have finished.
+    """Servers that run without being members any more, and workers if besides all others have finished.
 
-    They were cut off or stopped, and have not heard of it. The end of the data plane waits for their connections.
+    They were cut off or stopped, and have not heard of it. The end of the data plane waits for their connections, and
+    so does a worker that comes for those of servers.
     """
     ranks = {role.rank for role in roles if role.role == "worker"}
-    if not progress.lost or not progress.finished >= ranks - progress.lost - progress.left:
-        return []
-    return [role.name for role in roles if role.rank in progress.lost and role.exit_code is None]
+    finished = progress.finished >= ranks - progress.lost - progress.left
+    lost = [role for role in roles if role.name in progress.lost_servers or (finished and role.rank in progress.lost)]
+    return [role.name for role in lost if role.exit_code is None]
 
 
 def _crashed(roles: Sequence[RoleStatus], progress: Progress, now_s: float, limits: Limits) -> Ending | None:

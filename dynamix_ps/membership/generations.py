@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 
 from dynamix_ps.membership.change import Change
@@ -59,7 +59,9 @@ class Generations:
     # Each call ends here: losses first, then the next step of the change that is under way.
 
     def _settle(self, now_s: float) -> Output:
-        while not self.members.finished and (lost := self._suspicions.confirmed(now_s, self._awaited())):
+        while not self.members.finished and (
+            lost := self._suspicions.confirmed(now_s, self._awaited(), self._irreplaceable())
+        ):
             self._lose(*lost)
         if self.change and self.change.asking and not self._awaited():
             self._decide(self.change, now_s)
@@ -70,6 +72,10 @@ class Generations:
 
     def _awaited(self) -> set[Process]:
         return self.change.awaited(self.members.servers) if self.change else set()
+
+    def _irreplaceable(self) -> Set[Process]:
+        """The last server: nobody has its keys, so the others wait until it is back."""
+        return self.members.servers if len(self.members.servers) == 1 else frozenset()
 
     def _lose(self, process: Process, reason: str) -> None:
         self._suspicions.forget(process)

@@ -52,18 +52,21 @@ class Suspicions:
             if not suspicion.witnesses:
                 del self._closed[suspect]
 
-    def confirmed(self, now_s: float, awaited: Set[Process]) -> tuple[Process, str] | None:
+    def confirmed(
+        self, now_s: float, awaited: Set[Process], needed: Set[Process] = frozenset()
+    ) -> tuple[Process, str] | None:
         """One process that is lost, and how it is known. To be called several times per lease.
 
         Args:
             now_s: same clock as of the other calls.
             awaited: whose answer the coordinator itself waits for.
+            needed: whose silence loses nobody, because nobody can go on without them.
         """
         if self._checked_s is not None and now_s - self._checked_s > self._lease_s / 2:
             self._heard_s.clear()  # the coordinator itself was stopped, and has heard nobody
         self._checked_s = now_s
         found = [(process, reason) for process in self._closed if (reason := self._dead(process, now_s))]
-        waited_for = frozenset(awaited).union(*self._waiting.values())
+        waited_for = frozenset(awaited).union(*self._waiting.values()) - needed
         found += [
             (process, "its lease ran out while others waited") for process in waited_for if self._silent(process, now_s)
         ]

@@ -29,10 +29,10 @@ model = torch.nn.Sequential(torch.nn.Linear(20, 64), torch.nn.ReLU(), torch.nn.L
 optimizers = [torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)]
 def before(iteration): ...
 """
-# kill_server(number) for a script.
+# kill_server(number, with_signal) for a script.
 KILL_SERVER = """\
 import glob, os, signal
-def kill_server(number):
+def kill_server(number, with_signal=signal.SIGKILL):
     wanted = {f"DYNAMIX_ROLE_NAME=server-{number}".encode(), f"DYNAMIX_RUN_ID={os.environ['DYNAMIX_RUN_ID']}".encode()}
     for path in glob.glob("/proc/[0-9]*/environ"):
         try:
@@ -40,7 +40,7 @@ def kill_server(number):
         except OSError:
             continue
         if wanted <= found:
-            os.kill(int(path.split("/")[2]), signal.SIGKILL)
+            os.kill(int(path.split("/")[2]), with_signal)
 """
 _TRAIN = """
 import json, os, pathlib, signal, time

@@ -280,6 +280,13 @@ def with_servers(*codes: tuple[int | None, float], **others: tuple[int | None, f
     return [*four(others.pop("scheduler", (None, 0.0)), **others), *servers]
 
 
+def test_a_lost_server_that_still_runs_is_left_behind_while_the_others_train() -> None:
+    lost = replace(TRAINING, lost_servers=frozenset({"server-0"}))
+    assert left_behind(roles(), lost) == ["server-0"]
+    assert left_behind(roles(), replace(lost, lost=frozenset({1}))) == ["server-0"]
+    assert left_behind(roles(server=(-9, 50.0)), lost) == []
+
+
 RUNS: tuple[int | None, float] = (None, 0.0)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from dynamix_ps.membership.coordinator import Coordinator
 from dynamix_ps.membership.generations import Output, Settings
 from dynamix_ps.membership.journal import Finished, Joined, Lost
@@ -53,7 +55,7 @@ def lost(output: Output) -> list[Process]:
     return [record.process for record in output.records if isinstance(record, Lost)]
 
 
-def lost_until(coordinator: Coordinator, end_s: float, heard: tuple[Process, ...]) -> list[Process]:
+def lost_until(coordinator: Coordinator, end_s: float, heard: Sequence[Process]) -> list[Process]:
     """Who is lost while time passes and only some are heard."""
     found: list[Process] = []
     for tick in range(2 * int(end_s) - 6, 2 * int(end_s) + 2):
@@ -100,6 +102,22 @@ def test_silence_evicts_nobody_for_whom_nobody_waits() -> None:
     assert lost_until(coordinator, 10.0, heard=(W[0], W[2], *S)) == []
     say(coordinator, S[0], Waiting(frozenset({W[1]})), 10.0)
     assert lost_until(coordinator, 13.0, heard=(W[0], W[2], *S)) == [W[1]]
+
+
+def test_a_silent_server_is_lost_if_a_worker_waits_for_it_and_another_one_is_left() -> None:
+    coordinator = started()
+    assert lost_until(coordinator, 10.0, heard=(*W[:3], S[1])) == []
+    say(coordinator, W[0], Waiting(frozenset({S[0]})), 10.0)
+    assert lost_until(coordinator, 13.0, heard=(*W[:3], S[1])) == [S[0]]
+    say(coordinator, W[0], Waiting(frozenset({S[1]})), 13.0)
+    assert lost_until(coordinator, 30.0, heard=W[:3]) == [], "nobody could make the sums of the last one"
+    assert lost(say(coordinator, LAUNCHER, Suspect(S[1]))) == [S[1]]
+
+
+def test_of_two_silent_servers_one_is_lost() -> None:
+    coordinator = started()
+    say(coordinator, W[0], Waiting(frozenset(S)), 0.0)
+    assert lost_until(coordinator, 20.0, heard=W[:3]) == [S[0]]
 
 
 def test_a_coordinator_that_was_stopped_itself_evicts_nobody() -> None:

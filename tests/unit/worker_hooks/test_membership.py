@@ -348,6 +348,24 @@ def test_who_lacks_a_sum_that_died_with_its_server_ends_and_the_others_go_on(
         assert job.replaced == dict.fromkeys((2, 3), "it lacks part of a sum that only server 1 had, which is lost")
 
 
+def test_a_server_that_gives_no_sign_of_life_is_lost_when_its_lease_is_over(tmp_path: Path) -> None:
+    with running(tmp_path, servers=3, lease_s=3.0) as job:
+
+        def stop() -> None:  # none of its connections closes
+            job.server_members[1].close()
+            with job.servers[1].mu:
+                job.servers[1].dead = True
+            for worker in job.workers:
+                worker.missed_servers = frozenset({1})
+
+        job.at[2, 40] = stop
+        job.train(80)
+        job.check(80, {})
+        lost = job.control.notes.wait_for(lambda line: line["kind"] == "lost")
+        assert (lost["role"], lost["slot"], lost["reason"]) == ("server", 1, "its lease ran out while others waited")
+        assert (job.control.lost, job.replaced) == ([], {}), "no worker is lost"
+
+
 def test_a_server_that_counts_as_lost_hears_of_it_at_once_or_when_it_is_back(tmp_path: Path) -> None:
     with running(tmp_path, servers=3) as job:
         launcher = Member(job.control.access(), Process("launcher", 0, "launcher"))
