@@ -7,7 +7,10 @@ from dynamix_ps.policy.base import Decision, View
 
 
 class StaticPolicy:
-    """Always the same sizes: these, or without them those of the plan at hand, which nobody else changes."""
+    """Always the same sizes: these, or without them those of the plan that a run begins with.
+
+    Where workers come into slots of nobody, it goes on with what the plan has then.
+    """
 
     name = "static"
 
@@ -15,7 +18,10 @@ class StaticPolicy:
         self._sizes = sizes
 
     def decide(self, view: View) -> Decision:
-        return Decision(view.plan.batch_sizes if self._sizes is None else self._sizes)
+        planned = view.plan.batch_sizes
+        if self._sizes is None or any(new and not old for new, old in zip(planned, self._sizes, strict=True)):
+            self._sizes = planned
+        return Decision(self._sizes)
 
 
 def static_policy(config: Config) -> StaticPolicy:

@@ -105,8 +105,14 @@ def test_static_answers_with_its_vector() -> None:
     assert StaticPolicy((1, 2, 3)).decide(view(Plan(0, (9, 9, 9)), [None] * 3)).batch_sizes == (1, 2, 3)
 
 
-def test_static_without_a_vector_keeps_the_sizes_at_hand() -> None:
-    """They change where a worker comes into a slot of nobody."""
+def test_static_without_a_vector_keeps_the_sizes_that_the_run_begins_with() -> None:
     policy = StaticPolicy()
     for version, sizes in enumerate([(9, 5, 2), (8, 8, 8)]):
-        assert policy.decide(view(Plan(version, sizes), [None] * 3)).batch_sizes == sizes
+        assert policy.decide(view(Plan(version, sizes), [None] * 3)).batch_sizes == (9, 5, 2)
+
+
+def test_static_goes_on_with_the_share_of_a_worker_that_comes_later() -> None:
+    policy = StaticPolicy()
+    for version, sizes in enumerate([(9, 5, 0), (6, 4, 4), (8, 3, 3)]):
+        expected = (9, 5, 0) if version == 0 else (6, 4, 4)
+        assert policy.decide(view(Plan(version, sizes), [None] * 3)).batch_sizes == expected
