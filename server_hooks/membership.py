@@ -14,7 +14,16 @@ from dynamix_ps.comm.plane import ServerPlane
 from dynamix_ps.config import variables
 from dynamix_ps.config.load import load_config
 from dynamix_ps.errors import PeerLostError, UsageError
-from dynamix_ps.membership.messages import Fence, Fenced, FromCoordinator, Process, Processes, Refused, ToCoordinator
+from dynamix_ps.membership.messages import (
+    Fence,
+    Fenced,
+    FromCoordinator,
+    Process,
+    Processes,
+    Refused,
+    ToCoordinator,
+    incarnation_of,
+)
 from dynamix_ps.rpc.access import ArbitratorAccess
 from dynamix_ps.rpc.encryption import certificates_for
 from dynamix_ps.rpc.member import Member
@@ -114,7 +123,9 @@ def _member_here() -> ServerMember:
     config_file, address, run_id, token, slot = (str(values[name]) for name in names)
     config = load_config(config_file)
     access = ArbitratorAccess(address, run_id, token, config.timeouts, certificates_for(address, config))
-    return ServerMember(access, Process("server", int(slot), uuid.uuid4().hex), ElasticServer())
+    starts = variables.get(variables.STARTS)  # by which the launcher knows this server, where there is one
+    incarnation = uuid.uuid4().hex if starts is None else incarnation_of(int(starts))
+    return ServerMember(access, Process("server", int(slot), incarnation), ElasticServer())
 
 
 def _end(reason: str) -> None:

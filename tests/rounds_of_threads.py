@@ -165,6 +165,16 @@ class RoundWorker(_Plane):
         with self._changed:
             return At(self.done)
 
+    def use_servers_without(self, lost_servers: Collection[int]) -> None:
+        with self._changed:
+            assert not self._pushed, "between two rounds"
+            self._left = [server for server in range(len(self._servers)) if server not in lost_servers]
+            self._place()
+
+    def answers(self, server: int, limit_s: float) -> bool:
+        """A dead one does not: the next one in its place is not there yet."""
+        return not self._servers[server].dead
+
     def expect(self, contributions: int) -> None:
         with self._changed:
             assert not self._pushed, "between two rounds"

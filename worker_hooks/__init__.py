@@ -22,7 +22,7 @@
   own_size         sizes without an arbitrator: every worker chooses its own
   plan_switch      all workers change plans at the same iteration
   departures       who leaves the job on notice, and with which sum
-  entries          which workers enter it while it trains, and with which iteration
+  entries          which workers and servers enter it while it trains, and with which iteration
   units            what sizes are worth where losses are means over tokens
   learning_rate    the factor on the learning rate: it follows the global batch, times what was decided
   rate_guard       takes the weights back and halves the learning rate when the loss rises
@@ -39,7 +39,7 @@ Before, between and after the iterations
   attached_model   how it joins the other workers, and how it leaves
   evaluated_model  what is measured beside the iterations
   leaving_model    how workers leave it on notice
-  entering_model   how workers enter it while the others train
+  entering_model   how workers and servers enter it while the others train
   arrival          the way of the state to a worker that enters
   handover         what such a worker gets beside the state
   resumable_model  how its state is saved and comes back
@@ -48,6 +48,7 @@ Before, between and after the iterations
   launched         how this process was started: refused where nothing connects it with the others
   session          data plane, run folder and arbitrator of a worker
   membership       what a worker does when another one is lost, in an elastic job
+  known_servers    which servers have keys there, and which the worker has met
   start            checks before training begins
   data_set         what a data set must be
   global_generators  random generators that stay as the script has them

@@ -1,4 +1,4 @@
-"""A model in training that workers enter while the others train.
+"""A model in training that workers and servers enter while the others train.
 
 entries.py has the votes, arrival.py the way of the state. A newcomer's script runs from its beginning, as with
 `--resume`: `attach` returns when the worker is in, with the state of the others.
@@ -14,11 +14,10 @@ from typing import BinaryIO
 import numpy as np
 
 from dynamix_ps.errors import TrainingError
-from dynamix_ps.membership.messages import Process
 from worker_hooks.agreement import different_parameters
 from worker_hooks.checkpoint import Position
 from worker_hooks.fingerprint import difference
-from worker_hooks.handover import Handover
+from worker_hooks.handover import Handover, Planned
 from worker_hooks.leaving_model import LeavingModel
 from worker_hooks.stream_source import StreamSource
 from worker_hooks.trailer import GlobalView
@@ -52,29 +51,37 @@ class EnteringModel(LeavingModel):
         """Follow the votes on entries, as all workers do after this sum."""
         iteration = self._now.batch.iteration
         first = iteration + 1 + self._switch.lag
-        if entering := self._entries.decide(first, view.agreed_entry, self._session.offered()):
-            slots = [one.slot for one in entering]
+        entering = self._entries.decide(first, view.agreed_entry, self._session.offered())
+        if slots := [one.slot for one in entering if one.role == "worker"]:
             self._switch.take_in(iteration, slots)
             self._departures.forget(slots)
 
     def _admit(self, iteration: int) -> None:
-        """Before the first sum with newcomers: all expect them, and the one that leads gives them the state."""
+        """Before the first sum with newcomers: all expect them, and the one that leads gives workers the state.
+
+        Servers have no state: they only get their part of what is summed.
+        """
         if not (entering := self._entries.due(iteration)):
             return
-        planned, generation = self._session.take_in(entering)
+        planned = self._session.take_in(entering)
+        workers = [one for one in entering if one.role == "worker"]
+        if self._leads and (servers := [one.slot for one in entering if one.role == "server"]):
+            self._observer.servers_entered(iteration, servers)
+        if not workers:
+            return
         # What a newcomer cannot know, nobody uses from here on.
         self._now.sum = None
         self._guard = self._make_guard()
         if not self._leads:
             return
-        handover = self._hand_over(planned, generation)
+        handover = self._hand_over(planned)
         began_s = time.monotonic()
         with self._watch.blocked():  # it is no work of this worker
-            there = [one.slot for one in entering if self._session.give_state(one, handover, self._write_state)]
+            there = [one.slot for one in workers if self._session.give_state(one, handover, self._write_state)]
         if there:
-            self._observer.entered(iteration, there, len(planned), time.monotonic() - began_s)
+            self._observer.entered(iteration, there, len(planned.workers), time.monotonic() - began_s)
 
-    def _hand_over(self, planned: list[Process], generation: int) -> Handover:
+    def _hand_over(self, planned: Planned) -> Handover:
         assert self._comm.elastic is not None
         return Handover(
             framework=self.framework,
@@ -82,7 +89,6 @@ class EnteringModel(LeavingModel):
             data=self._look.row().tolist(),
             lengths=self._lengths_code,
             planned=planned,
-            generation=generation,
             round=self._comm.elastic.status().first_incomplete,
             sums=self._comm.known(),
             lag=self._lag,
@@ -142,4 +148,4 @@ class EnteringModel(LeavingModel):
         self._entries.take_over(handover.entries)
         self._departures.take_over(handover.departures)
         self._stream.take_over(handover.owed)
-        self._session.begin(handover.planned, handover.generation, handover.round)
+        self._session.begin(handover.planned, handover.round)

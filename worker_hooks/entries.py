@@ -1,4 +1,4 @@
-"""Which workers enter a job that trains, and with which iteration. Pure.
+"""Which workers and servers enter a job that trains, and with which iteration. Pure.
 
 The coordinator offers entries: processes with rising versions. A worker votes in the trailer for the newest version
 that it holds; it holds all before it, too. Where all workers hold the same one, the sum decides on it: with the first
@@ -7,6 +7,7 @@ iteration that is not prepared yet, those offered take part. This follows from t
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
@@ -30,17 +31,19 @@ class Entries:
 
         Args:
             held: processes by version, as far as this worker has heard.
-            may_enter: whether this training takes workers in now; the same on all workers.
+            may_enter: whether this training takes workers in now; the same on all workers. It always takes servers in.
         """
-        return max(self.version, *held) if may_enter and held else self.version
+        new = [version for version in sorted(held) if version > self.version]
+        taken = new if may_enter else list(itertools.takewhile(lambda version: held[version].role == "server", new))
+        return max(taken, default=self.version)
 
     def decide(self, iteration: int, agreed: int | None, held: Mapping[int, Process]) -> list[Process]:
-        """The workers that enter with `iteration`, the first one that is not prepared, by a sum with these votes."""
+        """Who enters with `iteration`, the first one that is not prepared, by a sum with these votes."""
         if agreed is None or agreed <= self.version:
             return []
         voted = [held[version] for version in sorted(held) if self.version < version <= agreed]
         self.version = agreed
-        entering = list({one.slot: one for one in voted if one.role == "worker"}.values())
+        entering = list({(one.role, one.slot): one for one in voted}.values())
         if entering:
             self._coming.setdefault(iteration, []).extend(entering)
         return entering
@@ -57,8 +60,9 @@ class Entries:
 
     def awaited(self, iteration: int) -> set[int]:
         """Slots of the workers that enter after `iteration`."""
-        return {one.slot for first, those in self._coming.items() if first > iteration for one in those}
+        coming = [one for first, those in self._coming.items() if first > iteration for one in those]
+        return {one.slot for one in coming if one.role == "worker"}
 
     def due(self, iteration: int) -> list[Process]:
-        """The workers that enter with `iteration`, or were to enter with an earlier one. They are told once."""
+        """Who enters with `iteration`, or was to enter with an earlier one. Each is told once."""
         return [one for first in sorted(self._coming) if first <= iteration for one in self._coming.pop(first)]

@@ -14,6 +14,21 @@ from dynamix_ps.membership.messages import Process
 
 
 @dataclass(frozen=True, slots=True)
+class Planned:
+    """Who makes a round: its workers, the servers that have keys, gone ones too, and the newest decision on losses."""
+
+    workers: Sequence[Process]
+    servers: Sequence[Process]
+    generation: int
+
+    @classmethod
+    def of(cls, fields: Mapping[str, Any]) -> Planned:
+        """From JSON's types."""
+        workers, servers = ([Process(**one) for one in fields[role]] for role in ("workers", "servers"))
+        return cls(workers, servers, fields["generation"])
+
+
+@dataclass(frozen=True, slots=True)
 class Handover:
     """As it is before a round.
 
@@ -22,8 +37,7 @@ class Handover:
         parameters: shape and type of every trained parameter, by name and in order.
         data: a row of a fingerprint of the data set.
         lengths: checksum of the tokens of the samples; 0 where sizes are in samples.
-        planned: who is in the round.
-        generation: the newest decision on losses.
+        planned: who makes the round.
         round: number of the round.
         sums: what `Comm.known` returned.
         lag: batches that are prepared ahead.
@@ -37,8 +51,7 @@ class Handover:
     parameters: Mapping[str, str]
     data: Sequence[float]
     lengths: int
-    planned: Sequence[Process]
-    generation: int
+    planned: Planned
     round: int
     sums: Mapping[str, Any]
     lag: int
@@ -58,4 +71,4 @@ class Handover:
     def read(cls, packed: BinaryIO) -> Handover:
         """What `write` wrote, of the same version of this package."""
         fields = json.load(packed)
-        return cls(**{**fields, "planned": [Process(**one) for one in fields["planned"]]})
+        return cls(**{**fields, "planned": Planned.of(fields["planned"])})

@@ -7,6 +7,7 @@ is all it sees of a change.
 from __future__ import annotations
 
 import atexit
+import itertools
 import logging
 import math
 import threading
@@ -34,12 +35,15 @@ from dynamix_ps.membership.messages import (
 from dynamix_ps.rpc.access import ArbitratorAccess
 from dynamix_ps.rpc.member import Member
 from worker_hooks.failure import end_beside_training
+from worker_hooks.handover import Planned
+from worker_hooks.known_servers import KnownServers
 
 logger = logging.getLogger("dynamix")
 _LOOK_S = 0.5  # a thread that waits for losses sees so often whether it is to end, and whether others are silent
 _LOOKS_PER_LEASE = 10  # at least
 _AGAIN = "it must be started again"
 _LAST_ANSWERS_S = 1.0  # what a lost server has sent may be on its way for so long
+_MEET_S = 60.0  # until a server that comes late must answer
 
 
 class WorkerMember:
@@ -70,8 +74,8 @@ class WorkerMember:
         self._generation = self._frozen = 0  # newest decision, and newest change for which it has named its round
         self._late = late
         self._planned = {slot: Process("worker", slot, "") for slot in range(workers)}  # who has which slot
-        self._servers: Processes = frozenset()  # that have keys, by the newest decision
-        self._gone: Processes = frozenset()  # by the same
+        self._servers = KnownServers()
+        self._gone: Processes = frozenset()  # by the newest decision
         self._left: set[int] = set()  # slots of those whose last round this worker has completed
         self._refused: Processes = frozenset()  # newcomers that had no state at a decision
         self._entries: dict[int, Process] = {}  # by version, all that were ever offered
@@ -108,34 +112,54 @@ class WorkerMember:
         self._member.suspect(process.role, process.slot, process.incarnation)
 
     def entries(self) -> dict[int, Process]:
-        """The processes that were offered so far, by version."""
+        """The processes that were offered so far, by version, up to a server that this worker has not met yet."""
         with self._mu:
-            return dict(self._entries)
+            held = sorted(self._entries.items())
+            return dict(itertools.takewhile(lambda item: self._servers.has_met(item[1]), held))
 
-    def take_in(self, entering: Collection[Process]) -> tuple[list[Process], int]:
-        """These workers take part from the coming round on. Between two rounds, in the thread that trains.
+    def take_in(self, entering: Collection[Process]) -> Planned:
+        """These workers and servers take part from the coming round on. Between two rounds, in the thread that trains.
 
-        Returns who is planned for this round, and the newest decision on losses.
+        Raises PeerLostError if a server does not answer this worker, which came after the vote on it.
         """
+        servers = [one for one in entering if one.role == "server"]
+        self._await(servers)
         with self._mu:
             for one in entering:
-                self._planned[one.slot] = one
-                self._left.discard(one.slot)
+                if one.role == "worker":
+                    self._planned[one.slot] = one
+                    self._left.discard(one.slot)
+            if servers:
+                self._servers.place(servers)
+                self._plane.use_servers_without(self._servers.lost)
             self._expect()
-            return self._present(), self._generation
+            return Planned(self._present(), list(self._servers.placed.values()), self._generation)
 
-    def begin(self, planned: Collection[Process], generation: int, round_number: int) -> None:
-        """This worker has the state before a round: that of a worker that has begun it by this decision on losses.
+    def begin(self, planned: Planned, round_number: int) -> None:
+        """This worker has the state before a round, of a worker that has begun it.
 
         Raises PeerLostError if another decision is under way: the others go on without a worker that had no state then.
+        So it does if a server does not answer this worker.
         """
+        self._await(planned.servers)
         with self._mu:
-            if self._frozen > generation or self._generation != generation:
+            if self._frozen > planned.generation or self._generation != planned.generation:
                 raise PeerLostError(f"workers were lost while this one got the state of the training; {_AGAIN}")
-            self._planned = {one.slot: one for one in planned}
-            self._plane.enter(generation, round_number, len(self._present()), self._lost_servers())
+            self._planned = {one.slot: one for one in planned.workers}
+            self._servers.place(planned.servers)
+            self._plane.enter(planned.generation, round_number, len(self._present()), self._servers.lost)
             self._late = False
         self._member.tell(Ready())
+
+    def _await(self, servers: Iterable[Process]) -> None:
+        """Until each answers, or is lost. Raises PeerLostError."""
+        deadline_s = time.monotonic() + _MEET_S
+        for server in servers:
+            while not self._servers.has_met(server) and not self._plane.answers(server.slot, _LOOK_S):
+                if time.monotonic() > deadline_s:
+                    raise PeerLostError(f"{server} has not answered this worker in {_MEET_S:g} s; {_AGAIN}")
+            with self._mu:
+                self._servers.meet(server)
 
     def _present(self) -> list[Process]:
         """The workers that are in the coming round."""
@@ -146,13 +170,10 @@ class WorkerMember:
         self._plane.meet({one.slot: one.address for one in self._present()})
         self._plane.expect(len(self._present()))
 
-    def _lost_servers(self) -> frozenset[int]:
-        return frozenset(one.slot for one in self._gone if one.role == "server")
-
     def _lacking(self) -> frozenset[int]:
         """Servers that are lost with a sum that this worker has not."""
         with self._mu:
-            return self._plane.unanswered() & self._lost_servers()
+            return self._plane.unanswered() & self._servers.lost
 
     def close(self) -> None:
         """This worker's last round is complete: leave the others when they have it, too. Waits some seconds at most."""
@@ -169,20 +190,40 @@ class WorkerMember:
 
     def _watch_losses(self) -> None:
         while not self._closing.is_set():
-            loss = self._plane.next_loss(min(_LOOK_S, self._lease_s / _LOOKS_PER_LEASE))
-            if loss is not None and loss.kind in ("worker", "server"):
-                self._member.suspect(loss.kind, loss.rank)
+            self._suspect_lost(min(_LOOK_S, self._lease_s / _LOOKS_PER_LEASE))
+            self._meet()
             if time.monotonic() >= self._answers_due_s and (lacking := self._lacking()):
                 names = ", ".join(map(str, sorted(lacking)))
                 self._replaced(f"it lacks part of a sum that only server {names} had, which is lost")
             self._member.waits(self._waited_for_in_vain())
 
+    def _suspect_lost(self, timeout_s: float) -> None:
+        """All whose connections have closed, and the first one within this time."""
+        while (loss := self._plane.next_loss(timeout_s)) is not None:
+            if loss.kind == "server":
+                with self._mu:
+                    server = self._servers.connected(loss.rank)
+                self._member.suspect(server.role, server.slot, server.incarnation)
+            elif loss.kind == "worker":
+                self._member.suspect(loss.kind, loss.rank)
+            timeout_s = 0.0
+
+    def _meet(self) -> None:
+        """See whether servers that are offered answer: only then may they get keys."""
+        with self._mu:
+            servers = [one for _, one in sorted(self._entries.items()) if one.role == "server"]
+            new = [one for one in servers if not self._servers.has_met(one)]
+        for server in new:
+            if self._plane.answers(server.slot, _LOOK_S):
+                self._suspect_lost(0.0)  # of the one before it in its place, whose connection has closed before
+                with self._mu:
+                    self._servers.meet(server)
+
     def _waited_for_in_vain(self) -> Processes:
         workers, servers = self._plane.silent(self._lease_s), self._plane.silent_servers(self._lease_s)
         with self._mu:
             silent = [one for one in self._present() if one.slot in workers]
-            silent += [one for one in self._servers if one.slot in servers]
-        return frozenset(silent)
+            return frozenset((*silent, *self._servers.serving(servers)))
 
     def _act(self, message: FromCoordinator) -> Iterable[ToCoordinator]:
         if self._process.slot in self._left and isinstance(message, Freeze | Resume):
@@ -210,7 +251,7 @@ class WorkerMember:
             return self._named
 
     def _resume(self, resume: Resume) -> None:
-        """Sums go on with those that are left. A number of a server that was lost is not used again.
+        """Sums go on with those that are left.
 
         Newcomers without the state of the training are not among them: who would have given it to them may be lost.
         """
@@ -218,20 +259,24 @@ class WorkerMember:
             self._entries.update({entry.version: entry.process for entry in resume.entries})
             if resume.generation <= self._generation:
                 return
-            lost_before = self._lost_servers()
+            lost_before = self._servers.lost
             if not self._generation:
-                self._planned = {one.slot: one for one in resume.founders}
+                self._planned = {one.slot: one for one in resume.founders if one.role == "worker"}
+                self._servers.place([one for one in resume.founders if one.role == "server"])
             self._refused |= resume.without_state
             self._generation, self._gone = resume.generation, resume.gone | self._refused
-            self._servers = resume.servers
-            if not self._late:
+            self._servers.gone = resume.gone
+            without_servers = not self._late and self._servers.none_is_left
+            if not self._late and not without_servers:
                 members = {one.slot: one.address for one in self._planned.values() if one not in self._gone}
                 self._plane.meet(members, self._left & members.keys())
-                self._plane.resume(resume.generation, resume.first_round, len(self._present()), self._lost_servers())
-            if self._lost_servers() > lost_before:
+                self._plane.resume(resume.generation, resume.first_round, len(self._present()), self._servers.lost)
+            if self._servers.lost > lost_before:
                 self._answers_due_s = time.monotonic() + _LAST_ANSWERS_S
             count, refused = len(self._present()), self._process in self._refused
         logger.info("generation %d: %d workers from round %d", resume.generation, count, resume.first_round)
+        if without_servers:
+            self._replaced("no server is left that has met all workers")
         if refused:
             self._replaced(f"workers were lost before it had the state of the training; {_AGAIN}")
 

@@ -26,7 +26,7 @@ from typing import Any, BinaryIO, NamedTuple
 from dynamix_ps.comm import Comm, open_comm
 from dynamix_ps.comm.peers import PeerListener
 from dynamix_ps.config import variables
-from dynamix_ps.membership.messages import Process, started_worker
+from dynamix_ps.membership.messages import Process, incarnation_of
 from dynamix_ps.messages import Plan, Registration
 from dynamix_ps.metrics.network.connection import Connection
 from dynamix_ps.metrics.network.monitor import NetworkMonitor
@@ -35,7 +35,7 @@ from dynamix_ps.metrics.system import SystemSampler
 from dynamix_ps.run_record.run_folder import RunFolder
 from worker_hooks.arrival import give, received
 from worker_hooks.failure import leave
-from worker_hooks.handover import Handover
+from worker_hooks.handover import Handover, Planned
 from worker_hooks.launched import fixed_sizes_note, waiting_note
 from worker_hooks.membership import WorkerMember, become_member
 from worker_hooks.observe.account import RunAccount
@@ -161,9 +161,8 @@ class Session:
     def _process(self, address: str = "") -> Process:
         """This worker, by the name that the launcher knows it by, where there is one."""
         starts = variables.get(variables.STARTS)
-        if starts is not None:
-            return started_worker(self.comm.rank, int(starts), address)
-        return Process("worker", self.comm.rank, uuid.uuid4().hex, address)
+        incarnation = uuid.uuid4().hex if starts is None else incarnation_of(int(starts))
+        return Process("worker", self.comm.rank, incarnation, address)
 
     def arrive(self) -> tuple[Handover, BinaryIO]:
         """Wait until the others have taken this worker in, which comes late; return what it needs of them.
@@ -183,20 +182,17 @@ class Session:
         finally:
             listener.close()
 
-    def begin(self, planned: Collection[Process], generation: int, round_number: int) -> None:
+    def begin(self, planned: Planned, round_number: int) -> None:
         """This worker, which came late, is where the others are. Raises PeerLostError if they are elsewhere by now."""
-        _members[self.comm.name].begin(planned, generation, round_number)
+        _members[self.comm.name].begin(planned, round_number)
 
     def offered(self) -> dict[int, Process]:
         """Who may enter, by version of the entry, as far as this worker has heard."""
         member = _members.get(self.comm.name)
         return {} if member is None else member.entries()
 
-    def take_in(self, entering: Collection[Process]) -> tuple[list[Process], int]:
-        """These workers are in the coming sum. All workers say so between the same two sums.
-
-        Returns who is planned for it, and the newest decision on losses.
-        """
+    def take_in(self, entering: Collection[Process]) -> Planned:
+        """These workers and servers are in the coming sum. All workers say so between the same two sums."""
         return _members[self.comm.name].take_in(entering)
 
     def give_state(self, newcomer: Process, handover: Handover, write: Callable[[BinaryIO], None]) -> bool:

@@ -270,7 +270,7 @@ class RingWorker(Worker):
         self._pieces.setdefault((ring, self.round, key), {})[self.process] = self.current.part
         return self._to_ring(ring, Piece(ring, self.round, key, self.current.part))
 
-    def _places(self, number: int, schedule: Schedule) -> Mapping[int, Process]:
+    def _places(self, schedule: Schedule) -> Mapping[int, Process]:
         return self._place(frozenset({self.process}))
 
     def _to_ring(self, ring: Ring, message: Any) -> Outgoing:

@@ -157,7 +157,8 @@ class Coordination:
             self._began_s = self._began_s or self._clock()
         elif isinstance(record, Lost):
             process = record.process
-            self._notes.write("lost", role=process.role, slot=process.slot, reason=record.reason)
+            who = {"role": process.role, "slot": process.slot, "incarnation": process.incarnation}
+            self._notes.write("lost", **who, reason=record.reason)
             if process.role == "worker":
                 self._on_lost(process.slot)
 

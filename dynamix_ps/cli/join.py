@@ -1,4 +1,4 @@
-"""`dynamix join`: a worker enters a run that goes on."""
+"""`dynamix join`: a worker or a server enters a run that goes on."""
 
 from __future__ import annotations
 
@@ -8,20 +8,23 @@ import click
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("rank", type=int)
+@click.option("--server", "is_server", is_flag=True, help="Start server NUMBER again, which is lost.")
+@click.argument("number", type=int)
 @click.argument("run", type=click.Path(path_type=Path), default="runs/latest")
-def command(rank: int, run: Path) -> int:
-    """Start worker RANK of RUN, which has left, is lost, or was not there yet; by default of runs/latest.
+def command(number: int, is_server: bool, run: Path) -> int:
+    """Start worker NUMBER of RUN, which has left, is lost, or was not there yet; by default of runs/latest.
 
-    The cluster file must have elastic.min_workers. Ranks beyond its workers need elastic.max_workers. The worker
-    prepares while the others train, and enters with their state. Returns when it takes part.
+    The cluster file must have elastic.min_workers. Workers beyond its own need elastic.max_workers. The worker prepares
+    while the others train, and enters with their state. A server gets its part of what is summed. Returns when it takes
+    part.
 
     \b
-    Example:
+    Examples:
       dynamix join 2
+      dynamix join --server 0
     """
     from dynamix_ps.launch.ask_to_join import ask_to_join
     from dynamix_ps.run_record.run_folder import RunFolder
 
-    click.echo(ask_to_join(RunFolder.open(run), rank))
+    click.echo(ask_to_join(RunFolder.open(run), number, "server" if is_server else "worker"))
     return 0

@@ -15,7 +15,8 @@ this server.
 
 A worker that leaves with a round changes nothing in it: the others then `expect` one contribution less. One may come
 late, in the place of one that is lost or in one that was empty: all `expect` it from the round on with which it
-`enter`s.
+`enter`s. So may a server in the place of a lost one: it has keys from the round on before which all
+`use_servers_without` those that are lost.
 
 On for all roles of a run whose environment has DYNAMIX_ELASTIC=1. Sums then use no shared memory, because a worker that
 is lost would leave it locked.
@@ -114,7 +115,7 @@ class ElasticWorker:
         """Nothing: servers know the workers."""
 
     def resume(self, generation: int, round_number: int, contributions: int, lost_servers: Collection[int]) -> None:
-        """Go on with the members of `generation`, of which there are so many, without all servers that were ever lost.
+        """Go on with the members of `generation`, of which there are so many, without the servers that are lost.
 
         `round_number` is the first round that they make. What was pushed of it is sent again, to servers that are left;
         what servers send of it for an older generation is void. A worker that is one round behind completes that one
@@ -156,12 +157,23 @@ class ElasticWorker:
         return self._watch.silent(self.unanswered(), progress, quiet_s)
 
     def enter(self, generation: int, round_number: int, contributions: int, lost_servers: Collection[int]) -> None:
-        """Begin with this round, in which the others are, of so many members, without the servers ever lost.
+        """Begin with this round, in which the others are, of so many members, without the servers that are lost.
 
         For a worker that comes late.
         """
-        self._exchange.spread(self._servers_without(lost_servers))
+        self.use_servers_without(lost_servers)
         self._exchange.enter(generation, round_number, contributions)
+
+    def use_servers_without(self, lost_servers: Collection[int]) -> None:
+        """From the next round on, spread what is summed over all servers but these: one has come, on all workers.
+
+        For the thread that trains, between two rounds.
+        """
+        self._exchange.spread(self._servers_without(lost_servers))
+
+    def answers(self, server: int, limit_s: float) -> bool:
+        """Whether this server answers within `limit_s`. One that comes late does when it can take part in sums."""
+        return self._watch.answers(server, limit_s)
 
     def unanswered(self) -> frozenset[int]:
         """Servers that have pieces of the first incomplete round and have not answered."""

@@ -120,6 +120,13 @@ class ElasticRing(RingRounds):
         """None: there are no servers."""
         return frozenset()
 
+    def use_servers_without(self, lost_servers: Collection[int]) -> None:
+        """Nothing: there are no servers."""
+
+    def answers(self, server: int, limit_s: float) -> bool:
+        """No: there are no servers."""
+        return False
+
     def silent_servers(self, quiet_s: float) -> frozenset[int]:
         """None: there are no servers."""
         return frozenset()

@@ -67,7 +67,7 @@ class WorkerPlane(Plane, Protocol):
         ...
 
     def resume(self, generation: int, round_number: int, contributions: int, lost_servers: Collection[int]) -> None:
-        """Go on with so many workers, over the servers that are not among those ever lost.
+        """Go on with so many workers, over the servers that are not lost.
 
         `round_number` is the first round that they make: who is there sends again.
         """
@@ -75,6 +75,14 @@ class WorkerPlane(Plane, Protocol):
 
     def unanswered(self) -> frozenset[int]:
         """Servers that have a part of the first incomplete round and have not answered."""
+        ...
+
+    def use_servers_without(self, lost_servers: Collection[int]) -> None:
+        """From the next round on all servers have keys but these. Called between two rounds."""
+        ...
+
+    def answers(self, server: int, limit_s: float) -> bool:
+        """Whether this server, which may have come late, answers this worker within `limit_s`."""
         ...
 
     def silent_servers(self, quiet_s: float) -> frozenset[int]:

@@ -422,9 +422,9 @@ class Elastic(_Section):
     `cluster.workers` names. BytePS alone.
     """
     restarts: Annotated[int, Field(ge=0, le=1000)] = 0
-    """How often a worker that is lost is started again, each one, as long as `min_workers` are left.
+    """How often a worker or server that is lost is started again, each one, as long as `min_workers` are left.
 
-    It prepares while the others train, and enters with their state. They wait for its copy. BytePS alone.
+    It prepares while the others train. A worker enters with their state, and they wait for its copy. BytePS alone.
     """
 
 

@@ -15,6 +15,7 @@ from dynamix_ps.run_record.json_lines import JsonLinesTail, Line
 from dynamix_ps.run_record.model import ABSENT
 from dynamix_ps.run_record.requests import LEAVE, request
 from dynamix_ps.run_record.run_folder import RunFolder
+from dynamix_ps.run_record.run_state import RunState
 
 PATIENCE_S = 60.0
 _LOOK_S = 0.2
@@ -29,7 +30,7 @@ def ask_to_leave(folder: RunFolder, rank: int, patience_s: float = PATIENCE_S) -
         EnvironmentNotReady: the run folder cannot be written.
         TimedOut: there is no answer within `patience_s`.
     """
-    phase = check_goes_on(folder, rank, load_config(folder.config_file))
+    phase = phase_of(rank, check_goes_on(folder, load_config(folder.config_file)))
     if phase in ("left", "lost", "finished", ABSENT):
         raise UsageError(f"worker {rank}: it is not there{' any more' * (phase != ABSENT)} ({phase})")
     answers, ends = JsonLinesTail(folder.worker_file(rank)), JsonLinesTail(folder.events_file)
@@ -54,20 +55,24 @@ def ask_to_leave(folder: RunFolder, rank: int, patience_s: float = PATIENCE_S) -
         time.sleep(_LOOK_S)
 
 
-def check_goes_on(folder: RunFolder, rank: int, config: Config) -> str:
-    """The phase of worker `rank`. Raises UsageError unless this is a worker of an elastic run that goes on."""
-    workers = len(config.cluster.workers)
+def check_goes_on(folder: RunFolder, config: Config) -> RunState:
+    """The run as it was told. Raises UsageError unless it is elastic and goes on."""
     if config.elastic.min_workers is None:
         raise UsageError(
             f"{folder.path}: the others do not go on without a worker in this run; set elastic.min_workers in its "
             "cluster file"
         )
-    if not 0 <= rank < workers:
-        raise UsageError(f"worker {rank}: the run has workers 0 to {workers - 1}")
     told = read_told(folder)
     if any(line["kind"] == "end" for _, file, line in told if file == folder.events_file):
         raise UsageError(f"{folder.path}: the run is over")
-    return state_of(told, workers, config.later).workers[rank].phase
+    return state_of(told, len(config.cluster.workers), config.later)
+
+
+def phase_of(rank: int, state: RunState) -> str:
+    """Raises UsageError if there is no such worker."""
+    if rank not in state.workers:
+        raise UsageError(f"worker {rank}: the run has workers 0 to {len(state.workers) - 1}")
+    return state.workers[rank].phase
 
 
 def _answer(line: Line) -> str:

@@ -10,7 +10,7 @@ import uuid
 from dynamix_ps.certificates import Certificates
 from dynamix_ps.config.schema import Config
 from dynamix_ps.launch.plan import JobRole
-from dynamix_ps.membership.messages import AskLeave, Process, started_worker
+from dynamix_ps.membership.messages import AskLeave, Process
 from dynamix_ps.rpc.access import ArbitratorAccess
 from dynamix_ps.rpc.member import Member
 
@@ -29,11 +29,10 @@ class ExitReports:
         self._access = ArbitratorAccess(arbitrator, run_id, token, config.timeouts, certificates)
         self._member: Member | None = None
 
-    def ended(self, role: JobRole, exit_code: int, starts: int) -> None:
-        """A role has ended, which was started `starts` times before. Never waits."""
+    def ended(self, role: JobRole, exit_code: int, incarnation: str) -> None:
+        """A role has ended. Never waits."""
         if role.number is None or exit_code == 0:
             return
-        incarnation = started_worker(role.number, starts).incarnation if role.role == "worker" else ""
         self._connected().suspect(role.role, role.number, incarnation)
 
     def ask_to_leave(self, rank: int) -> None:

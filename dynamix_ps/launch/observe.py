@@ -83,7 +83,12 @@ class Observer:
             iterations={worker.rank: self._iteration(worker) for worker in workers},
             founded=state.losses.founded,
             lost=state.losses.lost("worker"),
-            lost_servers=frozenset(f"server-{number}" for number in state.losses.lost("server")),
+            servers_away=frozenset(f"server-{number}" for number in state.losses.lost("server")),
+            lost_servers=frozenset(
+                (f"server-{number}", incarnation)
+                for (role, number), incarnation in state.losses.incarnations
+                if role == "server"
+            ),
             left=state.losses.left,
         )
 

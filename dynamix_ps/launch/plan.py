@@ -137,6 +137,8 @@ def plan_roles(config: Config, place: RunPlace, environ: Mapping[str, str], pyth
             env["DMLC_ROLE"] = role.role
         if role.role == "server":
             env["DMLC_SERVER_ID"] = str(role.number)
+        if role.number is not None and config.elastic.min_workers is not None:
+            env[variables.STARTS] = "0"
         if role.rank is not None:
             argv = (*launcher, *config.command)
             env |= _worker_env(config, place, environ, role.rank, ranks)
@@ -204,8 +206,6 @@ def _worker_env(
         "BYTEPS_SOCKET_PATH": str(place.scratch / f"w{rank}"),
         variables.SHM_PREFIX: f"{place.shm_prefix}{rank}_",
     }
-    if config.elastic.min_workers is not None:
-        added[variables.STARTS] = "0"
     if config.data_plane.has_servers:
         added[variables.WIRE] = config.cluster.wire
     if place.slowdowns is not None and place.slowdowns[rank] > 1:

@@ -1,4 +1,4 @@
-"""When a lost worker is started again. Pure."""
+"""When a lost worker or server is started again. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Restarts:
     """Of one job.
 
     Args:
-        most: restarts of each worker.
+        most: restarts of each worker and server.
     """
 
     def __init__(self, most: int) -> None:
@@ -21,17 +21,17 @@ class Restarts:
         self._due_s: dict[str, float] = {}
 
     def ended(self, role: str, now_s: float) -> None:
-        """A worker has ended, otherwise than in order. The wait for its next start doubles with each."""
+        """A worker or server has ended, otherwise than in order. The wait for its next start doubles with each."""
         made = self._made.get(role, 0)
         if made < self._most:
             self._due_s[role] = now_s + min(FIRST_WAIT_S * 2**made, LONGEST_WAIT_S)
 
     def at_once(self, role: str) -> None:
-        """A worker that has ended shall be started again now, however often it was before."""
+        """A role that has ended shall be started again now, however often it was before."""
         self._due_s[role] = -math.inf
 
     def due(self, now_s: float) -> dict[str, int]:
-        """Workers to start now, each with how often it was started before."""
+        """Roles to start now, each with how often it was started before."""
         roles = [role for role, due_s in self._due_s.items() if due_s <= now_s]
         for role in roles:
             del self._due_s[role]

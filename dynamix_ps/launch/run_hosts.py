@@ -43,6 +43,7 @@ from dynamix_ps.launch.interrupts import Interrupts
 from dynamix_ps.launch.logs import RoleLog
 from dynamix_ps.launch.plan import JobRole, hosts_with_roles, job_roles
 from dynamix_ps.launch.restarts import Restarts
+from dynamix_ps.membership.messages import incarnation_of
 from dynamix_ps.run_record.requests import JOIN, Requests
 from dynamix_ps.run_record.run_folder import RunFolder
 
@@ -87,6 +88,11 @@ class RoleState:
     def absent(self) -> bool:
         """Whether nobody has started it: it comes later."""
         return self.role.later and not self.starts
+
+    @property
+    def incarnation(self) -> str:
+        """By which the coordinator of an elastic job knows this process."""
+        return incarnation_of(self.starts)
 
 
 class RunHosts:
@@ -212,14 +218,14 @@ class RunHosts:
         return issued
 
     def restart(self) -> None:
-        """Start lost workers again that are due. To be called as long as the job goes on."""
+        """Start lost workers and servers again that are due. To be called as long as the job goes on."""
         for name, starts in self._restarts.due(time.monotonic()).items():
             state, link = self.roles[name], self._links[self.roles[name].role.host]
             if link.lost or state.role.host in self._leaving:
                 continue
             self.roles[name] = again = RoleState(state.role, RoleLog(state.log.path))
             again.starts = starts
-            self._tell("worker_restarted", rank=state.role.rank, restarts=starts)
+            self._tell("role_restarted", role=name, restarts=starts)
             link.send(StartAgain(name, starts))
 
     def engage(self) -> None:
@@ -241,16 +247,16 @@ class RunHosts:
                 link.send(Signal(here, number))
 
     def pass_requests_on(self) -> None:
-        """Ask workers to leave that a user wants to, and have others started again."""
+        """Ask workers to leave that a user wants to, and have others, or servers, started again."""
         if self._exits is None:
             return
-        for kind, rank in self._requests.read():
-            if kind == JOIN:
-                state = self.roles.get(f"worker-{rank}")
+        for asked in self._requests.read():
+            if asked.kind == JOIN:
+                state = self.roles.get(asked.name)
                 if state is not None and (state.absent or state.exit_code is not None):
                     self._restarts.at_once(state.role.name)
-            else:
-                self._exits.ask_to_leave(rank)
+            elif asked.role == "worker":
+                self._exits.ask_to_leave(asked.number)
 
     def pump(self, duration_s: float) -> None:
         """Take in what comes for `duration_s`."""
@@ -361,8 +367,8 @@ class RunHosts:
         if role.number is not None and message.exit_code != 0:
             who = {"role": role.role, "slot": role.number}
             self._tell("role_ended", **who, exit_code=message.exit_code, ended_s=time.time() - message.ago_s)
-        self._exits.ended(role, message.exit_code, self.roles[role.name].starts)
-        if role.role == "worker" and message.exit_code != 0:
+        self._exits.ended(role, message.exit_code, self.roles[role.name].incarnation)
+        if role.number is not None and message.exit_code != 0:
             self._restarts.ended(role.name, time.monotonic())
 
     def _state(self, host: str, name: str) -> RoleState:

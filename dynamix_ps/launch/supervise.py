@@ -78,7 +78,7 @@ class Supervisor:
         return state.log.last_lines if state else ()
 
     def _restart(self) -> None:
-        """Start workers that are due, as long as there is something to enter."""
+        """Start workers and servers that are due, as long as there is something to enter."""
         if self._progress.founded and not self._progress.finished:
             self._hosts.restart()
             return
@@ -118,7 +118,16 @@ class Supervisor:
     def _status(self, state: RoleState) -> RoleStatus:
         role, ended_s = state.role, state.ended_s
         after_s = 0.0 if ended_s is None else ended_s - self._began_s
-        return RoleStatus(role.name, role.role, role.rank, state.exit_code, after_s, state.suspended, state.starts > 0)
+        return RoleStatus(
+            role.name,
+            role.role,
+            role.rank,
+            state.exit_code,
+            after_s,
+            state.suspended,
+            late=state.starts > 0,
+            incarnation=state.incarnation,
+        )
 
     def _elapsed(self) -> float:
         return time.monotonic() - self._began_s

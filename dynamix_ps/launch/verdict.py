@@ -43,6 +43,7 @@ class RoleStatus:
     ended_s: float = 0.0
     stopped: bool = False  # by SIGSTOP or a debugger
     late: bool = False  # a worker that was started while the others train
+    incarnation: str = ""  # as the coordinator of an elastic job names this process
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,8 @@ class Progress:
     founded: bool = False  # all members of an elastic job have met
     left: frozenset[int] = frozenset()  # workers that have left an elastic job on notice
     lost: frozenset[int] = frozenset()  # workers that it goes on without, and in whose places nobody has entered
-    lost_servers: frozenset[str] = frozenset()  # names of servers that it goes on without
+    servers_away: frozenset[str] = frozenset()  # names of servers that are lost, until others sum in their places
+    lost_servers: frozenset[tuple[str, str]] = frozenset()  # ever: name, and incarnation of the process
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,15 +119,22 @@ def lost_roles(roles: Sequence[RoleStatus], progress: Progress, limits: Limits) 
 
 
 def left_behind(roles: Sequence[RoleStatus], progress: Progress) -> list[str]:
-    """Servers that run without being members any more, and workers if besides all others have finished.
+    """Roles that run without being members any more: servers, and when all workers that are have finished, all of them.
 
-    They were cut off or stopped, and have not heard of it. The end of the data plane waits for their connections, and
-    so does a worker that comes for those of servers.
+    They were cut off or stopped, and have not heard of it, or come too late. The end of the data plane waits for their
+    connections, and so does a worker that comes for those of servers.
     """
     ranks = {role.rank for role in roles if role.role == "worker"}
     finished = progress.finished >= ranks - progress.lost - progress.left
-    lost = [role for role in roles if role.name in progress.lost_servers or (finished and role.rank in progress.lost)]
-    return [role.name for role in lost if role.exit_code is None]
+    return [
+        role.name
+        for role in roles
+        if role.exit_code is None
+        and (
+            (role.name, role.incarnation) in progress.lost_servers
+            or (finished and (role.rank in progress.lost or role.name in progress.servers_away))
+        )
+    ]
 
 
 def _crashed(roles: Sequence[RoleStatus], progress: Progress, now_s: float, limits: Limits) -> Ending | None:

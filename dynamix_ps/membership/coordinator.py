@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from dynamix_ps.membership.generations import Generations, Output
-from dynamix_ps.membership.journal import Founded, Joined, Left, Offered
+from dynamix_ps.membership.journal import Founded, Joined, Left
 from dynamix_ps.membership.messages import (
     AskLeave,
     Ended,
@@ -27,7 +27,6 @@ from dynamix_ps.membership.messages import (
     Leave,
     LeaveAsked,
     Process,
-    Processes,
     Ready,
     Refused,
     Status,
@@ -135,12 +134,8 @@ class Coordinator(Generations):
             return
         if self.change and not self.change.asking:
             self.change.fenced.add(server)
-        elif self.change is None and server not in self._placed():
+        elif self.change is None and server in self._not_offered():
             self._announce(self._offer(server), members.workers)
-
-    def _placed(self) -> Processes:
-        """Servers that have keys, or on which workers vote."""
-        return self._resume.servers | {entry.process for entry in self.members.entries}
 
     def _leave(self, worker: Process) -> None:
         self._suspicions.forget(worker)
@@ -150,11 +145,6 @@ class Coordinator(Generations):
         self._with_state.discard(worker)
         if not self.change and not self._with_state:
             self._end("all workers that had the state of the training have left")
-
-    def _offer(self, process: Process) -> Entry:
-        entry = Entry(self.members.version + 1, process)
-        self._record(Offered(entry))
-        return entry
 
     def _announce(self, entry: Entry, workers: Iterable[Process]) -> None:
         for worker in sorted(workers):

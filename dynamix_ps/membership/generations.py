@@ -7,15 +7,17 @@ from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 
 from dynamix_ps.membership.change import Change
-from dynamix_ps.membership.journal import Began, Decided, Finished, Lost, Members, Record
+from dynamix_ps.membership.journal import Began, Decided, Finished, Lost, Members, Offered, Record
 from dynamix_ps.membership.losses import Suspicions
 from dynamix_ps.membership.messages import (
     NOTHING_DECIDED,
     Ended,
+    Entry,
     Fence,
     Freeze,
     FromCoordinator,
     Process,
+    Processes,
     Refused,
     Resume,
 )
@@ -129,8 +131,21 @@ class Generations:
     def _complete(self) -> None:
         self.change = None
         self._resume = dataclasses.replace(self._resume, servers=frozenset(self.members.servers))
+        for server in sorted(self._not_offered()):  # they came in the change
+            self._offer(server)
         for worker in sorted(self.members.workers):
             self._send(worker, self._resume_now())
+
+    def _not_offered(self) -> Processes:
+        """Servers on which workers have not been asked to vote. Those of round 0 have keys without."""
+        members = self.members
+        offered = {entry.process for entry in members.entries}
+        return frozenset(members.servers - members.founders - offered)
+
+    def _offer(self, process: Process) -> Entry:
+        entry = Entry(self.members.version + 1, process)
+        self._record(Offered(entry))
+        return entry
 
     def _resume_now(self) -> Resume:
         """The last decision, with what is known now about who has left and who may enter."""

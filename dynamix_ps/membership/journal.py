@@ -77,7 +77,7 @@ class Members:
     def __init__(self, records: Iterable[Record] = ()) -> None:
         self.workers: set[Process] = set()  # newcomers too
         self.servers: set[Process] = set()
-        self.founders: Processes = frozenset()
+        self.founders: Processes = frozenset()  # workers and servers of round 0
         self.gone: set[Process] = set()
         self.entries: list[Entry] = []  # ever: all workers must hold the same, whoever is gone since
         self.version = 0
@@ -94,7 +94,7 @@ class Members:
             case Joined(process):
                 self.of_role(process).add(process)
             case Founded():
-                self.founded, self.founders = True, frozenset(self.workers)
+                self.founded, self.founders = True, frozenset(self.workers | self.servers)
             case Offered(entry):
                 self.entries.append(entry)
                 self.version = entry.version

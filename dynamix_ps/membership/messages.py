@@ -25,9 +25,9 @@ class Process:
         return f"{self.role} {self.slot} ({self.incarnation})"
 
 
-def started_worker(slot: int, starts: int, address: str = "") -> Process:
-    """The worker that the launcher started in this slot after `starts` others."""
-    return Process("worker", slot, f"start-{starts}", address)
+def incarnation_of(starts: int) -> str:
+    """Of a worker or server that the launcher has started in its slot after `starts` others."""
+    return f"start-{starts}"
 
 
 COORDINATOR = Process("coordinator", 0, "")
@@ -106,10 +106,10 @@ class Resume:
     generation: int
     first_round: int
     gone: Processes  # lost or left, ever: none of them is a member again, whatever was voted
-    servers: Processes
+    servers: Processes  # that are left; those that have come since the founders have keys when they are voted in
     donor: Process | None = None  # a worker at T
     without_state: Processes = frozenset()  # newcomers; those planned for T get the state from the donor
-    founders: Processes = frozenset()  # members of round 0
+    founders: Processes = frozenset()  # members of round 0, workers and servers
     entries: tuple[Entry, ...] = ()
 
 

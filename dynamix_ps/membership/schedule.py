@@ -27,14 +27,16 @@ class Schedule:
 
     workers: tuple[Processes, ...]  # with samples
     last: tuple[Processes, ...]  # whose last round it is: they put nothing into the sum, and have no state after it
-    servers: tuple[Processes, ...]  # by votes; those that a decision on losses adds are not in it
+    servers: tuple[Processes, ...]  # of round 0, and by votes; those that are gone, too
     previous: Processes = frozenset()  # who has completed the round before
     version: int = 0  # of the newest entry that was voted in
 
     @classmethod
-    def of_founders(cls, workers: Processes, servers: Processes, prefetch: int) -> Schedule:
+    def of_founders(cls, founders: Processes, prefetch: int) -> Schedule:
         """Round 0 and those prefetched."""
         none = frozenset[Process]()
+        workers = frozenset(one for one in founders if one.role == "worker")
+        servers = founders - workers
         return cls((workers,) * (1 + prefetch), (none,) * (1 + prefetch), (servers,) * (1 + prefetch))
 
     def after(self, trailers: Mapping[Process, Trailer], entries: Mapping[int, Process]) -> Schedule:

@@ -115,7 +115,7 @@ class Worker(WorkerRounds):
         return self._ask_state(resume) if self._cut_off() else self._go_on()
 
     def _make_anew(self, schedule: Schedule, resume: Resume) -> Outgoing:
-        self.current.anew(self.generation, self._places(self.round, schedule))
+        self.current.anew(self.generation, self._places(schedule))
         part, expected = self.current.part, self._expected()
         again = [self.current.push(key, part, len(expected)) for key in range(self.current.pushed) if part]
         newcomers = resume.without_state & expected if resume.donor == self.process else frozenset()
@@ -135,7 +135,7 @@ class Worker(WorkerRounds):
     def _start(self, resume: Resume) -> Outgoing:
         """A founder begins with the first decision. A newcomer waits for the state."""
         if self.process in resume.founders:
-            return self._enter(0, Schedule.of_founders(resume.founders, resume.servers, self._prefetch))
+            return self._enter(0, Schedule.of_founders(resume.founders, self._prefetch))
         self._newcomer = True
         return self._take(self._early) if self._early else []
 

@@ -118,7 +118,7 @@ class WorkerRounds:
         """Begin a round. The training thread pushes its keys."""
         self.schedule = schedule
         self._entries = {version: process for version, process in self._entries.items() if version > schedule.version}
-        self.current = RoundInFlight(number, self.generation, self._places(number, schedule))
+        self.current = RoundInFlight(number, self.generation, self._places(schedule))
         newcomers = self._newcomers(schedule)
         return self._give(newcomers) if newcomers and self._donor(schedule) == self.process else []
 
@@ -130,9 +130,9 @@ class WorkerRounds:
         """Who gives them the state, unless it is lost: then the coordinator names another one."""
         return min(schedule.previous - self._decided.gone, default=self.process)
 
-    def _places(self, number: int, schedule: Schedule) -> Mapping[int, Process]:
-        decided = self._decided.servers if number >= self._decided.first_round else frozenset()
-        return self._place((schedule.servers[0] | decided) - self._decided.gone)
+    def _places(self, schedule: Schedule) -> Mapping[int, Process]:
+        """Where no server is left that was voted in, with those that have come since."""
+        return self._place(schedule.servers[0] - self._decided.gone or self._decided.servers)
 
     def _give(self, receivers: Processes) -> Outgoing:
         return [(receiver, self._snapshot(self.generation)) for receiver in sorted(receivers)]

@@ -67,17 +67,18 @@ class Departure:
 
 @dataclass(slots=True)
 class Arrival:
-    """Workers that entered with one iteration."""
+    """Roles of one kind that entered with one iteration."""
 
-    ranks: list[int]
-    there: int  # workers, with them
-    of: int  # most workers that there were
+    role: str  # worker or server
+    numbers: list[int]  # of a worker: its rank
+    there: int  # of this kind, with them
+    of: int  # most that there were
     first_iteration: int
 
     def __str__(self) -> str:
         """`4 of 4 workers from iteration 912: worker 2 entered`."""
-        names = f"worker{'s' if len(self.ranks) > 1 else ''} {', '.join(map(str, self.ranks))}"
-        return f"{self.there} of {self.of} workers from iteration {self.first_iteration:,}: {names} entered"
+        names = f"{self.role}{'s' if len(self.numbers) > 1 else ''} {', '.join(map(str, self.numbers))}"
+        return f"{self.there} of {self.of} {self.role}s from iteration {self.first_iteration:,}: {names} entered"
 
 
 class Losses:
@@ -94,6 +95,7 @@ class Losses:
         self.arrivals: list[Arrival] = []
         self._back: set[int] = set()  # ranks whose departures are over: others have entered in their places
         self._counted: set[Lost] = set()  # whose loss is in `found`
+        self.incarnations: set[tuple[Lost, str]] = set()  # ever lost
 
     @property
     def founded(self) -> bool:
@@ -117,8 +119,9 @@ class Losses:
             if loss.role == role and number in loss.numbers and loss.found_s is None and lost in self._known_s:
                 loss.found_s = max(self._known_s[lost] - ended_s, 0.0)
 
-    def known(self, lost: Lost, known_s: float, reason: str) -> None:
+    def known(self, lost: Lost, known_s: float, reason: str, incarnation: str = "") -> None:
         """The coordinator has decided at this Unix time that a worker or a server is lost."""
+        self.incarnations.add((lost, incarnation))
         self._known_s[lost], self._reasons[lost] = known_s, reason
 
     def changed(self, left: Mapping[str, int], change_s: float) -> None:
@@ -146,17 +149,26 @@ class Losses:
     def entered(self, ranks: list[int], first_iteration: int, there: int) -> None:
         """From this iteration on there are these workers, in empty places or those of others that are gone."""
         self._of["worker"] = max(self._of.get("worker", there), there)
-        self.arrivals.append(Arrival(ranks, there, self._of["worker"], first_iteration))
-        places: list[Lost] = [("worker", rank) for rank in ranks]
-        for table in (self._known_s, self._ended_s):
-            for place in places:
-                table.pop(place, None)
-        self._counted.difference_update(places)
+        self.arrivals.append(Arrival("worker", ranks, there, self._of["worker"], first_iteration))
+        self._take_place("worker", ranks)
         self._back.update(ranks)
         for loss in self._of_workers():
             if set(ranks) & set(loss.numbers):
                 loss.until = min(loss.until, first_iteration)
                 self._note(loss)
+
+    def servers_entered(self, numbers: list[int], first_iteration: int) -> None:
+        """From this iteration on these servers sum, in the places of others that were lost."""
+        self._take_place("server", numbers)
+        of = self._of.get("server", len(numbers))
+        self.arrivals.append(Arrival("server", numbers, of - len(self.lost("server")), of, first_iteration))
+
+    def _take_place(self, role: str, numbers: list[int]) -> None:
+        places = [(role, number) for number in numbers]
+        for table in (self._known_s, self._ended_s):
+            for place in places:
+                table.pop(place, None)
+        self._counted.difference_update(places)
 
     def departed(self, rank: int, first_iteration: int, left: int) -> None:
         """From this iteration on `left` workers go on without a worker that leaves on notice."""

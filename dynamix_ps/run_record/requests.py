@@ -4,27 +4,42 @@ from __future__ import annotations
 
 import json
 import time
+from typing import NamedTuple
 
 from dynamix_ps.run_record.json_lines import JsonLinesTail
 from dynamix_ps.run_record.run_folder import RunFolder
 
 LEAVE, JOIN = "leave", "join"
+_KINDS, _ROLES = (LEAVE, JOIN), ("worker", "server")
+
+
+class Asked(NamedTuple):
+    """A worker is asked to leave, or a worker or server shall be started again."""
+
+    kind: str
+    number: int  # of a worker: its rank
+    role: str = "worker"
+
+    @property
+    def name(self) -> str:
+        """Of the role."""
+        return f"{self.role}-{self.number}"
 
 
 class Requests:
-    """Workers that are asked to leave, or that shall be started again, as the launcher reads it."""
+    """What is asked, as the launcher reads it."""
 
     def __init__(self, folder: RunFolder) -> None:
         self._tail = JsonLinesTail(folder.requests_file)
 
-    def read(self) -> list[tuple[str, int]]:
-        """What is asked of which rank, since the last call."""
-        lines = [line for line in self._tail.read() if line["kind"] in (LEAVE, JOIN)]
-        return [(line["kind"], line["rank"]) for line in lines if type(line.get("rank")) is int]
+    def read(self) -> list[Asked]:
+        """What was asked since the last call."""
+        found = (Asked(line["kind"], line.get("number"), line.get("role")) for line in self._tail.read())  # type: ignore[arg-type]
+        return [one for one in found if one.kind in _KINDS and type(one.number) is int and one.role in _ROLES]
 
 
-def request(folder: RunFolder, kind: str, rank: int) -> None:
-    """Ask that a worker leaves, or joins. Raises OSError."""
-    line = json.dumps({"kind": kind, "rank": rank, "time_s": time.time()})
+def request(folder: RunFolder, kind: str, number: int, role: str = "worker") -> None:
+    """Have the launcher read it. Raises OSError."""
+    line = json.dumps({**Asked(kind, number, role)._asdict(), "time_s": time.time()})
     with folder.requests_file.open("a", encoding="utf-8") as file:
         file.write(line + "\n")

@@ -319,7 +319,8 @@ class RunState:
         self.losses.ended((line["role"], line["slot"]), line["ended_s"])
 
     def _lost(self, line: Line) -> None:
-        self.losses.known((line["role"], line["slot"]), line["time_s"], line["reason"])
+        lost = line["role"], line["slot"]
+        self.losses.known(lost, line["time_s"], line["reason"], line.get("incarnation", ""))
         if line["role"] == "worker":
             self.workers[line["slot"]].phase = "lost"
 
@@ -332,6 +333,9 @@ class RunState:
         self.losses.entered(line["entered"], line["iteration"], line["workers"])
         for rank in line["entered"]:
             self.workers[rank].phase = "running"
+
+    def _servers_entered(self, line: Line) -> None:
+        self.losses.servers_entered(line["entered"], line["iteration"])
 
     def _members(self, line: Line) -> None:
         self.losses.changed({"worker": len(line["workers"]), "server": len(line["servers"])}, line["took_s"])
@@ -362,6 +366,7 @@ _WORKER = {
     "role_ended": RunState._role_ended,
     "worker_left": RunState._worker_left,
     "workers_entered": RunState._workers_entered,
+    "servers_entered": RunState._servers_entered,
     "failed": RunState._failed,
     "role": RunState._role,
 }

@@ -1,6 +1,6 @@
-"""A worker comes late to real BytePS processes, in the place of one that was killed, and is in the sums of all.
+"""A worker or a server comes late to real BytePS processes, in the place of one that was killed, and is in all sums.
 
-So it is where a server was killed before.
+So a worker is where a server was killed before.
 
 Every round is made at a word of the test, so nothing depends on time.
 """
@@ -11,6 +11,7 @@ import multiprocessing
 import os
 import signal
 import tempfile
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
@@ -103,12 +104,16 @@ class Job:
             "DMLC_PS_ROOT_PORT": str(free_port()),
         }
         forked = multiprocessing.get_context("fork")
-        for name in ("scheduler", *(f"server-{number}" for number in range(SERVERS))):
-            role, _, number = name.partition("-")
-            self._start(name, forked, serve, {**self._common, "DMLC_ROLE": role, "DMLC_SERVER_ID": number})
+        self._start("scheduler", forked, serve, {**self._common, "DMLC_ROLE": "scheduler"})
+        for number in range(SERVERS):
+            self.start_server(number)
         for rank in range(WORKERS):
             self.start_worker(rank)
         self.expect_ready(range(WORKERS))
+
+    def start_server(self, number: int) -> None:
+        own = {"DMLC_ROLE": "server", "DMLC_SERVER_ID": str(number)}
+        self._start(f"server-{number}", multiprocessing.get_context("fork"), serve, {**self._common, **own})
 
     def start_worker(self, rank: int, starts: int = 0, **more: str) -> None:
         """`starts`: how often it was started before. With HELD, it waits for a word before it begins with sums."""
@@ -200,6 +205,17 @@ class Job:
         assert kind == "silent"
         return frozenset(found)
 
+    def admit_server(self, number: int, workers: list[int]) -> None:
+        """The late server has keys from the coming round on."""
+        (first,) = {status.first_incomplete for status in self.tell(workers, "status")}
+        self._pipes[f"server-{number}"].send((self._generation, first))
+        assert self._next(f"server-{number}") == ("fenced", self._generation)
+        limit_s = time.monotonic() + PATIENCE_S
+        while not all(self.tell(workers, "answers", number, 1.0)):
+            assert time.monotonic() < limit_s, f"server {number} does not answer"
+        self._lost_servers.remove(number)
+        self.tell(workers, "use_servers_without", self._lost_servers)
+
     def close(self) -> None:
         for process in self.processes.values():
             if process.is_alive():
@@ -285,6 +301,35 @@ def test_one_that_has_not_begun_with_sums_answers_whether_it_lives() -> None:
         assert one.tell([0, 2], "sum") == [[257.0]] * 2
         one.admit(1, others=[0, 2])
         one.round([0, 1, 2])
+
+
+def test_a_server_comes_in_the_place_of_one_that_was_killed_and_sums_alone_later() -> None:
+    everybody = [0, 1, 2]
+    with job() as one:
+        one.round(everybody)
+        for lost, other in ((1, 0), (0, 1)):
+            one.kill_server(lost, left=everybody)
+            one.round(everybody)
+            one.start_server(lost)
+            one.round(everybody)  # it prepares beside training
+            one.admit_server(lost, everybody)
+            one.round(everybody)
+            one.round(everybody)
+            one.kill_server(other, left=everybody)
+            one.round(everybody)
+            one.start_server(other)
+            one.admit_server(other, everybody)
+            one.round(everybody)
+        one.kill(1, left=[0, 2])
+        one.round([0, 2])
+        one.start_worker(1, starts=1)  # it knows them from the scheduler
+        one.expect_ready([1])
+        one.admit(1, others=[0, 2])
+        one.round(everybody)
+        one.tell(everybody, "end")
+        for process in one.processes.values():
+            process.join(PATIENCE_S)
+        assert {name: process.exitcode for name, process in one.processes.items()} == dict.fromkeys(one.processes, 0)
 
 
 def test_one_that_comes_and_is_gone_again_at_once_harms_nobody() -> None:

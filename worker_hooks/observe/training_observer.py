@@ -132,6 +132,10 @@ class TrainingObserver:
             copy_s=round(copy_s, 4),
         )
 
+    def servers_entered(self, iteration: int, servers: Collection[int]) -> None:
+        """These servers sum from `iteration` on."""
+        self._reporter.event("servers_entered", iteration=self.reported(iteration), entered=sorted(servers))
+
     def leave_refused(self, iteration: int, why: str) -> None:
         """This worker was to leave, and its vote in the sum of `iteration` does not count."""
         self._reporter.event("leave_refused", iteration=self.reported(iteration), why=why)

@@ -319,9 +319,11 @@ void Van::EndBarrier(int group, int app_id, int customer_id) {
 """,
         """    // send back the recovery node
     CHECK_EQ(recovery_nodes->control.node.size(), 1);
-    lost_.erase(recovery_nodes->control.node[0].id);
+    const int id = recovery_nodes->control.node[0].id;
+    lost_.erase(id);
+    for (auto &group : at_barrier_) barrier_count_[group.first] -= group.second.erase(id);  // it is at none yet
 """,
-        "a worker comes late, in the place of one that is lost",
+        "a worker or a server comes late, in the place of one that is lost",
         _LATE,
     ),
     Edit(

@@ -21,7 +21,8 @@ NOTABLE = frozenset(
         "host_leaves",
         "worker_left",
         "workers_entered",
-        "worker_restarted",
+        "servers_entered",
+        "role_restarted",
         "leave_refused",
         "failed",
         "lease_lost",
@@ -122,7 +123,10 @@ _WORDS: dict[str, Callable[[Line], str]] = {
         f"worker {', '.join(map(str, event['entered']))} has entered; {event['workers']} workers go on from iteration "
         f"{event['iteration']:,}"
     ),
-    "worker_restarted": lambda event: f"worker-{event['rank']} is started again, restart {event['restarts']}",
+    "servers_entered": lambda event: (
+        f"server {', '.join(map(str, event['entered']))} has entered, and sums from iteration {event['iteration']:,} on"
+    ),
+    "role_restarted": lambda event: f"{event['role']} is started again, restart {event['restarts']}",
     "leave_refused": lambda event: f"iteration {event['iteration']:,}: {event['why']}",
     "failed": lambda event: f"{event['source']} failed in iteration {event['iteration']:,}: {event['error']}",
     "lease_lost": lambda event: f"worker-{event['rank']} is silent: the arbitrator hears nothing of it",

@@ -15,7 +15,7 @@ from dynamix_ps.config.schema import Elastic
 from dynamix_ps.errors import DynamixError, TimedOut, UsageError
 from dynamix_ps.launch.ask_to_leave import ask_to_leave
 from dynamix_ps.run_record.json_lines import Line
-from dynamix_ps.run_record.requests import LEAVE, Requests, request
+from dynamix_ps.run_record.requests import LEAVE, Asked, Requests, request
 from dynamix_ps.run_record.run_folder import RunFolder
 from tests.unit.synthetic_run import START_S, append, config, new_folder, started
 
@@ -56,8 +56,9 @@ def test_the_launcher_reads_each_request_once(folder: RunFolder) -> None:
     assert requests.read() == []
     request(folder, LEAVE, 2)
     request(folder, LEAVE, 0)
-    append(folder.requests_file, {"kind": "leave", "rank": "1"}, {"kind": "other", "rank": 1})
-    assert requests.read() == [(LEAVE, 2), (LEAVE, 0)]
+    append(folder.requests_file, {"kind": "leave", "number": "1", "role": "worker"})
+    append(folder.requests_file, {"kind": "other", "number": 1, "role": "worker"}, {"kind": "leave", "number": 1})
+    assert requests.read() == [Asked(LEAVE, 2), Asked(LEAVE, 0)]
     assert requests.read() == []
 
 

@@ -310,7 +310,7 @@ def test_a_lost_worker_is_started_again_on_its_host(tmp_path: Path, monkeypatch:
         assert (roles["worker-2"].exit_code, roles["worker-2"].running) == (-9, False)
         rig.hosts.restart()
         assert agent.sent[-1] == StartAgain("worker-2", starts)
-        assert ("worker_restarted", {"rank": 2, "restarts": starts}) in rig.events
+        assert ("role_restarted", {"role": "worker-2", "restarts": starts}) in rig.events
         agent.say(Started("worker-2"))
         assert roles["worker-2"].running
         agent.say(Output("worker-2", False, b"again\n"))
@@ -321,13 +321,33 @@ def test_a_lost_worker_is_started_again_on_its_host(tmp_path: Path, monkeypatch:
     assert rig.folder.log_file("worker-2").read_text() == "first\nagain\nagain\n", "one log for all starts"
 
 
-def test_who_ends_in_order_and_roles_that_are_no_workers_are_not_started_again(
+def test_a_lost_server_is_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dynamix_ps.launch.restarts.FIRST_WAIT_S", 0.0)
+    rig, _ = elastic(tmp_path, monkeypatch, restarts=1)
+    assert rig.hosts.roles["server-0"].incarnation == "start-0"
+    rig.agents["a"].say(Ended("server-0", -9, 0.0))
+    rig.hosts.restart()
+    assert rig.agents["a"].sent[-1] == StartAgain("server-0", 1)
+    assert rig.hosts.roles["server-0"].incarnation == "start-1"
+
+
+def test_a_user_has_a_server_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig, coordinator = elastic(tmp_path, monkeypatch)
+    rig.agents["a"].say(Ended("server-0", -9, 0.0))
+    request(rig.folder, LEAVE, 0, "server")
+    request(rig.folder, JOIN, 0, "server")
+    rig.hosts.pass_requests_on()
+    rig.hosts.restart()
+    assert rig.agents["a"].sent[-1] == StartAgain("server-0", 1) and not coordinator.asked
+
+
+def test_who_ends_in_order_and_roles_that_are_neither_worker_nor_server_are_not_started_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dynamix_ps.launch.restarts.FIRST_WAIT_S", 0.0)
     rig, _ = elastic(tmp_path, monkeypatch, restarts=2)
     rig.agents["c"].say(Ended("worker-2", 0, 0.0))
-    rig.agents["a"].say(Ended("server-0", -9, 0.0))
+    rig.agents["a"].say(Ended("scheduler", -9, 0.0))
     rig.hosts.restart()
     assert not any(isinstance(message, StartAgain) for agent in rig.agents.values() for message in agent.sent)
 

@@ -281,10 +281,17 @@ def with_servers(*codes: tuple[int | None, float], **others: tuple[int | None, f
 
 
 def test_a_lost_server_that_still_runs_is_left_behind_while_the_others_train() -> None:
-    lost = replace(TRAINING, lost_servers=frozenset({"server-0"}))
+    lost = replace(TRAINING, lost_servers=frozenset({("server-0", "")}))
     assert left_behind(roles(), lost) == ["server-0"]
     assert left_behind(roles(), replace(lost, lost=frozenset({1}))) == ["server-0"]
     assert left_behind(roles(server=(-9, 50.0)), lost) == []
+
+
+def test_a_server_that_was_started_again_is_left_behind_when_all_have_finished_without_it() -> None:
+    again = [replace(role, incarnation="start-1") for role in roles()]
+    away = replace(TRAINING, lost_servers=frozenset({("server-0", "start-0")}), servers_away=frozenset({"server-0"}))
+    assert left_behind(again, away) == [], "it may enter"
+    assert left_behind(again, replace(away, finished=frozenset({0, 1}))) == ["server-0"]
 
 
 RUNS: tuple[int | None, float] = (None, 0.0)

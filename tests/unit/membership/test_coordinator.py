@@ -10,6 +10,8 @@ from dynamix_ps.membership.journal import Finished, Joined, Lost
 from dynamix_ps.membership.messages import (
     AskLeave,
     Ended,
+    Enter,
+    Entry,
     Fence,
     Fenced,
     Freeze,
@@ -162,7 +164,7 @@ def test_a_change_goes_through_freeze_fence_and_resume() -> None:
     assert told(say(coordinator, S[0], Fenced(2)), Resume) == []
     resume = say(coordinator, S[1], Fenced(2)).messages
     assert [receiver for receiver, _ in resume] == W[:2]
-    assert resume[0][1] == Resume(2, 5, frozenset({W[2]}), frozenset(S), W[1], frozenset(), frozenset(W[:3]))
+    assert resume[0][1] == Resume(2, 5, frozenset({W[2]}), frozenset(S), W[1], frozenset(), frozenset((*W[:3], *S)))
 
 
 def test_a_lost_incarnation_is_refused_and_another_one_is_offered() -> None:
@@ -179,6 +181,27 @@ def test_a_new_incarnation_is_proof_that_the_one_before_is_lost() -> None:
     coordinator = started()
     output = say(coordinator, Process("worker", 2, "second"), Hello())
     assert lost(output) == [W[2]]
+
+
+def test_a_server_that_comes_is_offered_when_it_has_the_fence() -> None:
+    coordinator, again = started(), Process("server", 0, "second")
+    say(coordinator, LAUNCHER, Suspect(S[0]))
+    decide(coordinator, [1, 1, 1])
+    assert told(say(coordinator, again, Hello()), Fence) == [again]
+    fenced = say(coordinator, again, Fenced(coordinator.members.generation))
+    assert fenced.messages == [(worker, Enter(Entry(1, again))) for worker in W[:3]]
+    assert say(coordinator, again, Fenced(coordinator.members.generation)).messages == [], "once"
+
+
+def test_a_server_that_comes_in_a_change_is_offered_after_it() -> None:
+    """Not all workers may have met it, so it has no keys by the decision alone."""
+    coordinator, again = started(), Process("server", 0, "second")
+    say(coordinator, LAUNCHER, Suspect(S[0]))
+    say(coordinator, again, Hello())
+    resumes = [message for _, message in decide(coordinator, [1, 1, 1]).messages]
+    (resume,) = set(resumes)
+    assert isinstance(resume, Resume) and resume.entries == (Entry(1, again),)
+    assert again in resume.servers and again not in resume.founders
 
 
 def test_a_slot_beyond_the_last_is_refused() -> None:

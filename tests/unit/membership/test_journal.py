@@ -49,7 +49,7 @@ def test_members_follow_from_the_records() -> None:
     members = Members(RECORDS[:7])
     assert (members.workers, members.servers, members.gone) == (set(), {SERVER}, {WORKER})
     assert (members.generation, members.first_round, members.version) == (1, 0, 1)
-    assert members.founders == {WORKER}
+    assert members.founders == {WORKER, SERVER}
 
 
 def test_a_file_gives_back_all_records(tmp_path: Path) -> None:

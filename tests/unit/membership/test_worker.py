@@ -41,7 +41,7 @@ def resume(generation: int, first_round: int, gone: Processes = NOBODY) -> Resum
 
 
 def snapshot(generation: int, round_: int, state: str) -> Snapshot:
-    return Snapshot(generation, round_, Schedule.of_founders(FOUNDERS, frozenset(S), 0), state)
+    return Snapshot(generation, round_, Schedule.of_founders(FOUNDERS, 0), state)
 
 
 def test_a_newcomer_takes_no_state_of_an_older_generation() -> None:

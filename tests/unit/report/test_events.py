@@ -52,8 +52,12 @@ EVENTS: dict[str, tuple[dict[str, Any], str]] = {
         {"iteration": 1912, "entered": [2], "workers": 4},
         "worker 2 has entered; 4 workers go on from iteration 1,912",
     ),
-    "worker_restarted": (
-        {"rank": 2, "restarts": 1},
+    "servers_entered": (
+        {"iteration": 1912, "entered": [0, 1]},
+        "server 0, 1 has entered, and sums from iteration 1,912 on",
+    ),
+    "role_restarted": (
+        {"role": "worker-2", "restarts": 1},
         "worker-2 is started again, restart 1",
     ),
     "leave_refused": (

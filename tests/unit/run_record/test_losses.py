@@ -139,6 +139,17 @@ def test_others_enter_in_the_places_of_lost_workers_and_are_lost_again() -> None
     assert list(map(str, losses.arrivals)) == ["4 of 4 workers from iteration 900: worker 2 entered"]
 
 
+def test_a_server_enters_in_the_place_of_one_that_is_lost() -> None:
+    losses = founded()
+    losses.known(("server", 1), 100.1, "it has exited", "start-0")
+    losses.changed(left(4, servers=2), change_s=0.1)
+    assert losses.lost("server") == {1}
+    losses.servers_entered([1], first_iteration=900)
+    assert losses.lost("server") == frozenset()
+    assert losses.incarnations == {(("server", 1), "start-0")}, "which is lost for ever"
+    assert list(map(str, losses.arrivals)) == ["3 of 3 servers from iteration 900: server 1 entered"]
+
+
 def test_a_worker_enters_in_the_place_of_one_that_left() -> None:
     losses = founded()
     losses.departed(1, 40, 3)

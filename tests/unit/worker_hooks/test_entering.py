@@ -13,9 +13,10 @@ import pytest
 from dynamix_ps.errors import PeerLostError
 from dynamix_ps.membership.messages import Process
 from dynamix_ps.rpc.member import Member
-from tests.rounds_of_threads import RoundWorker
+from server_hooks.membership import ServerMember
+from tests.rounds_of_threads import RoundWorker, SumServer
 from tests.unit.worker_hooks.test_membership import PATIENCE_S, Job, running
-from worker_hooks.handover import Handover
+from worker_hooks.handover import Handover, Planned
 from worker_hooks.membership import WorkerMember
 
 pytestmark = pytest.mark.timeout(60)
@@ -53,10 +54,10 @@ class Newcomer:
     def _take_in(self, rank: int, number: int, gives: bool) -> None:
         member = self.job.members[rank]
         wait_for(lambda: self.process in member.entries().values())
-        planned, generation = member.take_in([self.process])
+        planned = member.take_in([self.process])
         if rank == 0 and gives:
             self.worker.history = list(self.job.workers[0].history)
-            self.member.begin(planned, generation, number)
+            self.member.begin(planned, number)
             self.job.workers.append(self.worker)
             self.job.members.append(self.member)
             self.worker.train(self.job.workers[0].rounds)
@@ -132,8 +133,82 @@ def test_a_state_of_another_decision_is_not_taken(tmp_path: Path) -> None:
         job.train(40)
         wait_for(lambda: newcomer.member.founded)
         with pytest.raises(PeerLostError, match="workers were lost while"):
-            newcomer.member.begin([newcomer.process], 1, 40)
+            newcomer.member.begin(Planned([newcomer.process], [], 1), 40)
         newcomer.member.close()
+
+
+class NewServer:
+    """Another server in the place of one of a job that is lost."""
+
+    def __init__(self, job: Job, slot: int, name: str) -> None:
+        self.job, self.process, self.sums = job, Process("server", slot, name), SumServer()
+        self.member = ServerMember(job.control.access(), self.process, self.sums, job.servers_replaced.put)
+
+    def start(self) -> None:
+        """Workers can connect to it when it is in the place of the other one."""
+        self.job.servers[self.process.slot] = self.sums
+        self.job.server_members.append(self.member)
+        self.member.start()
+
+    def take_in(self, ranks: list[int], number: int) -> None:
+        """Before round `number`, these workers give it keys."""
+
+        def take_in(member: WorkerMember) -> None:
+            wait_for(lambda: self.process in member.entries().values())
+            member.take_in([self.process])
+
+        for rank in ranks:
+            self.job.at[rank, number] = lambda rank=rank: take_in(self.job.members[rank])  # type: ignore[misc]
+
+
+def test_a_server_sums_from_one_round_on_in_the_place_of_a_lost_one(tmp_path: Path) -> None:
+    with running(tmp_path, servers=3) as job:
+        server, late = NewServer(job, 1, "s1b"), Newcomer(job, 2, "w2b")
+        job.at[0, 20] = lambda: job.kill_server(1)
+        job.at[0, 30] = server.start
+        server.take_in([0, 1, 2, 3], 40)
+        job.at[2, 50] = job.workers[2].die
+        job.at[0, 60] = late.hello
+        late.take_in([0, 1, 3], 70)
+        job.train(90)
+        (history,) = histories(job)
+        assert history == (EVERYBODY,) * 50 + (EVERYBODY - {2},) * 20 + (EVERYBODY,) * 20
+        summed = {number for number, _ in server.sums.sums}
+        assert summed == set(range(40, 90)), "a key of every round, and of none before"
+        assert job.replaced.keys() <= {2}, "the others stay"
+
+
+def test_it_may_be_lost_again_and_what_is_said_of_the_one_before_does_not_concern_it(tmp_path: Path) -> None:
+    with running(tmp_path, servers=2) as job:
+        first, second = NewServer(job, 1, "s1b"), NewServer(job, 1, "s1c")
+        launcher = Member(job.control.access(), Process("launcher", 0, "launcher"))
+        launcher.start()
+        job.at[0, 10] = lambda: job.kill_server(1)
+        job.at[0, 20] = first.start
+        first.take_in([0, 1, 2, 3], 30)
+        job.at[1, 35] = lambda: launcher.suspect("server", 1, "s1")
+        job.at[2, 45] = lambda: job.kill_server(1)
+        job.at[0, 55] = second.start
+        second.take_in([0, 1, 2, 3], 65)
+        job.train(80)
+        job.check(80, {})
+        lost = [line["incarnation"] for line in job.control.notes.lines if line["kind"] == "lost"]
+        assert lost == ["s1", "s1b"]
+        assert {number for number, _ in second.sums.sums} == set(range(65, 80))
+        launcher.close()
+
+
+def test_a_worker_votes_for_a_server_when_it_has_met_it(tmp_path: Path) -> None:
+    with running(tmp_path, servers=2) as job:
+        server = NewServer(job, 1, "s1b")
+        server.sums.dead = True  # it does not answer yet
+        job.at[0, 10] = lambda: job.kill_server(1)
+        job.train(20)
+        server.start()
+        wait_for(lambda: server.process in job.members[0]._entries.values())
+        assert job.members[0].entries() == {}
+        server.sums.dead = False
+        wait_for(lambda: server.process in job.members[0].entries().values())
 
 
 def test_what_is_said_of_the_lost_one_does_not_concern_the_one_in_its_place(tmp_path: Path) -> None:
@@ -158,8 +233,9 @@ def test_a_handover_arrives_as_it_was() -> None:
         parameters={"0.weight": "float32 of shape (4, 4)", "0.bias": "float32 of shape (4,)"},
         data=[0.0, 400.0, 0.1 + 0.2],
         lengths=7,
-        planned=[Process("worker", 0, "a", "10.0.0.1:1"), Process("worker", 2, "b")],
-        generation=3,
+        planned=Planned(
+            [Process("worker", 0, "a", "10.0.0.1:1"), Process("worker", 2, "b")], [Process("server", 1, "c")], 3
+        ),
         round=812,
         sums={"numbers": {"a": 0, "b": 1}, "shares": [1 / 3, 2 / 3], "window_bytes": None},
         lag=2,
@@ -176,5 +252,5 @@ def test_a_handover_arrives_as_it_was() -> None:
     out.seek(0)
     found = Handover.read(out)
     assert found == handover
-    assert found.planned[0].address == "10.0.0.1:1", "which does not count in a comparison"
+    assert found.planned.workers[0].address == "10.0.0.1:1", "which does not count in a comparison"
     assert list(found.parameters) == list(handover.parameters), "in order"
