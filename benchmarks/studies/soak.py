@@ -4,12 +4,13 @@
 
 8 workers and 3 servers on real BytePS, all on this machine, train a small model. At random moments something happens to
 a worker: it is killed, is stopped for longer than its lease, leaves by a signal or by `dynamix leave`, or is told to
-come back; 4 workers are there at least. Workers that are lost also come back by themselves. At the end the weights of
+come back; or a server is killed or stopped. No event goes below 4 workers and 2 servers. Who is lost also comes back by
+itself. At the end the weights of
 all workers are the same bit for bit, and those of one process that takes the same steps, to 1e-5; every sample came
 once per epoch; the memory of no process has grown; and no process, shared memory, socket or control group is left
 (benchmarks/studies/soak_job.py).
 
-Every event is a row of soak.csv. `--quick` makes 20 events in a job of 4 workers and 2 servers in about a minute, to
+Every event is a row of soak.csv. `--quick` makes 20 events in a job of 4 workers and 3 servers in about a minute, to
 show that the study works, and keeps them in soak-quick.csv. The exit code is 1 if something is wrong.
 """
 
@@ -70,8 +71,9 @@ def row_of(event: Event) -> dict[str, str]:
         "event": str(event.number),
         "at_s": f"{event.at_s:.2f}",
         "what": event.kind,
-        "worker": str(event.rank),
+        "role": event.role,
         "workers_before": str(event.workers),
+        "servers_before": str(event.servers),
         "iteration": str(event.iteration),
         "effect_s": "" if event.effect_s is None else f"{event.effect_s:.3f}",
         "pause_s": f"{event.pause_s:.3f}",

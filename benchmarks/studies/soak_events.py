@@ -1,8 +1,9 @@
-"""What happens to the workers of the soak: which kinds of events there are, when one can be, and what its effect is."""
+"""What happens to workers and servers of the soak: which kinds of events there are, when one can be, and its effect."""
 
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import signal
 import time
@@ -26,10 +27,11 @@ class Event:
     Attributes:
         number: from 0 on.
         kind: one of KINDS.
-        rank: of the worker to which it happens.
+        slot: number of the worker or server to which it happens.
         pid: of its process; 0: it has none.
         at_s: when, on the monotonic clock.
         workers: that were there before.
+        servers: the same.
         iteration: the newest sum before it; afterwards that in which it shows.
         effect_s: from the event until the first worker has completed this sum; None: it has none yet.
         pause_s: the longest time without a step of a worker that was there before and after.
@@ -37,39 +39,51 @@ class Event:
 
     number: int
     kind: str
-    rank: int
+    slot: int
     pid: int
     at_s: float
     workers: int
+    servers: int
     iteration: int
     effect_s: float | None = None
     pause_s: float = 0.0
 
+    @property
+    def role(self) -> str:
+        """To which it happens, as processes are named."""
+        return f"{KINDS[self.kind].role}-{self.slot}"
+
 
 @dataclass(slots=True)
 class Members:
-    """Who takes part, as the sums tell.
+    """Who takes part, as the sums tell, and the coordinator.
 
     Attributes:
+        run: folder of the run.
+        servers: that sum. One that is lost is none of them from a time on.
         told: what workers have written of every sum, with its time, by rank.
         present: who was in the newest sum.
-        awaited: events that have had no effect yet, by rank.
+        awaited: events that have had no effect yet, by name of the role.
     """
 
     folder: Path
+    run: RunFolder
+    servers: frozenset[int]
     told: dict[int, list[tuple[Sum, float]]] = field(default_factory=dict)
     present: frozenset[int] = frozenset()
-    awaited: dict[int, Event] = field(default_factory=dict)
+    awaited: dict[str, Event] = field(default_factory=dict)
+    _gone_s: dict[int, float] = field(default_factory=dict)  # since when a server sums no more, monotonic
     _newest: int = -1
     _tails: dict[Path, JsonLinesTail] = field(default_factory=dict)
 
-    @property
-    def staying(self) -> frozenset[int]:
-        """Those present that are not about to go."""
-        return self.present - self.awaited.keys()
+    def staying(self, role: str) -> frozenset[int]:
+        """Those workers or servers present that are not about to go."""
+        there = self.present if role == "worker" else self.servers
+        return frozenset(slot for slot in there if f"{role}-{slot}" not in self.awaited)
 
     def look(self) -> None:
         """Take in what is new, and end the wait for events that have had their effect."""
+        self._look_at_servers()
         for file in sorted(self.folder.glob("sums-*.jsonl")):
             rank = int(file.name.split("-")[1])
             for line in self._tails.setdefault(file, JsonLinesTail(file)).read():
@@ -80,18 +94,38 @@ class Members:
                     self._newest, self.present = one.iteration, frozenset(present)
                     self._take_effect(one.iteration, line["at_s"])
 
-    def begin(self, kind: str, rank: int, pid: int, number: int) -> Event:
+    def begin(self, kind: str, slot: int, pid: int, number: int) -> Event:
         """Something happens now."""
-        event = Event(number, kind, rank, pid, time.monotonic(), len(self.present), self._newest)
-        self.awaited[rank] = event
+        there = len(self.present), len(self.servers)
+        event = Event(number, kind, slot, pid, time.monotonic(), *there, self._newest)
+        self.awaited[event.role] = event
         return event
+
+    def _look_at_servers(self) -> None:
+        """A server sums until the others go on without it, and when workers have taken one in."""
+        files = (self.run.journal_file, *sorted(self.run.workers_dir.glob("*.jsonl")))
+        lines = [line for file in files for line in self._tails.setdefault(file, JsonLinesTail(file)).read()]
+        lines = [line for line in lines if line["kind"] in ("members", "servers_entered")]
+        for line in sorted(lines, key=lambda line: float(line["time_s"])):
+            if line["kind"] == "servers_entered":
+                self.servers |= frozenset(line["entered"])
+                continue
+            for slot in self.servers.difference(line["servers"]):
+                self._gone_s[slot] = line["time_s"] - time.time() + time.monotonic()
+            self.servers &= frozenset(line["servers"])
 
     def _take_effect(self, iteration: int, at_s: float) -> None:
         for event in list(self.awaited.values()):
-            if iteration > event.iteration and (event.rank in self.present) == KINDS[event.kind].enters:
+            if iteration > event.iteration and self._shows(event, at_s):
                 event.iteration, event.effect_s = iteration, at_s - event.at_s
                 KINDS[event.kind].after(event)
-                del self.awaited[event.rank]
+                del self.awaited[event.role]
+
+    def _shows(self, event: Event, at_s: float) -> bool:
+        """Whether a sum that is complete at this time shows the event, as the newest one."""
+        if KINDS[event.kind].role == "server":
+            return at_s > self._gone_s.get(event.slot, math.inf) > event.at_s
+        return (event.slot in self.present) == KINDS[event.kind].enters
 
 
 def measure_pauses(events: Iterable[Event], told: Mapping[int, list[tuple[Sum, float]]]) -> None:
@@ -101,7 +135,7 @@ def measure_pauses(events: Iterable[Event], told: Mapping[int, list[tuple[Sum, f
         gaps = (
             after_s - before_s
             for rank, sums in told.items()
-            if rank != event.rank
+            if f"worker-{rank}" != event.role
             for (before, before_s), (after, after_s) in itertools.pairwise(sums)
             if before.iteration + 1 == after.iteration and after_s >= event.at_s and before_s <= end_s
         )
@@ -110,27 +144,30 @@ def measure_pauses(events: Iterable[Event], told: Mapping[int, list[tuple[Sum, f
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What can happen to a worker.
+    """What can happen to a worker or a server.
 
     Attributes:
         what: in words.
         act: makes it happen.
+        role: to which it happens.
         enters: its effect is that the worker is in the sums; otherwise, that it is not.
         after: when it has had its effect.
     """
 
     what: str
     act: Callable[[RunFolder, Event], None]
+    role: str = "worker"
     enters: bool = False
     after: Callable[[Event], None] = lambda event: None
 
-    def can(self, members: Members, rank: int, pid: int, fewest: int) -> bool:
-        """Whether it can happen now to this worker, whose process is `pid`, while `fewest` workers are to be there."""
-        if rank in members.awaited:
+    def can(self, members: Members, slot: int, pid: int, fewest: int) -> bool:
+        """Whether it can happen now to this role, with process `pid`, while `fewest` of its kind are to be there."""
+        if f"{self.role}-{slot}" in members.awaited:
             return False
         if self.enters:
-            return rank not in members.present and not pid
-        return rank in members.present and bool(pid) and len(members.staying) > fewest
+            return slot not in members.present and not pid
+        staying = members.staying(self.role)
+        return slot in staying and bool(pid) and len(staying) > fewest
 
 
 def _send(number: signal.Signals) -> Callable[[RunFolder, Event], None]:
@@ -143,14 +180,18 @@ def _signal(event: Event, number: signal.Signals) -> None:
 
 
 def _ask(what: str) -> Callable[[RunFolder, Event], None]:
-    return lambda run, event: request(run, what, event.rank)
+    return lambda run, event: request(run, what, event.slot)
+
+
+def _go_on(event: Event) -> None:
+    _signal(event, signal.SIGCONT)
 
 
 KINDS = {
     "kill": Kind("`kill -9`", _send(signal.SIGKILL)),
-    "stop": Kind(
-        "stopped for longer than its lease", _send(signal.SIGSTOP), after=lambda event: _signal(event, signal.SIGCONT)
-    ),
+    "stop": Kind("stopped for longer than its lease", _send(signal.SIGSTOP), after=_go_on),
+    "kill-server": Kind("`kill -9` of a server", _send(signal.SIGKILL), "server"),
+    "stop-server": Kind("a server stopped for longer than its lease", _send(signal.SIGSTOP), "server", after=_go_on),
     "notice": Kind("leaves by SIGTERM", _send(signal.SIGTERM)),
     "leave": Kind("leaves by `dynamix leave`", _ask(LEAVE)),
     "join": Kind("comes back by `dynamix join`", _ask(JOIN), enters=True),

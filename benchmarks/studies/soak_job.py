@@ -33,7 +33,8 @@ class Plan:
     """How large the job is, and how much happens to it.
 
     Attributes:
-        fewest: workers that are there at least.
+        fewest: workers that no event goes below.
+        fewest_servers: the same of servers.
         during_s: from the first event to the last one, if each can happen when it is due.
         pause_s: of every worker after each step.
         seed: decides when what happens.
@@ -45,11 +46,16 @@ class Plan:
     fewest: int
     servers: int
     pause_s: float
+    fewest_servers: int = 2
     seed: int = 0
+
+    def roles(self, role: str) -> tuple[int, int]:
+        """How many workers or servers there are, and how few."""
+        return (self.workers, self.fewest) if role == "worker" else (self.servers, self.fewest_servers)
 
 
 FULL = Plan(events=100, during_s=1800.0, workers=8, fewest=4, servers=3, pause_s=0.1)
-QUICK = Plan(events=20, during_s=30.0, workers=4, fewest=2, servers=2, pause_s=0.02)
+QUICK = Plan(events=20, during_s=30.0, workers=4, fewest=2, servers=3, pause_s=0.02)
 
 
 @dataclass(slots=True)
@@ -66,14 +72,17 @@ class Outcome:
 
 
 def config_of(plan: Plan, folder: Path) -> Config:
-    """The cluster file, with which all that is written comes to `folder`."""
+    """The cluster file, with which all that is written comes to `folder`.
+
+    A lost server takes workers with it that lack a sum which only it had. So more may be missing than by the events.
+    """
     out = ("--out", str(folder), "--pause", str(plan.pause_s))
     return Config(
         name="soak",
         run_dir=str(folder / "runs"),
         cluster=Cluster(servers=(Server(),) * plan.servers, workers=(Worker(batch=6),) * plan.workers),
         batch=BatchBounds(min=1, max=64),
-        elastic=Elastic(min_workers=plan.fewest, restarts=1000),
+        elastic=Elastic(min_workers=1, restarts=1000),
         window=20,
         policy=Policy(name="static"),
         metrics=Metrics(network="off", tensorboard=False),
@@ -88,7 +97,7 @@ class SoakJob:
     def __init__(self, plan: Plan, folder: Path) -> None:
         self._plan, self._folder = plan, folder
         self._chance = random.Random(plan.seed)
-        self._members = Members(folder)
+        self._members = Members(folder, RunFolder(folder / "runs" / "latest"), frozenset(range(plan.servers)))
         self._resident: dict[str, list[tuple[float, int]]] = {}
         self._outcome = Outcome()
 
@@ -176,8 +185,10 @@ class SoakJob:
         pids = {name: process.pid for name, process in roles_of(launcher).items()}
         kinds = self._chance.sample(list(KINDS), len(KINDS))
         for kind in kinds:
-            workers = [(rank, pids.get(f"worker-{rank}", 0)) for rank in range(self._plan.workers)]
-            if able := [one for one in workers if KINDS[kind].can(self._members, *one, self._plan.fewest)]:
+            role = KINDS[kind].role
+            count, fewest = self._plan.roles(role)
+            roles = [(slot, pids.get(f"{role}-{slot}", 0)) for slot in range(count)]
+            if able := [one for one in roles if KINDS[kind].can(self._members, *one, fewest)]:
                 event = self._members.begin(kind, *self._chance.choice(able), number=len(self._outcome.events))
                 self._outcome.events.append(event)
                 KINDS[kind].act(self._run, event)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +26,7 @@ from benchmarks.studies.soak_training import (
     wrong_samples,
     wrong_weights,
 )
+from dynamix_ps.run_record.run_folder import RunFolder
 
 HALF = SAMPLES // 2
 
@@ -83,6 +86,10 @@ def test_a_process_that_grows_is_named_and_one_that_begins_late_is_not() -> None
     assert wrong_memory({}) == []
 
 
+def run_in(folder: Path) -> RunFolder:
+    return RunFolder(folder / "runs" / "latest")
+
+
 def tell(folder: Path, rank: int, iteration: int, present: Sequence[int], at_s: float) -> None:
     line = {"kind": "sum", "iteration": iteration, "present": present, "numbers": [], "factor": 1.0, "at_s": at_s}
     with (folder / f"sums-{rank}-0.jsonl").open("a") as out:
@@ -90,17 +97,17 @@ def tell(folder: Path, rank: int, iteration: int, present: Sequence[int], at_s: 
 
 
 def test_an_event_has_its_effect_when_a_sum_shows_it(tmp_path: Path) -> None:
-    members = Members(tmp_path)
+    members = Members(tmp_path, run_in(tmp_path), frozenset())
     for rank in (0, 1, 2):
         tell(tmp_path, rank, 0, [0, 1, 2], 10.0)
     members.look()
     assert members.present == {0, 1, 2}
     event = members.begin("leave", 1, pid=5, number=0)
     event.at_s = 11.0
-    assert members.staying == {0, 2}
+    assert members.staying("worker") == {0, 2}
     tell(tmp_path, 0, 1, [0, 1, 2], 11.5)
     members.look()
-    assert members.awaited == {1: event}
+    assert members.awaited == {"worker-1": event}
     tell(tmp_path, 0, 2, [0, 2], 13.0)
     tell(tmp_path, 2, 1, [0, 1, 2], 13.2)
     members.look()
@@ -115,19 +122,46 @@ def test_an_event_has_its_effect_when_a_sum_shows_it(tmp_path: Path) -> None:
     assert event.pause_s == pytest.approx(3.2), "of worker 2, from 10.0 to 13.2"
 
 
+def test_an_event_of_a_server_has_its_effect_with_the_first_sum_without_it(tmp_path: Path) -> None:
+    run = run_in(tmp_path)
+    run.workers_dir.mkdir(parents=True)
+    run.arbitrator_dir.mkdir()
+    members = Members(tmp_path, run, frozenset({0, 1, 2}))
+    now_s, ahead_s = time.monotonic(), time.time() - time.monotonic()
+    tell(tmp_path, 0, 0, [0, 1], now_s)
+    members.look()
+    event = members.begin("stop-server", 1, pid=0, number=0)
+    event.at_s, event.pid = now_s, os.getpid()  # which goes on
+    tell(tmp_path, 0, 1, [0, 1], now_s + 0.1)
+    members.look()
+    assert members.awaited == {"server-1": event} and members.staying("server") == {0, 2}
+    decided = {"kind": "members", "time_s": now_s + ahead_s + 2.0, "servers": [0, 2]}
+    run.journal_file.write_text(json.dumps(decided) + "\n")
+    tell(tmp_path, 0, 2, [0, 1], now_s + 1.9)
+    members.look()
+    assert members.awaited and members.servers == {0, 2}
+    tell(tmp_path, 0, 3, [0, 1], now_s + 2.5)
+    members.look()
+    assert (event.effect_s, event.iteration, members.awaited) == (pytest.approx(2.5), 3, {})
+    entered = {"kind": "servers_entered", "time_s": now_s + ahead_s + 4.0, "entered": [1]}
+    run.worker_file(0).write_text(json.dumps(entered) + "\n")
+    members.look()
+    assert members.servers == {0, 1, 2}
+
+
 @pytest.mark.parametrize("kind", [name for name in KINDS if name != "join"])
 def test_nobody_goes_where_too_few_would_stay(tmp_path: Path, kind: str) -> None:
-    members = Members(tmp_path, present=frozenset({0, 1, 2}))
+    members = Members(tmp_path, run_in(tmp_path), frozenset({0, 1, 2}), present=frozenset({0, 1, 2}))
     assert KINDS[kind].can(members, 0, pid=5, fewest=2)
     assert not KINDS[kind].can(members, 3, pid=5, fewest=2), "it is not there yet"
     assert not KINDS[kind].can(members, 0, pid=0, fewest=2), "it has no process"
-    members.begin("kill", 1, pid=6, number=0)
+    members.begin("kill-server" if KINDS[kind].role == "server" else "kill", 1, pid=6, number=0)
     assert not KINDS[kind].can(members, 0, pid=5, fewest=2)
     assert not KINDS[kind].can(members, 1, pid=6, fewest=1), "one thing at a time"
 
 
 def test_who_is_gone_may_come_back(tmp_path: Path) -> None:
-    members = Members(tmp_path, present=frozenset({0, 1}))
+    members = Members(tmp_path, run_in(tmp_path), frozenset(), present=frozenset({0, 1}))
     assert [KINDS["join"].can(members, rank, pid, fewest=2) for rank, pid in ((2, 0), (2, 7), (1, 0))] == [
         True,
         False,
@@ -136,15 +170,15 @@ def test_who_is_gone_may_come_back(tmp_path: Path) -> None:
 
 
 def test_rows_and_page_tell_what_happened() -> None:
-    event = Event(0, "kill", 2, pid=7, at_s=5.0, workers=4, iteration=9, effect_s=0.25, pause_s=0.5)
-    assert list(row_of(event).values()) == ["0", "5.00", "kill", "2", "4", "9", "0.250", "0.500"]
+    event = Event(0, "kill", 2, pid=7, at_s=5.0, workers=4, servers=3, iteration=9, effect_s=0.25, pause_s=0.5)
+    assert list(row_of(event).values()) == ["0", "5.00", "kill", "worker-2", "4", "3", "9", "0.250", "0.500"]
     text = page("the call", QUICK, Outcome([event], 100))
-    assert "`the call`: 1 of 20 events, 4 to 4 workers, 2 servers, 100 iterations" in text
+    assert "`the call`: 1 of 20 events, 4 to 4 workers, 3 servers, 100 iterations" in text
     assert "| `kill -9` | 1 | 0.25 s | 0.25 s | 0.50 s | 0.50 s |" in text and "It ended right" in text
     assert "- **wrong**: it broke" in page("the call", QUICK, Outcome([], 0, ["it broke"]))
 
 
 def test_the_job_is_of_the_size_of_the_plan(tmp_path: Path) -> None:
     config = config_of(FULL, tmp_path)
-    assert (len(config.cluster.workers), len(config.cluster.servers), config.elastic.min_workers) == (8, 3, 4)
+    assert (len(config.cluster.workers), len(config.cluster.servers), config.elastic.min_workers) == (8, 3, 1)
     assert (FULL.events, FULL.during_s) == (100, 1800.0)
