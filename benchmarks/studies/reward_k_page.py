@@ -13,6 +13,7 @@ import numpy as np
 from benchmarks.report.page import markdown
 from benchmarks.studies.kept_rows import Row, contest_of
 from benchmarks.studies.study import Report
+from benchmarks.studies.trainings import over_trainings
 from dynamix_ps.report.plots.style import WORKER_COLOURS
 from dynamix_ps.sim.contest.comparison import Array, Estimate, estimate, interquartile_mean
 from dynamix_ps.sim.contest.contest import Contest
@@ -20,6 +21,8 @@ from dynamix_ps.sim.contest.contest import Contest
 BASE, SHIPS = "usual weights, small training", "ppo"
 PAPER_SPACE = "paper's reward and actions"
 WEIGHTS = ("efficiency", "throughput", "change", "balance")
+K_ANEW, K_SHIPS = "k, trained anew", "k, the policy that ships"
+REFERENCES = {**dict.fromkeys((*WEIGHTS, K_ANEW), BASE), K_SHIPS: SHIPS}  # of what is changed by a factor
 ALLOWED = 1.05  # of the time with factor 1
 
 
@@ -53,14 +56,19 @@ class _Times:
                 found.append(row["policy"])
 
     def over(self, variant: str, reference: str, workload: str = "") -> Estimate:
-        """Time over that of the reference, paired by training (where both have some) and by seed."""
+        """Time over that of the reference, paired by training (where both have some) and by seed.
+
+        Low and high are single trainings; of one training, or none, they are a 95 % interval.
+        """
         names = [name for name in self.scenarios if name.startswith(workload)]
         its = self.policies[reference]
         ratios = [
             self._counted_s(policy, names) / self._counted_s(its[place % len(its)], names)
             for place, policy in enumerate(self.policies[variant])
         ]
-        return estimate(interquartile_mean, np.concatenate(ratios, axis=-1), rng=np.random.default_rng(0))
+        if len(ratios) > 1:
+            return over_trainings(ratios)
+        return estimate(interquartile_mean, *ratios, rng=np.random.default_rng(0))
 
     def _counted_s(self, policy: str, scenarios: Sequence[str]) -> Array:
         return np.stack([self._contests[name].counted_s(policy, name) for name in scenarios])
@@ -74,12 +82,12 @@ def figures_of(rows: Sequence[Row]) -> Figures:
         what, cross, factor = variant.rpartition(" x ")
         if cross:
             changed.setdefault(what, {})[float(Fraction(factor))] = variant
-    reference = {what: SHIPS if "ships" in what else BASE for what in changed}
 
     def ratios(workload: str) -> dict[str, dict[float, Estimate]]:
         return {
-            what: {factor: times.over(name, reference[what], workload) for factor, name in sorted(names.items())}
-            for what, names in changed.items()
+            what: {factor: times.over(name, reference, workload) for factor, name in sorted(changed[what].items())}
+            for what, reference in REFERENCES.items()
+            if what in changed
         }
 
     alone = [name for name in times.policies if " x " not in name and name != SHIPS]
@@ -101,14 +109,14 @@ def workloads_of(scenarios: Sequence[str]) -> list[str]:
 
 
 def may_be_off(ratios: Mapping[float, Estimate]) -> tuple[float, float]:
-    """The smallest and largest factor up to which, from 1 outwards, no mean exceeds ALLOWED; 0 does not count."""
+    """The smallest and largest factor up to which, from 1 outwards, `high` is at most ALLOWED; 0 does not count."""
     low = high = 1.0
     for factor in sorted((one for one in ratios if 0 < one < 1), reverse=True):
-        if ratios[factor].value > ALLOWED:
+        if ratios[factor].high > ALLOWED:
             break
         low = factor
     for factor in sorted(one for one in ratios if one > 1):
-        if ratios[factor].value > ALLOWED:
+        if ratios[factor].high > ALLOWED:
             break
         high = factor
     return low, high
@@ -148,8 +156,8 @@ def tables(found: Figures) -> str:
 
 
 def in_words(one: Estimate) -> str:
-    """As in 1.01 [1.00, 1.02]."""
-    return f"{one.value:.2f} [{one.low:.2f}, {one.high:.2f}]"
+    """As in 1.01 (1.00 to 1.02)."""
+    return f"{one.value:.2f} ({one.low:.2f} to {one.high:.2f})"
 
 
 def _range(ratios: Mapping[float, Estimate]) -> str:
@@ -169,6 +177,8 @@ def picture(figure: Any, found: Figures) -> None:
         axes.fill_between(places, low, high, color=colour, alpha=0.15, linewidth=0)
     axes.axhline(ALLOWED, color="#777777", linestyle="--", linewidth=1)
     axes.set_xscale("log", base=2)
+    axes.set_yscale("log", base=2)
+    axes.set_yticks([0.9, 1, 1.2, 1.5, 2, 4, 8], ["0.9", "1", "1.2", "1.5", "2", "4", "8"])
     axes.set_xticks([0.25, 0.5, 1, 2, 4], ["1/4", "1/2", "1", "2", "4"])
     axes.set(xlabel="factor", ylabel="time to target over that with factor 1")
     axes.set_title("How far a weight or k may be off (simulated); dashed: 5 % lost", loc="left", fontsize=10)

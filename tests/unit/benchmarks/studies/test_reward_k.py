@@ -42,9 +42,11 @@ def test_only_trained_cells_have_settings_and_each_has_its_k() -> None:
     cells = reward_k.cells_of(False)
     assert len({cell.key for cell in cells}) == len(cells)
     for cell in cells:
-        assert (cell.settings is None) == (cell.variant in (*reward_k.PLAIN, "ppo") or "ships" in cell.variant)
+        assert (cell.settings is None) == (
+            cell.variant in (*reward_k.PLAIN, "ppo") or reward_k_page.K_SHIPS in cell.variant
+        )
         assert cell.settings is None or cell.settings.window == cell.k
-    assert {cell.k for cell in cells if "ships" in cell.variant} == {5, 10, 40, 80}
+    assert {cell.k for cell in cells if reward_k_page.K_SHIPS in cell.variant} == {5, 10, 40, 80}
 
 
 def test_fixed_sizes_reach_the_target_of_every_workload_where_it_was_set() -> None:
@@ -65,6 +67,11 @@ def of(*values: float) -> dict[float, Estimate]:
 def test_a_weight_may_be_off_until_the_first_factor_that_loses() -> None:
     assert reward_k_page.may_be_off(of(9, 1.0, 1.04, 1.0, 1.0)) == (0.25, 4)
     assert reward_k_page.may_be_off(of(9, 1.0, 1.06, 1.0, 1.2)) == (1, 2)
+
+
+def test_one_training_that_loses_is_enough() -> None:
+    ratios = of(9, 1.0, 1.0, 1.0, 1.0) | {0.5: Estimate(1.0, 0.9, 1.2)}
+    assert reward_k_page.may_be_off(ratios) == (1, 4)
 
 
 def made_rows(variant: str, factors: list[float]) -> list[reward_k_page.Row]:
@@ -91,20 +98,20 @@ def made_rows(variant: str, factors: list[float]) -> list[reward_k_page.Row]:
 
 def test_trainings_are_paired_with_those_of_the_usual_weights() -> None:
     halved = reward_k_page.variant_name("throughput", 0.5)
-    shorter = reward_k_page.variant_name("k, the policy that ships", 0.25)
-    rows = made_rows(reward_k_page.BASE, [1.0, 2.0]) + made_rows(halved, [1.1, 2.2])
-    rows += made_rows("ppo", [1.0]) + made_rows("static", [3.0])
+    shorter = reward_k_page.variant_name(reward_k_page.K_SHIPS, 0.25)
+    rows = made_rows(reward_k_page.BASE, [1.0, 2.0]) + made_rows(halved, [1.1, 2.6])
+    rows += made_rows("ppo", [1.5]) + made_rows("static", [3.0])
     rows += [row | {"policy": shorter} for row in made_rows(shorter, [0.9])]
     found = reward_k_page.figures_of(rows)
     ratio = found.factors["throughput"][0.5]
-    assert (ratio.value, ratio.low, ratio.high) == pytest.approx((1.1, 1.1, 1.1))
-    assert found.factors["k, the policy that ships"][0.25].value == pytest.approx(0.9)
-    assert found.others["static"].value == pytest.approx(3.0)
-    assert found.others[reward_k_page.BASE].value == pytest.approx(1.5)
+    assert (ratio.value, ratio.low, ratio.high) == pytest.approx((1.2, 1.1, 1.3))
+    assert found.factors[reward_k_page.K_SHIPS][0.25].value == pytest.approx(0.6)
+    assert found.others["static"].value == pytest.approx(2.0)
+    assert found.others[reward_k_page.BASE].value == pytest.approx(1.0)
     assert list(found.by_workload) == ["cnn-sgd", "gpt-adamw"]
     text = reward_k_page.tables(found)
-    assert "| throughput |  | 1.10 [1.10, 1.10] | 1 to 1 |" in text
-    assert "| static | 3.00 [3.00, 3.00] | 0 % |" in text
+    assert "| throughput |  | 1.20 (1.10 to 1.30) | 1 to 1 |" in text
+    assert "| static | 2.00 (2.00 to 2.00) | 0 % |" in text
 
 
 @pytest.mark.timeout(120)
