@@ -7,16 +7,23 @@ A shell lets jobs in the background ignore SIGINT and SIGQUIT; the tests, and wh
 Tests that run in a Slurm job or a Ray cluster know nothing of it.
 
 Every process of a test computes with one thread: those of several processes would wait for cores by spinning.
+
+A test that leaves a connection open in the process of the tests fails itself, and not one that counts them later.
 """
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
+import time
+from collections.abc import Iterator
 
+import pytest
 from hypothesis import settings
 
 from dynamix_ps.one_thread import ONE_THREAD
+from tests.left_connections import sockets, tcp_among
 
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.register_profile("search", max_examples=1000, deadline=None)
@@ -30,3 +37,19 @@ for name in [name for name in os.environ if name.startswith("SLURM_") or name ==
 
 for name, threads in ONE_THREAD.items():
     os.environ.setdefault(name, threads)
+
+_CLOSING_S = 10.0  # gRPC closes its connections in threads of its own
+
+
+@pytest.fixture(autouse=True)
+def no_connection_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
+    """What a test has opened, it closes. One that fails may leave what its traceback holds."""
+    before, failed = sockets(), request.session.testsfailed
+    yield
+    if request.session.testsfailed > failed or not sockets() - before:
+        return
+    gc.collect()
+    deadline_s = time.monotonic() + _CLOSING_S
+    while (left := tcp_among(sockets() - before)) and time.monotonic() < deadline_s:
+        time.sleep(0.02)
+    assert not left, f"left open by this test: {left}"
