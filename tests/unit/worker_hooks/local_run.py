@@ -40,7 +40,8 @@ def settings_for(folder: Path | None = None, **changes: Any) -> Settings:
         "resume": None,
         "slowdown": 1.0,
     }
-    return Settings(**(values | changes))
+    values |= changes
+    return Settings(**({"accepted_bounds": values["bounds"] or ()} | values))
 
 
 def make_data() -> torch.utils.data.TensorDataset:
