@@ -41,7 +41,8 @@ def settings_for(folder: Path | None = None, **changes: Any) -> Settings:
         "slowdown": 1.0,
     }
     values |= changes
-    return Settings(**({"accepted_bounds": values["bounds"] or ()} | values))
+    values.setdefault("accepted_bounds", values["bounds"] or ())
+    return Settings(**values)
 
 
 def make_data() -> torch.utils.data.TensorDataset:
