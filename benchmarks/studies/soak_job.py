@@ -161,7 +161,9 @@ class SoakJob:
             now_s = time.monotonic()
             if launcher.poll() is not None:
                 raise TimeoutError("the job has ended before the last event")
-            if now_s > changed_s + max(CHANGE_S, 4 * self._plan.during_s / self._plan.events):
+            if due_s and now_s < due_s[0] and not members.awaited:
+                changed_s = now_s  # nothing is to change yet
+            if now_s > changed_s + CHANGE_S:
                 raise TimeoutError(f"nothing changes; events without effect: {list(members.awaited.values())}")
             awaited = len(members.awaited)
             members.look()

@@ -9,6 +9,7 @@ import tempfile
 import textwrap
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -29,8 +30,11 @@ class Finished:
 
     @property
     def result(self) -> Any:
-        """The JSON document on the last line."""
-        return json.loads(self.output.strip().splitlines()[-1])
+        """The last line that is a JSON document: BytePS may log something after it. Raises LookupError without one."""
+        for line in reversed(self.output.splitlines()):
+            with suppress(json.JSONDecodeError):
+                return json.loads(line)
+        raise LookupError(f"no line is a JSON document:\n{self.output}")
 
 
 class Cluster(BytePSRoles):
@@ -81,7 +85,7 @@ class Cluster(BytePSRoles):
         return Finished(returncode, self.output(role))
 
     def results(self, timeout_s: float) -> list[Any]:
-        """Wait until every role ended by itself with 0 and return each worker's last line as JSON."""
+        """Wait until every role ended by itself with 0 and return each worker's result."""
         deadline = time.monotonic() + timeout_s
         finished = {role: self.wait(role, max(0.1, deadline - time.monotonic())) for role in reversed(self.processes)}
         failed = {role: one.returncode for role, one in finished.items() if one.returncode}
