@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from dynamix_ps.launch.cleanup import processes_of
@@ -44,6 +44,26 @@ def dynamix(*arguments: str, cwd: Path, **changes: str) -> subprocess.Popen[str]
         [sys.executable, "-m", "dynamix_ps.cli.main", *arguments],
         cwd=cwd,
         env=environment(**changes),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    )
+
+
+def launch_by(
+    commands: Mapping[str, Sequence[str]], cwd: Path, file: str, *more: str, on: Sequence[str] = ()
+) -> subprocess.Popen[str]:
+    """`dynamix launch` of a cluster file with hosts, each of which is reached by the command in front of its agent.
+
+    Its standard error and output come in one stream. `more`: a checkpoint to resume from. `on`: the command
+    that enters the host on which it is launched; none: it is outside of all.
+    """
+    return subprocess.Popen(
+        [*on, sys.executable, "-m", "tests.hosts.launcher", file, json.dumps(dict(commands)), *more],
+        cwd=cwd,
+        env=environment(),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -19,7 +19,8 @@ The launcher, while the roles run
   authority       certificates for the hosts, with which their roles encrypt
   run_hosts       all hosts as one: prepares them, starts all roles, hears what happens
   supervise       notices that the run is over, and stops the roles in order
-  restarts        when a lost worker is started again
+  restarts        when a lost worker or server is started again
+  away_hosts      which hosts an elastic job goes on without, and for which it waits
   exit_reports    tells the coordinator of an elastic job which workers have ended, and which are to leave
   verdict         decides whether the run goes on, is complete or has failed
   observe         records and shows the run while it goes on

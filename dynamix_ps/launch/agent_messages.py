@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-PROTOCOL = 2
+PROTOCOL = 3
 MAX_LINE_BYTES = 4 << 20  # a cluster file has at most 1 MB, which JSON may write in four
 MAX_DATA_BYTES = 1 << 20
 _MAX_GREETING_BYTES = 64 << 10
@@ -68,12 +68,13 @@ class Prepare:
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """Start the roles of this host."""
+    """Start the roles of this host, but for those that come later."""
 
     addresses: dict[str, str]  # by name of the host
     port: int
     arbitrator_port: int
     certificates: dict[str, str] = field(default_factory=dict, repr=False)  # fields of Certificates; none: in the clear
+    late: bool = False  # the host has come back to a job that goes on: start none before `StartAgain`
 
 
 @dataclass(frozen=True, slots=True)

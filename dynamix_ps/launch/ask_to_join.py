@@ -29,22 +29,22 @@ def ask_to_join(folder: RunFolder, number: int, role: str = "worker", patience_s
     Raises:
         UsageError: the run takes nobody in, has no such role, or is over, or the role is there.
         DynamixError: the run has ended before.
-        EnvironmentNotReady: the run folder cannot be written.
+        EnvironmentNotReady: the run folder cannot be written, or the host is lost and not back.
         TimedOut: it does not take part within `patience_s`.
     """
     config = load_config(folder.config_file)
     _check(folder, number, role, config)
     answers = [JsonLinesTail(folder.worker_file(other)) for other in range(len(config.cluster.workers))]
-    ends = JsonLinesTail(folder.events_file)
-    for tail in (*answers, ends):
+    events = JsonLinesTail(folder.events_file)
+    for tail in (*answers, events):
         tail.read()
     deadline_s, ask_s = time.monotonic() + patience_s, 0.0
     while True:
         for line in (line for tail in answers for line in tail.read()):
             if words := _answer(line, number, role):
                 return words
-        if any(line["kind"] == "end" for line in ends.read()):
-            raise DynamixError(f"the run ended before {role} {number} took part")
+        for line in events.read():
+            _check_event(line, number, role)
         if (now_s := time.monotonic()) >= ask_s:
             _ask(folder, number, role)
             ask_s = now_s + REPEAT_S
@@ -74,6 +74,14 @@ def _check(folder: RunFolder, number: int, role: str, config: Config) -> None:
         phase = "lost" if number in state.losses.lost("server") else "running"
     if phase not in ("left", "lost", ABSENT):
         raise UsageError(f"{role} {number}: it is there ({phase})")
+
+
+def _check_event(line: Line, number: int, role: str) -> None:
+    """Raises DynamixError for an event after which it cannot take part."""
+    if line["kind"] == "end":
+        raise DynamixError(f"the run ended before {role} {number} took part")
+    if line["kind"] == "host_not_back" and f"{role}-{number}" in line["roles"]:
+        raise EnvironmentNotReady(f"{role} {number}: its host {line['host']} is not back: {line['reason']}")
 
 
 def _answer(line: Line, number: int, role: str) -> str:

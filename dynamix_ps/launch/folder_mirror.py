@@ -126,10 +126,14 @@ def parts_of(path: Path, name: str) -> Iterator[FilePart]:
 
 
 class FolderReceiver:
-    """Writes what comes into a run folder, and nothing outside of its FOLDERS."""
+    """Writes what one sender sends into a run folder, and nothing outside of its FOLDERS.
+
+    A file that grows goes on behind what was there before: of an earlier sender, whose host was lost.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._begins: dict[Path, int] = {}  # sizes of files that grow, before this sender
         self._unfinished: set[Path] = set()
 
     def take(self, part: FilePart) -> None:
@@ -137,7 +141,8 @@ class FolderReceiver:
         target = self._folder / checked_path(part.path)
         target.parent.mkdir(exist_ok=True)
         if part.total_bytes == GROWS:
-            _write(target, part.offset, part.data)
+            begin = self._begins.setdefault(target, target.stat().st_size if target.exists() else 0)
+            _write(target, begin + part.offset, part.data)
             return
         arriving = target.with_name(f".{target.name}.arriving")
         if part.offset == 0:

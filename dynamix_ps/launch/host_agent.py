@@ -9,6 +9,7 @@ import os
 import selectors
 import shutil
 import sys
+import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
@@ -49,6 +50,7 @@ from dynamix_ps.launch.holdings import (
     make_socket_folders,
     new_scratch_path,
     new_shm_prefix,
+    recorded_holdings,
     start_of,
 )
 from dynamix_ps.launch.host_facts import inspected
@@ -63,6 +65,7 @@ from dynamix_ps.metrics.gpu import gpu_models
 from dynamix_ps.run_record.run_folder import RunFolder
 
 _END_GRACE_S = 1.0  # between TERM and KILL for roles that still run when the agent closes
+_EARLIER_AGENT_S = 20.0  # twice what an agent takes that hears nothing any more
 
 
 class _Prepared:
@@ -194,6 +197,7 @@ class HostAgent:
         self._listener.close()
         _enter(message)
         release_stale()
+        _outlast_earlier_agent(message)
         scratch = make_scratch(new_scratch_path(message.run_id), sockets=0)
         self._held.callback(shutil.rmtree, scratch, ignore_errors=True)
         folder = RunFolder(Path(message.run_dir or scratch / "run"))
@@ -257,7 +261,7 @@ class HostAgent:
         )
         for spec in plan_roles(run.config, place, self._environ, sys.executable):
             run.specs[spec.name] = spec
-            if not spec.later:
+            if not (spec.later or message.late):
                 self._start(spec, run)
 
     def _start_again(self, message: StartAgain, run: _Prepared) -> None:
@@ -267,6 +271,19 @@ class HostAgent:
     def _start(self, spec: RoleSpec, run: _Prepared) -> None:
         groups: dict[Any, Path] = dict(zip(run.emulation.ranks, run.emulation.groups, strict=True))
         self._roles.start(self._placement.place(spec), groups.get(spec.rank))
+
+
+def _outlast_earlier_agent(message: Prepare) -> None:
+    """Wait until an agent that this run has lost here has ended its roles: it knows them by run and host alone."""
+    deadline_s = time.monotonic() + _EARLIER_AGENT_S
+    while any((held.run_id, held.host) == (message.run_id, message.host) for held in recorded_holdings()):
+        if time.monotonic() > deadline_s:
+            raise EnvironmentNotReady(
+                f"host {message.host}: an earlier agent of this run has not ended within {_EARLIER_AGENT_S:g} s; see "
+                "its processes, and end them"
+            )
+        time.sleep(0.1)
+        release_stale()
 
 
 def _enter(message: Prepare) -> None:

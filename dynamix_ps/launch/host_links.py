@@ -27,6 +27,11 @@ class HostLinks(dict[str, AgentLink]):
         for name in names:
             self[name] = self._target.connect(name, self._selector, self._deliver)
 
+    def reach_again(self, name: str) -> None:
+        """Begin to reach a host whose agent is gone. Raises EnvironmentNotReady."""
+        self[name].close()
+        self.connect([name])
+
     @property
     def lost(self) -> dict[str, str]:
         """Hosts of which nothing comes any more, with the reason."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -36,6 +37,7 @@ from dynamix_ps.launch.agent_messages import (
     Suspended,
 )
 from dynamix_ps.launch.authority import Authority
+from dynamix_ps.launch.away_hosts import AwayHosts
 from dynamix_ps.launch.folder_mirror import FolderReceiver, parts_of
 from dynamix_ps.launch.host_links import HostLinks
 from dynamix_ps.launch.inspection import HostReport, Inspection
@@ -79,6 +81,7 @@ class RoleState:
         self.exit_code: int | None = None
         self.ended_s: float | None = None  # monotonic
         self.suspended = False
+        self.lost_with = ""  # host
 
     @property
     def running(self) -> bool:
@@ -126,19 +129,25 @@ class RunHosts:
         self._inspection: Inspection | None = None  # while it goes on
         self._ready: dict[str, Ready] = {}
         self._finished: set[str] = set()
-        self._receiver = FolderReceiver(folder.path)
+        self._receivers: dict[str, FolderReceiver] = {}  # by host
         self._news_s = 0.0  # monotonic
         self._refusal: HostRefused | None = None  # the first one
         self._exits: ExitReports | None = None  # of an elastic job
         self._restarts = Restarts(config.elastic.restarts)
         self._requests = Requests(folder)
         self._leaving: set[str] = set()  # hosts that are told to end, whose workers leave
+        self._away = AwayHosts(PREPARE_S)
+        self._speeds: SetSpeeds | None = None  # as told last
         self.problem: str | None = None  # why part of the record is lost
 
     @property
     def lost(self) -> dict[str, str]:
-        """Hosts of which nothing comes any more before they have finished, with the reason."""
-        return {name: reason for name, reason in self._links.lost.items() if name not in self._finished}
+        """Hosts of which nothing comes any more before they have finished, with the reason.
+
+        Not those that the job goes on without.
+        """
+        lost = self._links.lost.items()
+        return {name: reason for name, reason in lost if name not in self._finished and name not in self._away}
 
     @property
     def emulation(self) -> str:
@@ -199,9 +208,10 @@ class RunHosts:
         if self._config.elastic.min_workers is not None:
             self._exits = self._exit_reports(host_port(home.address, home.arbitrator_port))
         addresses = {name: ready.address for name, ready in self._ready.items()}
+        self._begun = Begin(addresses, home.port, home.arbitrator_port)
         certificates = {name: self._certificates_for(address) for name, address in addresses.items()}
         for name, link in self._links.items():
-            link.send(Begin(addresses, home.port, home.arbitrator_port, certificates[name]))
+            link.send(dataclasses.replace(self._begun, certificates=certificates[name]))
         self.check()
 
     def _exit_reports(self, arbitrator: str) -> ExitReports:
@@ -219,14 +229,75 @@ class RunHosts:
 
     def restart(self) -> None:
         """Start lost workers and servers again that are due. To be called as long as the job goes on."""
-        for name, starts in self._restarts.due(time.monotonic()).items():
-            state, link = self.roles[name], self._links[self.roles[name].role.host]
-            if link.lost or state.role.host in self._leaving:
-                continue
-            self.roles[name] = again = RoleState(state.role, RoleLog(state.log.path))
-            again.starts = starts
-            self._tell("role_restarted", role=name, restarts=starts)
-            link.send(StartAgain(name, starts))
+        now_s = time.monotonic()
+        for name, starts in self._restarts.due(now_s).items():
+            host = self.roles[name].role.host
+            if host in self._away or self._links[host].lost:
+                if self._away.wait_for(host, name, starts, now_s):
+                    self._reach_again(host)
+            elif host not in self._leaving:
+                self._start_again(name, starts)
+        for host in self._away.awaited:
+            if host in self._ready:
+                self._welcome(host)
+            elif reason := self._links[host].lost:
+                self._give_up(host, reason)
+            elif self._away.is_late(host, now_s):
+                self._give_up(host, f"not ready within {PREPARE_S:g} s; see its load and its disk")
+
+    def _start_again(self, name: str, starts: int) -> None:
+        state = self.roles[name]
+        self.roles[name] = again = RoleState(state.role, RoleLog(state.log.path))
+        again.starts = starts
+        self._tell("role_restarted", role=name, restarts=starts)
+        self._links[state.role.host].send(StartAgain(name, starts))
+
+    def go_on_without(self, host: str) -> None:
+        """A host is lost, and the job goes on: all that ran there has ended."""
+        self._away.add(host)
+        link = self._links[host]
+        link.leave()
+        there = [state for state in self.roles.values() if state.role.host == host and not state.absent]
+        lost = [state for state in there if state.exit_code is None]
+        self._tell("host_lost", host=host, reason=link.lost, roles=[state.role.name for state in lost])
+        for state in lost:
+            state.lost_with = host
+            state.log.write(b"", final=True)
+            self._end(state, Ended(state.role.name, -signal.SIGKILL, 0.0))
+
+    def _reach_again(self, host: str) -> None:
+        """Have another agent started on a host whose one is gone."""
+        self._leaving.discard(host)
+        self._finished.discard(host)
+        self._ready.pop(host, None)
+        if (receiver := self._receivers.pop(host, None)) is not None:
+            receiver.close()
+        try:
+            self._links.reach_again(host)
+        except DynamixError as error:
+            self._give_up(host, str(error))
+            return
+        link = self._links[host]
+        link.send(self._preparation(host, link.shares_run_folder, self._run_id, self._token, resume=None))
+
+    def _welcome(self, host: str) -> None:
+        """A host is back and ready: start there what is due."""
+        link, address = self._links[host], self._ready[host].address
+        addresses = {**self._begun.addresses, host: address}
+        self._begun = dataclasses.replace(self._begun, addresses=addresses)
+        link.send(dataclasses.replace(self._begun, certificates=self._certificates_for(address), late=True))
+        if self._speeds is not None:
+            link.send(self._speeds)
+        for name, starts in self._away.back(host).items():
+            self._start_again(name, starts)
+
+    def _give_up(self, host: str, reason: str) -> None:
+        """A host is not back. It is reached again when one of its roles is due again."""
+        self._links[host].leave()
+        roles = self._away.give_up(host)
+        self._tell("host_not_back", host=host, reason=reason, roles=roles)
+        for name in roles:
+            self._restarts.ended(name, time.monotonic())
 
     def engage(self) -> None:
         """All workers train: emulate their speeds from now on. Raises DynamixError if a host refuses."""
@@ -234,8 +305,10 @@ class RunHosts:
 
     def change(self, speeds: Sequence[float]) -> None:
         """Emulate other speeds, one per worker; none: those of the cluster file. Raises DynamixError on refusal."""
-        for link in self._links.values():
-            link.send(SetSpeeds(tuple(speeds)))
+        self._speeds = SetSpeeds(tuple(speeds))
+        for name, link in self._links.items():
+            if name not in self._away:
+                link.send(self._speeds)
         self.check()
 
     def signal(self, names: Iterable[str], number: int) -> None:
@@ -253,8 +326,9 @@ class RunHosts:
         for asked in self._requests.read():
             if asked.kind == JOIN:
                 state = self.roles.get(asked.name)
-                if state is not None and (state.absent or state.exit_code is not None):
-                    self._restarts.at_once(state.role.name)
+                is_gone = state is not None and (state.absent or state.exit_code is not None)
+                if is_gone and not self._away.waits_for(asked.name):
+                    self._restarts.at_once(asked.name)
             elif asked.role == "worker":
                 self._exits.ask_to_leave(asked.number)
 
@@ -294,7 +368,8 @@ class RunHosts:
             self._exits.close()
         for state in self.roles.values():
             state.log.write(b"", final=True)
-        self._receiver.close()
+        for receiver in self._receivers.values():
+            receiver.close()
 
     def _preparation(self, name: str, shared: bool, run_id: str, token: str, resume: Path | None) -> Prepare:
         came = _arriving(resume) if resume is not None and not shared else ""
@@ -341,9 +416,7 @@ class RunHosts:
         elif isinstance(message, Started):
             self._state(host, message.role).started = True
         elif isinstance(message, Ended):
-            state = self._state(host, message.role)
-            state.exit_code, state.ended_s = message.exit_code, time.monotonic() - message.ago_s
-            self._tell_exit(state.role, message)
+            self._end(self._state(host, message.role), message)
             if host in self._leaving and not any(one.running for one in self.roles.values() if one.role.host == host):
                 self._links[host].send(Finish())
         elif isinstance(message, Suspended):
@@ -357,8 +430,17 @@ class RunHosts:
         elif isinstance(message, Finished):
             self._finished.add(host)
         elif isinstance(message, Refused):
-            reason = message.reason if len(self.names) == 1 else f"host {host}: {message.reason}"
-            self._refusal = self._refusal or HostRefused(message.exit_code, reason)
+            self._refused(host, message)
+
+    def _refused(self, host: str, message: Refused) -> None:
+        if host in self._away.awaited:
+            return self._give_up(host, message.reason)
+        reason = message.reason if len(self.names) == 1 else f"host {host}: {message.reason}"
+        self._refusal = self._refusal or HostRefused(message.exit_code, reason)
+
+    def _end(self, state: RoleState, message: Ended) -> None:
+        state.exit_code, state.ended_s = message.exit_code, time.monotonic() - message.ago_s
+        self._tell_exit(state.role, message)
 
     def _tell_exit(self, role: JobRole, message: Ended) -> None:
         """Of an elastic job, whose coordinator decides on who goes on."""
@@ -381,7 +463,9 @@ class RunHosts:
 
     def _take(self, host: str, part: FilePart) -> None:
         try:
-            self._receiver.take(part)
+            if host not in self._receivers:
+                self._receivers[host] = FolderReceiver(self._folder.path)
+            self._receivers[host].take(part)
         except (OSError, ValueError) as error:
             self.problem = self.problem or f"files of host {host}: {error}; part of the record is lost"
 

@@ -13,6 +13,7 @@ from dynamix_ps.launch.verdict import (
     Limits,
     Progress,
     RoleStatus,
+    goes_on_without,
     how_it_ended,
     interrupted,
     judge,
@@ -93,12 +94,26 @@ class Supervisor:
             self._show("launcher", f"{self._interrupts.first}: stopping in order; a second one kills")
             return interrupted(self._interrupts.first)
         progress = self._progress = self._observe()
-        if self._hosts.lost:
-            on = {name: [s.role.name for s in self._states() if s.role.host == name] for name in self._hosts.lost}
-            return lost_hosts(self._hosts.lost, on)
+        if ending := self._without_lost_hosts():
+            return ending
         roles = [self._status(state) for state in self._states()]
         self._end_left_behind(left_behind(roles, progress))
         return judge(roles, progress, self._elapsed(), self._limits)
+
+    def _without_lost_hosts(self) -> Ending | None:
+        """Let the job go on without hosts that are lost. How it ends, if it needs one of them."""
+        lost = self._hosts.lost
+        on = {name: [state.role for state in self._states() if state.role.host == name] for name in lost}
+        needed = {
+            name: why
+            for name, why in lost.items()
+            if not goes_on_without([role.role for role in on[name]], self._progress, self._limits)
+        }
+        if needed:
+            return lost_hosts(needed, {name: [role.name for role in on[name]] for name in needed})
+        for name in lost:
+            self._hosts.go_on_without(name)
+        return None
 
     def _end_left_behind(self, names: Sequence[str]) -> None:
         """Kill these, if they do not end by themselves soon."""
@@ -127,6 +142,7 @@ class Supervisor:
             state.suspended,
             late=state.starts > 0,
             incarnation=state.incarnation,
+            lost_with=state.lost_with,
         )
 
     def _elapsed(self) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from dynamix_ps.config.schema import Timeouts
@@ -44,6 +44,7 @@ class RoleStatus:
     stopped: bool = False  # by SIGSTOP or a debugger
     late: bool = False  # a worker that was started while the others train
     incarnation: str = ""  # as the coordinator of an elastic job names this process
+    lost_with: str = ""  # host that was lost with it
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,14 @@ def lost_hosts(lost: Mapping[str, str], roles: Mapping[str, Sequence[str]]) -> E
     """The job cannot go on without these hosts. `lost`: reasons by host; `roles`: what ran there."""
     said = "; ".join(f"host {name} is lost: {why} (it ran {_names(roles[name])})" for name, why in lost.items())
     return Ending(JobFailed.exit_code, said)
+
+
+def goes_on_without(kinds: Collection[str], progress: Progress, limits: Limits) -> bool:
+    """Whether a job can go on without a host that has roles of these kinds.
+
+    Whether enough of them are left is for `judge`, as where they are lost one by one.
+    """
+    return limits.min_workers is not None and progress.founded and {"worker", "server"}.issuperset(kinds)
 
 
 def judge(roles: Sequence[RoleStatus], progress: Progress, now_s: float, limits: Limits) -> Ending | None:
@@ -168,7 +177,8 @@ def _crashed(roles: Sequence[RoleStatus], progress: Progress, now_s: float, limi
 def _cause(role: RoleStatus, progress: Progress) -> str:
     """How, when and why a role has ended."""
     told = progress.errors.get(role.rank) if role.rank is not None else None
-    return f"{role.name} {how_it_ended(role.exit_code)}{_when(role, progress)}" + (f": {told}" if told else "")
+    how = f"was lost with host {role.lost_with}" if role.lost_with else how_it_ended(role.exit_code)
+    return f"{role.name} {how}{_when(role, progress)}" + (f": {told}" if told else "")
 
 
 def _completed(

@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from benchmarks.testbed import Bed, Link
-from tests.launching import command_line, environment
+from tests.launching import command_line, launch_by
 
 HOSTS = ("a", "b")
 
@@ -47,17 +45,8 @@ class TwoHosts:
             f"cluster: {{hosts: {{{hosts}}}, workers: [{{}}, {{}}]}}\n"
             f"command: [python, {json.dumps(str(file))}]\n{extra}"
         )
-        prefixes = json.dumps({name: bed.inside(name) for name in HOSTS})
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.hosts.launcher", str(cluster), prefixes, *([str(resume)] if resume else [])],
-            cwd=folder,
-            env=environment(),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-        )
+        commands = {name: bed.inside(name) for name in HOSTS}
+        self.process = launch_by(commands, folder, str(cluster), *([str(resume)] if resume else []))
 
     @property
     def run_folder(self) -> Path:

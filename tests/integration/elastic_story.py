@@ -10,14 +10,16 @@ writes down which samples were in every sum, with which factor on the rate. At t
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from tests.integration.replay import replayed
-from tests.launching import dynamix
+from tests.launching import dynamix, launch_by
 
 SAMPLES, WORKERS = 400, 4
 PLAIN = f"""\
@@ -29,10 +31,6 @@ model = torch.nn.Sequential(torch.nn.Linear(20, 64), torch.nn.ReLU(), torch.nn.L
 optimizers = [torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)]
 def before(iteration): ...
 """
-# For long trainings: a ReLU turns a difference in the last digit of float32 into one of 1e-3 in some thousand steps.
-DOUBLE = PLAIN.replace("20), torch", "20).double(), torch").replace(
-    "torch.nn.Linear(64, 4))", "torch.nn.Linear(64, 4)).double()"
-)
 # kill_server(number, with_signal) for a script.
 KILL_SERVER = """\
 import glob, os, signal
@@ -48,6 +46,7 @@ def kill_server(number, with_signal=signal.SIGKILL):
 """
 _TRAIN = """
 import json, os, pathlib, signal, time
+import numpy
 import dynamix_ps.torch as dynamix
 def attached(): ...
 def stepped(present): ...
@@ -86,7 +85,7 @@ def score(inputs, targets):
 found = run.evaluate(data, score)["loss"]
 whole = score(*data.tensors)["loss"] / len(data)
 assert abs(found - whole) < 1e-4, f"{found} by all, {whole} by one"
-torch.save([p.detach() for p in model.parameters()], f"weights-{run.rank}.pt")
+numpy.savez(f"weights-{run.rank}.npz", *[p.detach().numpy() for p in model.parameters()])
 run.close()
 """
 
@@ -96,7 +95,9 @@ class Story:
     """One job in `folder`, which begins with so many `workers`.
 
     It trains so many `iterations`, or so many `epochs`, or one epoch more until `enough()`. `elastic` are further keys
-    of this section of the cluster file, `keys` further lines.
+    of this section of the cluster file, `keys` further lines. `hosts`: what the cluster file says of each, and the
+    command that enters it; none: one host. `on`: the command that enters the one on which it is launched. `servers`:
+    how many, or their list. `script`: trains in place of torch what `model` tells, and writes the same files.
     """
 
     folder: Path
@@ -108,23 +109,32 @@ class Story:
     epochs: int | None = None
     elastic: str = ""
     keys: str = ""
-    servers: int = 2
+    servers: int | str = 2
     workers: int = WORKERS
     comm: str = "byteps"
+    hosts: Mapping[str, tuple[str, Sequence[str]]] = field(default_factory=dict)
+    on: Sequence[str] = ()
+    script: str = ""
 
     def launch(self) -> Any:
         """Start it: a process with its output in one stream."""
         workers = ", ".join(["{batch: 6}"] * self.workers)
+        hosts = f"hosts: {{{', '.join(f'{name}: {said}' for name, (said, _) in self.hosts.items())}}}, " * bool(
+            self.hosts
+        )
         servers = f"wire: {self.wire}, servers: {self.servers}, " if self.comm == "byteps" else ""
         (self.folder / "cluster.yaml").write_text(
-            f"name: t\nrun_dir: runs\ncomm: {self.comm}\ncluster: {{{servers}workers: [{workers}]}}\n"
+            f"name: t\nrun_dir: runs\ncomm: {self.comm}\ncluster: {{{hosts}{servers}workers: [{workers}]}}\n"
             f"batch: {{min: 2, max: 64}}\nwindow: 5\nlr_rule: linear\n"
             f"elastic: {{min_workers: {self.min_workers}{self.elastic}}}\n"
-            f"metrics: {{network: 'off', tensorboard: false}}\n{self.keys}"
+            f"metrics: {{network: 'off', tensorboard: false}}\ncommand: [python, train.py]\n{self.keys}"
         )
-        train = _TRAIN.replace("FAULT", self.fault).replace("LENGTH", self._length())
-        (self.folder / "train.py").write_text(self.model + train)
-        return dynamix("launch", "-c", "cluster.yaml", "--", "python", "train.py", cwd=self.folder)
+        train = (self.script or self.model + _TRAIN).replace("FAULT", self.fault).replace("LENGTH", self._length())
+        (self.folder / "train.py").write_text(train)
+        if self.hosts:
+            commands = {name: command for name, (_, command) in self.hosts.items()}
+            return launch_by(commands, self.folder, "cluster.yaml", on=self.on)
+        return dynamix("launch", "-c", "cluster.yaml", cwd=self.folder)
 
     def _length(self) -> str:
         if self.iterations is not None:
@@ -141,18 +151,20 @@ class Story:
 
     def weights(self, rank: int) -> list[torch.Tensor]:
         """The last ones of a worker."""
-        found: list[torch.Tensor] = torch.load(self.folder / f"weights-{rank}.pt")
-        return found
+        return [torch.from_numpy(array) for array in np.load(self.folder / f"weights-{rank}.npz").values()]
 
-    def check(self, ranks: list[int], rtol: float = 1e-5) -> None:
-        """These workers have ended with the same weights: those of one process with the same samples and rates."""
+    def check(self, ranks: list[int], rtol: float = 1e-5, sums: list[dict[str, Any]] | None = None) -> None:
+        """These workers have ended with the same weights: those of one process with the same samples and rates.
+
+        `sums`: all of the job, where the first of `ranks` has not seen all.
+        """
         first, *others = map(self.weights, ranks)
         assert all(all(map(torch.equal, first, other)) for other in others), "bit for bit"
-        for found, expected in zip(first, replayed(self.model, self.sums(ranks[0])), strict=True):
+        for found, expected in zip(first, replayed(self.model, sums or self.sums(ranks[0])), strict=True):
             assert torch.allclose(found, expected, rtol=rtol, atol=rtol / 10), (found - expected).abs().max()
 
-    def check_epochs(self, rank: int) -> None:
-        """The sums of this worker have every sample once per epoch."""
-        order = [number for one in self.sums(rank) for number in one["numbers"]]
+    def check_epochs(self, rank: int, sums: list[dict[str, Any]] | None = None) -> None:
+        """The sums of this worker, or all of the job, have every sample once per epoch."""
+        order = [number for one in sums or self.sums(rank) for number in one["numbers"]]
         epochs = [sorted(order[begin : begin + SAMPLES]) for begin in range(0, len(order), SAMPLES)]
         assert epochs == [list(range(SAMPLES))] * (self.epochs or len(epochs))

@@ -26,6 +26,7 @@ from dynamix_ps.launch.agent_messages import (
     Ready,
     Refused,
     Signal,
+    StartAgain,
     Started,
     Suspended,
 )
@@ -113,6 +114,30 @@ def test_one_run_from_prepare_to_finished(new_rig: Callable[[str], Rig]) -> None
     assert rig.got[-1] == Finished()
     wait_for(lambda: not reapers_of(RUN_ID), "the reaper")
     assert_nothing_left(RUN_ID)
+
+
+def test_a_host_that_comes_back_starts_nobody_before_it_is_told(new_rig: Callable[[str], Rig]) -> None:
+    rig = prepared(new_rig("import os; print('start', os.environ['DYNAMIX_STARTS'])"))
+    rig.agent.receive(Begin({}, 20001, 20002, late=True))
+    rig.agent.tick()
+    assert not rig.all(Started)
+    rig.agent.receive(StartAgain("worker-1", 2))
+    rig.until(lambda: rig.all(Ended), "the end of the role")
+    assert b"".join(one.data for one in rig.got if isinstance(one, Output)) == b"start 2\n"
+
+
+def test_an_agent_waits_for_the_end_of_an_earlier_one_of_its_run(
+    new_rig: Callable[[str], Rig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever ends what it has started knows it by run and host."""
+    monkeypatch.setattr("dynamix_ps.launch.host_agent._EARLIER_AGENT_S", 0.3)
+    earlier = prepared(new_rig(TRAINS))
+    later = new_rig(TRAINS)
+    later.prepare()
+    (refused,) = later.all(Refused)
+    assert isinstance(refused, Refused) and "host b: an earlier agent of this run has not ended" in refused.reason
+    earlier.agent.close()
+    prepared(new_rig(TRAINS))
 
 
 def test_roles_find_the_certificates_of_their_host_until_the_end(new_rig: Callable[[str], Rig]) -> None:

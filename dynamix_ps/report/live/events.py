@@ -19,6 +19,8 @@ NOTABLE = frozenset(
         "lost",
         "short",
         "host_leaves",
+        "host_lost",
+        "host_not_back",
         "worker_left",
         "workers_entered",
         "servers_entered",
@@ -116,6 +118,10 @@ _WORDS: dict[str, Callable[[Line], str]] = {
     "host_leaves": lambda event: (
         f"host {event['host']} is told to end ({event['signal']}), so its workers shall leave: {_plain(event['ranks'])}"
     ),
+    "host_lost": lambda event: (
+        f"host {event['host']} is lost: {event['reason']}; the others go on without {', '.join(event['roles'])}"
+    ),
+    "host_not_back": lambda event: f"host {event['host']} is not back, so nothing starts there: {event['reason']}",
     "worker_left": lambda event: (
         f"worker-{event['rank']} has left; {event['workers']} workers go on from iteration {event['iteration']:,}"
     ),

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from dynamix_ps.errors import DynamixError, TimedOut, UsageError
+from dynamix_ps.errors import DynamixError, EnvironmentNotReady, TimedOut, UsageError
 from dynamix_ps.launch.ask_to_join import ask_to_join
 from dynamix_ps.launch.ask_to_leave import ask_to_leave
 from dynamix_ps.report.summary import read_told, state_of
@@ -103,6 +103,21 @@ def test_the_run_may_end_before(folder: RunFolder) -> None:  # noqa: F811
 
     threading.Thread(target=end, daemon=True).start()
     with pytest.raises(DynamixError, match="the run ended before worker 2 took part"):
+        ask_to_join(folder, 2)
+
+
+def test_its_host_may_not_be_back(folder: RunFolder) -> None:  # noqa: F811
+    append(folder.worker_file(2), LEFT)
+    requests = Requests(folder)
+    away = {"kind": "host_not_back", "time_s": START_S + 9.0, "source": "launcher", "host": "c", "reason": "timed out"}
+
+    def tell() -> None:
+        while not requests.read():
+            time.sleep(0.01)
+        append(folder.events_file, {**away, "roles": ["worker-12"]}, {**away, "roles": ["worker-1", "worker-2"]})
+
+    threading.Thread(target=tell, daemon=True).start()
+    with pytest.raises(EnvironmentNotReady, match="worker 2: its host c is not back: timed out"):
         ask_to_join(folder, 2)
 
 

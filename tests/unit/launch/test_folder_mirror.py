@@ -10,6 +10,7 @@ import pytest
 from dynamix_ps.launch.agent_messages import MAX_DATA_BYTES, FilePart
 from dynamix_ps.launch.folder_mirror import GROWS, FolderReceiver, FolderSender, parts_of
 from dynamix_ps.run_record.iteration_mark import IterationMark
+from dynamix_ps.run_record.json_lines import JsonLinesTail
 from dynamix_ps.run_record.run_folder import RunFolder
 
 
@@ -52,6 +53,22 @@ def test_a_file_that_grows_is_sent_once_piece_by_piece(pair: Pair) -> None:
         out.write(b'nd": "b"}\n')
         assert [part.data for part in pair.news()] == [b'nd": "b"}\n']
     assert pair.here.worker_file(1).read_bytes() == pair.there.worker_file(1).read_bytes()
+
+
+def test_another_sender_goes_on_behind_what_the_one_before_it_has_sent(pair: Pair, tmp_path: Path) -> None:
+    pair.there.worker_file(1).write_bytes(b'{"kind": "a"}\n{"ki')
+    pair.news()
+    again = RunFolder(tmp_path / "again")
+    again.make()
+    receiver = FolderReceiver(pair.here.path)
+    sender = FolderSender(again.path, receiver.take, lambda: True)
+    for line in (b'{"kind": "b"}\n', b'{"kind": "c"}\n'):
+        with again.worker_file(1).open("ab") as out:
+            out.write(line)
+        sender.send_news()
+    whole = b'{"kind": "a"}\n{"ki{"kind": "b"}\n{"kind": "c"}\n'
+    assert pair.here.worker_file(1).read_bytes() == whole
+    assert [line["kind"] for line in JsonLinesTail(pair.here.worker_file(1)).read()] == ["a", "b", "c"]
 
 
 def test_the_mark_of_an_iteration_follows_though_its_size_stays(pair: Pair) -> None:

@@ -233,8 +233,10 @@ class Coordinator:
 
     def __init__(self) -> None:
         self.asked: list[int] = []
+        self.told: list[str] = []
 
-    def ended(self, role: JobRole, exit_code: int, starts: int) -> None: ...
+    def ended(self, role: JobRole, exit_code: int, incarnation: str) -> None:
+        self.told.append(f"{role.name} {incarnation}")
 
     def ask_to_leave(self, rank: int) -> None:
         self.asked.append(rank)
@@ -374,6 +376,96 @@ def test_a_host_that_has_left_starts_nothing(tmp_path: Path, monkeypatch: pytest
     rig.hosts.pass_requests_on()
     rig.hosts.restart()
     assert isinstance(agent.sent[-1], Finish)
+
+
+def lose(rig: Rig, host: str) -> None:
+    rig.agents[host].lost = "timed out"
+    assert rig.hosts.lost == {host: "timed out"}
+    rig.hosts.go_on_without(host)
+    assert not rig.hosts.lost
+
+
+def test_what_ran_on_a_lost_host_is_lost_and_the_job_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig, coordinator = elastic(tmp_path, monkeypatch)
+    rig.agents["c"].say(Output("worker-2", False, b"last wor"))
+    lose(rig, "c")
+    state = rig.hosts.roles["worker-2"]
+    assert (state.exit_code, state.lost_with) == (-9, "c") and coordinator.told == ["worker-2 start-0"]
+    assert ("host_lost", {"host": "c", "reason": "timed out", "roles": ["worker-2"]}) in rig.events
+    sent = len(rig.agents["c"].sent)
+    rig.hosts.change((0.5, 1.0, 1.0))
+    assert len(rig.agents["c"].sent) == sent and rig.agents["b"].sent[-1] == SetSpeeds((0.5, 1.0, 1.0))
+    rig.hosts.finish()
+    assert rig.hosts.unconfirmed == ["c"]
+
+
+def test_a_lost_host_is_reached_again_and_starts_what_is_due(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dynamix_ps.launch.restarts.FIRST_WAIT_S", 0.0)
+    rig, coordinator = elastic(tmp_path, monkeypatch, restarts=1)
+    rig.hosts.change((0.5, 1.0, 1.0))
+    rig.agents["c"].say(FilePart("workers/worker-2.jsonl", 0, -1, b'{"kind": "a"}\n'))
+    before = rig.agents["c"]
+    lose(rig, "c")
+    rig.answers["c"] = []
+    rig.hosts.restart()
+    agent = rig.agents["c"]
+    assert agent is not before
+    (prepare,) = agent.sent
+    assert isinstance(prepare, Prepare) and (prepare.host, prepare.run_id) == ("c", "0badcafe")
+    request(rig.folder, JOIN, 2)
+    rig.hosts.pass_requests_on()
+    rig.hosts.restart()
+    assert agent.sent == [prepare], "it is not ready yet"
+    agent.say(Ready("10.0.0.9", 0, 0, "none"))
+    rig.hosts.restart()
+    begin = Begin({"a": "10.0.0.1", "b": "10.0.0.2", "c": "10.0.0.9"}, 5, 6, late=True)
+    assert agent.sent[1:] == [begin, SetSpeeds((0.5, 1.0, 1.0)), StartAgain("worker-2", 1)]
+    agent.say(Started("worker-2"))
+    agent.say(FilePart("workers/worker-2.jsonl", 0, -1, b'{"kind": "b"}\n'))
+    assert rig.folder.worker_file(2).read_bytes() == b'{"kind": "a"}\n{"kind": "b"}\n'
+    assert rig.hosts.roles["worker-2"].running
+    lose(rig, "c")
+    assert coordinator.told == ["worker-2 start-0", "worker-2 start-1"]
+
+
+def test_a_host_that_is_not_back_is_told_and_reached_again_when_a_role_is_due(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dynamix_ps.launch.restarts.FIRST_WAIT_S", 0.0)
+    rig, _ = elastic(tmp_path, monkeypatch, restarts=2)
+    lose(rig, "c")
+    rig.answers["c"] = [Refused(3, "no cgroup")]
+    rig.hosts.restart()
+    told = {"host": "c", "reason": "no cgroup", "roles": ["worker-2"]}
+    assert rig.events[-1] == ("host_not_back", told)
+    rig.hosts.check()
+    assert not rig.hosts.lost
+    rig.answers["c"] = []
+    rig.hosts.restart()
+    rig.agents["c"].lost = "timed out"
+    rig.hosts.restart()
+    assert rig.events[-1] == ("host_not_back", {**told, "reason": "timed out"})
+    reached = rig.agents["c"]
+    rig.hosts.restart()
+    assert rig.agents["c"] is reached, "not more often"
+    request(rig.folder, JOIN, 2)
+    rig.answers["c"] = [Ready("10.0.0.3", 0, 0, "none")]
+    rig.hosts.pass_requests_on()
+    rig.hosts.restart()
+    assert rig.agents["c"].sent[-1] == StartAgain("worker-2", 3)
+
+
+def test_a_host_that_has_left_is_reached_again_when_a_user_wants_its_worker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig, _ = elastic(tmp_path, monkeypatch)
+    rig.agents["c"].say(Notice("SIGTERM"))
+    rig.agents["c"].say(Ended("worker-2", 0, 0.0))
+    rig.agents["c"].lost = "its agent ended with exit code 0"
+    request(rig.folder, JOIN, 2)
+    rig.hosts.pass_requests_on()
+    rig.hosts.restart()
+    assert rig.agents["c"].sent[-1] == StartAgain("worker-2", 1) and not rig.hosts.lost
 
 
 def test_a_worker_that_comes_later_is_started_when_a_user_wants_it(

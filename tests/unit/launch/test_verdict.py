@@ -7,7 +7,16 @@ from dataclasses import replace
 import pytest
 
 from dynamix_ps.config.schema import Timeouts
-from dynamix_ps.launch.verdict import Limits, Progress, RoleStatus, how_it_ended, judge, left_behind, lost_hosts
+from dynamix_ps.launch.verdict import (
+    Limits,
+    Progress,
+    RoleStatus,
+    goes_on_without,
+    how_it_ended,
+    judge,
+    left_behind,
+    lost_hosts,
+)
 
 LIMITS = Limits(launch_s=100, job_s=1000, early_exit_s=3, end_grace_s=15)
 TRAINING = Progress(frozenset({0, 1}), iterations={0: 70, 1: 69})
@@ -113,6 +122,26 @@ def test_on_several_hosts_the_end_by_sigterm_waits_for_the_notice_to_its_host() 
 def test_a_lost_host_is_the_reason_with_what_ran_there() -> None:
     ending = lost_hosts({"b": "its agent ended"}, {"b": ["server-1", "worker-1"]})
     assert (ending.exit_code, ending.reason) == (4, "host b is lost: its agent ended (it ran server-1, worker-1)")
+
+
+def test_a_job_goes_on_without_a_host_that_has_workers_and_servers_alone() -> None:
+    elastic = Limits.of(Timeouts(), hosts=2, min_workers=1)
+    founded = replace(TRAINING, founded=True)
+    assert goes_on_without(("worker", "server"), founded, elastic) and goes_on_without((), founded, elastic)
+    assert not goes_on_without(("worker", "scheduler"), founded, elastic)
+    assert not goes_on_without(("arbitrator",), founded, elastic)
+    assert not goes_on_without(("worker",), TRAINING, elastic), "before the members have met"
+    assert not goes_on_without(("worker",), founded, Limits.of(Timeouts(), hosts=2))
+
+
+def test_a_worker_that_was_lost_with_its_host_is_told_so() -> None:
+    limits = Limits.of(Timeouts(), hosts=2, min_workers=2)
+    told = [replace(one, lost_with="b") if one.rank == 1 else one for one in roles(w1=(-9, 50.0))]
+    ending = judge(told, replace(TRAINING, founded=True), 51.0, limits)
+    assert ending is not None
+    assert ending.reason == (
+        "worker-1 was lost with host b at iteration 69; 1 workers are left, elastic.min_workers is 2"
+    )
 
 
 def test_a_clean_end_needs_all_roles_to_leave_by_themselves() -> None:

@@ -44,6 +44,14 @@ EVENTS: dict[str, tuple[dict[str, Any], str]] = {
         {"host": "b", "signal": "SIGTERM", "ranks": [2, 3]},
         "host b is told to end (SIGTERM), so its workers shall leave: 2 3",
     ),
+    "host_lost": (
+        {"host": "b", "reason": "its agent was killed by SIGKILL", "roles": ["server-1", "worker-2"]},
+        "host b is lost: its agent was killed by SIGKILL; the others go on without server-1, worker-2",
+    ),
+    "host_not_back": (
+        {"host": "b", "reason": "ssh timed out", "roles": ["worker-2"]},
+        "host b is not back, so nothing starts there: ssh timed out",
+    ),
     "worker_left": (
         {"rank": 2, "iteration": 1812, "workers": 3},
         "worker-2 has left; 3 workers go on from iteration 1,812",
