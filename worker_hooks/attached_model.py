@@ -46,11 +46,11 @@ from worker_hooks.start import (
     agreed_lengths,
     check_data_sets,
     check_enough,
-    check_frameworks,
     check_order,
     check_parameters,
     check_place,
     check_unit,
+    check_workers,
     looked_at,
     of_every_worker,
     own_lengths,
@@ -97,7 +97,7 @@ class AttachedModel(PositionedModel):
             self._look = looked_at(self._source)
             self._lengths, self._lag = own_lengths(lengths, self._source, settings.unit), self._source.depth
         else:
-            check_frameworks(comm, f"{prefix}.frameworks", self.framework)
+            check_workers(comm, f"{prefix}.workers", self.framework)
             self._look = check_data_sets(comm, f"{prefix}.data", self._source)
             self._lengths = agreed_lengths(comm, f"{prefix}.lengths", lengths, self._source, settings.unit)
             self._lag = max(of_every_worker(comm, f"{prefix}.depth", self._source.depth))

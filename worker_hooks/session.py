@@ -19,7 +19,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, BinaryIO, NamedTuple
 
@@ -164,9 +164,8 @@ class Session:
         incarnation = uuid.uuid4().hex if starts is None else incarnation_of(int(starts))
         return Process("worker", self.comm.rank, incarnation, address)
 
-    @contextmanager
-    def arrive(self) -> Iterator[tuple[Handover, BinaryIO]]:
-        """Wait until the others have taken this worker in, which comes late; what it needs of them, as they send it.
+    def arrive(self) -> tuple[Handover, BinaryIO]:
+        """Wait until the others have taken this worker in, which comes late; return what it needs of them.
 
         Raises PeerLostError if they are lost.
         """
@@ -175,12 +174,13 @@ class Session:
         listener = PeerListener(
             variables.get("DMLC_NODE_HOST") or socket.gethostname(), access.token, access.certificates
         )
-        with closing(listener):
+        try:
             _members[self.comm.name] = become_member(
                 access, self._process(listener.address), elastic, self.comm.first_size, TERMINATION.leave, late=True
             )
-            with received(listener) as told:
-                yield told
+            return received(listener)
+        finally:
+            listener.close()
 
     def begin(self, planned: Planned, round_number: int) -> None:
         """This worker, which came late, is where the others are. Raises PeerLostError if they are elsewhere by now."""

@@ -17,7 +17,7 @@ from dynamix_ps.data_planes import FRAMEWORKS
 from dynamix_ps.errors import TrainingError
 from dynamix_ps.messages import Plan
 from dynamix_ps.shares import shared_out
-from worker_hooks.agreement import different_parameters
+from worker_hooks.agreement import different_parameters, name_workers
 from worker_hooks.checkpoint import Position
 from worker_hooks.data_source import DataSource
 from worker_hooks.fingerprint import ROW, Fingerprint, difference, fingerprint
@@ -26,17 +26,30 @@ _NONE = np.empty(0, dtype=np.int64)
 FETCHES = (2, 12)  # 12: what is random by one chance in two looks alike on two workers, and differs, once in 4^11 times
 
 
-def check_frameworks(comm: Comm, key: str, framework: str) -> None:
-    """Raises TrainingError, on every worker, unless all compute with `framework`. Collective.
+def check_workers(comm: Comm, key: str, framework: str) -> None:
+    """Raises TrainingError, on every worker, unless those that began the job compute with `framework`. Collective.
 
     Call it before anything else is summed: a buffer of gradients here may be something else on another worker.
     """
     comm.declare(key)
-    mine = np.array([float(name == framework) for name in FRAMEWORKS])
-    workers = dict(zip(FRAMEWORKS, comm.total(key, mine).tolist(), strict=True))
-    if workers[framework] != comm.first_size:
-        found = ", ".join(f"{number:.0f} with {name}" for name, number in workers.items() if number)
+    mine = np.zeros((len(FRAMEWORKS), comm.size))
+    mine[FRAMEWORKS.index(framework), comm.rank] = 1
+    workers = comm.total(key, mine.ravel()).reshape(mine.shape)
+    counts = dict(zip(FRAMEWORKS, workers.sum(axis=1).tolist(), strict=True))
+    if any(count for name, count in counts.items() if name != framework):
+        found = ", ".join(f"{count:.0f} with {name}" for name, count in counts.items() if count)
         raise TrainingError(f"workers of one job need one framework, found {found}; start them with one script")
+    there, first = set(np.flatnonzero(workers.sum(axis=0)).tolist()), set(range(comm.first_size))
+    if there != first:
+        changes = [
+            f"{name_workers(sorted(ranks))} {did}"
+            for ranks, did in ((there - first, "came"), (first - there, "went"))
+            if ranks
+        ]
+        raise TrainingError(
+            f"attach() takes the {len(first)} workers that the job began with, and since then {' and '.join(changes)}; "
+            "attach all that is trained before anybody comes or goes, or save a checkpoint and start the job again"
+        )
 
 
 def looked_at(source: DataSource) -> Fingerprint:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dynamix_ps.run_record.run_folder import RunFolder
-from tests.integration.elastic_story import DOUBLE, Story
+from tests.integration.elastic_story import Story
 from tests.launching import assert_nothing_left, dynamix, run_id_in, wait_for
 
 pytestmark = pytest.mark.timeout(300)
@@ -33,7 +33,7 @@ def enough():
 def test_a_job_grows_from_two_workers_to_four(tmp_path: Path, keep: str, prefetch: int, batches: tuple[int]) -> None:
     elastic = f", max_workers: 4, keep: {keep}"
     keys = f"prefetch: {prefetch}\npolicy: {{name: static}}\n"
-    story = Story(tmp_path, None, FAULT, DOUBLE, min_workers=1, elastic=elastic, keys=keys, workers=2)
+    story = Story(tmp_path, None, FAULT, min_workers=1, elastic=elastic, keys=keys, workers=2)
     job = story.launch()
     wait_for(lambda: len(story.sums(0)) > 5 or job.poll() is not None, "two that train", limit_s=120)
     asked = []
@@ -44,7 +44,7 @@ def test_a_job_grows_from_two_workers_to_four(tmp_path: Path, keep: str, prefetc
     output, _ = job.communicate(timeout=100)
     assert job.returncode == 0, output
     assert [told.partition(" workers")[0] for told in asked] == ["worker 2 has entered; 3", "worker 3 has entered; 4"]
-    story.check([1, 2, 3], rtol=1e-9)
+    story.check([1, 2, 3], rtol=1e-4)
     story.check_epochs(1)
     sums = story.sums(1)
     there = [one["present"] for one in sums]
@@ -76,3 +76,32 @@ def test_places_that_nobody_takes_change_nothing(tmp_path: Path) -> None:
     summary = json.loads(RunFolder((tmp_path / "runs" / "latest").resolve()).summary_json.read_text())
     assert summary["reason"] == "all workers finished"
     assert [row["state"] for row in summary["per_worker"]] == ["finished", "finished", "not there yet", "not there yet"]
+
+
+ATTACHES_AGAIN = """\
+three = 0
+def fault(rank, iteration): ...
+def stepped(present):
+    global three
+    three += len(present) == 3
+    time.sleep(0.02 if three else 0.3)
+def enough():
+    if three:
+        other = torch.nn.Linear(20, 4)
+        dynamix.attach(other, torch.optim.SGD(other.parameters(), lr=0.1), data)
+    return False
+"""
+
+
+def test_another_attach_after_somebody_came_names_who(tmp_path: Path) -> None:
+    story = Story(tmp_path, None, ATTACHES_AGAIN, min_workers=1, elastic=", max_workers: 3", workers=2)
+    job = story.launch()
+    wait_for(lambda: len(story.sums(0)) > 5 or job.poll() is not None, "two that train", limit_s=120)
+    asking = dynamix("join", "2", cwd=tmp_path)
+    told, _ = asking.communicate(timeout=120)
+    output, _ = job.communicate(timeout=60)
+    assert (asking.returncode, job.returncode) == (0, 4), told + output
+    said = "error: attach() takes the 2 workers that the job began with, and since then worker 2 came; attach all"
+    for rank in (0, 1, 2):
+        assert said in (tmp_path / "runs" / "latest" / "logs" / f"worker-{rank}.log").read_text()
+    assert_nothing_left(run_id_in((tmp_path / "runs" / "latest").resolve().name))

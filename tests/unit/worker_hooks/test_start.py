@@ -1,0 +1,53 @@
+"""Who takes part when a training begins: one framework, and the workers that the job began with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from dynamix_ps.comm.local import LocalComm
+from dynamix_ps.errors import TrainingError
+from worker_hooks.start import check_workers
+
+
+class Together(LocalComm):
+    """Worker 0 of a job with four slots, which began with those in `first`; `others` are there too, by framework."""
+
+    def __init__(self, first: int, **others: tuple[int, ...]) -> None:
+        super().__init__()
+        self.rank, self.size = 0, 4
+        self._first, self._others = first, others
+
+    @property
+    def first_size(self) -> int:
+        return self._first
+
+    def declare(self, name: str, rounded: int = 0) -> None: ...
+
+    def total(self, name: str, values: NDArray[Any]) -> NDArray[Any]:
+        rows = values.reshape(2, 4)
+        for row, framework in zip(rows, ("torch", "mxnet"), strict=True):
+            row[list(self._others.get(framework, ()))] += 1
+        return np.asarray(rows.ravel())
+
+
+def test_all_workers_that_the_job_begins_with_are_there() -> None:
+    check_workers(Together(4, torch=(1, 2, 3)), "x", "torch")
+    check_workers(Together(2, torch=(1,)), "x", "torch")
+
+
+@pytest.mark.parametrize(
+    ("comm", "said"),
+    [
+        (Together(2, torch=(1, 2, 3)), r"the 2 workers that the job began with, and since then workers 2, 3 came;"),
+        (Together(4, torch=(1, 3)), r"the 4 workers that the job began with, and since then worker 2 went;"),
+        (Together(2, torch=(3,)), r"and since then worker 3 came and worker 1 went; attach all"),
+        (Together(3, torch=(1,), mxnet=(2,)), r"one framework, found 2 with torch, 1 with mxnet"),
+    ],
+)
+def test_what_is_different_is_named(comm: Together, said: str) -> None:
+    with pytest.raises(TrainingError, match=said):
+        check_workers(comm, "x", "torch")
