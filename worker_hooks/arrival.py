@@ -8,8 +8,8 @@ newcomer's part of this round, and so for the copy.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from typing import BinaryIO
 
 from dynamix_ps.comm.peers import PeerListener, dial
@@ -24,16 +24,18 @@ _LOOK_S = 1.0  # so often a wait lets signals in
 _DIAL_S = 3.0  # the newcomer listens from before it was offered
 
 
-def received(listener: PeerListener) -> tuple[Handover, BinaryIO]:
-    """What a newcomer gets in its first round; waits until then.
+@contextmanager
+def received(listener: PeerListener) -> Iterator[tuple[Handover, BinaryIO]]:
+    """What a newcomer gets in its first round; waits until then. The state is to be read inside of the block.
 
     Raises PeerLostError if the one that sends is lost.
     """
     while (connection := listener.next(_LOOK_S)) is None:
         pass
     with closing(connection):
-        handover = Handover.read(receive_state(connection))
-        return handover, receive_state(connection)
+        handover, state = Handover.read(receive_state(connection)), receive_state(connection)
+        yield handover, state
+        state.read()  # its end: the one that sends must not find the connection closed before
 
 
 def give(access: ArbitratorAccess, newcomer: Process, handover: Handover, write: Callable[[BinaryIO], None]) -> bool:

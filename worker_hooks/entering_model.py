@@ -102,7 +102,7 @@ class EnteringModel(LeavingModel):
         )
 
     def _write_state(self, out: BinaryIO) -> None:
-        self._write(replace(self._position(), cursor=self._cursor), out)
+        self._send_state(replace(self._position(), cursor=self._cursor), out)
 
     def _announce(self, kind: str) -> None:
         """Raises TrainingError, on this worker alone, before its first batch: the others are in the loop."""
@@ -122,8 +122,16 @@ class EnteringModel(LeavingModel):
             TrainingError: it does not do what they do. They go on without it.
             PeerLostError: workers were lost meanwhile.
         """
-        handover, state = self._session.arrive()
-        self._handover = handover
+        with self._session.arrive() as (handover, state):
+            self._handover = handover
+            self._compare(handover)
+            position = self._receive_state(state)
+        self._lag = handover.lag
+        self._comm.adopt(handover.sums)
+        return position
+
+    def _compare(self, handover: Handover) -> None:
+        """Raises TrainingError unless this worker does what the others do."""
         if handover.framework != self.framework:
             raise TrainingError(f"the others compute with {handover.framework}, this worker with {self.framework}")
         mine = self._described_parameters()
@@ -134,9 +142,6 @@ class EnteringModel(LeavingModel):
             raise TrainingError(f"the data set of this worker is not that of the others: {differing}")
         if handover.lengths != self._lengths_code:
             raise TrainingError("lengths= of attach() are not those of the others")
-        self._lag = handover.lag
-        self._comm.adopt(handover.sums)
-        return self._restore(state)
 
     def _catch_up(self) -> None:
         """After `_place`: go on where the others are."""

@@ -105,6 +105,17 @@ class Framework(ABC):
     def _restore(self, packed: BinaryIO) -> Position:
         """Put what `_write` wrote into model and optimizer. Raises CheckpointError when it does not fit."""
 
+    def _send_state(self, position: Position, out: BinaryIO) -> None:
+        """Write model, optimizer and position for a worker that enters. `out` cannot go back."""
+        self._write(position, out)
+
+    def _receive_state(self, state: BinaryIO) -> Position:
+        """Put what `_send_state` wrote into model and optimizer. `state` cannot go back.
+
+        Raises CheckpointError when it does not fit, and PeerLostError when it breaks off. Nothing is changed then.
+        """
+        return self._restore(io.BytesIO(state.read()))
+
     @abstractmethod
     def _copy_state(self) -> Callable[[], None]:
         """A copy of models and optimizers in memory. The function returned puts it back: all but what schedulers change

@@ -19,7 +19,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import Any, BinaryIO, NamedTuple
 
@@ -164,8 +164,9 @@ class Session:
         incarnation = uuid.uuid4().hex if starts is None else incarnation_of(int(starts))
         return Process("worker", self.comm.rank, incarnation, address)
 
-    def arrive(self) -> tuple[Handover, BinaryIO]:
-        """Wait until the others have taken this worker in, which comes late; return what it needs of them.
+    @contextmanager
+    def arrive(self) -> Iterator[tuple[Handover, BinaryIO]]:
+        """Wait until the others have taken this worker in, which comes late; what it needs of them, as they send it.
 
         Raises PeerLostError if they are lost.
         """
@@ -174,13 +175,12 @@ class Session:
         listener = PeerListener(
             variables.get("DMLC_NODE_HOST") or socket.gethostname(), access.token, access.certificates
         )
-        try:
+        with closing(listener):
             _members[self.comm.name] = become_member(
                 access, self._process(listener.address), elastic, self.comm.first_size, TERMINATION.leave, late=True
             )
-            return received(listener)
-        finally:
-            listener.close()
+            with received(listener) as told:
+                yield told
 
     def begin(self, planned: Planned, round_number: int) -> None:
         """This worker, which came late, is where the others are. Raises PeerLostError if they are elsewhere by now."""

@@ -1,8 +1,8 @@
 """The state of a training on its way from one worker to another: a stream of parts, each with its length.
 
-What writes a state, such as torch.save, goes through it once and never back, so the one that has it needs no copy: its
-tensors are sent from where they are. The one that receives it has it whole before it uses any of it, because a stream
-may break off.
+What writes a state goes through it once and never back, and so does what reads it. Neither needs a copy: large pieces
+are sent from where they are, and received where they are to be. The stream may break off, so the one that receives a
+state uses nothing of it before it has it whole.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import struct
 from collections.abc import Callable
 from typing import Any, BinaryIO
 
-from dynamix_ps.comm.peers import fill, received
+from dynamix_ps.comm.peers import received
 from dynamix_ps.errors import PeerLostError
 
 _LENGTH = struct.Struct(">I")  # of a part; 0: the state is complete
@@ -21,7 +21,7 @@ _PART_BYTES = 1 << 20  # of the longest part
 _SMALL_BYTES = 1 << 16  # what is written in smaller pieces travels together
 
 
-def send_state(connection: socket.socket, write: Callable[[BinaryIO], None]) -> None:
+def send_state(connection: socket.socket, write: Callable[[BinaryIO], object]) -> None:
     """Send what `write` writes.
 
     Raises PeerLostError if the other side is gone.
@@ -37,24 +37,23 @@ def send_state(connection: socket.socket, write: Callable[[BinaryIO], None]) -> 
 
 
 def receive_state(connection: socket.socket) -> BinaryIO:
-    """What the other side sends, to be read from its beginning.
+    """What the other side sends, to be read once, from its beginning to its end.
 
-    Raises PeerLostError if it does not come to its end.
+    Its methods raise PeerLostError if it does not come to its end.
     """
-    state, part = io.BytesIO(), memoryview(bytearray(_PART_BYTES))
-    try:
-        while size := _LENGTH.unpack(received(connection, _LENGTH.size))[0]:
-            if size > _PART_BYTES:
-                raise EOFError(f"a part of {size} bytes, expected at most {_PART_BYTES}")
-            fill(connection, part[:size])
-            state.write(part[:size])
-    except (OSError, EOFError) as error:
-        raise PeerLostError(
-            f"the state of the training broke off after {state.tell()} bytes, because the worker that sent it is gone: "
-            f"{error}"
-        ) from error
-    state.seek(0)
-    return state
+    return io.BufferedReader(_Received(connection), _SMALL_BYTES)
+
+
+def fill(state: BinaryIO, place: memoryview) -> None:
+    """Read as many bytes of what `receive_state` returned as there is room.
+
+    Raises PeerLostError if there are fewer.
+    """
+    while len(place):
+        count = state.readinto(place)  # type: ignore[attr-defined]  # typeshed's BinaryIO lacks it
+        if not count:
+            raise PeerLostError(f"the state of the training ends {len(place)} bytes too early")
+        place = place[count:]
 
 
 class _Parts(io.RawIOBase):
@@ -88,3 +87,45 @@ class _Parts(io.RawIOBase):
                 self._connection.sendall(part)
             except OSError as error:
                 self.error = error
+
+
+class _Received(io.RawIOBase):
+    """Receives parts as one piece."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._left_bytes = self._so_far_bytes = 0  # of the part at hand; in all
+        self._complete = False
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, place: Any) -> int:
+        try:
+            if not self._left_bytes and not self._complete:
+                self._begin_part()
+            if self._complete:
+                return 0
+            count = self._connection.recv_into(memoryview(place)[: self._left_bytes])
+            if not count:
+                raise EOFError("the other side has closed the connection")
+        except (OSError, EOFError) as error:
+            raise PeerLostError(
+                f"the state of the training broke off after {self._so_far_bytes} bytes, because the worker that sent "
+                f"it is gone: {error}"
+            ) from error
+        self._left_bytes -= count
+        self._so_far_bytes += count
+        return count
+
+    def readall(self) -> bytes:
+        whole, part = io.BytesIO(), memoryview(bytearray(_PART_BYTES))
+        while count := self.readinto(part):
+            whole.write(part[:count])
+        return whole.getvalue()
+
+    def _begin_part(self) -> None:
+        self._left_bytes = _LENGTH.unpack(received(self._connection, _LENGTH.size))[0]
+        self._complete = not self._left_bytes
+        if self._left_bytes > _PART_BYTES:
+            raise EOFError(f"a part of {self._left_bytes} bytes, expected at most {_PART_BYTES}")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dynamix_ps.run_record.run_folder import RunFolder
-from tests.integration.elastic_story import KILL_SERVER, Story
+from tests.integration.elastic_story import DOUBLE, KILL_SERVER, Story
 from tests.launching import assert_nothing_left, dynamix, run_id_in, wait_for
 
 pytestmark = pytest.mark.timeout(300)
@@ -45,7 +45,7 @@ def story_of(
     folder: Path, killed: dict[int, int], by: str, keep: str = "global", prefetch: int = 0, server_at: int = -1
 ) -> Story:
     fault = FAULT.replace("KILLED", repr(killed)).replace("SIGNAL", by).replace("SERVER_AT", str(server_at))
-    return Story(folder, None, fault, elastic=f", restarts: 3, keep: {keep}", keys=f"prefetch: {prefetch}\n")
+    return Story(folder, None, fault, DOUBLE, elastic=f", restarts: 3, keep: {keep}", keys=f"prefetch: {prefetch}\n")
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_a_restart_enters(tmp_path: Path, killed: dict[int, int], server_at: int
     job = story.launch()
     output, _ = job.communicate(timeout=260)
     assert job.returncode == 0, output
-    story.check([1, 0, 2, 3], rtol=1e-4)  # after some hundred steps
+    story.check([1, 0, 2, 3], rtol=1e-9)
     story.check_epochs(1)
     sums = story.sums(1)  # of a worker that was there all the time
     for rank in killed:
@@ -87,7 +87,7 @@ def test_one_that_has_left_comes_back_by_the_command(tmp_path: Path) -> None:
     output, _ = job.communicate(timeout=100)
     assert (asking.returncode, job.returncode) == (0, 0), told + output
     assert told.startswith("worker 2 has entered; 4 workers go on from iteration "), told
-    story.check([1, 0, 2, 3], rtol=1e-4)
+    story.check([1, 0, 2, 3], rtol=1e-9)
     folder = RunFolder((tmp_path / "runs" / "latest").resolve())
     summary = json.loads(folder.summary_json.read_text())
     assert summary["reason"] == "all workers finished"

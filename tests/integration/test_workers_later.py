@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dynamix_ps.run_record.run_folder import RunFolder
-from tests.integration.elastic_story import Story
+from tests.integration.elastic_story import DOUBLE, Story
 from tests.launching import assert_nothing_left, dynamix, run_id_in, wait_for
 
 pytestmark = pytest.mark.timeout(300)
@@ -33,7 +33,7 @@ def enough():
 def test_a_job_grows_from_two_workers_to_four(tmp_path: Path, keep: str, prefetch: int, batches: tuple[int]) -> None:
     elastic = f", max_workers: 4, keep: {keep}"
     keys = f"prefetch: {prefetch}\npolicy: {{name: static}}\n"
-    story = Story(tmp_path, None, FAULT, min_workers=1, elastic=elastic, keys=keys, workers=2)
+    story = Story(tmp_path, None, FAULT, DOUBLE, min_workers=1, elastic=elastic, keys=keys, workers=2)
     job = story.launch()
     wait_for(lambda: len(story.sums(0)) > 5 or job.poll() is not None, "two that train", limit_s=120)
     asked = []
@@ -44,7 +44,7 @@ def test_a_job_grows_from_two_workers_to_four(tmp_path: Path, keep: str, prefetc
     output, _ = job.communicate(timeout=100)
     assert job.returncode == 0, output
     assert [told.partition(" workers")[0] for told in asked] == ["worker 2 has entered; 3", "worker 3 has entered; 4"]
-    story.check([1, 2, 3], rtol=1e-4)
+    story.check([1, 2, 3], rtol=1e-9)
     story.check_epochs(1)
     sums = story.sums(1)
     there = [one["present"] for one in sums]

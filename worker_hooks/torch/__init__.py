@@ -11,6 +11,7 @@
   lazy_dynamo      the compiler is loaded only where something is compiled
   glance           a quick look at models and optimizers, twice in every iteration
   state            the complete state, for the other workers and for checkpoints
+  tensors_apart    a state as a stream, with the bytes of tensors straight from and into their memory
   state_copy       a copy of it in memory, for the guard of the learning rate
 
 Data

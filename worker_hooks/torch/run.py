@@ -312,6 +312,12 @@ class Run(Training):
     def _restore(self, packed: BinaryIO) -> Position:
         return torch_state.restore(packed, self.models, self.optimizers)
 
+    def _send_state(self, position: Position, out: BinaryIO) -> None:
+        torch_state.send(self.models, self.optimizers, position, out)
+
+    def _receive_state(self, state: BinaryIO) -> Position:
+        return torch_state.receive(state, self.models, self.optimizers)
+
     def _copy_state(self) -> Callable[[], None]:
         averages = [one for one in self._registered.values() if isinstance(one, torch.nn.Module)]
         own = () if self._averages is None else (self._averages,)

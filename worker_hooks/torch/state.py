@@ -1,4 +1,6 @@
-"""The complete state of torch models in training, as a file: for the other workers and for checkpoints."""
+"""The complete state of torch models in training: as a file, for checkpoints and a common start, and as a stream
+(tensors_apart.py), for a worker that enters.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +13,7 @@ import torch
 from dynamix_ps.errors import CheckpointError
 from worker_hooks.checkpoint import FORMAT, Position, check_format
 from worker_hooks.saved_fields import read_list, read_table, wrong
+from worker_hooks.torch import tensors_apart
 from worker_hooks.torch.parameters import parameters_of_no_model
 
 
@@ -21,14 +24,29 @@ def write(
     out: BinaryIO,
 ) -> None:
     """Parameters, buffers, parameters of optimizers alone, optimizer states and `position`, bit for bit."""
-    state = {
+    torch.save(_gathered(models, optimizers, position), out)
+
+
+def send(
+    models: Sequence[torch.nn.Module],
+    optimizers: Sequence[torch.optim.Optimizer],
+    position: Position,
+    out: BinaryIO,
+) -> None:
+    """The same for another worker."""
+    tensors_apart.write(_gathered(models, optimizers, position), out)
+
+
+def _gathered(
+    models: Sequence[torch.nn.Module], optimizers: Sequence[torch.optim.Optimizer], position: Position
+) -> dict[str, Any]:
+    return {
         "format": FORMAT,
         "models": [model.state_dict() for model in models],
         "others": {name: one.detach() for name, one in parameters_of_no_model(models, optimizers).items()},
         "optimizers": [{"kind": type(one).__name__, "state": one.state_dict()} for one in optimizers],
         "position": position.pack(),
     }
-    torch.save(state, out)
 
 
 def restore(
@@ -42,6 +60,20 @@ def restore(
         state = torch.load(packed, map_location="cpu", weights_only=True)
     except Exception as error:  # torch.load raises many types for damaged bytes
         raise CheckpointError(f"not a complete checkpoint of torch ({type(error).__name__}: {error})") from error
+    return _put(state, models, optimizers)
+
+
+def receive(
+    stream: BinaryIO, models: Sequence[torch.nn.Module], optimizers: Sequence[torch.optim.Optimizer]
+) -> Position:
+    """Put a state that `send` wrote on another worker into models and optimizers; returns its position.
+
+    Raises PeerLostError if the stream breaks off, and CheckpointError as `restore` does. Nothing is changed then.
+    """
+    return _put(tensors_apart.read(stream), models, optimizers)
+
+
+def _put(state: Any, models: Sequence[torch.nn.Module], optimizers: Sequence[torch.optim.Optimizer]) -> Position:
     check_format(state.get("format") if isinstance(state, dict) else None)
     read_table(state, "checkpoint", ("format", "models", "others", "optimizers", "position"))
     position = Position.unpack(state["position"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import socket
 import struct
 import threading
@@ -17,7 +18,7 @@ from dynamix_ps.addresses import split_host_port
 from dynamix_ps.certificates import Certificates
 from dynamix_ps.comm import peers
 from dynamix_ps.comm.peers import PeerListener, dial, received
-from dynamix_ps.comm.state_stream import receive_state, send_state
+from dynamix_ps.comm.state_stream import fill, receive_state, send_state
 from dynamix_ps.errors import PeerLostError
 from dynamix_ps.launch.authority import Authority
 
@@ -81,11 +82,11 @@ def test_what_is_written_arrives(encrypted: bool) -> None:
 
 
 def test_an_archive_of_numpy_can_be_sent() -> None:
-    """It is written to a stream that cannot go back, and read from one that can."""
+    """It is written to a stream that cannot go back, and read from memory."""
     numbers = np.arange(1000.0)
     with connected() as (giver, taker):
         sending = beside(lambda: send_state(giver, lambda out: np.savez(out, numbers=numbers)))
-        with np.load(receive_state(taker)) as archive:
+        with np.load(io.BytesIO(receive_state(taker).read())) as archive:
             assert np.array_equal(archive["numbers"], numbers)
         sending.join()
 
@@ -112,6 +113,28 @@ def test_large_arrays_are_sent_from_where_they_are() -> None:
         sending.join()
 
 
+def test_large_arrays_are_received_where_they_are_to_be() -> None:
+    """Also where small pieces stand before and behind; and the next state begins where this one ends."""
+    numbers, found, end = np.arange(400_000.0), np.zeros(400_000), bytearray(3)
+
+    def write(out: BinaryIO) -> None:
+        out.write(b"begin")
+        out.write(numbers)
+        out.write(b"end")
+
+    with connected() as (giver, taker):
+        sending = beside(lambda: [send_state(giver, write), send_state(giver, lambda out: out.write(b"next"))])
+        state = receive_state(taker)
+        assert state.read(5) == b"begin"
+        fill(state, memoryview(found).cast("B"))
+        fill(state, memoryview(end))
+        with pytest.raises(PeerLostError, match="ends 2 bytes too early"):
+            fill(state, memoryview(bytearray(2)))
+        assert receive_state(taker).read() == b"next"
+        sending.join()
+    assert np.array_equal(found, numbers) and end == b"end"
+
+
 def test_a_state_that_breaks_off_is_none() -> None:
     def write(out: BinaryIO) -> None:
         out.write(bytes(2 << 20))
@@ -128,7 +151,7 @@ def test_a_state_that_breaks_off_is_none() -> None:
 
         sending = beside(send)
         with pytest.raises(PeerLostError, match=f"broke off after {2 << 20} bytes"):
-            receive_state(taker)
+            receive_state(taker).read()
         sending.join()
         assert "was to get the state of the training is gone" in str(failed[0])
 
@@ -151,7 +174,7 @@ def test_a_part_that_no_worker_sends_is_refused() -> None:
     with connected() as (giver, taker):
         giver.sendall(struct.pack(">I", 1 << 31))
         with pytest.raises(PeerLostError, match="expected at most"):
-            receive_state(taker)
+            receive_state(taker).read()
 
 
 def test_who_does_not_know_the_token_is_not_let_in() -> None:
@@ -220,7 +243,7 @@ def test_torch_writes_to_a_stream() -> None:
     values = {"weights": torch.randn(300, 300), "names": ["a"], "step": 3}
     with connected() as (giver, taker):
         sending = beside(lambda: send_state(giver, lambda out: torch.save(values, out)))
-        found = torch.load(receive_state(taker), weights_only=True)
+        found = torch.load(io.BytesIO(receive_state(taker).read()), weights_only=True)
         sending.join()
     assert torch.equal(found.pop("weights"), values["weights"])
     assert found == {"names": ["a"], "step": 3}

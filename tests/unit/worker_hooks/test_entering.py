@@ -227,30 +227,32 @@ def test_what_is_said_of_the_lost_one_does_not_concern_the_one_in_its_place(tmp_
         launcher.close()
 
 
+HANDOVER = Handover(
+    framework="torch",
+    parameters={"0.weight": "float32 of shape (4, 4)", "0.bias": "float32 of shape (4,)"},
+    data=[0.0, 400.0, 0.1 + 0.2],
+    lengths=7,
+    planned=Planned(
+        [Process("worker", 0, "a", "10.0.0.1:1"), Process("worker", 2, "b")], [Process("server", 1, "c")], 3
+    ),
+    round=812,
+    sums={"numbers": {"a": 0, "b": 1}, "shares": [1 / 3, 2 / 3], "window_bytes": None},
+    lag=2,
+    steps=800,
+    sums_made=810,
+    present=[0, 2],
+    plans={"held": {"version": 1, "batch_sizes": [4, 4], "lr_factor": 1.0}},
+    entries={"version": 1, "coming": []},
+    departures=[[1, 40]],
+    owed=[[813, [[0, 4, 8]]]],
+)
+
+
 def test_a_handover_arrives_as_it_was() -> None:
-    handover = Handover(
-        framework="torch",
-        parameters={"0.weight": "float32 of shape (4, 4)", "0.bias": "float32 of shape (4,)"},
-        data=[0.0, 400.0, 0.1 + 0.2],
-        lengths=7,
-        planned=Planned(
-            [Process("worker", 0, "a", "10.0.0.1:1"), Process("worker", 2, "b")], [Process("server", 1, "c")], 3
-        ),
-        round=812,
-        sums={"numbers": {"a": 0, "b": 1}, "shares": [1 / 3, 2 / 3], "window_bytes": None},
-        lag=2,
-        steps=800,
-        sums_made=810,
-        present=[0, 2],
-        plans={"held": {"version": 1, "batch_sizes": [4, 4], "lr_factor": 1.0}},
-        entries={"version": 1, "coming": []},
-        departures=[[1, 40]],
-        owed=[[813, [[0, 4, 8]]]],
-    )
     out = io.BytesIO()
-    handover.write(out)
+    HANDOVER.write(out)
     out.seek(0)
     found = Handover.read(out)
-    assert found == handover
+    assert found == HANDOVER
     assert found.planned.workers[0].address == "10.0.0.1:1", "which does not count in a comparison"
-    assert list(found.parameters) == list(handover.parameters), "in order"
+    assert list(found.parameters) == list(HANDOVER.parameters), "in order"
