@@ -1,6 +1,6 @@
 """One job to which 100 events happen in half an hour: whether it ends right, with flat memory and nothing left behind.
 
-    python -m benchmarks.studies.soak [--json FILE] [--seed N] [--quick]
+    python -m benchmarks.studies.soak [--json FILE] [--seed N] [--short N]
 
 8 workers and 3 servers on real BytePS, all on this machine, train a small model. At random moments something happens to
 a worker: it is killed, is stopped for longer than its lease, leaves by a signal or by `dynamix leave`, or is told to
@@ -10,8 +10,8 @@ all workers are the same bit for bit, and those of one process that takes the sa
 once per epoch; the memory of no process has grown; and no process, shared memory, socket or control group is left
 (benchmarks/studies/soak_job.py).
 
-Every event is a row of soak.csv. `--quick` makes 20 events in a job of 4 workers and 3 servers in about a minute, to
-show that the study works, and keeps them in soak-quick.csv. The exit code is 1 if something is wrong.
+Every event is a row of soak.csv. `--short N` has N jobs of 4 workers, 3 servers and 20 events in place of the long
+one, about 75 seconds each, and keeps their events in soak-short.csv. The exit code is 1 if something is wrong.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pathlib import Path
 
 from benchmarks.report.page import RESULTS, markdown, update_page, where, write_csv
 from benchmarks.studies.soak_events import KINDS, Event
-from benchmarks.studies.soak_job import FULL, QUICK, Outcome, Plan, SoakJob
+from benchmarks.studies.soak_job import FULL, SHORT, Outcome, Plan, SoakJob
 from benchmarks.suite.machine_lock import exclusive_machine
 from dynamix_ps.exit_codes import exit_code_of
 from dynamix_ps.terminal import make_console
@@ -41,22 +41,28 @@ def _main(arguments: Sequence[str] | None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the page (default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=0, help="decides when what happens (default: %(default)s)")
-    parser.add_argument("--quick", action="store_true", help="a short job; shows that it works")
+    parser.add_argument("--seed", type=int, default=0, help="of the first job; decides what happens when (default: 0)")
+    parser.add_argument(
+        "--short", type=int, metavar="N", help="N short jobs, one after another, with seeds of their own"
+    )
     args = parser.parse_args(arguments)
-    plan = dataclasses.replace(QUICK if args.quick else FULL, seed=args.seed)
-    console, stem = make_console(), "soak-quick" if args.quick else "soak"
-    with exclusive_machine(lambda: console.print("a grid runs on this machine, and would slow this down; waiting")):
-        outcome = run_soak(plan)
+    plans = [dataclasses.replace(SHORT if args.short else FULL, seed=args.seed + n) for n in range(args.short or 1)]
+    call = f"python -m benchmarks.studies.soak --seed {args.seed}" + (f" --short {args.short}" if args.short else "")
     args.out.mkdir(parents=True, exist_ok=True)
-    if outcome.events:
-        write_csv(args.out / f"{stem}.csv", [row_of(event) for event in outcome.events])
-    call = f"python -m benchmarks.studies.soak{' --quick' * args.quick} --seed {args.seed}"
-    update_page(args.out / f"{stem}.md", f"{page(call, plan, outcome)}\n")
+    base = args.out / ("soak-short" if args.short else "soak")
+    console, done = make_console(), list[tuple[Plan, Outcome]]()
+    with exclusive_machine(lambda: console.print("a grid runs on this machine, and would slow this down; waiting")):
+        for plan in plans:
+            outcome = run_soak(plan)
+            done.append((plan, outcome))
+            told = "\n".join(outcome.wrong) or "all is right"
+            console.print(f"seed {plan.seed}: {len(outcome.events)} events, {told}", markup=False)
+            if rows := [row_of(plan.seed, event) for plan, one in done for event in one.events]:
+                write_csv(base.with_suffix(".csv"), rows)
+            update_page(base.with_suffix(".md"), f"{page(call, len(plans), done)}\n")
     if args.json:
-        args.json.write_text(json.dumps(dataclasses.asdict(outcome), indent=2) + "\n")
-    console.print("\n".join(outcome.wrong) or f"{len(outcome.events)} events, all is right", markup=False)
-    return 1 if outcome.wrong else 0
+        args.json.write_text(json.dumps([dataclasses.asdict(one) for _, one in done], indent=2) + "\n")
+    return 1 if any(one.wrong for _, one in done) else 0
 
 
 def run_soak(plan: Plan) -> Outcome:
@@ -65,9 +71,10 @@ def run_soak(plan: Plan) -> Outcome:
         return SoakJob(plan, Path(folder)).run()
 
 
-def row_of(event: Event) -> dict[str, str]:
+def row_of(seed: int, event: Event) -> dict[str, str]:
     """What the table keeps of an event; times are in seconds."""
     return {
+        "seed": str(seed),
         "event": str(event.number),
         "at_s": f"{event.at_s:.2f}",
         "what": event.kind,
@@ -80,9 +87,11 @@ def row_of(event: Event) -> dict[str, str]:
     }
 
 
-def page(call: str, plan: Plan, outcome: Outcome) -> str:
-    """The figures: what happened, what it cost, and whether all is right."""
-    fewest, most = (f(event.workers for event in outcome.events) for f in (min, max)) if outcome.events else (0, 0)
+def page(call: str, jobs: int, done: Sequence[tuple[Plan, Outcome]]) -> str:
+    """The figures of those of so many jobs that have ended, at least one: what happened, what it cost, and whether all
+    is right.
+    """
+    events = [event for _, outcome in done for event in outcome.events]
     table = [
         {
             "what happens": kind.what,
@@ -93,14 +102,17 @@ def page(call: str, plan: Plan, outcome: Outcome) -> str:
             "longest of all": f"{max(one.pause_s for one in mine):.2f} s",
         }
         for key, kind in KINDS.items()
-        if (mine := [event for event in outcome.events if event.kind == key])
+        if (mine := [event for event in events if event.kind == key])
     ]
+    workers = [event.workers for event in events] or [0]
+    plan, iterations = done[0][0], sum(outcome.iterations for _, outcome in done)
     told = (
-        f"`{call}`: {len(outcome.events)} of {plan.events} events, {fewest} to {most} workers, {plan.servers} servers, "
-        f"{outcome.iterations:,} iterations, on {where()}."
+        f"`{call}`: {len(events)} of {jobs * plan.events} events, {min(workers)} to {max(workers)} workers, "
+        f"{plan.servers} servers, {iterations:,} iterations, on {where()}."
     )
-    verdict = "\n".join(f"- **wrong**: {one}" for one in outcome.wrong) or (
-        "It ended right: equal weights, those of one process, every sample once per epoch, flat memory, nothing left."
+    wrong = [f"- **wrong**, seed {plan.seed}: {one}" for plan, outcome in done for one in outcome.wrong]
+    verdict = "\n".join(wrong) or (
+        "All ended right: equal weights, those of one process, every sample once per epoch, flat memory, nothing left."
     )
     return "\n\n".join([told, *([markdown(table)] if table else []), verdict])
 

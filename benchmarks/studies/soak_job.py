@@ -55,7 +55,7 @@ class Plan:
 
 
 FULL = Plan(events=100, during_s=1800.0, workers=8, fewest=4, servers=3, pause_s=0.1)
-QUICK = Plan(events=20, during_s=30.0, workers=4, fewest=2, servers=3, pause_s=0.02)
+SHORT = Plan(events=20, during_s=30.0, workers=4, fewest=2, servers=3, pause_s=0.02)
 
 
 @dataclass(slots=True)

@@ -15,7 +15,7 @@ from torch.nn.functional import cross_entropy
 
 from benchmarks.studies.soak import page, row_of
 from benchmarks.studies.soak_events import KINDS, Event, Members, measure_pauses
-from benchmarks.studies.soak_job import FULL, QUICK, Outcome, config_of
+from benchmarks.studies.soak_job import FULL, SHORT, Outcome, config_of
 from benchmarks.studies.soak_training import (
     RATE,
     SAMPLES,
@@ -171,11 +171,12 @@ def test_who_is_gone_may_come_back(tmp_path: Path) -> None:
 
 def test_rows_and_page_tell_what_happened() -> None:
     event = Event(0, "kill", 2, pid=7, at_s=5.0, workers=4, servers=3, iteration=9, effect_s=0.25, pause_s=0.5)
-    assert list(row_of(event).values()) == ["0", "5.00", "kill", "worker-2", "4", "3", "9", "0.250", "0.500"]
-    text = page("the call", QUICK, Outcome([event], 100))
-    assert "`the call`: 1 of 20 events, 4 to 4 workers, 3 servers, 100 iterations" in text
-    assert "| `kill -9` | 1 | 0.25 s | 0.25 s | 0.50 s | 0.50 s |" in text and "It ended right" in text
-    assert "- **wrong**: it broke" in page("the call", QUICK, Outcome([], 0, ["it broke"]))
+    assert list(row_of(8, event).values()) == ["8", "0", "5.00", "kill", "worker-2", "4", "3", "9", "0.250", "0.500"]
+    text = page("the call", 2, [(SHORT, Outcome([event], 100))])
+    assert "`the call`: 1 of 40 events, 4 to 4 workers, 3 servers, 100 iterations" in text
+    assert "| `kill -9` | 1 | 0.25 s | 0.25 s | 0.50 s | 0.50 s |" in text and "All ended right" in text
+    broken = [(SHORT, Outcome([], 0)), (replace(SHORT, seed=5), Outcome([], 0, ["it broke"]))]
+    assert "- **wrong**, seed 5: it broke" in page("the call", 2, broken)
 
 
 def test_the_job_is_of_the_size_of_the_plan(tmp_path: Path) -> None:
