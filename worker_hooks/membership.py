@@ -19,6 +19,7 @@ from dynamix_ps.errors import PeerLostError
 from dynamix_ps.membership.messages import (
     Ended,
     Enter,
+    Finish,
     Freeze,
     FromCoordinator,
     Leave,
@@ -54,6 +55,7 @@ class WorkerMember:
         plane: its sums.
         workers: that the job begins with.
         late: it comes while the others train, and takes part from `begin` on.
+        finish: called, with the reason, when too few are left, and the training is to end with a checkpoint.
         asked: called when somebody asks that this worker leaves.
         replaced: called, with the reason, when the others go on without this worker. It ends the process.
     """
@@ -67,9 +69,10 @@ class WorkerMember:
         asked: Callable[[], None] = lambda: None,
         replaced: Callable[[str], None] | None = None,
         late: bool = False,
+        finish: Callable[[str], None] = lambda reason: None,
     ) -> None:
         self._plane, self._process, self._lease_s = plane, process, access.timeouts.lease_s
-        self._asked, self._replaced = asked, replaced or _end
+        self._asked, self._finish, self._replaced = asked, finish, replaced or _end
         self._mu = threading.Lock()  # of all below, and so that the plane is told of it in one order
         self._generation = self._frozen = 0  # newest decision, and newest change for which it has named its round
         self._late = late
@@ -239,7 +242,9 @@ class WorkerMember:
                     self._entries[entry.version] = entry.process
             case LeaveAsked():
                 self._asked()
-            case Refused(_, reason) | Ended(reason) if not self._closing.is_set():
+            case Finish(reason) if not self._late:
+                self._finish(reason)
+            case Refused(_, reason) | Ended(reason) | Finish(reason) if not self._closing.is_set():
                 self._replaced(reason)
         return []
 
@@ -287,13 +292,14 @@ def become_member(
     plane: WorkerPlane,
     workers: int,
     asked: Callable[[], None],
+    finish: Callable[[str], None],
     late: bool = False,
 ) -> WorkerMember:
     """Follow changes of membership until this process ends, which leaves the others before it leaves the data plane.
 
     The arguments are those of `WorkerMember`.
     """
-    member = WorkerMember(access, me, plane, workers, asked, late=late)
+    member = WorkerMember(access, me, plane, workers, asked, late=late, finish=finish)
     member.start()
     atexit.register(member.close)
     return member

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from dynamix_ps.errors import CheckpointError, TrainingError
+from dynamix_ps.errors import CheckpointError, PeerLostError, TrainingError
 from worker_hooks.checkpoint import FORMAT, KEPT, Position, check_format, save_checkpoint
 from worker_hooks.entering_model import EnteringModel
 from worker_hooks.saved_fields import read_table
@@ -185,7 +185,10 @@ class ResumableModel(EnteringModel):
         return self._now.sum is not None and self._now.sum.view.saves
 
     def _end_when_told(self) -> None:
-        """An iteration is complete: save it if a worker ends here by SIGTERM, and end if it is this one."""
+        """An iteration is complete: save it if a worker ends here by SIGTERM, and end if it is this one.
+
+        Raises PeerLostError where all end because others are lost.
+        """
         view = self._now.sum.view if self._now.sum is not None else None
         told = view is not None and view.ending
         ending = TERMINATION.requested if self._comm.size == 1 else told
@@ -198,6 +201,9 @@ class ResumableModel(EnteringModel):
         self._others_left = self._comm.elastic is None  # else they go on, and a later SIGTERM finds them training
         if self._saves_at_term:
             self.save(self._term_checkpoint())
+        if ends and TERMINATION.cause:
+            saved = "is in the newest checkpoint" if self._saves_at_term else "is in no checkpoint"
+            raise PeerLostError(f"{TERMINATION.cause}; iteration {self.iteration:,}, the last one, {saved}")
         if ends:
             TERMINATION.end(f"worker {self.rank} ends by SIGTERM after {self.iteration} complete iterations")
 

@@ -153,6 +153,7 @@ class Session:
                     self.comm.elastic,
                     self.comm.first_size,
                     TERMINATION.leave,
+                    TERMINATION.finish,
                 )
         else:
             self.reporter.event("degraded", what="arbitrator", detail="no address given; batch sizes stay as they are")
@@ -177,7 +178,13 @@ class Session:
         )
         with closing(listener):
             _members[self.comm.name] = become_member(
-                access, self._process(listener.address), elastic, self.comm.first_size, TERMINATION.leave, late=True
+                access,
+                self._process(listener.address),
+                elastic,
+                self.comm.first_size,
+                TERMINATION.leave,
+                TERMINATION.finish,
+                late=True,
             )
             with received(listener) as told:
                 yield told

@@ -7,6 +7,8 @@ GRACE_S, because others are gone or the script does something else, a worker end
 In an elastic job the first SIGTERM is a notice: the worker votes to leave, and the others go on (departures.py). So is
 SIGUSR1, and what the coordinator says. Where the vote does not count, SIGTERM means what it means in other jobs, and so
 does a second one; the other notices then mean nothing.
+
+Where too few workers are left, the coordinator has all of them end in the same way, with an error.
 """
 
 from __future__ import annotations
@@ -46,10 +48,12 @@ class Termination:
     Attributes:
         requested: SIGTERM has come, and the present iteration is the last.
         leaving: this worker is to leave the job, and votes so in its sums.
+        cause: why the training ends, if not by SIGTERM.
     """
 
     def __init__(self) -> None:
         self.requested = self.leaving = False
+        self.cause = ""
         self._noticed = False  # a SIGTERM has come that was a notice
         self._runs: list[Terminable] = []
         self._pid = 0  # whose handler it is
@@ -81,6 +85,10 @@ class Termination:
     def leave(self) -> None:
         """This worker is to leave the job. From any thread."""
         self.leaving = True
+
+    def finish(self, why: str) -> None:
+        """The training ends with a coming iteration, for this reason. From any thread. All workers hear it."""
+        self.cause, self.requested = why, True
 
     def refuse(self, why: str) -> None:
         """The vote does not count: the worker goes on, or ends if the notice was a SIGTERM."""

@@ -45,7 +45,8 @@ class Coordination:
     Args:
         coordinator: it has the records of earlier ones of this job.
         file: gets its records.
-        notes: gets what people shall know: `lost` processes, and what the `members` are after a change.
+        notes: gets what people shall know: `lost` processes, what the `members` are after a change, that the job is
+            `short_of_workers` and waits for some, and that it is `finishing` as none came.
         on_lost: called with the rank of a worker that is lost.
         clock: monotonic seconds.
     """
@@ -63,6 +64,7 @@ class Coordination:
         self._told: asyncio.Queue[_Told] = asyncio.Queue()
         self._streams: dict[Process, asyncio.Queue[FromCoordinator | None]] = {}  # None: the stream is over
         self._began_s: float | None = None  # the change that is under way
+        self._short = self._finishing = False  # as far as people know
 
     async def run(self) -> None:
         """Serve until cancelled."""
@@ -141,16 +143,28 @@ class Coordination:
             await asyncio.to_thread(self._file.append, output.records)
         for record in output.records:
             self._tell(record)
+        self._tell_shortage()
         for receiver, message in output.messages:
             if (stream := self._streams.get(receiver)) is not None:
                 stream.put_nowait(message)
         if self._began_s is not None and self._coordinator.change is None and not self._coordinator.members.finished:
             members = self._coordinator.members
-            there = {"workers": _slots(members.workers), "servers": _slots(members.servers)}
+            there = {"workers": _slots(self._coordinator.training), "servers": _slots(members.servers)}
             took_s, self._began_s = self._clock() - self._began_s, None
             self._notes.write(
                 "members", generation=members.generation, round=members.first_round, **there, took_s=took_s
             )
+
+    def _tell_shortage(self) -> None:
+        """Say that too few are left, and when nobody has come in time."""
+        coordinator, settings = self._coordinator, self._coordinator.settings
+        short, finishing = coordinator.short_of_workers, coordinator.finish is not None
+        too_few = {"workers": len(coordinator.members.workers), "min_workers": settings.min_workers}
+        if finishing and not self._finishing:
+            self._notes.write("finishing", **too_few)
+        elif short and not self._short:
+            self._notes.write("short_of_workers", **too_few, wait_s=settings.join_wait_s)
+        self._short, self._finishing = short, finishing
 
     def _tell(self, record: Record) -> None:
         if isinstance(record, Began):

@@ -189,6 +189,9 @@ def _elastic(config: Config) -> Iterator[Finding]:
     if config.elastic.restarts and not config.data_plane.has_servers:
         message = "needs comm: byteps, over which a worker can enter; remove it"
         yield Finding(("elastic", "restarts"), message, config.elastic.restarts, (("comm",),))
+    if config.elastic.join_wait_s >= config.timeouts.stall_fail_s and config.data_plane.has_servers:
+        message = f"must be below timeouts.stall_fail_s, {config.timeouts.stall_fail_s:g}, when workers give up to wait"
+        yield Finding(("elastic", "join_wait_s"), message, config.elastic.join_wait_s, (("timeouts", "stall_fail_s"),))
     if config.mode == "off":
         message = "needs an arbitrator, which mode: off does without; use mode: adapt, or observe"
         yield Finding(path, message, least, (("mode",),))

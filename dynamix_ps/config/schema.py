@@ -421,10 +421,17 @@ class Elastic(_Section):
     The others are as the last one of `cluster.workers`, each on the first host that has a free slot. Unset: as many as
     `cluster.workers` names. BytePS alone.
     """
-    restarts: Annotated[int, Field(ge=0, le=1000)] = 0
-    """How often a worker or server that is lost is started again, each one, as long as `min_workers` are left.
+    join_wait_s: Annotated[float, Field(ge=0, le=_YEAR_S)] = 60.0
+    """With fewer than `min_workers`, the others wait so many seconds for workers that enter.
 
-    It prepares while the others train. A worker enters with their state, and they wait for its copy. BytePS alone.
+    Then they finish the iteration at hand, and end with a checkpoint. BytePS alone: over a ring nobody enters, and they
+    end at once.
+    """
+    restarts: Annotated[int, Field(ge=0, le=1000)] = 0
+    """How often a worker or server that is lost is started again, each one, and the whole job where nobody is left.
+
+    It prepares while the others train. A worker enters with their state, and they wait for its copy. The job begins
+    again from its newest checkpoint, on the hosts that are left. BytePS alone.
     """
 
 

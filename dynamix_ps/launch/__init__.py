@@ -21,6 +21,7 @@ The launcher, while the roles run
   supervise       notices that the run is over, and stops the roles in order
   restarts        when a lost worker or server is started again
   away_hosts      which hosts an elastic job goes on without, and for which it waits
+  start_over      on which hosts a job that was lost as a whole begins again
   exit_reports    tells the coordinator of an elastic job which workers have ended, and which are to leave
   verdict         decides whether the run goes on, is complete or has failed
   observe         records and shows the run while it goes on

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ from dynamix_ps.launch.plan import RunPlace, as_shell, hosts_with_roles, job_rol
 from dynamix_ps.launch.ports import choose_ports
 from dynamix_ps.launch.preflight import expected_of_hosts, preflight
 from dynamix_ps.launch.run_hosts import RunHosts
+from dynamix_ps.launch.start_over import start_over
 from dynamix_ps.launch.supervise import Supervisor
 from dynamix_ps.launch.targets import Allocation, target_of
 from dynamix_ps.launch.verdict import Ending, Limits, interrupted
@@ -67,26 +69,40 @@ def run_job(
     `argv` is the command line, for the manifest. `placement` places the roles within this machine and changes what is
     around them, for a job on this machine alone. `target` says how hosts are reached; by default those that are other
     machines are by the batch system that has `given` them, or by ssh. Everything a run leaves is in its run folder.
+    With `elastic.restarts`, a job that is lost as a whole begins again, in another run folder.
 
     Raises:
         DynamixError: it could not even begin; there is no run folder then.
     """
     preflight(config, resume)
     config = resolved(config)
-    target = target or target_of(config, placement, given)
-    authority = Authority.of_run(config)
     resume = resume and resume.resolve()  # before `latest` in its path becomes this run
-    run_id = secrets.token_hex(4)
-    folder = _make_folder(config, run_id, argv)
-    _say(console, f"run folder: {folder.path}")
-    recorder = Recorder(folder, config)
     with Interrupts() as interrupts:
-        run = _Run(config, folder, recorder, run_id, resume, console, interrupts, placement, target, authority)
-        try:
-            ending = run.to_its_end()
-        except DynamixError as error:
-            ending = Ending(error.exit_code, str(error))
-        return run.conclude(ending)
+        starts = 0
+        while True:
+            way = target or target_of(config, placement, given)
+            authority = Authority.of_run(config)
+            run_id = secrets.token_hex(4)
+            folder = _make_folder(config, run_id, argv)
+            _say(console, f"run folder: {folder.path}")
+            recorder = Recorder(folder, config)
+            if starts:
+                recorder.event("job_restarted", restarts=starts, checkpoint=str(resume))
+            run = _Run(config, folder, recorder, run_id, resume, console, interrupts, placement, way, authority)
+            try:
+                ending = run.to_its_end()
+            except DynamixError as error:
+                ending = Ending(error.exit_code, str(error))
+            code = run.conclude(ending)
+            if not ending.by_loss:
+                return code
+            checkpoint = folder.newest_checkpoint() or resume
+            say = partial(_say, console)
+            again = start_over(config, run.hosts_given_up, checkpoint, starts, interrupts, say)
+            if again is None:
+                return code
+            config, resume = again
+            starts += 1
 
 
 def dry_run(config: Config, config_file: Path, resume: Path | None, console: Console) -> None:
@@ -164,6 +180,7 @@ class _Run:
         self._heterogeneity = "none: the run did not begin"
         self._last_lines: dict[str, tuple[str, ...]] = {}
         self._notes: list[str] = []
+        self.hosts_given_up: frozenset[str] = frozenset()
 
     def to_its_end(self) -> Ending:
         """Raises DynamixError when the roles could not be started."""
@@ -176,6 +193,7 @@ class _Run:
         except OSError as error:
             raise EnvironmentNotReady(f"cannot prepare the run: {error}") from error
         finally:
+            self.hosts_given_up = hosts.given_up
             hosts.finish()
             if hosts.problem:
                 self._notes.append(hosts.problem)
@@ -193,7 +211,8 @@ class _Run:
             if is_exposed(self._config):
                 self._recorder.event("degraded", what="encryption", detail=EXPOSED)
             observer = Observer(self._recorder, live, hosts, self._placement)
-            limits = Limits.of(self._config.timeouts, len(hosts.names), self._config.elastic.min_workers)
+            elastic = self._config.elastic.min_workers is not None
+            limits = Limits.of(self._config.timeouts, len(hosts.names), elastic)
             supervisor = Supervisor(hosts, show, observer, self._interrupts, limits)
             ending = supervisor.run()
         self._last_lines = {name: supervisor.last_lines(name) for name in ending.culprits}

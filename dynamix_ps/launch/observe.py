@@ -82,6 +82,7 @@ class Observer:
             errors={worker.rank: worker.error for worker in workers if worker.error},
             iterations={worker.rank: self._iteration(worker) for worker in workers},
             founded=state.losses.founded,
+            finishing=state.losses.finishing,
             lost=state.losses.lost("worker"),
             servers_away=frozenset(f"server-{number}" for number in state.losses.lost("server")),
             lost_servers=frozenset(

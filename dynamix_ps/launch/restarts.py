@@ -8,6 +8,11 @@ FIRST_WAIT_S = 1.0
 LONGEST_WAIT_S = 60.0
 
 
+def wait_before_start_s(made: int) -> float:
+    """Before the next start, after so many that were in vain."""
+    return min(FIRST_WAIT_S * 2.0**made, LONGEST_WAIT_S)
+
+
 class Restarts:
     """Of one job.
 
@@ -24,7 +29,7 @@ class Restarts:
         """A worker or server has ended, otherwise than in order. The wait for its next start doubles with each."""
         made = self._made.get(role, 0)
         if made < self._most:
-            self._due_s[role] = now_s + min(FIRST_WAIT_S * 2**made, LONGEST_WAIT_S)
+            self._due_s[role] = now_s + wait_before_start_s(made)
 
     def at_once(self, role: str) -> None:
         """A role that has ended shall be started again now, however often it was before."""

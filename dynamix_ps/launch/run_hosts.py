@@ -150,6 +150,12 @@ class RunHosts:
         return {name: reason for name, reason in lost if name not in self._finished and name not in self._away}
 
     @property
+    def given_up(self) -> frozenset[str]:
+        """Hosts that were lost or told to end, and are not back."""
+        gone = {*self._leaving, *self.lost}
+        return frozenset(name for name in self.names if name in gone or name in self._away)
+
+    @property
     def emulation(self) -> str:
         """How speeds are emulated, in words."""
         told = {name: ready.emulation for name, ready in self._ready.items()}

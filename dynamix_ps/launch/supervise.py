@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from dynamix_ps.launch.interrupts import Interrupts
 from dynamix_ps.launch.run_hosts import RoleState, RunHosts
@@ -71,7 +72,7 @@ class Supervisor:
         finally:
             self._stop(orderly=ending is not None and not ending.culprits and not self._hosts.lost)
         problems = tuple(state.log.problem for state in self._hosts.roles.values() if state.log.problem)
-        return Ending(ending.exit_code, ending.reason, ending.culprits, (*notes, *problems))
+        return replace(ending, notes=(*notes, *problems))
 
     def last_lines(self, name: str) -> tuple[str, ...]:
         """The last lines that a role has printed."""
@@ -80,7 +81,7 @@ class Supervisor:
 
     def _restart(self) -> None:
         """Start workers and servers that are due, as long as there is something to enter."""
-        if self._progress.founded and not self._progress.finished:
+        if self._progress.founded and not self._progress.finished and not self._progress.finishing:
             self._hosts.restart()
             return
         running = [state for state in self._running() if state.role.role == "worker"]
@@ -110,7 +111,8 @@ class Supervisor:
             if not goes_on_without([role.role for role in on[name]], self._progress, self._limits)
         }
         if needed:
-            return lost_hosts(needed, {name: [role.name for role in on[name]] for name in needed})
+            names = {name: [role.name for role in on[name]] for name in needed}
+            return lost_hosts(needed, names, self._progress)
         for name in lost:
             self._hosts.go_on_without(name)
         return None

@@ -23,13 +23,13 @@ class Limits:
     stop_grace_s: float = 20.0  # between TERM and KILL, enough for a checkpoint; for workers, servers and so on in turn
     fail_grace_s: float = 1.0  # between TERM and KILL, for all roles at once, when the job has failed
     cause_s: float = 0.0  # how long an end that has its cause elsewhere waits for news of that
-    min_workers: int | None = None  # with so many left, no lost worker or server ends the job; none: each one does
+    elastic: bool = False  # the job goes on without lost workers and servers
 
     @classmethod
-    def of(cls, timeouts: Timeouts, hosts: int = 1, min_workers: int | None = None) -> Limits:
+    def of(cls, timeouts: Timeouts, hosts: int = 1, elastic: bool = False) -> Limits:
         """`hosts`: how many the job has. What happens on one is known at once, news of others are on their way."""
         cause_s = 2.0 if hosts > 1 else 0.0
-        return cls(launch_s=timeouts.launch_s, job_s=timeouts.job_s, cause_s=cause_s, min_workers=min_workers)
+        return cls(launch_s=timeouts.launch_s, job_s=timeouts.job_s, cause_s=cause_s, elastic=elastic)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,26 +60,35 @@ class Progress:
     lost: frozenset[int] = frozenset()  # workers that it goes on without, and in whose places nobody has entered
     servers_away: frozenset[str] = frozenset()  # names of servers that are lost, until others sum in their places
     lost_servers: frozenset[tuple[str, str]] = frozenset()  # ever: name, and incarnation of the process
+    finishing: bool = False  # too few are left, and end with a checkpoint
 
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a run ended: the launcher's exit code, the reason, roles whose last lines to show, and further notes."""
+    """How a run ended.
+
+    Attributes:
+        exit_code: of the launcher.
+        culprits: roles whose last lines to show.
+        notes: further ones.
+        by_loss: a job that trained has lost processes or hosts, and the last of them not by an error of the script.
+    """
 
     exit_code: int
     reason: str
     culprits: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    by_loss: bool = False
 
 
 def interrupted(by: str) -> Ending:
     return Ending(INTERRUPTED_EXIT_CODE, f"interrupted by {by}")
 
 
-def lost_hosts(lost: Mapping[str, str], roles: Mapping[str, Sequence[str]]) -> Ending:
+def lost_hosts(lost: Mapping[str, str], roles: Mapping[str, Sequence[str]], progress: Progress) -> Ending:
     """The job cannot go on without these hosts. `lost`: reasons by host; `roles`: what ran there."""
     said = "; ".join(f"host {name} is lost: {why} (it ran {_names(roles[name])})" for name, why in lost.items())
-    return Ending(JobFailed.exit_code, said)
+    return Ending(JobFailed.exit_code, said, by_loss=progress.founded)
 
 
 def goes_on_without(kinds: Collection[str], progress: Progress, limits: Limits) -> bool:
@@ -87,7 +96,7 @@ def goes_on_without(kinds: Collection[str], progress: Progress, limits: Limits) 
 
     Whether enough of them are left is for `judge`, as where they are lost one by one.
     """
-    return limits.min_workers is not None and progress.founded and {"worker", "server"}.issuperset(kinds)
+    return limits.elastic and progress.founded and {"worker", "server"}.issuperset(kinds)
 
 
 def judge(roles: Sequence[RoleStatus], progress: Progress, now_s: float, limits: Limits) -> Ending | None:
@@ -112,17 +121,18 @@ def judge(roles: Sequence[RoleStatus], progress: Progress, now_s: float, limits:
 
 
 def lost_roles(roles: Sequence[RoleStatus], progress: Progress, limits: Limits) -> list[RoleStatus]:
-    """Workers and servers that have crashed and without which the job goes on, in the order of their ends.
+    """Workers and servers that have crashed and do not end the job, in the order of their ends.
 
-    Of each kind all that have crashed, or none: before the members of the job have met, and where too few are left.
+    Of each kind all that have crashed, or none: before the members of the job have met, and where nobody is left who
+    has the state of the training, or no server. Below `min_workers` the coordinator has the others wait, and end.
     """
-    if limits.min_workers is None or not progress.founded:
+    if not limits.elastic or not progress.founded:
         return []
     lost: list[RoleStatus] = []
-    for kind, least in (("worker", limits.min_workers), ("server", 1)):
+    for kind, gone in (("worker", progress.lost), ("server", frozenset[int]())):
         of_kind = [role for role in roles if role.role == kind]
         crashed = [role for role in of_kind if role.exit_code not in (None, 0)]
-        if len(of_kind) - len(crashed) >= least:
+        if any(role not in crashed and role.rank not in gone for role in of_kind):
             lost += crashed
     return sorted(lost, key=lambda role: role.ended_s)
 
@@ -166,12 +176,28 @@ def _crashed(roles: Sequence[RoleStatus], progress: Progress, now_s: float, limi
     others = [role.name for role in failed if role is not first]
     if others:
         reason += f" (also ended: {', '.join(others)})"
-    left = sum(role.role == first.role and role.exit_code is None for role in roles)
-    if limits.min_workers is not None and first.role == "worker" and left < limits.min_workers:
-        reason += f"; {left} workers are left, elastic.min_workers is {limits.min_workers}"
-    elif limits.min_workers is not None and first.role == "server" and left == 0:
-        reason += "; no server is left"
-    return Ending(JobFailed.exit_code, reason, (first.name,))
+    if limits.elastic and progress.founded and first.role != "scheduler":
+        reason += f"; {_too_few(first, failed, progress)}"
+    by_loss = progress.founded and not _erred_last(failed, progress)
+    return Ending(JobFailed.exit_code, reason, (first.name,), by_loss=by_loss)
+
+
+def _erred_last(failed: Sequence[RoleStatus], progress: Progress) -> bool:
+    """Whether the job ended with an error of the script, which would come again."""
+    causes = [role for role in failed if role.exit_code not in (PeerLostError.exit_code, TimedOut.exit_code)]
+    if not causes:
+        return False
+    last = max(causes, key=lambda role: role.ended_s)
+    return (last.exit_code or 0) > 0 and last.rank in progress.errors
+
+
+def _too_few(first: RoleStatus, failed: Sequence[RoleStatus], progress: Progress) -> str:
+    """Why an elastic job does not go on without those that have crashed."""
+    if first.role == "server":
+        return "no server is left"
+    ranks = [role.rank for role in failed if role.exit_code == PeerLostError.exit_code]
+    told = [progress.errors[rank] for rank in ranks if rank is not None and rank in progress.errors]
+    return told[-1] if progress.finishing and told else "no worker is left that has the state of the training"
 
 
 def _cause(role: RoleStatus, progress: Progress) -> str:

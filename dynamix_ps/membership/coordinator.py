@@ -119,6 +119,8 @@ class Coordinator(Generations):
 
     def _repeat(self, process: Process) -> None:
         """A connection was made anew, and messages may be lost with the old one."""
+        if process.role == "worker" and self.finish is not None:
+            self._send(process, self.finish)
         if process.role == "server":
             if self.members.founded and (self.change is None or not self.change.asking):
                 self._fence(process)

@@ -14,6 +14,7 @@ from dynamix_ps.membership.messages import (
     Ended,
     Entry,
     Fence,
+    Finish,
     Freeze,
     FromCoordinator,
     Process,
@@ -33,7 +34,7 @@ class Settings:
     max_workers: int = 1024  # slots
     confirm_s: float = 0.5  # a closed connection that one process has seen is a loss after this time
     lease_s: float = 5.0  # silence of a process that others wait for
-    join_wait_s: float = 600.0  # below `min_workers`, or without a server
+    join_wait_s: float = 600.0  # below `min_workers`, or without a server; then the job ends
 
 
 @dataclass(slots=True)
@@ -55,7 +56,8 @@ class Generations:
         self._suspicions = Suspicions(settings.confirm_s, settings.lease_s)
         self._resume = NOTHING_DECIDED  # of the last decision
         self._with_state: set[Process] = set()  # workers that have the state of the training
-        self._short_since_s: float | None = None
+        self.short_since_s: float | None = None  # since when too few are left, and wait for others
+        self.finish: Finish | None = None  # nobody has come in time, so all save and end
         self._output = Output()
 
     # Each call ends here: losses first, then the next step of the change that is under way.
@@ -98,16 +100,8 @@ class Generations:
         rounds = change.rounds(members.founders)
         if not rounds:
             return self._end("no worker is left that has the state of the training")
-        if len(members.workers) < self.settings.min_workers or (self.settings.servers and not members.servers):
-            if self._short_since_s is None:
-                self._short_since_s = now_s
-            if now_s - self._short_since_s > self.settings.join_wait_s:
-                self._end(
-                    f"{len(members.workers)} workers and {len(members.servers)} servers are left, expected at least "
-                    f"{self.settings.min_workers} and 1; none came within {self.settings.join_wait_s:g} s"
-                )
+        if self._is_short(now_s) and not self._give_up(now_s):
             return None
-        self._short_since_s = None
         self._with_state = set(rounds)
         change.first_round = self._round_to_make_anew(rounds)
         self._record(Decided(members.generation, change.first_round))
@@ -123,6 +117,41 @@ class Generations:
         for server in sorted(members.servers):
             self._fence(server)
         return None
+
+    @property
+    def training(self) -> Processes:
+        """The workers that have the state of the training: all but newcomers."""
+        return frozenset(self._with_state & self.members.workers)
+
+    @property
+    def short_of_workers(self) -> bool:
+        """Whether the workers that are there wait for others."""
+        return self.short_since_s is not None and len(self.members.workers) < self.settings.min_workers
+
+    def _is_short(self, now_s: float) -> bool:
+        """Whether too few are left, so that those who are there wait for others."""
+        members, settings = self.members, self.settings
+        if len(members.workers) >= settings.min_workers and (members.servers or not settings.servers):
+            self.short_since_s = None
+        elif self.short_since_s is None:
+            self.short_since_s = now_s
+        return self.short_since_s is not None
+
+    def _give_up(self, now_s: float) -> bool:
+        """Whether the time is over in which others may come. Then those who are there make the rounds at hand."""
+        settings, workers = self.settings, self.members.workers
+        assert self.short_since_s is not None
+        if now_s - self.short_since_s < settings.join_wait_s and self.finish is None:
+            return False
+        waited = f", and none came within {settings.join_wait_s:g} s" if settings.join_wait_s else ""
+        if settings.servers and not self.members.servers:
+            self._end(f"no server is left{waited}")
+            return False
+        count = "1 worker is" if len(workers) == 1 else f"{len(workers)} workers are"
+        self.finish = Finish(f"{count} left, elastic.min_workers is {settings.min_workers}{waited}")
+        for worker in sorted(workers):
+            self._send(worker, self.finish)
+        return True
 
     def _round_to_make_anew(self, rounds: Mapping[Process, int]) -> int:
         """Somebody has completed the round before it, so all its parts have arrived; nobody has completed this one."""

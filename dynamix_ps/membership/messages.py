@@ -146,6 +146,13 @@ class LeaveAsked:
 
 
 @dataclass(frozen=True, slots=True)
+class Finish:
+    """Coordinator to workers, before `Resume`: too few are left, so save after the rounds at hand, and end."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Refused:
     """Coordinator or server to a process that is no member, or no longer: exit, return as a newcomer."""
 
@@ -161,4 +168,4 @@ class Ended:
 
 
 ToCoordinator: TypeAlias = Hello | Suspect | Waiting | Status | Fenced | Ready | Leave | AskLeave
-FromCoordinator: TypeAlias = Freeze | Fence | Resume | Enter | LeaveAsked | Refused | Ended
+FromCoordinator: TypeAlias = Freeze | Fence | Resume | Enter | LeaveAsked | Finish | Refused | Ended

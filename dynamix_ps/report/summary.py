@@ -135,6 +135,7 @@ def summarise(run: str, state: RunState, gain: Gain, config: Config, outcome: Ou
         "compiled_graphs": [worker.graphs for worker in workers],
         "compiled_graphs_later": [worker.later_graphs for worker in workers],
         "per_worker": [_worker_row(worker, config) | _measured(worker, state) for worker in workers],
+        "restart": state.restart,
         "losses": list(map(str, state.losses.found)),
         "departures": list(map(str, state.losses.departures)),
         "arrivals": list(map(str, state.losses.arrivals)),

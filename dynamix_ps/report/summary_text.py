@@ -55,7 +55,8 @@ def headline(summary: dict[str, Any]) -> list[str]:
     if summary["time_to_accuracy_s"] is not None:
         figures.append(f"{_percent(summary['target_accuracy'])} after {summary['time_to_accuracy_s']:.1f} s")
     ended = "" if summary["exit_code"] in (0, None) else f"ended with exit code {summary['exit_code']}: "
-    changes = (*summary["losses"], *summary["departures"], *summary["arrivals"])
+    restart = (summary["restart"],) if summary["restart"] else ()
+    changes = (*restart, *summary["losses"], *summary["departures"], *summary["arrivals"])
     return [ended + summary["reason"], *changes, ", ".join(figures), f"gain: {summary['gain']['text']}"]
 
 
@@ -71,10 +72,14 @@ def _figures(summary: dict[str, Any]) -> Iterable[tuple[str, str]]:
     yield "data plane", summary["comm"] + (f" {version}" if version and version != "none" else "")
     yield "policy", f"{summary['policy']} (mode {summary['mode']})"
     yield "workers", f"{summary['workers']} ({summary['heterogeneity']})"
+    if summary["restart"]:
+        yield "begun again", summary["restart"]
     for loss in summary["losses"]:
         yield "lost", loss
     for departure in summary["departures"]:
         yield "left", departure
+    for arrival in summary["arrivals"]:
+        yield "entered", arrival
     yield "iterations", f"{summary['iterations']:,}"
     yield summary["counted"], f"{summary['samples']:,}"
     yield "training time", _unit(summary["train_s"], "s", 1)

@@ -26,6 +26,7 @@ class Loss:
         None  # from the end of the first of them, as the launcher saw it, until the coordinator knew
     )
     change_s: float | None = None  # from then until the others went on
+    waited: bool = False  # meanwhile they were too few, and waited for another worker
     first_iteration: int | None = None  # that was finished without the lost workers
     short: list[int] = field(default_factory=list)  # iterations in which they were to be
     until: float = math.inf  # first iteration with others in their places
@@ -41,6 +42,8 @@ class Loss:
         parts = [f"{self.role}{'s' if several else ''} {', '.join(map(str, self.numbers))} lost"]
         if self.found_s is not None:  # 0: before the launcher, which looks a few times per second
             parts.append(f"found after {self.found_s:.2f} s" if self.found_s else "found at once")
+        if self.waited:
+            parts.append(f"the others waited {self.change_s:.2f} s for another one")
         if self.role == "worker":
             count = len(self.short)
             finished = "one iteration" if count == 1 else f"{count or 'no'} iterations"
@@ -96,6 +99,8 @@ class Losses:
         self._back: set[int] = set()  # ranks whose departures are over: others have entered in their places
         self._counted: set[Lost] = set()  # whose loss is in `found`
         self.incarnations: set[tuple[Lost, str]] = set()  # ever lost
+        self.too_few: str | None = None  # so many are left, and wait for others
+        self.finishing = False  # too few are left, and end with a checkpoint
 
     @property
     def founded(self) -> bool:
@@ -137,8 +142,10 @@ class Losses:
             found_s = max(min(times_s), 0.0) if times_s else None
             self._counted.update(new)
             numbers, reasons = [number for _, number in new], [self._reasons[lost] for lost in new]
-            self.found.append(Loss(role, numbers, reasons, left[role], self._of[role], found_s, change_s))
+            waited = role == "worker" and self.too_few is not None
+            self.found.append(Loss(role, numbers, reasons, left[role], self._of[role], found_s, change_s, waited))
             self._note(self.found[-1])
+        self.too_few = None
 
     def short(self, iteration: int, ranks: list[int]) -> None:
         """`iteration` was finished without these workers, which were to be in it."""

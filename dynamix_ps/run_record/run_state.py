@@ -67,6 +67,7 @@ class RunState:
         self.lr_decided = 1.0  # newest, of rank 0: what was decided of the factor on the learning rate
         self.rollbacks: list[int] = []  # iterations in which the guard of the learning rate took the weights back
         self.losses = Losses()
+        self.restart: str | None = None  # with which a job that was lost as a whole has begun again
         self.arbitrator_starts = 0
         self.arbitrator_restarts = 0
 
@@ -318,6 +319,9 @@ class RunState:
     def _role_ended(self, line: Line) -> None:
         self.losses.ended((line["role"], line["slot"]), line["ended_s"])
 
+    def _job_restarted(self, line: Line) -> None:
+        self.restart = f"restart {line['restarts']} of the job, from {line['checkpoint']}"
+
     def _lost(self, line: Line) -> None:
         lost = line["role"], line["slot"]
         self.losses.known(lost, line["time_s"], line["reason"], line.get("incarnation", ""))
@@ -339,6 +343,12 @@ class RunState:
 
     def _members(self, line: Line) -> None:
         self.losses.changed({"worker": len(line["workers"]), "server": len(line["servers"])}, line["took_s"])
+
+    def _short_of_workers(self, line: Line) -> None:
+        self.losses.too_few = f"{line['workers']} are left, elastic.min_workers is {line['min_workers']}"
+
+    def _finishing(self, line: Line) -> None:
+        self.losses.finishing = True
 
     def _lease_lost(self, line: Line) -> None:
         worker = self._worker(line)
@@ -364,6 +374,7 @@ _WORKER = {
     "compiled": RunState._compiled,
     "short": RunState._short,
     "role_ended": RunState._role_ended,
+    "job_restarted": RunState._job_restarted,
     "worker_left": RunState._worker_left,
     "workers_entered": RunState._workers_entered,
     "servers_entered": RunState._servers_entered,
@@ -380,6 +391,8 @@ _JOURNAL = {
     "prometheus": RunState._prometheus,
     "lost": RunState._lost,
     "members": RunState._members,
+    "short_of_workers": RunState._short_of_workers,
+    "finishing": RunState._finishing,
     "lease_lost": RunState._lease_lost,
     "lease_back": RunState._lease_back,
 }

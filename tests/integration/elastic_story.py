@@ -138,7 +138,11 @@ class Story:
         if self.hosts:
             commands = {name: command for name, (_, command) in self.hosts.items()}
             return launch_by(commands, self.folder, "cluster.yaml", on=self.on)
-        return dynamix("launch", "-c", "cluster.yaml", cwd=self.folder)
+        return self.launch_again()
+
+    def launch_again(self, *options: str) -> Any:
+        """With options of `dynamix launch`, on this machine."""
+        return dynamix("launch", "-c", "cluster.yaml", *options, cwd=self.folder)
 
     def _length(self) -> str:
         if self.iterations is not None:

@@ -18,6 +18,8 @@ NOTABLE = frozenset(
         "stall",
         "lost",
         "short",
+        "short_of_workers",
+        "finishing",
         "host_leaves",
         "host_lost",
         "host_not_back",
@@ -25,6 +27,7 @@ NOTABLE = frozenset(
         "workers_entered",
         "servers_entered",
         "role_restarted",
+        "job_restarted",
         "leave_refused",
         "failed",
         "lease_lost",
@@ -82,6 +85,11 @@ def _arbitrator_exit(event: Line) -> str:
     return f"the arbitrator {event['how']}; {then}"
 
 
+def _too_few(event: Line) -> str:
+    count = "1 worker is" if event["workers"] == 1 else f"{event['workers']} workers are"
+    return f"{count} left, elastic.min_workers is {event['min_workers']}"
+
+
 def _launch(event: Line) -> str:
     return f"launched {', '.join(event['roles'])}; different speeds: {event['emulation']}"
 
@@ -111,6 +119,10 @@ _WORDS: dict[str, Callable[[Line], str]] = {
         f"{len(event['workers'])} workers and {len(event['servers'])} servers go on from round {event['round']:,}, "
         f"{event['took_s']:.3f} s later"
     ),
+    "short_of_workers": lambda event: (
+        f"{_too_few(event)}: they wait up to {event['wait_s']:g} s for workers that enter, as by `dynamix join`"
+    ),
+    "finishing": lambda event: f"{_too_few(event)}: the job ends, with a checkpoint if it saves some",
     "short": lambda event: (
         f"iteration {event['iteration']:,} is finished without worker {', '.join(map(str, event['missing']))}, with "
         f"{event['samples']:,} of {event['planned']:,} samples; the others come next"
@@ -133,6 +145,7 @@ _WORDS: dict[str, Callable[[Line], str]] = {
         f"server {', '.join(map(str, event['entered']))} has entered, and sums from iteration {event['iteration']:,} on"
     ),
     "role_restarted": lambda event: f"{event['role']} is started again, restart {event['restarts']}",
+    "job_restarted": lambda event: f"the job is started again, restart {event['restarts']}, from {event['checkpoint']}",
     "leave_refused": lambda event: f"iteration {event['iteration']:,}: {event['why']}",
     "failed": lambda event: f"{event['source']} failed in iteration {event['iteration']:,}: {event['error']}",
     "lease_lost": lambda event: f"worker-{event['rank']} is silent: the arbitrator hears nothing of it",

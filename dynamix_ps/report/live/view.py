@@ -108,6 +108,8 @@ class LiveView:
             clock.append(f"about {_clock_text(to_go_s)} to go")
         if state.safety_net:
             clock.append(f"safety net: {state.safety_net}")
+        if state.losses.too_few:
+            clock.append(f"waits for workers: {state.losses.too_few}")
         text = Text(f"{state.run} ({state.policy})", style="bold")
         text.append("\n" + "  ".join(parts) + "\n" + "  ".join(clock), style="not bold")
         return text.append(f"\nprometheus: {state.prometheus}", style="dim not bold") if state.prometheus else text

@@ -176,6 +176,11 @@ env:
             3,
             "elastic.restarts: needs comm: byteps, over which a worker can enter",
         ),
+        (
+            MINIMAL + "elastic: {min_workers: 1, join_wait_s: 120}\n",
+            2,
+            "elastic.join_wait_s: must be below timeouts.stall_fail_s, 120",
+        ),
         (MINIMAL + "mode: off\nelastic: {min_workers: 1}\n", 3, "elastic.min_workers: needs an arbitrator, which mode"),
         (
             "cluster: {workers: [{}]}\nbatch:\n  max: 60\n",

@@ -279,6 +279,7 @@ def test_the_workers_of_a_host_that_is_told_to_end_leave_and_the_host_is_not_los
     agent.say(Notice("SIGTERM"))
     assert coordinator.asked == [2] and not rig.interrupts.count
     assert ("host_leaves", {"host": "c", "signal": "SIGTERM", "ranks": [2]}) in rig.events
+    assert rig.hosts.given_up == {"c"}, "the job must not begin again on it"
     agent.say(Ended("worker-2", 0, 0.0))
     assert isinstance(agent.sent[-1], Finish)
     agent.lost = "its agent ended"
@@ -382,7 +383,7 @@ def lose(rig: Rig, host: str) -> None:
     rig.agents[host].lost = "timed out"
     assert rig.hosts.lost == {host: "timed out"}
     rig.hosts.go_on_without(host)
-    assert not rig.hosts.lost
+    assert not rig.hosts.lost and rig.hosts.given_up == {host}
 
 
 def test_what_ran_on_a_lost_host_is_lost_and_the_job_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

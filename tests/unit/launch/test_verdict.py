@@ -120,12 +120,14 @@ def test_on_several_hosts_the_end_by_sigterm_waits_for_the_notice_to_its_host() 
 
 
 def test_a_lost_host_is_the_reason_with_what_ran_there() -> None:
-    ending = lost_hosts({"b": "its agent ended"}, {"b": ["server-1", "worker-1"]})
+    ending = lost_hosts({"b": "its agent ended"}, {"b": ["server-1", "worker-1"]}, TRAINING)
     assert (ending.exit_code, ending.reason) == (4, "host b is lost: its agent ended (it ran server-1, worker-1)")
+    assert not ending.by_loss, "the job had not begun"
+    assert lost_hosts({"b": ""}, {"b": []}, FOUR).by_loss
 
 
 def test_a_job_goes_on_without_a_host_that_has_workers_and_servers_alone() -> None:
-    elastic = Limits.of(Timeouts(), hosts=2, min_workers=1)
+    elastic = Limits.of(Timeouts(), hosts=2, elastic=True)
     founded = replace(TRAINING, founded=True)
     assert goes_on_without(("worker", "server"), founded, elastic) and goes_on_without((), founded, elastic)
     assert not goes_on_without(("worker", "scheduler"), founded, elastic)
@@ -135,12 +137,14 @@ def test_a_job_goes_on_without_a_host_that_has_workers_and_servers_alone() -> No
 
 
 def test_a_worker_that_was_lost_with_its_host_is_told_so() -> None:
-    limits = Limits.of(Timeouts(), hosts=2, min_workers=2)
-    told = [replace(one, lost_with="b") if one.rank == 1 else one for one in roles(w1=(-9, 50.0))]
+    limits = Limits.of(Timeouts(), hosts=2, elastic=True)
+    both = roles(w1=(-9, 50.0), w0=(-9, 51.0))
+    told = [replace(one, lost_with="b") if one.rank == 1 else one for one in both]
     ending = judge(told, replace(TRAINING, founded=True), 51.0, limits)
     assert ending is not None
     assert ending.reason == (
-        "worker-1 was lost with host b at iteration 69; 1 workers are left, elastic.min_workers is 2"
+        "worker-1 was lost with host b at iteration 69 (also ended: worker-0); no worker is left that has the state of "
+        "the training"
     )
 
 
@@ -233,7 +237,7 @@ def test_signals_are_named() -> None:
 
 
 FOUR = Progress(frozenset(range(4)), iterations={0: 813, 1: 813, 2: 812, 3: 813}, founded=True)
-ELASTIC = replace(LIMITS, min_workers=3)
+ELASTIC = replace(LIMITS, elastic=True)
 
 
 def four(scheduler: tuple[int | None, float] = (None, 0.0), **codes: tuple[int | None, float]) -> list[RoleStatus]:
@@ -265,9 +269,11 @@ def test_who_leaves_on_notice_is_not_lost_and_the_end_names_it() -> None:
 
 
 def test_after_a_worker_has_left_the_others_count_alone() -> None:
-    ending = judge(four(w2=(0, 50.0), w1=(1, 60.0)), replace(FOUR, left=frozenset({2})), 60.0, ELASTIC)
+    left = replace(FOUR, left=frozenset({2}))
+    assert judge(four(w2=(0, 50.0), w1=(1, 60.0)), left, 60.0, ELASTIC) is None
+    ending = judge(four(w2=(0, 50.0), w1=(1, 60.0), w0=(-9, 61.0), w3=(-9, 61.0)), left, 61.0, ELASTIC)
     assert ending is not None
-    assert ending.reason.endswith("; 2 workers are left, elastic.min_workers is 3")
+    assert ending.reason.endswith("; no worker is left that has the state of the training")
 
 
 def test_servers_leave_with_the_workers_that_are_left() -> None:
@@ -276,12 +282,51 @@ def test_servers_leave_with_the_workers_that_are_left() -> None:
     assert judge(gone, replace(FOUR, finished=frozenset({0, 1, 3})), 90.0, ELASTIC) is None, "worker-3 has finished too"
 
 
-def test_with_fewer_than_min_workers_the_first_cause_ends_the_job() -> None:
-    ending = judge(four(w2=(-9, 50.0), w0=(1, 60.0)), FOUR, 60.0, ELASTIC)
+def test_the_others_may_wait_and_end_by_themselves_and_then_the_first_cause_ends_the_job() -> None:
+    lost = {"w2": (-9, 50.0), "w0": (-9, 60.0)}
+    assert judge(four(**lost), FOUR, 90.0, ELASTIC) is None
+    why = "2 workers are left, elastic.min_workers is 3; iteration 813, the last one, is in the newest checkpoint"
+    told = replace(FOUR, finishing=True, errors={0: "of an earlier process", 1: why, 3: why})
+    one = four(**lost, w1=(6, 95.0))
+    assert judge(one, told, 95.0, ELASTIC) is None, "the other one may still write the checkpoint"
+    ending = judge(four(**lost, w1=(6, 95.0), w3=(6, 96.0)), told, 96.0, ELASTIC)
     assert ending is not None
-    assert (ending.exit_code, ending.culprits) == (4, ("worker-2",))
+    assert (ending.exit_code, ending.culprits, ending.by_loss) == (4, ("worker-2",), True)
     assert ending.reason.startswith("worker-2 was killed by SIGKILL at iteration 812")
-    assert ending.reason.endswith("; 2 workers are left, elastic.min_workers is 3")
+    assert ending.reason.endswith(f"; {why}")
+
+
+def test_newcomers_alone_do_not_keep_a_job_alive() -> None:
+    lost = {"w0": (-9, 50.0), "w1": (-9, 50.0), "w2": (-9, 50.0)}
+    assert judge(four(**lost), FOUR, 60.0, ELASTIC) is None
+    ending = judge(four(**lost), replace(FOUR, lost=frozenset({3})), 60.0, ELASTIC)
+    assert ending is not None, "worker-3 runs, but it was lost before and has not entered yet"
+    assert ending.reason.endswith("; no worker is left that has the state of the training")
+
+
+@pytest.mark.parametrize(
+    ("code", "errors", "by_loss"),
+    [
+        (-9, {}, True),
+        (1, {}, True),
+        (1, {2: "ZeroDivisionError"}, False),
+        (5, {2: "it gave up"}, True),
+        (6, {2: "lost"}, True),
+    ],
+)
+def test_an_error_of_the_script_is_no_loss(code: int, errors: dict[int, str], by_loss: bool) -> None:
+    all_ended = four(w2=(code, 50.0), w0=(6, 51.0), w1=(6, 51.0), w3=(6, 51.0))
+    ending = judge(all_ended, replace(FOUR, errors=errors), 51.0, ELASTIC)
+    assert ending is not None and ending.by_loss is by_loss
+    starting = judge(all_ended, replace(FOUR, founded=False, errors=errors), 51.0, ELASTIC)
+    assert starting is not None and not starting.by_loss, "the members had not met"
+
+
+@pytest.mark.parametrize("killed_last", [False, True])
+def test_what_a_job_lost_last_tells_whether_it_ended_by_a_loss(killed_last: bool) -> None:
+    codes = {"w0": (-9, 90.0 if killed_last else 10.0), "w1": (1, 50.0), "w2": (1, 50.0), "w3": (6, 51.0)}
+    ending = judge(four(**codes), replace(FOUR, errors={1: "ZeroDivisionError", 2: "ZeroDivisionError"}), 95.0, ELASTIC)
+    assert ending is not None and ending.by_loss is killed_last
 
 
 def test_without_min_workers_and_before_the_members_have_met_a_lost_worker_ends_the_job() -> None:
@@ -354,7 +399,7 @@ def test_other_jobs_and_those_that_have_not_met_end_with_a_server() -> None:
 
 
 def test_a_worker_that_comes_later_is_not_late() -> None:
-    limits = replace(LIMITS, min_workers=1)
+    limits = replace(LIMITS, elastic=True)
     there = [*roles(), RoleStatus("worker-2", "worker", 2, late=True)]
     assert judge(there, TRAINING, 101.0, limits) is None
     ending = judge([replace(role, late=False) for role in there], TRAINING, 101.0, limits)

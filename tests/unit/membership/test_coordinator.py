@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from dynamix_ps.membership.coordinator import Coordinator
 from dynamix_ps.membership.generations import Output, Settings
-from dynamix_ps.membership.journal import Finished, Joined, Lost
+from dynamix_ps.membership.journal import Decided, Finished, Joined, Lost
 from dynamix_ps.membership.messages import (
     AskLeave,
     Ended,
@@ -14,6 +14,7 @@ from dynamix_ps.membership.messages import (
     Entry,
     Fence,
     Fenced,
+    Finish,
     Freeze,
     Hello,
     Leave,
@@ -216,16 +217,58 @@ def test_below_min_workers_it_waits_for_one_that_joins() -> None:
     for worker in W[:2]:
         assert told(say(coordinator, worker, Status(2, 1)), Fence) == []
     assert told(say(coordinator, W[3], Hello(), 5.0), Fence) == S
+    for server in S:
+        say(coordinator, server, Fenced(2), 5.0)
+    assert coordinator.change is None and coordinator.training == set(W[:2]), "the newcomer has no state yet"
 
 
-def test_below_min_workers_it_ends_when_nobody_joins() -> None:
+def test_below_min_workers_those_that_are_left_make_the_rounds_at_hand_and_end_when_nobody_joins() -> None:
     coordinator = started(min_workers=3)
     say(coordinator, LAUNCHER, Suspect(W[2]))
     for worker in W[:2]:
         say(coordinator, worker, Status(2, 1))
-    assert coordinator.on_time(9.9).messages == []
-    output = coordinator.on_time(11.0)
-    assert told(output, Ended) == [*S, *W[:2]]
+    assert coordinator.on_time(9.9).messages == [] and coordinator.short_of_workers
+    output = coordinator.on_time(12.0)
+    assert output.messages[:2] == [
+        (worker, Finish("2 workers are left, elastic.min_workers is 3, and none came within 10 s")) for worker in W[:2]
+    ], "they hear it before they resume"
+    assert told(output, Fence) == S and coordinator.finish is not None
+    assert told(say(coordinator, W[1], Hello(), 12.0), Finish) == [W[1]], "its connection was made anew"
+    assert [type(record) for record in output.records] == [Decided]
+    second, third = (Process("worker", 2, name) for name in ("second", "third"))
+    say(coordinator, second, Hello(), 12.1)
+    say(coordinator, LAUNCHER, Suspect(second), 12.2)
+    say(coordinator, third, Hello(), 12.3)
+    for worker in W[:2]:
+        say(coordinator, worker, Status(3, 1), 12.4)
+    assert not coordinator.short_of_workers
+    say(coordinator, LAUNCHER, Suspect(third), 12.5)
+    say(coordinator, W[0], Status(4, 1), 12.6)
+    assert told(say(coordinator, W[1], Status(4, 1), 12.6), Finish) == W[:2], "it does not wait once more"
+
+
+def test_one_that_joins_and_is_lost_begins_the_wait_anew() -> None:
+    coordinator = started(min_workers=3)
+    say(coordinator, LAUNCHER, Suspect(W[2]), 1.0)
+    for worker in W[:2]:
+        say(coordinator, worker, Status(2, 1), 1.0)
+    say(coordinator, W[3], Hello(), 9.0)
+    say(coordinator, LAUNCHER, Suspect(W[3]), 10.0)
+    for worker in W[:2]:
+        say(coordinator, worker, Status(3, 1), 10.0)
+    assert told(coordinator.on_time(15.0), Finish) == []
+    assert told(coordinator.on_time(20.5), Finish) == W[:2]
+
+
+def test_without_a_server_it_ends_when_none_joins() -> None:
+    coordinator = started()
+    for server in S:
+        say(coordinator, LAUNCHER, Suspect(server))
+    for worker in W[:3]:
+        say(coordinator, worker, Status(coordinator.members.generation, 1))
+    assert coordinator.on_time(9.9).messages == [] and not coordinator.short_of_workers
+    output = coordinator.on_time(12.0)
+    assert [message for _, message in output.messages] == [Ended("no server is left, and none came within 10 s")] * 3
     assert [type(record) for record in output.records] == [Finished]
 
 

@@ -60,6 +60,19 @@ EVENTS: dict[str, tuple[dict[str, Any], str]] = {
         {"iteration": 1912, "entered": [2], "workers": 4},
         "worker 2 has entered; 4 workers go on from iteration 1,912",
     ),
+    "short_of_workers": (
+        {"workers": 2, "min_workers": 3, "wait_s": 60.0},
+        "2 workers are left, elastic.min_workers is 3: they wait up to 60 s for workers that enter, as by "
+        "`dynamix join`",
+    ),
+    "finishing": (
+        {"workers": 1, "min_workers": 3},
+        "1 worker is left, elastic.min_workers is 3: the job ends, with a checkpoint if it saves some",
+    ),
+    "job_restarted": (
+        {"restarts": 1, "checkpoint": "/runs/last.pt"},
+        "the job is started again, restart 1, from /runs/last.pt",
+    ),
     "servers_entered": (
         {"iteration": 1912, "entered": [0, 1]},
         "server 0, 1 has entered, and sums from iteration 1,912 on",

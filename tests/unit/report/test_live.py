@@ -308,6 +308,15 @@ def test_the_safety_net_is_shown_once_it_acted(folder: RunFolder, recorder: Reco
     assert "proportional shares for 20 windows" in shown
 
 
+def test_that_too_few_workers_wait_for_others_is_shown_until_they_go_on(folder: RunFolder, recorder: Recorder) -> None:
+    append(folder.journal_file, {"kind": "short_of_workers", "workers": 2, "min_workers": 3, "wait_s": 60.0})
+    recorder.poll()
+    assert "waits for workers: 2 are left, elastic.min_workers is 3" in drawn(recorder, terminal())
+    append(folder.journal_file, {"kind": "members", "workers": [0, 1, 2], "servers": [0], "round": 7, "took_s": 8.0})
+    recorder.poll()
+    assert "waits for workers" not in drawn(recorder, terminal())
+
+
 def test_workers_of_one_host_stand_together_where_there_are_several(folder: RunFolder) -> None:
     recorder = Recorder(folder, config_on_hosts("b", "a", "b"))
     rows = [line.split()[:2] for line in drawn(recorder, terminal()).splitlines() if "starting" in line]

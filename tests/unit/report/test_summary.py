@@ -58,6 +58,16 @@ def test_graphs_of_torch_compile_are_told_where_there_are_any(folder: RunFolder)
     assert "| graphs by torch.compile | 0/6, after the first iteration 0/4 |" in folder.summary_md.read_text()
 
 
+def test_a_job_that_has_begun_again_says_so_and_from_where(folder: RunFolder) -> None:
+    append(folder.worker_file(0), started(0), finished(0, 60, 3000, 12.0))
+    assert write_summary(folder, config(1), GOOD)["restart"] is None
+    again = {"kind": "job_restarted", "source": "launcher", "time_s": START_S, "restarts": 1, "checkpoint": "r/last.pt"}
+    append(folder.events_file, again)
+    summary = write_summary(folder, config(1), GOOD)
+    assert headline(summary)[1] == "restart 1 of the job, from r/last.pt"
+    assert "| begun again | restart 1 of the job, from r/last.pt |" in folder.summary_md.read_text()
+
+
 def test_the_decided_learning_rate_is_told_and_where_weights_came_back(folder: RunFolder) -> None:
     decides = config(2).model_copy(update={"lr": "decide"})
     rollback = {"kind": "rollback", "time_s": START_S + 1, "iteration": 1040, "back_to": 1000, "lr_guard": 0.5}

@@ -14,6 +14,7 @@ from dynamix_ps.membership.messages import (
     Entry,
     Fence,
     Fenced,
+    Finish,
     Freeze,
     FromCoordinator,
     Hello,
@@ -55,6 +56,7 @@ TOLD: tuple[ToCoordinator, ...] = (
 SAID: tuple[FromCoordinator, ...] = (
     Freeze(3),
     LeaveAsked(),
+    Finish("2 workers are left"),
     Fence(3, 812, BOTH, frozenset({WORKER})),
     Resume(3, 812, frozenset({WORKER}), frozenset({SERVER})),
     Resume(3, 812, BOTH, frozenset(), WORKER, BOTH, BOTH, (Entry(1, WORKER), Entry(2, SERVER))),

@@ -97,6 +97,19 @@ def test_later_losses_are_changes_of_their_own() -> None:
     ]
 
 
+def test_that_the_others_waited_for_another_one_is_told_of_this_loss_alone() -> None:
+    losses = founded()
+    for rank in (1, 2):
+        losses.known(("worker", rank), 10.0, "it has exited")
+        losses.too_few = "2 are left, elastic.min_workers is 3" if rank == 1 else None
+        losses.changed(left(4 - rank), 8.125)
+        assert losses.too_few is None
+    assert [str(loss) for loss in losses.found] == [
+        "3 of 4 workers: worker 1 lost, the others waited 8.12 s for another one, no iterations finished without it",
+        "2 of 4 workers: worker 2 lost, no iterations finished without it",
+    ]
+
+
 def test_before_the_members_have_met_nobody_goes_on() -> None:
     losses = Losses()
     losses.known(("worker", 1), 10.0, "it has exited")

@@ -170,3 +170,20 @@ def test_a_worker_that_leaves_ends_with_the_others_if_all_of_them_end(train, mon
     else:
         _, seen = train(2, **arguments)
         assert seen.code == 0
+
+
+def test_too_few_workers_save_after_the_same_iteration_and_end_with_an_error(train, tmp_path, monkeypatch):
+    monkeypatch.setattr(TERMINATION, "requested", True)
+    monkeypatch.setattr(TERMINATION, "cause", "2 workers are left")
+    why = f"2 workers are left; iteration {VOTE + 1}, the last one, is in the newest checkpoint"
+    with pytest.raises(PeerLostError, match=why):
+        train(0, ends={VOTE: {0, 1, 2, 3}}, checkpoint_every=1000)
+    assert (tmp_path / "checkpoints" / "last.pt").exists()
+
+
+def test_too_few_workers_of_a_job_that_saves_nothing_say_so(train, tmp_path, monkeypatch):
+    monkeypatch.setattr(TERMINATION, "requested", True)
+    monkeypatch.setattr(TERMINATION, "cause", "2 workers are left")
+    with pytest.raises(PeerLostError, match="the last one, is in no checkpoint"):
+        train(0, ends={VOTE: {0, 1, 2, 3}})
+    assert not (tmp_path / "checkpoints" / "last.pt").exists()

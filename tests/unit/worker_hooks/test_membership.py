@@ -17,7 +17,7 @@ from dynamix_ps.config.schema import Timeouts
 from dynamix_ps.membership.coordinator import Coordinator
 from dynamix_ps.membership.generations import Settings
 from dynamix_ps.membership.journal import Record
-from dynamix_ps.membership.messages import AskLeave, Freeze, Process, Resume, Status
+from dynamix_ps.membership.messages import AskLeave, Finish, Freeze, Process, Resume, Status
 from dynamix_ps.rpc.access import ArbitratorAccess
 from dynamix_ps.rpc.member import Member
 from dynamix_ps.rpc.server import Server
@@ -380,3 +380,29 @@ def test_a_server_that_counts_as_lost_hears_of_it_at_once_or_when_it_is_back(tmp
         again.start()
         assert heard.get(timeout=PATIENCE_S) == "server 2 (s2) was replaced in generation 2"
         again.close()
+
+
+def test_too_few_workers_wait_and_then_make_the_rounds_at_hand(tmp_path: Path) -> None:
+    with running(tmp_path, min_workers=4, join_wait_s=0.3) as job:
+        job.at[2, 40] = job.workers[2].die
+        job.train(60)
+        job.check(60, {2: 40})
+        notes = [(line["kind"], line.get("workers")) for line in job.control.notes.lines]
+        short = notes.index(("short_of_workers", 3))
+        assert notes[short:] == [("short_of_workers", 3), ("finishing", 3), ("members", [0, 1, 3])]
+
+
+def test_a_worker_hears_that_it_is_to_finish_and_a_newcomer_without_state_ends() -> None:
+    process, told = Process("worker", 0, "w0"), []
+    for late in (False, True):
+        member = WorkerMember(
+            ArbitratorAccess("127.0.0.1:1", RUN, TOKEN, Timeouts()),
+            process,
+            RoundWorker(0, [], 3, [], lambda number: None),
+            3,
+            finish=lambda why: told.append(("finish", why)),
+            replaced=lambda why: told.append(("replaced", why)),
+            late=late,
+        )
+        member._act(Finish("2 workers are left"))
+    assert told == [("finish", "2 workers are left"), ("replaced", "2 workers are left")]

@@ -81,3 +81,9 @@ def test_a_refused_sigterm_ends_the_worker_and_other_notices_do_not(
     signal.raise_signal(signal.SIGTERM)
     termination.refuse("worker 2 cannot leave")
     assert (termination.leaving, termination.requested) == (False, True)
+
+
+def test_too_few_workers_end_the_training_in_order_however_long_an_iteration_takes(termination: Termination) -> None:
+    termination.finish("1 worker is left, elastic.min_workers is 2")
+    assert termination.requested and termination.cause.startswith("1 worker is left")
+    assert not termination._told.is_set(), "nobody kills it after some seconds"
