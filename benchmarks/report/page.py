@@ -63,8 +63,11 @@ def markdown(table: Sequence[Mapping[str, str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def update_page(file: Path, *blocks: str) -> None:
+def update_page(file: Path, *blocks: str | None) -> None:
     """Replace the text between each pair of marks by one block, in order; the rest of the page stays as it is.
+
+    Args:
+        blocks: None leaves the text of its pair as it is.
 
     Raises:
         UsageError: the page lacks a mark, or cannot be read or written.
@@ -75,13 +78,13 @@ def update_page(file: Path, *blocks: str) -> None:
         done = ""
         for number, block in enumerate(blocks, start=1):
             before, begin, rest = rest.partition(BEGIN)
-            _, end, rest = rest.partition(END)
+            now, end, rest = rest.partition(END)
             if not begin or not end:
                 raise UsageError(
                     f"{file}: has no line {BEGIN!r} with {END!r} after it for table {number} of {len(blocks)}; "
                     "figures go between the two"
                 )
-            done += f"{before}{BEGIN}\n{block}{END}"
+            done += before + BEGIN + (now if block is None else f"\n{block}") + END
         file.write_text(done + rest, encoding="utf-8")
     except OSError as error:
         raise UsageError(f"{file}: {error.strerror or error}; give the folder of the page by --out") from error

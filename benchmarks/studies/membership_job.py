@@ -166,12 +166,12 @@ def outcome_of(
         struck_s: when the signal was sent.
         entered: the iteration from which on another number of workers takes part.
     """
-    ordinary = _gaps(steps, WARM_UP + 1, STRUCK_AT)
+    ordinary = gaps(steps, WARM_UP + 1, STRUCK_AT)
     if event.wait == "next step":
         next_s = [at_s for one in steps.values() for iteration, at_s in one if iteration == STRUCK_AT]
         wait_s = max(next_s, default=math.inf) - struck_s
     else:
-        wait_s = max(_gaps(steps, entered, entered + SETTLED))
+        wait_s = max(gaps(steps, entered, entered + SETTLED))
     made = [[iteration for iteration, _ in one] for one in steps.values()]
     whole = set(range(max(map(max, made)) + 1 if event.comes_back else ITERATIONS))
     return Outcome(
@@ -183,7 +183,7 @@ def outcome_of(
     )
 
 
-def _gaps(steps: Mapping[int, Steps], first: int, end: int) -> list[float]:
+def gaps(steps: Mapping[int, Steps], first: int, end: int) -> list[float]:
     """The time from the step before to each of these steps, of all workers."""
     pairs = [pair for one in steps.values() for pair in itertools.pairwise(one)]
     return [after - before for (_, before), (iteration, after) in pairs if first <= iteration < end]

@@ -19,12 +19,11 @@ from torch.nn.functional import cross_entropy
 
 import dynamix_ps.torch as dynamix
 from benchmarks.studies.membership_job import started_file, steps_file, struck_file, weights_file
+from benchmarks.studies.membership_net import training
 from dynamix_ps.config import variables
 from dynamix_ps.launch.cleanup import processes_of
 from dynamix_ps.launch.holdings import start_of
 
-WIDTH, LAYERS = 1075, 8  # 9.25 million numbers of four bytes: 37 MB
-SAMPLES = 512
 LONGEST = 2_000  # iterations
 
 
@@ -40,12 +39,7 @@ def main() -> None:
     parser.add_argument("--signal", type=int, required=True)
     parser.add_argument("--out", type=Path, required=True, help="folder for what is noted")
     args = parser.parse_args()
-    torch.set_num_threads(1)
-    torch.manual_seed(0)
-    layers = torch.nn.ModuleList(torch.nn.Linear(WIDTH, WIDTH) for _ in range(LAYERS))
-    optimizer = torch.optim.SGD(layers.parameters(), lr=0.01)
-    data = torch.utils.data.TensorDataset(torch.randn(SAMPLES, WIDTH), torch.randint(0, WIDTH, (SAMPLES,)))
-
+    net, optimizer, data = training()
     first = os.environ[variables.STARTS] == "0"
 
     def strike(gradient: torch.Tensor) -> None:
@@ -54,18 +48,15 @@ def main() -> None:
         for pid in pids:
             os.kill(pid, signal.Signals(args.signal))
 
-    run = dynamix.attach(layers, optimizer, data)
+    run = dynamix.attach(net, optimizer, data)
     started_file(args.out, run.rank).write_text(repr(_started_s()))
     back = 0  # iterations with all workers since the one that was struck is back
     with steps_file(args.out, run.rank).open("w", buffering=1) as steps:
         for inputs, targets in run.batches(iterations=args.iterations):
-            iteration, values = run.iteration, inputs
+            iteration = run.iteration
+            net.in_backward = strike if first and (run.rank, iteration) == (args.struck, args.at) else None
             optimizer.zero_grad()
-            for number, layer in enumerate(layers):
-                values = torch.relu(layer(values))
-                if first and (run.rank, iteration, number) == (args.struck, args.at, LAYERS // 2):
-                    values.register_hook(strike)  # type: ignore[no-untyped-call]
-            run.backward(cross_entropy(values, targets))
+            run.backward(cross_entropy(net(inputs), targets))
             optimizer.step()
             steps.write(f"{iteration} {time.monotonic()!r}\n")
             assert run._now.sum is not None
@@ -73,7 +64,7 @@ def main() -> None:
             if back >= args.settled:
                 break
     weights = hashlib.sha256()
-    for parameter in layers.parameters():
+    for parameter in net.parameters():
         weights.update(parameter.detach().numpy().tobytes())
     weights_file(args.out, run.rank).write_text(weights.hexdigest())
     run.close()

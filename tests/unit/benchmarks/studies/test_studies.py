@@ -34,6 +34,9 @@ def test_each_block_has_its_marks(tmp_path: Path) -> None:
     page.update_page(file, "first\n", "second\n")
     text = f"{page.BEGIN}\nfirst\n{page.END}\nBetween.\n{page.BEGIN}\nsecond\n{page.END}\nAfter.\n"
     assert file.read_text() == text
+    page.update_page(file, None, "other\n")
+    text = text.replace("second", "other")
+    assert file.read_text() == text
     with pytest.raises(UsageError, match=r"x\.md: has no line .* for table 3 of 3"):
         page.update_page(file, "one\n", "two\n", "three\n")
     assert file.read_text() == text
