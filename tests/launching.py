@@ -52,16 +52,13 @@ def dynamix(*arguments: str, cwd: Path, **changes: str) -> subprocess.Popen[str]
     )
 
 
-def launch_by(
-    commands: Mapping[str, Sequence[str]], cwd: Path, file: str, *more: str, on: Sequence[str] = ()
-) -> subprocess.Popen[str]:
+def launch_by(commands: Mapping[str, Sequence[str]], cwd: Path, file: str, *more: str) -> subprocess.Popen[str]:
     """`dynamix launch` of a cluster file with hosts, each of which is reached by the command in front of its agent.
 
-    Its standard error and output come in one stream. `more`: a checkpoint to resume from. `on`: the command
-    that enters the host on which it is launched; none: it is outside of all.
+    Its standard error and output come in one stream. `more`: a checkpoint to resume from.
     """
     return subprocess.Popen(
-        [*on, sys.executable, "-m", "tests.hosts.launcher", file, json.dumps(dict(commands)), *more],
+        [sys.executable, "-m", "tests.hosts.launcher", file, json.dumps(dict(commands)), *more],
         cwd=cwd,
         env=environment(),
         stdin=subprocess.DEVNULL,

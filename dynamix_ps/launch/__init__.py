@@ -18,11 +18,11 @@ Before the start
 The launcher, while the roles run
   authority       certificates for the hosts, with which their roles encrypt
   run_hosts       all hosts as one: prepares them, starts all roles, hears what happens
+  elastic_hosts   what is different where hosts, workers and servers go and come back
   supervise       notices that the run is over, and stops the roles in order
   restarts        when a lost worker or server is started again
   away_hosts      which hosts an elastic job goes on without, and for which it waits
   start_over      on which hosts a job that was lost as a whole begins again
-  exit_reports    tells the coordinator of an elastic job which workers have ended, and which are to leave
   verdict         decides whether the run goes on, is complete or has failed
   observe         records and shows the run while it goes on
   logs            what roles print: one file per role, and prefixed lines on the terminal
@@ -61,6 +61,7 @@ On a host
   host_facts      what the host is and has
   reach           listens for other hosts, connects to them, measures rates
   role_group      the started roles: output, ends, signals
+  exit_reports    tells the coordinator of an elastic job who has ended, and which workers are to leave
   process         one role as a process
   placement       where roles run within this host, and what changes around them: here, or on a test bed
   ports           fixed ports must be free, others are picked

@@ -86,6 +86,17 @@ class StartAgain:
 
 
 @dataclass(frozen=True, slots=True)
+class ForCoordinator:
+    """To the home of the roles, for the coordinator of an elastic job there: a worker or server has ended, or is lost
+    with its host, or (`leaves`) a worker shall leave."""
+
+    role: str
+    number: int
+    incarnation: str  # empty: the one that is there
+    leaves: bool
+
+
+@dataclass(frozen=True, slots=True)
 class SetSpeeds:
     """All workers train: emulate these speeds from now on. Empty: those of the cluster file."""
 
@@ -239,7 +250,9 @@ class Alive:
     """The sender is there. Sent regularly: who hears nothing for LEASE_S counts the other as lost."""
 
 
-ToAgent = Inspect | Reach | Prepare | Begin | StartAgain | SetSpeeds | Signal | Finish | FilePart | Alive
+ToAgent = (
+    Inspect | Reach | Prepare | Begin | StartAgain | ForCoordinator | SetSpeeds | Signal | Finish | FilePart | Alive
+)
 FromAgent = (
     Hello
     | Inspected

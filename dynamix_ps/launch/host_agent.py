@@ -14,8 +14,9 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from dynamix_ps.addresses import host_port
 from dynamix_ps.certificates import Certificates
 from dynamix_ps.cgroups import available_cores
 from dynamix_ps.config import variables
@@ -30,6 +31,7 @@ from dynamix_ps.launch.agent_messages import (
     FilePart,
     Finish,
     Finished,
+    ForCoordinator,
     FromAgent,
     Inspect,
     Prepare,
@@ -62,7 +64,11 @@ from dynamix_ps.launch.reach import Listener, reached
 from dynamix_ps.launch.reaper import WHAT, Reaper
 from dynamix_ps.launch.role_group import RoleGroup
 from dynamix_ps.metrics.gpu import gpu_models
+from dynamix_ps.rpc.access import ArbitratorAccess
 from dynamix_ps.run_record.run_folder import RunFolder
+
+if TYPE_CHECKING:
+    from dynamix_ps.launch.exit_reports import ExitReports
 
 _END_GRACE_S = 1.0  # between TERM and KILL for roles that still run when the agent closes
 _EARLIER_AGENT_S = 20.0  # twice what an agent takes that hears nothing any more
@@ -79,6 +85,7 @@ class _Prepared:
         self.address = ""
         self.probe: str | None = None
         self.specs: dict[str, RoleSpec] = {}
+        self.coordinator: ArbitratorAccess | None = None  # where it would be on this host
 
 
 class HostAgent:
@@ -109,6 +116,7 @@ class HostAgent:
         self._run: _Prepared | None = None
         self._reaper: Reaper | None = None
         self._probe: NetworkProbe | None = None
+        self._exits: ExitReports | None = None  # of an elastic job, on the home of the roles
         self._files: FolderSender | None = None  # none where the launcher has the same run folder
         self._arriving: FolderReceiver | None = None
         self._finishing = False
@@ -172,12 +180,10 @@ class HostAgent:
             self._begin(message, self._run_at_hand())
         elif isinstance(message, StartAgain):
             self._start_again(message, self._run_at_hand())
+        elif isinstance(message, ForCoordinator):
+            self._tell_coordinator(message, self._run_at_hand())
         elif isinstance(message, SetSpeeds):
-            emulation = self._run_at_hand().emulation
-            if message.speeds:
-                emulation.change(message.speeds)
-            else:
-                emulation.engage()
+            self._set_speeds(message, self._run_at_hand().emulation)
         elif isinstance(message, Signal):
             self._roles.signal(message.roles, message.number)
         elif isinstance(message, Finish):
@@ -187,6 +193,12 @@ class HostAgent:
             self.tick()
         else:
             assert isinstance(message, Alive)
+
+    def _set_speeds(self, message: SetSpeeds, emulation: Emulation) -> None:
+        if message.speeds:
+            emulation.change(message.speeds)
+        else:
+            emulation.engage()
 
     def _run_at_hand(self) -> _Prepared:
         if self._run is None:
@@ -237,8 +249,11 @@ class HostAgent:
 
     def _begin(self, message: Begin, run: _Prepared) -> None:
         certificates = run.scratch / "certificates" if message.certificates else None
-        if certificates is not None:
-            Certificates(**message.certificates).save(certificates)
+        own = None if certificates is None else Certificates(**message.certificates)
+        if certificates is not None and own is not None:
+            own.save(certificates)
+        arbitrator = host_port(run.address, message.arbitrator_port)
+        run.coordinator = ArbitratorAccess(arbitrator, run.message.run_id, run.message.token, run.config.timeouts, own)
         place = RunPlace(
             run_id=run.message.run_id,
             token=run.message.token,
@@ -267,6 +282,15 @@ class HostAgent:
     def _start_again(self, message: StartAgain, run: _Prepared) -> None:
         spec = run.specs[message.role]
         self._start(replace(spec, env={**spec.env, variables.STARTS: str(message.starts)}), run)
+
+    def _tell_coordinator(self, message: ForCoordinator, run: _Prepared) -> None:
+        if self._exits is None:
+            from dynamix_ps.launch.exit_reports import ExitReports  # gRPC is heavy, and most runs do not need it
+
+            assert run.coordinator is not None
+            self._exits = ExitReports(run.coordinator)
+            self._held.callback(self._exits.close)
+        self._exits.tell(message)
 
     def _start(self, spec: RoleSpec, run: _Prepared) -> None:
         groups: dict[Any, Path] = dict(zip(run.emulation.ranks, run.emulation.groups, strict=True))

@@ -25,6 +25,7 @@ from dynamix_ps.launch.agent import LEASE_S
 from dynamix_ps.launch.agent_link import OwnProcess, Target
 from dynamix_ps.launch.authority import Authority, is_encrypted, is_exposed
 from dynamix_ps.launch.code_sync import send_code
+from dynamix_ps.launch.elastic_hosts import ElasticHosts
 from dynamix_ps.launch.emulate import Emulation, choose_emulation
 from dynamix_ps.launch.holdings import new_scratch_path, new_shm_prefix
 from dynamix_ps.launch.host_checks import host_checks
@@ -36,7 +37,6 @@ from dynamix_ps.launch.placement import Placement, ThisMachine
 from dynamix_ps.launch.plan import RunPlace, as_shell, hosts_with_roles, job_roles, plan_roles
 from dynamix_ps.launch.ports import choose_ports
 from dynamix_ps.launch.preflight import expected_of_hosts, preflight
-from dynamix_ps.launch.run_hosts import RunHosts
 from dynamix_ps.launch.start_over import start_over
 from dynamix_ps.launch.supervise import Supervisor
 from dynamix_ps.launch.targets import Allocation, target_of
@@ -185,7 +185,7 @@ class _Run:
     def to_its_end(self) -> Ending:
         """Raises DynamixError when the roles could not be started."""
         show = PrefixedOutput(self._console, [role.name for role in job_roles(self._config)])
-        hosts = RunHosts(
+        hosts = ElasticHosts(
             self._config, self._folder, self._target, self._recorder, show, self._interrupts, self._authority
         )
         try:
@@ -201,7 +201,7 @@ class _Run:
                 left = ", ".join(hosts.unconfirmed)
                 self._notes.append(f"host {left} ends what it runs by itself, {LEASE_S:g} s after it was lost")
 
-    def _supervise(self, hosts: RunHosts, show: PrefixedOutput) -> Ending:
+    def _supervise(self, hosts: ElasticHosts, show: PrefixedOutput) -> Ending:
         with LiveView(self._recorder.state, self._console) as live:
             ready = self._copy_code(hosts) and self._hosts_fit(hosts)
             if not ready or not hosts.prepare(self._run_id, secrets.token_hex(16), self._resume):
@@ -220,14 +220,14 @@ class _Run:
             self._notes.append(observer.problem)
         return ending
 
-    def _copy_code(self, hosts: RunHosts) -> bool:
+    def _copy_code(self, hosts: ElasticHosts) -> bool:
         """Returns whether it is there: not if a signal has come. Raises EnvironmentNotReady."""
         if self._config.sync == "none":
             return True
         _say(self._console, "sync: rsync: copying the code to the other hosts")
         return send_code(self._config, self._target, hosts.names, os.environ, lambda: self._interrupts.count > 0)
 
-    def _hosts_fit(self, hosts: RunHosts) -> bool:
+    def _hosts_fit(self, hosts: ElasticHosts) -> bool:
         """See whether other hosts have what the run needs, and reach each other, before anything starts.
 
         Returns whether it may start: not if a signal has come. Raises EnvironmentNotReady where they do not fit.

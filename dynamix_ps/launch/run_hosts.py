@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-from dynamix_ps.addresses import host_port
 from dynamix_ps.config.load import dump_config
 from dynamix_ps.config.role_hosts import address_of, role_hosts
 from dynamix_ps.config.schema import Config
@@ -32,7 +30,6 @@ from dynamix_ps.launch.agent_messages import (
     Refused,
     SetSpeeds,
     Signal,
-    StartAgain,
     Started,
     Suspended,
 )
@@ -44,13 +41,8 @@ from dynamix_ps.launch.inspection import HostReport, Inspection
 from dynamix_ps.launch.interrupts import Interrupts
 from dynamix_ps.launch.logs import RoleLog
 from dynamix_ps.launch.plan import JobRole, hosts_with_roles, job_roles
-from dynamix_ps.launch.restarts import Restarts
 from dynamix_ps.membership.messages import incarnation_of
-from dynamix_ps.run_record.requests import JOIN, Requests
 from dynamix_ps.run_record.run_folder import RunFolder
-
-if TYPE_CHECKING:
-    from dynamix_ps.launch.exit_reports import ExitReports
 
 PREPARE_S = 60.0  # until all hosts are ready
 _FINISH_S = 20.0  # without news: the rest of the files comes, and removing what the run held takes a while
@@ -99,7 +91,7 @@ class RoleState:
 
 
 class RunHosts:
-    """All hosts that have a role.
+    """All hosts that have a role, of a job in which none comes or goes (elastic_hosts.py has the others).
 
     Args:
         config: with all hosts written out.
@@ -132,11 +124,7 @@ class RunHosts:
         self._receivers: dict[str, FolderReceiver] = {}  # by host
         self._news_s = 0.0  # monotonic
         self._refusal: HostRefused | None = None  # the first one
-        self._exits: ExitReports | None = None  # of an elastic job
-        self._restarts = Restarts(config.elastic.restarts)
-        self._requests = Requests(folder)
-        self._leaving: set[str] = set()  # hosts that are told to end, whose workers leave
-        self._away = AwayHosts(PREPARE_S)
+        self._away = AwayHosts(PREPARE_S)  # none, in such a job
         self._speeds: SetSpeeds | None = None  # as told last
         self.problem: str | None = None  # why part of the record is lost
 
@@ -148,12 +136,6 @@ class RunHosts:
         """
         lost = self._links.lost.items()
         return {name: reason for name, reason in lost if name not in self._finished and name not in self._away}
-
-    @property
-    def given_up(self) -> frozenset[str]:
-        """Hosts that were lost or told to end, and are not back."""
-        gone = {*self._leaving, *self.lost}
-        return frozenset(name for name in self.names if name in gone or name in self._away)
 
     @property
     def emulation(self) -> str:
@@ -211,8 +193,6 @@ class RunHosts:
     def begin(self) -> None:
         """Start all roles. Raises DynamixError when one cannot be started."""
         home = self._ready[role_hosts(self._config.cluster).home or ""]
-        if self._config.elastic.min_workers is not None:
-            self._exits = self._exit_reports(host_port(home.address, home.arbitrator_port))
         addresses = {name: ready.address for name, ready in self._ready.items()}
         self._begun = Begin(addresses, home.port, home.arbitrator_port)
         certificates = {name: self._certificates_for(address) for name, address in addresses.items()}
@@ -220,90 +200,12 @@ class RunHosts:
             link.send(dataclasses.replace(self._begun, certificates=certificates[name]))
         self.check()
 
-    def _exit_reports(self, arbitrator: str) -> ExitReports:
-        from dynamix_ps.launch.exit_reports import ExitReports  # gRPC is heavy, and other jobs do not need it
-
-        own = None if self._authority is None else self._authority.issue("launcher")
-        return ExitReports(self._config, self._run_id, self._token, arbitrator, own)
-
     def _certificates_for(self, address: str) -> dict[str, str]:
         if self._authority is None:
             return {}
         issued = dataclasses.asdict(self._authority.issue(address))
         self.pump(0.0)  # many hosts take a while, in which the agents must hear of the launcher
         return issued
-
-    def restart(self) -> None:
-        """Start lost workers and servers again that are due. To be called as long as the job goes on."""
-        now_s = time.monotonic()
-        for name, starts in self._restarts.due(now_s).items():
-            host = self.roles[name].role.host
-            if host in self._away or self._links[host].lost:
-                if self._away.wait_for(host, name, starts, now_s):
-                    self._reach_again(host)
-            elif host not in self._leaving:
-                self._start_again(name, starts)
-        for host in self._away.awaited:
-            if host in self._ready:
-                self._welcome(host)
-            elif reason := self._links[host].lost:
-                self._give_up(host, reason)
-            elif self._away.is_late(host, now_s):
-                self._give_up(host, f"not ready within {PREPARE_S:g} s; see its load and its disk")
-
-    def _start_again(self, name: str, starts: int) -> None:
-        state = self.roles[name]
-        self.roles[name] = again = RoleState(state.role, RoleLog(state.log.path))
-        again.starts = starts
-        self._tell("role_restarted", role=name, restarts=starts)
-        self._links[state.role.host].send(StartAgain(name, starts))
-
-    def go_on_without(self, host: str) -> None:
-        """A host is lost, and the job goes on: all that ran there has ended."""
-        self._away.add(host)
-        link = self._links[host]
-        link.leave()
-        there = [state for state in self.roles.values() if state.role.host == host and not state.absent]
-        lost = [state for state in there if state.exit_code is None]
-        self._tell("host_lost", host=host, reason=link.lost, roles=[state.role.name for state in lost])
-        for state in lost:
-            state.lost_with = host
-            state.log.write(b"", final=True)
-            self._end(state, Ended(state.role.name, -signal.SIGKILL, 0.0))
-
-    def _reach_again(self, host: str) -> None:
-        """Have another agent started on a host whose one is gone."""
-        self._leaving.discard(host)
-        self._finished.discard(host)
-        self._ready.pop(host, None)
-        if (receiver := self._receivers.pop(host, None)) is not None:
-            receiver.close()
-        try:
-            self._links.reach_again(host)
-        except DynamixError as error:
-            self._give_up(host, str(error))
-            return
-        link = self._links[host]
-        link.send(self._preparation(host, link.shares_run_folder, self._run_id, self._token, resume=None))
-
-    def _welcome(self, host: str) -> None:
-        """A host is back and ready: start there what is due."""
-        link, address = self._links[host], self._ready[host].address
-        addresses = {**self._begun.addresses, host: address}
-        self._begun = dataclasses.replace(self._begun, addresses=addresses)
-        link.send(dataclasses.replace(self._begun, certificates=self._certificates_for(address), late=True))
-        if self._speeds is not None:
-            link.send(self._speeds)
-        for name, starts in self._away.back(host).items():
-            self._start_again(name, starts)
-
-    def _give_up(self, host: str, reason: str) -> None:
-        """A host is not back. It is reached again when one of its roles is due again."""
-        self._links[host].leave()
-        roles = self._away.give_up(host)
-        self._tell("host_not_back", host=host, reason=reason, roles=roles)
-        for name in roles:
-            self._restarts.ended(name, time.monotonic())
 
     def engage(self) -> None:
         """All workers train: emulate their speeds from now on. Raises DynamixError if a host refuses."""
@@ -324,19 +226,6 @@ class RunHosts:
             here = tuple(name for name in wanted if self.roles[name].role.host == host and self.roles[name].running)
             if here and not link.lost:
                 link.send(Signal(here, number))
-
-    def pass_requests_on(self) -> None:
-        """Ask workers to leave that a user wants to, and have others, or servers, started again."""
-        if self._exits is None:
-            return
-        for asked in self._requests.read():
-            if asked.kind == JOIN:
-                state = self.roles.get(asked.name)
-                is_gone = state is not None and (state.absent or state.exit_code is not None)
-                if is_gone and not self._away.waits_for(asked.name):
-                    self._restarts.at_once(asked.name)
-            elif asked.role == "worker":
-                self._exits.ask_to_leave(asked.number)
 
     def pump(self, duration_s: float) -> None:
         """Take in what comes for `duration_s`."""
@@ -370,8 +259,6 @@ class RunHosts:
             if time.monotonic() - self._news_s > _FINISH_S or self._interrupts.count >= 2:
                 break
         self._links.close()
-        if self._exits is not None:
-            self._exits.close()
         for state in self.roles.values():
             state.log.write(b"", final=True)
         for receiver in self._receivers.values():
@@ -399,18 +286,8 @@ class RunHosts:
             self._take_in(host, message)
 
     def _notice(self, host: str, notice: Notice) -> None:
-        """A host is told to end: its workers leave if the others go on without them, else the run ends."""
-        running = [state.role for state in self.roles.values() if state.running]
-        here = [role for role in running if role.host == host]
-        stay = [role for role in running if role.role == "worker" and role.host not in (host, *self._leaving)]
-        least = self._config.elastic.min_workers or 0
-        if self._exits is None or not here or any(role.role != "worker" for role in here) or len(stay) < least:
-            return self._interrupts.notice(notice.signal, host)
-        self._leaving.add(host)
-        self._tell("host_leaves", host=host, signal=notice.signal, ranks=[role.rank for role in here])
-        for role in here:
-            if role.rank is not None:
-                self._exits.ask_to_leave(role.rank)
+        """A host is told to end, so the run ends."""
+        self._interrupts.notice(notice.signal, host)
 
     def _take_in(self, host: str, message: FromAgent) -> None:
         if not isinstance(message, Alive):
@@ -422,9 +299,7 @@ class RunHosts:
         elif isinstance(message, Started):
             self._state(host, message.role).started = True
         elif isinstance(message, Ended):
-            self._end(self._state(host, message.role), message)
-            if host in self._leaving and not any(one.running for one in self.roles.values() if one.role.host == host):
-                self._links[host].send(Finish())
+            self._ended(self._state(host, message.role), message)
         elif isinstance(message, Suspended):
             self._state(host, message.role).suspended = message.suspended
         elif isinstance(message, FilePart):
@@ -438,26 +313,12 @@ class RunHosts:
         elif isinstance(message, Refused):
             self._refused(host, message)
 
+    def _ended(self, state: RoleState, message: Ended) -> None:
+        state.exit_code, state.ended_s = message.exit_code, time.monotonic() - message.ago_s
+
     def _refused(self, host: str, message: Refused) -> None:
-        if host in self._away.awaited:
-            return self._give_up(host, message.reason)
         reason = message.reason if len(self.names) == 1 else f"host {host}: {message.reason}"
         self._refusal = self._refusal or HostRefused(message.exit_code, reason)
-
-    def _end(self, state: RoleState, message: Ended) -> None:
-        state.exit_code, state.ended_s = message.exit_code, time.monotonic() - message.ago_s
-        self._tell_exit(state.role, message)
-
-    def _tell_exit(self, role: JobRole, message: Ended) -> None:
-        """Of an elastic job, whose coordinator decides on who goes on."""
-        if self._exits is None:
-            return
-        if role.number is not None and message.exit_code != 0:
-            who = {"role": role.role, "slot": role.number}
-            self._tell("role_ended", **who, exit_code=message.exit_code, ended_s=time.time() - message.ago_s)
-        self._exits.ended(role, message.exit_code, self.roles[role.name].incarnation)
-        if role.number is not None and message.exit_code != 0:
-            self._restarts.ended(role.name, time.monotonic())
 
     def _state(self, host: str, name: str) -> RoleState:
         state = self.roles.get(name)

@@ -7,8 +7,9 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from dynamix_ps.launch.elastic_hosts import ElasticHosts
 from dynamix_ps.launch.interrupts import Interrupts
-from dynamix_ps.launch.run_hosts import RoleState, RunHosts
+from dynamix_ps.launch.run_hosts import RoleState
 from dynamix_ps.launch.verdict import (
     Ending,
     Limits,
@@ -39,7 +40,7 @@ class Supervisor:
 
     def __init__(
         self,
-        hosts: RunHosts,
+        hosts: ElasticHosts,
         show: Callable[[str, str], None],
         observe: Callable[[], Progress],
         interrupts: Interrupts,

@@ -100,8 +100,8 @@ class Story:
 
     It trains so many `iterations`, or so many `epochs`, or one epoch more until `enough()`. `elastic` are further keys
     of this section of the cluster file, `keys` further lines. `hosts`: what the cluster file says of each, and the
-    command that enters it; none: one host. `on`: the command that enters the one on which it is launched. `servers`:
-    how many, or their list. `script`: trains in place of torch what `model` tells, and writes the same files.
+    command that enters it; none: one host. `servers`: how many, or their list. `script`: trains in place of torch what
+    `model` tells, and writes the same files.
     """
 
     folder: Path
@@ -117,7 +117,6 @@ class Story:
     workers: int = WORKERS
     comm: str = "byteps"
     hosts: Mapping[str, tuple[str, Sequence[str]]] = field(default_factory=dict)
-    on: Sequence[str] = ()
     script: str = ""
 
     def launch(self) -> Any:
@@ -137,7 +136,7 @@ class Story:
         (self.folder / "train.py").write_text(train)
         if self.hosts:
             commands = {name: command for name, (_, command) in self.hosts.items()}
-            return launch_by(commands, self.folder, "cluster.yaml", on=self.on)
+            return launch_by(commands, self.folder, "cluster.yaml")
         return self.launch_again()
 
     def launch_again(self, *options: str) -> Any:

@@ -17,6 +17,7 @@ from dynamix_ps.errors import DynamixError
 from dynamix_ps.launch import run_hosts
 from dynamix_ps.launch.agent_link import Deliver
 from dynamix_ps.launch.agent_messages import Begin, Finish, Finished, Prepare, Ready, Refused, Signal, ToAgent
+from dynamix_ps.launch.elastic_hosts import ElasticHosts
 from dynamix_ps.launch.interrupts import Interrupts
 from dynamix_ps.launch.plan import JobRole, RoleSpec
 from dynamix_ps.launch.role_group import RoleGroup
@@ -119,7 +120,7 @@ class Rig:
         roles = tuple(JobRole(spec.name, spec.role, spec.rank) for spec in self.roles)
         config = Config(cluster=Cluster(workers=(Worker(),)))
         with patch.object(run_hosts, "job_roles", lambda config: roles):
-            hosts = run_hosts.RunHosts(config, new_folder(self.folder), self.target, NoEvents(), show, self.interrupts)
+            hosts = ElasticHosts(config, new_folder(self.folder), self.target, NoEvents(), show, self.interrupts)
         self.supervisor = Supervisor(hosts, show, observe, self.interrupts, self.limits)
         assert hosts.prepare("0badcafe", "secret", None)
         try:

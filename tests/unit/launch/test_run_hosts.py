@@ -20,6 +20,7 @@ from dynamix_ps.launch.agent_messages import (
     FilePart,
     Finish,
     Finished,
+    ForCoordinator,
     FromAgent,
     Notice,
     Output,
@@ -33,9 +34,8 @@ from dynamix_ps.launch.agent_messages import (
     ToAgent,
 )
 from dynamix_ps.launch.authority import Authority
+from dynamix_ps.launch.elastic_hosts import ElasticHosts
 from dynamix_ps.launch.interrupts import Interrupts
-from dynamix_ps.launch.plan import JobRole
-from dynamix_ps.launch.run_hosts import RunHosts
 from dynamix_ps.run_record.requests import JOIN, LEAVE, request
 from tests.unit.synthetic_run import new_folder
 
@@ -89,7 +89,7 @@ class Rig:
         def show(role: str, line: str) -> None:
             self.lines.append((role, line))
 
-        self.hosts = RunHosts(config, self.folder, self, self, show, self.interrupts, authority)
+        self.hosts = ElasticHosts(config, self.folder, self, self, show, self.interrupts, authority)
 
     def connect(self, host: str, selector: selectors.BaseSelector, deliver: Deliver) -> PlayedAgent:
         self.agents[host] = PlayedAgent(host, deliver, self.answers[host])
@@ -118,15 +118,16 @@ def test_all_hosts_get_ready_before_any_role_starts_at_the_addresses_they_told(t
     assert rig.agents["b"].sent[-1] == SetSpeeds((0.5, 1.0))
 
 
+class PlayedAuthority(Authority):
+    def __init__(self) -> None:
+        pass
+
+    def issue(self, address: str) -> Certificates:
+        return Certificates("authority", f"for {address}", f"key of {address}")
+
+
 def test_every_host_gets_a_certificate_for_the_address_it_told(tmp_path: Path) -> None:
-    class Stub(Authority):
-        def __init__(self) -> None:
-            pass
-
-        def issue(self, address: str) -> Certificates:
-            return Certificates("authority", f"for {address}", f"key of {address}")
-
-    rig = Rig(tmp_path, Stub())
+    rig = Rig(tmp_path, PlayedAuthority())
     assert rig.prepare()
     rig.hosts.begin()
     for host, address in (("a", "10.0.0.1"), ("b", "10.0.0.2")):
@@ -228,56 +229,46 @@ def test_a_checkpoint_goes_to_every_host_before_the_roles_start(tmp_path: Path) 
     ]
 
 
-class Coordinator:
-    """What it is asked."""
-
-    def __init__(self) -> None:
-        self.asked: list[int] = []
-        self.told: list[str] = []
-
-    def ended(self, role: JobRole, exit_code: int, incarnation: str) -> None:
-        self.told.append(f"{role.name} {incarnation}")
-
-    def ask_to_leave(self, rank: int) -> None:
-        self.asked.append(rank)
-
-    def close(self) -> None: ...
+def asked(rig: Rig) -> list[int]:
+    """The workers of which the coordinator was told that they shall leave."""
+    told = [message for message in rig.agents["a"].sent if isinstance(message, ForCoordinator)]
+    return [message.number for message in told if message.leaves]
 
 
-def elastic(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, least: int = 1, restarts: int = 0
-) -> tuple[Rig, Coordinator]:
+def ended(rig: Rig) -> list[tuple[str, int, str]]:
+    """The processes of which the coordinator was told that they have ended."""
+    told = [message for message in rig.agents["a"].sent if isinstance(message, ForCoordinator)]
+    return [(message.role, message.number, message.incarnation) for message in told if not message.leaves]
+
+
+def elastic(folder: Path, least: int = 1, restarts: int = 0) -> Rig:
     """Host a has scheduler, server and worker 0; b and c have a worker each. All run."""
     hosts = {name: {"address": f"10.0.0.{number}"} for number, name in enumerate("abc", 1)}
     cluster = {"hosts": hosts, "workers": tuple({"host": name} for name in "abc"), "servers": ({"host": "a"},)}
     elastic = {"min_workers": least, "restarts": restarts}
     config = resolved(Config.model_validate({"cluster": cluster, "elastic": elastic}))
-    coordinator = Coordinator()
-    monkeypatch.setattr(RunHosts, "_exit_reports", lambda self, arbitrator: coordinator)
     ready: Any = {name: [Ready(f"10.0.0.{number}", 5, 6, "none")] for number, name in enumerate("abc", 1)}
-    rig = Rig(folder, None, config, **ready)
+    rig = Rig(folder, PlayedAuthority(), config, **ready)
     assert rig.prepare()
     rig.hosts.begin()
     for name, state in rig.hosts.roles.items():
         rig.agents[state.role.host or ""].say(Started(name))
-    return rig, coordinator
+    return rig
 
 
-def test_requests_of_a_user_reach_the_coordinator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    rig, coordinator = elastic(tmp_path, monkeypatch)
+def test_requests_of_a_user_reach_the_coordinator(tmp_path: Path) -> None:
+    rig = elastic(tmp_path)
     request(rig.folder, LEAVE, 2)
     rig.hosts.pass_requests_on()
     rig.hosts.pass_requests_on()
-    assert coordinator.asked == [2]
+    assert asked(rig) == [2]
 
 
-def test_the_workers_of_a_host_that_is_told_to_end_leave_and_the_host_is_not_lost(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rig, coordinator = elastic(tmp_path, monkeypatch)
+def test_the_workers_of_a_host_that_is_told_to_end_leave_and_the_host_is_not_lost(tmp_path: Path) -> None:
+    rig = elastic(tmp_path)
     agent = rig.agents["c"]
     agent.say(Notice("SIGTERM"))
-    assert coordinator.asked == [2] and not rig.interrupts.count
+    assert asked(rig) == [2] and not rig.interrupts.count
     assert ("host_leaves", {"host": "c", "signal": "SIGTERM", "ranks": [2]}) in rig.events
     assert rig.hosts.given_up == {"c"}, "the job must not begin again on it"
     agent.say(Ended("worker-2", 0, 0.0))
@@ -286,25 +277,23 @@ def test_the_workers_of_a_host_that_is_told_to_end_leave_and_the_host_is_not_los
     assert not rig.hosts.lost
 
 
-def test_a_host_that_the_others_need_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    rig, coordinator = elastic(tmp_path, monkeypatch)
+def test_a_host_that_the_others_need_ends_the_run(tmp_path: Path) -> None:
+    rig = elastic(tmp_path)
     rig.agents["a"].say(Notice("SIGTERM"))
-    assert not coordinator.asked and rig.interrupts.first == "SIGTERM on host a"
+    assert not asked(rig) and rig.interrupts.first == "SIGTERM on host a"
 
 
-def test_where_too_few_workers_would_stay_the_notice_ends_the_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rig, coordinator = elastic(tmp_path, monkeypatch, least=2)
+def test_where_too_few_workers_would_stay_the_notice_ends_the_run(tmp_path: Path) -> None:
+    rig = elastic(tmp_path, least=2)
     rig.agents["b"].say(Notice("SIGTERM"))
-    assert coordinator.asked == [1] and not rig.interrupts.count
+    assert asked(rig) == [1] and not rig.interrupts.count
     rig.agents["c"].say(Notice("SIGTERM"))
-    assert coordinator.asked == [1] and rig.interrupts.first == "SIGTERM on host c", "worker 0 alone is too few"
+    assert asked(rig) == [1] and rig.interrupts.first == "SIGTERM on host c", "worker 0 alone is too few"
 
 
 def test_a_lost_worker_is_started_again_on_its_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dynamix_ps.launch.restarts.FIRST_WAIT_S", 0.0)
-    rig, _ = elastic(tmp_path, monkeypatch, restarts=2)
+    rig = elastic(tmp_path, restarts=2)
     agent, roles = rig.agents["c"], rig.hosts.roles
     agent.say(Output("worker-2", False, b"first\n"))
     for starts in (1, 2):
@@ -326,7 +315,7 @@ def test_a_lost_worker_is_started_again_on_its_host(tmp_path: Path, monkeypatch:
 
 def test_a_lost_server_is_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dynamix_ps.launch.restarts.FIRST_WAIT_S", 0.0)
-    rig, _ = elastic(tmp_path, monkeypatch, restarts=1)
+    rig = elastic(tmp_path, restarts=1)
     assert rig.hosts.roles["server-0"].incarnation == "start-0"
     rig.agents["a"].say(Ended("server-0", -9, 0.0))
     rig.hosts.restart()
@@ -334,29 +323,29 @@ def test_a_lost_server_is_started_again(tmp_path: Path, monkeypatch: pytest.Monk
     assert rig.hosts.roles["server-0"].incarnation == "start-1"
 
 
-def test_a_user_has_a_server_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    rig, coordinator = elastic(tmp_path, monkeypatch)
+def test_a_user_has_a_server_started_again(tmp_path: Path) -> None:
+    rig = elastic(tmp_path)
     rig.agents["a"].say(Ended("server-0", -9, 0.0))
     request(rig.folder, LEAVE, 0, "server")
     request(rig.folder, JOIN, 0, "server")
     rig.hosts.pass_requests_on()
     rig.hosts.restart()
-    assert rig.agents["a"].sent[-1] == StartAgain("server-0", 1) and not coordinator.asked
+    assert rig.agents["a"].sent[-1] == StartAgain("server-0", 1) and not asked(rig)
 
 
 def test_who_ends_in_order_and_roles_that_are_neither_worker_nor_server_are_not_started_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dynamix_ps.launch.restarts.FIRST_WAIT_S", 0.0)
-    rig, _ = elastic(tmp_path, monkeypatch, restarts=2)
+    rig = elastic(tmp_path, restarts=2)
     rig.agents["c"].say(Ended("worker-2", 0, 0.0))
     rig.agents["a"].say(Ended("scheduler", -9, 0.0))
     rig.hosts.restart()
     assert not any(isinstance(message, StartAgain) for agent in rig.agents.values() for message in agent.sent)
 
 
-def test_a_user_has_a_worker_started_again_that_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    rig, _ = elastic(tmp_path, monkeypatch)
+def test_a_user_has_a_worker_started_again_that_has_ended(tmp_path: Path) -> None:
+    rig = elastic(tmp_path)
     agent = rig.agents["c"]
     for ended in (False, True):
         if ended:
@@ -368,8 +357,8 @@ def test_a_user_has_a_worker_started_again_that_has_ended(tmp_path: Path, monkey
         assert (agent.sent[-1] == StartAgain("worker-2", 1)) is ended, "not one that runs"
 
 
-def test_a_host_that_has_left_starts_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    rig, _ = elastic(tmp_path, monkeypatch)
+def test_a_host_that_has_left_starts_nothing(tmp_path: Path) -> None:
+    rig = elastic(tmp_path)
     agent = rig.agents["c"]
     agent.say(Notice("SIGTERM"))
     agent.say(Ended("worker-2", 0, 0.0))
@@ -386,13 +375,14 @@ def lose(rig: Rig, host: str) -> None:
     assert not rig.hosts.lost and rig.hosts.given_up == {host}
 
 
-def test_what_ran_on_a_lost_host_is_lost_and_the_job_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    rig, coordinator = elastic(tmp_path, monkeypatch)
+def test_what_ran_on_a_lost_host_is_lost_and_the_job_goes_on(tmp_path: Path) -> None:
+    rig = elastic(tmp_path)
     rig.agents["c"].say(Output("worker-2", False, b"last wor"))
     lose(rig, "c")
     state = rig.hosts.roles["worker-2"]
-    assert (state.exit_code, state.lost_with) == (-9, "c") and coordinator.told == ["worker-2 start-0"]
+    assert (state.exit_code, state.lost_with) == (-9, "c") and ended(rig) == [("worker", 2, "start-0")]
     assert ("host_lost", {"host": "c", "reason": "timed out", "roles": ["worker-2"]}) in rig.events
+    assert rig.lines == [("worker-2", "last wor")], "nothing follows"
     sent = len(rig.agents["c"].sent)
     rig.hosts.change((0.5, 1.0, 1.0))
     assert len(rig.agents["c"].sent) == sent and rig.agents["b"].sent[-1] == SetSpeeds((0.5, 1.0, 1.0))
@@ -402,7 +392,7 @@ def test_what_ran_on_a_lost_host_is_lost_and_the_job_goes_on(tmp_path: Path, mon
 
 def test_a_lost_host_is_reached_again_and_starts_what_is_due(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dynamix_ps.launch.restarts.FIRST_WAIT_S", 0.0)
-    rig, coordinator = elastic(tmp_path, monkeypatch, restarts=1)
+    rig = elastic(tmp_path, restarts=1)
     rig.hosts.change((0.5, 1.0, 1.0))
     rig.agents["c"].say(FilePart("workers/worker-2.jsonl", 0, -1, b'{"kind": "a"}\n'))
     before = rig.agents["c"]
@@ -419,21 +409,22 @@ def test_a_lost_host_is_reached_again_and_starts_what_is_due(tmp_path: Path, mon
     assert agent.sent == [prepare], "it is not ready yet"
     agent.say(Ready("10.0.0.9", 0, 0, "none"))
     rig.hosts.restart()
-    begin = Begin({"a": "10.0.0.1", "b": "10.0.0.2", "c": "10.0.0.9"}, 5, 6, late=True)
+    made = {"authority": "authority", "certificate": "for 10.0.0.9", "key": "key of 10.0.0.9"}
+    begin = Begin({"a": "10.0.0.1", "b": "10.0.0.2", "c": "10.0.0.9"}, 5, 6, made, late=True)
     assert agent.sent[1:] == [begin, SetSpeeds((0.5, 1.0, 1.0)), StartAgain("worker-2", 1)]
     agent.say(Started("worker-2"))
     agent.say(FilePart("workers/worker-2.jsonl", 0, -1, b'{"kind": "b"}\n'))
     assert rig.folder.worker_file(2).read_bytes() == b'{"kind": "a"}\n{"kind": "b"}\n'
     assert rig.hosts.roles["worker-2"].running
     lose(rig, "c")
-    assert coordinator.told == ["worker-2 start-0", "worker-2 start-1"]
+    assert ended(rig) == [("worker", 2, "start-0"), ("worker", 2, "start-1")]
 
 
 def test_a_host_that_is_not_back_is_told_and_reached_again_when_a_role_is_due(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dynamix_ps.launch.restarts.FIRST_WAIT_S", 0.0)
-    rig, _ = elastic(tmp_path, monkeypatch, restarts=2)
+    rig = elastic(tmp_path, restarts=2)
     lose(rig, "c")
     rig.answers["c"] = [Refused(3, "no cgroup")]
     rig.hosts.restart()
@@ -456,10 +447,20 @@ def test_a_host_that_is_not_back_is_told_and_reached_again_when_a_role_is_due(
     assert rig.agents["c"].sent[-1] == StartAgain("worker-2", 3)
 
 
-def test_a_host_that_has_left_is_reached_again_when_a_user_wants_its_worker(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rig, _ = elastic(tmp_path, monkeypatch)
+def test_a_host_that_does_not_get_ready_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dynamix_ps.launch.run_hosts.PREPARE_S", -1.0)
+    rig = elastic(tmp_path)
+    lose(rig, "c")
+    rig.answers["c"] = []
+    request(rig.folder, JOIN, 2)
+    rig.hosts.pass_requests_on()
+    rig.hosts.restart()
+    kind, told = rig.events[-1]
+    assert kind == "host_not_back" and told["reason"].startswith("not ready within")
+
+
+def test_a_host_that_has_left_is_reached_again_when_a_user_wants_its_worker(tmp_path: Path) -> None:
+    rig = elastic(tmp_path)
     rig.agents["c"].say(Notice("SIGTERM"))
     rig.agents["c"].say(Ended("worker-2", 0, 0.0))
     rig.agents["c"].lost = "its agent ended with exit code 0"
@@ -469,13 +470,10 @@ def test_a_host_that_has_left_is_reached_again_when_a_user_wants_its_worker(
     assert rig.agents["c"].sent[-1] == StartAgain("worker-2", 1) and not rig.hosts.lost
 
 
-def test_a_worker_that_comes_later_is_started_when_a_user_wants_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_worker_that_comes_later_is_started_when_a_user_wants_it(tmp_path: Path) -> None:
     hosts = {name: {"address": f"10.0.0.{number}"} for number, name in enumerate("ab", 1)}
     cluster = {"hosts": hosts, "workers": ({"host": "a"},), "servers": ({"host": "a"},)}
     elastic = {"min_workers": 1, "max_workers": 2}
-    monkeypatch.setattr(RunHosts, "_exit_reports", lambda self, arbitrator: Coordinator())
     rig = Rig(tmp_path, None, resolved(Config.model_validate({"cluster": cluster, "elastic": elastic})))
     assert rig.prepare()
     rig.hosts.begin()

@@ -1,0 +1,157 @@
+"""The hosts of an elastic job: workers, servers and whole hosts go, and are started again, while the others go on.
+
+Where the cluster file does not ask for that (`elastic.min_workers`), they are hosts as any.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import signal
+import time
+from typing import Any
+
+from dynamix_ps.config.role_hosts import role_hosts
+from dynamix_ps.errors import DynamixError
+from dynamix_ps.launch.agent_messages import Ended, Finish, ForCoordinator, Notice, Refused, StartAgain
+from dynamix_ps.launch.logs import RoleLog
+from dynamix_ps.launch.restarts import Restarts
+from dynamix_ps.launch.run_hosts import PREPARE_S, RoleState, RunHosts
+from dynamix_ps.run_record.requests import JOIN, Requests
+
+
+class ElasticHosts(RunHosts):
+    """All hosts that have a role. Arguments are those of `RunHosts`."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._is_elastic = self._config.elastic.min_workers is not None
+        self._restarts = Restarts(self._config.elastic.restarts)
+        self._requests = Requests(self._folder)
+        self._leaving: set[str] = set()  # hosts that are told to end, whose workers leave
+
+    @property
+    def given_up(self) -> frozenset[str]:
+        """Hosts that were lost or told to end, and are not back."""
+        gone = {*self._leaving, *self.lost}
+        return frozenset(name for name in self.names if name in gone or name in self._away)
+
+    def pass_requests_on(self) -> None:
+        """Ask workers to leave that a user wants to, and have others, or servers, started again."""
+        if not self._is_elastic:
+            return
+        for asked in self._requests.read():
+            if asked.kind == JOIN:
+                state = self.roles.get(asked.name)
+                is_gone = state is not None and (state.absent or state.exit_code is not None)
+                if is_gone and not self._away.waits_for(asked.name):
+                    self._restarts.at_once(asked.name)
+            elif asked.role == "worker":
+                self._tell_coordinator("worker", asked.number, leaves=True)
+
+    def restart(self) -> None:
+        """Start lost workers and servers again that are due. To be called as long as the job goes on."""
+        now_s = time.monotonic()
+        for name, starts in self._restarts.due(now_s).items():
+            host = self.roles[name].role.host
+            if host in self._away or self._links[host].lost:
+                if self._away.wait_for(host, name, starts, now_s):
+                    self._reach_again(host)
+            elif host not in self._leaving:
+                self._start_again(name, starts)
+        for host in self._away.awaited:
+            if host in self._ready:
+                self._welcome(host)
+            elif reason := self._links[host].lost:
+                self._give_up(host, reason)
+            elif self._away.is_late(host, now_s):
+                self._give_up(host, f"not ready within {PREPARE_S:g} s; see its load and its disk")
+
+    def _start_again(self, name: str, starts: int) -> None:
+        state = self.roles[name]
+        self.roles[name] = again = RoleState(state.role, RoleLog(state.log.path))
+        again.starts = starts
+        self._tell("role_restarted", role=name, restarts=starts)
+        self._links[state.role.host].send(StartAgain(name, starts))
+
+    def go_on_without(self, host: str) -> None:
+        """A host is lost, and the job goes on: all that ran there has ended."""
+        self._away.add(host)
+        link = self._links[host]
+        link.leave()
+        there = [state for state in self.roles.values() if state.role.host == host and not state.absent]
+        lost = [state for state in there if state.exit_code is None]
+        self._tell("host_lost", host=host, reason=link.lost, roles=[state.role.name for state in lost])
+        for state in lost:
+            state.lost_with = host
+            for line in state.log.write(b"", final=True):
+                self._show(state.role.name, line)
+            self._ended(state, Ended(state.role.name, -signal.SIGKILL, 0.0))
+
+    def _reach_again(self, host: str) -> None:
+        """Have another agent started on a host whose one is gone."""
+        self._leaving.discard(host)
+        self._finished.discard(host)
+        self._ready.pop(host, None)
+        if (receiver := self._receivers.pop(host, None)) is not None:
+            receiver.close()
+        try:
+            self._links.reach_again(host)
+        except DynamixError as error:
+            self._give_up(host, str(error))
+            return
+        link = self._links[host]
+        link.send(self._preparation(host, link.shares_run_folder, self._run_id, self._token, resume=None))
+
+    def _welcome(self, host: str) -> None:
+        """A host is back and ready: start there what is due."""
+        link, address = self._links[host], self._ready[host].address
+        addresses = {**self._begun.addresses, host: address}
+        self._begun = dataclasses.replace(self._begun, addresses=addresses)
+        link.send(dataclasses.replace(self._begun, certificates=self._certificates_for(address), late=True))
+        if self._speeds is not None:
+            link.send(self._speeds)
+        for name, starts in self._away.back(host).items():
+            self._start_again(name, starts)
+
+    def _give_up(self, host: str, reason: str) -> None:
+        """A host is not back. It is reached again when one of its roles is due again."""
+        self._links[host].leave()
+        roles = self._away.give_up(host)
+        self._tell("host_not_back", host=host, reason=reason, roles=roles)
+        for name in roles:
+            self._restarts.ended(name, time.monotonic())
+
+    def _notice(self, host: str, notice: Notice) -> None:
+        """A host is told to end: its workers leave if the others go on without them, else the run ends."""
+        running = [state.role for state in self.roles.values() if state.running]
+        here = [role for role in running if role.host == host]
+        stay = [role for role in running if role.role == "worker" and role.host not in (host, *self._leaving)]
+        least = self._config.elastic.min_workers or 0
+        if not self._is_elastic or not here or any(role.role != "worker" for role in here) or len(stay) < least:
+            return super()._notice(host, notice)
+        self._leaving.add(host)
+        self._tell("host_leaves", host=host, signal=notice.signal, ranks=[role.rank for role in here])
+        for role in here:
+            if role.rank is not None:
+                self._tell_coordinator("worker", role.rank, leaves=True)
+
+    def _ended(self, state: RoleState, message: Ended) -> None:
+        super()._ended(state, message)
+        role, host = state.role, state.role.host
+        if self._is_elastic and role.number is not None and message.exit_code != 0:
+            who = {"role": role.role, "slot": role.number}
+            self._tell("role_ended", **who, exit_code=message.exit_code, ended_s=time.time() - message.ago_s)
+            self._tell_coordinator(role.role, role.number, self.roles[role.name].incarnation)
+            self._restarts.ended(role.name, time.monotonic())
+        if host in self._leaving and not any(one.running for one in self.roles.values() if one.role.host == host):
+            self._links[host].send(Finish())
+
+    def _refused(self, host: str, message: Refused) -> None:
+        if host in self._away.awaited:
+            self._give_up(host, message.reason)
+        else:
+            super()._refused(host, message)
+
+    def _tell_coordinator(self, role: str, number: int, incarnation: str = "", leaves: bool = False) -> None:
+        home = role_hosts(self._config.cluster).home or ""
+        self._links[home].send(ForCoordinator(role, number, incarnation, leaves))
