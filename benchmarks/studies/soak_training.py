@@ -12,6 +12,7 @@ from torch.utils.data import TensorDataset
 
 SAMPLES, WIDTH, CLASSES, RATE, DECAY = 960, 256, 64, 0.05, 0.01
 TOLERANCE = 1e-5
+START_S = 20.0  # of a process, until it has all that it needs
 GROWTH, GROWTH_BYTES = 0.1, 8 << 20  # of a process: more than both together is no flat memory (chosen by us)
 
 Weights = Sequence[torch.Tensor]
@@ -95,7 +96,9 @@ def wrong_memory(resident: Mapping[str, Sequence[tuple[float, int]]]) -> list[st
     begun_s, quarter_s = min(times_s), (max(times_s) - min(times_s)) / 4
     wrong = []
     for name, samples in resident.items():
-        early = [size for at_s, size in samples if 1 <= (at_s - begun_s) / quarter_s < 2] if quarter_s else []
+        ready_s = samples[0][0] + START_S
+        settled = [(at_s, size) for at_s, size in samples if at_s >= ready_s]
+        early = [size for at_s, size in settled if 1 <= (at_s - begun_s) / quarter_s < 2] if quarter_s else []
         late = [size for at_s, size in samples if (at_s - begun_s) / quarter_s >= 3] if quarter_s else []
         if early and late:
             before, after = statistics.median(early), statistics.median(late)

@@ -81,7 +81,8 @@ def test_a_process_that_grows_is_named_and_one_that_begins_late_is_not() -> None
     flat = [(at_s, 200_000_000 + int(at_s) % 3) for at_s in times_s]
     grows = [(at_s, 200_000_000 + 1_000_000 * int(at_s)) for at_s in times_s]
     late = [(at_s, int(1e6 * at_s)) for at_s in times_s[60:]]
-    assert wrong_memory({"a": flat, "late": late}) == []
+    again = [(at_s, 27_000_000 if at_s < 50 else 76_000_000) for at_s in times_s[45:]]
+    assert wrong_memory({"a": flat, "late": late, "still starting in the second quarter": again}) == []
     assert wrong_memory({"a": flat, "b": grows}) == ["b grew from 237 to 287 MB"]
     assert wrong_memory({}) == []
 
