@@ -95,3 +95,48 @@ def fault(rank, iteration):
         "3 of 4 workers from iteration 40: worker 3 lost",
         "2 of 3 servers: server 2 lost",
     }
+
+
+def test_a_server_comes_back_while_a_worker_that_it_has_not_met_is_lost(tmp_path: Path) -> None:
+    """The worker is stopped: the server has a connection to it, but no answer, when it is killed."""
+    fault = """\
+import psutil
+entered = 0
+def goes_to(ports):  # whether a server has a connection there that it has opened
+    for process in psutil.process_iter():
+        try:
+            of = process.environ()
+            if of.get("DYNAMIX_ROLE_NAME") == "server-1" and of.get("DYNAMIX_RUN_ID") == os.environ["DYNAMIX_RUN_ID"]:
+                return any(one.raddr and one.raddr.port in ports for one in process.net_connections("tcp"))
+        except psutil.Error:
+            continue
+    return False
+def fault(rank, iteration):
+    global entered
+    if rank == 2 and iteration == 20:
+        listens = [c.laddr.port for c in psutil.Process().net_connections("tcp") if c.status == psutil.CONN_LISTEN]
+        open("stopped.part", "w").write(json.dumps([os.getpid(), listens]))
+        os.rename("stopped.part", "stopped")
+        os.kill(os.getpid(), signal.SIGSTOP)
+    if rank == 1 and iteration == 20:
+        while not os.path.exists("stopped"):
+            time.sleep(0.01)
+        kill_server(1)
+    if rank == 0 and 20 < iteration < 150 and os.path.exists("stopped"):
+        pid, ports = json.load(open("stopped"))
+        if goes_to(ports):
+            os.kill(pid, signal.SIGKILL)
+            os.rename("stopped", "killed")
+    if 20 < iteration < 150 and not entered:
+        time.sleep(0.1)
+        if '"servers_entered"' in open("runs/latest/workers/worker-0.jsonl").read():
+            entered = iteration
+"""
+    keys = "timeouts: {lease_s: 2.0, rpc_s: 1.0}\n"
+    story = Story(tmp_path, 160, KILL_SERVER + fault, elastic=", restarts: 1", keys=keys)
+    summary = trained(story)
+    assert (tmp_path / "killed").exists(), "the new server has not met it"
+    story.check([0, 1, 3])
+    lost = [loss.split(",")[0].partition(": ")[2] for loss in summary["losses"]]
+    assert lost == ["worker 2 lost", "server 1 lost"], "the new server stays"
+    assert any(one.startswith("2 of 2 servers from iteration ") for one in summary["arrivals"])

@@ -130,9 +130,10 @@ class TcpVan : public Van, public PieceTransport {
     CHECK(node.hostname.size());
     // workers do not talk to workers, nor servers to servers
     if (node.role == my_node_.role && node.id != my_node_.id && !standalone_) return;
-    int fd = node.is_recovery ? DialOnce(node) : Dial(node);
+    // who comes late itself is told of all others: they listen already, and some may be gone by now
+    int fd = node.is_recovery || my_node_.is_recovery ? DialOnce(node) : Dial(node);
     if (fd < 0) {
-      LOG(WARNING) << node.DebugString() << " came late, and cannot be reached: " << strerror(errno);
+      LOG(WARNING) << node.DebugString() << " cannot be reached: " << strerror(errno);
       return;
     }
     std::lock_guard<std::mutex> lock(mu_);
@@ -563,7 +564,10 @@ class TcpVan : public Van, public PieceTransport {
   void Resume(Output* output, uint32_t events) {
     Greeting greeting = output->Resume(events, token_);
     const bool met = greeting == Greeting::kProven || greeting == Greeting::kUnfinished;
-    if (!met && output->node.is_recovery) {  // it came late, and is gone again before its proof
+    if (!met && my_node_.is_recovery) {
+      output->Abandon();  // it was gone when this process came: the others know it, and somebody may be in its place
+      greeting = Greeting::kUnfinished;
+    } else if (!met && output->node.is_recovery) {  // it came late, and is gone again before its proof
       output->Lose();
       greeting = Greeting::kUnfinished;
     }
