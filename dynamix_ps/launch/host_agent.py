@@ -5,6 +5,7 @@ The same object serves the launcher's own host, within its process, and other ho
 
 from __future__ import annotations
 
+import importlib
 import os
 import selectors
 import shutil
@@ -254,6 +255,8 @@ class HostAgent:
             own.save(certificates)
         arbitrator = host_port(run.address, message.arbitrator_port)
         run.coordinator = ArbitratorAccess(arbitrator, run.message.run_id, run.message.token, run.config.timeouts, own)
+        if run.config.elastic.min_workers is not None:
+            importlib.import_module("dynamix_ps.launch.exit_reports")  # not first when the others wait for its words
         place = RunPlace(
             run_id=run.message.run_id,
             token=run.message.token,
