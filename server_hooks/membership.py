@@ -69,11 +69,16 @@ class ServerMember:
 
     def _watch_losses(self) -> None:
         while not self._closing.is_set():
-            loss = self._plane.next_loss(min(_LOOK_S, self._lease_s / _LOOKS_PER_LEASE))
-            if loss is not None and loss.kind == "worker":
-                self._suspect(loss.rank)
+            self._suspect_lost(min(_LOOK_S, self._lease_s / _LOOKS_PER_LEASE))
             silent = self._plane.silent(self._lease_s)
             self._member.waits(frozenset(worker for worker in self._workers if worker.slot in silent))
+
+    def _suspect_lost(self, timeout_s: float) -> None:
+        """The workers whose connections have closed, and the first one within this time."""
+        while (loss := self._plane.next_loss(timeout_s)) is not None:
+            if loss.kind == "worker":
+                self._suspect(loss.rank)
+            timeout_s = 0.0
 
     def _suspect(self, slot: int) -> None:
         """The worker in this slot, unless its loss is decided already: then another one may come in its place."""
@@ -86,6 +91,7 @@ class ServerMember:
     def _act(self, message: FromCoordinator) -> Iterable[ToCoordinator]:
         match message:
             case Fence(generation, first_round):
+                self._suspect_lost(0.0)  # of those before the newcomers that this message names
                 self._workers = message.workers
                 if generation > self._generation:
                     self._generation = generation

@@ -42,9 +42,9 @@ class KnownServers:
         """All that had keys are lost. A ring never had any."""
         return bool(self.placed) and self.placed.keys() <= self.lost
 
-    def connected(self, slot: int) -> Process:
-        """The server of this slot to which this worker has connected last."""
-        return self._met.get(slot) or self.placed.get(slot) or Process("server", slot, "")
+    def connected(self, slot: int) -> Process | None:
+        """The server of this slot to which this worker has connected last, as far as it knows."""
+        return self._met.get(slot) or self.placed.get(slot)
 
     def serving(self, slots: Collection[int]) -> list[Process]:
         """Those of these slots that have keys and are not lost."""

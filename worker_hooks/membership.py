@@ -45,6 +45,7 @@ _LOOKS_PER_LEASE = 10  # at least
 _AGAIN = "it must be started again"
 _LAST_ANSWERS_S = 1.0  # what a lost server has sent may be on its way for so long
 _MEET_S = 60.0  # until a server that comes late must answer
+_HEAR_S = 10.0  # until a newcomer must have heard of the generation that the others are in
 
 
 class WorkerMember:
@@ -74,6 +75,7 @@ class WorkerMember:
         self._plane, self._process, self._lease_s = plane, process, access.timeouts.lease_s
         self._asked, self._finish, self._replaced = asked, finish, replaced or _end
         self._mu = threading.Lock()  # of all below, and so that the plane is told of it in one order
+        self._resumed = threading.Condition(self._mu)  # told of every new generation
         self._generation = self._frozen = 0  # newest decision, and newest change for which it has named its round
         self._late = late
         self._planned = {slot: Process("worker", slot, "") for slot in range(workers)}  # who has which slot
@@ -146,6 +148,7 @@ class WorkerMember:
         """
         self._await(planned.servers)
         with self._mu:
+            self._resumed.wait_for(lambda: max(self._generation, self._frozen) >= planned.generation, _HEAR_S)
             if self._frozen > planned.generation or self._generation != planned.generation:
                 raise PeerLostError(f"workers were lost while this one got the state of the training; {_AGAIN}")
             self._planned = {one.slot: one for one in planned.workers}
@@ -158,11 +161,11 @@ class WorkerMember:
         """Until each answers, or is lost. Raises PeerLostError."""
         deadline_s = time.monotonic() + _MEET_S
         for server in servers:
-            while not self._servers.has_met(server) and not self._plane.answers(server.slot, _LOOK_S):
-                if time.monotonic() > deadline_s:
+            while not self._servers.has_met(server):
+                if self._plane.answers(server.slot, _LOOK_S):
+                    self._met(server)
+                elif time.monotonic() > deadline_s:
                     raise PeerLostError(f"{server} has not answered this worker in {_MEET_S:g} s; {_AGAIN}")
-            with self._mu:
-                self._servers.meet(server)
 
     def _present(self) -> list[Process]:
         """The workers that are in the coming round."""
@@ -201,13 +204,18 @@ class WorkerMember:
             self._member.waits(self._waited_for_in_vain())
 
     def _suspect_lost(self, timeout_s: float) -> None:
-        """All whose connections have closed, and the first one within this time."""
+        """All whose connections have closed, and the first one within this time.
+
+        A newcomer cannot tell which server of a slot it has lost before it knows who has keys: that server, or one
+        before it. So it says nothing, and the others do.
+        """
         while (loss := self._plane.next_loss(timeout_s)) is not None:
-            if loss.kind == "server":
-                with self._mu:
-                    server = self._servers.connected(loss.rank)
-                self._member.suspect(server.role, server.slot, server.incarnation)
-            elif loss.kind == "worker":
+            with self._mu:
+                known = {"server": self._servers.connected(loss.rank), "worker": self._planned.get(loss.rank)}
+            process = known.get(loss.kind)
+            if process is not None:
+                self.suspect(process)
+            elif loss.kind == "server" and not self._late:
                 self._member.suspect(loss.kind, loss.rank)
             timeout_s = 0.0
 
@@ -218,9 +226,13 @@ class WorkerMember:
             new = [one for one in servers if not self._servers.has_met(one)]
         for server in new:
             if self._plane.answers(server.slot, _LOOK_S):
-                self._suspect_lost(0.0)  # of the one before it in its place, whose connection has closed before
-                with self._mu:
-                    self._servers.meet(server)
+                self._met(server)
+
+    def _met(self, server: Process) -> None:
+        """It has answered. A connection to its slot that is found closed was to the one before it."""
+        self._suspect_lost(0.0)
+        with self._mu:
+            self._servers.meet(server)
 
     def _waited_for_in_vain(self) -> Processes:
         workers, servers = self._plane.silent(self._lease_s), self._plane.silent_servers(self._lease_s)
@@ -270,6 +282,7 @@ class WorkerMember:
                 self._servers.place([one for one in resume.founders if one.role == "server"])
             self._refused |= resume.without_state
             self._generation, self._gone = resume.generation, resume.gone | self._refused
+            self._resumed.notify_all()
             self._servers.gone = resume.gone
             without_servers = not self._late and self._servers.none_is_left
             if not self._late and not without_servers:

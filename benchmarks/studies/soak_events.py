@@ -64,6 +64,7 @@ class Members:
         told: what workers have written of every sum, with its time, by rank.
         present: who was in the newest sum.
         awaited: events that have had no effect yet, by name of the role.
+        founded: all that the job begins with have met, so that it goes on without one of them.
     """
 
     folder: Path
@@ -72,6 +73,7 @@ class Members:
     told: dict[int, list[tuple[Sum, float]]] = field(default_factory=dict)
     present: frozenset[int] = frozenset()
     awaited: dict[str, Event] = field(default_factory=dict)
+    founded: bool = False
     _gone_s: dict[int, float] = field(default_factory=dict)  # since when a server sums no more, monotonic
     _newest: int = -1
     _tails: dict[Path, JsonLinesTail] = field(default_factory=dict)
@@ -110,6 +112,7 @@ class Members:
             if line["kind"] == "servers_entered":
                 self.servers |= frozenset(line["entered"])
                 continue
+            self.founded = True
             for slot in self.servers.difference(line["servers"]):
                 self._gone_s[slot] = line["time_s"] - time.time() + time.monotonic()
             self.servers &= frozenset(line["servers"])

@@ -167,7 +167,7 @@ class SoakJob:
                 raise TimeoutError(f"nothing changes; events without effect: {list(members.awaited.values())}")
             awaited = len(members.awaited)
             members.look()
-            if due_s is None and members.present == every:
+            if due_s is None and members.founded and members.present == every:
                 spread = (self._chance.uniform(0.0, self._plan.during_s) for _ in range(self._plan.events))
                 due_s = sorted(now_s + after_s for after_s in spread)
                 changed_s = now_s

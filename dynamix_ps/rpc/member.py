@@ -2,7 +2,8 @@
 
 It has a thread of its own, so the caller never waits. While the coordinator cannot be reached, it connects again. A
 message that is lost with a connection is asked for again, or sent again: the coordinator repeats what a role may have
-missed whenever the role comes back, and suspicions are repeated here. In a forked child it does nothing.
+missed whenever the role comes back, and suspicions are repeated here. So it is on every renewal of the stream. In a
+forked child it does nothing.
 """
 
 from __future__ import annotations
@@ -56,13 +57,15 @@ class Member:
         self._thread.start()
 
     def suspect(self, role: str, slot: int, incarnation: str = "") -> None:
-        """A process seems to be dead: the one that is now in this slot, where its incarnation is not known.
+        """A process seems to be dead: the one that is in this slot now, where its incarnation is not known.
 
-        Never blocks.
+        Never blocks. Only a process whose incarnation is known is named again on later connections: by then another one
+        may be in its slot.
         """
         suspicion = Suspect(Process(role, slot, incarnation))  # type: ignore[arg-type]
         with self._lock:
-            self._suspicions.append(suspicion)
+            if incarnation and suspicion not in self._suspicions:
+                self._suspicions.append(suspicion)
             self._outgoing.put(suspicion)
 
     def waits(self, processes: Processes) -> None:

@@ -35,10 +35,16 @@ def before(iteration): ...
 DOUBLE = PLAIN.replace("20), torch", "20).double(), torch").replace(
     "torch.nn.Linear(64, 4))", "torch.nn.Linear(64, 4)).double()"
 )
-# kill_server(number, with_signal) for a script.
+# kill_server(number, iteration) for a script, while all workers train. It is called in `fault` of this iteration, and
+# waits until every worker has the sums before it, as a worker that lacks one which only this server has is lost, too.
 KILL_SERVER = """\
-import glob, os, signal
-def kill_server(number, with_signal=signal.SIGKILL):
+import glob, os, signal, time
+def lines(path):
+    with open(path) as file:
+        return sum(1 for _ in file)
+def kill_server(number, iteration, with_signal=signal.SIGKILL):
+    while min(map(lines, glob.glob("sums-*.jsonl"))) < iteration:
+        time.sleep(0.01)
     wanted = {f"DYNAMIX_ROLE_NAME=server-{number}".encode(), f"DYNAMIX_RUN_ID={os.environ['DYNAMIX_RUN_ID']}".encode()}
     for path in glob.glob("/proc/[0-9]*/environ"):
         try:

@@ -36,8 +36,8 @@ import shutil
 def fault(rank, iteration):
     if rank == 0 and iteration == {LOST_IN} and os.environ.get("DYNAMIX_RESUME") is None:
         shutil.copy("sums-0.jsonl", "before.jsonl")
-        kill_server(0)
-        kill_server(1)
+        kill_server(0, iteration)
+        kill_server(1, iteration)
 """
 )
 

@@ -32,7 +32,7 @@ def test_the_last_server_sums_what_two_lost_ones_had(tmp_path: Path) -> None:
     fault = """\
 def fault(rank, iteration):
     if rank == 1 and iteration in (30, 60):
-        kill_server({30: 1, 60: 0}[iteration])
+        kill_server({30: 1, 60: 0}[iteration], iteration)
 """
     story = Story(tmp_path, ITERATIONS, KILL_SERVER + fault, servers=3)
     summary = trained(story)
@@ -55,7 +55,7 @@ entered = None
 def fault(rank, iteration):
     global entered
     if rank == 1 and iteration == 20:
-        kill_server(1)
+        kill_server(1, iteration)
     if 20 < iteration < 250 and entered is None:
         time.sleep(0.1)
         if '"servers_entered"' in open("runs/latest/workers/worker-0.jsonl").read():
@@ -63,7 +63,7 @@ def fault(rank, iteration):
             if rank == 1:
                 open("entered", "w").write(str(iteration))
     if rank == 1 and entered is not None and iteration == entered + 10:
-        kill_server(0)
+        kill_server(0, iteration)
 """
     story = Story(tmp_path, 280, KILL_SERVER + fault, elastic=", restarts: 3")
     summary = trained(story)
@@ -82,7 +82,7 @@ def test_a_worker_and_a_server_are_lost_at_once(tmp_path: Path) -> None:
     fault = """\
 def fault(rank, iteration):
     if rank == 3 and iteration == 40:
-        kill_server(2)
+        kill_server(2, iteration)
         os.kill(os.getpid(), signal.SIGKILL)
 """
     story = Story(tmp_path, ITERATIONS, KILL_SERVER + fault, servers=3)
@@ -121,7 +121,7 @@ def fault(rank, iteration):
     if rank == 1 and iteration == 20:
         while not os.path.exists("stopped"):
             time.sleep(0.01)
-        kill_server(1)
+        kill_server(1, iteration)
     if rank == 0 and 20 < iteration < 150 and os.path.exists("stopped"):
         pid, ports = json.load(open("stopped"))
         if goes_to(ports):

@@ -29,7 +29,7 @@ def fault(rank, iteration):
             time.sleep(0.01)
         os.kill(os.getpid(), signal.SIGNAL)
     if first and (rank, iteration) == (1, SERVER_AT):
-        kill_server(0)
+        kill_server(0, iteration)
 def stepped(present):
     global whole
     scheduler.step()

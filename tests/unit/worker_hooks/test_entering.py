@@ -4,30 +4,24 @@ from __future__ import annotations
 
 import io
 import queue
-import time
-from collections.abc import Callable
+import threading
 from pathlib import Path
 
 import pytest
 
+from dynamix_ps.config.schema import Timeouts
 from dynamix_ps.errors import PeerLostError
-from dynamix_ps.membership.messages import Process
+from dynamix_ps.membership.messages import Process, Resume
+from dynamix_ps.rpc.access import ArbitratorAccess
 from dynamix_ps.rpc.member import Member
 from server_hooks.membership import ServerMember
-from tests.rounds_of_threads import RoundWorker, SumServer
-from tests.unit.worker_hooks.test_membership import PATIENCE_S, Job, running
+from tests.rounds_of_threads import Lost, RoundWorker, SumServer
+from tests.unit.worker_hooks.test_membership import PATIENCE_S, RUN, TOKEN, Job, running, wait_for
 from worker_hooks.handover import Handover, Planned
 from worker_hooks.membership import WorkerMember
 
 pytestmark = pytest.mark.timeout(60)
 EVERYBODY = frozenset(range(4))
-
-
-def wait_for(what: Callable[[], object]) -> None:
-    until_s = time.monotonic() + PATIENCE_S
-    while not what():
-        assert time.monotonic() < until_s, "it does not happen"
-        time.sleep(0.005)
 
 
 class Newcomer:
@@ -77,6 +71,31 @@ def test_a_newcomer_is_in_all_sums_from_one_round_on(tmp_path: Path) -> None:
         (history,) = histories(job)
         assert history == (EVERYBODY,) * 20 + (EVERYBODY - {2},) * 20 + (EVERYBODY,) * 40
         assert len([line for line in job.control.notes.lines if line["kind"] == "members"]) == 2, "no change for it"
+
+
+def test_it_does_not_tell_of_servers_before_it_knows_which_they_are(tmp_path: Path) -> None:
+    """A connection of its that closes may have been to a server that another one has replaced."""
+    with running(tmp_path, servers=3, confirm_s=0.0) as job:
+        newcomer = Newcomer(job, 4, "w4")
+        newcomer.worker.losses.put(Lost("server", 1))
+        newcomer.worker.losses.put(Lost("worker", 3))  # whom it may tell of
+        newcomer.hello()
+        job.control.notes.wait_for(lambda line: line["kind"] == "lost")
+        newcomer.member.close()
+    lost = [(line["role"], line["slot"]) for line in job.control.notes.lines if line["kind"] == "lost"]
+    assert lost == [("worker", 3)]
+
+
+def test_it_begins_when_it_has_heard_of_the_generation_that_the_others_are_in() -> None:
+    """They may give it the state sooner than the coordinator tells it."""
+    process, plane = Process("worker", 2, "w2b"), RoundWorker(2, [], 0, [], lambda number: None)
+    member = WorkerMember(ArbitratorAccess("127.0.0.1:1", RUN, TOKEN, Timeouts()), process, plane, 4, late=True)
+    began = threading.Thread(target=member.begin, args=(Planned([process], [], 3), 7))
+    began.start()
+    wait_for(lambda: member._resumed._waiters or not began.is_alive())  # type: ignore[attr-defined]
+    member._act(Resume(3, 5, frozenset(), frozenset()))
+    began.join(PATIENCE_S)
+    assert plane.done == 7
 
 
 def test_it_is_a_member_like_others_and_may_be_lost_and_replaced(tmp_path: Path) -> None:

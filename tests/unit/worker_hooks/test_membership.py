@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import queue
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from dynamix_ps.config.schema import Timeouts
 from dynamix_ps.membership.coordinator import Coordinator
 from dynamix_ps.membership.generations import Settings
 from dynamix_ps.membership.journal import Record
-from dynamix_ps.membership.messages import AskLeave, Finish, Freeze, Process, Resume, Status
+from dynamix_ps.membership.messages import AskLeave, Fence, Finish, Freeze, Process, Resume, Status, Suspect
 from dynamix_ps.rpc.access import ArbitratorAccess
 from dynamix_ps.rpc.member import Member
 from dynamix_ps.rpc.server import Server
@@ -31,6 +32,13 @@ pytestmark = pytest.mark.timeout(60)
 
 RUN, TOKEN = "run-1", "secret"
 PATIENCE_S = 30.0
+
+
+def wait_for(what: Callable[[], object]) -> None:
+    until_s = time.monotonic() + PATIENCE_S
+    while not what():
+        assert time.monotonic() < until_s, "it does not happen"
+        time.sleep(0.005)
 
 
 class Records(list[Record]):
@@ -380,6 +388,36 @@ def test_a_server_that_counts_as_lost_hears_of_it_at_once_or_when_it_is_back(tmp
         again.start()
         assert heard.get(timeout=PATIENCE_S) == "server 2 (s2) was replaced in generation 2"
         again.close()
+
+
+def test_a_loss_that_is_told_again_is_not_that_of_who_has_come_since(tmp_path: Path) -> None:
+    """A role tells its suspicions again on every new connection."""
+    with running(tmp_path, servers=3) as job:
+        launcher = Member(job.control.access(), Process("launcher", 0, "launcher"))
+        launcher.start()
+        launcher.suspect("server", 1)
+        job.control.notes.wait_for(lambda line: line["kind"] == "members" and line["servers"] == [0, 2])
+        again = ServerMember(job.control.access(), Process("server", 1, "s1b"), SumServer(), job.servers_replaced.put)
+        again.start()
+        wait_for(lambda: Process("server", 1, "s1b") in job.members[0].entries().values())
+        job.control.stop()
+        job.control.start()
+        launcher.suspect("worker", 3, "w3")
+        job.control.notes.wait_for(lambda line: line["kind"] == "members" and line["workers"] == [0, 1, 2])
+        launcher.close()
+        again.close()
+    lost = [(line["role"], line["incarnation"]) for line in job.control.notes.lines if line["kind"] == "lost"]
+    assert lost == [("server", "s1"), ("worker", "w3")]
+
+
+def test_a_server_names_the_worker_whose_connection_it_was() -> None:
+    """A newcomer in the place of that worker may be told of before the closed connection is looked at."""
+    plane, lost, there = SumServer(), Process("worker", 2, "w2"), Process("worker", 2, "w2b")
+    member = ServerMember(ArbitratorAccess("127.0.0.1:1", RUN, TOKEN, Timeouts()), Process("server", 0, "s0"), plane)
+    member._act(Fence(1, 0, frozenset(), frozenset({lost})))
+    plane.losses.put(Lost("worker", 2))
+    member._act(Fence(1, 0, frozenset({lost}), frozenset({there})))
+    assert member._member._suspicions == [Suspect(lost)]
 
 
 def test_too_few_workers_wait_and_then_make_the_rounds_at_hand(tmp_path: Path) -> None:
