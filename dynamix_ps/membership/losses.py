@@ -80,7 +80,7 @@ class Suspicions:
         if len(witnesses) >= _WITNESSES:
             return f"its connections to {len(witnesses)} processes closed"
         if witnesses and now_s - suspicion.since_s >= self._confirm_s:
-            return "its connection closed"
+            return f"its connection to {min(witnesses)} closed"
         return ""
 
     def _accused(self, witness: Process, process: Process) -> bool:

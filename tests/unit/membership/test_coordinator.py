@@ -88,7 +88,8 @@ def test_one_witness_is_believed_after_half_a_second() -> None:
     coordinator = started()
     say(coordinator, S[0], Suspect(W[1]))
     assert lost(coordinator.on_time(0.4)) == []
-    assert lost(coordinator.on_time(0.5)) == [W[1]]
+    (record,) = (one for one in coordinator.on_time(0.5).records if isinstance(one, Lost))
+    assert (record.process, record.reason) == (W[1], "its connection to server 0 (first) closed")
 
 
 def test_of_a_worker_and_a_server_that_accuse_each_other_the_worker_is_lost() -> None:
