@@ -1,17 +1,20 @@
 """A worker that comes late, and the one that gives it the state of the training: the connection between them.
 
-The newcomer listens, and tells the coordinator where. The others hear of it with the offer, and vote. In its first
-round the one that leads connects, and sends what all know (handover.py) and the state. The others wait for the
-newcomer's part of this round, and so for the copy.
+The newcomer listens, and tells the coordinator where. The others hear of it with the offer. The one that leads
+connects, and sends what all know (handover.py) and the state. Over a data plane that tells sums it does so at once,
+from a copy, and then sends every sum: the newcomer follows it, and is voted in when it has caught up
+(dynamix_ps/comm/followed_sums.py). Else they vote, and wait for its part of its first round, and so for the state.
 """
 
 from __future__ import annotations
 
+import io
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
+from dynamix_ps.comm.followed_sums import SumGiver, SumTaker
 from dynamix_ps.comm.peers import PeerListener, dial
 from dynamix_ps.comm.state_stream import receive_state, send_state
 from dynamix_ps.errors import PeerLostError
@@ -21,21 +24,39 @@ from worker_hooks.handover import Handover
 
 logger = logging.getLogger("dynamix")
 _LOOK_S = 1.0  # so often a wait lets signals in
+_KEPT_STATES, _KEPT_BYTES = 2, 256 << 20  # of sums that a newcomer has not taken: so many states, and at least these
 _DIAL_S = 3.0  # the newcomer listens from before it was offered
 
 
-@contextmanager
-def received(listener: PeerListener) -> Iterator[tuple[Handover, BinaryIO]]:
-    """What a newcomer gets in its first round; waits until then. The state is to be read inside of the block.
+class Arrival:
+    """What a newcomer gets: `handover`, then `state`, to be read once and to its end."""
 
-    Raises PeerLostError if the one that sends is lost.
-    """
-    while (connection := listener.next(_LOOK_S)) is None:
-        pass
-    with closing(connection):
-        handover, state = Handover.read(receive_state(connection)), receive_state(connection)
-        yield handover, state
-        state.read()  # its end: the one that sends must not find the connection closed before
+    def __init__(self, listener: PeerListener) -> None:
+        """Waits for it. Raises PeerLostError if the one that sends is lost."""
+        while (connection := listener.next(_LOOK_S)) is None:
+            pass
+        self._connection = connection
+        with self.or_closed():
+            self.handover = Handover.read(receive_state(connection))
+            self.state = receive_state(connection)
+
+    @contextmanager
+    def or_closed(self) -> Iterator[None]:
+        """Closes the connection after an error inside, so that the one that sends does not wait."""
+        try:
+            yield
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def complete(self) -> SumTaker | None:
+        """The state is read. Returns the sums to follow; None: this worker is in the next one."""
+        with self.or_closed():
+            self.state.read()  # its end: the one that sends must not find the connection closed before
+        if self.handover.planned is None:
+            return SumTaker(self._connection)
+        self._connection.close()
+        return None
 
 
 def give(access: ArbitratorAccess, newcomer: Process, handover: Handover, write: Callable[[BinaryIO], None]) -> bool:
@@ -48,3 +69,34 @@ def give(access: ArbitratorAccess, newcomer: Process, handover: Handover, write:
         logger.warning("%s has not got the state of the training: %s", newcomer, error)
         return False
     return True
+
+
+class StateCopy(io.RawIOBase):
+    """A copy of a state in memory, in the pieces in which it is written."""
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []
+        self.size_bytes = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, piece: Any) -> int:
+        self._pieces.append(bytes(piece))
+        self.size_bytes += len(self._pieces[-1])
+        return len(self._pieces[-1])
+
+    def write_to(self, out: BinaryIO) -> None:
+        """Write it once more."""
+        for piece in self._pieces:
+            out.write(piece)
+
+
+def follow(access: ArbitratorAccess, newcomer: Process, handover: Handover, state: StateCopy) -> SumGiver:
+    """Give a newcomer the copy of a state, and then all sums, beside training."""
+    return SumGiver(
+        str(newcomer),
+        lambda: dial(newcomer.address, access.token, access.certificates, _DIAL_S),
+        (handover.write, state.write_to),
+        max(_KEPT_STATES * state.size_bytes, _KEPT_BYTES),
+    )

@@ -18,8 +18,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from dynamix_ps.comm.followed_sums import SumGiver
 from dynamix_ps.data_planes import DATA_PLANES
 from dynamix_ps.errors import CheckpointError, DynamixError, TrainingError
+from dynamix_ps.membership.messages import Process
 from dynamix_ps.messages import Plan
 from worker_hooks import failure
 from worker_hooks.batches import NOTHING_READ, Batches, BatchStream, StreamWorker
@@ -120,7 +122,7 @@ class AttachedModel(PositionedModel):
         if late:
             self._catch_up()
 
-        session.start(self._sizes_here, start.iteration, f"{self.framework} {self.framework_version}")
+        session.start(self._sizes_here, start.iteration, self._framework_text, self._follows)
         if detail := getattr(self._source.dataset, "degraded", None):  # it says that it is not what was asked for
             session.reporter.event("degraded", what="data", detail=detail)
         if self._adaptive and self._lag >= settings.window and self._leads:
@@ -131,6 +133,10 @@ class AttachedModel(PositionedModel):
             )
         self._memory = self._limited_memory()
         atexit.register(self.close)
+
+    @property
+    def _framework_text(self) -> str:
+        return f"{self.framework} {self.framework_version}"
 
     @abstractmethod
     def _arrive(self) -> Position:
@@ -305,6 +311,8 @@ class AttachedModel(PositionedModel):
         self._now = IterationInFlight()
         self._departures = Departures(settings.min_workers or 1)
         self._entries = Entries()
+        self._givers: dict[Process, SumGiver] = {}  # to newcomers that follow this worker
+        self._followed: set[Process] = set()  # newcomers that follow another one
         self._asked = ScriptLimits()
         self._applied_version = start.plan.version
         self._stall = StallWatch(self.rank, reporter, settings.timeouts)
@@ -373,7 +381,8 @@ class AttachedModel(PositionedModel):
                 "checkpoint",
                 f"it has the state of {names}, which neither run.register() nor ema_decay asks for; it is not used",
             )
-        self._session.connect(self._switch.held)
+        if not self._follows:
+            self._session.connect(self._switch.held)
 
     def _degraded(self, what: str, detail: str) -> None:
         self._session.reporter.tell("degraded", {"what": what, "detail": detail})
@@ -399,6 +408,8 @@ class AttachedModel(PositionedModel):
         self._loading.close()
         self._stream.close()
         self._exchange.close()
+        for giver in self._givers.values():
+            giver.close()
         failure.forget(self)
         TERMINATION.forget(self)
         account = self._session.account

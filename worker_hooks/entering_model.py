@@ -1,24 +1,33 @@
 """A model in training that workers and servers enter while the others train.
 
 entries.py has the votes, arrival.py the way of the state. A newcomer's script runs from its beginning, as with
-`--resume`: `attach` returns when the worker is in, with the state of the others.
+`--resume`: `attach` returns with the state of the others. If the data plane tells sums, the others go on meanwhile,
+and the newcomer follows one of them: its loop runs as theirs, with no samples, and each of its sums is theirs. When it
+has caught up, it is voted in. Else it was voted in before, and the others wait for the copy of the state.
 """
 
 from __future__ import annotations
 
+import itertools
 import time
 from abc import abstractmethod
-from dataclasses import replace
-from typing import BinaryIO
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from typing import BinaryIO, cast
 
 import numpy as np
 
-from dynamix_ps.errors import TrainingError
+from dynamix_ps.comm.followed_sums import SumGiver, SumTaker
+from dynamix_ps.errors import PeerLostError, TrainingError
+from dynamix_ps.membership.messages import Process
 from worker_hooks.agreement import different_parameters
+from worker_hooks.arrival import StateCopy
 from worker_hooks.checkpoint import Position
 from worker_hooks.fingerprint import difference
 from worker_hooks.handover import Handover, Planned
+from worker_hooks.iteration import GradientSum
 from worker_hooks.leaving_model import LeavingModel
+from worker_hooks.plan_switch import plan_of
 from worker_hooks.stream_source import StreamSource
 from worker_hooks.trailer import GlobalView
 
@@ -27,6 +36,8 @@ class EnteringModel(LeavingModel):
     """An attached model that workers may enter."""
 
     _handover: Handover | None = None  # what this worker got when it came late
+    _sums_of_others: SumTaker | None = None  # which it takes, as it is in no sum yet
+    _offered_to_others: Mapping[int, Process] = {}  # as far as it knows by them
 
     @abstractmethod
     def _position(self) -> Position:
@@ -44,44 +55,124 @@ class EnteringModel(LeavingModel):
         )
 
     @property
+    def _may_be_followed(self) -> bool:
+        """Whether a newcomer may follow; the same on all workers. Else all wait for the copy of the state."""
+        return self._comm.tells_sums and not self._settings.decides_rate
+
+    @property
+    def _offered(self) -> Mapping[int, Process]:
+        return self._session.offered() if self._sums_of_others is None else self._offered_to_others
+
+    @property
     def _entry_vote(self) -> int:
-        return 0 if self._comm.elastic is None else self._entries.vote(self._session.offered(), self._takes_in)
+        """Whom a newcomer follows, or will, holds its vote back until it has caught up, or never will."""
+        if self._comm.elastic is None:
+            return 0
+        held = self._offered
+        if self._may_be_followed:
+            held = dict(itertools.takewhile(lambda item: self._is_ready(*item), sorted(held.items())))
+        return self._entries.vote(held, self._takes_in)
+
+    def _is_ready(self, version: int, process: Process) -> bool:
+        if version <= self._entries.version or process.role != "worker":
+            return True
+        if giver := self._givers.get(process):
+            return giver.is_ready
+        return not self._leads or process in self._followed
 
     def _vote_in(self, view: GlobalView) -> None:
         """Follow the votes on entries, as all workers do after this sum."""
         iteration = self._now.batch.iteration
         first = iteration + 1 + self._switch.lag
-        entering = self._entries.decide(first, view.agreed_entry, self._session.offered())
+        entering = self._entries.decide(first, view.agreed_entry, self._offered)
         if slots := [one.slot for one in entering if one.role == "worker"]:
             self._switch.take_in(iteration, slots)
             self._departures.forget(slots)
 
+    def _tell_followers(self) -> None:
+        """After a sum of gradients, and before anything follows from it: who follows learns what is not in it."""
+        if self._sums_of_others is not None:
+            note = self._sums_of_others.note()
+            self._switch.vote(plan_of(note["plan"]))
+            self._offered_to_others = {version: Process(**one) for version, one in note["offered"]}
+        elif self._givers:
+            offered = [[version, asdict(one)] for version, one in self._offered.items()]
+            for giver in self._givers.values():
+                giver.note({"plan": asdict(self._switch.held), "offered": offered})
+
     def _admit(self, iteration: int) -> None:
-        """Before the first sum with newcomers: all expect them, and the one that leads gives workers the state.
+        """Before a sum: let those in that enter with it, and begin to give the state to those that are to follow."""
+        if entering := self._entries.due(iteration):
+            if any(one.role == "worker" for one in entering):  # what they cannot know, nobody uses from here on
+                self._now.sum = None
+                self._guard = self._make_guard()
+            if self._sums_of_others is None:
+                self._take_in(iteration, entering)
+            elif self._session.is_among(entering):
+                self._enter(self._sums_of_others, iteration)
+        if self._now.is_between_sums:
+            self._let_follow()
+
+    def _take_in(self, iteration: int, entering: list[Process]) -> None:
+        """All expect them, and the one that leads gives workers what they lack.
 
         Servers have no state: they only get their part of what is summed.
         """
-        if not (entering := self._entries.due(iteration)):
-            return
         planned = self._session.take_in(entering)
         workers = [one for one in entering if one.role == "worker"]
         if self._leads and (servers := [one.slot for one in entering if one.role == "server"]):
             self._observer.servers_entered(iteration, servers)
-        if not workers:
+        mine = [one for one in workers if one in self._givers or (self._leads and one not in self._followed)]
+        self._followed.difference_update(workers)
+        if not mine:
             return
-        # What a newcomer cannot know, nobody uses from here on.
-        self._now.sum = None
-        self._guard = self._make_guard()
-        if not self._leads:
-            return
+        givers = {one: self._givers.pop(one, None) for one in mine}
+        self._listen_to_sums()
         handover = self._hand_over(planned)
         began_s = time.monotonic()
         with self._watch.blocked():  # it is no work of this worker
-            there = [one.slot for one in workers if self._session.give_state(one, handover, self._write_state)]
+            there = [one.slot for one, giver in givers.items() if self._give(one, giver, handover)]
         if there:
             self._observer.entered(iteration, there, len(planned.workers), time.monotonic() - began_s)
 
-    def _hand_over(self, planned: Planned) -> Handover:
+    def _give(self, newcomer: Process, giver: SumGiver | None, handover: Handover) -> bool:
+        """Whether it has, or will have, what it lacks; if not, it is gone."""
+        if giver is None:
+            return self._session.give_state(newcomer, handover, self._write_state)
+        giver.enter(handover.write)
+        if giver.is_over:
+            self._session.is_gone(newcomer)
+        return not giver.is_over
+
+    def _let_follow(self) -> None:
+        """The one that leads begins to give the state to those that are offered. Between sums."""
+        newest = self._now.sum
+        if not self._takes_in or (newest is not None and newest.batches > 1):  # nobody can be voted in
+            while self._givers:
+                self._givers.popitem()[1].close()
+        elif self._leads and self._may_be_followed and newest is not None:
+            offered = self._session.offered().items()
+            new = [one for version, one in offered if version > self._entries.version and one.role == "worker"]
+            if workers := [one for one in new if one not in self._givers and one not in self._followed]:
+                self._give_copy(workers)
+        self._listen_to_sums()
+
+    def _give_copy(self, newcomers: list[Process]) -> None:
+        with self._watch.blocked():  # it is no work of this worker
+            copy = StateCopy()
+            self._write_state(cast(BinaryIO, copy))
+        for one in newcomers:
+            self._givers[one] = self._session.let_follow(one, self._hand_over(None), copy)
+
+    def _listen_to_sums(self) -> None:
+        self._comm.on_sum = self._give_sum if self._givers else None
+
+    def _give_sum(self, number: int, values: memoryview) -> None:
+        for giver in self._givers.values():
+            giver.sum(number, values)
+
+    def _hand_over(self, planned: Planned | None) -> Handover:
+        """What a newcomer needs to know. `planned`: who makes the coming round with it; none: it is to follow."""
         assert self._comm.elastic is not None
         return Handover(
             framework=self.framework,
@@ -95,6 +186,8 @@ class EnteringModel(LeavingModel):
             steps=self._steps,
             sums_made=self._sums,
             present=list(self._exchange.present),
+            followed=[asdict(one) for one in (*self._givers, *self._followed)],
+            newest=None if self._now.sum is None else self._now.sum.packed(),
             plans=self._switch.packed(),
             entries=self._entries.packed(),
             departures=self._departures.packed(),
@@ -111,21 +204,29 @@ class EnteringModel(LeavingModel):
                 f"this worker has entered a job that trains, and its script calls {kind} before its first batch, which "
                 "the others do not do now; call it where run.iteration is 0"
             )
+        if self._follows and self._closed:
+            raise PeerLostError("the training was over before this worker had caught up with the others")
         super()._announce(kind)
 
     # -- the newcomer -------------------------------------------------------------------------------------------------
 
+    @property
+    def _follows(self) -> bool:
+        return self._sums_of_others is not None
+
     def _arrive(self) -> Position:
-        """Wait until the others have taken this worker in; return where they are.
+        """Wait until this worker gets the state of the others; return where they are, or were.
 
         Raises:
             TrainingError: it does not do what they do. They go on without it.
             PeerLostError: workers were lost meanwhile.
         """
-        with self._session.arrive() as (handover, state):
-            self._handover = handover
+        arrival = self._session.arrive()
+        self._handover = handover = arrival.handover
+        with arrival.or_closed():
             self._compare(handover)
-            position = self._receive_state(state)
+            position = self._receive_state(arrival.state)
+        self._sums_of_others = arrival.complete()
         self._lag = handover.lag
         self._comm.adopt(handover.sums)
         return position
@@ -153,4 +254,33 @@ class EnteringModel(LeavingModel):
         self._entries.take_over(handover.entries)
         self._departures.take_over(handover.departures)
         self._stream.take_over(handover.owed)
+        if handover.newest is not None:
+            self._now.sum = GradientSum.of(handover.newest)
+        if handover.planned is not None:
+            self._followed = {Process(**one) for one in handover.followed}
+            self._session.begin(handover.planned, handover.round)
+        self._comm.follow(self._sums_of_others)
+        self._observer.is_silent = self._follows
+
+    def _enter(self, sums: SumTaker, iteration: int) -> None:
+        """This worker has followed the others, and is in the sum of `iteration`.
+
+        Raises:
+            TrainingError: it has not done what they have. They go on without it.
+            PeerLostError: workers were lost meanwhile.
+        """
+        handover = Handover.read(sums.entry())
+        if (found := (self._steps, self._sums)) != (expected := (handover.steps, handover.sums_made)):
+            raise TrainingError(
+                f"this worker has followed the others, and made {found[0]} steps and {found[1]} sums where they made "
+                f"{expected[0]} and {expected[1]}; the script must do the same on every worker, also after a late start"
+            )
+        assert handover.planned is not None
+        self._sums_of_others = None
+        self._followed = {Process(**one) for one in handover.followed}
+        self._comm.follow(None)
         self._session.begin(handover.planned, handover.round)
+        self._observer.enter(iteration)
+        mine = self._switch.plan_at(iteration).batch_sizes[self.rank]
+        self._session.entered((mine,), iteration, self._framework_text)
+        self._session.connect(self._switch.held)

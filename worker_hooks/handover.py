@@ -37,13 +37,15 @@ class Handover:
         parameters: shape and type of every trained parameter, by name and in order.
         data: a row of a fingerprint of the data set.
         lengths: checksum of the tokens of the samples; 0 where sizes are in samples.
-        planned: who makes the round.
+        planned: who makes the round; none: the newcomer is not in it yet, and follows the others.
         round: number of the round.
         sums: what `Comm.known` returned.
         lag: batches that are prepared ahead.
         steps: of all optimizers so far.
         sums_made: so far.
         present: slots of the workers in the last sum, as far as they go on.
+        followed: newcomers that follow one of the workers, in JSON's types.
+        newest: what `packed` of the last sum returned; none: nobody uses it any more.
         plans, entries, departures, owed: what `packed` of each returned.
     """
 
@@ -51,13 +53,15 @@ class Handover:
     parameters: Mapping[str, str]
     data: Sequence[float]
     lengths: int
-    planned: Planned
+    planned: Planned | None
     round: int
     sums: Mapping[str, Any]
     lag: int
     steps: int
     sums_made: int
     present: Sequence[int]
+    followed: Sequence[Mapping[str, Any]]
+    newest: Mapping[str, Any] | None
     plans: Mapping[str, Any]
     entries: Mapping[str, Any]
     departures: Sequence[Any]
@@ -71,4 +75,5 @@ class Handover:
     def read(cls, packed: BinaryIO) -> Handover:
         """What `write` wrote, of the same version of this package."""
         fields = json.load(packed)
-        return cls(**{**fields, "planned": Planned.of(fields["planned"])})
+        planned = fields.pop("planned")
+        return cls(planned=None if planned is None else Planned.of(planned), **fields)

@@ -10,9 +10,9 @@ the training script: they raise TrainingError, which says what to call.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from dynamix_ps.errors import TrainingError
 from worker_hooks.batches import Batch
@@ -44,6 +44,15 @@ class GradientSum(NamedTuple):
         """What one of its batches is worth: of all workers, the mean of the batches."""
         total = sum(self.sizes)
         return max(total if self.batches == 1 else total // self.batches, 1)
+
+    def packed(self) -> dict[str, Any]:
+        """In JSON's types, for a worker that follows this one."""
+        return {**self._asdict(), "view": self.view._asdict()}
+
+    @classmethod
+    def of(cls, packed: Mapping[str, Any]) -> GradientSum:
+        """What `packed` returned on another worker."""
+        return cls(**{**packed, "view": GlobalView(**packed["view"]), "sizes": tuple(packed["sizes"])})
 
 
 class WorkerPart(NamedTuple):
@@ -100,6 +109,11 @@ class IterationInFlight:
     @property
     def has_batch(self) -> bool:
         return self._batch is not None
+
+    @property
+    def is_between_sums(self) -> bool:
+        """Whether every batch so far is in a sum."""
+        return not self._due
 
     @property
     def weight(self) -> float:

@@ -43,7 +43,8 @@ class LeavingModel(EvaluatedModel):
             )
         if gone := votes.gone_after(now.first_due, present):
             self._exchange.go_without(gone)
-            self._session.others_left(gone)
+            if not self._follows:  # it learns who is there when it enters
+                self._session.others_left(gone)
         if self.rank in gone:
             self._leave(iteration, len(staying))
 

@@ -122,8 +122,8 @@ class PlanSwitch:
 
     def take_over(self, packed: Mapping[str, Any]) -> None:
         """Go on from what `packed` returned on another worker."""
-        self._held = _plan_of(packed["held"])
-        self._scheduled = [(first, _plan_of(plan)) for first, plan in packed["scheduled"]]
+        self._held = plan_of(packed["held"])
+        self._scheduled = [(first, plan_of(plan)) for first, plan in packed["scheduled"]]
         self._without = set(packed["without"])
         self.newest_scheduled = self._scheduled[-1][1]
 
@@ -156,5 +156,6 @@ class PlanSwitch:
         return next(plan for first, plan in reversed(self._scheduled) if first <= iteration)
 
 
-def _plan_of(packed: Mapping[str, Any]) -> Plan:
+def plan_of(packed: Mapping[str, Any]) -> Plan:
+    """From JSON's types."""
     return Plan(**{**packed, "batch_sizes": tuple(packed["batch_sizes"])})

@@ -48,6 +48,11 @@ class ReplicatedModel(Framework):
         return 1.0
 
     @property
+    def _follows(self) -> bool:
+        """Whether this worker is in no sum yet: it takes those of the others, and is to do the same as they do."""
+        return False
+
+    @property
     def _leads(self) -> bool:
         """Whether this worker does what one worker does for all, such as checkpoints."""
         return self.rank == self._exchange.leader
@@ -105,8 +110,17 @@ class ReplicatedModel(Framework):
         if len(present := view.present) < self.size:
             doing = [doing[rank] for rank in present]
             weights = [[part[rank] for rank in present] for part in weights]
+        if self._follows:
+            doing = [*doing, self._doing(kind).code()]
+            own = self._exchange.as_summed(self._sample_weights(self._sums - 1))
+            weights = [[*part, mine] for part, mine in zip(weights, own, strict=True)]
         if doing.count(doing[0]) == len(doing) and not weights_differ(weights, self._weights_tolerance()):
             return
+        if self._follows:
+            raise TrainingError(
+                f"this worker follows the others until it enters, and is not where they are: {self._doing(kind)}; "
+                "run.register() all that the script changes beside model and optimizer, such as schedulers"
+            )
         mine = Account(self._doing(kind), self._described_parameters(), self._all_weights())
         told = self._comm.gather_present(f"{self._prefix}.account", mine.pack())
         accounts = {rank: Account.unpack(one) for rank, one in told.items()}

@@ -24,6 +24,7 @@ from dataclasses import replace
 from typing import Any, BinaryIO, NamedTuple
 
 from dynamix_ps.comm import Comm, open_comm
+from dynamix_ps.comm.followed_sums import SumGiver
 from dynamix_ps.comm.peers import PeerListener
 from dynamix_ps.config import variables
 from dynamix_ps.membership.messages import Process, incarnation_of
@@ -33,7 +34,7 @@ from dynamix_ps.metrics.network.monitor import NetworkMonitor
 from dynamix_ps.metrics.network.own_sockets import opened_between, own_sockets
 from dynamix_ps.metrics.system import SystemSampler
 from dynamix_ps.run_record.run_folder import RunFolder
-from worker_hooks.arrival import give, received
+from worker_hooks.arrival import Arrival, StateCopy, follow, give
 from worker_hooks.failure import leave
 from worker_hooks.handover import Handover, Planned
 from worker_hooks.launched import fixed_sizes_note, waiting_note
@@ -106,12 +107,18 @@ class Session:
         """The watch of a training, of which `newest` tells the newest sum."""
         return Stopwatch()
 
-    def start(self, batch_sizes: Sequence[int], iteration: int, framework: str) -> None:
-        """A training begins at `iteration`. The first one announces the workers of this process and their sizes."""
+    def start(self, batch_sizes: Sequence[int], iteration: int, framework: str, follows: bool = False) -> None:
+        """A training begins at `iteration`. The first one announces the workers of this process and their sizes.
+
+        `follows`: this worker is in no sum yet, and is announced when it `entered`.
+        """
         self._trainings += 1
         self.account.trainings += 1
-        if self._trainings > 1:
-            return
+        if self._trainings == 1 and not follows:
+            self.entered(batch_sizes, iteration, framework)
+
+    def entered(self, batch_sizes: Sequence[int], iteration: int, framework: str) -> None:
+        """The workers of this process take part from `iteration` on."""
         self._started(
             batch_sizes,
             comm=self.comm.name,
@@ -165,9 +172,8 @@ class Session:
         incarnation = uuid.uuid4().hex if starts is None else incarnation_of(int(starts))
         return Process("worker", self.comm.rank, incarnation, address)
 
-    @contextmanager
-    def arrive(self) -> Iterator[tuple[Handover, BinaryIO]]:
-        """Wait until the others have taken this worker in, which comes late; what it needs of them, as they send it.
+    def arrive(self) -> Arrival:
+        """Wait until this worker, which comes late, gets what it needs of the others.
 
         Raises PeerLostError if they are lost.
         """
@@ -176,18 +182,22 @@ class Session:
         listener = PeerListener(
             variables.get("DMLC_NODE_HOST") or socket.gethostname(), access.token, access.certificates
         )
+        self._me = self._process(listener.address)
         with closing(listener):
             _members[self.comm.name] = become_member(
                 access,
-                self._process(listener.address),
+                self._me,
                 elastic,
                 self.comm.first_size,
                 TERMINATION.leave,
                 TERMINATION.finish,
                 late=True,
             )
-            with received(listener) as told:
-                yield told
+            return Arrival(listener)
+
+    def is_among(self, entering: Collection[Process]) -> bool:
+        """Whether this worker, which came late, is one of these."""
+        return self._me in entering
 
     def begin(self, planned: Planned, round_number: int) -> None:
         """This worker, which came late, is where the others are. Raises PeerLostError if they are elsewhere by now."""
@@ -202,13 +212,22 @@ class Session:
         """These workers and servers are in the coming sum. All workers say so between the same two sums."""
         return _members[self.comm.name].take_in(entering)
 
+    def let_follow(self, newcomer: Process, handover: Handover, state: StateCopy) -> SumGiver:
+        """Give a newcomer a copy of the state, and the sums after it, beside training."""
+        assert self.settings.arbitrator is not None
+        return follow(self.settings.arbitrator, newcomer, handover, state)
+
     def give_state(self, newcomer: Process, handover: Handover, write: Callable[[BinaryIO], None]) -> bool:
         """Give a newcomer what it needs. Returns whether it has it; if not, the others are told that it is gone."""
         assert self.settings.arbitrator is not None
         given = give(self.settings.arbitrator, newcomer, handover, write)
         if not given:
-            _members[self.comm.name].suspect(newcomer)
+            self.is_gone(newcomer)
         return given
+
+    def is_gone(self, newcomer: Process) -> None:
+        """A newcomer cannot be reached: the others are told."""
+        _members[self.comm.name].suspect(newcomer)
 
     @property
     def may_leave(self) -> bool:

@@ -259,6 +259,7 @@ class Training(ResumableModel):
                 lambda waited_s: self._stall.waiting(self._observer.reported(iteration), waited_s)
             )
         self._sums += 1
+        self._tell_followers()
         self._check_agreement(view, self._kind)
         planned = sum(now.sizes_due)
         if 0 in view.members:

@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable, Mapping
 
 from benchmarks.studies.membership_world import World
+from dynamix_ps.membership.messages import COORDINATOR
 from dynamix_ps.membership.worker import Worker
 
 
@@ -14,7 +15,7 @@ def disturbances(rng: random.Random, plan: Mapping[str, int], chance: float = 0.
 
     Args:
         plan: how many of `kill worker`, `kill server`, `leave`, `join`, `join server`, `restart`, `partition`,
-            `heal`, `slow answers`, `reconnect`.
+            `heal`, `slow answers`, `slow offers`, `reconnect`.
     """
     left = [kind for kind, count in plan.items() for _ in range(count)]
     rng.shuffle(left)
@@ -82,6 +83,13 @@ def _slow_answers(world: World, rng: random.Random) -> None:
     world.network.hold(rng.choice(sorted(world.servers)), rng.choice(sorted(world.workers)))
 
 
+def _slow_offers(world: World, rng: random.Random) -> None:
+    """The coordinator's messages to a newcomer come late."""
+    newcomers = [process for process, worker in world.workers.items() if worker.schedule is None]
+    if newcomers:
+        world.network.hold(COORDINATOR, rng.choice(sorted(newcomers)))
+
+
 def _reconnect(world: World, rng: random.Random) -> None:
     world.reconnect(rng.choice([*world.workers, *world.servers]))
 
@@ -96,5 +104,6 @@ _FAULTS: Mapping[str, Callable[[World, random.Random], None]] = {
     "partition": _partition,
     "heal": _heal,
     "slow answers": _slow_answers,
+    "slow offers": _slow_offers,
     "reconnect": _reconnect,
 }

@@ -33,7 +33,8 @@ class Event:
     Attributes:
         signal: that it gets in the middle of a backward pass.
         wait: `next step`: from the signal until the step of that iteration. `longest gap`: between two steps, of those
-            while it goes. `entry`: the worker is started again, and it is the longest gap of those while it enters.
+            while it goes. `entry`: the worker is started again, and it is the longest gap from the first one that it
+            follows on, until it has entered.
         to_server: a server gets the signal, from the worker that is in the middle of its backward pass.
     """
 
@@ -57,8 +58,8 @@ class Outcome:
         lost: steps that one of them did not make.
         repeated: steps that one of them made more than once.
         equal: the weights of all that are there at the end are, bit for bit.
-        copy_s: what the copy of the state took, where a worker entered.
-        first_sample_s: from the start of a worker that entered to its first step.
+        copy_s: how long the others waited for the copy of the state, where a worker entered.
+        first_sample_s: from the start of a worker that entered to the first step with its samples.
     """
 
     iteration_s: float
@@ -115,15 +116,17 @@ def run_job(event: Event, struck: int) -> Outcome:
         equal = len({file.read_text() if file.exists() else "" for file in ends}) == 1
         if not event.comes_back:
             return outcome_of(event, steps, equal, float(struck_file(folder).read_text()))
-        first, at_s = _read(steps_file(folder, struck))[0]
+        entered, copy_s = _entry(run)
+        its_steps = _read(steps_file(folder, struck))
         started_s = float(started_file(folder, struck).read_text())
-        outcome = outcome_of(event, steps, equal, entered=first)
-        return replace(outcome, copy_s=_copy_s(run), first_sample_s=at_s - started_s)
+        outcome = outcome_of(event, steps, equal, followed=its_steps[0][0], entered=entered)
+        return replace(outcome, copy_s=copy_s, first_sample_s=dict(its_steps)[entered] - started_s)
 
 
-def _copy_s(run: RunFolder) -> float:
+def _entry(run: RunFolder) -> tuple[int, float]:
+    """The iteration with which the worker entered, and how long the others waited for the copy of the state."""
     lines = (line for rank in range(WORKERS) for line in JsonLinesTail(run.worker_file(rank)).read())
-    return max(float(line["copy_s"]) for line in lines if line["kind"] == "workers_entered")
+    return max((int(line["iteration"]), float(line["copy_s"])) for line in lines if line["kind"] == "workers_entered")
 
 
 def config_of(folder: Path, event: Event, struck: int) -> Config:
@@ -154,7 +157,12 @@ def _read(file: Path) -> Steps:
 
 
 def outcome_of(
-    event: Event, steps: Mapping[int, Steps], equal: bool, struck_s: float = math.nan, entered: int = STRUCK_AT
+    event: Event,
+    steps: Mapping[int, Steps],
+    equal: bool,
+    struck_s: float = math.nan,
+    followed: int = STRUCK_AT,
+    entered: int = STRUCK_AT,
 ) -> Outcome:
     """From the steps of those that stayed, by rank.
 
@@ -164,6 +172,7 @@ def outcome_of(
 
     Args:
         struck_s: when the signal was sent.
+        followed: the iteration from which on a newcomer follows the others.
         entered: the iteration from which on another number of workers takes part.
     """
     ordinary = gaps(steps, WARM_UP + 1, STRUCK_AT)
@@ -171,7 +180,7 @@ def outcome_of(
         next_s = [at_s for one in steps.values() for iteration, at_s in one if iteration == STRUCK_AT]
         wait_s = max(next_s, default=math.inf) - struck_s
     else:
-        wait_s = max(gaps(steps, entered, entered + SETTLED))
+        wait_s = max(gaps(steps, followed, entered + SETTLED))
     made = [[iteration for iteration, _ in one] for one in steps.values()]
     whole = set(range(max(map(max, made)) + 1 if event.comes_back else ITERATIONS))
     return Outcome(

@@ -54,7 +54,7 @@ CASES = tuple(
         (Job(4, 3, prefetch=prefetch), {"kill server": 2, "slow answers": 2}),
         (Job(5, 3, prefetch=prefetch), {"kill worker": 2, "kill server": 1, "restart": 2}),
         (Job(4, 2, prefetch=prefetch), {"leave": 2, "kill worker": 1, "kill server": 1, "slow answers": 2}),
-        (Job(3, 2, rounds=10, prefetch=prefetch), {"join": 3, "kill worker": 2, "join server": 1}),
+        (Job(3, 2, rounds=10, prefetch=prefetch), {"join": 3, "kill worker": 2, "join server": 1, "slow offers": 2}),
         (Job(4, 2, prefetch=prefetch), {"partition": 2, "heal": 1, "reconnect": 3, "restart": 1, "join": 1}),
         (
             Job(5, 2, rounds=12, prefetch=prefetch),

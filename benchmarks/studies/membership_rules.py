@@ -11,7 +11,7 @@ from benchmarks.studies.membership_ring import RingWorker
 from benchmarks.studies.membership_ring_rules import OFF, OFF_WHEN_LEAVING
 from benchmarks.studies.membership_world import Job
 from dynamix_ps.membership.coordinator import Coordinator
-from dynamix_ps.membership.data_messages import Answer
+from dynamix_ps.membership.data_messages import Answer, Caught, Copy, Following, Told
 from dynamix_ps.membership.messages import Process, Processes
 from dynamix_ps.membership.schedule import Schedule
 from dynamix_ps.membership.worker import Worker
@@ -66,6 +66,30 @@ class LostMayEnter(Worker):
         return self.schedule.expected(self._decided.gone & self.schedule.previous)
 
 
+class FollowsOn(Worker):
+    """A newcomer goes on with what it has of an older generation."""
+
+    def _begin_again(self) -> None:
+        followed = self._followed
+        super()._begin_again()
+        self._followed = followed
+
+    def _is_followed(self, sender: Process, number: int) -> bool:
+        return self._followed is not None and self._followed.round == number
+
+    def _take_told(self, sender: Process, message: Following) -> Outgoing:
+        if isinstance(message, Copy) and self._followed is not None:
+            return [(sender, Caught(message.round - 1))]
+        return super()._take_told(sender, message)
+
+
+class WithoutToldEntries(Worker):
+    """A newcomer decides on entries that it has heard of itself."""
+
+    def _entries_of(self, told: Told) -> Mapping[int, Process]:
+        return self._entries
+
+
 class SmallestRound(Coordinator):
     """Makes the smallest of the named rounds anew."""
 
@@ -108,6 +132,10 @@ RULES = (
         Job(4, 2),
     ),
     Rule("never again", {"worker_class": LostMayEnter}, {"join": 1, "kill worker": 1}, Job(3, 2)),
+    Rule("beginning again", {"worker_class": FollowsOn}, {"join": 1, "kill worker": 1}, Job(3, 2, rounds=10), 0.03),
+    Rule(
+        "told entries", {"worker_class": WithoutToldEntries}, {"join": 3, "slow offers": 3}, Job(3, 2, rounds=12), 0.05
+    ),
     Rule("largest round of a ring", {"coordinator_class": SmallestRound}, {"kill worker": 2}, _RING),
     *(Rule(f"{name} of a ring", {"worker_class": off}, {"kill worker": 2}, _RING) for name, off in OFF.items()),
     *(

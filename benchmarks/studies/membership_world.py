@@ -75,6 +75,7 @@ class Counts:
     behind: int = 0  # workers that were one round behind at a decision
     states_taken: int = 0  # by those of them whose answer was lost with a server
     entered: int = 0
+    followed: int = 0  # rounds of newcomers before they entered
     left: int = 0
     lost: int = 0
     restarts: int = 0
@@ -110,7 +111,11 @@ class World:
         """A founder if it has a state, else a newcomer."""
 
         def step(before: Training, schedule: Schedule, parts: Mapping[Process, Part]) -> Training:
-            return self._stepped(process, before.step(schedule, parts))
+            after = before.step(schedule, parts)
+            if self.workers[process].schedule is None:
+                self.counts.followed += 1
+                return after  # it follows, and is in no round yet
+            return self._stepped(process, after)
 
         self.workers[process] = self.job.worker_class(
             process, self._place, step, lambda training: training.slice_of(process), state, self.job.prefetch

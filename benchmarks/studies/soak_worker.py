@@ -62,7 +62,8 @@ def main() -> None:
                 present, step = run._now.sum.view.present, run._now.batch.step
                 numbers = [int(number) for rank in present for number in run._sampler.indices(step, rank)]
                 told = {"iteration": iteration, "present": present, "numbers": numbers, "factor": run._now.rate.factor}
-                sums.write(json.dumps({"kind": "sum", **told, "at_s": time.monotonic()}) + "\n")
+                if run.rank in present:  # else it follows the others before it enters, and its round may be made anew
+                    sums.write(json.dumps({"kind": "sum", **told, "at_s": time.monotonic()}) + "\n")
                 time.sleep(args.pause)
             if run.evaluate(ends, over)["over"]:  # the same on all workers
                 break

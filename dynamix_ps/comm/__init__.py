@@ -24,6 +24,7 @@ In reading order:
     elastic            sums that go on when a worker or a server is lost
     exchange           the C functions of our BytePS that make the sums
     peers              connections between two workers, for what is no sum
+    followed_sums      sums for a worker that is to enter, which follows the others until it has caught up
     state_stream       the state of the training on its way from one worker to another
 """
 

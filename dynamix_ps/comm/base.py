@@ -7,13 +7,16 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dynamix_ps.comm.plane import WorkerPlane
 from dynamix_ps.errors import PeerLostError, StallError
+
+if TYPE_CHECKING:
+    from dynamix_ps.comm.followed_sums import SumTaker
 
 log = logging.getLogger(__name__)
 PATIENCE_S = 600.0  # how long sums outside of training wait for the other workers
@@ -37,6 +40,9 @@ class Comm(ABC):
         elastic: how sums are brought over the loss of a worker or server; None: they end with it.
         left: this worker has left the others, and takes part in no sum any more.
         late: this worker comes while the others train. It is in no sum before it has `adopt`ed what they know.
+        tells_sums: `on_sum` gets every sum, and `follow` is possible.
+        on_sum: gets the number of the buffer and the values of a sum when a wait for it has returned true. They are
+            to be used before it returns.
         sends_again: what is pushed may be sent again before its sum is complete. `push_pull` copies it for that,
             `push_pull_into` need not.
     """
@@ -49,6 +55,8 @@ class Comm(ABC):
     elastic: WorkerPlane | None = None
     left = False
     late = False
+    tells_sums = False
+    on_sum: Callable[[int, memoryview], None] | None = None
     sends_again = False
 
     @property
@@ -72,6 +80,13 @@ class Comm(ABC):
 
     def adopt(self, known: Mapping[str, Any]) -> None:
         """Take over what the others know, before the first sum of a worker that comes late."""
+        raise NotImplementedError(f"{self.name} takes no worker that comes late")
+
+    def follow(self, sums: SumTaker | None) -> None:
+        """From now on take the sums of the others for one's own, and push nothing; None: no more. Where `tells_sums`.
+
+        Between two sums of a worker that comes late.
+        """
         raise NotImplementedError(f"{self.name} takes no worker that comes late")
 
     def allocate(self, values: int, dtype: str) -> NDArray[Any]:
@@ -189,7 +204,8 @@ class Comm(ABC):
         lengths = self.total(f"{name}.lengths", lengths)
         ends = np.cumsum(lengths)
         packed = np.zeros(int(ends[-1]), dtype=np.uint8)
-        packed[ends[self.rank] - len(data) - 1 : ends[self.rank]] = np.frombuffer(data + b"\x01", dtype=np.uint8)
+        if lengths[self.rank]:  # else it follows those that are
+            packed[ends[self.rank] - len(data) - 1 : ends[self.rank]] = np.frombuffer(data + b"\x01", dtype=np.uint8)
         packed = self.total(f"{name}.bytes", packed)
         parts = (packed[end - size : end].tobytes() for end, size in zip(ends.tolist(), lengths.tolist(), strict=True))
         return {rank: part[:-1] for rank, part in enumerate(parts) if part[-1:] == b"\x01"}

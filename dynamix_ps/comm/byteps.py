@@ -12,7 +12,7 @@ import os
 import time
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from dynamix_ps.byteps_build.install import installed_info
 from dynamix_ps.comm.base import PATIENCE_S, Comm, interruptible
 from dynamix_ps.comm.elastic import ElasticWorker, first_workers, is_elastic, is_late
 from dynamix_ps.comm.exchange import TYPES, Exchange
+from dynamix_ps.comm.followed_sums import SumTaker
 from dynamix_ps.comm.host_memory import HostMemory
 from dynamix_ps.comm.links import measure_links
 from dynamix_ps.comm.placement import piece_bytes, server_shares, servers_in_turn, window_bytes
@@ -41,6 +42,15 @@ _REQUIRED = (
 )
 
 
+class _InFlight(NamedTuple):
+    """A sum that is not complete."""
+
+    name: str
+    buffer: Any
+    into: Any  # where the sum goes
+    skip_bytes: int  # at the beginning, which are in no sum
+
+
 class BytePSComm(Comm):
     """What BytePS's plugins for all frameworks share.
 
@@ -52,6 +62,7 @@ class BytePSComm(Comm):
     framework: ClassVar[str]
     elastic: ElasticWorker | None
     _first_size: int
+    _followed: SumTaker | None = None  # this worker is in no sum yet, and takes those of the others
 
     def init(self) -> None:
         """Join scheduler, servers and the other workers.
@@ -66,12 +77,12 @@ class BytePSComm(Comm):
         self._first_size = first_workers(self.size)
         self._exchange = Exchange(self._library(), is_elastic())
         self.elastic = ElasticWorker(self._exchange, lambda: self._shares) if is_elastic() else None
-        self.sends_again = self.elastic is not None
+        self.sends_again = self.tells_sums = self.elastic is not None
         if self.elastic is not None:
             self.elastic.expect(self.first_size)
         self._numbers: dict[str, int] = {}
         self._rounded: dict[int, int] = {}  # values at the beginning that travel in half precision
-        self._in_flight: dict[int, Any] = {}  # buffers, so that their memory stays until their sums are complete
+        self._in_flight: dict[int, _InFlight] = {}  # so that their memory stays until their sums are complete
         self._placed: dict[int, int] = {}  # bytes of every buffer that was in a sum
         server_hosts, own_host = self._exchange.hosts()
         self._share_out(np.full(len(server_hosts), 1 / len(server_hosts)))
@@ -112,6 +123,9 @@ class BytePSComm(Comm):
         self._rate_bytes_per_s = known["rate_bytes_per_s"]
         self._limit_in_flight(known["window_bytes"])
         self.late = False
+
+    def follow(self, sums: SumTaker | None) -> None:
+        self._followed = sums
 
     def _limit_in_flight(self, size_bytes: int | None) -> None:
         self._window_bytes = size_bytes
@@ -181,23 +195,39 @@ class BytePSComm(Comm):
 
     def push_pull(self, name: str, buffer: Any, begin: int = 0) -> int:
         """Raises ValueError for a buffer that BytePS cannot sum, TrainingError if this worker has left the others."""
+        if self._followed is not None:
+            return self._await_told(name, buffer, begin)
         number, address, size_bytes, dtype = self._prepared(name, buffer)
-        self._in_flight[number] = buffer
+        self._in_flight[number] = _InFlight(name, buffer, buffer, begin * dtype.itemsize)
         self._exchange.push_pull(number, address, size_bytes, TYPES[dtype], begin * dtype.itemsize)
         return number
 
     def push_pull_into(self, name: str, buffer: Any, into: Any, begin: int = 0) -> int:
         """Raises ValueError for buffers that BytePS cannot sum, or that differ in size or type."""
+        if self._followed is not None:
+            return self._await_told(name, into, begin)
         number, address, size_bytes, dtype = self._prepared(name, buffer)
         address_of_sum, *like = self._memory(name, into)
         if like != [size_bytes, dtype]:
             raise ValueError(
                 f"the sum of {name!r} is to go to {like[0]} bytes of {like[1]}, not {size_bytes} of {dtype}"
             )
-        self._in_flight[number] = (buffer, into)
         skip_bytes = begin * dtype.itemsize
+        self._in_flight[number] = _InFlight(name, buffer, into, skip_bytes)
         self._exchange.push_pull_into(number, address, address_of_sum, size_bytes, TYPES[dtype], skip_bytes)
         return number
+
+    def _await_told(self, name: str, into: Any, begin: int) -> int:
+        """The sum that the others make under this name goes to `into`."""
+        number, dtype = self._numbers[name], self._memory(name, into)[2]
+        self._in_flight[number] = _InFlight(name, into, into, begin * dtype.itemsize)
+        return number
+
+    def _values_of(self, one: _InFlight) -> memoryview:
+        """The memory in which the sum is, or is to be."""
+        address, size_bytes, _ = self._memory(one.name, one.into)
+        whole = (ctypes.c_uint8 * size_bytes).from_address(address)
+        return memoryview(whole).cast("B")[one.skip_bytes :]
 
     def _prepared(self, name: str, buffer: Any) -> tuple[int, int, int, np.dtype[Any]]:
         """Number, address, bytes and type of a buffer that has its place on the servers."""
@@ -221,11 +251,16 @@ class BytePSComm(Comm):
 
     def _wait(self, handle: int, timeout_s: float) -> bool:
         """Raises ValueError if there is no sum with this handle."""
+        if self._followed is not None:
+            complete = self._followed.sum(handle, self._values_of(self._in_flight[handle]), timeout_s)
+            if complete:
+                del self._in_flight[handle]
+            return complete
         if handle not in self._placed:
             raise ValueError(f"there is no sum with handle {handle}")
         complete = self._exchange.wait(handle, timeout_s)
-        if complete:
-            self._in_flight.pop(handle, None)
+        if complete and (one := self._in_flight.pop(handle, None)) and self.on_sum is not None:
+            self.on_sum(handle, self._values_of(one))
         return complete
 
     def version(self) -> str:

@@ -12,7 +12,8 @@ In reading order:
     coordinator      the coordinator: generations, and who comes and leaves
     round_in_flight  what a worker keeps of the round it is in
     worker_rounds    what a worker does by itself: push, complete, leave
-    worker           a worker's side: freeze, resume, take the state, enter
+    following        a newcomer follows a worker until it has caught up, and enters
+    worker           a worker's side: freeze, resume, take the state
     journal_file     the journal on disk; the only module here that is not pure
     server           a server's side, as the reference for the data plane
 """

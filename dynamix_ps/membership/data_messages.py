@@ -5,10 +5,11 @@ The real data plane sends pieces of gradients; here the sum of a key is a table 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from dynamix_ps.membership.messages import Process
+from dynamix_ps.membership.messages import Process, Processes
 from dynamix_ps.membership.schedule import Schedule, Trailer
 
 
@@ -74,4 +75,45 @@ class Snapshot:
     state: Any
 
 
-DataMessage: TypeAlias = Push | Answer | AskState | Snapshot
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A worker to a newcomer, which is to follow it: the state before `round`."""
+
+    generation: int
+    round: int
+    schedule: Schedule
+    state: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """To who follows: what was in the sum of `round`, and the entries that it may have decided on, by version."""
+
+    generation: int
+    round: int
+    parts: Mapping[Process, Part]
+    entries: Mapping[int, Process]
+
+
+@dataclass(frozen=True, slots=True)
+class Caught:
+    """From who follows: it has the state after `round`."""
+
+    round: int
+
+
+@dataclass(frozen=True, slots=True)
+class Entered:
+    """To who follows: it takes part in `round`.
+
+    Attributes:
+        followed: newcomers that follow somebody.
+    """
+
+    generation: int
+    round: int
+    followed: Processes
+
+
+Following: TypeAlias = Copy | Told | Entered
+DataMessage: TypeAlias = Push | Answer | AskState | Snapshot | Following | Caught

@@ -1,10 +1,20 @@
-"""A worker's side of membership: it names its round, makes it anew, takes the state from another, enters. Pure."""
+"""A worker's side of membership: it names its round, makes it anew, takes the state from another. Pure."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from dynamix_ps.membership.data_messages import Answer, AskState, DataMessage, Snapshot
+from dynamix_ps.membership.data_messages import (
+    Answer,
+    AskState,
+    Caught,
+    Copy,
+    DataMessage,
+    Entered,
+    Snapshot,
+    Told,
+)
+from dynamix_ps.membership.following import FollowingWorker
 from dynamix_ps.membership.messages import (
     COORDINATOR,
     Ended,
@@ -22,17 +32,17 @@ from dynamix_ps.membership.messages import (
 )
 from dynamix_ps.membership.round_in_flight import ProtocolError
 from dynamix_ps.membership.schedule import Schedule
-from dynamix_ps.membership.worker_rounds import Outgoing, WorkerRounds
+from dynamix_ps.membership.worker_rounds import Outgoing
 
 
-class Worker(WorkerRounds):
+class Worker(FollowingWorker):
     """Not thread safe. Calls return the messages that follow from them, in the order to be sent."""
 
     _newcomer = False
     _early: Snapshot | None = None  # of a decision that it has not heard of yet
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """As `WorkerRounds`."""
+        """As `FollowingWorker`."""
         super().__init__(*args, **kwargs)
         self._closed: set[Process] = set()
 
@@ -79,6 +89,10 @@ class Worker(WorkerRounds):
                 replies = [(sender, self._snapshot(generation))] if asked == self.round else []
             case Snapshot():
                 replies = self._take(message)
+            case Copy() | Told() | Entered():
+                replies = self._take_told(sender, message)
+            case Caught(number):
+                self._caught(sender, number)
             case Refused(_, reason) | Ended(reason):
                 self.over = reason
         return replies
@@ -100,6 +114,7 @@ class Worker(WorkerRounds):
         if resume.generation <= self.generation or resume.generation < self._asked:
             return []  # sent again, or another change has begun
         self.generation, self._decided = resume.generation, resume
+        self._begin_again()
         if self.schedule is None:
             return self._start(resume)
         if self.round == resume.first_round:
@@ -137,7 +152,7 @@ class Worker(WorkerRounds):
         if self.process in resume.founders:
             return self._enter(0, Schedule.of_founders(resume.founders, self._prefetch))
         self._newcomer = True
-        return self._take(self._early) if self._early else []
+        return [*(self._take(self._early) if self._early else []), *self._take_early()]
 
     def _take(self, snapshot: Snapshot) -> Outgoing:
         """Only in the generation that it is sent in: an older one may be of a round that is made anew."""

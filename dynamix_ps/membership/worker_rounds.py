@@ -83,9 +83,12 @@ class WorkerRounds:
         return [self.current.push(self.current.pushed - 1, part, len(self._expected()))]
 
     def _write(self) -> Part:
-        version = max(self._entries, default=self._known().version)
-        trailer = Trailer(self.leaving, version, self.closing)
+        trailer = Trailer(self.leaving, self._version(), self.closing)
         return Part(trailer, None if self.closing or self.last else self._gradient(self.state))
+
+    def _version(self) -> int:
+        """Of the newest entry that it votes for."""
+        return max(self._entries, default=self._known().version)
 
     # Rounds.
 
@@ -104,7 +107,11 @@ class WorkerRounds:
             return self._leave()
         following = schedule.after(trailers, self._entries)
         self.state = self._step(self.state, following, parts)
-        return self._enter(self.round + 1, following)
+        return [*self._tell(parts), *self._enter(self.round + 1, following)]
+
+    def _tell(self, parts: Mapping[Process, Part]) -> Outgoing:
+        """The present round is complete, with these parts."""
+        return []
 
     def _held(self) -> bool:
         """Who has named its round completes none until the decision: the others may make it anew."""
@@ -119,8 +126,11 @@ class WorkerRounds:
         self.schedule = schedule
         self._entries = {version: process for version, process in self._entries.items() if version > schedule.version}
         self.current = RoundInFlight(number, self.generation, self._places(schedule))
-        newcomers = self._newcomers(schedule)
-        return self._give(newcomers) if newcomers and self._donor(schedule) == self.process else []
+        return self._let_in(self._newcomers(schedule))
+
+    def _let_in(self, newcomers: Processes) -> Outgoing:
+        """Those that enter with the present round get the state."""
+        return self._give(newcomers) if newcomers and self._donor(self._known()) == self.process else []
 
     def _newcomers(self, schedule: Schedule) -> Processes:
         """Who takes part in the present round and has not in the one before; none in round 0."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -64,9 +65,10 @@ def test_a_restart_enters(tmp_path: Path, killed: dict[int, int], server_at: int
     sums = story.sums(1)  # of a worker that was there all the time
     for rank in killed:
         told = story.sums(rank)
-        assert told == sums[-len(told) :], "from its entry on a newcomer sees the same sums"
-        assert rank not in sums[-len(told) - 1]["present"]
-        assert all(one["sizes"][rank] for one in told), "it has its share"
+        assert told == sums[-len(told) :], "a newcomer follows the others, and then sees the same sums"
+        there = [rank in one["present"] for one in told]
+        assert there == sorted(there) and not there[0] and there[-1], "first it follows, then it is there"
+        assert [one["sizes"][rank] > 0 for one in told] == there, "with its share"
     folder = RunFolder((tmp_path / "runs" / "latest").resolve())
     summary = json.loads(folder.summary_json.read_text())
     assert summary["reason"] in ("all workers finished", "all workers finished; server-0 was killed by SIGKILL")
@@ -74,6 +76,46 @@ def test_a_restart_enters(tmp_path: Path, killed: dict[int, int], server_at: int
     assert summary["losses"] and of_workers[-1].startswith("4 of 4 workers")
     assert [row["state"] for row in summary["per_worker"]] == ["finished"] * 4
     assert_nothing_left(run_id_in(folder.path.name))
+
+
+# Which one is killed while the newcomer follows, and has not caught up; each once.
+WHILE_FOLLOWING = """
+import pathlib
+before_following = fault
+def fault(rank, iteration):
+    before_following(rank, iteration)
+    following = run._follows if rank == 2 else any(not giver.is_ready for giver in run._givers.values())
+    marker = pathlib.Path("killed-while-following")
+    if rank == STRUCK and following and not marker.exists():
+        marker.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize("struck", [0, 2], ids=["the one it follows", "the newcomer"])
+def test_it_begins_again_when_one_of_both_is_lost_while_it_follows(tmp_path: Path, struck: int) -> None:
+    story = story_of(tmp_path, {2: 30}, "SIGKILL")
+    story = replace(story, fault=story.fault + WHILE_FOLLOWING.replace("STRUCK", str(struck)))
+    job = story.launch()
+    output, _ = job.communicate(timeout=260)
+    assert job.returncode == 0, output
+    assert (tmp_path / "killed-while-following").exists()
+    story.check([1, 0, 2, 3], rtol=1e-9)
+    story.check_epochs(1)
+    assert_nothing_left(run_id_in((tmp_path / "runs" / "latest").resolve().name))
+
+
+def test_where_nobody_can_follow_the_others_wait_for_the_copy(tmp_path: Path) -> None:
+    story = story_of(tmp_path, {2: 30}, "SIGKILL")
+    story = replace(story, keys="policy: {name: static}\nlr: decide\n")
+    job = story.launch()
+    output, _ = job.communicate(timeout=260)
+    assert job.returncode == 0, output
+    story.check([1, 0, 2, 3], rtol=1e-9)
+    story.check_epochs(1)
+    told, sums = story.sums(2), story.sums(1)
+    assert told == sums[-len(told) :] and all(2 in one["present"] for one in told)
+    assert_nothing_left(run_id_in((tmp_path / "runs" / "latest").resolve().name))
 
 
 def test_one_that_has_left_comes_back_by_the_command(tmp_path: Path) -> None:

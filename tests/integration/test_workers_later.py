@@ -51,8 +51,10 @@ def test_a_job_grows_from_two_workers_to_four(tmp_path: Path, keep: str, prefetc
     assert list(dict.fromkeys(map(tuple, there))) == [(0, 1), (0, 1, 2), (0, 1, 2, 3), (1, 2, 3)]
     for rank in (2, 3):
         told = story.sums(rank)
-        assert told == sums[-len(told) :] and all(one["sizes"][rank] for one in told)
-        assert rank not in sums[-len(told) - 1]["present"]
+        assert told == sums[-len(told) :], "it follows, and then sees the same sums"
+        there_too = [rank in one["present"] for one in told]
+        assert there_too == sorted(there_too) and not there_too[0] and there_too[-1]
+        assert [one["sizes"][rank] > 0 for one in told] == there_too
     before = sums[: there.index([1, 2, 3]) - 1 - prefetch]
     for count, batch in zip((2, 3, 4), batches, strict=True):  # smaller ones end an epoch
         assert max(sum(one["sizes"]) for one in before if len(one["present"]) == count) == batch

@@ -45,8 +45,18 @@ class TrainingObserver:
         self._here = here
         self._lr_batch = start.reference_batch
         self._warm_up = start.iteration  # slow, as much happens only once; it is in no window
-        self._has_turn = False
+        self._takes_turn = False
+        self.is_silent = False  # this worker is in no sum yet: nothing of it is recorded
         self._began_s: float | None = None
+
+    @property
+    def _has_turn(self) -> bool:
+        return self._takes_turn and not self.is_silent
+
+    def enter(self, iteration: int) -> None:
+        """This worker was silent, and takes part from `iteration` on."""
+        self.is_silent, self._warm_up = False, iteration
+        self._reporter.begin_window()
 
     def training_asked(self, epochs: int | None, iterations: int | None, may_go_on: bool = False) -> None:
         """The script asks for batches up to these limits. `may_go_on`: it may ask for more of them later."""
@@ -57,19 +67,19 @@ class TrainingObserver:
 
     def loop_begun(self, iteration: int) -> None:
         """A loop over batches begins at `iteration`."""
-        self._has_turn = self._account.take_turn(self)
-        if self._has_turn:
+        self._takes_turn = self._account.take_turn(self)
+        if self._takes_turn:
             self._before = max(self._account.iterations - iteration, 0)
             for meter in self._meters:
                 meter.continue_from(self._account.windows)
 
     def loop_ended(self, iteration: int) -> None:
         """It is over."""
-        if self._has_turn:
+        if self._takes_turn:
             self._account.iterations = self._before + iteration
             self._account.windows = self._meters[0].next_window
         self._account.give_turn_back(self)
-        self._has_turn = False
+        self._takes_turn = False
 
     def reported(self, iteration: int) -> int:
         """The number of this iteration in the run's records."""
@@ -196,6 +206,9 @@ class TrainingObserver:
     @contextmanager
     def paused(self) -> Iterator[None]:
         """What happens in here is not training: it is in no window, and a window begins after it."""
+        if self.is_silent:
+            yield
+            return
         self._reporter.event("paused")
         with self.watch.paused():
             yield

@@ -260,6 +260,8 @@ HANDOVER = Handover(
     steps=800,
     sums_made=810,
     present=[0, 2],
+    followed=[],
+    newest=None,
     plans={"held": {"version": 1, "batch_sizes": [4, 4], "lr_factor": 1.0}},
     entries={"version": 1, "coming": []},
     departures=[[1, 40]],
@@ -273,5 +275,6 @@ def test_a_handover_arrives_as_it_was() -> None:
     out.seek(0)
     found = Handover.read(out)
     assert found == HANDOVER
+    assert found.planned is not None
     assert found.planned.workers[0].address == "10.0.0.1:1", "which does not count in a comparison"
     assert list(found.parameters) == list(HANDOVER.parameters), "in order"

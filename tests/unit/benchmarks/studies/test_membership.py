@@ -132,7 +132,9 @@ def test_while_a_worker_leaves_the_longest_gap_counts() -> None:
 def test_where_a_worker_enters_the_gap_before_its_first_step_counts_without_the_copy() -> None:
     entered = STRUCK_AT + 10
     late = [(number, at_s + 0.7 * (number >= entered) + 9.0 * (number == STRUCK_AT)) for number, at_s in steps()]
-    found = outcome_of(JOIN.event, {0: late, 1: late[: entered + SETTLED]}, equal=True, entered=entered)
+    found = outcome_of(
+        JOIN.event, {0: late, 1: late[: entered + SETTLED]}, equal=True, followed=entered, entered=entered
+    )
     assert found.wait_s == pytest.approx(0.9)
     row = row_of(JOIN, 0, replace(found, copy_s=0.5, first_sample_s=6.0))
     assert [bar.of(row) for bar in JOIN.bars] == [pytest.approx(1.0, abs=0.01), 6.0]
