@@ -430,8 +430,9 @@ class Elastic(_Section):
     restarts: Annotated[int, Field(ge=0, le=1000)] = 0
     """How often a worker or server that is lost is started again, each one, and the whole job where nobody is left.
 
-    It prepares while the others train. A worker enters when it has caught up with them. The job begins again from
-    its newest checkpoint, on the hosts that are left. BytePS alone.
+    It prepares while the others train. A worker enters when it has caught up with them; one that ends before, because
+    others are gone, is started again without counting. The job begins again from its newest checkpoint, on the hosts
+    that are left. BytePS alone.
     """
 
 

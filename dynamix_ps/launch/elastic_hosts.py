@@ -8,10 +8,11 @@ from __future__ import annotations
 import dataclasses
 import signal
 import time
+from collections.abc import Collection
 from typing import Any
 
 from dynamix_ps.config.role_hosts import role_hosts
-from dynamix_ps.errors import DynamixError
+from dynamix_ps.errors import DynamixError, PeerLostError
 from dynamix_ps.launch.agent_messages import Ended, Finish, ForCoordinator, Notice, Refused, StartAgain
 from dynamix_ps.launch.logs import RoleLog
 from dynamix_ps.launch.restarts import Restarts
@@ -48,9 +49,14 @@ class ElasticHosts(RunHosts):
             elif asked.role == "worker":
                 self._tell_coordinator("worker", asked.number, leaves=True)
 
-    def restart(self) -> None:
-        """Start lost workers and servers again that are due. To be called as long as the job goes on."""
+    def restart(self, there: Collection[int]) -> None:
+        """Start lost workers and servers again that are due. To be called as long as the job goes on.
+
+        `there`: the workers that take part.
+        """
         now_s = time.monotonic()
+        for state in self.roles.values():
+            state.entered |= state.role.rank in there
         for name, starts in self._restarts.due(now_s).items():
             host = self.roles[name].role.host
             if host in self._away or self._links[host].lost:
@@ -142,9 +148,18 @@ class ElasticHosts(RunHosts):
             who = {"role": role.role, "slot": role.number}
             self._tell("role_ended", **who, exit_code=message.exit_code, ended_s=time.time() - message.ago_s)
             self._tell_coordinator(role.role, role.number, self.roles[role.name].incarnation)
-            self._restarts.ended(role.name, time.monotonic())
+            self._plan_restart(state)
         if host in self._leaving and not any(one.running for one in self.roles.values() if one.role.host == host):
             self._links[host].send(Finish())
+
+    def _plan_restart(self, state: RoleState) -> None:
+        """It has ended, otherwise than in order. One that was to enter cannot help that others were gone before."""
+        name, now_s = state.role.name, time.monotonic()
+        was_to_enter = state.role.role == "worker" and state.starts > 0 and not state.entered
+        if not was_to_enter or state.exit_code != PeerLostError.exit_code:
+            self._restarts.ended(name, now_s)
+        elif self._restarts.kept_out(name, now_s):
+            self._tell("kept_out", role=name)
 
     def _refused(self, host: str, message: Refused) -> None:
         if host in self._away.awaited:

@@ -70,6 +70,7 @@ class RoleState:
         self.role, self.log = role, log
         self.started = False
         self.starts = 0  # again
+        self.entered = False  # a worker that takes part, or has
         self.exit_code: int | None = None
         self.ended_s: float | None = None  # monotonic
         self.suspended = False

@@ -82,12 +82,12 @@ class Supervisor:
 
     def _restart(self) -> None:
         """Start workers and servers that are due, as long as there is something to enter."""
-        if self._progress.founded and not self._progress.finished and not self._progress.finishing:
-            self._hosts.restart()
-            return
-        running = [state for state in self._running() if state.role.role == "worker"]
         away = self._progress.lost | self._progress.left
         there = self._progress.started - away
+        if self._progress.founded and not self._progress.finished and not self._progress.finishing:
+            self._hosts.restart(there)
+            return
+        running = [state for state in self._running() if state.role.role == "worker"]
         if self._progress.finished and all(state.starts and state.role.rank not in there for state in running):
             self._signal(running, signal.SIGKILL)  # the others have finished, and it would wait for them
 

@@ -27,6 +27,7 @@ NOTABLE = frozenset(
         "workers_entered",
         "servers_entered",
         "role_restarted",
+        "kept_out",
         "job_restarted",
         "leave_refused",
         "failed",
@@ -143,6 +144,10 @@ _WORDS: dict[str, Callable[[Line], str]] = {
     ),
     "servers_entered": lambda event: (
         f"server {', '.join(map(str, event['entered']))} has entered, and sums from iteration {event['iteration']:,} on"
+    ),
+    "kept_out": lambda event: (
+        f"{event['role']} has not entered, as others were gone before it had; it is started again, which does not count "
+        "for elastic.restarts"
     ),
     "role_restarted": lambda event: f"{event['role']} is started again, restart {event['restarts']}",
     "job_restarted": lambda event: f"the job is started again, restart {event['restarts']}, from {event['checkpoint']}",

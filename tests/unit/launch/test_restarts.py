@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from dynamix_ps.launch.restarts import FIRST_WAIT_S, LONGEST_WAIT_S, Restarts
+from dynamix_ps.launch.restarts import FIRST_WAIT_S, LONGEST_WAIT_S, MOST_KEPT_OUT, Restarts
 
 
 def test_each_worker_is_started_again_so_often_and_waits_longer_each_time() -> None:
@@ -23,6 +23,32 @@ def test_a_user_may_start_one_again_at_once_and_more_often() -> None:
     assert restarts.due(100.0) == {"worker-1": 1}
     restarts.at_once("worker-1")
     assert restarts.due(100.0) == {"worker-1": 2}
+
+
+def test_one_that_others_keep_from_entering_is_started_again_without_counting_so_often_in_a_row() -> None:
+    restarts = Restarts(most=1)
+    restarts.at_once("worker-1")
+    assert restarts.due(0.0) == {"worker-1": 1}
+    for number in range(1, MOST_KEPT_OUT + 1):
+        assert restarts.kept_out("worker-1", 100.0)
+        wait_s = min(FIRST_WAIT_S * 2**number, LONGEST_WAIT_S)
+        assert restarts.due(100.0 + wait_s - 0.01) == {}, "it may fail by its own fault"
+        assert restarts.due(100.0 + wait_s) == {"worker-1": number + 1}
+    assert not restarts.kept_out("worker-1", 200.0)
+    assert restarts.due(1000.0) == {"worker-1": MOST_KEPT_OUT + 2}, "this one counts"
+    restarts.ended("worker-1", 2000.0)
+    assert restarts.due(3000.0) == {}, "and was the last one"
+
+
+def test_without_restarts_one_that_a_user_has_started_may_be_kept_from_entering() -> None:
+    restarts = Restarts(most=0)
+    for _ in range(2):
+        restarts.at_once("worker-1")
+        restarts.due(0.0)
+        assert [restarts.kept_out("worker-1", 0.0) for _ in range(MOST_KEPT_OUT)] == [True] * MOST_KEPT_OUT
+        restarts.due(1000.0)
+        assert not restarts.kept_out("worker-1", 0.0)
+        assert restarts.due(1000.0) == {}
 
 
 def test_the_longest_wait() -> None:

@@ -11,7 +11,7 @@ import pytest
 from dynamix_ps.certificates import Certificates
 from dynamix_ps.config.resolve import resolved
 from dynamix_ps.config.schema import Config
-from dynamix_ps.errors import DynamixError, EnvironmentNotReady
+from dynamix_ps.errors import DynamixError, EnvironmentNotReady, PeerLostError, TrainingError
 from dynamix_ps.launch.agent_link import Deliver
 from dynamix_ps.launch.agent_messages import (
     Begin,
@@ -40,6 +40,7 @@ from dynamix_ps.run_record.requests import JOIN, LEAVE, request
 from tests.unit.synthetic_run import new_folder
 
 CLUSTER = {"hosts": {"a": {"address": "10.0.0.1"}, "b": {"address": "10.0.0.2"}}, "workers": ({}, {})}
+THERE = (0, 1)  # worker 2 comes and goes
 CONFIG = resolved(Config.model_validate({"cluster": CLUSTER, "comm": "gloo", "mode": "off"}))
 
 
@@ -300,7 +301,7 @@ def test_a_lost_worker_is_started_again_on_its_host(tmp_path: Path, monkeypatch:
         agent.say(Output("worker-2", True, b""))
         agent.say(Ended("worker-2", -9, 0.0))
         assert (roles["worker-2"].exit_code, roles["worker-2"].running) == (-9, False)
-        rig.hosts.restart()
+        rig.hosts.restart(THERE)
         assert agent.sent[-1] == StartAgain("worker-2", starts)
         assert ("role_restarted", {"role": "worker-2", "restarts": starts}) in rig.events
         agent.say(Started("worker-2"))
@@ -308,9 +309,49 @@ def test_a_lost_worker_is_started_again_on_its_host(tmp_path: Path, monkeypatch:
         agent.say(Output("worker-2", False, b"again\n"))
     agent.say(Ended("worker-2", -9, 0.0))
     sent = len(agent.sent)
-    rig.hosts.restart()
+    rig.hosts.restart(THERE)
     assert len(agent.sent) == sent, "not more often"
     assert rig.folder.log_file("worker-2").read_text() == "first\nagain\nagain\n", "one log for all starts"
+
+
+def test_who_cannot_enter_because_others_are_gone_is_started_again_without_counting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dynamix_ps.launch.restarts.FIRST_WAIT_S", 0.0)
+    rig = elastic(tmp_path, restarts=1)
+    agent, told = rig.agents["c"], ("kept_out", {"role": "worker-2"})
+
+    def end(exit_code: int) -> ToAgent:
+        """What the host is told then."""
+        agent.say(Started("worker-2"))
+        agent.say(Ended("worker-2", exit_code, 0.0))
+        rig.hosts.restart(THERE)
+        return agent.sent[-1]
+
+    assert end(-9) == StartAgain("worker-2", 1)
+    for starts in (2, 3):
+        assert end(PeerLostError.exit_code) == StartAgain("worker-2", starts)
+        assert rig.events.count(told) == starts - 1
+    rig.hosts.restart((*THERE, 2))
+    rig.hosts.restart(THERE)  # it is lost, and hears it later
+    assert end(PeerLostError.exit_code) == StartAgain("worker-2", 3), "it had entered: that counts"
+    assert rig.events.count(told) == 2
+
+
+@pytest.mark.parametrize(
+    ("starts", "exit_code"),
+    [(0, PeerLostError.exit_code), (1, TrainingError.exit_code), (1, -9)],
+    ids=["it was there from the beginning", "by its own fault", "killed"],
+)
+def test_other_ends_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, starts: int, exit_code: int) -> None:
+    monkeypatch.setattr("dynamix_ps.launch.restarts.FIRST_WAIT_S", 0.0)
+    rig = elastic(tmp_path, restarts=starts)
+    for code in [-9] * starts + [exit_code]:
+        rig.agents["c"].say(Ended("worker-2", code, 0.0))
+        rig.hosts.restart(THERE)
+    started = [message.starts for message in rig.agents["c"].sent if isinstance(message, StartAgain)]
+    assert started == list(range(1, starts + 1))
+    assert not any(kind == "kept_out" for kind, _ in rig.events)
 
 
 def test_a_lost_server_is_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -318,7 +359,7 @@ def test_a_lost_server_is_started_again(tmp_path: Path, monkeypatch: pytest.Monk
     rig = elastic(tmp_path, restarts=1)
     assert rig.hosts.roles["server-0"].incarnation == "start-0"
     rig.agents["a"].say(Ended("server-0", -9, 0.0))
-    rig.hosts.restart()
+    rig.hosts.restart(THERE)
     assert rig.agents["a"].sent[-1] == StartAgain("server-0", 1)
     assert rig.hosts.roles["server-0"].incarnation == "start-1"
 
@@ -329,7 +370,7 @@ def test_a_user_has_a_server_started_again(tmp_path: Path) -> None:
     request(rig.folder, LEAVE, 0, "server")
     request(rig.folder, JOIN, 0, "server")
     rig.hosts.pass_requests_on()
-    rig.hosts.restart()
+    rig.hosts.restart(THERE)
     assert rig.agents["a"].sent[-1] == StartAgain("server-0", 1) and not asked(rig)
 
 
@@ -340,7 +381,7 @@ def test_who_ends_in_order_and_roles_that_are_neither_worker_nor_server_are_not_
     rig = elastic(tmp_path, restarts=2)
     rig.agents["c"].say(Ended("worker-2", 0, 0.0))
     rig.agents["a"].say(Ended("scheduler", -9, 0.0))
-    rig.hosts.restart()
+    rig.hosts.restart(THERE)
     assert not any(isinstance(message, StartAgain) for agent in rig.agents.values() for message in agent.sent)
 
 
@@ -353,7 +394,7 @@ def test_a_user_has_a_worker_started_again_that_has_ended(tmp_path: Path) -> Non
         request(rig.folder, JOIN, 2)
         request(rig.folder, JOIN, 7)
         rig.hosts.pass_requests_on()
-        rig.hosts.restart()
+        rig.hosts.restart(THERE)
         assert (agent.sent[-1] == StartAgain("worker-2", 1)) is ended, "not one that runs"
 
 
@@ -364,7 +405,7 @@ def test_a_host_that_has_left_starts_nothing(tmp_path: Path) -> None:
     agent.say(Ended("worker-2", 0, 0.0))
     request(rig.folder, JOIN, 2)
     rig.hosts.pass_requests_on()
-    rig.hosts.restart()
+    rig.hosts.restart(THERE)
     assert isinstance(agent.sent[-1], Finish)
 
 
@@ -398,17 +439,17 @@ def test_a_lost_host_is_reached_again_and_starts_what_is_due(tmp_path: Path, mon
     before = rig.agents["c"]
     lose(rig, "c")
     rig.answers["c"] = []
-    rig.hosts.restart()
+    rig.hosts.restart(THERE)
     agent = rig.agents["c"]
     assert agent is not before
     (prepare,) = agent.sent
     assert isinstance(prepare, Prepare) and (prepare.host, prepare.run_id) == ("c", "0badcafe")
     request(rig.folder, JOIN, 2)
     rig.hosts.pass_requests_on()
-    rig.hosts.restart()
+    rig.hosts.restart(THERE)
     assert agent.sent == [prepare], "it is not ready yet"
     agent.say(Ready("10.0.0.9", 0, 0, "none"))
-    rig.hosts.restart()
+    rig.hosts.restart(THERE)
     made = {"authority": "authority", "certificate": "for 10.0.0.9", "key": "key of 10.0.0.9"}
     begin = Begin({"a": "10.0.0.1", "b": "10.0.0.2", "c": "10.0.0.9"}, 5, 6, made, late=True)
     assert agent.sent[1:] == [begin, SetSpeeds((0.5, 1.0, 1.0)), StartAgain("worker-2", 1)]
@@ -427,23 +468,23 @@ def test_a_host_that_is_not_back_is_told_and_reached_again_when_a_role_is_due(
     rig = elastic(tmp_path, restarts=2)
     lose(rig, "c")
     rig.answers["c"] = [Refused(3, "no cgroup")]
-    rig.hosts.restart()
+    rig.hosts.restart(THERE)
     told = {"host": "c", "reason": "no cgroup", "roles": ["worker-2"]}
     assert rig.events[-1] == ("host_not_back", told)
     rig.hosts.check()
     assert not rig.hosts.lost
     rig.answers["c"] = []
-    rig.hosts.restart()
+    rig.hosts.restart(THERE)
     rig.agents["c"].lost = "timed out"
-    rig.hosts.restart()
+    rig.hosts.restart(THERE)
     assert rig.events[-1] == ("host_not_back", {**told, "reason": "timed out"})
     reached = rig.agents["c"]
-    rig.hosts.restart()
+    rig.hosts.restart(THERE)
     assert rig.agents["c"] is reached, "not more often"
     request(rig.folder, JOIN, 2)
     rig.answers["c"] = [Ready("10.0.0.3", 0, 0, "none")]
     rig.hosts.pass_requests_on()
-    rig.hosts.restart()
+    rig.hosts.restart(THERE)
     assert rig.agents["c"].sent[-1] == StartAgain("worker-2", 3)
 
 
@@ -454,7 +495,7 @@ def test_a_host_that_does_not_get_ready_is_given_up(tmp_path: Path, monkeypatch:
     rig.answers["c"] = []
     request(rig.folder, JOIN, 2)
     rig.hosts.pass_requests_on()
-    rig.hosts.restart()
+    rig.hosts.restart(THERE)
     kind, told = rig.events[-1]
     assert kind == "host_not_back" and told["reason"].startswith("not ready within")
 
@@ -466,7 +507,7 @@ def test_a_host_that_has_left_is_reached_again_when_a_user_wants_its_worker(tmp_
     rig.agents["c"].lost = "its agent ended with exit code 0"
     request(rig.folder, JOIN, 2)
     rig.hosts.pass_requests_on()
-    rig.hosts.restart()
+    rig.hosts.restart(THERE)
     assert rig.agents["c"].sent[-1] == StartAgain("worker-2", 1) and not rig.hosts.lost
 
 
@@ -480,12 +521,12 @@ def test_a_worker_that_comes_later_is_started_when_a_user_wants_it(tmp_path: Pat
     later = rig.hosts.roles["worker-1"]
     assert (later.absent, later.role.host) == (True, "b"), "the first host with a free slot"
     rig.hosts.pass_requests_on()
-    rig.hosts.restart()
+    rig.hosts.restart(THERE)
     agent = rig.agents["b"]
     assert not any(isinstance(message, StartAgain) for message in agent.sent)
     for _ in range(2):  # whoever waits for it asks again and again
         request(rig.folder, JOIN, 1)
         rig.hosts.pass_requests_on()
-        rig.hosts.restart()
+        rig.hosts.restart(THERE)
     assert [message for message in agent.sent if isinstance(message, StartAgain)] == [StartAgain("worker-1", 1)]
     assert not rig.hosts.roles["worker-1"].absent

@@ -77,6 +77,11 @@ EVENTS: dict[str, tuple[dict[str, Any], str]] = {
         {"iteration": 1912, "entered": [0, 1]},
         "server 0, 1 has entered, and sums from iteration 1,912 on",
     ),
+    "kept_out": (
+        {"role": "worker-2"},
+        "worker-2 has not entered, as others were gone before it had; it is started again, which does not count for "
+        "elastic.restarts",
+    ),
     "role_restarted": (
         {"role": "worker-2", "restarts": 1},
         "worker-2 is started again, restart 1",
