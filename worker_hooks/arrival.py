@@ -14,6 +14,9 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from typing import Any, BinaryIO
 
+import numpy as np
+from numpy.typing import NDArray
+
 from dynamix_ps.comm.followed_sums import SumGiver, SumTaker
 from dynamix_ps.comm.peers import PeerListener, dial
 from dynamix_ps.comm.state_stream import receive_state, send_state
@@ -25,6 +28,7 @@ from worker_hooks.handover import Handover
 logger = logging.getLogger("dynamix")
 _LOOK_S = 1.0  # so often a wait lets signals in
 _KEPT_STATES, _KEPT_BYTES = 2, 256 << 20  # of sums that a newcomer has not taken: so many states, and at least these
+_BLOCK_BYTES = 64 << 20
 _DIAL_S = 3.0  # the newcomer listens from before it was offered
 
 
@@ -72,24 +76,37 @@ def give(access: ArbitratorAccess, newcomer: Process, handover: Handover, write:
 
 
 class StateCopy(io.RawIOBase):
-    """A copy of a state in memory, in the pieces in which it is written."""
+    """A copy of what is written, in memory.
+
+    Training waits for it, and most of its time goes for new memory. NumPy asks for large blocks in huge pages.
+    """
 
     def __init__(self) -> None:
-        self._pieces: list[bytes] = []
+        self._blocks: list[NDArray[np.uint8]] = []
         self.size_bytes = 0
 
     def writable(self) -> bool:
         return True
 
     def write(self, piece: Any) -> int:
-        self._pieces.append(bytes(piece))
-        self.size_bytes += len(self._pieces[-1])
-        return len(self._pieces[-1])
+        left = memoryview(piece).cast("B")
+        size_bytes = len(left)
+        while len(left):
+            used = self.size_bytes % _BLOCK_BYTES
+            if not used:
+                self._blocks.append(np.empty(_BLOCK_BYTES, np.uint8))
+            part = left[: _BLOCK_BYTES - used]
+            self._blocks[-1][used : used + len(part)] = part
+            self.size_bytes += len(part)
+            left = left[len(part) :]
+        return size_bytes
 
     def write_to(self, out: BinaryIO) -> None:
         """Write it once more."""
-        for piece in self._pieces:
-            out.write(piece)
+        left_bytes = self.size_bytes
+        for block in self._blocks:
+            out.write(block.data[:left_bytes])
+            left_bytes -= len(block)
 
 
 def follow(access: ArbitratorAccess, newcomer: Process, handover: Handover, state: StateCopy) -> SumGiver:

@@ -2,6 +2,10 @@
 
     python -m benchmarks.parts.entry_copy --json FILE
 
+The worker that leads makes a copy in its memory, for which training waits, and sends it beside training:
+
+    copy         the state, into memory
+
 Two processes on this machine, connected as a worker that leads and a newcomer are. From the first byte until the
 newcomer has the state in its model and its Adam, with which it then is where the other one is:
 
@@ -26,7 +30,7 @@ import time
 from contextlib import closing
 from pathlib import Path
 from socket import socket
-from typing import Any
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 import torch
@@ -35,12 +39,14 @@ from benchmarks.report.page import RESULTS, markdown, update_page, where, write_
 from dynamix_ps.comm.peers import PeerListener, dial, received
 from dynamix_ps.comm.state_stream import fill, receive_state, send_state
 from dynamix_ps.messages import Plan
+from worker_hooks.arrival import StateCopy
 from worker_hooks.checkpoint import Position
 from worker_hooks.sampler import Cursor
 from worker_hooks.torch import state as torch_state
 
 SIZES_MB = (37, 150, 500, 1000)
-TENSORS, CHECKPOINT, BYTES = KINDS = ("tensors", "checkpoint", "bytes")
+COPY, TENSORS, CHECKPOINT, BYTES = KINDS = ("copy", "tensors", "checkpoint", "bytes")
+COLUMNS = {COPY: "copy in memory", TENSORS: "as tensors", CHECKPOINT: "as checkpoint", BYTES: "bytes alone"}
 PLACE = Position(0, Cursor(), Plan(0, (1,)), 0, 1)
 HOST, TOKEN = "127.0.0.1", "of the benchmark"
 LAYERS, OF_ADAM = 8, 3  # it has two numbers for each one of the model
@@ -105,11 +111,12 @@ def summary(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _line(figures: dict[str, Any]) -> dict[str, str]:
     times, cpu = figures["time_s"], figures["cpu_s"]
-    columns = {f"as {kind}" if kind != BYTES else "bytes alone": f"{times[kind]:.3f} s" for kind in KINDS}
+    columns = {COLUMNS[kind]: f"{times[kind]:.3f} s" for kind in KINDS}
     return {
         "state": f"{figures['size_mb']:,} MB",
         **columns,
         "tensors to checkpoint": f"{figures['ratio']:.2f}",
+        "CPU of the copy": f"{cpu[COPY]:.3f} s",
         "CPU as tensors": f"{cpu[TENSORS]:.3f} s",
         "CPU as checkpoint": f"{cpu[CHECKPOINT]:.3f} s",
     }
@@ -136,6 +143,8 @@ def trained(size_mb: int) -> Trained:
 
 def give(address: str, size_mb: int, kind: str, state: Trained) -> tuple[float, float]:
     """Give the newcomer the state; returns the seconds, and those of the CPU of both."""
+    if kind == COPY:
+        return copy(state)
     size = int(size_mb * 1e6)
     with closing(dial(address, TOKEN)) as connection:
         send_state(connection, lambda out: out.write(json.dumps([size_mb, kind]).encode()))
@@ -149,6 +158,13 @@ def give(address: str, size_mb: int, kind: str, state: Trained) -> tuple[float, 
             send_state(connection, lambda out: write(state.models, state.optimizers, PLACE, out))
         its_cpu_s = float(np.frombuffer(received(connection, 8))[0])
         return time.perf_counter() - began_s, time.process_time() - cpu_s + its_cpu_s
+
+
+def copy(state: Trained) -> tuple[float, float]:
+    """Copy the state in memory; returns the seconds, and those of the CPU."""
+    began_s, cpu_s = time.perf_counter(), time.process_time()
+    torch_state.send(state.models, state.optimizers, PLACE, cast(BinaryIO, StateCopy()))
+    return time.perf_counter() - began_s, time.process_time() - cpu_s
 
 
 def enter() -> None:

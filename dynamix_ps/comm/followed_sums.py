@@ -26,6 +26,8 @@ from contextlib import closing, suppress
 from enum import IntEnum
 from typing import Any, BinaryIO
 
+import numpy as np
+
 from dynamix_ps.comm.peers import fill
 from dynamix_ps.comm.state_stream import send_state
 from dynamix_ps.errors import PeerLostError, TrainingError
@@ -61,7 +63,7 @@ class SumGiver:
         most_bytes: int,
     ) -> None:
         self._name, self._connect, self._beginning, self._most_bytes = name, connect, list(beginning), most_bytes
-        self._pieces: queue.SimpleQueue[tuple[bytes, bytes] | None] = queue.SimpleQueue()
+        self._pieces: queue.SimpleQueue[tuple[bytes, bytes | memoryview] | None] = queue.SimpleQueue()
         self._mu = threading.Lock()
         self._kept_bytes = self._notes = self._taken = 0
         self._is_ready = False  # it need not catch up any more
@@ -77,7 +79,7 @@ class SumGiver:
     def sum(self, number: int, values: memoryview) -> None:
         """The sum of buffer `number` is complete. Copies it."""
         if not self.is_over:
-            self._put(_Kind.SUM, number, bytes(values))
+            self._put(_Kind.SUM, number, np.array(values).data)  # in huge pages, where it is large
 
     def note(self, note: Mapping[str, Any]) -> None:
         """What all know with the sum of gradients that was the last one, in JSON's types."""
@@ -96,7 +98,7 @@ class SumGiver:
         """Nothing more comes; what was given still arrives."""
         self._pieces.put(None)
 
-    def _put(self, kind: _Kind, number: int, piece: bytes) -> None:
+    def _put(self, kind: _Kind, number: int, piece: bytes | memoryview) -> None:
         with self._mu:
             self._kept_bytes += len(piece)
             too_late = self._kept_bytes > self._most_bytes and not (self._is_ready or self.is_over)

@@ -44,8 +44,10 @@ def test_a_newcomer_that_does_something_else_takes_no_state() -> None:
         assert giver.recv(1) == b"", "the one that gives it is not kept waiting"
 
 
-def test_a_copy_of_a_state_is_as_it_was_when_it_was_made() -> None:
+@pytest.mark.parametrize("block_bytes", [100, 1 << 20], ids=["many blocks", "one"])
+def test_a_copy_of_a_state_is_as_it_was_when_it_was_made(block_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also of what writes to files alone, as NumPy does."""
+    monkeypatch.setattr("worker_hooks.arrival._BLOCK_BYTES", block_bytes)
     numbers, copy, out = np.arange(1000.0), StateCopy(), io.BytesIO()
     np.savez(copy, numbers=numbers)
     numbers[:] = -1.0
