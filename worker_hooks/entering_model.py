@@ -137,12 +137,14 @@ class EnteringModel(LeavingModel):
 
     def _give(self, newcomer: Process, giver: SumGiver | None, handover: Handover) -> bool:
         """Whether it has, or will have, what it lacks; if not, it is gone."""
-        if giver is None:
+        if not self._may_be_followed:
             return self._session.give_state(newcomer, handover, self._write_state)
-        giver.enter(handover.write)
-        if giver.is_over:
-            self._session.is_gone(newcomer)
-        return not giver.is_over
+        if giver is not None:
+            giver.enter(handover.write)
+            if not giver.is_over:
+                return True
+        self._session.is_gone(newcomer)  # or whom it followed, and so it ends
+        return False
 
     def _let_follow(self) -> None:
         """The one that leads begins to give the state to those that are offered. Between sums."""
