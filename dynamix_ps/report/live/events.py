@@ -146,8 +146,8 @@ _WORDS: dict[str, Callable[[Line], str]] = {
         f"server {', '.join(map(str, event['entered']))} has entered, and sums from iteration {event['iteration']:,} on"
     ),
     "kept_out": lambda event: (
-        f"{event['role']} has not entered, as others were gone before it had; it is started again, which does not count "
-        "for elastic.restarts"
+        f"{event['role']} has not entered, as others were gone before it had; it is started again, which does not "
+        "count for elastic.restarts"
     ),
     "role_restarted": lambda event: f"{event['role']} is started again, restart {event['restarts']}",
     "job_restarted": lambda event: f"the job is started again, restart {event['restarts']}, from {event['checkpoint']}",
