@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dynamix_ps.run_record.run_folder import RunFolder
-from tests.integration.elastic_story import DOUBLE, KILL_SERVER, Story
+from tests.integration.elastic_story import DOUBLE, KILL_SERVER, PLAIN, Story
 from tests.launching import assert_nothing_left, dynamix, run_id_in, wait_for
 
 pytestmark = pytest.mark.timeout(300)
@@ -165,6 +165,19 @@ def test_where_nobody_can_follow_the_others_wait_for_the_copy(tmp_path: Path) ->
     story.check_epochs(1)
     told, sums = story.sums(2), story.sums(1)
     assert told == sums[-len(told) :] and all(2 in one["present"] for one in told)
+    assert_nothing_left(run_id_in((tmp_path / "runs" / "latest").resolve().name))
+
+
+def test_sums_that_travel_in_half_precision_are_followed_bit_by_bit(tmp_path: Path) -> None:
+    """Nobody can make them again: what they are is told by those that were in them."""
+    story = replace(story_of(tmp_path, {2: 30}, "SIGKILL"), model=PLAIN, wire="bf16")
+    job = story.launch()
+    output, _ = job.communicate(timeout=260)
+    assert job.returncode == 0, output
+    told, sums = story.sums(2), story.sums(1)
+    assert told == sums[-len(told) :] and 2 not in told[0]["present"] and 2 in told[-1]["present"]
+    story.check([1, 0, 2, 3], rtol=5e-2)
+    story.check_epochs(1)
     assert_nothing_left(run_id_in((tmp_path / "runs" / "latest").resolve().name))
 
 
