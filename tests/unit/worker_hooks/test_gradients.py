@@ -320,6 +320,18 @@ def test_running_statistics_become_the_weighted_mean():
         assert torch.allclose(net[0].running_mean, 0.25 * means[0] + 0.75 * means[1])
 
 
+def test_who_adds_nothing_has_its_samples_of_the_weights_as_the_sum_has_those_of_the_others():
+    """Of a large model they are large, and float32 rounds them by more than workers may differ."""
+    net, weights = make_net().float(), (98_765.4321, 87_654.3219)
+    exchange = exchange_of(net, alone(), 2**20)
+    exchange.begin(1.0, measure_norm=False)
+    net(torch.zeros(1, 6)).sum().backward()
+    exchange.send_rest(lambda grad_sq: [mine(1)._replace(weights=weights)])
+    view = exchange.receive(lambda waited_s: None)
+    assert view.weights == tuple((one,) for one in exchange.as_summed(weights))
+    assert abs(view.weights[0][0] - weights[0]) > 1e-3
+
+
 def test_buckets_keep_reverse_order_size_and_type():
     parameters = [
         nn.Parameter(torch.zeros(n, dtype=d)) for n, d in [(4, torch.float32), (4, torch.float32), (2, torch.float64)]
