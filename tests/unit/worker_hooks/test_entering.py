@@ -6,7 +6,6 @@ import io
 import queue
 import threading
 from pathlib import Path
-from unittest.mock import Mock
 
 import pytest
 
@@ -18,7 +17,6 @@ from dynamix_ps.rpc.member import Member
 from server_hooks.membership import ServerMember
 from tests.rounds_of_threads import Lost, RoundWorker, SumServer
 from tests.unit.worker_hooks.test_membership import PATIENCE_S, RUN, TOKEN, Job, running, wait_for
-from worker_hooks.entering_model import EnteringModel
 from worker_hooks.handover import Handover, Planned
 from worker_hooks.membership import WorkerMember
 
@@ -156,16 +154,6 @@ def test_a_state_of_another_decision_is_not_taken(tmp_path: Path) -> None:
         with pytest.raises(PeerLostError, match="workers were lost while"):
             newcomer.member.begin(Planned([newcomer.process], [], 1), 40)
         newcomer.member.close()
-
-
-@pytest.mark.parametrize("has_left", [False, True], ids=["it is gone", "whom it followed has left"])
-def test_nobody_tries_to_reach_a_newcomer_that_has_followed_and_is_gone(has_left: bool) -> None:
-    """The others would wait for that."""
-    model, newcomer = Mock(_may_be_followed=True), Process("worker", 2, "w2b")
-    giver = None if has_left else Mock(is_over=True)
-    assert not EnteringModel._give(model, newcomer, giver, HANDOVER)
-    model._session.is_gone.assert_called_once_with(newcomer)
-    model._session.give_state.assert_not_called()
 
 
 class NewServer:
