@@ -7,10 +7,12 @@ import math
 import os
 import signal
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from benchmarks.studies.soak_training import Sum
 from dynamix_ps.run_record.json_lines import JsonLinesTail
@@ -65,6 +67,7 @@ class Members:
         present: who was in the newest sum.
         awaited: events that have had no effect yet, by name of the role.
         founded: all that the job begins with have met, so that it goes on without one of them.
+        servers_lost: how often one of each slot was.
     """
 
     folder: Path
@@ -74,9 +77,15 @@ class Members:
     present: frozenset[int] = frozenset()
     awaited: dict[str, Event] = field(default_factory=dict)
     founded: bool = False
+    servers_lost: Counter[int] = field(default_factory=Counter)
     _gone_s: dict[int, float] = field(default_factory=dict)  # since when a server sums no more, monotonic
+    _first_servers: frozenset[int] = field(init=False)
+    _of_servers: list[dict[str, Any]] = field(default_factory=list)  # lines of who sums
     _newest: int = -1
     _tails: dict[Path, JsonLinesTail] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._first_servers = self.servers
 
     def staying(self, role: str) -> frozenset[int]:
         """Those workers or servers present that are not about to go."""
@@ -107,8 +116,11 @@ class Members:
         """A server sums until the others go on without it, and when workers have taken one in."""
         files = (self.run.journal_file, *sorted(self.run.workers_dir.glob("*.jsonl")))
         lines = [line for file in files for line in self._tails.setdefault(file, JsonLinesTail(file)).read()]
-        lines = [line for line in lines if line["kind"] in ("members", "servers_entered")]
-        for line in sorted(lines, key=lambda line: float(line["time_s"])):
+        self._of_servers += [line for line in lines if line["kind"] in ("members", "servers_entered")]
+        self._of_servers.sort(key=lambda line: float(line["time_s"]))  # one process may write later than another
+        self.servers_lost.update(line["slot"] for line in lines if line["kind"] == "lost" and line["role"] == "server")
+        self.servers = self._first_servers
+        for line in self._of_servers:
             if line["kind"] == "servers_entered":
                 self.servers |= frozenset(line["entered"])
                 continue

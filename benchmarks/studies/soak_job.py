@@ -6,6 +6,7 @@ import random
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -220,6 +221,9 @@ class SoakJob:
         found = {rank: weights_file(self._folder, rank) for rank in self._members.present}
         weights = {rank: torch.load(file) for rank, file in found.items() if file.exists()}
         wrong += [f"worker {rank} has not finished" for rank in found.keys() - weights.keys()]
+        struck = Counter(event.slot for event in outcome.events if KINDS[event.kind].role == "server")
+        lost = self._members.servers_lost
+        wrong += [f"server {slot} counts as lost without cause" for slot in lost if lost[slot] > struck[slot]]
         wrong += wrong_samples(sums) + wrong_weights(sums, weights) + wrong_memory(self._resident)
         outcome.iterations = len(sums)
         outcome.wrong += wrong

@@ -148,6 +148,18 @@ def test_an_event_of_a_server_has_its_effect_with_the_first_sum_without_it(tmp_p
     run.worker_file(0).write_text(json.dumps(entered) + "\n")
     members.look()
     assert members.servers == {0, 1, 2}
+    with run.journal_file.open("a") as journal:
+        for line in (
+            {"kind": "lost", "role": "server", "slot": 1, "time_s": now_s + ahead_s + 6.0},
+            {"kind": "lost", "role": "worker", "slot": 1, "time_s": now_s + ahead_s + 6.0},
+            {**decided, "time_s": now_s + ahead_s + 6.0},
+        ):
+            journal.write(json.dumps(line) + "\n")
+    members.look()
+    with run.worker_file(1).open("a") as late:
+        late.write(json.dumps({**entered, "time_s": now_s + ahead_s + 5.0}) + "\n")
+    members.look()
+    assert (members.servers, members.servers_lost) == ({0, 2}, {1: 1}), "a line that is written later may be older"
 
 
 @pytest.mark.parametrize("kind", [name for name in KINDS if name != "join"])
