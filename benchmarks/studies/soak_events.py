@@ -80,7 +80,7 @@ class Members:
     servers_lost: Counter[int] = field(default_factory=Counter)
     _gone_s: dict[int, float] = field(default_factory=dict)  # since when a server sums no more, monotonic
     _first_servers: frozenset[int] = field(init=False)
-    _of_servers: list[dict[str, Any]] = field(default_factory=list)  # lines of who sums
+    _of_servers: list[dict[str, Any]] = field(default_factory=list)  # lines that tell of them
     _newest: int = -1
     _tails: dict[Path, JsonLinesTail] = field(default_factory=dict)
 
@@ -113,21 +113,21 @@ class Members:
         return event
 
     def _look_at_servers(self) -> None:
-        """A server sums until the others go on without it, and when workers have taken one in."""
+        """A server sums until it counts as lost, and when workers have taken one in."""
         files = (self.run.journal_file, *sorted(self.run.workers_dir.glob("*.jsonl")))
         lines = [line for file in files for line in self._tails.setdefault(file, JsonLinesTail(file)).read()]
-        self._of_servers += [line for line in lines if line["kind"] in ("members", "servers_entered")]
+        self.founded |= any(line["kind"] == "members" for line in lines)
+        self._of_servers += [line for line in lines if line["kind"] == "servers_entered" or _is_lost_server(line)]
         self._of_servers.sort(key=lambda line: float(line["time_s"]))  # one process may write later than another
-        self.servers_lost.update(line["slot"] for line in lines if line["kind"] == "lost" and line["role"] == "server")
         self.servers = self._first_servers
+        self.servers_lost.clear()
         for line in self._of_servers:
             if line["kind"] == "servers_entered":
                 self.servers |= frozenset(line["entered"])
                 continue
-            self.founded = True
-            for slot in self.servers.difference(line["servers"]):
-                self._gone_s[slot] = line["time_s"] - time.time() + time.monotonic()
-            self.servers &= frozenset(line["servers"])
+            self.servers -= {line["slot"]}
+            self.servers_lost[line["slot"]] += 1
+            self._gone_s[line["slot"]] = line["time_s"] - time.time() + time.monotonic()
 
     def _take_effect(self, iteration: int, at_s: float) -> None:
         for event in list(self.awaited.values()):
@@ -141,6 +141,10 @@ class Members:
         if KINDS[event.kind].role == "server":
             return at_s > self._gone_s.get(event.slot, math.inf) > event.at_s
         return (event.slot in self.present) == KINDS[event.kind].enters
+
+
+def _is_lost_server(line: Mapping[str, Any]) -> bool:
+    return bool(line["kind"] == "lost" and line["role"] == "server")
 
 
 def measure_pauses(events: Iterable[Event], told: Mapping[int, list[tuple[Sum, float]]]) -> None:
