@@ -8,6 +8,9 @@ Tests that run in a Slurm job or a Ray cluster know nothing of it.
 
 Every process of a test computes with one thread: those of several processes would wait for cores by spinning.
 
+The process of the tests forks, as training processes do, without gRPC's handlers: they wait for threads that wait for
+the GIL, which the one that forks holds.
+
 A test that leaves a connection open in the process of the tests fails itself, and not one that counts them later.
 """
 
@@ -22,6 +25,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
+import dynamix_ps.rpc  # noqa: F401  switches the handlers off, before a test imports gRPC
 from dynamix_ps.one_thread import ONE_THREAD
 from tests.left_connections import sockets, tcp_among
 

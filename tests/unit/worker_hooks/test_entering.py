@@ -37,6 +37,7 @@ class Newcomer:
 
     def hello(self) -> None:
         """Returns when the first worker has heard of it."""
+        self.job.newcomers.append(self.member)
         self.member.start()
         wait_for(lambda: self.process in self.job.members[0].entries().values())
 

@@ -122,6 +122,7 @@ class Job:
             after = lambda number, rank=rank: self._after(rank, number)  # noqa: E731
             self.workers.append(RoundWorker(rank, self.workers, workers, self.servers, before, after))
         access = control.access()
+        self.newcomers: list[WorkerMember] = []  # also those that never enter
         self.members = [
             WorkerMember(
                 access,
@@ -175,7 +176,8 @@ class Job:
             assert worker.dead or worker.done == last + 1, f"worker {worker.rank} is at round {worker.done}"
 
     def close(self) -> None:
-        threads = [threading.Thread(target=member.close) for member in (*self.members, *self.server_members)]
+        everybody = {*self.members, *self.server_members, *self.newcomers}
+        threads = [threading.Thread(target=member.close) for member in everybody]
         for thread in threads:
             thread.start()
         for thread in threads:
