@@ -2,8 +2,8 @@
 
 It has a thread of its own, so the caller never waits. While the coordinator cannot be reached, it connects again. A
 message that is lost with a connection is asked for again, or sent again: the coordinator repeats what a role may have
-missed whenever the role comes back, and suspicions are repeated here. So it is on every renewal of the stream. In a
-forked child it does nothing.
+missed whenever the role comes back, and suspicions are repeated here. A stream also ends at its deadline, and another
+one begins in the same way. In a forked child it does nothing.
 """
 
 from __future__ import annotations

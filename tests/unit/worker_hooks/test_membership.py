@@ -422,6 +422,19 @@ def test_a_server_names_the_worker_whose_connection_it_was() -> None:
     assert member._member._suspicions == [Suspect(lost)]
 
 
+def test_a_worker_names_the_server_whose_connection_it_was() -> None:
+    """The next server in its place may have answered before the closed connection is looked at."""
+    plane, lost, there = (
+        RoundWorker(0, [], 3, [], lambda number: None),
+        *(Process("server", 1, s) for s in ("s1", "s1b")),
+    )
+    member = WorkerMember(ArbitratorAccess("127.0.0.1:1", RUN, TOKEN, Timeouts()), Process("worker", 0, "w0"), plane, 3)
+    member._servers.place([lost])
+    plane.losses.put(Lost("server", 1))
+    member._met(there)
+    assert member._member._suspicions == [Suspect(lost)]
+
+
 def test_too_few_workers_wait_and_then_make_the_rounds_at_hand(tmp_path: Path) -> None:
     with running(tmp_path, min_workers=4, join_wait_s=0.3) as job:
         job.at[2, 40] = job.workers[2].die
