@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -28,7 +29,7 @@ from dynamix_ps.run_record.run_folder import RunFolder
 from dynamix_ps.run_record.values import filled
 
 SUFFIX = ".jsonl.gz"
-_KINDS = frozenset({"window", "evaluation", "links", *DECISIONS})
+_KINDS = frozenset({"window", "evaluation", "links", "adopted", *DECISIONS})
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,11 +130,14 @@ def _run(name: str, config: Config, lines: Iterable[Line]) -> RecordedRun:
     """Build the run from its lines; the lines of workers and journal may come in any order."""
     windows: dict[int, _Window] = {}
     evaluated: list[Line] = []
+    adopted: list[Line] = []
     started: dict[int, Line] = {}
     for line in lines:
         kind = line["kind"]
         if kind == "started":
             started.setdefault(line["rank"], line)
+        elif kind == "adopted":
+            adopted.append(line)
         elif kind == "evaluation":
             evaluated.append(line)
         elif "window" in line:
@@ -148,27 +152,33 @@ def _run(name: str, config: Config, lines: Iterable[Line]) -> RecordedRun:
     return RecordedRun(
         name=name,
         config=config,
-        decided=tuple(_decisions(config, started, windows)),
+        decided=tuple(_decisions(config, started, windows, adopted)),
         evaluations=tuple(evaluation_of(line, started[0]["time_s"]) for line in evaluated if 0 in started),
     )
 
 
-def _decisions(config: Config, started: dict[int, Line], windows: dict[int, _Window]) -> Iterator[Decided]:
+def _decisions(
+    config: Config, started: Mapping[int, Line], windows: Mapping[int, _Window], adopted: Sequence[Line]
+) -> Iterator[Decided]:
+    """`adopted`: plans that the arbitrator took over from workers, or made for one that had come."""
     ranks = range(len(config.cluster.workers))
-    if len(started) < len(ranks):  # not every worker began to train
+    if not started.keys() >= set(ranks) - config.later:  # not every worker began to train
         return
-    bounds = tuple(config.bounds(rank) for rank in ranks)
-    plan = Plan(0, tuple(started[rank]["batch_size"] for rank in ranks))  # a static policy may set its own first sizes
+    # a static policy may set its own first sizes
+    plan = Plan(0, tuple(0 if rank in config.later else started[rank]["batch_size"] for rank in ranks))
     rate = RateDecider() if config.lr == "decide" else None
     for number_of, window in sorted(windows.items()):
         if window.decision is None:
             continue
+        decided_s = window.decision["time_s"]
+        plans = (_plan_of(line) for line in adopted if line["time_s"] < decided_s)
+        plan = max([plan, *plans], key=attrgetter("version"))
         known = set(window.decision.get("reported", ranks))  # the decision did not know later records
         records = tuple(window.records.get(rank) if rank in known else None for rank in ranks)
         view = View(
             number_of,
             plan,
-            bounds,
+            tuple(config.bounds(rank) if _is_there(config, plan, rank) else (0, 0) for rank in ranks),
             records,
             window.links,
             window.servers,
@@ -178,6 +188,14 @@ def _decisions(config: Config, started: dict[int, Line], windows: dict[int, _Win
             lr_steps=rate.observe(records) if rate else (1.0,),
         )
         if window.decision["kind"] == "plan":
-            sizes, factor = tuple(window.decision["batch_sizes"]), window.decision.get("lr_factor", 1.0)
-            plan = Plan(window.decision["version"], sizes, factor)
+            plan = _plan_of(window.decision)
         yield Decided(view, plan.batch_sizes)
+
+
+def _is_there(config: Config, plan: Plan, rank: int) -> bool:
+    """Whether somebody is in this place: one that comes later gets its samples when it registers."""
+    return rank not in config.later or plan.batch_sizes[rank] > 0
+
+
+def _plan_of(line: Line) -> Plan:
+    return Plan(line["version"], tuple(line["batch_sizes"]), line.get("lr_factor", 1.0))

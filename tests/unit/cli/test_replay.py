@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from dynamix_ps.cli.main import cli
 from dynamix_ps.cli.replay import with_policy
 from dynamix_ps.config.load import dump_config
+from dynamix_ps.config.schema import Cluster, Elastic, Worker
 from dynamix_ps.errors import PolicyError, UsageError
 from dynamix_ps.policy.base import Decision, View
 from dynamix_ps.policy.learned.spaces import fresh_networks, policy_spec
@@ -21,7 +22,7 @@ from dynamix_ps.policy.registry import make_policy
 from dynamix_ps.sim.recorded import read_run
 from dynamix_ps.sim.replay import replay
 from tests.unit.simulated_run import simulated_run
-from tests.unit.synthetic_run import append, config, new_folder, plan, started, whole_run, window
+from tests.unit.synthetic_run import START_S, append, config, new_folder, plan, started, whole_run, window
 
 
 class Fixed:
@@ -96,6 +97,35 @@ def test_a_record_that_came_after_the_decision_is_not_part_of_it(tmp_path: Path)
     first, before_it_was_written_down = (one.view.records for one in read_run(folder.path).decided)
     assert [record is not None for record in first] == [True, False, True]
     assert None not in before_it_was_written_down
+
+
+def test_places_are_empty_until_somebody_has_come(tmp_path: Path) -> None:
+    """The policy sees the plan that the arbitrator made for the one that came, and nobody else there."""
+    workers = (*(Worker(batch=64),) * 2, *(Worker(batch=64, later=True),) * 2)
+    elastic = {"cluster": Cluster(workers=workers), "elastic": Elastic(min_workers=1)}
+    folder = new_folder(tmp_path)
+    folder.config_file.write_text(dump_config(config().model_copy(update=elastic)))
+    for rank in range(3):
+        first = started(rank) if rank < 2 else started(rank, 43, time_s=START_S + 2.5)
+        versions = {0: 0, 1: 0, 2: 4, 3: 5}  # by window
+        told = [window(rank, number, plan_version=versions[number]) for number in range(2 if rank == 2 else 0, 4)]
+        append(folder.worker_file(rank), first, *told)
+    kept = [plan(version, sizes, kind="kept", window=number, time_s=START_S + 1.05 + number)
+            for number, version, sizes in ((0, 0, [64, 64, 0, 0]), (1, 0, [64, 64, 0, 0]))]  # fmt: skip
+    adopted = {"kind": "adopted", "time_s": START_S + 2.5, "version": 4, "batch_sizes": [43, 43, 42, 0]}
+    decided = plan(5, [40, 48, 40, 0], window=2, time_s=START_S + 3.05)
+    last = plan(5, [40, 48, 40, 0], kind="kept", window=3, time_s=START_S + 4.05)
+    append(folder.journal_file, *kept, adopted, decided, last)
+    views = [one.view for one in read_run(folder.path).decided]
+    assert [view.plan.batch_sizes for view in views] == [
+        (64, 64, 0, 0), (64, 64, 0, 0), (43, 43, 42, 0), (40, 48, 40, 0)
+    ]  # fmt: skip
+    assert [view.plan.version for view in views] == [0, 0, 4, 5] and all(view.clean for view in views)
+    assert [[high > 0 for _, high in view.bounds] for view in views] == [
+        [True, True, view.window >= 2, False] for view in views
+    ]
+    done = CliRunner().invoke(cli, ["replay", str(folder.path), "--policy", "proportional"])
+    assert done.exit_code == 0, done.output
 
 
 @pytest.mark.parametrize(("comm", "ring"), [("byteps", False), ("gloo", True)])
