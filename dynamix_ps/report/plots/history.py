@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass, field
 
 from dynamix_ps.config.schema import Config
@@ -36,6 +37,12 @@ class WorkerSeries:
     measured: dict[str, list[float]] = field(default_factory=lambda: {name: [] for name in MEASURED})
     sources: list[str] = field(default_factory=list)  # of the network values
 
+    def add_size(self, at_s: float, size: int) -> None:
+        """From this time on it has this size, until a later one of those that are known."""
+        place = bisect_right(self.batch_s, at_s)
+        self.batch_s.insert(place, at_s)
+        self.batch_sizes.insert(place, size)
+
 
 @dataclass(slots=True)
 class ServerSeries:
@@ -52,7 +59,7 @@ class History:
     title: str
     workers: dict[int, WorkerSeries]
     evaluations: list[Evaluation]
-    plan_s: list[float]  # when rank 0 had a new plan in force
+    plan_s: list[float]  # when a new plan came into force
     target_accuracy: float | None
     end_s: float
     links: dict[tuple[int, int], LinkView] = field(default_factory=dict)  # by rank and window
@@ -77,6 +84,15 @@ class History:
         return by_worker({rank: " then ".join(dict.fromkeys(one.sources)) for rank, one in self.workers.items()})
 
 
+@dataclass(slots=True)
+class _OfAll:
+    """What all workers tell alike: the line of the first one that was there counts. And who has gone."""
+
+    plan_s: dict[int, float] = field(default_factory=dict)  # by version
+    noise: dict[int, tuple[float, GradientNoise, float]] = field(default_factory=dict)  # by window; with |g|^2
+    gone: list[tuple[int, float]] = field(default_factory=list)  # rank, and when it was lost or left
+
+
 def read_history(folder: RunFolder, config: Config) -> History:
     """Read the run folder; whatever is missing is empty."""
     told = [told for told in RoleFiles(folder).read() if "time_s" in told.line]
@@ -85,46 +101,61 @@ def read_history(folder: RunFolder, config: Config) -> History:
     began = min(starts or (line["time_s"] for line in of_workers), default=0.0)
     title = f"{folder.path.name}, policy {config.policy.name}"
     history = History(title, {}, [], [], config.target_accuracy, 0.0, counted=config.batch.counted)
-    noise = SmoothedNoise()
+    of_all = _OfAll()
     for source, file, line in told:
         elapsed = max(line["time_s"] - began, 0.0)
         try:
             if file.parent == folder.workers_dir:
                 history.end_s = max(history.end_s, elapsed)
-                _add(history, line, elapsed, noise)
+                _add(history, of_all, line, elapsed)
             elif source == "arbitrator" and line["kind"] == "links":
                 _add_links(history, line, elapsed)
+            elif source == "arbitrator" and line["kind"] == "lost" and line["role"] == "worker":
+                of_all.gone.append((line["slot"], elapsed))
         except (KeyError, TypeError, ValueError, IndexError):
             continue  # the recorder has put it into events.jsonl as unreadable_line
-    history.workers = dict(sorted(history.workers.items()))
-    history.servers = dict(sorted(history.servers.items()))
+    _complete(history, of_all)
     return history
 
 
-def _add(history: History, line: Line, elapsed: float, noise: SmoothedNoise) -> None:
+def _add(history: History, of_all: _OfAll, line: Line, elapsed: float) -> None:
     worker = history.workers.setdefault(line["rank"], WorkerSeries(line["rank"]))
     if line["kind"] == "started":
-        worker.batch_s.append(elapsed)
-        worker.batch_sizes.append(line["batch_size"])
+        worker.add_size(elapsed, line["batch_size"])
     elif line["kind"] == "plan_applied":
-        worker.batch_sizes.append(line["batch_sizes"][worker.rank])
-        worker.batch_s.append(elapsed)
-        if worker.rank == 0:
-            history.plan_s.append(elapsed)
+        worker.add_size(elapsed, line["batch_sizes"][worker.rank])
+        of_all.plan_s.setdefault(line["version"], elapsed)
     elif line["kind"] == "window":
         _add_window(worker, line, elapsed)
-        if worker.rank == 0:
-            fresh = GradientNoise(number(line.get("noise_variance")), number(line.get("noise_signal")))
-            history.noise_scale.append(noise.update(fresh, number(line.get("grad_sq_global"))).scale)
-            history.noise_s.append(elapsed)
+        fresh = GradientNoise(number(line.get("noise_variance")), number(line.get("noise_signal")))
+        of_all.noise.setdefault(line["window"], (elapsed, fresh, number(line.get("grad_sq_global"))))
     elif line["kind"] == "evaluation":
         history.evaluations.append(evaluation_of(line, line["time_s"] - elapsed))
+    elif line["kind"] == "worker_left":
+        of_all.gone.append((worker.rank, elapsed))
+
+
+def _complete(history: History, of_all: _OfAll) -> None:
+    """What needs the lines of all workers. A worker that has gone has no samples until it comes back."""
+    for rank, gone_s in of_all.gone:
+        if rank in history.workers:
+            history.workers[rank].add_size(gone_s, 0)
+    history.workers = dict(sorted(history.workers.items()))
+    history.servers = dict(sorted(history.servers.items()))
+    history.evaluations.sort(key=lambda one: one.elapsed_s)
+    history.plan_s = sorted(of_all.plan_s.values())
+    noise = SmoothedNoise()
+    for _, (elapsed, fresh, grad_sq) in sorted(of_all.noise.items()):
+        history.noise_scale.append(noise.update(fresh, grad_sq).scale)
+        history.noise_s.append(elapsed)
 
 
 def _add_window(worker: WorkerSeries, line: Line, elapsed: float) -> None:
     times = {part: 1e6 * ratio(number(line[f"{part}_s"]), line["global_samples"]) for part in TIME_PARTS}
     measured = {name: number(line.get(name)) for name in MEASURED}
     number_of, plan, total = line["window"], line["plan_version"], line["global_samples"] / line["iterations"]
+    if worker.batch_sizes and line["batch_size"] != worker.batch_sizes[-1]:  # without a plan: others came or went
+        worker.add_size(max(elapsed - number(line["duration_s"]), worker.batch_s[-1]), line["batch_size"])
     worker.windows.append(number_of)
     worker.window_plan.append(plan)
     worker.window_mixed.append(bool(line.get("flagged")))

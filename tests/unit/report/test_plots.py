@@ -102,6 +102,36 @@ def test_history_holds_what_happened(folder: RunFolder) -> None:
     assert folder.path.name in history.title
 
 
+def test_workers_that_come_and_go_and_the_others_after_them(folder: RunFolder) -> None:
+    """Worker 0 is lost and enters again; meanwhile worker 1 tells what all have alike. Worker 2 leaves."""
+
+    def of_window(rank: int, number: int, size: int) -> dict[str, Any]:
+        return window(rank, number, size, **{**measured(rank, number), "noise_variance": 100.0 * (number + 1)})
+
+    lost = {"kind": "lost", "time_s": START_S + 2.2, "role": "worker", "slot": 0, "reason": "it has exited"}
+    server = lost | {"role": "server", "slot": 1}
+    append(folder.journal_file, server, lost)
+    again = started(0, 40, time_s=START_S + 4.0)
+    windows = [of_window(0, number, 64 if number < 2 else 40) for number in (0, 1, 4)]
+    append(folder.worker_file(0), started(0), *windows[:2], evaluation(1.5, 0.5), again, windows[2], evaluation(5, 0.7))
+    sizes = {0: 64, 1: 64, 2: 96, 3: 96, 4: 70}
+    of_plan = [plan_applied(1, 4, [40, 70, 0], time_s=START_S + 4.1)]
+    told = [started(1), *(of_window(1, number, size) for number, size in sizes.items()), evaluation(3, 0.6, rank=1)]
+    append(folder.worker_file(1), *told[:5], *of_plan, *told[5:])
+    left = {"kind": "worker_left", "rank": 2, "time_s": START_S + 2.3, "iteration": 44, "workers": 2}
+    append(folder.worker_file(2), started(2), of_window(2, 0, 64), left)
+    history = read_history(folder, config(3))
+    found = {rank: list(zip(one.batch_s, one.batch_sizes, strict=True)) for rank, one in history.workers.items()}
+    assert found[0] == [(0.0, 64), (pytest.approx(2.2), 0), (4.0, 40)]
+    assert found[1] == [(0.0, 64), (2.0, 96), (pytest.approx(4.1), 70)]
+    assert found[2] == [(0.0, 64), (pytest.approx(2.3), 0)]
+    assert history.plan_s == pytest.approx([4.1])
+    assert history.noise_s == [1.0, 2.0, 3.0, 4.0, 5.0], "no window is missing"
+    assert history.noise_scale == sorted(history.noise_scale)
+    assert [one.values["accuracy"] for one in history.evaluations] == [0.5, 0.6, 0.7]
+    assert_all_drawn(folder)
+
+
 def test_medians_are_of_windows_within_the_plan(folder: RunFolder) -> None:
     times = [(0, 0.2, False), (0, 0.4, False), (0, 0.6, False), (1, 8.0, True), (1, 1.0, False), (2, 9.0, True)]
     for number, (version, compute_s, mixed) in enumerate(times):
