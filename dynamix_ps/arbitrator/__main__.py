@@ -122,7 +122,7 @@ async def serve(settings: Settings) -> None:
     arbitrator = Arbitrator(
         config, policy, journal, resumed, policy_file, exporter=exporter, n_servers=n_servers, rest=_collect_garbage
     )
-    coordination = _coordination(settings, arbitrator, journal)
+    coordination = _coordination(settings, arbitrator, journal, exporter)
     server = Server(arbitrator, settings.run_id, settings.token, n_workers, settings.certificates, coordination)
     gc.freeze()  # a collection over the loaded modules takes 20 ms
     gc.disable()  # `rest` collects between decisions
@@ -155,7 +155,9 @@ def _collect_garbage() -> None:
         gc.collect(2 if collections >= 10 else 1)
 
 
-def _coordination(settings: Settings, arbitrator: Arbitrator, journal: Journal) -> Coordination | None:
+def _coordination(
+    settings: Settings, arbitrator: Arbitrator, journal: Journal, exporter: Exporter | None
+) -> Coordination | None:
     """The coordinator of membership, with what earlier arbitrators of this run have recorded; none: not elastic."""
     config = settings.config
     if config.elastic.min_workers is None:
@@ -171,7 +173,7 @@ def _coordination(settings: Settings, arbitrator: Arbitrator, journal: Journal) 
     )
     file = JournalFile(settings.folder.membership_file)
     coordinator = Coordinator(limits, file.records)
-    return Coordination(coordinator, file, journal, arbitrator.lose)
+    return Coordination(coordinator, file, journal, arbitrator.lose, exporter)
 
 
 def _number_of_servers(settings: Settings) -> int:

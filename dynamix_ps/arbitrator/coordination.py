@@ -34,6 +34,14 @@ class Notes(Protocol):
     def write(self, kind: str, **fields: Any) -> None: ...
 
 
+class Gauges(Protocol):
+    """The part of the arbitrator's endpoint for Prometheus that is used here."""
+
+    def members(self, workers: int, servers: int) -> None: ...
+
+    def lost(self, role: str) -> None: ...
+
+
 class _Told(NamedTuple):
     sender: Process
     message: ToCoordinator | None  # None: a sign of life
@@ -48,6 +56,7 @@ class Coordination:
         notes: gets what people shall know: `lost` processes, what the `members` are after a change, that the job is
             `short_of_workers` and waits for some, and that it is `finishing` as none came.
         on_lost: called with the rank of a worker that is lost.
+        gauges: get how many members there are, and who is lost; None: there is no endpoint.
         clock: monotonic seconds.
     """
 
@@ -57,10 +66,12 @@ class Coordination:
         file: RecordFile,
         notes: Notes,
         on_lost: Callable[[int], None],
+        gauges: Gauges | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._coordinator, self._file, self._notes = coordinator, file, notes
-        self._on_lost, self._clock = on_lost, clock
+        self._on_lost, self._gauges, self._clock = on_lost, gauges, clock
+        self._shown = (0, 0)  # workers and servers, as the gauges have them
         self._told: asyncio.Queue[_Told] = asyncio.Queue()
         self._streams: dict[Process, asyncio.Queue[FromCoordinator | None]] = {}  # None: the stream is over
         self._began_s: float | None = None  # the change that is under way
@@ -144,6 +155,7 @@ class Coordination:
         for record in output.records:
             self._tell(record)
         self._tell_shortage()
+        self._show_members()
         for receiver, message in output.messages:
             if (stream := self._streams.get(receiver)) is not None:
                 stream.put_nowait(message)
@@ -154,6 +166,15 @@ class Coordination:
             self._notes.write(
                 "members", generation=members.generation, round=members.first_round, **there, took_s=took_s
             )
+
+    def _show_members(self) -> None:
+        coordinator = self._coordinator
+        if self._gauges is None or coordinator.change is not None:
+            return
+        there = len(coordinator.training), len(coordinator.members.servers)
+        if there != self._shown:
+            self._shown = there
+            self._gauges.members(*there)
 
     def _tell_shortage(self) -> None:
         """Say that too few are left, and when nobody has come in time."""
@@ -173,6 +194,8 @@ class Coordination:
             process = record.process
             who = {"role": process.role, "slot": process.slot, "incarnation": process.incarnation}
             self._notes.write("lost", **who, reason=record.reason)
+            if self._gauges is not None:
+                self._gauges.lost(process.role)
             if process.role == "worker":
                 self._on_lost(process.slot)
 

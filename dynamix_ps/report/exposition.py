@@ -85,6 +85,7 @@ GAUGES: dict[str, str] = {
         ("global_batch_size", "Samples of one iteration over all workers, by that plan"),
         ("gradient_noise_scale", "Variance over signal, each smoothed over about ten windows, in samples"),
         ("reward", "Reward of the plan that just ran; only while the policy learns"),
+        ("members", "Workers that take part in an elastic job, and servers that are there"),
     )
 }
 COUNTERS: dict[str, str] = {
@@ -98,6 +99,7 @@ COUNTERS: dict[str, str] = {
         ("safety_net", "Times proportional shares took over from a learned policy that did worse"),
         ("safety_net_windows", "Windows decided by proportional shares in its place"),
         ("degraded", "Times the arbitrator worked less well than asked for"),
+        ("lost", "Workers and servers that an elastic job has lost"),
     )
 }
 

@@ -74,6 +74,19 @@ class Exporter:
         self._newest.count([Sample(f"{PREFIX}degraded", (("what", what),), 1.0)])
         self._changes += 1
 
+    def members(self, workers: int, servers: int) -> None:
+        """So many take part in an elastic job from now on."""
+        self._newest.members = tuple(
+            Sample(f"{PREFIX}members", (("role", role),), float(count))
+            for role, count in (("worker", workers), ("server", servers))
+        )
+        self._changes += 1
+
+    def lost(self, role: str) -> None:
+        """An elastic job goes on without a worker or a server."""
+        self._newest.count([Sample(f"{PREFIX}lost", (("role", role),), 1.0)])
+        self._changes += 1
+
     def close(self) -> None:
         """Stop serving. Idempotent."""
         if self._server is not None:
@@ -89,12 +102,17 @@ class Exporter:
 
 
 class _Newest(Collector):
-    """Gauges of the newest window alone, so that none stays behind when its value becomes unknown; counters of all."""
+    """Gauges of the newest window alone, so that none stays behind when its value becomes unknown; counters of all.
+
+    Attributes:
+        members: gauges that belong to no window.
+    """
 
     def __init__(self, run_name: str) -> None:
         self._run = run_name
         self._lock = threading.Lock()
         self._gauges: tuple[Sample, ...] = ()
+        self.members: tuple[Sample, ...] = ()
         self._counts: dict[tuple[str, Labels], float] = defaultdict(float)
         self._version: int | None = None
         self._noise = SmoothedNoise()
@@ -124,7 +142,7 @@ class _Newest(Collector):
         """Called by a scrape, in the thread of the HTTP server."""
         with self._lock:
             counted = [Sample(name, labels, value) for (name, labels), value in self._counts.items()]
-        yield from self._families(GaugeMetricFamily, GAUGES, self._gauges)
+        yield from self._families(GaugeMetricFamily, GAUGES, (*self._gauges, *self.members))
         yield from self._families(CounterMetricFamily, COUNTERS, counted)
 
     def _families(

@@ -50,6 +50,14 @@ def decided(reward: float | None, **fields: Any) -> Decision:
     return Decision((64, 64, 64), reward, **fields)
 
 
+def elastic(exporter: Exporter) -> None:
+    """A worker of three is lost, and comes back."""
+    exporter.members(3, 1)
+    exporter.lost("worker")
+    exporter.members(2, 1)
+    exporter.members(3, 1)
+
+
 @pytest.fixture
 def exporter() -> Iterator[Exporter]:
     started = Exporter(settings(), "demo-1")
@@ -138,11 +146,27 @@ def test_counters_grow(exporter: Exporter) -> None:
     assert value(found, "degraded_total", what="policy") == 2
 
 
+def test_members_stay_from_window_to_window(exporter: Exporter) -> None:
+    address = exporter.start() or ""
+    exporter.observe(view(0), decided(None))
+    assert value(scrape(address), "members", role="worker") is None, "the job is not elastic"
+    elastic(exporter)
+    exporter.lost("server")
+    assert value(scrape(address), "members", role="server") == 1
+    exporter.members(3, 0)
+    assert value(scrape(address), "members", role="server") == 0, "a page without a new window has it"
+    exporter.observe(view(1), decided(None))
+    found = scrape(address)
+    assert [value(found, "members", role=role) for role in ("worker", "server")] == [3, 0]
+    assert [value(found, "lost_total", role=role) for role in ("worker", "server")] == [1, 1]
+
+
 def test_every_metric_of_the_tables_can_be_had(exporter: Exporter) -> None:
     address = exporter.start() or ""
     exporter.observe(view(0, version=0), decided(0.5), decision_s=0.1)
     exporter.observe(view(1, version=1), decided(0.5))
     exporter.degraded("policy")
+    elastic(exporter)
     names = {name for name, _ in scrape(address)}
     assert {*GAUGES, *(f"{name}_total" for name in COUNTERS)} <= names
 
@@ -204,6 +228,7 @@ class TestDashboard:
         exporter.observe(view(0, version=0), decided(0.5), decision_s=0.1)
         exporter.observe(view(1, version=1), decided(0.5))
         exporter.degraded("policy")
+        elastic(exporter)
         exported: dict[str, set[str]] = {}
         for name, labels in scrape(address):
             exported.setdefault(name, set()).update(label for label, _ in labels)
@@ -221,7 +246,7 @@ class TestDashboard:
         assert len(used) > 25
 
     def test_legends_use_labels_that_are_there(self, exporter: Exporter, dashboard: dict[str, Any]) -> None:
-        known = {"run", "worker", "server", "part", "source", "cause", "what"}
+        known = {"run", "worker", "server", "part", "source", "cause", "what", "role"}
         for panel in dashboard["panels"]:
             for target in panel.get("targets", ()):
                 assert set(re.findall(r"\{\{(\w+)\}\}", target.get("legendFormat", ""))) <= known

@@ -64,12 +64,23 @@ class Notes:
             return next(line for line in self.lines if what(line))
 
 
+class Shown(list[tuple[int, int] | str]):
+    """What the endpoint for Prometheus would have, in order."""
+
+    def members(self, workers: int, servers: int) -> None:
+        self.append((workers, servers))
+
+    def lost(self, role: str) -> None:
+        self.append(role)
+
+
 class Control:
     """A coordinator in a loop of its own, which can be started again at the same port."""
 
     def __init__(self, folder: Path, settings: Settings, confirm_s: float = 30.0) -> None:
         self.settings, self.records, self.notes = settings, Records(), Notes()
         self.lost: list[int] = []
+        self.shown = Shown()
         self._folder, self.port = folder, 0
         self.start()
 
@@ -82,7 +93,7 @@ class Control:
     async def _serve(self, ready: threading.Event) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         coordinator = Coordinator(self.settings, list(self.records))
-        coordination = Coordination(coordinator, self.records, self.notes, self.lost.append)
+        coordination = Coordination(coordinator, self.records, self.notes, self.lost.append, self.shown)
         arbitrator = Bench(self._folder, Scripted()).arbitrator
         server = Server(arbitrator, RUN, TOKEN, self.settings.workers, coordinator=coordination)
         self.port = await server.start(f"127.0.0.1:{self.port}")
@@ -218,6 +229,7 @@ def test_survivors_finish_the_round_without_a_lost_worker(tmp_path: Path) -> Non
         assert (after["workers"], after["round"]) == ([0, 1, 3], 40)
         assert job.control.lost == [2]
         assert job.replaced.keys() <= {2}, "the others stay"
+        assert job.control.shown[-3:] == [(4, 2), "worker", (3, 2)]
 
 
 def test_the_word_of_the_launcher_is_enough(tmp_path: Path) -> None:
