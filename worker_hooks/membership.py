@@ -86,6 +86,7 @@ class WorkerMember:
         self._entries: dict[int, Process] = {}  # by version, all that were ever offered
         self._answers_due_s = math.inf  # monotonic: then nothing of the lost servers is on its way any more
         self._named: int | None = None  # the round that it has named last
+        self._request = 0  # number of the newest one to leave
         self._passed = False  # it has left, and the others are in a change
         self._departing = False
         self._closing = threading.Event()
@@ -252,7 +253,8 @@ class WorkerMember:
             case Enter(entry):
                 with self._mu:
                     self._entries[entry.version] = entry.process
-            case LeaveAsked():
+            case LeaveAsked(number) if number > self._request:  # not one that is repeated
+                self._request = number
                 self._asked()
             case Finish(reason) if not self._late:
                 self._finish(reason)

@@ -141,12 +141,12 @@ class Coordination:
 
     def _named(self, message: ToCoordinator) -> ToCoordinator:
         """The same of the process that is now in the slot, where the one who tells knows only that."""
-        if not isinstance(message, Suspect | AskLeave) or message.process.incarnation:
+        if not isinstance(message, Suspect) or message.process.incarnation:
             return message
         wanted = message.process
         there = self._coordinator.members.of_role(wanted)
         found = (one for one in there if (one.role, one.slot) == (wanted.role, wanted.slot))
-        return type(message)(next(found, wanted))
+        return Suspect(next(found, wanted))
 
     async def _send(self, output: Output) -> None:
         """First the records to disk, then the messages out."""

@@ -88,12 +88,12 @@ class StartAgain:
 @dataclass(frozen=True, slots=True)
 class ForCoordinator:
     """To the home of the roles, for the coordinator of an elastic job there: a worker or server has ended, or is lost
-    with its host, or (`leaves`) a worker shall leave."""
+    with its host, or a worker shall leave."""
 
     role: str
     number: int
-    incarnation: str  # empty: the one that is there
-    leaves: bool
+    incarnation: str
+    request: int = 0  # the number of that to leave, from 1 on; 0: it has ended
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from dynamix_ps.config.role_hosts import role_hosts
 from dynamix_ps.errors import DynamixError, PeerLostError
 from dynamix_ps.launch.agent_messages import Ended, Finish, ForCoordinator, Notice, Refused, StartAgain
 from dynamix_ps.launch.logs import RoleLog
+from dynamix_ps.launch.plan import JobRole
 from dynamix_ps.launch.restarts import Restarts
 from dynamix_ps.launch.run_hosts import PREPARE_S, RoleState, RunHosts
 from dynamix_ps.run_record.requests import JOIN, Requests
@@ -28,6 +29,7 @@ class ElasticHosts(RunHosts):
         self._is_elastic = self._config.elastic.min_workers is not None
         self._restarts = Restarts(self._config.elastic.restarts)
         self._requests = Requests(self._folder)
+        self._asked_to_leave = 0  # how many times workers were
         self._leaving: set[str] = set()  # hosts that are told to end, whose workers leave
 
     @property
@@ -46,8 +48,8 @@ class ElasticHosts(RunHosts):
                 is_gone = state is not None and (state.absent or state.exit_code is not None)
                 if is_gone and not self._away.waits_for(asked.name):
                     self._restarts.at_once(asked.name)
-            elif asked.role == "worker":
-                self._tell_coordinator("worker", asked.number, leaves=True)
+            elif asked.role == "worker" and asked.name in self.roles:
+                self._ask_to_leave(self.roles[asked.name].role)
 
     def restart(self, there: Collection[int]) -> None:
         """Start lost workers and servers again that are due. To be called as long as the job goes on.
@@ -138,8 +140,7 @@ class ElasticHosts(RunHosts):
         self._leaving.add(host)
         self._tell("host_leaves", host=host, signal=notice.signal, ranks=[role.rank for role in here])
         for role in here:
-            if role.rank is not None:
-                self._tell_coordinator("worker", role.rank, leaves=True)
+            self._ask_to_leave(role)
 
     def _ended(self, state: RoleState, message: Ended) -> None:
         super()._ended(state, message)
@@ -147,7 +148,7 @@ class ElasticHosts(RunHosts):
         if self._is_elastic and role.number is not None and message.exit_code != 0:
             who = {"role": role.role, "slot": role.number}
             self._tell("role_ended", **who, exit_code=message.exit_code, ended_s=time.time() - message.ago_s)
-            self._tell_coordinator(role.role, role.number, self.roles[role.name].incarnation)
+            self._tell_coordinator(role)
             self._plan_restart(state)
         if host in self._leaving and not any(one.running for one in self.roles.values() if one.role.host == host):
             self._links[host].send(Finish())
@@ -167,6 +168,12 @@ class ElasticHosts(RunHosts):
         else:
             super()._refused(host, message)
 
-    def _tell_coordinator(self, role: str, number: int, incarnation: str = "", leaves: bool = False) -> None:
+    def _ask_to_leave(self, role: JobRole) -> None:
+        self._asked_to_leave += 1
+        self._tell_coordinator(role, self._asked_to_leave)
+
+    def _tell_coordinator(self, role: JobRole, request: int = 0) -> None:
+        """That it has ended, or of a request to leave."""
+        assert role.number is not None
         home = role_hosts(self._config.cluster).home or ""
-        self._links[home].send(ForCoordinator(role, number, incarnation, leaves))
+        self._links[home].send(ForCoordinator(role.role, role.number, self.roles[role.name].incarnation, request))

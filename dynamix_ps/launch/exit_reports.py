@@ -22,8 +22,9 @@ class ExitReports:
 
     def tell(self, message: ForCoordinator) -> None:
         """Never waits."""
-        if message.leaves:
-            self._member.tell(AskLeave(Process("worker", message.number, "")))
+        if message.request:
+            process = Process("worker", message.number, message.incarnation)
+            self._member.keep_telling(AskLeave(process, message.request))
         else:
             self._member.suspect(message.role, message.number, message.incarnation)
 

@@ -71,8 +71,8 @@ class Coordinator(Generations):
                 self._with_state.add(sender)
             case Leave():
                 self._leave(sender)
-            case AskLeave(worker) if worker in self.members.workers:
-                self._send(worker, LeaveAsked())
+            case AskLeave(worker, number) if worker in self.members.workers:
+                self._ask_to_leave(worker, number)
         return self._settle(now_s)
 
     def heard(self, process: Process, now_s: float) -> None:
@@ -121,6 +121,8 @@ class Coordinator(Generations):
         """A connection was made anew, and messages may be lost with the old one."""
         if process.role == "worker" and self.finish is not None:
             self._send(process, self.finish)
+        if (number := self._asked_to_leave.get(process)) is not None:
+            self._send(process, LeaveAsked(number))
         if process.role == "server":
             if self.members.founded and (self.change is None or not self.change.asking):
                 self._fence(process)
@@ -147,6 +149,11 @@ class Coordinator(Generations):
         self._with_state.discard(worker)
         if not self.change and not self._with_state:
             self._end("all workers that had the state of the training have left")
+
+    def _ask_to_leave(self, worker: Process, number: int) -> None:
+        if number > self._asked_to_leave.get(worker, 0):
+            self._asked_to_leave[worker] = number
+            self._send(worker, LeaveAsked(number))
 
     def _announce(self, entry: Entry, workers: Iterable[Process]) -> None:
         for worker in sorted(workers):

@@ -56,6 +56,7 @@ class Generations:
         self._suspicions = Suspicions(settings.confirm_s, settings.lease_s)
         self._resume = NOTHING_DECIDED  # of the last decision
         self._with_state: set[Process] = set()  # workers that have the state of the training
+        self._asked_to_leave: dict[Process, int] = {}  # workers, with the number of the newest request
         self.short_since_s: float | None = None  # since when too few are left, and wait for others
         self.finish: Finish | None = None  # nobody has come in time, so all save and end
         self._output = Output()

@@ -135,14 +135,20 @@ class Leave:
 
 @dataclass(frozen=True, slots=True)
 class AskLeave:
-    """Launcher to coordinator: `process` shall leave. Whether it does, the workers decide by their votes."""
+    """Launcher to coordinator: `process` shall leave. Whether it does, the workers decide by their votes.
+
+    Told again on every new connection, as `LeaveAsked` is, and counts once: later requests have larger numbers.
+    """
 
     process: Process
+    number: int  # of requests in this run, from 1 on
 
 
 @dataclass(frozen=True, slots=True)
 class LeaveAsked:
     """Coordinator to a worker: vote to leave."""
+
+    number: int  # of the request
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,8 @@
 
 It has a thread of its own, so the caller never waits. While the coordinator cannot be reached, it connects again. A
 message that is lost with a connection is asked for again, or sent again: the coordinator repeats what a role may have
-missed whenever the role comes back, and suspicions are repeated here. A stream also ends at its deadline, and another
-one begins in the same way. In a forked child it does nothing.
+missed whenever the role comes back, and what a role keeps telling is repeated here. A stream also ends at its
+deadline, and another one begins in the same way. In a forked child it does nothing.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Member:
         self._waiting: Processes = frozenset()  # as told last
         self._lock = threading.Lock()  # of the two below
         self._outgoing: _Outgoing = queue.SimpleQueue()
-        self._suspicions: list[Suspect] = []
+        self._kept: list[ToCoordinator] = []  # to be told on every connection
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="dynamix-member", daemon=True)
 
@@ -63,10 +63,17 @@ class Member:
         may be in its slot.
         """
         suspicion = Suspect(Process(role, slot, incarnation))  # type: ignore[arg-type]
+        if incarnation:
+            self.keep_telling(suspicion)
+        else:
+            self.tell(suspicion)
+
+    def keep_telling(self, message: ToCoordinator) -> None:
+        """Tell it now, and again on every later connection. Never blocks."""
         with self._lock:
-            if incarnation and suspicion not in self._suspicions:
-                self._suspicions.append(suspicion)
-            self._outgoing.put(suspicion)
+            if message not in self._kept:
+                self._kept.append(message)
+            self._outgoing.put(message)
 
     def waits(self, processes: Processes) -> None:
         """Somebody waits here for these in vain. To be called again and again: a message may be lost."""
@@ -114,11 +121,11 @@ class Member:
         """The queue of a new connection."""
         with self._lock:
             fresh: _Outgoing = queue.SimpleQueue()
-            for suspicion in self._suspicions:
-                fresh.put(suspicion)
+            for kept in self._kept:
+                fresh.put(kept)
             while not self._outgoing.empty():  # what came between two connections, and the end
                 left = self._outgoing.get()
-                if left is not None and left not in self._suspicions:
+                if left is not None and left not in self._kept:
                     fresh.put(left)
             self._outgoing = fresh
             if self._closing.is_set():

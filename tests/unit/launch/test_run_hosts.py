@@ -233,13 +233,16 @@ def test_a_checkpoint_goes_to_every_host_before_the_roles_start(tmp_path: Path) 
 def asked(rig: Rig) -> list[int]:
     """The workers of which the coordinator was told that they shall leave."""
     told = [message for message in rig.agents["a"].sent if isinstance(message, ForCoordinator)]
-    return [message.number for message in told if message.leaves]
+    requests = [message for message in told if message.request]
+    assert [message.request for message in requests] == [*range(1, len(requests) + 1)], "each counts"
+    assert all(message.incarnation == rig.hosts.roles[f"worker-{message.number}"].incarnation for message in requests)
+    return [message.number for message in requests]
 
 
 def ended(rig: Rig) -> list[tuple[str, int, str]]:
     """The processes of which the coordinator was told that they have ended."""
     told = [message for message in rig.agents["a"].sent if isinstance(message, ForCoordinator)]
-    return [(message.role, message.number, message.incarnation) for message in told if not message.leaves]
+    return [(message.role, message.number, message.incarnation) for message in told if not message.request]
 
 
 def elastic(folder: Path, least: int = 1, restarts: int = 0) -> Rig:
@@ -259,10 +262,11 @@ def elastic(folder: Path, least: int = 1, restarts: int = 0) -> Rig:
 
 def test_requests_of_a_user_reach_the_coordinator(tmp_path: Path) -> None:
     rig = elastic(tmp_path)
-    request(rig.folder, LEAVE, 2)
+    for rank in (2, 7, 1, 2):  # there is no worker 7
+        request(rig.folder, LEAVE, rank)
     rig.hosts.pass_requests_on()
     rig.hosts.pass_requests_on()
-    assert asked(rig) == [2]
+    assert asked(rig) == [2, 1, 2]
 
 
 def test_the_workers_of_a_host_that_is_told_to_end_leave_and_the_host_is_not_lost(tmp_path: Path) -> None:

@@ -291,10 +291,23 @@ def test_who_leaves_is_not_lost() -> None:
 
 def test_a_request_to_leave_reaches_a_member_and_nobody_else() -> None:
     coordinator = started()
-    assert coordinator.on_message(LAUNCHER, AskLeave(W[1]), 1.0).messages == [(W[1], LeaveAsked())]
+    assert coordinator.on_message(LAUNCHER, AskLeave(W[1], 1), 1.0).messages == [(W[1], LeaveAsked(1))]
     coordinator.on_message(W[1], Leave(), 2.0)
     for gone in (W[1], W[3]):
-        assert coordinator.on_message(LAUNCHER, AskLeave(gone), 3.0).messages == []
+        assert coordinator.on_message(LAUNCHER, AskLeave(gone, 2), 3.0).messages == []
+
+
+def test_a_request_to_leave_is_told_again_to_a_member_that_says_hello_again() -> None:
+    """Its connection may have been closed when the request came."""
+    coordinator = started()
+    say(coordinator, LAUNCHER, AskLeave(W[1], 2))
+    assert told(say(coordinator, W[1], Hello()), LeaveAsked) == [W[1]]
+    assert told(say(coordinator, W[2], Hello()), LeaveAsked) == []
+    for number in (2, 1):  # told again by the launcher
+        assert told(say(coordinator, LAUNCHER, AskLeave(W[1], number)), LeaveAsked) == []
+    assert told(say(coordinator, LAUNCHER, AskLeave(W[1], 3)), LeaveAsked) == [W[1]], "the first was refused"
+    say(coordinator, W[1], Leave())
+    assert told(say(coordinator, W[1], Hello()), LeaveAsked) == []
 
 
 def test_when_the_last_worker_with_the_state_leaves_newcomers_are_told_that_the_job_is_over() -> None:

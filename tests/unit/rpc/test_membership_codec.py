@@ -51,11 +51,11 @@ TOLD: tuple[ToCoordinator, ...] = (
     Fenced(3),
     Ready(),
     Leave(),
-    AskLeave(WORKER),
+    AskLeave(WORKER, 1),
 )
 SAID: tuple[FromCoordinator, ...] = (
     Freeze(3),
-    LeaveAsked(),
+    LeaveAsked(1),
     Finish("2 workers are left"),
     Fence(3, 812, BOTH, frozenset({WORKER})),
     Resume(3, 812, frozenset({WORKER}), frozenset({SERVER})),

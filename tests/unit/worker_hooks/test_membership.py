@@ -326,8 +326,23 @@ def test_the_launcher_asks_a_worker_to_leave(tmp_path: Path) -> None:
     with running(tmp_path) as job:
         launcher = Member(job.control.access(), Process("launcher", 0, "launcher"))
         launcher.start()
-        for rank in (7, 2):  # there is no worker 7
-            launcher.tell(AskLeave(Process("worker", rank, "")))
+        for request, rank in enumerate((7, 2), 1):  # there is no worker 7
+            launcher.keep_telling(AskLeave(Process("worker", rank, f"w{rank}"), request))
+        assert job.asked.get(timeout=PATIENCE_S) == 2
+        assert job.asked.empty()
+        launcher.close()
+
+
+def test_a_request_to_leave_arrives_over_later_connections_and_counts_once(tmp_path: Path) -> None:
+    with running(tmp_path) as job:
+        launcher = Member(job.control.access(), Process("launcher", 0, "launcher"))
+        launcher.start()
+        for request, rank in enumerate((2, 1), 1):
+            job.control.stop()  # so nobody has a connection
+            launcher.keep_telling(AskLeave(Process("worker", rank, f"w{rank}"), request))
+            job.control.start()
+            assert job.asked.get(timeout=PATIENCE_S) == rank
+        launcher.keep_telling(AskLeave(Process("worker", 2, "w2"), 3))  # it was refused, and is asked once more
         assert job.asked.get(timeout=PATIENCE_S) == 2
         assert job.asked.empty()
         launcher.close()
@@ -431,7 +446,7 @@ def test_a_server_names_the_worker_whose_connection_it_was() -> None:
     member._act(Fence(1, 0, frozenset(), frozenset({lost})))
     plane.losses.put(Lost("worker", 2))
     member._act(Fence(1, 0, frozenset({lost}), frozenset({there})))
-    assert member._member._suspicions == [Suspect(lost)]
+    assert member._member._kept == [Suspect(lost)]
 
 
 def test_a_worker_names_the_server_whose_connection_it_was() -> None:
@@ -444,7 +459,7 @@ def test_a_worker_names_the_server_whose_connection_it_was() -> None:
     member._servers.place([lost])
     plane.losses.put(Lost("server", 1))
     member._met(there)
-    assert member._member._suspicions == [Suspect(lost)]
+    assert member._member._kept == [Suspect(lost)]
 
 
 def test_too_few_workers_wait_and_then_make_the_rounds_at_hand(tmp_path: Path) -> None:
