@@ -156,7 +156,7 @@ class WorkerMember:
             self._servers.place(planned.servers)
             self._plane.enter(planned.generation, round_number, len(self._present()), self._servers.lost)
             self._late = False
-        self._member.tell(Ready())
+        self._member.keep_telling(Ready())
 
     def _await(self, servers: Iterable[Process]) -> None:
         """Until each answers, or is lost. Raises PeerLostError."""

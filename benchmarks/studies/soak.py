@@ -19,6 +19,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import shutil
 import statistics
 import sys
 import tempfile
@@ -66,9 +67,14 @@ def _main(arguments: Sequence[str] | None) -> int:
 
 
 def run_soak(plan: Plan) -> Outcome:
-    """Run it in a folder of its own, which is removed afterwards."""
-    with tempfile.TemporaryDirectory(prefix="dx-soak-") as folder:
-        return SoakJob(plan, Path(folder)).run()
+    """Run it in a folder of its own, which is removed afterwards if all is right."""
+    folder = Path(tempfile.mkdtemp(prefix="dx-soak-"))
+    outcome = SoakJob(plan, folder).run()
+    if outcome.wrong:
+        print(f"seed {plan.seed}: see {folder} for all that the job wrote", file=sys.stderr)
+    else:
+        shutil.rmtree(folder)
+    return outcome
 
 
 def row_of(seed: int, event: Event) -> dict[str, str]:

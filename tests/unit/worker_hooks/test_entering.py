@@ -11,7 +11,7 @@ import pytest
 
 from dynamix_ps.config.schema import Timeouts
 from dynamix_ps.errors import PeerLostError
-from dynamix_ps.membership.messages import Process, Resume
+from dynamix_ps.membership.messages import Process, Ready, Resume
 from dynamix_ps.rpc.access import ArbitratorAccess
 from dynamix_ps.rpc.member import Member
 from server_hooks.membership import ServerMember
@@ -97,6 +97,7 @@ def test_it_begins_when_it_has_heard_of_the_generation_that_the_others_are_in() 
     member._act(Resume(3, 5, frozenset(), frozenset()))
     began.join(PATIENCE_S)
     assert plane.done == 7
+    assert member._member._kept == [Ready()], "the coordinator must know, also if a connection is lost"
 
 
 def test_it_is_a_member_like_others_and_may_be_lost_and_replaced(tmp_path: Path) -> None:
