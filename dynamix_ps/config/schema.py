@@ -409,7 +409,7 @@ class Elastic(_Section):
     `global`: the global batch, which the workers that are there share. `local`: what a worker has of it on average.
     """
     min_workers: Annotated[Annotated[int, Field(ge=1, le=1024)] | None, Field(examples=[3])] = None
-    """A worker that is lost while training runs does not end the job as long as so many are left (not with `local`).
+    """A worker lost while training runs does not end the job as long as so many are left (not with `comm: local`).
 
     The others finish the iteration at hand without it, and take over its samples. Workers may also leave on notice, as
     long as so many stay. Nor does a lost server end the job, as long as another one is left. Unset: whoever is lost
