@@ -18,6 +18,7 @@ Before the start
 The launcher, while the roles run
   authority       certificates for the hosts, with which their roles encrypt
   run_hosts       all hosts as one: prepares them, starts all roles, hears what happens
+  role_state      a role, as its agent has told of it
   elastic_hosts   what is different where hosts, workers and servers go and come back
   supervise       notices that the run is over, and stops the roles in order
   restarts        when a lost worker or server is started again

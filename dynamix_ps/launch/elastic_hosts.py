@@ -17,7 +17,8 @@ from dynamix_ps.launch.agent_messages import Ended, Finish, ForCoordinator, Noti
 from dynamix_ps.launch.logs import RoleLog
 from dynamix_ps.launch.plan import JobRole
 from dynamix_ps.launch.restarts import Restarts
-from dynamix_ps.launch.run_hosts import PREPARE_S, RoleState, RunHosts
+from dynamix_ps.launch.role_state import RoleState
+from dynamix_ps.launch.run_hosts import PREPARE_S, RunHosts
 from dynamix_ps.run_record.requests import JOIN, Requests
 
 

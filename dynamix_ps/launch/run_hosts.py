@@ -41,7 +41,7 @@ from dynamix_ps.launch.inspection import HostReport, Inspection
 from dynamix_ps.launch.interrupts import Interrupts
 from dynamix_ps.launch.logs import RoleLog
 from dynamix_ps.launch.plan import JobRole, hosts_with_roles, job_roles
-from dynamix_ps.membership.messages import incarnation_of
+from dynamix_ps.launch.role_state import RoleState
 from dynamix_ps.run_record.run_folder import RunFolder
 
 PREPARE_S = 60.0  # until all hosts are ready
@@ -61,34 +61,6 @@ class Events(Protocol):
     """The part of a Recorder that is used here."""
 
     def event(self, kind: str, **fields: object) -> None: ...
-
-
-class RoleState:
-    """A role of the run, as its agent has told it. `exit_code`: negative for a signal, none while it runs."""
-
-    def __init__(self, role: JobRole, log: RoleLog) -> None:
-        self.role, self.log = role, log
-        self.started = False
-        self.starts = 0  # again
-        self.entered = False  # a worker that takes part, or has
-        self.exit_code: int | None = None
-        self.ended_s: float | None = None  # monotonic
-        self.suspended = False
-        self.lost_with = ""  # host
-
-    @property
-    def running(self) -> bool:
-        return self.started and self.exit_code is None
-
-    @property
-    def absent(self) -> bool:
-        """Whether nobody has started it: it comes later."""
-        return self.role.later and not self.starts
-
-    @property
-    def incarnation(self) -> str:
-        """By which the coordinator of an elastic job knows this process."""
-        return incarnation_of(self.starts)
 
 
 class RunHosts:

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from dynamix_ps.launch.elastic_hosts import ElasticHosts
 from dynamix_ps.launch.interrupts import Interrupts
-from dynamix_ps.launch.run_hosts import RoleState
+from dynamix_ps.launch.role_state import RoleState
 from dynamix_ps.launch.verdict import (
     Ending,
     Limits,

@@ -9,7 +9,7 @@ from typing import Any
 from dynamix_ps.launch.interrupts import Interrupts
 from dynamix_ps.launch.logs import RoleLog
 from dynamix_ps.launch.plan import JobRole
-from dynamix_ps.launch.run_hosts import RoleState
+from dynamix_ps.launch.role_state import RoleState
 from dynamix_ps.launch.supervise import Supervisor
 from dynamix_ps.launch.verdict import Limits, Progress
 
