@@ -17,6 +17,7 @@ from dynamix_ps.membership.worker import Worker
 
 ROUND = 2  # in which faults happen
 JOB = Job(4, 2, keys=3, rounds=5)
+JOINED = Job(4, 2, keys=3, rounds=9)  # long enough for a newcomer to enter
 _KEYS_OF_SERVER_0 = 2
 
 Strike = Callable[[World, random.Random], bool]  # True once the fault has happened, or cannot
@@ -24,10 +25,15 @@ Strike = Callable[[World, random.Random], bool]  # True once the fault has happe
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A moment at which somebody dies."""
+    """A moment at which somebody dies.
+
+    Attributes:
+        comes: it is one of a worker that comes in ROUND.
+    """
 
     name: str
     strike: Strike
+    comes: bool = False
 
 
 def _worker_point(slot: int, name: str, reached: Callable[[Worker], bool]) -> Point:
@@ -42,6 +48,58 @@ def _worker_point(slot: int, name: str, reached: Callable[[Worker], bool]) -> Po
         return True
 
     return Point(f"worker {slot} {name}", strike)
+
+
+def _newcomer_point(name: str, reached: Callable[[World, Worker], bool], who: str) -> Point:
+    """`who`: the newcomer, or the worker that it follows."""
+
+    def strike(world: World, rng: random.Random) -> bool:
+        newcomer = next((one for one in world.workers.values() if one.process.incarnation != "first"), None)
+        if newcomer is None:
+            if any(worker.round >= ROUND for worker in world.training):
+                world.start_worker(world.newcomer("worker"))
+            return False
+        if not world.alive(newcomer.process) or not world.training:
+            return True
+        if not reached(world, newcomer):
+            return False
+        process = newcomer.process if who == "newcomer" else _giver(world, newcomer).process
+        if world.alive(process):
+            world.kill(process, rng.choice(("exit", "closed", "silent")))
+        return True
+
+    return Point(f"{who} when the newcomer {name}", strike, comes=True)
+
+
+def _giver(world: World, newcomer: Worker) -> Worker:
+    """Whom it follows, or would follow: the worker that leads."""
+    if newcomer._followed is not None:
+        return world.workers[newcomer._followed.worker]
+    return min(world.training, key=lambda worker: worker.process)
+
+
+def _has_caught_up(world: World, newcomer: Worker) -> bool:
+    """It may be voted in."""
+    return newcomer._followed is not None and _giver(world, newcomer)._givers.get(newcomer.process, False)
+
+
+def _is_voted_in(world: World, newcomer: Worker) -> bool:
+    """Others wait for it, and it has not heard of it."""
+    here = newcomer.process
+    return newcomer.schedule is None and any(here in one.schedule.workers[0] for one in world.training if one.schedule)
+
+
+_FOLLOWING: Mapping[str, Callable[[World, Worker], bool]] = {
+    "has said hello": lambda world, one: one.schedule is None and one._followed is None,
+    "has its copy": lambda world, one: one.schedule is None and one._followed is not None,
+    "has caught up": _has_caught_up,
+    "is voted in": _is_voted_in,
+}
+_ENTERED: Mapping[str, Callable[[World, Worker], bool]] = {
+    "has entered": lambda world, one: one.schedule is not None and one.current.pushed == 0,
+    "has pushed a part": lambda world, one: one.schedule is not None and one.current.pushed in (1, 2),
+    "has pushed its first round": lambda world, one: one.schedule is not None and one.current.pushed == JOINED.keys,
+}
 
 
 def _server_point(name: str, reached: Callable[[Sequence[Sum]], bool], answered: Sequence[int]) -> Point:
@@ -98,6 +156,8 @@ POINTS: tuple[Point, ...] = (
     _server_point("with a sum that nobody gets", _all_complete, ()),
     _server_point("with a sum that worker 2 gets", _all_complete, (2,)),
     *(_coordinator_point(kind, sent) for kind in (Freeze, Fence, Resume) for sent in range(4)),
+    *(_newcomer_point(name, reached, "newcomer") for name, reached in {**_FOLLOWING, **_ENTERED}.items()),
+    *(_newcomer_point(name, reached, "giver") for name, reached in _FOLLOWING.items()),
 )
 PAIRS = tuple(combinations(POINTS, 2))
 OTHERS: tuple[Mapping[str, int], ...] = ({}, {"leave": 1}, {"join": 1}, {"slow answers": 1})
@@ -117,7 +177,7 @@ def run_points(points: Sequence[Point], seed: int) -> Mapping[str, int]:
         other(world)
         left[:] = [point for point in left if not point.strike(world, rng)]
 
-    world = World(JOB, seed)
+    world = World(JOINED if any(point.comes for point in points) else JOB, seed)
     world.run(disturb)
     return vars(world.counts)
 
