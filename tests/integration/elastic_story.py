@@ -35,24 +35,38 @@ def before(iteration): ...
 DOUBLE = PLAIN.replace("20), torch", "20).double(), torch").replace(
     "torch.nn.Linear(64, 4))", "torch.nn.Linear(64, 4)).double()"
 )
+# processes(word) for a script: those of this run with this word in their environment or command line.
+_PROCESSES = """\
+import glob, os, signal, time
+def processes(word):
+    wanted = {word.encode(), f"DYNAMIX_RUN_ID={os.environ['DYNAMIX_RUN_ID']}".encode()}
+    for folder in glob.glob("/proc/[0-9]*"):
+        try:
+            found = open(f"{folder}/environ", "rb").read() + b"\\0" + open(f"{folder}/cmdline", "rb").read()
+        except OSError:
+            continue
+        if wanted <= set(found.split(b"\\0")):
+            yield int(folder.split("/")[2])
+"""
 # kill_server(number, iteration) for a script, while all workers train. It is called in `fault` of this iteration, and
 # waits until every worker has the sums before it, as a worker that lacks one which only this server has is lost, too.
-KILL_SERVER = """\
-import glob, os, signal, time
+KILL_SERVER = f"""\
+{_PROCESSES}
 def lines(path):
     with open(path) as file:
         return sum(1 for _ in file)
 def kill_server(number, iteration, with_signal=signal.SIGKILL):
     while min(map(lines, glob.glob("sums-*.jsonl"))) < iteration:
         time.sleep(0.01)
-    wanted = {f"DYNAMIX_ROLE_NAME=server-{number}".encode(), f"DYNAMIX_RUN_ID={os.environ['DYNAMIX_RUN_ID']}".encode()}
-    for path in glob.glob("/proc/[0-9]*/environ"):
-        try:
-            found = set(open(path, "rb").read().split(b"\\0"))
-        except OSError:
-            continue
-        if wanted <= found:
-            os.kill(int(path.split("/")[2]), with_signal)
+    for pid in processes(f"DYNAMIX_ROLE_NAME=server-{{number}}"):
+        os.kill(pid, with_signal)
+"""
+# kill_arbitrator() for a script. What has started the arbitrator starts it again.
+KILL_ARBITRATOR = f"""\
+{_PROCESSES}
+def kill_arbitrator():
+    for pid in processes("dynamix_ps.arbitrator"):
+        os.kill(pid, signal.SIGKILL)
 """
 _TRAIN = """
 import json, os, pathlib, signal, time

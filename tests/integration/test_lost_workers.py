@@ -7,22 +7,28 @@ from pathlib import Path
 
 import pytest
 
+from dynamix_ps.run_record.json_lines import JsonLinesTail
 from dynamix_ps.run_record.run_folder import RunFolder
-from tests.integration.elastic_story import Story
+from tests.integration.elastic_story import KILL_ARBITRATOR, Story
 from tests.launching import assert_nothing_left, run_id_in
 
 pytestmark = pytest.mark.timeout(240)
 
-FAULT = """\
+FAULT = (
+    KILL_ARBITRATOR
+    + """
 def fault(rank, iteration):
     if (rank, iteration) in ((2, 30), (0, 60)):
         os.kill(os.getpid(), signal.SIGKILL)
+    if (rank, iteration) == (1, 55):
+        kill_arbitrator()
 """
+)
 
 
 @pytest.mark.parametrize("comm", ["byteps", "gloo"])
 def test_the_others_go_on_to_the_result_of_one_process(comm: str, tmp_path: Path) -> None:
-    """First an ordinary worker is lost, then the one that leads."""
+    """First an ordinary worker is lost, then the arbitrator, and while it is away the worker that leads."""
     story = Story(tmp_path, None, FAULT, epochs=6, comm=comm)
     job = story.launch()
     output, _ = job.communicate(timeout=200)
@@ -42,4 +48,6 @@ def test_the_others_go_on_to_the_result_of_one_process(comm: str, tmp_path: Path
         "2 of 4 workers from iteration 60: worker 0 lost",
     ]
     assert [row["state"] for row in summary["per_worker"]] == ["lost", "finished", "lost", "finished"]
+    starts = [line["restarts"] for line in JsonLinesTail(folder.journal_file).read() if line["kind"] == "started"]
+    assert starts == [0, 1], "it decided on the second loss by what it had written of the first"
     assert_nothing_left(run_id_in(folder.path.name))
