@@ -23,6 +23,7 @@ from dynamix_ps.data_planes import DATA_PLANES
 from dynamix_ps.errors import CheckpointError, DynamixError, TrainingError
 from dynamix_ps.membership.messages import Process
 from dynamix_ps.messages import Plan
+from dynamix_ps.policy.stigmergy.settings import StigmergySettings
 from worker_hooks import failure
 from worker_hooks.batches import NOTHING_READ, Batches, BatchStream, StreamWorker
 from worker_hooks.checkpoint import Position, newest_valid_checkpoint
@@ -51,6 +52,7 @@ from worker_hooks.start import (
     check_order,
     check_parameters,
     check_place,
+    check_settings,
     check_unit,
     check_workers,
     looked_at,
@@ -100,6 +102,7 @@ class AttachedModel(PositionedModel):
             self._lengths, self._lag = own_lengths(lengths, self._source, settings.unit), self._source.depth
         else:
             check_workers(comm, f"{prefix}.workers", self.framework)
+            check_settings(comm, f"{prefix}.settings", settings.shared)
             self._look = check_data_sets(comm, f"{prefix}.data", self._source)
             self._lengths = agreed_lengths(comm, f"{prefix}.lengths", lengths, self._source, settings.unit)
             self._lag = max(of_every_worker(comm, f"{prefix}.depth", self._source.depth))
@@ -330,7 +333,7 @@ class AttachedModel(PositionedModel):
     def _make_own_size(self, reporter: Reporting) -> OwnSize:
         """What chooses the sizes of the workers of this process, which listens to their records."""
         settings = self._settings
-        assert settings.bounds is not None, "only a cluster file can ask for it"
+        assert settings.bounds is not None and settings.own_sizes is not None, "only a cluster file can ask for it"
         chosen = OwnSize(
             self._workers.here,
             settings.bounds,
@@ -339,6 +342,7 @@ class AttachedModel(PositionedModel):
             self._reference_batch,
             settings.seed,
             ring=not DATA_PLANES[settings.comm].has_servers,
+            settings=StigmergySettings.of(settings.own_sizes),
         )
         reporter.listen(chosen.hear)
         return chosen

@@ -28,6 +28,7 @@ from dynamix_ps.config.schema import bounds_within
 from dynamix_ps.messages import Plan, WindowRecord
 from dynamix_ps.policy.base import View
 from dynamix_ps.policy.stigmergy.actor import Actor
+from dynamix_ps.policy.stigmergy.settings import StigmergySettings
 from dynamix_ps.policy.stigmergy.traces import TRACES
 from dynamix_ps.policy.window_arrays import arrays_of
 from dynamix_ps.run_record.json_lines import Line
@@ -56,6 +57,7 @@ class OwnSize:
         bounds: (smallest, largest) size of every worker.
         micro_batches: whether a worker may have more samples than it computes at once.
         reference_batch: the global batch that the learning rate is for.
+        settings: of the actor.
 
     Attributes:
         telling: what rides in the next sum, (TOLD, slots).
@@ -70,6 +72,7 @@ class OwnSize:
         reference_batch: int,
         seed: int,
         ring: bool,
+        settings: StigmergySettings | None = None,
     ) -> None:
         count = len(bounds)
         self._here, self._micro_batches = here, micro_batches
@@ -78,7 +81,7 @@ class OwnSize:
         self.telling[_LARGEST, here] = self._largest[here.start : here.stop]
         self._told = self.telling  # in the last sum
         self._lr_rule, self._reference_batch, self._ring = lr_rule, reference_batch, ring
-        self._actor = Actor(count, here, seed=seed)
+        self._actor = Actor(count, here, settings, seed)
         self._step = Step.NONE
         self._view: View | None = None
         self._line: Line = {}  # the newest completed record

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from dynamix_ps.config import variables
 from dynamix_ps.config.load import load_config
-from dynamix_ps.config.schema import Config, Keep, Timeouts, Unit
+from dynamix_ps.config.schema import Config, Keep, Stigmergy, Timeouts, Unit
 from dynamix_ps.data_planes import DATA_PLANES
 from dynamix_ps.errors import ConfigError, TrainingError
 from dynamix_ps.messages import Plan
@@ -51,8 +51,22 @@ class Settings:
     min_workers: int | None = None  # that go on without the others; none: the job is not elastic
     accepted_bounds: tuple[tuple[int, int], ...] = ()  # as `bounds`, with 0 for workers that come later
     slot_sizes: tuple[int, ...] = ()  # `batch` of every worker in the cluster file, also of those that come later
-    own_sizes: bool = False  # every worker chooses its own size, without an arbitrator
+    own_sizes: Stigmergy | None = None  # how every worker chooses its own size; none: no worker does
     micro_batches: bool = False  # sizes may be larger than what a worker computes at once
+
+    @property
+    def shared(self) -> dict[str, str]:
+        """Keys of the cluster file that must be equal on all workers, or their sums mean different things."""
+        own = self.own_sizes.model_dump() if self.own_sizes else {}
+        return {
+            "mode": self.mode,
+            "batch.unit": self.unit,
+            "window": str(self.window),
+            "lr": self.lr,
+            "lr_rule": self.lr_rule,
+            "bucket_bytes": str(self.bucket_bytes),
+            "policy.name": "stigmergy" if own else "another one",
+        } | {f"policy.stigmergy.{name}": f"{value!r}" for name, value in own.items()}
 
     @property
     def decides_rate(self) -> bool:
@@ -104,7 +118,7 @@ class Settings:
             min_workers=config.elastic.min_workers if config else None,
             accepted_bounds=tuple(map(config.accepted_bounds, range(len(config.cluster.workers)))) if config else (),
             slot_sizes=tuple(worker.batch for worker in config.cluster.workers) if config else (),
-            own_sizes=config is not None and config.is_decentralised,
+            own_sizes=config.policy.stigmergy if config and config.is_decentralised else None,
             micro_batches=config is not None and config.batch.micro_batches,
         )
         rehearsal = variables.get(variables.REHEARSAL)
@@ -124,7 +138,7 @@ class Settings:
             slowdown=1.0,
             at_once=(),
             memory="fixed",
-            own_sizes=False,
+            own_sizes=None,
         )
 
     def first_plan(self, own: tuple[int, ...]) -> Plan:

@@ -1,4 +1,4 @@
-"""Checks before a training begins: frameworks, number of workers, data set, trained parameters."""
+"""Checks before a training begins: frameworks, number of workers, settings, data set, trained parameters."""
 
 from __future__ import annotations
 
@@ -50,6 +50,26 @@ def check_workers(comm: Comm, key: str, framework: str) -> None:
             f"attach() takes the {len(first)} workers that the job began with, and since then {' and '.join(changes)}; "
             "attach all that is trained before anybody comes or goes, or save a checkpoint and start the job again"
         )
+
+
+def check_settings(comm: Comm, key: str, settings: Mapping[str, str]) -> None:
+    """Raises TrainingError, on every worker, unless all have the same values. Collective.
+
+    Args:
+        settings: by key of the cluster file.
+    """
+    if comm.size == 1:
+        return
+    told = [json.loads(one) for one in comm.gather(key, json.dumps(settings).encode())]
+    for name in dict.fromkeys(name for one in told for name in one):
+        ranks: dict[str, list[int]] = {}
+        for rank, one in enumerate(told):
+            ranks.setdefault(one.get(name, "not used"), []).append(rank)
+        if len(ranks) > 1:
+            found = ", ".join(f"{value} on {name_workers(those)}" for value, those in ranks.items())
+            raise TrainingError(
+                f"the cluster files of the workers differ in {name}: {found}; start all workers with the same file"
+            )
 
 
 def looked_at(source: DataSource) -> Fingerprint:

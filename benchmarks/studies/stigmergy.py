@@ -102,7 +102,8 @@ class StudyCell:
     @property
     def key(self) -> str:
         """What a row must come from to count for this cell."""
-        text = f"{dump_scenario(self.scenario)}{self.contender}{self.policy.model_dump_json()}{self.seeds}"
+        policy = self.policy.model_dump_json(exclude_defaults=True)
+        text = f"{dump_scenario(self.scenario)}{self.contender}{policy}{self.seeds}"
         text += repr(StigmergySettings()) * (self.policy.name == ACTOR)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 

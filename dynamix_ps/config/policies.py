@@ -61,8 +61,9 @@ POLICIES = {
         ("ppo", "safety"),
     ),
     "stigmergy": Entry(
-        "dynamix_ps.policy.stigmergy.policy:StigmergyPolicy",
+        "dynamix_ps.policy.stigmergy.policy:stigmergy_policy",
         "Without an arbitrator: every worker chooses its own size, from traces that all lay in the gradient sum.",
+        ("stigmergy",),
         central=False,
     ),
 }

@@ -309,6 +309,25 @@ class LbBsp(_Section):
     """`cpu`: shares by forecast speed. `gpu`: single moves of samples from the slowest worker to the fastest."""
 
 
+class Stigmergy(_Section):
+    """What the traces do that workers lay which choose their own sizes. The workers must have the same values."""
+
+    evaporation: Annotated[float, Field(gt=0, le=1)] = 0.5
+    """Part of a trace that is gone one window later; as much of the newest value takes its place. Not of the alarm.
+
+    1: the newest window alone counts. Small: sizes follow noise less, and slow changes later.
+    """
+    alarm: Annotated[float, Field(ge=0, le=100)] = 2.0
+    """What a worker deposits when its speed or its link has changed.
+
+    While it lasts, sizes move by up to this, as natural log of the factor; without it by 3 %.
+    """
+    calming: Annotated[float, Field(gt=0, le=1)] = 0.35
+    """Part of the alarm that is gone one window later."""
+    crowding: Annotated[float, Field(ge=0, le=100)] = 0.5
+    """How moves are damped: each is divided by 1 + this times the part of the workers that would move. 0: not."""
+
+
 class Safety(_Section):
     """The safety net of the learned policy: proportional shares take over while it does worse than they would."""
 
@@ -345,6 +364,8 @@ class Policy(_Section):
     """Only for `ppo`."""
     safety: Safety = Safety()
     """Only for `ppo`."""
+    stigmergy: Stigmergy = Stigmergy()
+    """Only for `stigmergy`."""
     options: Annotated[dict[str, Any], Field(examples=[{"step": 0.1}])] = {}
     """Only for `package.module:Class`: arguments of its constructor, beside those that every policy gets."""
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from dynamix_ps.errors import TrainingError
-from tests.forked import ForkServer
+from tests.forked import ForkServer, write_cluster_file
 
 CASES = {
     "unattached_optimizer": r"an optimizer \(Adam\) steps parameters that no training sums.*pass all models and",
@@ -80,6 +81,30 @@ def test_lengths_that_differ_between_workers_are_refused(server: ForkServer, tmp
     for worker in server.run("tests.cases.harness:refuse", "refused.lengths_of_one_worker", tmp_path, batch=batch):
         assert worker.code == TrainingError.exit_code, worker.output
         assert "error: lengths= of attach() differs between workers" in worker.output
+        assert "it went on" not in worker.output
+
+
+def own_sizes(**numbers: float) -> dict[str, Any]:
+    return {"mode": "adapt", "policy": {"name": "stigmergy", "stigmergy": numbers}}
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "said"),
+    [
+        ({"window": 20}, {"window": 10}, "window: 20 on worker 0, 10 on worker 1; start all workers with the same"),
+        ({}, {"bucket_bytes": 4000}, "bucket_bytes: 4000000 on worker 0, 4000 on worker 1"),
+        (own_sizes(), own_sizes(evaporation=0.25), "policy.stigmergy.evaporation: 0.5 on worker 0, 0.25 on worker 1"),
+        (own_sizes(), {"mode": "adapt"}, "policy.name: stigmergy on worker 0, another one on worker 1"),
+    ],
+)
+def test_cluster_files_that_differ_are_refused(
+    ours: dict[str, Any], theirs: dict[str, Any], said: str, server: ForkServer, tmp_path: Path
+) -> None:
+    (tmp_path / "theirs").mkdir()
+    own = {}, {"DYNAMIX_CONFIG": str(write_cluster_file(tmp_path / "theirs", (24, 8), **theirs))}
+    for worker in server.run("tests.cases.harness:refuse", "refused.nothing", tmp_path, limit_s=30, own=own, **ours):
+        assert worker.code == TrainingError.exit_code, worker.output
+        assert f"error: the cluster files of the workers differ in {said}" in worker.output
         assert "it went on" not in worker.output
 
 

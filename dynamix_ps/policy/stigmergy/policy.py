@@ -6,8 +6,11 @@ actor per worker whose traces are summed.
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 
+from dynamix_ps.config.schema import Config
 from dynamix_ps.policy.base import Decision, View
 from dynamix_ps.policy.stigmergy.actor import Actor
 from dynamix_ps.policy.stigmergy.settings import StigmergySettings
@@ -32,3 +35,8 @@ class StigmergyPolicy:
         actor.observe(arrays_of(view))
         actor.read(actor.traces)
         return Decision(tuple(actor.propose(actor.traces, view.window).tolist()))
+
+
+def stigmergy_policy(config: Config, n_workers: int, rng: np.random.Generator) -> StigmergyPolicy:
+    """The policy with the numbers of a cluster file."""
+    return StigmergyPolicy(n_workers, rng, **dataclasses.asdict(StigmergySettings.of(config.policy.stigmergy)))

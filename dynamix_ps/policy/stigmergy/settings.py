@@ -1,21 +1,24 @@
-"""The few numbers of the actor. All of them are chosen by us."""
+"""The few numbers of the actor. All of them are chosen by us; defaults are those of the cluster file."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
 
+from dynamix_ps.config.schema import Stigmergy
+
 CALM = math.log(1.03)  # the largest move without an alarm
+_DEFAULT = Stigmergy()
 
 
 @dataclass(frozen=True, slots=True)
 class StigmergySettings:
     """How strong traces are, and what part of each is gone one window later."""
 
-    evaporation: float = 0.5  # of load, congestion and lateness; what is laid is this part of the newest value
-    alarm: float = 2.0  # what a worker lays when its speed or its link has changed: log of the largest move
-    calming: float = 0.35  # evaporation of the alarm
-    crowding: float = 0.5  # a move shrinks to 1 / (1 + crowding) of it if all workers would move
+    evaporation: float = _DEFAULT.evaporation  # of all but the alarm; this part of the newest value is laid
+    alarm: float = _DEFAULT.alarm  # what a worker lays when its speed or its link has changed: log of the largest move
+    calming: float = _DEFAULT.calming  # evaporation of the alarm
+    crowding: float = _DEFAULT.crowding  # a move shrinks to 1 / (1 + crowding) of it if all workers would move
     dead_band: float = 0.02  # log; a worker that would move less stays, so calm moves must exceed it
 
     def __post_init__(self) -> None:
@@ -31,6 +34,11 @@ class StigmergySettings:
                 f"dead_band is {self.dead_band!r}, expected a number from 0 to below {CALM:.4f}, the largest move "
                 "without an alarm: otherwise nobody would ever make one"
             )
+
+    @classmethod
+    def of(cls, section: Stigmergy) -> StigmergySettings:
+        """What section `policy.stigmergy` of a cluster file says."""
+        return cls(**section.model_dump())
 
 
 NAMES = tuple(field.name for field in fields(StigmergySettings))

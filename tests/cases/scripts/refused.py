@@ -82,6 +82,12 @@ def lengths_of_one_worker(attach: Any) -> None:
     )
 
 
+def nothing(attach: Any) -> None:
+    """An ordinary training: what is wrong with it is elsewhere."""
+    model, optimizer, run = _start(attach)
+    _train(run, model, optimizer, epochs=1)
+
+
 def unattached_optimizer(attach: Any) -> None:
     """A generator and its optimizer that attach() does not know."""
     model, optimizer, run = _start(attach)

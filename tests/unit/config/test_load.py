@@ -129,6 +129,14 @@ env:
         (MINIMAL + "mode: off\nlr: decide\n", 3, "lr: needs an arbitrator, which mode: off does without"),
         (MINIMAL + "policy: {name: stigmergy}\nmode: observe\n", 3, "mode: has nobody that could decide beside"),
         (MINIMAL + "policy: {name: stigmergy}\nlr: decide\n", 3, "lr: needs an arbitrator, which policy.name: stigm"),
+        (
+            MINIMAL + "policy: {name: stigmergy, stigmergy: {evaporation: 0}}\n",
+            2,
+            "policy.stigmergy.evaporation: must be greater than 0.0 (got 0)",
+        ),
+        (MINIMAL + "policy: {name: stigmergy, stigmergy: {calming: 1.5}}\n", 2, "policy.stigmergy.calming: must be at"),
+        (MINIMAL + "policy: {name: stigmergy, stigmergy: {alarm: 101}}\n", 2, "policy.stigmergy.alarm: must be at mo"),
+        (MINIMAL + "policy: {stigmergy: {}}\n", 2, "policy.stigmergy: is only for policy.name: stigmergy; remove it"),
         (MINIMAL + "policy: {name: stigmergy}\nwindow: 5\n", 3, "window: must be at least 6 with policy.name: stig"),
         (
             MINIMAL + "policy: {name: stigmergy}\nelastic: {min_workers: 1}\n",

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from dynamix_ps.messages import Plan, WindowRecord
+from dynamix_ps.policy.stigmergy.settings import StigmergySettings
 from dynamix_ps.run_record.json_lines import fields_of
 from tests.policy_cluster import SmallCluster
 from worker_hooks.own_size import TOLD, OwnSize
@@ -21,8 +22,14 @@ WORKERS = 3
 class Job:
     """Workers in lock-step: the sums between them are those of float32."""
 
-    def __init__(self, *speeds: float, micro_batches: bool = False, **changes: Any) -> None:
-        self._micro_batches = micro_batches
+    def __init__(
+        self,
+        *speeds: float,
+        micro_batches: bool = False,
+        settings: StigmergySettings | None = None,
+        **changes: Any,
+    ) -> None:
+        self._micro_batches, self._settings = micro_batches, settings
         self.cluster = SmallCluster(list(speeds or (4000, 2000, 1000)), noise_scale=1000, **changes)
         self.workers = [self.worker(rank) for rank in range(WORKERS)]
         self.present = list(range(WORKERS))
@@ -30,7 +37,7 @@ class Job:
     def worker(self, rank: int) -> OwnSize:
         bounds = ((self.cluster.low, self.cluster.high),) * WORKERS
         here = range(rank, rank + 1)
-        return OwnSize(here, bounds, self._micro_batches, "adascale", 192, seed=3, ring=False)
+        return OwnSize(here, bounds, self._micro_batches, "adascale", 192, seed=3, ring=False, settings=self._settings)
 
     def window(self, **changes: dict[int, Any]) -> list[WindowRecord]:
         """The next window is over. `changes`: to fields of records, by rank."""
@@ -68,6 +75,15 @@ def test_all_workers_come_to_the_same_sizes_in_the_same_sum() -> None:
         sizes = job.decide()
     assert sizes[0] > 1.5 * sizes[1] > 2 * sizes[2]
     assert all(job.cluster.low <= size <= job.cluster.high for size in sizes)
+
+
+def test_without_a_deposit_of_alarm_sizes_move_by_three_percent_at_most() -> None:
+    job = Job(settings=StigmergySettings(alarm=0.0))
+    before = job.cluster.plan.batch_sizes
+    for _ in range(5):
+        after = job.decide()
+        assert all(abs(new - old) <= max(0.03 * old, 1) for new, old in zip(after, before, strict=True))
+        before = after
 
 
 def test_between_windows_nobody_proposes_anything() -> None:

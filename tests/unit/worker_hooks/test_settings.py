@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from dynamix_ps.config import variables
+from dynamix_ps.config.schema import Stigmergy
 from dynamix_ps.errors import EnvironmentNotReady
 from worker_hooks.settings import Settings
 
@@ -44,5 +45,24 @@ def test_workers_choose_their_own_sizes_by_one_policy_alone(
     monkeypatch.setenv(variables.CONFIG, str(file))
     monkeypatch.setenv(variables.ARBITRATOR, "127.0.0.1:7117")
     settings = Settings.from_environment()
-    assert settings.own_sizes is own
+    assert (settings.own_sizes is not None) is own
     assert (settings.arbitrator is None) == (policy == "stigmergy")
+
+
+def test_the_numbers_of_the_traces_reach_the_worker_and_must_be_equal_on_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "cluster.yaml"
+    file.write_text("cluster: {workers: [{}, {}]}\npolicy: {name: stigmergy, stigmergy: {alarm: 1.5, crowding: 0}}\n")
+    monkeypatch.delenv(variables.REHEARSAL, raising=False)
+    monkeypatch.setenv(variables.CONFIG, str(file))
+    settings = Settings.from_environment()
+    assert settings.own_sizes == Stigmergy(alarm=1.5, crowding=0)
+    own = {name: value for name, value in settings.shared.items() if name.startswith("policy.")}
+    assert own == {
+        "policy.name": "stigmergy",
+        "policy.stigmergy.evaporation": "0.5",
+        "policy.stigmergy.alarm": "1.5",
+        "policy.stigmergy.calming": "0.35",
+        "policy.stigmergy.crowding": "0.0",
+    }

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from dynamix_ps.config.schema import Config, Policy
+from dynamix_ps.config.schema import Config, Policy, Stigmergy
 from dynamix_ps.errors import PolicyError
 from dynamix_ps.policy.base import View
 from dynamix_ps.policy.registry import make_policy
 from dynamix_ps.policy.stigmergy.policy import StigmergyPolicy
-from dynamix_ps.sim.contest.evaluate import Cell, evaluate
+from dynamix_ps.sim.contest.evaluate import Cell, config_of, evaluate
 from dynamix_ps.sim.scenario.load import load_scenario
 from tests.policy_cluster import SmallCluster, any_views, assert_valid
 from tests.unit.policy.baselines.test_goodput import best_goodput
@@ -116,6 +116,23 @@ def test_a_cluster_file_may_name_it_with_its_settings() -> None:
     assert isinstance(made(crowding=0.25), StigmergyPolicy)
     with pytest.raises(PolicyError, match="calming is 0"):
         made(calming=0)
+
+
+def test_what_the_section_of_a_cluster_file_says_counts() -> None:
+    """As the same numbers given by hand do: in how many windows the first sizes change by much."""
+
+    def sizes(policy: StigmergyPolicy) -> list[tuple[int, ...]]:
+        cluster = SmallCluster([4000, 1900, 1000], jitter=0.02, noise_scale=500)
+        return [cluster.step(policy).batch_sizes for _ in range(10)]
+
+    numbers = {"evaporation": 0.25, "alarm": 0.3, "calming": 0.7, "crowding": 3.0}
+    for changed in ({}, *({name: value} for name, value in numbers.items())):
+        section = Policy(name="stigmergy", stigmergy=Stigmergy(**changed))
+        made = make_policy(config_of(load_scenario("h-level-2"), section), 3, np.random.default_rng(0))
+        assert isinstance(made, StigmergyPolicy)
+        found = sizes(made)
+        assert found == sizes(policy_for(3, **changed))
+        assert (found == sizes(policy_for(3))) is not bool(changed)
 
 
 def test_it_is_as_fast_as_the_central_policies_on_an_uneven_cluster() -> None:
