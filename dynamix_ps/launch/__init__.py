@@ -22,7 +22,7 @@ The launcher, while the roles run
   elastic_hosts   what is different where hosts, workers and servers go and come back
   supervise       notices that the run is over, and stops the roles in order
   restarts        when a lost worker or server is started again
-  away_hosts      which hosts an elastic job goes on without, and for which it waits
+  away_hosts      which hosts an elastic job goes on without, and when it reaches them again
   start_over      on which hosts a job that was lost as a whole begins again
   verdict         decides whether the run goes on, is complete or has failed
   observe         records and shows the run while it goes on

@@ -46,9 +46,10 @@ class ElasticHosts(RunHosts):
         for asked in self._requests.read():
             if asked.kind == JOIN:
                 state = self.roles.get(asked.name)
-                is_gone = state is not None and (state.absent or state.exit_code is not None)
-                if is_gone and not self._away.waits_for(asked.name):
-                    self._restarts.at_once(asked.name)
+                if state is not None and (state.absent or state.exit_code is not None):
+                    self._away.at_once(state.role.host)
+                    if not self._away.waits_for(asked.name):
+                        self._restarts.at_once(asked.name)
             elif asked.role == "worker" and asked.name in self.roles:
                 self._ask_to_leave(self.roles[asked.name].role)
 
@@ -63,10 +64,11 @@ class ElasticHosts(RunHosts):
         for name, starts in self._restarts.due(now_s).items():
             host = self.roles[name].role.host
             if host in self._away or self._links[host].lost:
-                if self._away.wait_for(host, name, starts, now_s):
-                    self._reach_again(host)
+                self._away.wait_for(host, name, starts)
             elif host not in self._leaving:
                 self._start_again(name, starts)
+        for host in self._away.to_reach(now_s):
+            self._reach_again(host)
         for host in self._away.awaited:
             if host in self._ready:
                 self._welcome(host)
@@ -84,7 +86,7 @@ class ElasticHosts(RunHosts):
 
     def go_on_without(self, host: str) -> None:
         """A host is lost, and the job goes on: all that ran there has ended."""
-        self._away.add(host)
+        self._away.add(host, time.monotonic())
         link = self._links[host]
         link.leave()
         there = [state for state in self.roles.values() if state.role.host == host and not state.absent]
@@ -123,12 +125,13 @@ class ElasticHosts(RunHosts):
             self._start_again(name, starts)
 
     def _give_up(self, host: str, reason: str) -> None:
-        """A host is not back. It is reached again when one of its roles is due again."""
+        """A host is not back. It is reached again after a longer wait, when one of its roles is due again."""
         self._links[host].leave()
-        roles = self._away.give_up(host)
+        now_s = time.monotonic()
+        roles = self._away.give_up(host, now_s)
         self._tell("host_not_back", host=host, reason=reason, roles=roles)
         for name in roles:
-            self._restarts.ended(name, time.monotonic())
+            self._restarts.ended(name, now_s)
 
     def _notice(self, host: str, notice: Notice) -> None:
         """A host is told to end: its workers leave if the others go on without them, else the run ends."""

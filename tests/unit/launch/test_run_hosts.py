@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import selectors
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -36,6 +37,7 @@ from dynamix_ps.launch.agent_messages import (
 from dynamix_ps.launch.authority import Authority
 from dynamix_ps.launch.elastic_hosts import ElasticHosts
 from dynamix_ps.launch.interrupts import Interrupts
+from dynamix_ps.launch.restarts import FIRST_WAIT_S
 from dynamix_ps.run_record.requests import JOIN, LEAVE, request
 from tests.unit.synthetic_run import new_folder
 
@@ -490,6 +492,37 @@ def test_a_host_that_is_not_back_is_told_and_reached_again_when_a_role_is_due(
     rig.hosts.pass_requests_on()
     rig.hosts.restart(THERE)
     assert rig.agents["c"].sent[-1] == StartAgain("worker-2", 3)
+
+
+def test_a_host_that_is_not_back_is_reached_no_more_often_for_several_roles(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its workers are due at different times: one was lost before."""
+    now_s = 0.0
+    clock = SimpleNamespace(monotonic=lambda: now_s, time=lambda: now_s)
+    monkeypatch.setattr("dynamix_ps.launch.elastic_hosts.time", clock)
+    hosts = {"a": {"address": "10.0.0.1"}, "b": {"address": "10.0.0.2", "slots": 2}}
+    cluster = {"hosts": hosts, "workers": tuple({"host": name} for name in "abb"), "servers": ({"host": "a"},)}
+    elastic = {"min_workers": 1, "restarts": 6}
+    rig = Rig(tmp_path, None, resolved(Config.model_validate({"cluster": cluster, "elastic": elastic})))
+    assert rig.prepare()
+    rig.hosts.begin()
+    for name, state in rig.hosts.roles.items():
+        rig.agents[state.role.host or ""].say(Started(name))
+    rig.agents["b"].say(Ended("worker-2", -9, 0.0))
+    now_s = FIRST_WAIT_S
+    rig.hosts.restart((0,))
+    rig.agents["b"].say(Started("worker-2"))
+    lose(rig, "b")
+    rig.answers["b"] = [Refused(3, "no cgroup")]
+    reached_s, began_s = [], now_s
+    while now_s < began_s + 31.0:
+        before = rig.agents["b"]
+        rig.hosts.restart((0,))
+        if rig.agents["b"] is not before:
+            reached_s.append(now_s - began_s)
+        now_s += 1.0
+    assert reached_s == [1.0, 3.0, 7.0, 15.0], "each wait is twice the one before"
 
 
 def test_a_host_that_does_not_get_ready_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
