@@ -89,8 +89,7 @@ class ElasticHosts(RunHosts):
         self._away.add(host, time.monotonic())
         link = self._links[host]
         link.leave()
-        there = [state for state in self.roles.values() if state.role.host == host and not state.absent]
-        lost = [state for state in there if state.exit_code is None]
+        lost = [state for state in self._started_on(host) if state.exit_code is None]
         self._tell("host_lost", host=host, reason=link.lost, roles=[state.role.name for state in lost])
         for state in lost:
             state.lost_with = host
@@ -139,12 +138,14 @@ class ElasticHosts(RunHosts):
         here = [role for role in running if role.host == host]
         stay = [role for role in running if role.role == "worker" and role.host not in (host, *self._leaving)]
         least = self._config.elastic.min_workers or 0
-        if not self._is_elastic or not here or any(role.role != "worker" for role in here) or len(stay) < least:
+        is_starting = not here and not self._has_ended(host)
+        if not self._is_elastic or is_starting or any(role.role != "worker" for role in here) or len(stay) < least:
             return super()._notice(host, notice)
         self._leaving.add(host)
         self._tell("host_leaves", host=host, signal=notice.signal, ranks=[role.rank for role in here])
         for role in here:
             self._ask_to_leave(role)
+        self._let_go(host)
 
     def _ended(self, state: RoleState, message: Ended) -> None:
         super()._ended(state, message)
@@ -154,8 +155,19 @@ class ElasticHosts(RunHosts):
             self._tell("role_ended", **who, exit_code=message.exit_code, ended_s=time.time() - message.ago_s)
             self._tell_coordinator(role)
             self._plan_restart(state)
-        if host in self._leaving and not any(one.running for one in self.roles.values() if one.role.host == host):
+        self._let_go(host)
+
+    def _let_go(self, host: str) -> None:
+        """Let a host that is told to end do so, if nothing runs there any more."""
+        if host in self._leaving and self._has_ended(host):
             self._links[host].send(Finish())
+
+    def _has_ended(self, host: str) -> bool:
+        """Whether all that was started there has ended."""
+        return all(state.exit_code is not None for state in self._started_on(host))
+
+    def _started_on(self, host: str) -> list[RoleState]:
+        return [state for state in self.roles.values() if state.role.host == host and not state.absent]
 
     def _plan_restart(self, state: RoleState) -> None:
         """It has ended, otherwise than in order. One that was to enter cannot help that others were gone before."""

@@ -129,7 +129,8 @@ _WORDS: dict[str, Callable[[Line], str]] = {
         f"{event['samples']:,} of {event['planned']:,} samples; the others come next"
     ),
     "host_leaves": lambda event: (
-        f"host {event['host']} is told to end ({event['signal']}), so its workers shall leave: {_plain(event['ranks'])}"
+        f"host {event['host']} is told to end ({event['signal']})"
+        + (f", so its workers shall leave: {_plain(event['ranks'])}" if event["ranks"] else "; nothing runs there")
     ),
     "host_lost": lambda event: (
         f"host {event['host']} is lost: {event['reason']}; the others go on without {', '.join(event['roles'])}"

@@ -284,6 +284,16 @@ def test_the_workers_of_a_host_that_is_told_to_end_leave_and_the_host_is_not_los
     assert not rig.hosts.lost
 
 
+def test_a_host_on_which_all_has_ended_may_be_told_to_end(tmp_path: Path) -> None:
+    rig = elastic(tmp_path)
+    agent = rig.agents["c"]
+    agent.say(Ended("worker-2", 0, 0.0))
+    agent.say(Notice("SIGTERM"))
+    assert not asked(rig) and not rig.interrupts.count, "the others do not need it"
+    assert isinstance(agent.sent[-1], Finish)
+    assert ("host_leaves", {"host": "c", "signal": "SIGTERM", "ranks": []}) in rig.events
+
+
 def test_a_host_that_the_others_need_ends_the_run(tmp_path: Path) -> None:
     rig = elastic(tmp_path)
     rig.agents["a"].say(Notice("SIGTERM"))
