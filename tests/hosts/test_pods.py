@@ -18,6 +18,7 @@ import pytest
 import yaml
 
 from benchmarks.testbed import Bed, Link, permitted
+from tests.hosts.noticed_host import NoticedHost
 from tests.hosts.shown_commands import shown_words
 from tests.hosts.test_encryption import captured
 from tests.hosts.test_ssh import TOLD, TRAINS, gone_within, read_until_all_train
@@ -33,21 +34,26 @@ pytestmark = [
 
 NODES = ("node-1", "node-2", "node-3")
 OTHER = "other"
+CLUSTER = "name: t\ncomm: gloo\nmode: observe\ncluster: {workers: [{}, {}, {}]}\n"
 ENDS = (
     "started(); print('here', rank, os.environ['DYNAMIX_HOST'], os.environ['DYNAMIX_TOKEN'], flush=True); finished()\n"
 )
 
 
 class Pods:
-    """A job of three workers whose pods are namespaces; nothing runs yet."""
+    """A job of three workers whose pods are namespaces; nothing runs yet.
 
-    def __init__(self, bed: Bed, folder: Path, script: str) -> None:
+    `script`: of the workers; without one, it lies in the folder, with the cluster file.
+    """
+
+    def __init__(self, bed: Bed, folder: Path, script: str = "") -> None:
         self.bed, self.folder = bed, folder
         self.secret = folder / "secret"
         self.secret.mkdir()
         self._processes: Launchers = []
-        (folder / "train.py").write_text(script)
-        (folder / "cluster.yaml").write_text("name: t\ncomm: gloo\nmode: observe\ncluster: {workers: [{}, {}, {}]}\n")
+        if script:
+            (folder / "train.py").write_text(script)
+            (folder / "cluster.yaml").write_text(CLUSTER)
         output = subprocess.run(
             [sys.executable, "-m", "dynamix_ps.cli.main", *shown_words("Kubernetes")],
             cwd=folder,
@@ -189,6 +195,20 @@ def test_a_pod_that_is_told_to_end_ends_the_run_in_order(bed: Bed, tmp_path: Pat
     for agent in agents.values():
         ends(agent, 0)
     assert_nothing_left(run_id_in(output))
+
+
+def test_the_workers_of_a_pod_that_is_told_to_end_leave_an_elastic_job(
+    bed: Bed, tmp_path: Path, started: list[Pods]
+) -> None:
+    noticed = NoticedHost(tmp_path)
+    started.append(job := Pods(bed, tmp_path))
+    agents = job.agents()
+    launcher = job.launch()
+    noticed.wait_until_all_train(launcher)
+    agents["node-3"].send_signal(signal.SIGTERM)
+    ends(agents["node-3"], 0)
+    noticed.check("pod-2", ends(launcher, 0))
+    ends(agents["node-2"], 0)
 
 
 def test_a_killed_pod_ends_the_job_and_is_named(bed: Bed, tmp_path: Path, started: list[Pods]) -> None:

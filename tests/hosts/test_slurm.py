@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.hosts.noticed_host import NoticedHost
 from tests.hosts.shown_commands import shown_words
 from tests.hosts.slurm_cluster import NODES, SlurmCluster, unavailable
 from tests.hosts.test_ssh import (
@@ -175,6 +176,18 @@ def test_a_notice_to_the_steps_ends_the_run_in_order(slurm: SlurmCluster, tmp_pa
     assert "error: interrupted by SIGTERM on host node-" in output
     assert all(f"told to end {rank}" in output for rank in range(3))
     assert_nothing_left(run_id_in(output))
+
+
+def test_a_notice_to_the_step_of_one_node_lets_its_workers_leave(
+    slurm: SlurmCluster, tmp_path: Path, started: Launchers
+) -> None:
+    noticed = NoticedHost(tmp_path)
+    started.append(job := slurm.popen("salloc", "-N3", *DYNAMIX, "launch", "-c", "cluster.yaml", cwd=tmp_path))
+    noticed.wait_until_all_train(job)
+    lines = slurm.run("squeue", "--steps", "-h", "-o", "%i %N").splitlines()
+    steps = {node: step for step, node in map(str.split, lines)}
+    slurm.run("scancel", "--signal=TERM", steps["node-3"])
+    noticed.check("node-3", ends(job, 0))
 
 
 def test_a_killed_launcher_leaves_nothing_on_any_node(slurm: SlurmCluster, tmp_path: Path, started: Launchers) -> None:

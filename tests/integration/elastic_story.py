@@ -141,6 +141,14 @@ class Story:
 
     def launch(self) -> Any:
         """Start it: a process with its output in one stream."""
+        self.write()
+        if self.hosts:
+            commands = {name: command for name, (_, command) in self.hosts.items()}
+            return launch_by(commands, self.folder, "cluster.yaml")
+        return self.launch_again()
+
+    def write(self) -> None:
+        """Its cluster file and script."""
         workers = ", ".join(["{batch: 6}"] * self.workers)
         hosts = f"hosts: {{{', '.join(f'{name}: {said}' for name, (said, _) in self.hosts.items())}}}, " * bool(
             self.hosts
@@ -154,10 +162,6 @@ class Story:
         )
         train = (self.script or self.model + _TRAIN).replace("FAULT", self.fault).replace("LENGTH", self._length())
         (self.folder / "train.py").write_text(train)
-        if self.hosts:
-            commands = {name: command for name, (_, command) in self.hosts.items()}
-            return launch_by(commands, self.folder, "cluster.yaml")
-        return self.launch_again()
 
     def launch_again(self, *options: str) -> Any:
         """With options of `dynamix launch`, on this machine."""
