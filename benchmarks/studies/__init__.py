@@ -101,6 +101,7 @@ Shared:
     membership_ring     a worker of a ring, which has no servers
     membership_rules    rules of membership, each switched off
     membership_ring_rules  those of a ring
+    membership_ring_points  faults at every point of a round of a ring, and of the change after it
     stigmergy_page      figures, tables and picture of that study
     scaling_page        figures, tables and picture of the study of many workers
     unsteady            its clusters: links and speeds that change while training runs

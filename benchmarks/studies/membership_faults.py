@@ -14,8 +14,8 @@ def disturbances(rng: random.Random, plan: Mapping[str, int], chance: float = 0.
     """Faults at random moments.
 
     Args:
-        plan: how many of `kill worker`, `kill server`, `leave`, `join`, `join server`, `restart`, `partition`,
-            `heal`, `slow answers`, `slow offers`, `reconnect`.
+        plan: how many of `kill worker`, `kill server`, `leave`, `leave together`, `join`, `join server`, `restart`,
+            `partition`, `heal`, `slow answers`, `slow offers`, `reconnect`.
     """
     left = [kind for kind, count in plan.items() for _ in range(count)]
     rng.shuffle(left)
@@ -51,6 +51,12 @@ def _leave(world: World, rng: random.Random) -> None:
     staying = [w for w in world.training if not w.last and not w.leaving]
     if len(staying) > 1:
         rng.choice(staying).leaving = True
+
+
+def _leave_together(world: World, rng: random.Random) -> None:
+    """All want to leave, so one must stay until the end."""
+    for worker in world.training:
+        worker.leaving = True
 
 
 def _join(world: World, rng: random.Random) -> None:
@@ -98,6 +104,7 @@ _FAULTS: Mapping[str, Callable[[World, random.Random], None]] = {
     "kill worker": _kill_worker,
     "kill server": _kill_server,
     "leave": _leave,
+    "leave together": _leave_together,
     "join": _join,
     "join server": _join_server,
     "restart": _restart,

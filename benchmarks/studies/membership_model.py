@@ -16,8 +16,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from benchmarks.studies.membership_faults import disturbances
-from benchmarks.studies.membership_points import all_points, run_points
+from benchmarks.studies.membership_points import WITH_SERVERS, PointSet
 from benchmarks.studies.membership_ring import RingWorker
+from benchmarks.studies.membership_ring_points import RING
 from benchmarks.studies.membership_rules import RULES
 from benchmarks.studies.membership_world import Job, Violation, World
 from dynamix_ps.membership.round_in_flight import ProtocolError
@@ -52,6 +53,7 @@ CASES = tuple(
         (Job(3, 1, prefetch=prefetch), {"kill worker": 1}),
         (Job(7, 2, prefetch=prefetch), {"kill worker": 4, "slow answers": 2}),
         (Job(4, 3, prefetch=prefetch), {"kill server": 2, "slow answers": 2}),
+        (Job(4, 2, prefetch=prefetch), {"leave together": 1, "slow answers": 2}),
         (Job(5, 3, prefetch=prefetch), {"kill worker": 2, "kill server": 1, "restart": 2}),
         (Job(4, 2, prefetch=prefetch), {"leave": 2, "kill worker": 1, "kill server": 1, "slow answers": 2}),
         (Job(3, 2, rounds=10, prefetch=prefetch), {"join": 3, "kill worker": 2, "join server": 1, "slow offers": 2}),
@@ -95,13 +97,16 @@ def tally(case: Case, seeds: range, stop: bool = False) -> Tally:
     return result
 
 
-def tally_points(seeds: range) -> Tally:
+POINT_SETS = {"servers": WITH_SERVERS, "ring": RING}
+
+
+def tally_points(points_of: PointSet, seeds: range) -> Tally:
     """Every point and every pair, each with all these seeds. `wrong` is by number of the job."""
     result = Tally()
-    jobs = [(points, seed) for points in all_points() for seed in seeds]
+    jobs = [(points, seed) for points in points_of.all() for seed in seeds]
     for number, (points, seed) in enumerate(jobs):
         try:
-            result.counts.update(run_points(points, seed))
+            result.counts.update(points_of.run(points, seed))
         except WRONG as error:
             result.wrong[number] = f"{' and '.join(point.name for point in points)}, seed {seed}: {error}"
     result.counts["jobs"] = len(jobs)
@@ -121,12 +126,13 @@ def main() -> int:
         for seed, error in list(result.wrong.items())[:3]:
             print(f"    seed {seed}: {error}")
         bad |= bool(result.wrong)
-    result = tally_points(range(max(4, args.seeds // 50)))
-    happened = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in result.counts.items())
-    print(f"every point, and every pair: {len(result.wrong)} wrong; {happened}", flush=True)
-    for error in list(result.wrong.values())[:3]:
-        print(f"    {error}")
-    bad |= bool(result.wrong)
+    for name, points_of in POINT_SETS.items():
+        result = tally_points(points_of, range(max(4, args.seeds // 50)))
+        happened = ", ".join(f"{count} {what.replace('_', ' ')}" for what, count in result.counts.items())
+        print(f"{name}, every point, and every pair: {len(result.wrong)} wrong; {happened}", flush=True)
+        for error in list(result.wrong.values())[:3]:
+            print(f"    {error}")
+        bad |= bool(result.wrong)
     for rule in RULES:
         off = tally(Case(rule.broken(), rule.faults, rule.chance), range(10 * args.seeds), stop=True)
         print(f"without {rule.name}: {next(iter(off.wrong.items()), 'nothing goes wrong')}", flush=True)

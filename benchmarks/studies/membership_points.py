@@ -16,8 +16,7 @@ from dynamix_ps.membership.messages import Fence, Freeze, Process, Resume
 from dynamix_ps.membership.worker import Worker
 
 ROUND = 2  # in which faults happen
-JOB = Job(4, 2, keys=3, rounds=5)
-JOINED = Job(4, 2, keys=3, rounds=9)  # long enough for a newcomer to enter
+KEYS = 3
 _KEYS_OF_SERVER_0 = 2
 
 Strike = Callable[[World, random.Random], bool]  # True once the fault has happened, or cannot
@@ -36,7 +35,9 @@ class Point:
     comes: bool = False
 
 
-def _worker_point(slot: int, name: str, reached: Callable[[Worker], bool]) -> Point:
+def worker_point(slot: int, name: str, reached: Callable[[Worker], bool]) -> Point:
+    """The founder of this slot dies when it has `reached` it, in ROUND or in the change after it."""
+
     def strike(world: World, rng: random.Random) -> bool:
         process = Process("worker", slot, "first")
         worker = world.workers[process]
@@ -98,7 +99,7 @@ _FOLLOWING: Mapping[str, Callable[[World, Worker], bool]] = {
 _ENTERED: Mapping[str, Callable[[World, Worker], bool]] = {
     "has entered": lambda world, one: one.schedule is not None and one.current.pushed == 0,
     "has pushed a part": lambda world, one: one.schedule is not None and one.current.pushed in (1, 2),
-    "has pushed its first round": lambda world, one: one.schedule is not None and one.current.pushed == JOINED.keys,
+    "has pushed its first round": lambda world, one: one.schedule is not None and one.current.pushed == KEYS,
 }
 
 
@@ -124,7 +125,7 @@ def _all_complete(sums: Sequence[Sum]) -> bool:
     return len(sums) == _KEYS_OF_SERVER_0 and all(sum_.complete for sum_ in sums)
 
 
-def _coordinator_point(kind: type[Any], sent: int) -> Point:
+def coordinator_point(kind: type[Any], sent: int) -> Point:
     """It dies after `sent` messages of an output with such messages, and restarts."""
 
     def truncate(output: Output) -> int | None:
@@ -139,50 +140,68 @@ def _coordinator_point(kind: type[Any], sent: int) -> Point:
     return Point(f"coordinator after {sent} {kind.__name__}", strike)
 
 
-POINTS: tuple[Point, ...] = (
-    *(
-        _worker_point(slot, name, reached)
-        for slot in (0, 1)
-        for name, reached in {
-            "before pushes": lambda worker: worker.round == ROUND and worker.current.pushed == 0,
-            "between pushes": lambda worker: worker.round == ROUND and worker.current.pushed in (1, 2),
-            "after pushes": lambda worker: worker.round == ROUND and worker.current.pushed == JOB.keys,
-            "after the first answer": lambda worker: worker.round == ROUND and len(worker.current.answers) == 1,
-            "before the last answer": lambda worker: worker.round == ROUND and len(worker.current.answers) == 2,
-            "after the step": lambda worker: worker.round == ROUND + 1,
-        }.items()
-    ),
+IN_ROUND: Mapping[str, Callable[[Worker], bool]] = {
+    "before pushes": lambda worker: worker.round == ROUND and worker.current.pushed == 0,
+    "between pushes": lambda worker: worker.round == ROUND and worker.current.pushed in (1, 2),
+    "after pushes": lambda worker: worker.round == ROUND and worker.current.pushed == KEYS,
+    "after the first answer": lambda worker: worker.round == ROUND and len(worker.current.answers) == 1,
+    "before the last answer": lambda worker: worker.round == ROUND and len(worker.current.answers) == 2,
+    "after the step": lambda worker: worker.round == ROUND + 1,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PointSet:
+    """The points of one kind of job.
+
+    Attributes:
+        job: in which they are.
+        longer: in which workers come, so that they can enter.
+        points: somebody dies at each of them alone, and at each pair.
+        others: one of these happens besides, by the seed.
+    """
+
+    job: Job
+    longer: Job
+    points: tuple[Point, ...]
+    others: tuple[Mapping[str, int], ...]
+
+    def all(self) -> Iterator[tuple[Point, ...]]:
+        """Each point alone, and each pair."""
+        yield from ((point,) for point in self.points)
+        yield from combinations(self.points, 2)
+
+    def run(self, points: Sequence[Point], seed: int) -> Mapping[str, int]:
+        """One job with faults at these points. Returns what happened.
+
+        Raises:
+            Violation, ProtocolError, WrongPush: an invariant does not hold, or somebody is stuck.
+        """
+        rng = random.Random(f"points {seed}")
+        left = list(points)
+        other = disturbances(rng, self.others[seed % len(self.others)], chance=0.03)
+
+        def disturb(world: World) -> None:
+            other(world)
+            left[:] = [point for point in left if not point.strike(world, rng)]
+
+        world = World(self.longer if any(point.comes for point in points) else self.job, seed)
+        world.run(disturb)
+        return vars(world.counts)
+
+
+_POINTS: tuple[Point, ...] = (
+    *(worker_point(slot, name, reached) for slot in (0, 1) for name, reached in IN_ROUND.items()),
     _server_point("with a part of a sum", lambda sums: any(not sum_.complete for sum_ in sums), ()),
     _server_point("with a sum that nobody gets", _all_complete, ()),
     _server_point("with a sum that worker 2 gets", _all_complete, (2,)),
-    *(_coordinator_point(kind, sent) for kind in (Freeze, Fence, Resume) for sent in range(4)),
+    *(coordinator_point(kind, sent) for kind in (Freeze, Fence, Resume) for sent in range(4)),
     *(_newcomer_point(name, reached, "newcomer") for name, reached in {**_FOLLOWING, **_ENTERED}.items()),
     *(_newcomer_point(name, reached, "giver") for name, reached in _FOLLOWING.items()),
 )
-PAIRS = tuple(combinations(POINTS, 2))
-OTHERS: tuple[Mapping[str, int], ...] = ({}, {"leave": 1}, {"join": 1}, {"slow answers": 1})
-
-
-def run_points(points: Sequence[Point], seed: int) -> Mapping[str, int]:
-    """One job in which these faults happen, and by the seed a worker leaves, or joins, or gets answers late.
-
-    Raises:
-        Violation, ProtocolError, WrongPush: an invariant does not hold, or somebody is stuck.
-    """
-    rng = random.Random(f"points {seed}")
-    left = list(points)
-    other = disturbances(rng, OTHERS[seed % len(OTHERS)], chance=0.03)
-
-    def disturb(world: World) -> None:
-        other(world)
-        left[:] = [point for point in left if not point.strike(world, rng)]
-
-    world = World(JOINED if any(point.comes for point in points) else JOB, seed)
-    world.run(disturb)
-    return vars(world.counts)
-
-
-def all_points() -> Iterator[tuple[Point, ...]]:
-    """Each point alone, and each pair."""
-    yield from ((point,) for point in POINTS)
-    yield from PAIRS
+WITH_SERVERS = PointSet(
+    Job(4, 2, keys=KEYS, rounds=5),
+    Job(4, 2, keys=KEYS, rounds=9),
+    _POINTS,
+    ({}, {"leave": 1}, {"join": 1}, {"slow answers": 1}),
+)

@@ -12,10 +12,14 @@ from benchmarks.studies.membership_ring_rules import OFF, OFF_WHEN_LEAVING
 from benchmarks.studies.membership_world import Job
 from dynamix_ps.membership.coordinator import Coordinator
 from dynamix_ps.membership.data_messages import Answer, Caught, Copy, Following, Told
+from dynamix_ps.membership.generations import Output
+from dynamix_ps.membership.journal import Record
 from dynamix_ps.membership.messages import Process, Processes
-from dynamix_ps.membership.schedule import Schedule
+from dynamix_ps.membership.schedule import Schedule, Trailer
 from dynamix_ps.membership.worker import Worker
 from dynamix_ps.membership.worker_rounds import Outgoing
+
+_UNWRITTEN_S = 0.5
 
 
 class WithoutFreeze(Worker):
@@ -90,11 +94,70 @@ class WithoutToldEntries(Worker):
         return self._entries
 
 
+class AllMayLeave(Schedule):
+    """A vote to leave counts also where nobody stays."""
+
+    __slots__ = ()
+
+    def after(self, trailers: Mapping[Process, Trailer], entries: Mapping[int, Process]) -> Schedule:
+        following = super().after(trailers, entries)
+        *decided, workers = following.workers
+        if not workers <= {process for process, trailer in trailers.items() if trailer.leaving}:
+            return following
+        last = (*following.last[:-1], workers)
+        return dataclasses.replace(following, workers=(*decided, frozenset()), last=last)
+
+
+class HeldByOne(Schedule):
+    """Votes in an entry that one worker holds."""
+
+    __slots__ = ()
+
+    def after(self, trailers: Mapping[Process, Trailer], entries: Mapping[int, Process]) -> Schedule:
+        newest = max(trailer.version for trailer in trailers.values())
+        voted = {process: dataclasses.replace(trailer, version=newest) for process, trailer in trailers.items()}
+        return super().after(voted, entries)
+
+
+class AllLeave(Worker):
+    """Counts votes as `AllMayLeave`."""
+
+    def _enter(self, number: int, schedule: Schedule) -> Outgoing:
+        return super()._enter(number, _as(AllMayLeave, schedule))
+
+
+class EntersHeldByOne(Worker):
+    """Counts votes as `HeldByOne`."""
+
+    def _enter(self, number: int, schedule: Schedule) -> Outgoing:
+        return super()._enter(number, _as(HeldByOne, schedule))
+
+
+def _as(kind: type[Schedule], schedule: Schedule) -> Schedule:
+    return kind(*(getattr(schedule, field.name) for field in dataclasses.fields(Schedule)))
+
+
 class SmallestRound(Coordinator):
     """Makes the smallest of the named rounds anew."""
 
     def _round_to_make_anew(self, rounds: Mapping[Process, int]) -> int:
         return min(rounds.values())
+
+
+class JournalsLater(Coordinator):
+    """Tells others before it has written down why: what it has not is lost when it dies."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """As `Coordinator`."""
+        super().__init__(*args, **kwargs)
+        self._unwritten: list[tuple[float, Record]] = []
+
+    def _settle(self, now_s: float) -> Output:
+        output = super()._settle(now_s)
+        unwritten = [*self._unwritten, *((now_s, record) for record in output.records)]
+        output.records = [record for since_s, record in unwritten if now_s - since_s >= _UNWRITTEN_S]
+        self._unwritten = [one for one in unwritten if now_s - one[0] < _UNWRITTEN_S]
+        return output
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +198,15 @@ RULES = (
     Rule("beginning again", {"worker_class": FollowsOn}, {"join": 1, "kill worker": 1}, Job(3, 2, rounds=10), 0.03),
     Rule(
         "told entries", {"worker_class": WithoutToldEntries}, {"join": 3, "slow offers": 3}, Job(3, 2, rounds=12), 0.05
+    ),
+    Rule("somebody who stays", {"worker_class": AllLeave}, {"leave together": 1}, Job(3, 2)),
+    Rule("entries that all hold", {"worker_class": EntersHeldByOne}, {"join server": 1}, Job(3, 2, rounds=12), 0.03),
+    Rule(
+        "records before messages",
+        {"coordinator_class": JournalsLater},
+        {"kill worker": 1, "restart": 1},
+        Job(3, 2),
+        0.03,
     ),
     Rule("largest round of a ring", {"coordinator_class": SmallestRound}, {"kill worker": 2}, _RING),
     *(Rule(f"{name} of a ring", {"worker_class": off}, {"kill worker": 2}, _RING) for name, off in OFF.items()),

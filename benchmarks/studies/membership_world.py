@@ -6,7 +6,7 @@ After each round of each worker the invariants are checked:
     nobody steps a round of a generation that is fenced
     each sample is taken once
 
-and at the end, that nothing is stuck.
+and at the end, that nothing is stuck, and that not all have left before the last round.
 """
 
 from __future__ import annotations
@@ -315,6 +315,9 @@ class World:
 
     def _check_end(self) -> None:
         stuck = [w for w in self.training if not w.over]
+        trained = [w for w in self.workers.values() if w.schedule]
+        if len(self._states) < self.job.rounds and trained and all(w.over == "left" for w in trained):
+            raise Violation(f"all have left after {len(self._states)} of {self.job.rounds} rounds")
         if self.coordinator.members.finished and not stuck:
             return
         if stuck:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.studies.membership_model import CASES, Case, tally, tally_points
+from benchmarks.studies.membership_model import CASES, POINT_SETS, Case, tally, tally_points
 from benchmarks.studies.membership_rules import RULES, Rule
 
 SEEDS = range(40)
@@ -16,8 +16,9 @@ def test_the_invariants_hold_under_faults_in_any_order(case: Case) -> None:
 
 
 @pytest.mark.parametrize("other", range(4))
-def test_the_invariants_hold_with_a_fault_at_every_point_and_at_every_pair_of_points(other: int) -> None:
-    result = tally_points(range(other, other + 1))
+@pytest.mark.parametrize("name", POINT_SETS)
+def test_the_invariants_hold_with_a_fault_at_every_point_and_at_every_pair_of_points(name: str, other: int) -> None:
+    result = tally_points(POINT_SETS[name], range(other, other + 1))
     assert result.wrong == {}
     assert result.counts["lost"] > 300
 
