@@ -39,6 +39,7 @@ On real BytePS:
     membership          what it costs the others when a worker goes or comes
     membership_torchft  what that costs in torchft, on the same machine and model
     soak                whether a job with 100 random events in half an hour ends right
+    stigmergy_loss      what a lost worker costs where workers choose their own sizes
     spot                machines that go and come back: membership beside restarts from checkpoints
 
 About our code and the machine:

@@ -8,10 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dynamix_ps.config.schema import Stigmergy
 from dynamix_ps.messages import Plan, WindowRecord
 from dynamix_ps.policy.stigmergy.settings import StigmergySettings
 from dynamix_ps.run_record.json_lines import fields_of
 from tests.policy_cluster import SmallCluster
+from tests.unit.worker_hooks.local_run import make_run
+from worker_hooks import attached_model
 from worker_hooks.own_size import TOLD, OwnSize
 from worker_hooks.plan_switch import PlanSwitch
 
@@ -175,3 +178,16 @@ def test_sizes_that_are_chosen_take_effect_like_a_plan() -> None:
 
 def test_it_tells_two_numbers_more_than_there_are_traces() -> None:
     assert Job().workers[0].telling.shape == (TOLD, WORKERS) == (8, 3)
+
+
+def test_a_training_chooses_sizes_by_the_numbers_of_its_cluster_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[StigmergySettings] = []
+
+    class Recorded(OwnSize):
+        def __init__(self, *args: Any, settings: StigmergySettings, **named: Any) -> None:
+            given.append(settings)
+            super().__init__(*args, settings=settings, **named)
+
+    monkeypatch.setattr(attached_model, "OwnSize", Recorded)
+    make_run(mode="adapt", bounds=((4, 16),), own_sizes=Stigmergy(evaporation=0.25, alarm=1.5))
+    assert given == [StigmergySettings(evaporation=0.25, alarm=1.5)]
