@@ -10,6 +10,7 @@ In the simulator:
     stigmergy           decisions without a centre, beside the central agent and its rivals
     scaling             8 to 1,024 workers on networks that change: the agent that ships, PPO and the learner of DYNAMIX
     transfer            policies trained on one kind of training, used on another
+    gpt_simulated       batches of language models of 2^10 to 2^22 tokens, in the simulator fitted to rehearsed runs
     rate_surrogate      whether the simulator knows what a wrong learning rate costs
     rate_policy         a network that corrects linear decay of the learning rate, against the rule
     pid_published       whether `pid` matches the published results of dynamic batching
@@ -69,6 +70,10 @@ Shared:
     paper_mode_page     its page
     gpt_cells           the training, contenders and questions of the study of language models
     gpt_page            its page
+    gpt_simulated_fit   the simulator's training, fitted to these rehearsed runs
+    gpt_simulated_worlds  clusters and trainings whose noise scale is up to 512 times as large
+    gpt_simulated_runs  when simulated runs have the targets, and ratios over paired seeds
+    gpt_simulated_page  figures, tables and picture of that study
     transfer_rehearsed_cells  directions, policies, clusters and contenders of the study of transfer on real gradients
     transfer_rehearsed_page   its page
     ablated             a policy with one of its decisions switched off

@@ -7,13 +7,12 @@ Weights and priors are chosen by us. Pure.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dynamix_ps.sim.calibration.fitting import Array, Prior, robust_fit, with_values
+from dynamix_ps.sim.calibration.fitting import Array, Unknown, fitted_values, with_values
 from dynamix_ps.sim.calibration.series import Series
 from dynamix_ps.sim.cluster import learning
 from dynamix_ps.sim.cluster.parameters import Parameters, parameters_of
@@ -24,22 +23,14 @@ LOSS, NOISE = 0.15, 1.0  # expected error of logarithms
 NOISE_PARTS = 4  # a run's noise estimates are averaged over so many parts
 
 
-class _Unknown(NamedTuple):
-    start: float
-    spread: float  # spread of the prior around the start
-    low: float
-    high: float
-    log: bool = False  # fit its logarithm; `spread` is then in logarithms
-
-
 _UNKNOWN = {
-    "tuning": _Unknown(0.7, 1.0, 0.02, 1.6, log=True),
-    "noise_scale": _Unknown(30.0, 2.0, 0.1, 1e5, log=True),
-    "noise_growth": _Unknown(1.0, 0.5, 0.0, 3.0),
-    "progress_scale": _Unknown(20.0, 3.0, 0.1, 1e5, log=True),
-    "decay": _Unknown(1.0, 0.7, 0.05, 3.0, log=True),
-    "accuracy_power": _Unknown(1.0, 0.5, 0.2, 3.0, log=True),
-    "gap": _Unknown(0.015, 0.03, 0.0, 0.3),
+    "tuning": Unknown(0.7, 1.0, 0.02, 1.6, log=True),
+    "noise_scale": Unknown(30.0, 2.0, 0.1, 1e5, log=True),
+    "noise_growth": Unknown(1.0, 0.5, 0.0, 3.0),
+    "progress_scale": Unknown(20.0, 3.0, 0.1, 1e5, log=True),
+    "decay": Unknown(1.0, 0.7, 0.05, 3.0, log=True),
+    "accuracy_power": Unknown(1.0, 0.5, 0.2, 3.0, log=True),
+    "gap": Unknown(0.015, 0.03, 0.0, 0.3),
 }
 
 
@@ -49,25 +40,18 @@ def fit_training(scenario: Scenario, runs: Sequence[Series]) -> Scenario:
     last_loss = min(float(run.loss.min()) for run in runs)
     best = max(max(run.accuracy.max(), run.test_accuracy.max(initial=0)) for run in runs)
     unknown = _UNKNOWN | {
-        "first_loss": _Unknown(1.2 * first_loss, 0.3, first_loss, 3 * first_loss, log=True),
-        "last_loss": _Unknown(0.5 * last_loss, last_loss, 0.0, last_loss),
-        "best_accuracy": _Unknown((1 + 3 * best) / 4, 1 - best, best, 0.5 * (1 + 0.999)),
+        "first_loss": Unknown(1.2 * first_loss, 0.3, first_loss, 3 * first_loss, log=True),
+        "last_loss": Unknown(0.5 * last_loss, last_loss, 0.0, last_loss),
+        "best_accuracy": Unknown((1 + 3 * best) / 4, 1 - best, best, 0.5 * (1 + 0.999)),
     }
-    names = tuple(unknown)
-    logs = np.array([one.log for one in unknown.values()])
-    start, spread, low, high = (
-        np.array([getattr(one, part) for one in unknown.values()]) for part in ("start", "spread", "low", "high")
-    )
-    start, low, high = (np.where(logs, np.log(np.where(logs, edge, 1)), edge) for edge in (start, low, high))
     base = parameters_of((scenario,))
     noise = [pooled_noise(run) for run in runs]
 
-    def values(x: Array) -> dict[str, Any]:
-        found = dict(zip(names, np.where(logs, np.exp(np.where(logs, x, 0)), x).tolist(), strict=True))
-        return found | {"chance": math.exp(-found["first_loss"])}  # accuracy of a uniform guess with this loss
+    def completed(values: Mapping[str, float]) -> dict[str, float]:
+        return {**values, "chance": math.exp(-values["first_loss"])}  # accuracy of a uniform guess with this loss
 
-    def residuals(x: Array) -> Array:
-        parameters = with_values(base, values(x))
+    def residuals(values: Mapping[str, float]) -> Array:
+        parameters = with_values(base, completed(values))
         parts = []
         for run, (noise_at, measured) in zip(runs, noise, strict=True):
             curve = Curve(parameters, run)
@@ -79,7 +63,7 @@ def fit_training(scenario: Scenario, runs: Sequence[Series]) -> Scenario:
             ]
         return np.concatenate(parts)
 
-    found = values(robust_fit(residuals, Prior(start, spread, low, high)))
+    found = completed(fitted_values(unknown, residuals))
     signal = np.concatenate([run.signal / Curve(with_values(base, found), run).excess(run.first) for run in runs])
     found["gradient_sq"] = max(float(np.nanmedian(signal)), 1e-12)
     return scenario.model_copy(update={"training": scenario.training.model_copy(update=found)})

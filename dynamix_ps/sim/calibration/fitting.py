@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,36 @@ class Prior:
     spread: Array
     low: Array
     high: Array
+
+
+class Unknown(NamedTuple):
+    """One of them by its name."""
+
+    start: float
+    spread: float  # of the prior around the start
+    low: float
+    high: float
+    log: bool = False  # fit its logarithm; `spread` is then in logarithms
+
+
+def fitted_values(
+    unknowns: Mapping[str, Unknown], residuals: Callable[[Mapping[str, float]], Array]
+) -> dict[str, float]:
+    """The values of the unknowns that fit best; see `robust_fit`.
+
+    Args:
+        residuals: of values by name.
+    """
+    logs = np.array([one.log for one in unknowns.values()])
+    start, spread, low, high = (
+        np.array([getattr(one, part) for one in unknowns.values()]) for part in ("start", "spread", "low", "high")
+    )
+    start, low, high = (np.where(logs, np.log(np.where(logs, edge, 1)), edge) for edge in (start, low, high))
+
+    def values(x: Array) -> dict[str, float]:
+        return dict(zip(unknowns, np.where(logs, np.exp(np.where(logs, x, 0)), x).tolist(), strict=True))
+
+    return values(robust_fit(lambda x: residuals(values(x)), Prior(start, spread, low, high)))
 
 
 def robust_fit(residuals: Callable[[Array], Array], prior: Prior) -> Array:
