@@ -73,6 +73,7 @@ Shared:
     gpt_simulated_fit   the simulator's training, fitted to these rehearsed runs
     gpt_simulated_worlds  clusters and trainings whose noise scale is up to 512 times as large
     gpt_simulated_runs  when simulated runs have the targets, and ratios over paired seeds
+    gpt_simulated_check  how well they fit what was rehearsed
     gpt_simulated_page  figures, tables and picture of that study
     transfer_rehearsed_cells  directions, policies, clusters and contenders of the study of transfer on real gradients
     transfer_rehearsed_page   its page

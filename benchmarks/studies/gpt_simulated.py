@@ -10,6 +10,7 @@ the batches of large models are. The other modules:
     gpt_simulated_fit.py      the fit
     gpt_simulated_worlds.py   clusters and trainings, and what grows with the noise scale
     gpt_simulated_runs.py     arrivals at the targets, ratios over paired seeds
+    gpt_simulated_check.py    what was simulated beside what was rehearsed
     gpt_simulated_page.py     tables and picture
 
 Contenders are those of gpt.py. All begin with 512 tokens per worker, however large the noise scale is, or with what
@@ -34,10 +35,9 @@ from benchmarks.studies.gpt_simulated_fit import SIZES, fit, halves, mean_losses
 from benchmarks.studies.gpt_simulated_page import report
 from benchmarks.studies.gpt_simulated_runs import TUNED, Course, row_of
 from benchmarks.studies.gpt_simulated_worlds import (
-    FEWEST,
+    FIXED,
     FREE,
     IN_BOUNDS,
-    MOST,
     PAPER,
     TIMES,
     UNITS,
@@ -122,10 +122,8 @@ def _checks(cluster: str, left_out: dict[int, Training], seeds: int) -> Iterator
 def _carried_on(cluster: str, training: Training, seeds: int, quick: bool) -> Iterator[StudyCell]:
     for times in TIMES[: 2 if quick else None]:
         world = World(cluster, training, times)
-        tokens = FEWEST
-        while tokens <= MOST:
+        for tokens in FIXED:
             yield StudyCell(world, f"static-{tokens // WORKERS}", tokens // WORKERS, seeds=seeds)
-            tokens *= 8 if quick else 2
         for contender in (AGENT, MODEL, GOODPUT):
             yield StudyCell(world, contender, seeds=seeds)
             if times == ALONG:

@@ -30,7 +30,7 @@ from dynamix_ps.sim.scenario.parts import Bounds, Training
 
 TIMES = (1, 8, 64, 512)  # the noise scale, over that of the rehearsed model
 UNITS = (1, CONTEXT, 1024, 2048)  # tokens that a size of the paper's space counts
-FEWEST, MOST = 1 << 10, 1 << 22  # tokens of an iteration, of the fixed sizes
+FIXED = tuple(1 << power for power in range(10, 23))  # tokens of an iteration
 BEYOND = 0.1  # nats per byte after the last target, at which a run ends
 NO_LIMIT = 1e12  # samples
 
@@ -77,7 +77,7 @@ class World:
         )
 
 
-FREE = Bounds(min=CONTEXT, max=MOST // WORKERS)  # of a size in tokens
+FREE = Bounds(min=CONTEXT, max=FIXED[-1] // WORKERS)  # of a size in tokens
 
 
 def paper_bounds(unit: int) -> Bounds:

@@ -27,7 +27,7 @@ from benchmarks.studies.gpt_simulated_fit import (
     tokens_to,
 )
 from benchmarks.studies.gpt_simulated_runs import Contest, Course, Run, Who, row_of, run_of, runs_of, static
-from benchmarks.studies.gpt_simulated_worlds import FREE, IN_BOUNDS, MOST, PAPER, UNITS, World, paper_bounds
+from benchmarks.studies.gpt_simulated_worlds import FIXED, FREE, IN_BOUNDS, PAPER, UNITS, World, paper_bounds
 from benchmarks.workloads.text import CONTEXT
 from dynamix_ps.config.schema import Policy
 from dynamix_ps.sim.cluster.cost import compute_s
@@ -139,7 +139,7 @@ def test_every_cell_is_there_once() -> None:
     assert len({cell.key for cell in cells}) == len(cells)
     of_one = [cell for cell in cells if (cell.world.cluster, cell.world.times, cell.left_out) == (CLUSTERS[0], 64, 0)]
     sizes = [WORKERS * cell.size for cell in of_one if cell.size]
-    assert (min(sizes), max(sizes), len(sizes)) == (1 << 10, MOST, 13)
+    assert (min(sizes), max(sizes), len(sizes)) == (1 << 10, 1 << 22, len(FIXED))
     assert {(cell.contender, cell.world.unit) for cell in of_one} >= {(PAPER, 64), (IN_BOUNDS, 2048), (GOODPUT, 1)}
     fits = {cell.left_out: cell.world.training for cell in cells}
     assert set(fits) == {0, *SIZES} and fits[0] != fits[1024]
