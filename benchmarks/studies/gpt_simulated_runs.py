@@ -102,7 +102,7 @@ def row_of(run: Run) -> Row:
     """Its columns."""
     targets = {f"{name}_{number}": getattr(run, name)[number] for name in OF_TARGETS for number in NUMBERS}
     others = {name: getattr(run, name) for name in OF_RUN}
-    return {name: f"{value:.6g}" for name, value in (targets | others).items()}
+    return {name: f"{value:.5g}" for name, value in (targets | others).items()}
 
 
 def run_of(row: Row) -> Run:

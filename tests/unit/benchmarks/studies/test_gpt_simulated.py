@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from benchmarks.studies import gpt_simulated
-from benchmarks.studies.gpt_cells import AGENT, CLUSTERS, FIRST_SIZE, GOODPUT, TARGETS, WORKERS
+from benchmarks.studies.gpt_cells import AGENT, CLUSTERS, FIRST_SIZE, TARGETS, WORKERS
 from benchmarks.studies.gpt_simulated_fit import (
     PARTS,
     SIZES,
@@ -26,8 +26,9 @@ from benchmarks.studies.gpt_simulated_fit import (
     rehearsed_runs,
     tokens_to,
 )
+from benchmarks.studies.gpt_simulated_page import CHOOSING
 from benchmarks.studies.gpt_simulated_runs import Contest, Course, Run, Who, row_of, run_of, runs_of, static
-from benchmarks.studies.gpt_simulated_worlds import FIXED, FREE, IN_BOUNDS, PAPER, UNITS, World, paper_bounds
+from benchmarks.studies.gpt_simulated_worlds import FREE, IN_BOUNDS, PAPER, UNITS, World, paper_bounds
 from benchmarks.workloads.text import CONTEXT
 from dynamix_ps.config.schema import Policy
 from dynamix_ps.sim.cluster.cost import compute_s
@@ -134,15 +135,22 @@ def test_a_size_may_count_sequences(unit: int) -> None:
     assert counted.scenario(FREE).training.noise_scale == pytest.approx(1500 * 512 / unit)
 
 
-def test_every_cell_is_there_once() -> None:
+def test_every_cell_is_there_once_and_each_size_is_left_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fake(curves: dict[int, Array], noise: dict[float, float]) -> Training:
+        return TRUE.model_copy(update={"noise_scale": float(sum(curves))})
+
+    monkeypatch.setattr(gpt_simulated, "fit", fake)
     cells = gpt_simulated.cells_of(False)
     assert len({cell.key for cell in cells}) == len(cells)
     of_one = [cell for cell in cells if (cell.world.cluster, cell.world.times, cell.left_out) == (CLUSTERS[0], 64, 0)]
-    sizes = [WORKERS * cell.size for cell in of_one if cell.size]
-    assert (min(sizes), max(sizes), len(sizes)) == (1 << 10, 1 << 22, len(FIXED))
-    assert {(cell.contender, cell.world.unit) for cell in of_one} >= {(PAPER, 64), (IN_BOUNDS, 2048), (GOODPUT, 1)}
-    fits = {cell.left_out: cell.world.training for cell in cells}
-    assert set(fits) == {0, *SIZES} and fits[0] != fits[1024]
+    assert [WORKERS * cell.size for cell in of_one if cell.size] == [1 << power for power in range(10, 23)]
+    choosing = {(cell.contender, cell.world.unit) for cell in of_one if not cell.size}
+    assert choosing == {(one, 1) for one in CHOOSING} | {(one, unit) for one in (PAPER, IN_BOUNDS) for unit in UNITS}
+    assert {cell.left_out for cell in cells} == {0, *SIZES}
+    for cell in cells:
+        assert cell.world.training.noise_scale == sum(SIZES) - cell.left_out
+        if cell.left_out:
+            assert WORKERS * cell.size in (cell.left_out, 2048)
     for cell in cells[:: len(cells) // 20]:
         Scenario.model_validate(cell.scenario.model_dump())
 
