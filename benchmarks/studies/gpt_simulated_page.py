@@ -165,7 +165,8 @@ def draw(figure: Any, contest: Contest, noise_scale: float) -> None:
     for edge in PAPER_BOUNDS:
         by_noise.axvline(WORKERS * edge, color="#777777", linestyle=":", linewidth=1)
     by_tokens.set(xlabel=f"tokens of an iteration, {WORKERS} workers", ylabel="time over that of the best fixed size")
-    by_noise.set(xlabel=f"noise scale in sizes (tokens or sequences); dotted: {WORKERS} smallest and largest sizes")
+    edges = " and ".join(f"{WORKERS} x {edge}" for edge in PAPER_BOUNDS)
+    by_noise.set(xlabel=f"noise scale in sizes (tokens or sequences); dotted: {edges}")
     for axes in (by_tokens, by_noise):
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")
