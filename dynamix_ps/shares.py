@@ -21,6 +21,19 @@ def shared_out(plan: Plan, total: int, weights: Sequence[float], bounds: Bounds 
     return replace(plan, batch_sizes=apportion(min(max(total, sum(low)), sum(high)), weights, low, high))
 
 
+def left_to_others(plan: Plan, ranks: Collection[int], bounds: Bounds | None = None, keep: Keep = "global") -> Plan:
+    """`plan` without these workers, which are not there. The others share what they have in it, as they share the rest.
+
+    Args:
+        bounds: none: there are no bounds.
+        keep: what stays: the global batch, or the sizes of the others; but the global batch where they have nothing.
+    """
+    sizes = [0 if rank in ranks else size for rank, size in enumerate(plan.batch_sizes)]
+    total = sum(sizes) if keep != "global" and any(sizes) else plan.global_batch
+    own = bounds or [(0, total)] * len(sizes)
+    return shared_out(plan, total, sizes, [(0, 0) if rank in ranks else one for rank, one in enumerate(own)])
+
+
 def taken_in(
     plan: Plan,
     ranks: Collection[int],

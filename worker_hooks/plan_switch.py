@@ -16,7 +16,7 @@ from typing import Any
 from dynamix_ps.config.schema import Keep
 from dynamix_ps.messages import Plan
 from dynamix_ps.rpc.plan_rules import LARGEST_VERSION
-from dynamix_ps.shares import Bounds, shared_out, taken_in
+from dynamix_ps.shares import Bounds, left_to_others, taken_in
 
 VERSION_BITS = LARGEST_VERSION.bit_length()
 
@@ -47,14 +47,15 @@ class PlanSwitch:
     are prepared ahead (their sizes are already fixed). Every worker must use the same lag; a worker may prepare fewer.
 
     Workers that are missing in a sum, or leave by it, get no samples from then on, with the same lag. Those that enter
-    by it get some.
+    by it get some. The arbitrator hears of both later than the sums tell. So a plan may be of other workers than those
+    that are there: what it has for others is shared out, and who is there and is not in it gets its part.
 
     Args:
         bounds: (smallest, largest) size of every worker; none: there are no bounds.
         keep: what stays where workers go. `global`: the global batch, so the others share what these had.
             `local`: the sizes of the others.
         slot_sizes: what each has by itself, compared with the others; empty: all alike.
-        later: workers that are not there yet. `plan` has nothing for them.
+        later: workers that are not there yet. `plan` has nothing for them, nor for others that are not there.
     """
 
     def __init__(
@@ -69,7 +70,9 @@ class PlanSwitch:
         self.lag = lag
         self._bounds, self._keep = bounds, keep
         self._slot_sizes = slot_sizes or (1,) * len(plan.batch_sizes)
-        self._without = set(later)  # workers that have no samples any more, or not yet
+        absent = {rank for rank, (low, _) in enumerate(bounds or ()) if low and not plan.batch_sizes[rank]}
+        self._without = {*later, *absent}  # workers that have no samples any more, or not yet
+        self._entered: set[int] = set()  # of those that are there: the arbitrator may not know them yet
         self.newest_scheduled = plan
         self._held = plan
         self._scheduled = [(0, plan)]  # (first iteration, plan), rising; the first one is in force
@@ -92,6 +95,7 @@ class PlanSwitch:
         """
         if agreed is not None and agreed > self.newest_scheduled.version:
             self._schedule(iteration, self._held)
+            self._entered = {rank for rank in self._entered if not self._held.batch_sizes[rank]}
         while len(self._scheduled) > 1 and self._scheduled[1][0] <= iteration:
             del self._scheduled[0]
 
@@ -105,11 +109,13 @@ class PlanSwitch:
     def go_without(self, iteration: int, ranks: Iterable[int]) -> None:
         """These workers are missing in the sum of `iteration`, or leave by it."""
         self._without.update(ranks)
+        self._entered -= self._without
         self._schedule(iteration, self.newest_scheduled)
 
     def take_in(self, iteration: int, ranks: Collection[int]) -> None:
         """These workers enter by the sum of `iteration`."""
         self._without.difference_update(ranks)
+        self._entered.update(ranks)
         self._put(iteration, self._with(self.newest_scheduled, ranks))
 
     def packed(self) -> dict[str, Any]:
@@ -118,33 +124,35 @@ class PlanSwitch:
             "held": asdict(self._held),
             "scheduled": [[first, asdict(plan)] for first, plan in self._scheduled],
             "without": sorted(self._without),
+            "entered": sorted(self._entered),
         }
 
     def take_over(self, packed: Mapping[str, Any]) -> None:
         """Go on from what `packed` returned on another worker."""
         self._held = plan_of(packed["held"])
         self._scheduled = [(first, plan_of(plan)) for first, plan in packed["scheduled"]]
-        self._without = set(packed["without"])
+        self._without, self._entered = set(packed["without"]), set(packed["entered"])
         self.newest_scheduled = self._scheduled[-1][1]
 
-    def _allowed(self, total: int, count: int, without: Collection[int]) -> Bounds:
-        bounds = self._bounds or [(0, total)] * count
-        return [(0, 0) if rank in without else own for rank, own in enumerate(bounds)]
-
     def _schedule(self, iteration: int, plan: Plan) -> None:
-        came = [rank for rank, (low, _) in enumerate(self._bounds or ()) if low and self._lacks(plan, rank)]
+        had_some = any(size for rank, size in enumerate(plan.batch_sizes) if rank not in self._without)
+        came = [rank for rank in range(len(plan.batch_sizes)) if self._lacks(plan, rank)] if had_some else []
         if self._without:
-            sizes = [0 if rank in self._without else size for rank, size in enumerate(plan.batch_sizes)]
-            total = sum(sizes) if self._keep != "global" and any(sizes) else plan.global_batch
-            plan = shared_out(plan, total, sizes, self._allowed(total, len(sizes), {*self._without, *came}))
+            plan = left_to_others(plan, {*self._without, *came}, self._bounds, self._keep)
         self._put(iteration, self._with(plan, came) if came else plan)
 
     def _lacks(self, plan: Plan, rank: int) -> bool:
-        """Whether a worker that is there has nothing: the plan was made before it came."""
-        return not plan.batch_sizes[rank] and rank not in self._without
+        """Whether a worker that is there has nothing because the plan was made before it came.
+
+        A policy may give a worker nothing where the bounds allow it, once its plans know the worker.
+        """
+        if plan.batch_sizes[rank] or rank in self._without:
+            return False
+        return rank in self._entered or (self._bounds is not None and self._bounds[rank][0] > 0)
 
     def _with(self, plan: Plan, ranks: Collection[int]) -> Plan:
-        bounds = self._allowed(plan.global_batch * (1 + len(ranks)), len(plan.batch_sizes), self._without)
+        own = self._bounds or [(0, plan.global_batch * (1 + len(ranks)))] * len(plan.batch_sizes)
+        bounds = [(0, 0) if rank in self._without else one for rank, one in enumerate(own)]
         return taken_in(plan, ranks, self._slot_sizes, bounds, self._keep)
 
     def _put(self, iteration: int, plan: Plan) -> None:

@@ -49,7 +49,7 @@ class Settings:
     lr: str = "follow"  # what happens to the script's learning rate
     keep: Keep = "global"  # what stays where the number of workers changes
     min_workers: int | None = None  # that go on without the others; none: the job is not elastic
-    accepted_bounds: tuple[tuple[int, int], ...] = ()  # as `bounds`, with 0 for workers that come later
+    accepted_bounds: tuple[tuple[int, int], ...] = ()  # as `bounds`, with 0 where workers come and go
     slot_sizes: tuple[int, ...] = ()  # `batch` of every worker in the cluster file, also of those that come later
     own_sizes: Stigmergy | None = None  # how every worker chooses its own size; none: no worker does
     micro_batches: bool = False  # sizes may be larger than what a worker computes at once

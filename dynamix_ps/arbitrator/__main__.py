@@ -173,7 +173,7 @@ def _coordination(
     )
     file = JournalFile(settings.folder.membership_file)
     coordinator = Coordinator(limits, file.records)
-    return Coordination(coordinator, file, journal, arbitrator.lose, exporter)
+    return Coordination(coordinator, file, journal, arbitrator.lose, arbitrator.depart, exporter)
 
 
 def _number_of_servers(settings: Settings) -> int:

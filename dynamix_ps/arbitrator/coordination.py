@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 from dynamix_ps.membership.coordinator import Coordinator
 from dynamix_ps.membership.generations import Output
-from dynamix_ps.membership.journal import Began, Lost, Record
+from dynamix_ps.membership.journal import Began, Left, Lost, Record
 from dynamix_ps.membership.messages import AskLeave, FromCoordinator, Hello, Leave, Process, Suspect, ToCoordinator
 from dynamix_ps.rpc.refusals import MalformedMessageError
 
@@ -56,6 +56,7 @@ class Coordination:
         notes: gets what people shall know: `lost` processes, what the `members` are after a change, that the job is
             `short_of_workers` and waits for some, and that it is `finishing` as none came.
         on_lost: called with the rank of a worker that is lost.
+        on_left: called with that of one that has left.
         gauges: get how many members there are, and who is lost; None: there is no endpoint.
         clock: monotonic seconds.
     """
@@ -66,11 +67,12 @@ class Coordination:
         file: RecordFile,
         notes: Notes,
         on_lost: Callable[[int], None],
+        on_left: Callable[[int], None],
         gauges: Gauges | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._coordinator, self._file, self._notes = coordinator, file, notes
-        self._on_lost, self._gauges, self._clock = on_lost, gauges, clock
+        self._on_lost, self._on_left, self._gauges, self._clock = on_lost, on_left, gauges, clock
         self._shown = (0, 0)  # workers and servers, as the gauges have them
         self._told: asyncio.Queue[_Told] = asyncio.Queue()
         self._streams: dict[Process, asyncio.Queue[FromCoordinator | None]] = {}  # None: the stream is over
@@ -198,6 +200,8 @@ class Coordination:
                 self._gauges.lost(process.role)
             if process.role == "worker":
                 self._on_lost(process.slot)
+        elif isinstance(record, Left) and record.process.role == "worker":
+            self._on_left(record.process.slot)
 
 
 def _slots(processes: Iterable[Process]) -> list[int]:

@@ -32,7 +32,7 @@ class Resumed:
     newest_version: int = 0
     decisions: int = 0
     starts: int = 0
-    retired: frozenset[tuple[int, str]] = frozenset()  # incarnations that were replaced
+    retired: frozenset[tuple[int, str]] = frozenset()  # incarnations that were replaced, or are lost
 
 
 class Journal:
@@ -96,19 +96,26 @@ def replay(file: Path) -> Resumed:
                 if incarnation.get(rank, name) != name:
                     retired.add((rank, incarnation[rank]))
                 incarnation[rank] = name
+            elif kind == "lost" and line["role"] == "worker" and (rank := int(line["slot"])) in incarnation:
+                retired.add((rank, incarnation[rank]))
             elif kind == "adopted":
-                plan = _plan(line)
+                plan = _newer(plan, _plan(line))
                 newest_version = max(newest_version, plan.version)
             elif kind in DECISIONS:
                 decided, version = int(line["window"]), int(line["version"])
                 if kind == "plan":
-                    plan = _plan(line)
+                    plan = _newer(plan, _plan(line))
                 decisions += 1
                 window = max(window, decided)
                 newest_version = max(newest_version, version)
         except (KeyError, TypeError, ValueError):
             logger.warning("%s: a line of kind %r is incomplete and skipped", file, kind)
     return Resumed(plan, window, newest_version, decisions, starts, frozenset(retired))
+
+
+def _newer(plan: Plan | None, other: Plan) -> Plan:
+    """The newer one: that of a decision may come after one that was made while it was written to disk."""
+    return other if plan is None or other.version >= plan.version else plan
 
 
 def _plan(line: Mapping[str, Any]) -> Plan:

@@ -1,10 +1,11 @@
 """The arbitrator: window records in, plans out.
 
-    register -> a worker gets a lease                                     registry.py
+    register -> a worker gets a lease, and a part where it comes late     registry.py, places.py
     report   -> its record joins the others of the same window            windows.py
     observe  -> joins what workers and servers see of a connection        links.py, diagnosis.py
     step     -> window complete -> policy -> guard -> journal -> publish  policy/, planner.py, journal.py
     plans    -> every worker's stream carries the new plan
+    lose     -> a worker is gone, and the next plan is of the others      places.py
     learn    -> a policy with enough experience learns, beside the decisions
 
 Training never waits for the arbitrator. Everything runs in one event loop, except writing to disk and learning, which
@@ -20,13 +21,14 @@ import math
 import sys
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dynamix_ps.arbitrator.diagnosis import labelled
 from dynamix_ps.arbitrator.journal import Journal, Resumed
 from dynamix_ps.arbitrator.links import Links
+from dynamix_ps.arbitrator.places import Places
 from dynamix_ps.arbitrator.planner import guard, next_plan
 from dynamix_ps.arbitrator.registry import Registry
 from dynamix_ps.arbitrator.windows import ClosedWindow, Windows
@@ -38,7 +40,6 @@ from dynamix_ps.policy.base import Decision, Learner, Policy, View, ask, referen
 from dynamix_ps.policy.rate.decider import RateDecider
 from dynamix_ps.rpc.plan_rules import LARGEST_VERSION, wrong_lr_factor, wrong_sizes, wrong_version
 from dynamix_ps.rpc.refusals import MalformedMessageError, TooManyStreamsError
-from dynamix_ps.shares import taken_in
 
 if TYPE_CHECKING:
     from dynamix_ps.report.prometheus import Exporter
@@ -86,7 +87,7 @@ class Arbitrator:
         self._exporter = exporter
         self._rest = rest
         self._n_workers = len(config.cluster.workers)
-        self._bounds = tuple(config.bounds(rank) for rank in range(self._n_workers))
+        self._largest = [config.bounds(rank)[1] for rank in range(self._n_workers)]
         self._accepted = tuple(config.accepted_bounds(rank) for rank in range(self._n_workers))
         self._at_once = [config.at_once(rank) or math.nan for rank in range(self._n_workers)]  # NaN: no limit is known
         self._ring = config.data_plane.is_ring
@@ -100,9 +101,12 @@ class Arbitrator:
                 f"arbitrator: the journal's plan has {len(self._plan.batch_sizes)} sizes, but the cluster file has "
                 f"{self._n_workers} workers; use the run folder of this cluster, or a new one"
             )
-        self._empty = {rank for rank in config.later if not self._plan.batch_sizes[rank]}  # slots of nobody so far
-        for rank in self._empty:
+        self._places = Places(config, self._plan)
+        for rank in self._places.empty:
             self._registry.lose(rank)  # no decision waits for it
+        # who has said so, and whose process has left the job: the others go on if a window is complete without them
+        self._leaving: set[int] = set()
+        self._departed: set[int] = set()
         self._bounds_at_once = self._within_memory()  # for policies
         self._newest_version = max(resumed.newest_version, self._plan.version)
         self._holding = resumed.starts > 0  # after a restart, sizes stay for one complete window
@@ -142,8 +146,10 @@ class Arbitrator:
         )
         if problem:
             raise MalformedMessageError(f"plan.{problem}")
-        now_s = self._clock()
-        if self._registry.register(rank, registration.incarnation, now_s):
+        if is_new := self._registry.register(rank, registration.incarnation, self._clock()):
+            self._departed.discard(rank)
+            if rank in self._leaving:
+                self._leaving.clear()  # all have left a training that was over, and register for the next one
             self._journal.write(
                 "registered",
                 rank=rank,
@@ -157,26 +163,16 @@ class Arbitrator:
         if held.version == self._plan.version == 0 and held != self._plan:  # a static policy has first sizes of its own
             self._publish(held)
         self._adopt()
-        if rank in self._empty:
-            self._take_in(rank)
+        enters = is_new and rank in self._places.empty
+        self._resize(self._places.taking_in(rank, self._plan) if enters else self._places.without_empty(self._plan))
         return self._plan
 
-    def _take_in(self, rank: int) -> None:
-        """A worker has come into a slot of nobody. What it gets is what the workers have given it."""
-        self._empty.discard(rank)
-        self._bounds_at_once = self._within_memory()
-        if self._plan.batch_sizes[rank]:
-            return
-        slot_sizes = [worker.batch for worker in self._config.cluster.workers]
-        bounds = [self._there(own, other) for other, own in enumerate(self._bounds)]
-        sizes = taken_in(self._plan, [rank], slot_sizes, bounds, self._config.elastic.keep).batch_sizes
-        if plan := next_plan(sizes, self._plan.lr_factor, self._plan, self._newest_version):
+    def _resize(self, wanted: Plan) -> None:
+        """Make a plan with the sizes of `wanted`, which the workers have already given themselves."""
+        plan = next_plan(wanted.batch_sizes, self._plan.lr_factor, self._plan, self._newest_version)
+        if plan is not None and any(plan.batch_sizes):
             self._journal.write("adopted", **dataclasses.asdict(plan))
             self._publish(plan)
-
-    def _there(self, bounds: tuple[int, int], rank: int) -> tuple[int, int]:
-        """`bounds` of a worker; nothing for a slot of nobody."""
-        return (0, 0) if rank in self._empty else bounds
 
     def _adopt(self) -> None:
         """Take over newer plans that workers hold, if they are at most one version ahead of what is known.
@@ -205,7 +201,7 @@ class Arbitrator:
         problem = wrong_version(record.plan_version, max(self._newest_version, self._held[record.rank].version), 0)
         if problem:
             raise MalformedMessageError(f"plan_{problem}")
-        largest = self._bounds[record.rank][1]
+        largest = self._largest[record.rank]
         if record.batch_size > largest:
             raise MalformedMessageError(f"batch_size: got {record.batch_size}, expected at most {largest}")
 
@@ -227,15 +223,28 @@ class Arbitrator:
         return self._peers
 
     def leave(self, rank: int, incarnation: str) -> None:
-        """Stop waiting for this worker. Raises RefusalError."""
+        """Stop waiting for this worker, which leaves on notice, or whose training is over. Raises RefusalError."""
         if self._registry.leave(rank, incarnation):
             self._journal.write("left", rank=rank)
+            if self._config.elastic.min_workers is not None:
+                self._leaving.add(rank)
             self._wake.set()
 
     def lose(self, rank: int) -> None:
-        """The job goes on without this worker: no decision waits for it."""
+        """The job goes on without this worker: no decision waits for it, and the next plan has nothing for it."""
         self._registry.lose(rank)
+        self._let_go([rank])
         self._wake.set()
+
+    def depart(self, rank: int) -> None:
+        """This worker has left the job, as the coordinator knows: its process ends."""
+        self._registry.lose(rank)
+        self._departed.add(rank)
+        self._wake.set()
+
+    def _let_go(self, ranks: Iterable[int]) -> None:
+        self._places.empty.update(ranks)
+        self._resize(self._places.without_empty(self._plan))
 
     async def plans(self, rank: int, incarnation: str, newest_version: int) -> AsyncIterator[Plan]:
         """Every plan newer than `newest_version`, as soon as it exists; a slow reader skips. Raises RefusalError."""
@@ -308,6 +317,7 @@ class Arbitrator:
     async def _decide(self, closed: ClosedWindow) -> None:
         """From a closed window to a new plan, or to the decision to keep the present one. Both count as decisions."""
         began_s = time.perf_counter()
+        closed = self._of_those_there(closed)
         view = self._view(closed)
         decision = self._ask(view, closed.timed_out)
         guarded = guard(decision.batch_sizes, self._plan.batch_sizes, view.bounds)
@@ -316,6 +326,7 @@ class Arbitrator:
         self._decisions += 1
         kind = "kept" if plan is None else ("plan" if self._config.mode == "adapt" else "observed")
         version = plan.version if plan is not None and kind == "plan" else self._plan.version
+        self._newest_version = max(self._newest_version, version)  # workers may come and go while it is written
         line = {
             "version": version,
             "batch_sizes": guarded.batch_sizes,
@@ -331,7 +342,7 @@ class Arbitrator:
             "decision_ms": 1000 * (decision_s := time.perf_counter() - began_s),
         }
         await asyncio.to_thread(self._journal.write, kind, sync=True, **line)
-        if plan is not None and kind == "plan":
+        if plan is not None and kind == "plan" and plan.version > self._plan.version:
             self._publish(plan)
         view = dataclasses.replace(view, links=labelled(closed.records, view.links))  # for people, no policy reads it
         if decision.note:
@@ -340,8 +351,13 @@ class Arbitrator:
         self._export(view, decision, decision_s)
 
     def _within_memory(self) -> tuple[tuple[int, int], ...]:
-        each = (self._config.bounds_at_once(rank, at_once) for rank, at_once in enumerate(self._at_once))
-        return tuple(self._there(bounds, rank) for rank, bounds in enumerate(each))
+        return tuple(self._config.bounds_at_once(rank, at_once) for rank, at_once in enumerate(self._at_once))
+
+    def _of_those_there(self, closed: ClosedWindow) -> ClosedWindow:
+        """Let those go that have left and are not in it: the others go on. Who is gone by now may have reported it."""
+        self._let_go(rank for rank in self._departed | self._leaving if closed.records[rank] is None)
+        records = (None if rank in self._places.empty else record for rank, record in enumerate(closed.records))
+        return dataclasses.replace(closed, records=tuple(records))
 
     def _view(self, closed: ClosedWindow) -> View:
         now_s = self._clock()
@@ -355,7 +371,7 @@ class Arbitrator:
         return View(
             closed.window,
             self._plan,
-            self._bounds_at_once,
+            self._places.within(self._bounds_at_once),
             closed.records,
             links,
             servers,

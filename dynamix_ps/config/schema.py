@@ -578,9 +578,9 @@ class Config(_Section):
         return len(self.cluster.workers) - len(self.later)
 
     def accepted_bounds(self, rank: int) -> tuple[int, int]:
-        """Bounds of what a plan may have for a worker: those of `bounds`, and 0 for one that comes later."""
+        """Bounds of what a plan may have for a worker: those of `bounds`, and 0 where workers come and go."""
         low, high = self.bounds(rank)
-        return (0 if self.cluster.workers[rank].later else low), high
+        return (low if self.elastic.min_workers is None else 0), high
 
     def initial_sizes(self) -> tuple[int, ...]:
         """First sizes of the workers, 0 for those that come later; the learning rate is for their sum."""

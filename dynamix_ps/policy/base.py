@@ -36,7 +36,8 @@ class View:
 
     window: int
     plan: Plan  # the newest plan; an answer replaces its sizes
-    bounds: tuple[tuple[int, int], ...]  # (smallest, largest) size of every worker; no more than fits into its memory
+    # (smallest, largest) size of every worker, no more than fits into its memory; (0, 0): it is not there
+    bounds: tuple[tuple[int, int], ...]
     records: tuple[WindowRecord | None, ...]  # by rank; None: that worker did not report
     links: tuple[LinkView, ...] = ()  # by rank, from both sides; empty: no role reported its connections
     servers: tuple[ServerView, ...] = ()

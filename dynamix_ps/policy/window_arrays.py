@@ -91,6 +91,21 @@ class WindowArrays:
         return bool(self.present.all())
 
     @cached_property
+    def there(self) -> NDArray[np.bool_]:
+        """Which workers there are, also if they have not reported: an empty place has bounds of 0."""
+        return np.asarray(self.high > 0)
+
+    @cached_property
+    def all_there(self) -> bool:
+        """Whether no place is empty."""
+        return bool(self.there.all())
+
+    @cached_property
+    def workers(self) -> NDArray[np.int64]:
+        """How many workers there are; shape (...,)."""
+        return np.asarray(self.there.sum(axis=-1))
+
+    @cached_property
     def smallest_batch(self) -> NDArray[np.int64]:
         """The smallest B that the bounds of all workers allow; shape (...,)."""
         return np.asarray(self.low.sum(axis=-1))

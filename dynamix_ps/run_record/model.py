@@ -67,6 +67,10 @@ class WorkerState:
     train_s: float | None = None
     error: str | None = None
 
+    def go(self, phase: str) -> None:
+        """It is not there any more: `lost`, or `left`."""
+        self.phase, self.batch_size, self.previous_batch_size = phase, None, None
+
     def fraction(self, part: str) -> float | None:
         """The part's share of the time of all windows, which leaves pauses (evaluation, checkpoints) out."""
         return self.totals[part] / self.totals["duration"] if self.totals.get("duration") else None

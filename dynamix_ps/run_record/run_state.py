@@ -326,11 +326,12 @@ class RunState:
         lost = line["role"], line["slot"]
         self.losses.known(lost, line["time_s"], line["reason"], line.get("incarnation", ""))
         if line["role"] == "worker":
-            self.workers[line["slot"]].phase = "lost"
+            self.workers[line["slot"]].go("lost")
 
     def _worker_left(self, line: Line) -> None:
         worker = self._worker(line)
-        worker.phase, worker.iteration = "left", line["iteration"]
+        worker.go("left")
+        worker.iteration = line["iteration"]
         self.losses.departed(worker.rank, line["iteration"], line["workers"])
 
     def _workers_entered(self, line: Line) -> None:

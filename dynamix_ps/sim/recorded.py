@@ -160,7 +160,7 @@ def _run(name: str, config: Config, lines: Iterable[Line]) -> RecordedRun:
 def _decisions(
     config: Config, started: Mapping[int, Line], windows: Mapping[int, _Window], adopted: Sequence[Line]
 ) -> Iterator[Decided]:
-    """`adopted`: plans that the arbitrator took over from workers, or made for one that had come."""
+    """`adopted`: plans that the arbitrator took over from workers, or made when one had come or gone."""
     ranks = range(len(config.cluster.workers))
     if not started.keys() >= set(ranks) - config.later:  # not every worker began to train
         return
@@ -193,8 +193,8 @@ def _decisions(
 
 
 def _is_there(config: Config, plan: Plan, rank: int) -> bool:
-    """Whether somebody is in this place: one that comes later gets its samples when it registers."""
-    return rank not in config.later or plan.batch_sizes[rank] > 0
+    """Whether somebody is in this place, as the arbitrator has it (places.py)."""
+    return plan.batch_sizes[rank] > 0 or not (config.bounds(rank)[0] or rank in config.later)
 
 
 def _plan_of(line: Line) -> Plan:

@@ -18,6 +18,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from dynamix_ps.arbitrator.journal import DECISIONS
+from dynamix_ps.run_record.json_lines import JsonLinesTail
+from dynamix_ps.run_record.run_folder import RunFolder
 from tests.integration.replay import replayed
 from tests.launching import dynamix, launch_by
 
@@ -179,6 +182,21 @@ class Story:
         file = self.folder / f"sums-{rank}.jsonl"
         lines = file.read_text().split("\n")[:-1] if file.exists() else []
         return [json.loads(line) for line in lines]
+
+    def planned(self) -> list[tuple[int, ...]]:
+        """The sizes of every decision and plan of the arbitrator, in the order of their versions."""
+        lines = JsonLinesTail(self._run.journal_file).read()
+        plans = [line for line in lines if line["kind"] in ("adopted", *DECISIONS)]
+        return [tuple(line["batch_sizes"]) for line in sorted(plans, key=lambda line: line["version"])]
+
+    def applied(self, rank: int) -> list[tuple[int, ...]]:
+        """The sizes of the arbitrator's plans that a worker has trained by."""
+        lines = JsonLinesTail(self._run.worker_file(rank)).read()
+        return [tuple(line["batch_sizes"]) for line in lines if line["kind"] == "plan_applied"]
+
+    @property
+    def _run(self) -> RunFolder:
+        return RunFolder((self.folder / "runs" / "latest").resolve())
 
     def weights(self, rank: int) -> list[torch.Tensor]:
         """The last ones of a worker."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 
@@ -50,4 +51,7 @@ def test_the_others_go_on_to_the_result_of_one_process(comm: str, tmp_path: Path
     assert [row["state"] for row in summary["per_worker"]] == ["lost", "finished", "lost", "finished"]
     starts = [line["restarts"] for line in JsonLinesTail(folder.journal_file).read() if line["kind"] == "started"]
     assert starts == [0, 1], "it decided on the second loss by what it had written of the first"
+    there = [tuple(rank for rank, size in enumerate(sizes) if size) for sizes in story.planned()]
+    assert [ranks for ranks, _ in itertools.groupby(there)][-2:] == [(0, 1, 3), (1, 3)], "its plans are of those there"
+    assert {sum(sizes) for sizes in story.planned()} == {24}
     assert_nothing_left(run_id_in(folder.path.name))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -80,6 +81,13 @@ def test_a_restart_enters(tmp_path: Path, killed: dict[int, int], server_at: int
         there = [rank in one["present"] for one in told]
         assert there == sorted(there) and not there[0] and there[-1], "first it follows, then it is there"
         assert [one["sizes"][rank] > 0 for one in told] == there, "with its share"
+        planned = [sizes[rank] > 0 for sizes in story.planned()]
+        assert [has_some for has_some, _ in itertools.groupby(planned)][-2:] == [False, True], (
+            "of the arbitrator's plans"
+        )
+        assert not all(sizes[rank] for sizes in story.applied(1)) and story.applied(1)[-1][rank]
+    if keep == "global":
+        assert {sum(sizes) for sizes in (*story.planned(), *story.applied(1))} == {24}
     folder = RunFolder((tmp_path / "runs" / "latest").resolve())
     summary = json.loads(folder.summary_json.read_text())
     assert summary["reason"] in ("all workers finished", "all workers finished; server-0 was killed by SIGKILL")

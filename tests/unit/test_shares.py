@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dynamix_ps.messages import Plan
-from dynamix_ps.shares import shared_out, taken_in
+from dynamix_ps.shares import left_to_others, shared_out, taken_in
 
 
 def test_shares_stay_within_bounds_and_the_global_batch_too_where_it_can() -> None:
@@ -32,3 +32,16 @@ def test_workers_that_enter_leave_the_global_batch_as_it_is(sizes: list[int], ow
 @pytest.mark.parametrize(("keep", "sizes"), [("global", (8, 4, 12)), ("local", (12, 6, 18))])
 def test_each_gets_what_it_has_by_itself_compared_with_the_others(keep, sizes) -> None:
     assert taken_in(Plan(0, (16, 8, 0)), [2], (8, 4, 12), keep=keep).batch_sizes == sizes
+
+
+@pytest.mark.parametrize(("keep", "sizes"), [("global", (32, 0, 16, 0)), ("local", (16, 0, 8, 0))])
+def test_the_others_share_what_those_have_that_are_not_there(keep, sizes) -> None:
+    assert left_to_others(Plan(3, (16, 20, 8, 4), 0.5), {1, 3}, keep=keep) == Plan(3, sizes, 0.5)
+    within = left_to_others(Plan(0, (16, 20, 8, 4)), {1, 3}, [(2, 30)] * 4)
+    assert within.batch_sizes == (30, 0, 18, 0), "as far as the bounds allow it"
+
+
+def test_who_had_nothing_takes_over_from_the_only_ones_that_had_some() -> None:
+    for keep in ("global", "local"):
+        assert left_to_others(Plan(0, (8, 0, 0)), {0}, [(2, 64)] * 3, keep).batch_sizes == (0, 4, 4)
+    assert left_to_others(Plan(0, (8, 0)), {0, 1}, [(2, 64)] * 2).batch_sizes == (0, 0), "nobody is left"

@@ -52,6 +52,9 @@ class LbBspCpuPolicy:
         if not view.clean:
             return Decision(view.plan.batch_sizes)
         window = arrays_of(view)
+        if not window.all_there:  # another machine may compute there later
+            self._meter.forget(~window.there)
+            self._forecast.forget(~window.there)
         sizes, times_s = self._meter.per_iteration(window)
         self._forecast.observe(sizes / times_s, np.column_stack((window.cpu_ratio, window.memory_ratio)))
         speeds = self._forecast.next_per_s().tolist()
@@ -87,6 +90,8 @@ class LbBspGpuPolicy:
         if view.plan.batch_sizes != self._planned:
             self._planned, self._watched = view.plan.batch_sizes, []
         window = arrays_of(view)
+        if not window.all_there:
+            self._meter.forget(~window.there)
         _, window_s = self._meter.per_iteration(window)
         self._watched.append(tuple(window_s.tolist()))
         if len(self._watched) < min(2**self._halvings, LONGEST_WATCH):
@@ -106,7 +111,8 @@ class LbBspGpuPolicy:
 
     def _step(self, view: View) -> int:
         """Number of samples in the next move."""
-        return max(round(FIRST_STEP * view.plan.global_batch / len(view.bounds) * 0.5**self._halvings), 1)
+        there = sum(high > 0 for _, high in view.bounds)
+        return max(round(FIRST_STEP * view.plan.global_batch / there * 0.5**self._halvings), 1)
 
 
 def _from_slowest_to_fastest(view: View, window: WindowArrays, times_s: list[float]) -> _Move | None:

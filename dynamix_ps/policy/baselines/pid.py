@@ -57,6 +57,7 @@ class PidPolicy:
         if not view.clean:
             return Decision(sizes)
         self._times.observe(view)
+        self._maxima = [most if high else math.inf for most, (_, high) in zip(self._maxima, view.bounds, strict=True)]
         self._learn_maxima(sizes)
         decision = self._times.decide(view, self._wanted(view))
         if decision.batch_sizes != sizes and self._times.windows >= SETTLED:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dynamix_ps.policy.cluster_model.compute_times import Array
 
@@ -37,6 +38,13 @@ class SpeedForecast:
         self._inputs = np.zeros((n_workers, _INPUTS))  # x of the next window
         self._log_speed = np.full(n_workers, np.nan)
         self._uses = np.full((n_workers, _USES), np.nan)
+
+    def forget(self, who: NDArray[np.bool_]) -> None:
+        """Forget some workers, (workers,)."""
+        for zero in (self._products, self._answers, self._inputs):
+            zero[who] = 0.0
+        for unknown in (self._log_speed, self._uses):
+            unknown[who] = np.nan
 
     def observe(self, speeds_per_s: Array, uses: Array) -> None:
         """Learn from a window.

@@ -9,7 +9,7 @@ from dynamix_ps.policy.base import Decision, View
 class StaticPolicy:
     """Always the same sizes: these, or without them those of the plan that a run begins with.
 
-    Where workers come into slots of nobody, it goes on with what the plan has then.
+    Where workers come and go, it goes on with what the plan has then.
     """
 
     name = "static"
@@ -19,7 +19,7 @@ class StaticPolicy:
 
     def decide(self, view: View) -> Decision:
         planned = view.plan.batch_sizes
-        if self._sizes is None or any(new and not old for new, old in zip(planned, self._sizes, strict=True)):
+        if self._sizes is None or any(bool(new) != bool(old) for new, old in zip(planned, self._sizes, strict=True)):
             self._sizes = planned
         return Decision(self._sizes)
 

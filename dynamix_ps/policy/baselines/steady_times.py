@@ -8,7 +8,7 @@ come to rest. So, chosen by us:
   time counts as proportional to the size, as published. A change of speed beyond JUMP is followed at once.
 - A plan stays for FIRST_WAIT windows after the first change, and twice as long after each further one, up to
   LONGEST_WAIT. So the corrections, which become smaller, rest on more and more windows. When the speed of a worker
-  jumps, the next change may come at once, and waiting begins anew.
+  jumps, or workers come or go, the next change may come at once, and waiting begins anew.
 """
 
 from __future__ import annotations
@@ -39,10 +39,11 @@ class SteadyTimes:
         self._planned: tuple[int, ...] | None = None
         self.windows = 0  # clean ones under the newest sizes
         self._wait = 0  # windows that this plan stays
+        self._there: list[bool] = []  # who was, in the last window
 
     @property
     def known(self) -> list[int]:
-        """Ranks of the workers that were ever measured."""
+        """Ranks of the workers that are there and were ever measured."""
         return [int(rank) for rank in np.flatnonzero(self._lines.known)]
 
     def observe(self, view: View) -> None:
@@ -53,11 +54,17 @@ class SteadyTimes:
             self._planned, self.windows = view.plan.batch_sizes, 0
         self._first_sizes = self._first_sizes or view.plan.batch_sizes
         self._sizes_vary |= view.plan.batch_sizes != self._first_sizes
-        self.sizes, self.times_s = self._meter.per_iteration(arrays_of(view))
+        window = arrays_of(view)
+        if not window.all_there:  # another machine may compute there later
+            self._meter.forget(~window.there)
+            self._lines.forget(~window.there)
+        self.sizes, self.times_s = self._meter.per_iteration(window)
         self._lines.observe(self.sizes, self.times_s)
         self.windows += 1
-        if self._lines.jumped.any():
+        there = window.there.tolist()
+        if self._lines.jumped.any() or there != self._there:
             self._wait = 0
+        self._there = there
 
     def seconds(self, sizes: tuple[int, ...]) -> Array:
         """Smoothed computing seconds per iteration at these sizes; NaN for workers never measured."""

@@ -90,15 +90,15 @@ class ComputeTimes:
         self._ahead: Array | float = 1.0  # levels in the next window over those of the last one
         self._adopt(Lines(np.ones(shape), np.zeros(shape), np.full(shape, np.nan)))
 
-    def restart(self, which: NDArray[np.bool_]) -> None:
-        """Forget some environments."""
-        self._sums[:, which] = 0.0
-        again, now = which[..., None], self.now
+    def forget(self, who: NDArray[np.bool_]) -> None:
+        """Forget some workers, (..., workers)."""
+        self._sums[:, who] = 0.0
+        now = self.now
         self._adopt(
             Lines(
-                np.where(again, 1.0, now.level),
-                np.where(again, 0.0, now.line_fixed_s),
-                np.where(again, np.nan, now.line_per_sample_s),
+                np.where(who, 1.0, now.level),
+                np.where(who, 0.0, now.line_fixed_s),
+                np.where(who, np.nan, now.line_per_sample_s),
             )
         )
 
@@ -175,9 +175,9 @@ class ComputeMeter:
     def __init__(self, *shape: int) -> None:
         self._throttled = np.zeros(shape)  # the largest value so far
 
-    def restart(self, which: NDArray[np.bool_]) -> None:
-        """Forget some environments."""
-        self._throttled[which] = 0.0
+    def forget(self, who: NDArray[np.bool_]) -> None:
+        """Forget some workers, (..., workers)."""
+        self._throttled[who] = 0.0
 
     def observe(self, window: WindowArrays) -> NDArray[np.floating[Any]]:
         """Computing seconds in the window, as a CPU quota sustains them. Call once per window."""

@@ -46,15 +46,27 @@ class ClusterModel:
 
     def restart(self, which: NDArray[np.bool_]) -> None:
         """Forget some environments; their next window is the first of another run."""
-        self.compute.restart(which)
         self.noise.restart(which)
-        self._meter.restart(which)
-        for part in (self._recurrence, self._tiles):
-            if part:
-                part.restart(which)
+        if self._recurrence:
+            self._recurrence.restart(which)
+        self._forget(np.broadcast_to(which[..., None], self.shape))
+
+    def _forget(self, who: NDArray[np.bool_]) -> None:
+        """Forget how long some workers, (..., workers), compute."""
+        self.compute.forget(who)
+        self._meter.forget(who)
+        if self._tiles:
+            self._tiles.forget(who)
 
     def observe(self, window: WindowArrays) -> None:
-        """Take in a clean window. Call once per window, in order."""
+        """Take in a clean window. Call once per window, in order.
+
+        Who is not there is forgotten: in the place of a lost worker another machine may compute later.
+        """
+        if not window.all_there:
+            self._forget(~window.there)
+            if self._recurrence:
+                self._recurrence.forget(~window.there)
         iterations = np.maximum(window.iterations, 1)[..., None]
         self.window = window
         self.computing_s = self._meter.observe(window)

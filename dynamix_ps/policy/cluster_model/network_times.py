@@ -119,9 +119,14 @@ class NetworkTimes:
 
     def restart(self, which: NDArray[np.bool_]) -> None:
         """Forget some environments."""
-        for unknown in (self._common_s, self._own_s, self._own_sq):
-            unknown[which] = NAN
-        self._jumped_s[which] = 0.0
+        self._common_s[which] = NAN
+        self.forget(np.broadcast_to(which[..., None], self._own_s.shape))
+
+    def forget(self, who: NDArray[np.bool_]) -> None:
+        """Forget some workers, (..., workers)."""
+        for unknown in (self._own_s, self._own_sq):
+            unknown[who] = NAN
+        self._jumped_s[who] = 0.0
 
     def observe(self, seen_s: Array, iteration_s: Array) -> None:
         """Take in a window: `network_s` per worker (NaN: unknown), and the iteration time, (...,)."""

@@ -90,6 +90,14 @@ class Recurrence:
         for of_environment in (self._windows, self._levels, self._unit_s, self._changes, self._quiet):
             of_environment[which] = 0
 
+    def forget(self, who: Mask) -> None:
+        """Forget some workers, (..., workers); their level is 1 until they are measured again."""
+        environments, workers = np.nonzero(who.reshape(self._changes.shape))
+        self._levels[environments, :, workers] = 0
+        self._candidate_sums[:, environments, :, :, workers] = 0
+        self._group_sums[:, environments, :, workers] = 0
+        self._changes[environments, workers] = 0
+
     def observe(self, window: WindowArrays, level: Array) -> Array:
         """Learn from the levels of a window, (..., workers). Returns the factor on them in the coming window.
 

@@ -65,14 +65,13 @@ class Tiles:
         self._likely = self._found.copy()  # in the last search
         self._due = np.zeros(count, dtype=np.bool_)  # new sizes since the last search
 
-    def restart(self, which: Mask) -> None:
-        """Forget some environments."""
-        self.samples[which] = 1
-        which = np.broadcast_to(which[..., None], self.samples.shape).reshape(-1)
-        self._likely[which] = 1
-        self._sizes[:, which] = 0.0
-        self._seen[which] = 0
-        self._due[which] = False
+    def forget(self, who: Mask) -> None:
+        """Forget some workers, (..., workers)."""
+        who = who.reshape(-1)
+        self._found[who] = self._likely[who] = 1
+        self._sizes[:, who] = 0.0
+        self._seen[who] = 0
+        self._due[who] = False
 
     def observe(self, sizes: Array, times_s: Array, seen: Mask) -> None:
         """Samples and computing seconds per iteration of every worker in a window; only whole sizes above 0 count."""

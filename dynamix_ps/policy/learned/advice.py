@@ -63,7 +63,8 @@ class Advisor:
         self._windows = np.zeros(shape[:-1])
         self._late_batch = LateBatch(*shape[:-1])
         self._fixed_s: Array = np.zeros(shape)
-        self._rates_per_s: Array = np.ones(shape)
+        self._rates_per_s: Array = np.ones(shape)  # 0 in empty places
+        self._divisors: Array = self._rates_per_s  # the same, and 1 there
         self._network_s: Array = np.zeros(shape)
         self._typical_network_s: Array = np.zeros(shape[:-1])
         self._with_late: Balance  # chains of all workers are as long
@@ -109,18 +110,28 @@ class Advisor:
 
     def longest_s(self, sizes: Array) -> Array:
         """How long an iteration with `sizes`, (..., workers), takes, (...,)."""
-        halfway_s = halfway(self._fixed_s + sizes / self._rates_per_s)
+        halfway_s = halfway(self._fixed_s + sizes / self._divisors)
         return np.asarray((halfway_s + exposed_s(self._network_s, self._hiding, halfway_s)).max(axis=-1))
 
     def _take_in(self, state: State) -> None:
-        """Follow the network, and fill in what is not known of a worker with the mean of the others."""
+        """Follow the network, and fill in what is not known of a worker with the mean of the others.
+
+        An empty place computes nothing, and nobody waits for it.
+        """
         window = state.window
+        if not window.all_there:
+            self._network.forget(~window.there)
         self._network.observe(state.network_s, window.duration_s / window.iterations)
         self._hiding = self._hiding + SMOOTHING * (state.hiding - self._hiding)
         fixed_s = self._times.coming.fixed_s
         self._fixed_s = _filled(fixed_s if self._times.all_known else np.where(self._times.known, fixed_s, np.nan))
         self._rates_per_s = _filled(self._times.coming.rates_per_s, otherwise=1.0)
         self._network_s = _filled(self._network.seconds)
+        self._divisors = self._rates_per_s
+        if not window.all_there:
+            known = self._fixed_s, self._rates_per_s, self._network_s
+            self._fixed_s, self._rates_per_s, self._network_s = np.where(window.there, known, 0.0)
+            self._divisors = np.where(window.there, self._rates_per_s, 1.0)
         self._typical_network_s = typical(self._network_s, self._rates_per_s)
         balanced = Balance(self._fixed_s, self._rates_per_s)
         until_s = balanced.together_s(window.global_batch)
@@ -139,7 +150,7 @@ class Advisor:
     def _together_s(self, totals: Array, window: WindowArrays) -> Array:
         """How long iterations of ascending `totals`, (candidates, ...), take if they are balanced within the bounds."""
         free_s = self._with_late.together_s(totals)
-        least_s = self._fixed_s + window.low / self._rates_per_s
+        least_s = self._fixed_s + window.low / self._divisors
         until_s = np.maximum(free_s + self._overflow_s(totals, free_s, window.high), least_s.max(axis=-1))
         most_s = until_s + self._typical_exposed_s(until_s)
         halfway_s = (until_s[..., None] + least_s) / 2

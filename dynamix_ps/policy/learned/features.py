@@ -126,7 +126,7 @@ LOCAL: tuple[Feature, ...] = (
             lambda s: _present(s, np.log2(np.maximum(s.window.planned, 1)) / 10)),
     Feature("batch_share", "1", 0, 100, "plan", False, "batch size over the workers' mean",
             lambda s: _present(s, ratio(
-                s.window.planned * s.window.planned.shape[-1], s.window.global_batch[..., None]
+                s.window.planned * s.window.workers[..., None], s.window.global_batch[..., None]
             ))),
 )  # fmt: skip
 
@@ -145,8 +145,8 @@ SHARED: tuple[Feature, ...] = (
             lambda s: s.window.global_batch / s.window.largest_batch),
     Feature("global_batch_size", "log2/10", 0, 4, "plan", False, "log2 of B over 10",
             lambda s: np.log2(np.maximum(s.window.global_batch, 1)) / 10),
-    Feature("workers", "log2", 0, 12, "plan", False, "log2 of the number of workers",
-            lambda s: np.log2(s.window.planned.shape[-1])),
+    Feature("workers", "log2", 0, 12, "plan", False, "log2 of the number of workers that are there",
+            lambda s: np.log2(np.maximum(s.window.workers, 1))),
     Feature("epoch", "log", 0, 10, "hook", False, "log1p of the passes over the data",
             lambda s: s.window.epoch, log1p=True),
     Feature("server_cpu", "1", 0, 2, "servers", False, "CPU use of the busiest server, over the cores it may use",

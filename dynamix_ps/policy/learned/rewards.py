@@ -109,7 +109,7 @@ Reward = PaperReward | GoodputReward
 
 def _changed(state: State, before: Whole) -> Array:
     now = np.maximum(state.window.planned, 1)
-    return np.asarray(np.abs(np.log2(now / np.maximum(before, 1))).mean(axis=-1))
+    return np.asarray(np.abs(np.log2(now / np.maximum(before, 1))).sum(axis=-1) / np.maximum(state.window.workers, 1))
 
 
 def _lateness(state: State) -> Array:

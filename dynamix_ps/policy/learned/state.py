@@ -104,8 +104,8 @@ class StateBuilder:
         if window.everyone:
             self._accuracy, self._loss = window.accuracy.astype(np.float64), window.loss.astype(np.float64)
         else:
-            self._accuracy = np.where(window.present, window.accuracy, self._accuracy)
-            self._loss = np.where(window.present, window.loss, self._loss)
+            before = np.where(window.there, (self._accuracy, self._loss), np.nan)  # who comes back begins anew
+            self._accuracy, self._loss = np.where(window.present, (window.accuracy, window.loss), before)
         self._global_accuracy, self._global_loss = np.array(window.global_accuracy), np.array(window.global_loss)
         return state
 

@@ -53,6 +53,24 @@ def test_replay_restores_what_was_decided(file: Path) -> None:
     )
 
 
+def test_the_incarnation_of_a_lost_worker_does_not_come_back(file: Path) -> None:
+    journal = Journal(file)
+    registered(journal, 2, "a")
+    journal.write("lost", role="server", slot=2, incarnation="x", reason="")
+    assert replay(file).retired == frozenset()
+    for slot in (2, 1):  # worker 1 had not registered
+        journal.write("lost", role="worker", slot=slot, incarnation="y", reason="")
+    registered(journal, 2, "b")
+    assert replay(file).retired == frozenset({(2, "a")})
+
+
+def test_a_decision_that_was_written_after_a_newer_plan_is_not_the_newest(file: Path) -> None:
+    journal = Journal(file)
+    journal.write("adopted", version=5, batch_sizes=(60, 0))
+    decision(journal, "plan", 2, 4, (31, 29))
+    assert (replay(file).plan, replay(file).newest_version) == (Plan(5, (60, 0)), 5)
+
+
 def test_observed_decisions_close_windows_but_are_no_plans(file: Path) -> None:
     journal = Journal(file)
     decision(journal, "observed", 5, 0, (9, 9))

@@ -99,8 +99,8 @@ def test_a_record_that_came_after_the_decision_is_not_part_of_it(tmp_path: Path)
     assert None not in before_it_was_written_down
 
 
-def test_places_are_empty_until_somebody_has_come(tmp_path: Path) -> None:
-    """The policy sees the plan that the arbitrator made for the one that came, and nobody else there."""
+def test_places_are_empty_until_somebody_has_come_and_after_one_is_lost(tmp_path: Path) -> None:
+    """The policy sees the plan that the arbitrator made when one came, or was lost, and nobody else there."""
     workers = (*(Worker(batch=64),) * 2, *(Worker(batch=64, later=True),) * 2)
     elastic = {"cluster": Cluster(workers=workers), "elastic": Elastic(min_workers=1)}
     folder = new_folder(tmp_path)
@@ -114,15 +114,17 @@ def test_places_are_empty_until_somebody_has_come(tmp_path: Path) -> None:
             for number, version, sizes in ((0, 0, [64, 64, 0, 0]), (1, 0, [64, 64, 0, 0]))]  # fmt: skip
     adopted = {"kind": "adopted", "time_s": START_S + 2.5, "version": 4, "batch_sizes": [43, 43, 42, 0]}
     decided = plan(5, [40, 48, 40, 0], window=2, time_s=START_S + 3.05)
-    last = plan(5, [40, 48, 40, 0], kind="kept", window=3, time_s=START_S + 4.05)
-    append(folder.journal_file, *kept, adopted, decided, last)
+    gone = {"kind": "adopted", "time_s": START_S + 4.0, "version": 6, "batch_sizes": [0, 70, 58, 0]}
+    last = plan(6, [0, 70, 58, 0], kind="kept", window=3, time_s=START_S + 4.05, reported=[1, 2])
+    append(folder.journal_file, *kept, adopted, decided, gone, last)
     views = [one.view for one in read_run(folder.path).decided]
     assert [view.plan.batch_sizes for view in views] == [
-        (64, 64, 0, 0), (64, 64, 0, 0), (43, 43, 42, 0), (40, 48, 40, 0)
+        (64, 64, 0, 0), (64, 64, 0, 0), (43, 43, 42, 0), (0, 70, 58, 0)
     ]  # fmt: skip
-    assert [view.plan.version for view in views] == [0, 0, 4, 5] and all(view.clean for view in views)
+    assert [view.plan.version for view in views] == [0, 0, 4, 6]
+    assert [view.clean for view in views] == [True, True, True, False]
     assert [[high > 0 for _, high in view.bounds] for view in views] == [
-        [True, True, view.window >= 2, False] for view in views
+        [view.window < 3, True, view.window >= 2, False] for view in views
     ]
     done = CliRunner().invoke(cli, ["replay", str(folder.path), "--policy", "proportional"])
     assert done.exit_code == 0, done.output

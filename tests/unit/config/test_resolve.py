@@ -25,7 +25,8 @@ def test_workers_that_may_come_later_are_as_the_last_one() -> None:
     assert third == fourth == first[1].model_copy(update={"later": True})
     assert found.initial_sizes() == (96, 64, 0, 0), "they have nothing before they come"
     assert (found.bounds(3), found.accepted_bounds(3)) == ((16, 1024), (0, 1024))
-    assert found.accepted_bounds(1) == found.bounds(1)
+    assert found.accepted_bounds(1) == (0, found.bounds(1)[1]), "any worker may be gone"
+    assert Config.model_validate({"cluster": {"workers": WORKERS}}).accepted_bounds(1) == found.bounds(1)
     assert with_places(found) == found
 
 

@@ -1,13 +1,18 @@
-"""Every policy decides for the workers that are there; slots of nobody have bounds of 0 and no records."""
+"""Every policy decides for the workers that are there; places of nobody have bounds of 0 and no records.
+
+Workers come into places that were empty from the beginning, and others are lost and come back.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from dynamix_ps.arbitrator.places import Places
 from dynamix_ps.arbitrator.planner import guard
 from dynamix_ps.config.policies import POLICIES
 from dynamix_ps.config.schema import BatchBounds, Cluster, Config, Elastic, Policy, Worker
@@ -55,3 +60,129 @@ def test_workers_come_into_slots_of_nobody(name: str, tmp_path: Path) -> None:
                 assert sum(found.batch_sizes) == plan.global_batch and not found.corrected
             plan = Plan(plan.version + 1, found.batch_sizes)
             window += 1
+
+
+ALL = [{"name": name} for name in CENTRAL] + [
+    {"name": "ppo", "ppo": {"space": "paper"}},
+    {"name": "ppo", "ppo": {"learn": True}},
+    {"name": "ppo", "safety": {"enabled": False}},
+    {"name": "lbbsp", "lbbsp": {"rule": "gpu"}},
+    {"name": "pid", "pid": {"keep_global": True}},
+]
+KEEPING_ALL = [*({"name": name} for name in (*KEEPING, "lbb")), *ALL[-2:]]
+FAST = 3  # this worker is four times as fast as each of the others
+
+
+def named(policy: dict[str, Any]) -> str:
+    return " ".join(str(value) for value in policy.values())
+
+
+class Job:
+    """Four workers, of which the last one is fast, and a policy. Plans are those of the arbitrator."""
+
+    def __init__(self, policy: dict[str, Any], keep: str = "global", places: int = 4) -> None:
+        self.config = Config.model_validate(
+            {
+                "cluster": {"workers": [{"batch": 64}] * places},
+                "batch": {"min": 16, "max": 512},
+                "elastic": {"min_workers": 1, "keep": keep},
+                "policy": policy,
+            }
+        )
+        self.policy = make_policy(self.config, places, np.random.default_rng(0))
+        self.plan = Plan(0, self.config.initial_sizes())
+        self.places = Places(self.config, self.plan)
+        self.window = 0
+
+    def change(self, wanted: Plan) -> None:
+        self.plan = Plan(self.plan.version + 1, wanted.batch_sizes)
+
+    def lose(self, rank: int) -> None:
+        self.places.empty.add(rank)
+        self.change(self.places.without_empty(self.plan))
+
+    def run(self, windows: int) -> list[int]:
+        """So many windows. Returns the global batches of the plans."""
+        found = []
+        for _ in range(windows):
+            bounds = self.places.within(((16, 512),) * len(self.plan.batch_sizes))
+            there = [rank for rank, (_, high) in enumerate(bounds) if high]
+            records = [self._record(rank) if rank in there else None for rank in range(len(bounds))]
+            view = View(self.window, self.plan, bounds, tuple(records), reference_batch=256)
+            answer = guard(ask(self.policy, view).batch_sizes, self.plan.batch_sizes, bounds)
+            assert [rank for rank, size in enumerate(answer.batch_sizes) if size] == there
+            self.change(Plan(0, answer.batch_sizes))
+            self.window += 1
+            found.append(self.plan.global_batch)
+        return found
+
+    def _record(self, rank: int) -> WindowRecord:
+        size = self.plan.batch_sizes[rank]
+        compute_s = 20 * size * (1e-4 if rank == FAST else 4e-4)
+        sizes = {"batch_size": size, "samples": 20 * size, "global_samples": 20 * self.plan.global_batch}
+        return record(rank, self.window, plan_version=self.plan.version, compute_s=compute_s, duration_s=20.0, **sizes)
+
+
+@pytest.mark.parametrize("policy", ALL, ids=named)
+@pytest.mark.parametrize("keep", ["global", "local"])
+def test_no_policy_has_a_part_for_a_lost_worker_until_it_is_back(policy: dict[str, Any], keep: str) -> None:
+    job = Job(policy, keep)
+    job.run(10)
+    before = job.plan
+    job.lose(FAST)
+    lost = job.plan
+    expected = before.global_batch if keep == "global" else sum(before.batch_sizes[:FAST])
+    assert lost.global_batch == min(expected, 3 * 512)
+    after = job.run(12)
+    if policy in KEEPING_ALL:
+        assert set(after) == {lost.global_batch}, "B is only shared anew"
+    elif policy["name"] == "pid":
+        assert after == pytest.approx([lost.global_batch] * 12, rel=0.05), "the times of the others are equal already"
+
+    job.change(job.places.taking_in(FAST, job.plan))
+    back = job.plan
+    assert back.batch_sizes[FAST] and (keep == "local" or back.global_batch == after[-1])
+    again = job.run(12)
+    if policy in KEEPING_ALL:
+        assert set(again) == {back.global_batch}
+    if policy["name"] in ("proportional", "goodput", "lbb", "lbbsp", "pid"):
+        assert job.plan.batch_sizes[FAST] > 2 * max(job.plan.batch_sizes[:FAST]), "its speed is known again"
+
+
+@pytest.mark.parametrize(
+    "policy", [one for one in ALL if one["name"] != "random" and one.get("ppo") != {"learn": True}], ids=named
+)
+def test_an_empty_place_changes_no_decision(policy: dict[str, Any]) -> None:
+    """The model of the cluster, and what a learned policy sees, is of those that are there."""
+    three, four = Job(policy, places=3), Job(policy)
+    four.lose(FAST)
+    four.plan = Plan(1, (*three.plan.batch_sizes, 0))
+    for _ in range(15):
+        three.run(1)
+        four.run(1)
+        assert four.plan.batch_sizes == (*three.plan.batch_sizes, 0)
+
+
+@pytest.mark.parametrize("policy", [{"name": "proportional"}, {"name": "pid"}, {"name": "goodput"}], ids=named)
+def test_another_machine_in_the_place_of_a_lost_worker_begins_anew(policy: dict[str, Any]) -> None:
+    """The lost one was held back by a quota, and its CPU time told its speed. The other one has none, and spins."""
+    job = Job(policy)
+    of_job = job._record
+
+    def held_back(rank: int) -> WindowRecord:
+        found = of_job(rank)
+        return dataclasses.replace(found, throttled=0.5, cpu_cores=0.1, cpu_ratio=0.05) if rank == 0 else found
+
+    def spinning(rank: int) -> WindowRecord:
+        found = of_job(rank)
+        return dataclasses.replace(found, throttled=0.0, cpu_cores=0.1, cpu_ratio=0.1) if rank == 0 else found
+
+    job._record = held_back  # type: ignore[method-assign]
+    job.run(8)
+    assert job.plan.batch_sizes[0] < 0.5 * job.plan.batch_sizes[1]
+    job.lose(0)
+    job.run(3)
+    job._record = spinning  # type: ignore[method-assign]
+    job.change(job.places.taking_in(0, job.plan))
+    job.run(8)
+    assert job.plan.batch_sizes[0] == pytest.approx(job.plan.batch_sizes[1], rel=0.1)

@@ -54,6 +54,12 @@ def drawn(recorder: Recorder, console: Console) -> str:
     return console.export_text()
 
 
+def sizes_shown(recorder: Recorder) -> list[str]:
+    """Of workers 0 and 1."""
+    rows = [line.split() for line in drawn(recorder, terminal(80)).splitlines()]
+    return [row[1] for row in rows if row and row[0] in ("0", "1")]
+
+
 def fill(folder: RunFolder, recorder: Recorder) -> None:
     append(folder.worker_file(0), started(0), window(0, 0), plan_applied(0, 1, [80, 48]), evaluation(3, 0.8123))
     append(folder.worker_file(1), started(1), window(1, 0), plan_applied(1, 1, [80, 48]))
@@ -193,6 +199,19 @@ class TestTable:
         recorder.poll()
         lines = [line for line in drawn(recorder, terminal(80)).splitlines() if line.startswith("server-0")]
         assert lines == ["server-0 is lost: it has exited"], "no row of the table"
+
+    def test_a_worker_that_is_gone_has_no_size(self, folder: RunFolder, recorder: Recorder) -> None:
+        fill(folder, recorder)
+        assert sizes_shown(recorder) == ["80", "48"]
+        lost = {"kind": "lost", "time_s": 2.0, "role": "worker", "slot": 1, "reason": "it has exited"}
+        append(folder.journal_file, lost)
+        left = {"kind": "worker_left", "rank": 0, "time_s": 2.3, "iteration": 44, "workers": 1}
+        append(folder.worker_file(0), left)
+        recorder.poll()
+        assert sizes_shown(recorder) == ["-", "-"]
+        append(folder.worker_file(1), started(1, 60, time_s=3.0))
+        recorder.poll()
+        assert sizes_shown(recorder) == ["-", "60"]
 
     def test_unknown_is_a_dash_and_no_servers_are_no_table(self, folder: RunFolder, recorder: Recorder) -> None:
         fill(folder, recorder)

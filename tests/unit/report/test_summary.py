@@ -129,6 +129,18 @@ def test_figures_of_a_run(folder: RunFolder) -> None:
     assert json.loads(folder.summary_json.read_text()) == summary
 
 
+def test_a_lost_worker_has_no_size_at_the_end(folder: RunFolder) -> None:
+    for rank in (0, 1, 2):
+        append(folder.worker_file(rank), started(rank), window(rank, 0))
+    lost = {"kind": "lost", "time_s": START_S + 1.5, "role": "worker", "slot": 2, "reason": "it has exited"}
+    append(folder.journal_file, lost)
+    for rank in (0, 1):
+        append(folder.worker_file(rank), plan_applied(rank, 1, [96, 96, 0], time_s=START_S + 1.6))
+    summary = write_summary(folder, config(3), GOOD)
+    assert summary["batch_sizes_end"] == [96, 96, 0] and summary["plans_applied"] == 1
+    assert [row["batch_size_end"] for row in summary["per_worker"]] == [96, 96, None]
+
+
 @pytest.mark.parametrize(("target", "expected"), [(None, None), (0.99, None), (0.5, 5.0)])
 def test_time_to_accuracy(folder: RunFolder, target: float | None, expected: float | None) -> None:
     append(folder.worker_file(0), started(0), evaluation(5, 0.7))

@@ -80,6 +80,7 @@ class Control:
     def __init__(self, folder: Path, settings: Settings, confirm_s: float = 30.0) -> None:
         self.settings, self.records, self.notes = settings, Records(), Notes()
         self.lost: list[int] = []
+        self.left: list[int] = []
         self.shown = Shown()
         self._folder, self.port = folder, 0
         self.start()
@@ -93,7 +94,8 @@ class Control:
     async def _serve(self, ready: threading.Event) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         coordinator = Coordinator(self.settings, list(self.records))
-        coordination = Coordination(coordinator, self.records, self.notes, self.lost.append, self.shown)
+        tell = self.lost.append, self.left.append
+        coordination = Coordination(coordinator, self.records, self.notes, *tell, self.shown)
         arbitrator = Bench(self._folder, Scripted()).arbitrator
         server = Server(arbitrator, RUN, TOKEN, self.settings.workers, coordinator=coordination)
         self.port = await server.start(f"127.0.0.1:{self.port}")
@@ -275,6 +277,7 @@ def test_a_worker_leaves_with_a_round_and_no_generation_changes(tmp_path: Path) 
         job.train(80)
         job.check(80, {2: 41, 0: 61})
         assert [len(job.workers[rank].history) for rank in (2, 0)] == [41, 61]
+        assert (job.control.left, job.control.lost) == ([2, 0], [])
         assert {member._generation for member in job.members} == {1}
     assert [line["kind"] for line in job.control.notes.lines].count("members") == 1
     assert not [line for line in job.control.notes.lines if line["kind"] == "lost"]

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from dataclasses import replace
+from random import Random
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dynamix_ps.apportion import apportion
+from dynamix_ps.arbitrator.places import Places
+from dynamix_ps.config.schema import BatchBounds, Cluster, Config, Elastic, Keep, Worker
 from dynamix_ps.messages import Plan
 from worker_hooks.plan_switch import VERSION_BITS, PlanSwitch, agreed_version, version_bits
 
@@ -172,6 +178,124 @@ def test_a_plan_from_before_a_worker_came_does_not_take_its_samples():
     switch.take_in(5, [2])
     switch.decide(6, switch.vote(Plan(1, (8, 4, 0, 0))).version)
     assert switch.plan_at(7).batch_sizes == (8, 4, 6, 0)
+    unbound = PlanSwitch(Plan(0, (6, 6, 0)), bounds=[(0, 64)] * 3, later={2})
+    unbound.take_in(5, [2])
+    for version, sizes, found in (
+        (1, (8, 4, 0), (5, 3, 4)),  # from before it came
+        (2, (4, 4, 4), (4, 4, 4)),
+        (3, (8, 4, 0), (8, 4, 0)),  # a later one of the policy
+    ):
+        unbound.decide(5 + version, unbound.vote(Plan(version, sizes)).version)
+        assert unbound.plan_at(6 + version).batch_sizes == found
     zero = PlanSwitch(Plan(0, (6, 6)), bounds=[(0, 64)] * 2)
     zero.decide(6, zero.vote(Plan(1, (12, 0))).version)
     assert zero.plan_at(7).batch_sizes == (12, 0), "a policy may give a worker nothing where the bounds allow it"
+
+
+def test_a_plan_for_those_who_are_gone_alone_is_for_those_who_have_come() -> None:
+    """Plan 1 is of a time when worker 2 was alone. It is agreed on when the others are back and worker 2 is gone."""
+    switch = PlanSwitch(Plan(0, (8, 8, 8)), bounds=[(2, 64)] * 3)
+    switch.vote(Plan(1, (0, 0, 24)))
+    switch.go_without(3, [2])
+    switch.decide(3, 1)
+    assert switch.plan_at(4) == Plan(1, (12, 12, 0))
+
+
+def test_a_training_that_begins_without_a_lost_worker_stays_without_it() -> None:
+    """The second one of a script, say. The arbitrator may not have heard of the loss."""
+    switch = PlanSwitch(Plan(3, (12, 0, 12)), bounds=[(2, 64)] * 3)
+    switch.decide(0, switch.vote(Plan(4, (8, 8, 8))).version)
+    assert switch.plan_at(1).batch_sizes == (12, 0, 12)
+    switch.take_in(5, [1])
+    assert switch.plan_at(6).batch_sizes == (8, 8, 8)
+
+
+class Job:
+    """Workers that are lost and come back at random, and an arbitrator that hears of it later; plans travel, too."""
+
+    def __init__(self, random: Random, lag: int, keep: Keep) -> None:
+        self.random, self.lag, self.now = random, lag, 0
+        elastic = Elastic(min_workers=1, keep=keep)
+        cluster = Cluster(workers=(Worker(batch=8),) * WORKERS)
+        self.plan = Plan(0, (8,) * WORKERS)
+        self.bounds = ((2, 64),) * WORKERS
+        self.places = Places(Config(cluster=cluster, elastic=elastic, batch=BatchBounds(min=2, max=64)), self.plan)
+        self.make = lambda: PlanSwitch(Plan(0, (8,) * WORKERS), lag, self.bounds, keep, (8,) * WORKERS)
+        self.switches = {rank: self.make() for rank in range(WORKERS)}
+        self.first = dict.fromkeys(range(WORKERS), 0)  # iteration of which a worker is in the sum
+        self.lost_at: dict[int, int] = {}
+        self.heard: list[tuple[int, Callable[[], Plan]]] = []  # by the arbitrator, in order
+        self.posted: list[tuple[int, int, Plan]] = []  # when, to whom
+
+    def tell(self, told: Callable[[], Plan]) -> None:
+        due = self.now + self.random.randint(0, 8)
+        self.heard.append((max([due, *(earlier for earlier, _ in self.heard)]), told))
+
+    def arbitrate(self) -> None:
+        while self.heard and self.heard[0][0] <= self.now:
+            self.publish(self.heard.pop(0)[1]())
+        if self.random.random() < 0.2:  # the policy
+            low, high = zip(*self.places.within(self.bounds), strict=True)
+            weights = [self.random.random() for _ in range(WORKERS)]
+            self.publish(replace(self.plan, batch_sizes=apportion(self.plan.global_batch, weights, low, high)))
+
+    def publish(self, wanted: Plan) -> None:
+        if wanted.batch_sizes != self.plan.batch_sizes:
+            self.plan = replace(wanted, version=self.plan.version + 1)
+            for rank in range(WORKERS):
+                self.posted.append((self.now + self.random.randint(0, 6), rank, self.plan))
+
+    def lose(self, rank: int) -> None:
+        def told() -> Plan:
+            self.places.empty.add(rank)
+            return self.places.without_empty(self.plan)
+
+        del self.switches[rank]
+        self.lost_at[rank] = self.now
+        self.tell(told)
+
+    def enter(self, rank: int, present: list[int]) -> None:
+        for switch in self.switches.values():
+            switch.take_in(self.now, [rank])
+        self.switches[rank] = self.make()
+        self.switches[rank].take_over(json.loads(json.dumps(self.switches[present[0]].packed())))
+        self.first[rank] = self.now + 1 + self.lag
+        self.tell(lambda: self.places.taking_in(rank, self.plan))
+
+    def iterate(self) -> Plan:
+        """One iteration; returns the plan in force."""
+        self.arbitrate()
+        present = [rank for rank in self.switches if self.first[rank] <= self.now]
+        if len(present) > 1 and self.random.random() < 0.1:
+            self.lose(present.pop(self.random.randrange(len(present))))
+        (plan,) = {self.switches[rank].plan_at(self.now) for rank in present}
+        for rank, size in enumerate(plan.batch_sizes):
+            prepared = self.now <= self.lost_at.get(rank, -9) + self.lag
+            assert size > 0 if rank in present else size == 0 or prepared, (self.now, rank, present, plan)
+        arrived = {rank: [one for due, to, one in self.posted if to == rank and due <= self.now] for rank in present}
+        newest = {rank: max(plans, key=lambda one: one.version, default=None) for rank, plans in arrived.items()}
+        votes = {rank: self.switches[rank].vote(newest[rank]).version for rank in present}
+        missing = [rank for rank, size in enumerate(plan.batch_sizes) if size and rank not in present]
+        for rank in self.switches.keys() - present:  # those that follow hold what the first one holds
+            self.switches[rank].vote(self.switches[present[0]].held)
+        for switch in self.switches.values():
+            if missing:
+                switch.go_without(self.now, missing)
+            switch.decide(self.now, votes[present[0]] if len(set(votes.values())) == 1 else None)
+        away = [rank for rank in range(WORKERS) if rank not in self.switches]
+        if away and self.lost_at[away[0]] + self.lag < self.now and self.random.random() < 0.2:
+            self.enter(away[0], present)
+        self.now += 1
+        return plan
+
+
+@given(random=st.randoms(use_true_random=False), lag=st.integers(0, 2), keep=st.sampled_from(["global", "local"]))
+def test_losses_returns_and_plans_in_any_order(random: Random, lag: int, keep: Keep) -> None:
+    """Plans from before a loss come after it, and the other way round; so they do with a worker that comes back.
+
+    Always all workers have the same plan, who is there has samples, who is gone has none, and B stays.
+    """
+    job = Job(random, lag, keep)
+    for _ in range(60):
+        plan = job.iterate()
+        assert keep == "local" or plan.global_batch == 8 * WORKERS

@@ -144,14 +144,17 @@ def test_a_worker_without_samples_or_time_teaches_nothing() -> None:
     assert np.isnan(times.now.rates_per_s[1:]).all()
 
 
-def test_every_environment_is_by_itself_and_restarts_by_itself() -> None:
+def test_every_environment_is_by_itself_and_so_is_every_worker_that_is_forgotten() -> None:
     """(environments, workers) equals row by row."""
     rng = np.random.default_rng(2)
     many, rows = ComputeTimes(3, 4), [ComputeTimes(4) for _ in range(3)]
+    one = np.array([False, False, True, False])
     for step in range(30):
         if step == 15:
-            many.restart(np.array([False, True, False]))
+            many.forget(np.array([one & False, one | True, one]))
             rows[1] = ComputeTimes(4)
+            rows[2].forget(one)
+            assert many.known.tolist() == [[True] * 4, [False] * 4, [True, True, False, True]]
         sizes = np.stack([explored(rng), np.full(4, 100.0), explored(rng)])
         times_s = seconds(sizes) * np.exp(0.3 * rng.standard_normal((3, 4)))
         times_s[rng.random((3, 4)) < 0.1] = np.nan

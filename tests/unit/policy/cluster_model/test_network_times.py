@@ -99,3 +99,5 @@ def test_what_is_not_known_changes_nothing() -> None:
     times.restart(np.array([True, False]))
     assert np.isnan(times.seconds[0]).all()
     assert times.seconds[1] == pytest.approx([0.02, 0.06])
+    times.forget(np.array([[False, False], [True, False]]))
+    assert np.isnan(times.seconds[1, 0]) and times.seconds[1, 1] == pytest.approx(0.06)

@@ -174,6 +174,14 @@ def test_every_environment_is_by_itself_and_restarts_by_itself() -> None:
         iterations, at_s = iterations + 20, at_s + durations_s
         forecasts += int((ahead[:2] != 1).sum())
     assert forecasts > 100
+    many.forget(np.array([[True, False], [False, True], [True, True]]))
+    for row, who in zip(rows, ([True, False], [False, True], [True, True]), strict=True):
+        row.forget(np.array(who))
+    unknown = np.array([[1, levels[0, 1]], [levels[1, 0], 1], [1, 1]])
+    ahead = many.observe(stacked(seen), unknown)
+    assert ahead[0, 0] == ahead[1, 1] == 1
+    for row, one, level, together in zip(rows, seen, unknown, ahead, strict=True):
+        np.testing.assert_allclose(together, row.observe(one, level), rtol=1e-5)
     many.restart(np.ones(3, dtype=bool))
     assert (many.observe(stacked([window(0, 1.6)] * 3), levels) == 1).all()
 

@@ -112,13 +112,16 @@ def test_many_workers_take_turns_and_nobody_is_left_out() -> None:
     assert (tiles.samples == 64).mean() > 0.9
 
 
-def test_every_environment_is_by_itself_and_restarts_by_itself() -> None:
+def test_every_environment_is_by_itself_and_so_is_every_worker_that_is_forgotten() -> None:
     rng = np.random.default_rng(2)
     many, rows, sizes = Tiles(3, 4), [Tiles(4) for _ in range(3)], np.full((3, 4), 100.0)
     for step in range(60):
         if step == 30:
-            many.restart(np.array([False, True, False]))
+            one = np.array([False, False, True, False])
+            many.forget(np.array([one & False, one | True, one]))
             rows[1] = Tiles(4)
+            rows[2].forget(one)
+            assert many.samples[2, 2] == 1 and (many.samples[2, [0, 1, 3]] > 1).any()
         sizes = explored(rng, sizes, 64)
         times_s, seen = stairs(sizes, 64, 0.9), rng.random((3, 4)) < 0.9
         many.observe(sizes, times_s, seen)
