@@ -180,13 +180,16 @@ def test_a_plan_from_before_a_worker_came_does_not_take_its_samples():
     assert switch.plan_at(7).batch_sizes == (8, 4, 6, 0)
     unbound = PlanSwitch(Plan(0, (6, 6, 0)), bounds=[(0, 64)] * 3, later={2})
     unbound.take_in(5, [2])
+    newcomer = PlanSwitch(Plan(0, (1, 1, 1)), bounds=[(0, 64)] * 3)
+    newcomer.take_over(json.loads(json.dumps(unbound.packed())))
     for version, sizes, found in (
         (1, (8, 4, 0), (5, 3, 4)),  # from before it came
         (2, (4, 4, 4), (4, 4, 4)),
         (3, (8, 4, 0), (8, 4, 0)),  # a later one of the policy
     ):
-        unbound.decide(5 + version, unbound.vote(Plan(version, sizes)).version)
-        assert unbound.plan_at(6 + version).batch_sizes == found
+        for one in (unbound, newcomer):
+            one.decide(5 + version, one.vote(Plan(version, sizes)).version)
+            assert one.plan_at(6 + version).batch_sizes == found
     zero = PlanSwitch(Plan(0, (6, 6)), bounds=[(0, 64)] * 2)
     zero.decide(6, zero.vote(Plan(1, (12, 0))).version)
     assert zero.plan_at(7).batch_sizes == (12, 0), "a policy may give a worker nothing where the bounds allow it"
