@@ -574,7 +574,7 @@ def test_workers_that_register_for_another_training_one_by_one_are_all_there(tmp
 
 def test_who_comes_back_before_the_next_window_keeps_its_share(tmp_path: Path) -> None:
     async def story() -> None:
-        bench = Elastically(tmp_path, Scripted((64, 64, 64)))
+        bench = Elastically(tmp_path, Scripted((64, 64, 64), (64, 64, 64)))
         bench.register_all()
         bench.arbitrator.depart(1)
         bench.arbitrator.register(registration(1, "next"))
@@ -583,6 +583,10 @@ def test_who_comes_back_before_the_next_window_keeps_its_share(tmp_path: Path) -
         assert bench.lines("kept", "plan") == [], "it is waited for"
         bench.arbitrator.report("next", record(1, 0))
         await bench.arbitrator.step()
+        bench.now_s += 5.0
+        await bench.closes(1, 0, 2)
+        assert [line["rank"] for line in bench.lines("lease_lost")] == [1], "it is silent, and not gone"
+        assert [line["window"] for line in bench.lines("kept")] == [0, 1]
         assert bench.plan.version == 0 and not bench.lines("adopted")
 
     asyncio.run(story())
