@@ -50,6 +50,20 @@ def test_a_forecast_without_history_is_the_last_speed_and_nobody_unmeasured_has_
     assert forecast.next_per_s()[0] == pytest.approx(5.0)  # a jump is no trend
 
 
+def test_the_forecast_of_a_worker_that_is_forgotten_begins_anew() -> None:
+    rng = np.random.default_rng(1)
+    forecast, fresh = SpeedForecast(2), SpeedForecast(1)
+    for speeds in np.exp(0.3 * rng.standard_normal((30, 2))):
+        forecast.observe(speeds, rng.random((2, 2)))
+    known = forecast.next_per_s()
+    forecast.forget(np.array([False, True]))
+    assert forecast.next_per_s()[0] == known[0] and math.isnan(forecast.next_per_s()[1])
+    for speeds, uses in zip(np.exp(0.3 * rng.standard_normal((5, 2))), rng.random((5, 2, 2)), strict=True):
+        forecast.observe(speeds, uses)
+        fresh.observe(speeds[1:], uses[1:])
+        assert forecast.next_per_s()[1] == pytest.approx(fresh.next_per_s()[0])
+
+
 def test_a_forecast_stays_finite_over_thousands_of_equal_windows() -> None:
     forecast = SpeedForecast(2)
     for _ in range(5000):

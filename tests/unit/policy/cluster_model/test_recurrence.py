@@ -174,12 +174,15 @@ def test_every_environment_is_by_itself_and_restarts_by_itself() -> None:
         iterations, at_s = iterations + 20, at_s + durations_s
         forecasts += int((ahead[:2] != 1).sum())
     assert forecasts > 100
+    many.observe(stacked(seen), 2 * levels)
+    for row, one, level in zip(rows, seen, 2 * levels, strict=True):
+        row.observe(one, level)
     many.forget(np.array([[True, False], [False, True], [True, True]]))
     for row, who in zip(rows, ([True, False], [False, True], [True, True]), strict=True):
         row.forget(np.array(who))
-    unknown = np.array([[1, levels[0, 1]], [levels[1, 0], 1], [1, 1]])
+    unknown = np.array([[1, 2 * levels[0, 1]], [2 * levels[1, 0], 1], [1, 1]])
     ahead = many.observe(stacked(seen), unknown)
-    assert ahead[0, 0] == ahead[1, 1] == 1
+    assert ahead[0, 0] == ahead[1, 1] == 1 and many._changes[0, 0] == many._changes[1, 1] == 0
     for row, one, level, together in zip(rows, seen, unknown, ahead, strict=True):
         np.testing.assert_allclose(together, row.observe(one, level), rtol=1e-5)
     many.restart(np.ones(3, dtype=bool))

@@ -14,6 +14,7 @@ from dynamix_ps.messages import LinkView, Plan, ServerView, SystemSample, Window
 from dynamix_ps.policy.base import View
 from dynamix_ps.policy.cluster_model.model import ClusterModel
 from dynamix_ps.policy.learned.features import ALL, NAMES, SHARED
+from dynamix_ps.policy.learned.rewards import GoodputReward
 from dynamix_ps.policy.learned.state import StateBuilder
 from dynamix_ps.policy.ppo.normalise import Normaliser
 from dynamix_ps.policy.window_arrays import arrays_of
@@ -198,3 +199,19 @@ def test_the_noise_scale_follows_while_gradients_shrink() -> None:
         found.append(float(builder.observe(arrays_of(seen)).noise_scale))
     assert 18 < found[1] < found[0] < 128  # the first batch stands for it until it is known
     assert found[-1] > 150  # of 300
+
+
+def test_an_empty_place_is_in_no_number_and_who_comes_back_begins_anew() -> None:
+    two, three = StateBuilder(ClusterModel(2)), StateBuilder(ClusterModel(3))
+    records = [record(0), record(1, accuracy=0.2), record(2, accuracy=0.3)]
+    three.observe(arrays_of(view(Plan(0, (64, 64, 64)), records)))
+    two.observe(arrays_of(view(Plan(0, (64, 64)), records[:2])))
+    there = View(1, Plan(1, (96, 64, 0)), ((32, 1024), (32, 1024), (0, 0)), (*records[:2], None))
+    small = two.observe(arrays_of(view(Plan(1, (96, 64)), records[:2])))
+    found = three.observe(arrays_of(there))
+    np.testing.assert_array_equal(found.rows[:2], small.rows)
+    reward = GoodputReward()
+    before = np.array([64, 64, 0])
+    assert reward.of_cluster(found, before) == reward.of_cluster(small, before[:2])
+    back = row(three, view(Plan(2, (64, 64, 64)), records), rank=2)
+    assert math.isnan(back["accuracy_gain"]) and math.isnan(back["local_loss_fall"])
