@@ -354,8 +354,10 @@ class Arbitrator:
         return tuple(self._config.bounds_at_once(rank, at_once) for rank, at_once in enumerate(self._at_once))
 
     def _of_those_there(self, closed: ClosedWindow) -> ClosedWindow:
-        """Let those go that have left and are not in it: the others go on. Who is gone by now may have reported it."""
-        self._let_go(rank for rank in self._departed | self._leaving if closed.records[rank] is None)
+        """Let those go that have left if none of them is in it: the others go on. Who is gone now may be in it."""
+        left = self._departed | self._leaving
+        if all(closed.records[rank] is None for rank in left):
+            self._let_go(left)
         records = (None if rank in self._places.empty else record for rank, record in enumerate(closed.records))
         return dataclasses.replace(closed, records=tuple(records))
 

@@ -534,7 +534,7 @@ def test_who_has_left_is_gone_when_the_others_go_on(tmp_path: Path, ways: tuple[
     """At the end of training all leave, and no plan follows from it."""
 
     async def story() -> None:
-        policy = Scripted((64, 64, 64), (96, 96, 96), (96, 96, 96))
+        policy = Scripted((64, 64, 64), (96, 96, 96), (96, 96, 96), (64, 64, 64))
         bench = Elastically(tmp_path, policy)
         bench.register_all()
         bench.report([record(rank, 0) for rank in (0, 1)])
@@ -550,6 +550,11 @@ def test_who_has_left_is_gone_when_the_others_go_on(tmp_path: Path, ways: tuple[
         assert bench.plan.version == 1, "no further one"
         bench.arbitrator.register(registration(1, "next", bench.plan))
         assert bench.plan == Plan(2, (64, 64, 64))
+        bench.report([record(0, 3, plan_version=2), record(2, 3, plan_version=2)])
+        bench.arbitrator.leave(0, "life-0")
+        bench.arbitrator.leave(1, "next")  # its window had not begun with theirs
+        await bench.arbitrator.step()
+        assert len(bench.lines("kept", "plan")) == 4 and bench.plan.version == 2, "training is over for all"
 
     asyncio.run(story())
 
